@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from remit.board.error_tasks import errors as errors_to_task
     from remit.board.implement import implement as implement_task
     from remit.board.importer import import_board
+    from remit.board.parallel import ParallelOptions, implement_parallel
     from remit.board.project_commands import bind_command
     from remit.board.project_commands import run as run_command
     from remit.board.research_plan import plan as plan_task
@@ -29,18 +30,20 @@ if TYPE_CHECKING:
     from remit.builtin.assistant.stream import ask
     from remit.builtin.worker.web_search import SearchClient, SearchHit, SearchNotConfigured, SearchProvider
     from remit.core.budget import Limits
+    from remit.core.composition import best, each, first, parallel, sequence
     from remit.core.context import BlockingContext, Context
     from remit.core.delegate_requests import DelegateError
     from remit.core.delegate_results import DelegateResult
     from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, Refused, RemitError, Stopped, Unavailable
     from remit.core.events import Event
+    from remit.core.ids import span_id_of
     from remit.core.lifecycle import LifecycleEvent, LifecycleKind
     from remit.core.ports import Store
     from remit.core.record import HistoryQuery, Record, Write, WriteResult
     from remit.core.request import call
     from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
     from remit.core.settings import Settings
-    from remit.core.tracing import span_id_of
+    from remit.engines.temporal.plugin import RemitPlugin, workflow_delegate
     from remit.runtime.telemetry.logs import set_up_logs
     from remit.runtime.tool.delegate_tool import DelegateTool, Toolbox
     from remit.runtime.tool.langchain import delegate_tool as langchain_tool
@@ -54,13 +57,13 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentCrashed", "Artifact", "BlockingContext", "Board", "BoardState", "Client", "Context", "Conversations", "DelegateError",
     "DelegateResult", "DelegateTool", "ErrorInfo", "Event", "Evidence", "Failed", "HistoryQuery", "InvalidReturn", "LifecycleEvent",
-    "LifecycleKind", "Limits", "MemoryStore", "Metadata", "Misused", "Record", "Refused", "Remit", "RemitError", "Return",
-    "ReviewRequest", "SearchClient", "SearchHit", "SearchNotConfigured", "SearchProvider", "Settings", "SqliteStore", "Status",
-    "StopReason", "Stopped", "Store", "Task", "TaskStatus", "Toolbox", "Unavailable", "Write", "WriteResult", "agent", "ask",
-    "bind_command", "call", "check_return", "discover", "errors_to_task", "find_command", "implement_task", "import_board",
-    "langchain_tool", "load_settings", "openai_agents_tool", "plan_task",
-    "pydantic_ai_toolset", "research_task", "review_work", "revise_plan", "run", "run_command", "set_up_logs",
-    "span_id_of", "tasks_pb2", "tasks_pb2_grpc",
+    "LifecycleKind", "Limits", "MemoryStore", "Metadata", "Misused", "ParallelOptions", "Record", "Refused", "Remit", "RemitError",
+    "RemitPlugin", "Return", "ReviewRequest", "SearchClient", "SearchHit", "SearchNotConfigured", "SearchProvider", "Settings",
+    "SqliteStore", "Status", "StopReason", "Stopped", "Store", "Task", "TaskStatus", "Toolbox", "Unavailable", "Write", "WriteResult",
+    "agent", "ask", "best", "bind_command", "call", "check_return", "discover", "each", "errors_to_task", "find_command", "first",
+    "implement_parallel", "implement_task", "import_board", "langchain_tool", "load_settings", "openai_agents_tool", "parallel",
+    "plan_task", "pydantic_ai_toolset", "research_task", "review_work", "revise_plan", "run", "run_command", "sequence", "set_up_logs",
+    "span_id_of", "tasks_pb2", "tasks_pb2_grpc", "workflow_delegate",
 ]  # fmt: skip
 _PUBLIC = {
     "remit.agents.function": "agent",
@@ -70,6 +73,7 @@ _PUBLIC = {
     "remit.board.command_files": "find=find_command",
     "remit.board.error_tasks": "errors=errors_to_task",
     "remit.board.implement": "implement=implement_task",
+    "remit.board.parallel": "ParallelOptions implement_parallel",
     "remit.board.importer": "import_board",
     "remit.board.project_commands": "bind_command run=run_command",
     "remit.board.research_plan": "research=research_task plan=plan_task revise=revise_plan",
@@ -79,6 +83,7 @@ _PUBLIC = {
     "remit.builtin.assistant.stream": "ask",
     "remit.builtin.worker.web_search": "SearchClient SearchHit SearchNotConfigured SearchProvider",
     "remit.core.budget": "Limits",
+    "remit.core.composition": "best each first parallel sequence",
     "remit.core.errors": "AgentCrashed ErrorInfo Failed InvalidReturn Misused Refused RemitError Stopped Unavailable",
     "remit.core.events": "Event",
     "remit.core.lifecycle": "LifecycleEvent LifecycleKind",
@@ -87,8 +92,9 @@ _PUBLIC = {
     "remit.core.request": "call",
     "remit.core.result": "Artifact Evidence Metadata Return Status StopReason",
     "remit.core.settings": "Settings",
-    "remit.core.tracing": "span_id_of",
+    "remit.core.ids": "span_id_of",
     "remit.core.context": "Context BlockingContext",
+    "remit.engines.temporal.plugin": "RemitPlugin workflow_delegate",
     "remit.runtime.telemetry.logs": "set_up_logs",
     "remit.core.delegate_requests": "DelegateError",
     "remit.core.delegate_results": "DelegateResult",
@@ -113,7 +119,7 @@ def __getattr__(name: str) -> Any:
     module, own = _HOME_OF[name]
     found = importlib.import_module(module)
     if not hasattr(found, own):
-        importlib.import_module(f"{module}.{own}")  # a module is public, too
+        importlib.import_module(f"{module}.{own}")  # a module is public as well
     globals()[name] = value = getattr(found, own)
     return value
 

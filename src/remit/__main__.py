@@ -1,10 +1,10 @@
-"""`remit` and `python -m remit`."""
+"""Entry point of `remit` and `python -m remit`."""
 
 import sys
 
 
 def console() -> None:
-    """Run the command line; Ctrl-C while it is being imported prints no traceback."""
+    """Run the command line. Ctrl-C during its import prints no traceback."""
     try:
         if sys.argv[1:] == ["--version"]:
             from importlib.metadata import version

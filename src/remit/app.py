@@ -1,13 +1,13 @@
-"""`Remit`: the one entry point, and the one module that puts the parts together.
+"""`Remit`: the entry point of the package, and the module that assembles its parts.
 
-The command line, the servers, the board and the assistant translate to it; none of them decides anything itself.
-"""
+The command line, the servers, the board and the assistant call it. None of them implements delegation itself."""
 
 import asyncio
 import contextlib
 import hashlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -17,20 +17,22 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import to_jsonable_python
 
 from remit.core.agents import AgentSpec
+from remit.core.cache import cache_prefix, cached_results
 from remit.core.context import Handle
 from remit.core.deadline import SYSTEM_CLOCK, Clock
 from remit.core.delegation import ORIGIN, Delegation, Origin
 from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.core.events import Event
+from remit.core.ids import new_token
 from remit.core.lifecycle import OUTCOMES, LifecycleEvent, LifecycleKind
 from remit.core.policy import Approver, Policy
 from remit.core.ports import AgentPort, Store
 from remit.core.record import HistoryQuery, Record, history_query, registry_entry
 from remit.core.redaction import redact_logs
-from remit.core.request import call
+from remit.core.request import Composition, Request, call
 from remit.core.result import Return
 from remit.runtime.accept import accept
-from remit.runtime.deps import CURRENT
+from remit.runtime.deps import CURRENT, ROOT_LINEAGE, token_here
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -40,28 +42,30 @@ if TYPE_CHECKING:
     from remit.agents.executors import ExecutorDeps, Executors
     from remit.agents.function import FunctionAgent
     from remit.agents.process.pool import ProcessPool
+    from remit.core.deadline import TimeLimits
     from remit.core.metrics import Metrics
     from remit.core.record import Owner
-    from remit.core.settings import Settings
+    from remit.core.settings import EngineSettings, Settings
     from remit.engines.embedded.events import EventStreams
     from remit.models.client import Models
-    from remit.runtime.deps import RuntimeDeps
-    from remit.runtime.engine import Engine, EngineConfig, LiveDelegation, Recovered
+    from remit.runtime.deps import LimitLearner, RuntimeDeps
+    from remit.runtime.engine import Engine, EngineConfig, LiveDelegation, Recovered, WorkerInfo
     from remit.runtime.error_ledger import ErrorLedger, LedgerWriter
     from remit.runtime.lifecycle import LifecycleEvents
+    from remit.runtime.shipment import Shipping
     from remit.runtime.telemetry.telemetry import Telemetry
-    from remit.system.trust import ProjectTrust
+    from remit.system.trust import DeclarationWatch, ProjectTrust
 
 log = logging.getLogger("remit")
 RECALLED = 50
-"""Earlier messages of a conversation that are looked at."""
+"""How many earlier messages of a conversation are considered."""
 
 __all__ = ["Remit", "run"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Given:
-    """What `Remit.open` was given besides settings."""
+    """Arguments of `Remit.open` besides the settings."""
 
     agents: tuple["FunctionAgent | AgentPort", ...]
     store: Store | None
@@ -70,15 +74,16 @@ class _Given:
     approver: Approver | None
     engine: "Callable[[EngineConfig], Engine] | None"
     trust: "ProjectTrust"
+    is_worker: bool
     notice: str
-    """What is left out of the project; empty where the caller has said it."""
+    """Names the parts of the project that are not approved; empty if the caller has already reported them."""
 
 
 class Remit:
     """A project's delegation runtime. `async with Remit.open(".") as remit: …`"""
 
     engine: "Engine"
-    """Not of an attached `Remit`: the owner of its tree runs everything."""
+    """Missing in an attached `Remit`: the owner of its tree runs all delegations."""
     owner: "Owner"
     store: Store
     directory: "Directory"
@@ -86,7 +91,7 @@ class Remit:
     loop: asyncio.AbstractEventLoop
     _deps: "RuntimeDeps"
     _reader: "Engine | EventStreams"
-    """Follows delegations: the engine, or in an attached `Remit` the record of the owner."""
+    """Follows delegations: the engine, or in an attached `Remit` the owner's record."""
     _executors: "Executors"
     _executor_deps: "ExecutorDeps"
 
@@ -96,8 +101,7 @@ class Remit:
         self.clock = clock
         self._given = given
         self._attachment: Attachment | None = None
-        """The connection to the owner of the tree, if an agent opened this: the owner runs what is delegated here."""
-        self._attach_server: AttachServer | None = None
+        """Connection to the owner of the tree if an agent opened this `Remit`; the owner then runs the delegations."""
         self._telemetry: Telemetry | None = None
         self._is_open = False
 
@@ -117,15 +121,13 @@ class Remit:
         approver: Approver | None = None,
         engine: "Callable[[EngineConfig], Engine] | None" = None,
         trust: "ProjectTrust | bool | str | None" = None,
+        is_worker: bool = False,
     ) -> "Remit":
-        """The runtime of the project at `root`; opened by `async with`. Agents also come from `.remit/agents/*.py` and entry points.
+        """Open the project at `root` with `async with`. Agents also come from `.remit/agents/*.py` and entry points.
 
-        `policy`: rules instead of those of the project, as text or as a path; `approver`: asks a person where a rule says so; `engine`:
-        makes another engine than the embedded one. Without `recover` the delegations of dead processes are left to the next who opens
-        the project. Opened by an agent, in any process and folder, it is attached to the tree of that agent: what it delegates is the
-        agent's child, recorded where its tree is recorded. Of the project's files only what is approved is used (`remit trust`); `trust`:
-        True approves everything, a hash the content that has it.
-        """
+        `policy`: replaces the project's rules, as text or a path. `approver`: asks a person. `engine`: creates another engine. Without
+        `recover`, delegations of dead processes are left to the next process. An agent's own `Remit` is attached to its tree: its
+        delegations become children. `trust=True` approves all project files, a hash that content. `is_worker`: exit rather than overlap."""
         from remit.agents.process.target import must_not_start_anything
         from remit.core.settings import Settings
         from remit.system.settings_files import load_settings
@@ -152,12 +154,12 @@ class Remit:
             approver=approver,
             engine=engine,
             trust=trust,
+            is_worker=is_worker,
             notice="" if is_said else trust.notice,
         )
         return cls(folder, settings, clock, given)
 
     async def __aenter__(self) -> "Remit":
-        from remit.agents.attach_client import token_here
         from remit.system.files import make_folder
         from remit.system.liveness import this_owner
 
@@ -182,24 +184,23 @@ class Remit:
             self._reader = self.engine = self._make_engine()
             self.directory.each(self._limit_slots)
             self._is_open = True
-            self._attach_server = self._make_attach_server()
             self.recovered = await self.engine.open(recover=self._given.recover)
         except BaseException:
             if self._is_open:
-                await self.close(hand_over=True)  # the next process continues what was resumed already
+                await self.close(hand_over=True)  # the next process continues what this one had resumed
             else:
                 await self._executors.close()
             raise
         return self
 
     def _warn_of_lax_policy(self) -> None:
-        """Whenever a file of the project, approved or not, is the reason why the policy is not enforced."""
+        """Warn if a project file, approved or not, disables the enforcement of the policy."""
         mode, source = self.settings.policy_mode, self.settings.source_of("policy_mode")
         if mode != "strict" and source.startswith(("remit.toml", "pyproject.toml")):
             log.warning("policy_mode is %s in %s of this project: what the policy refuses is not refused.", mode, source)
 
     async def _attach(self, token: str) -> None:
-        """Opened by an agent: the owner of its tree runs and records what is delegated here."""
+        """Attach to the caller's tree: its owner runs and records the delegations."""
         from remit.agents.attach_client import attach
         from remit.engines.embedded.events import EventStreams
         from remit.runtime.engine import Recovered
@@ -224,9 +225,10 @@ class Remit:
         await self.close()
 
     async def close(self, *, hand_over: bool = False) -> list[str]:
-        """Stop what still runs, write everything, leave nothing behind.
+        """Stop all running delegations, write their records and release all resources.
 
-        With `hand_over`, resumable delegations are not ended: the next process that opens the project continues them. Returns them."""
+        With `hand_over`, resumable delegations are not ended: the next process that opens the project continues them. Returns their session
+        ids."""
         from remit.engines.embedded.events import EventStreams
 
         if not self._is_open:
@@ -242,12 +244,14 @@ class Remit:
         await self.engine.close()
         if self._telemetry is not None:
             await self._telemetry.close()
-        if self._attach_server is not None:
+        if "_attach_server" in vars(self):
             await self._attach_server.close()
         await self._executors.close()
         if "_ledger_writer" in vars(self):
             await off_loop(self._ledger_writer.close)
         self._deps.policy.close()
+        if self._deps.rules.learner is not None:
+            self._deps.rules.learner.close()
         if self._given.store is None:
             await off_loop(self.store.close)
         return handed_over
@@ -268,45 +272,66 @@ class Remit:
 
         return LedgerWriter(self.ledger, self.clock)
 
+    @cached_property
+    def _changes(self) -> "DeclarationWatch":
+        from remit.system.trust import DeclarationWatch
+
+        return DeclarationWatch(self.trust)
+
     @property
     def models(self) -> "Models":
         return self._executor_deps.models
 
     @property
     def trust(self) -> "ProjectTrust":
-        """What was approved of the project when it was opened."""
+        """The approvals of the project when it was opened."""
         return self._given.trust
 
     @property
     def is_attached(self) -> bool:
-        """Opened by an agent: the owner of its tree runs what is delegated here."""
+        """Whether an agent opened this `Remit`; then the owner of its tree runs its delegations."""
         return self._attachment is not None
 
     @property
     def has_record(self) -> bool:
-        """Whether records can be read here. Not in a container, nor where the owner of the tree keeps them in memory."""
+        """Whether records can be read here. They cannot in a container, or if the owner of the tree keeps them in memory."""
         return self._attachment is None or self._attachment.has_record
 
     # ---- delegating
 
-    async def delegate(self, agent: str, /, **asked: Any) -> Return:
-        """Hand work to `agent` and wait for its return: by its deadline, whatever the agent does."""
-        self._must_be_open()
-        if self._attachment is not None:
-            return await self._attachment.delegate(call(agent, **asked))
-        caller, origin = self._caller()
-        return await self.engine.run(accept(call(agent, **asked), caller, self._deps, origin))
+    async def delegate(self, agent: str | Composition, /, **asked: Any) -> Return:
+        """Hand work to `agent` and wait for its return, which arrives by the deadline whatever the agent does. Accepts compositions such as
+        `sequence(…)`."""
+        return await self._delegate(call(agent, **asked))
 
-    async def start(self, agent: str, /, **asked: Any) -> Handle:
-        """Hand work to `agent` and go on; the handle streams, cancels and gives the result."""
+    def _delegate(self, request: Request) -> Awaitable[Return]:
+        if not self._is_open or self._attachment is not None:
+            self._must_be_open()
+            assert self._attachment is not None
+            return self._attachment.delegate(request)
+        caller, origin = self._caller()
+        return self.engine.run(accept(request, caller, self._deps, origin))
+
+    async def start(self, agent: str | Composition, /, **asked: Any) -> Handle:
+        """Hand work to `agent` without waiting. The handle streams, cancels and gives the result."""
         self._must_be_open()
         if self._attachment is not None:
             return await self._attachment.start(call(agent, **asked))
         caller, origin = self._caller()
         return await self.engine.start(accept(call(agent, **asked), caller, self._deps, origin))
 
+    async def gather(self, *requests: Request | Composition, limit: int | None = None) -> list[Return]:
+        """Run several delegations at once, at most `limit` at a time. Returns results in call order, failures included."""
+        from remit.runtime.local_context import GATHER_AT_ONCE, gather_returns
+
+        current = CURRENT.get()
+        above = ROOT_LINEAGE if current is None else current.delegation.lineage
+        calls = [call(one) if isinstance(one, Composition) else one for one in requests]
+        return await gather_returns(self._delegate, calls, limit or GATHER_AT_ONCE, above)
+
     def _caller(self) -> "tuple[LiveDelegation | None, Origin | None]":
-        """Inside an agent, a delegation is always its child: limits cannot be avoided. Callers of an API are known by their origin."""
+        """The calling delegation, and the origin of an API request. A delegation made inside an agent is always its child, so limits cannot
+        be bypassed."""
         current = CURRENT.get()
         if current is not None:
             if current.engine is not self.engine:
@@ -314,6 +339,8 @@ class Remit:
 
                 raise not_yours(current.delegation.agent)
             return current, None
+        if time.monotonic() >= self._changes.due_at and (line := self._changes.notice()):
+            log.warning("%s", line)
         origin = ORIGIN.get()
         if origin is None:
             return None, None if self._telemetry is None else self._telemetry.origin()
@@ -326,21 +353,31 @@ class Remit:
         return current, origin
 
     async def cancel(self, session_id: str, reason: str = "", *, source: str = "a person", force: bool = False) -> list[dict[str, Any]]:
-        """Stop a delegation and everything below it, whichever process runs it; how each node ended.
+        """Stop a delegation and everything below it, in whichever process it runs. Returns how each node ended.
 
-        `force`: kill processes that were started for it here at once; otherwise they have `kill_grace_seconds` to tidy up."""
+        `force`: kill processes that were started for it here at once; otherwise they have `kill_grace_seconds` to clean up."""
         if self._attachment is not None:
             return await self._attachment.cancel(session_id, reason)
         return await self.engine.cancel(session_id, reason, source, force=force)
 
+    async def work(self, agents: Collection[str] | None = None) -> None:
+        """Take work for these agents, or for all, from the project's queues until this `Remit` is closed."""
+        self._must_be_open()
+        await self.engine.work(agents)
+
+    async def workers(self) -> "list[WorkerInfo]":
+        """List the processes that take work for the agents of this project."""
+        self._must_be_open()
+        return await self.engine.workers()
+
     async def recover(self) -> "Recovered":
-        """Resume or settle the delegations of dead processes, and kill the processes that they left."""
+        """Resume or settle the delegations of dead processes, and kill the processes they left behind."""
         from remit.runtime.engine import Recovered
         from remit.system.trust import summary_of
 
         self._must_be_open()
         if not self.trust.allows_recovery:
-            raise self.trust.refused(f"To recover is to run agents of this project again, and {summary_of(self.trust.left_out)} of it")
+            raise self.trust.refused(f"Recovery runs agents of this project again, and {summary_of(self.trust.left_out)} of it")
         return Recovered() if self._attachment is not None else await self.engine.recover()
 
     # ---- agents and policy
@@ -356,12 +393,12 @@ class Remit:
         self._limit_slots(agent.spec)
 
     def unregister(self, name: str) -> None:
-        """An agent that was registered while this was open; its running delegations continue."""
+        """Remove an agent that was registered while this `Remit` was open. Its running delegations continue."""
         self.directory.unregister(name)
         self.engine.limit_slots(name, None)
 
     async def reload(self) -> list[str]:
-        """Read the policy again; returns its problems. Agents stay as they were when the project was opened."""
+        """Reload the policy and return its problems. Agents are not reloaded."""
         from remit.policy.engine import ProjectPolicy
 
         self._must_be_open()
@@ -375,7 +412,7 @@ class Remit:
 
         note_access(self.folder, entry, self.clock.wall)
 
-    # ---- reading: the store answers for all processes of the project
+    # ---- queries: the store answers for all processes of the project
 
     async def describe(self, session_id: str) -> Record:
         """The record of a delegation."""
@@ -385,13 +422,13 @@ class Remit:
         return record
 
     async def tree(self, session_id: str) -> list[Record]:
-        """The whole tree a delegation belongs to, callers before their children."""
+        """The whole tree of a delegation, callers before their children."""
         record = await self.describe(session_id)
         return await off_loop(self.store.tree, record.root_id)
 
     async def note_conversation(self, session_id: str, earlier: Sequence[str]) -> None:
-        """What earlier messages of a conversation read and were given counts for this one as well: the facts of their trees."""
-        from remit.runtime.tree_facts import facts_of_records
+        """Apply the policy facts of earlier messages of a conversation to this one: what their trees read and received."""
+        from remit.runtime.deps import facts_of_records
 
         running = self.engine.find(session_id)
         if running is None:
@@ -411,17 +448,18 @@ class Remit:
         return await off_loop(self.store.events, session_id, after)
 
     async def live(self) -> list[Record]:
-        """Everything queued or running in this project, whichever process runs it."""
+        """Everything queued or running in this project, in any process."""
         return await off_loop(self.store.live)
 
     async def history(self, *, status: str | None = None, **query: Any) -> list[Record]:
-        """Finished and live delegations, newest first: by root_id, agent, status, task_number, since, until; paged by before_session."""
+        """Finished and live delegations, newest first. Filters: root_id, agent, status, task_number, since,
+        until; `before_session` pages."""
         return await off_loop(self.store.history, history_query(status, query))
 
     async def follow(self, session_id: str, after: int = 0) -> AsyncGenerator[Event, None]:
-        """The events of a delegation as they come, whichever process runs it, from the one after number `after`; the last is its return.
+        """Stream the events of a delegation, in any process, after event number `after`. The last one is its return.
 
-        Nothing waits for a slow reader, and nothing is kept for it."""
+        A slow reader delays nothing, and no events are buffered for it."""
         async with contextlib.aclosing(self._reader.follow(session_id, after)) as events:
             async for event in events:
                 yield event
@@ -430,8 +468,16 @@ class Remit:
         """The return of a delegation, waiting up to `wait_seconds` for it."""
         return await self._reader.result(session_id, wait_seconds)
 
+    async def cached(self, agent: str | None = None) -> list[Record]:
+        """The delegations whose results the cache may reuse, of one agent or of all."""
+        return await off_loop(cached_results, self.store, agent)
+
+    async def clear_cache(self, agent: str | None = None) -> int:
+        """Invalidate the cached results of one agent or of all, and return their number. The delegations stay on record."""
+        return await off_loop(self.store.drop_keys, cache_prefix(agent))
+
     async def metrics(self, since_seconds: float | None = None) -> "Metrics":
-        """Of the delegations of the last `since_seconds`, or of all on record, whichever process ran them."""
+        """Metrics of the delegations of the last `since_seconds`, or of all on record, in any process."""
         from remit.core.metrics import metrics_of
 
         now = self.clock.wall()
@@ -439,10 +485,9 @@ class Remit:
         return metrics_of(await off_loop(self.store.tally, since), since=since, until=now)
 
     def export_state(self) -> dict[str, Any]:
-        """The registry: what is active, how many are known, and the list with those settled within the retention.
+        """The registry: active delegations, counts, and those settled within the retention period.
 
-        At most the newest 1,000 settled ones; `history` has them all.
-        """
+        At most the newest 1,000 settled ones; `history` has all of them."""
         kept_since = self.clock.wall() - self.settings.retention_seconds
         live = self.store.live()
         begun_since = kept_since - self.settings.longest_timeout_seconds
@@ -458,17 +503,17 @@ class Remit:
     # ---- lifecycle events: of this process alone
 
     def on_event(self, listener: Callable[[LifecycleEvent], None], kinds: Iterable[LifecycleKind] = OUTCOMES) -> Callable[[], None]:
-        """Call `listener` when a delegation starts or ends here, on the event loop, until the returned function is called.
+        """Call `listener` on the event loop when a delegation starts or ends here, until the returned function is called.
 
-        `kinds`: what to listen for instead; `EVERYTHING` is also each step, the output of delegations, and requests at APIs."""
+        `kinds` selects other events; `EVERYTHING` includes each step, the output of delegations, and requests to APIs."""
         return self._listening_engine().listen(listener, kinds)
 
     def happenings(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> "LifecycleEvents":
-        """The same as an iterator, `async for`: events from now on, until this is closed."""
+        """The same events as an `async for` iterator, from now until this `Remit` is closed."""
         return self._listening_engine().lifecycle_events(kinds)
 
     def note_visit(self, api: str, principal: str | None, error: ErrorInfo | None = None) -> None:
-        """Report that an API admitted a request, or refused it with `error`."""
+        """Report that an API admitted a request or refused it with `error`."""
         self.engine.report_access(api, principal, error)
 
     def _listening_engine(self) -> "Engine":
@@ -485,7 +530,7 @@ class Remit:
 
     @property
     def _project(self) -> str:
-        """Names the project in the marks of its processes."""
+        """Identifies the project in the marks of its processes."""
         return hashlib.sha256(str(self.folder).encode()).hexdigest()[:12]
 
     async def _open_telemetry(self) -> "Telemetry | None":
@@ -496,15 +541,18 @@ class Remit:
         )
 
     async def _make_deps(self) -> "RuntimeDeps":
-        from remit.runtime.deps import AcceptanceRules, Rules, RuntimeDeps
+        from remit.runtime.deps import AcceptanceRules, Rules, RuntimeDeps, WorkspaceRules
 
         settings = self.settings
+        limits_for = lru_cache(maxsize=1024)(settings.limits_for)
         return RuntimeDeps(
             root=self.root,
             agents=self.directory,
             rules=Rules(
-                limits_for=lru_cache(maxsize=1024)(settings.limits_for),
+                limits_for=limits_for,
+                learner=self._make_learner(limits_for),
                 routing=settings.routing,
+                languages=settings.languages,
                 max_depth=settings.max_depth,
                 cycles_by_task=settings.cycles == "task",
                 budget=settings.budget,
@@ -515,12 +563,19 @@ class Remit:
             approver=self._given.approver,
             approval_seconds=settings.approval_seconds,
             acceptance=AcceptanceRules.from_settings(settings),
+            workspaces=WorkspaceRules.from_settings(settings),
             principal_of=self._principal_of,
             named_addresses=self._named_addresses,
         )
 
+    def _make_learner(self, limits_for: "Callable[[str], TimeLimits]") -> "LimitLearner | None":
+        from remit.runtime.deps import LimitLearner
+
+        mode = self.settings.adaptive_limits
+        return None if mode == "off" else LimitLearner(self.store, limits_for, self.clock, is_used=mode == "on")
+
     def _named_addresses(self) -> list[str]:
-        from remit.runtime.tree_facts import addresses_in
+        from remit.runtime.deps import addresses_in
 
         return list(addresses_in(to_jsonable_python(self.settings, fallback=str)))
 
@@ -543,7 +598,7 @@ class Remit:
             block_limit_seconds=settings.block_limit_seconds,
             chunk_limit_bytes=settings.chunk_limit_bytes,
             project=self._project,
-            commit_in_loop=settings.durability != "power",
+            commit_in_loop=settings.durability != "power" and settings.store.url is None,
             retention_seconds=settings.retention_seconds,
             cleanup_seconds=settings.cleanup_seconds,
             history_days=settings.history_days,
@@ -560,17 +615,42 @@ class Remit:
             caller_token=self._caller_token,
             reap=self._reap,
             kill=self._kill_processes,
+            reap_sessions=self._reap_sessions,
+            definition=self.directory.definition_hash,
         )
+        chosen = settings.engine
+        if self._given.engine is None and chosen.kind == "temporal":
+            return self._make_temporal_engine(config, chosen)
         return (self._given.engine or EmbeddedEngine)(config)
 
-    def _make_attach_server(self) -> "AttachServer":
+    def _make_temporal_engine(self, config: "EngineConfig", chosen: "EngineSettings") -> "Engine":
+        from remit.engines.temporal.connection import TemporalConfig, must_be_one_machine, place_of
+        from remit.engines.temporal.engine import TemporalEngine
+        from remit.stores import SqliteStore
+
+        place = place_of(self.settings.store, self.folder / "remit.db")
+        temporal = TemporalConfig.from_settings(chosen, store=place, exits_when_cut_off=self._given.is_worker)
+        if isinstance(self.store, SqliteStore):
+            must_be_one_machine(temporal, chosen)
+        return TemporalEngine(config, temporal, self._make_shipping() if chosen.ships_files else None)
+
+    def _make_shipping(self) -> "Shipping":
+        from remit.runtime.shipment import Shipping
+        from remit.stores.blobs import open_blobs
+
+        hand_over_seconds = min(2.0, 0.1 * self.settings.engine.temporal.heartbeat_seconds)
+        return Shipping(open_blobs(self.settings), self.root, self.owner.host, hand_over_seconds=hand_over_seconds)
+
+    @cached_property
+    def _attach_server(self) -> "AttachServer":
+        """Made for the first agent that may start a process, on whichever thread that asks."""
         from remit.agents.attach_server import AttachServer, spec_to_wire
 
         def facts() -> dict[str, Any]:
-            """What an attached process must know of this one."""
+            """Facts that an attached process needs to know about this one."""
             return {
                 "root": str(self.root),
-                "database": str(self.folder / "remit.db") if self._given.store is None else None,
+                "database": str(self.folder / "remit.db") if self._given.store is None and self.settings.store.url is None else None,
                 "owner_id": self.owner.owner_id,
                 "agents": [spec_to_wire(spec) for spec in self.directory.specs()],
             }
@@ -580,13 +660,16 @@ class Remit:
             self._deps,
             self.store,
             facts,
+            loop=self.loop,
             run_folder=self.folder / "run",
             project=self._project,
             kill_grace_seconds=self.settings.kill_grace_seconds,
         )
 
     def _caller_token(self, live: "LiveDelegation") -> str:
-        return "" if self._attach_server is None else self._attach_server.token_for(live)
+        if not self._is_open and "_attach_server" not in vars(self):  # closing: a token that is refused, not a tree without limits
+            return new_token(live.delegation.session_id, str(self.folder / "run" / f"{self.owner.owner_id}.sock"))
+        return self._attach_server.token_for(live)
 
     def _reap(self, owner_id: str) -> int:
         from remit.system.processes import kill_tree, marked, marker
@@ -597,18 +680,25 @@ class Remit:
             kill_tree(None, marker=mark, term_grace=0.1)
         return left
 
+    def _reap_sessions(self, owner_id: str, session_ids: Collection[str]) -> None:
+        from remit.system.processes import kill_tree, marked, marker
+
+        for session_id in session_ids:
+            if marked(mark := marker(self._project, owner_id, session_id)):
+                kill_tree(None, marker=mark, term_grace=0.1)
+
     def _kill_processes(self, session_ids: Collection[str]) -> None:
         if (processes := self._executor_deps.made("processes")) is not None:
             processes.stop_at_once(session_ids)
 
     def _limit_slots(self, spec: AgentSpec) -> None:
-        """Settings before the agent's own declaration."""
+        """The slot limit of an agent: the settings override its declaration."""
         limit = self.settings.slots_for(spec.name)
         self.engine.limit_slots(spec.name, spec.slots if limit is None else limit)
 
     async def _load_directory(self, root: Path | None) -> None:
-        """The agents given, and those of the project at `root`, if one is named."""
-        from remit.agents.directory import Directory
+        """The agents passed to `open`, and those of the project at `root` if one is named."""
+        from remit.agents.directory import Directory, describe_servers
         from remit.agents.executors import ExecutorDeps, Executors
         from remit.agents.python_files import describe_project
         from remit.agents.routing import Routes
@@ -623,12 +713,18 @@ class Remit:
         if root is not None:
             described = await off_loop(describe_project, root / ".remit", self.trust.allows_content, self.settings.describe_seconds)
             directory.load_files(described)
+            if self.settings.has_mcp_servers:
+                await off_loop(describe_servers, root, self.settings, self.trust)
             directory.load_definitions(root, self.settings, self.trust)
             directory.load_entry_points()
             directory.list_unapproved(described, self.trust)
+            if (root / ".remit" / "flows").is_dir():
+                from remit.builtin.flows import load_flows
+
+                load_flows(directory, root, self.settings.limits_for, self.trust)
         offer_built_in(directory, self.settings, lambda: self.models)
         offer_assistant(directory, self.settings, lambda: self.models, self)
-        routes = Routes(self.settings.routing)  # follows the commands and languages that agents name, as they come and go
+        routes = Routes(self.settings.routing)  # follows the commands and languages that agents declare
         directory.when_changed(lambda: routes.follow(directory.routed_specs()))
         self.settings = replace(self.settings, routing=routes.table)
 
@@ -646,6 +742,12 @@ class Remit:
         return Models(self.settings, self.root, on_call=None if self._telemetry is None else self._telemetry.model_called)
 
     def _open_store(self) -> Store:
+        if self.settings.store.url is not None:
+            from remit.stores import open_postgres
+
+            shared = open_postgres(self.settings)
+            shared.owner_id = self.owner.owner_id
+            return shared
         from remit.stores.sqlite import open_bound
         from remit.system.trust import database_item
 
@@ -660,7 +762,7 @@ class Remit:
         return store
 
     def _open_policy(self) -> Policy:
-        """The rules given, else the project's, else the default."""
+        """The rules passed to `open`, else the project's, else the default."""
         from remit.policy.engine import open_policy
 
         given = self._given.policy
@@ -670,7 +772,7 @@ class Remit:
         return open_policy(self.folder, mode, owner=owner, clock=self.clock, given=given, trust=self.trust)
 
     def _note_errors(self, delegation: Delegation, errors: Iterable[ErrorInfo], stack_trace: str) -> None:
-        """Into the error ledger; a cancellation that was asked for is not an error."""
+        """Write errors to the error ledger. A requested cancellation is not an error."""
         from remit.runtime.error_ledger import ErrorOccurrence
 
         for error in (error for error in errors if error.code != "CANCELLED"):
@@ -688,8 +790,8 @@ class Remit:
             )
 
 
-def run(agent: str, /, *, root: str | Path = ".", agents: Iterable["FunctionAgent | AgentPort"] = (), **asked: Any) -> Return:
-    """The blocking twin for scripts: open the project, delegate, close."""
+def run(agent: str | Composition, /, *, root: str | Path = ".", agents: Iterable["FunctionAgent | AgentPort"] = (), **asked: Any) -> Return:
+    """Blocking variant for scripts: open the project, delegate, close."""
 
     async def once() -> Return:
         async with Remit.open(root, agents=agents) as remit:

@@ -1,4 +1,4 @@
-"""Agent files as text: a Markdown page with a YAML head, in the words of remit, Claude Code and OpenCode."""
+"""Agent files as text: a Markdown page with YAML front matter in the formats of remit, Claude Code and OpenCode."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -16,15 +16,15 @@ from remit.core.errors import Misused
 from remit.system.trust import ProjectTrust
 
 LARGEST_BYTES = 1024 * 1024
-"""More is no instruction that anybody wrote."""
+"""Larger files are not instructions."""
 LARGEST_HEAD = 64 * 1024
 DEEPEST = 50
 _BOUNDARY = re.compile(r"^---[ \t]*$", re.MULTILINE)
 _PLAIN_LINE = re.compile(r"^([A-Za-z][\w-]*):[ \t]+([^\s\"'\[{|>&*!%@`#].*)$")
 _HINT_LINE = re.compile(r"^(argument-hint):[ \t]+([^\"'].*)$")
-"""`[number] [words]`, as it stands in many a command file, is no YAML either."""
+"""`[number] [words]`, common in command files, is not valid YAML."""
 _YAML_ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
-"""What the YAML library raises, beside its own errors, for values that look like dates, numbers or truths and are none."""
+"""Exceptions of the YAML library, beside its own errors, for values that look like dates, numbers or booleans but are invalid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Page:
     head: Mapping[str, Any]
     body: str
     lines: Mapping[str, int]
-    """On which line of the file each key of the head is."""
+    """Line of each key of the front matter."""
 
     def fault(self, key: str, words: str) -> Misused:
         return Misused(f"line {self.lines.get(key, 2)}: {words}")
@@ -43,9 +43,9 @@ class _Loader(yaml.SafeLoader):
     _depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """References are refused: nobody needs them here, and a few lines of them can stand for more than any memory holds."""
+        """Aliases are refused: they are not needed here, and a few lines of them can expand beyond any memory."""
         if self.check_event(yaml.AliasEvent) or self._depth == DEEPEST:
-            problem = "it is nested too deeply" if self._depth == DEEPEST else "references (*name) are not read here"
+            problem = "it is nested too deeply" if self._depth == DEEPEST else "aliases (*name) are not supported"
             raise yaml.composer.ComposerError(None, None, problem, self.peek_event().start_mark)  # type: ignore[no-untyped-call]
         self._depth += 1
         node = super().compose_node(parent, index)
@@ -53,39 +53,39 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        """A key that stands there twice is refused: readers would believe the one and we the other."""
+        """Duplicate keys are refused: people and remit could read different values."""
         seen = set()
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value[:60]} stands there twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value[:60]} is given twice", key.start_mark)
             seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
         return super().construct_mapping(node, deep)
 
 
 def read_page(path: Path, root: Path, trust: ProjectTrust | None = None) -> Page | None:
-    """The page at `path`; None when it has no head, so is no agent. Raises `Misused` that says what is wrong, and on which line;
-    `NotApproved` where `trust` is given and does not allow its content."""
+    """The page at `path`; None without front matter, so not an agent. Raises `Misused` with the fault and its line; `NotApproved` if
+    `trust` does not allow its content."""
     return page_of(_text_of(path, root, trust), path)
 
 
 def read_with_or_without_head(path: Path, root: Path, trust: ProjectTrust | None = None) -> Page:
-    """The page at `path`; all of it is body when it has no head. Raises `Misused`, as `read_page` does."""
+    """The page at `path`; without front matter all of it is body. Raises `Misused`, like `read_page`."""
     text = _text_of(path, root, trust)
     return page_of(text, path) or Page(path=path, head={}, body=text.strip(), lines={})
 
 
 def page_of(text: str, path: Path) -> Page | None:
-    """A text as the page that it would be at `path`, as `read_page` takes it. Raises `Misused`."""
+    """Parse a text as the page at `path`, like `read_page`. Raises `Misused`."""
     head, body = _split(text)
     if head is None:
         return None
     if len(head) > LARGEST_HEAD:
-        raise Misused(f"its head has {len(head)} characters; {LARGEST_HEAD} are the most.")
+        raise Misused(f"its front matter has {len(head)} characters; the maximum is {LARGEST_HEAD}.")
     said, lines = _parsed(head)
     if said is None:
         said = {}
     if not isinstance(said, dict):
-        raise Misused(f"line 2: the head must be keys and values, not a {type(said).__name__}.")
+        raise Misused(f"line 2: the front matter must be keys and values, not a {type(said).__name__}.")
     return Page(path=path, head={str(key): value for key, value in said.items()}, body=body.strip(), lines=lines)
 
 
@@ -107,15 +107,14 @@ def _split(text: str) -> tuple[str | None, str]:
     try:
         head, body = handler.split(text)
     except ValueError:
-        raise Misused("line 1: its head is not ended by a line of three dashes.") from None
+        raise Misused("line 1: its front matter does not end with a line of three dashes.") from None
     return head.removeprefix("\n"), body
 
 
 def _parsed(head: str) -> tuple[Any, dict[str, int]]:
-    """As YAML, with the lines of its keys; and where that fails, with one-line values taken as the plain text that they are meant as.
+    """Parse as YAML with the lines of its keys; if that fails, treat one-line values as plain text.
 
-    `description: Use this when: …` is no YAML, yet stands in many files, and those who read them elsewhere let it pass.
-    """
+    `description: Use this when: …` is not valid YAML, but occurs in many files, and other tools accept it."""
     try:
         return _loaded(head)
     except (yaml.YAMLError, *_YAML_ERRORS) as error:
@@ -153,11 +152,11 @@ def _said(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error) or type(error).__name__
     line = f"line {mark.line + 2}: " if mark is not None else ""
-    return f"{line}its head is not YAML: {str(problem)[:200]}."
+    return f"{line}its front matter is not YAML: {str(problem)[:200]}."
 
 
 def _lines(node: Any) -> dict[str, int]:
-    """On which line of the file each key of the head stands, and each inside of one of its keys (`remit:`) that is not in the head."""
+    """The line of each key, and of each key inside `remit:` that is not in the front matter itself."""
     found: dict[str, int] = {}
     inside: dict[str, int] = {}
     for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
@@ -172,20 +171,19 @@ def _lines(node: Any) -> dict[str, int]:
 
 OURS = "remit"
 _TURNS = ("maxTurns", "steps", "maxSteps")
-"""The vendors' names of `requests`."""
+"""Vendors' names of `requests`."""
 _READS = frozenset({"name", "description", "model", "tools", "disallowedTools", *_TURNS, OURS})
 _OPENCODE_READS = frozenset({"description", "model", "permission", "tools", "disable", "temperature", *_TURNS, OURS})
 _WIDENING = frozenset({
     "kind", "grpc", "a2a", "remote", "token_variable", "ca_file", "command", "options", "environment", "pass_environment", "allow",
     "delegates", "merge", "isolation", "built_in", "operations", "retries", "hosts",
 })  # fmt: skip
-"""Keys that would give an agent more than its executor has. Folders of other tools come with any clone and are read before anybody has
-looked at them."""
+"""Keys that would give an agent more rights than its executor. Folders of other tools come with any clone and are read before review."""
 Reader = Callable[[Page], Declaration | None]
 
 
 def ours(page: Page) -> Declaration | None:
-    """`.remit/agents/NAME.md`: the name may be left to the file. Keys of remit are under `remit:`."""
+    """`.remit/agents/NAME.md`: the file name is the default name. Keys of remit are under `remit:`."""
     misplaced = sorted((set(DefinitionTable.model_fields) - {"description", "model", "tools"}) & set(page.head))
     if misplaced:
         raise page.fault(misplaced[0], f"{misplaced[0]} belongs under {OURS}:.")
@@ -194,10 +192,10 @@ def ours(page: Page) -> Declaration | None:
 
 
 def claude(page: Page) -> Declaration | None:
-    """`.claude/agents/**/*.md`: a file without a name is no agent; `tools` names what it may use, or it may use everything."""
+    """`.claude/agents/**/*.md`: a file without a name is not an agent; `tools` lists the allowed tools, default all."""
     if "name" not in page.head:
         if page.head.keys() & {"description", "tools", "model"}:
-            raise Misused("line 1: it has no name, so it is no agent. Write name: … into its head.")
+            raise Misused("line 1: it has no name, so it is not an agent. Write name: … into its front matter.")
         return None
     check_guest(page)
     name = _name(page, page.head["name"])
@@ -205,7 +203,7 @@ def claude(page: Page) -> Declaration | None:
 
 
 def opencode(page: Page) -> Declaration | None:
-    """`.opencode/agent(s)/**/*.md`: named by its file; `permission` and (older) `tools` say what it may not use."""
+    """`.opencode/agent(s)/**/*.md`: named by its file; `permission` and (older) `tools` deny tools."""
     if page.head.get("disable") is True:
         return None
     check_guest(page)
@@ -226,9 +224,9 @@ def _declared(
     head = page.head
     own = {} if head.get(OURS) is None else head[OURS]
     if not isinstance(own, dict):
-        raise page.fault(OURS, f"{OURS} must hold keys and values.")
+        raise page.fault(OURS, f"{OURS} must contain keys and values.")
     if tools is not None and "tools" in own:
-        raise page.fault("tools", f"tools stands in the head and under {OURS}: once more; keep one of them.")
+        raise page.fault("tools", f"tools is both in the front matter and under {OURS}: keep one of them.")
     table = {key: head[key] for key in ("description", "model") if head.get(key) is not None}
     lines, notes = dict(page.lines), list[str]()
     turns = next((key for key in _TURNS if head.get(key) is not None), "")
@@ -240,9 +238,9 @@ def _declared(
         if is_valid or not is_guest:
             table[target], lines[target] = value, page.lines.get(key, 2)
         else:
-            notes.append(f"{key}: {str(value)[:40]!r} is not understood, so nothing is done with it")
+            notes.append(f"{key}: {str(value)[:40]!r} is not supported and is ignored")
     if unread := [key[:60] for key in head if key not in reads]:
-        notes.insert(0, f"{', '.join(unread[:20])}: nothing is done with {'it' if len(unread) == 1 else 'them'} here")
+        notes.insert(0, f"{', '.join(unread[:20])}: ignored")
     table |= {str(key): value for key, value in own.items()}
     if page.body:
         table["instructions"] = page.body
@@ -252,7 +250,7 @@ def _declared(
 
 
 def check_guest(page: Page) -> None:
-    """A file of another tool cannot widen what its executor may do. Raises `Misused`."""
+    """A file of another tool cannot extend the rights of its executor. Raises `Misused`."""
     own = page.head.get(OURS)
     keys = {str(key): value for key, value in own.items()} if isinstance(own, dict) else {}
     if wide := sorted(_WIDENING & keys.keys()) or (["workspace"] if keys.get("workspace") == "shared" else []):
@@ -273,7 +271,7 @@ def _name(page: Page, name: Any) -> str:
 
 
 def _tools(page: Page, key: str) -> tuple[str, ...] | None:
-    """`Read, Bash(git *)` or a list of them; nothing, or `*` in `tools`, is all."""
+    """`Read, Bash(git *)` or a list; empty, or `*` in `tools`, means all."""
     said = page.head.get(key)
     if isinstance(said, str):
         said = [one.strip() for one in COMMA.split(said)]

@@ -1,11 +1,9 @@
-"""The attached side: a process that an agent started delegates through the owner of its tree, and lends it agents of its own."""
+"""The attached side: a process that an agent started delegates through the owner of its tree, and lends it its own agents."""
 
 import asyncio
-import os
 from collections.abc import Iterable, Mapping
-from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from remit.agents.attach_server import MAX_FRAME_BYTES, VERSION, spec_from_wire, spec_to_wire
 from remit.agents.directory import Directory
@@ -14,46 +12,34 @@ from remit.agents.rpc import Connection, error_to_wire
 from remit.core.agents import AgentSpec, is_built_in
 from remit.core.context import Context, Handle
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
-from remit.core.ids import CALLER, REFUSED, UNSET, decode
+from remit.core.ids import REFUSED, UNSET, decode
 from remit.core.jsonable import to_jsonable
 from remit.core.ports import AgentPort, Store
 from remit.core.request import Request
 from remit.core.result import Return
-from remit.runtime.deps import CURRENT
-from remit.runtime.engine import Engine
+from remit.runtime.deps import CURRENT, LENT
 from remit.stores.sqlite import open_read_only
 from remit.system.threads import off_loop
 from remit.system.unix_sockets import connect_to, peer_of
+
+if TYPE_CHECKING:
+    from remit.runtime.engine import Engine
 
 CONNECT_SECONDS = 5.0
 HELLO_SECONDS = 10.0
 ATTEMPTS = 3
 
-LENT: ContextVar[RemoteBackend | None] = ContextVar("remit_lent", default=None)
-"""The run of a lent agent that this context belongs to."""
-
-
-def token_here() -> str | None:
-    """The token of the delegation that this code runs in."""
-    lent = LENT.get()
-    if lent is not None:
-        return str(lent.environment().get(CALLER, ""))
-    running = CURRENT.get()
-    if running is not None and (token := running.process_environment().get(CALLER)):
-        return token
-    return os.environ.get(CALLER) or None
-
 
 def not_yours(agent: str) -> Misused:
-    """Of a `Remit` that is used by an agent that did not open it: what it delegated would not be its child."""
+    """The error if an agent uses a `Remit` that it did not open: its delegations would not be its children."""
     return Misused(
-        f"{agent} cannot delegate by a Remit that was opened outside of it: it would not be {agent}'s child.",
+        f"{agent} cannot delegate through a Remit that was opened outside it: the delegation would not be its child.",
         advice="Open one inside the agent (async with Remit.open(…)), or delegate with ctx.",
     )
 
 
 class OwnersAgent:
-    """An agent of the owner's, as it is listed here: the owner checks its parameters and performs it."""
+    """An agent of the owner, for listing: the owner checks its parameters and executes it."""
 
     def __init__(self, spec: AgentSpec) -> None:
         self.spec = spec
@@ -66,7 +52,7 @@ class OwnersAgent:
 
 
 class _NoRecord:
-    """Where the owner keeps its record in memory, or a container hides it. Delegating works; queries do not."""
+    """The owner keeps its record in memory, or a container hides it. Delegating works; queries do not."""
 
     def __getattr__(self, name: str) -> Any:
         raise Unavailable(
@@ -86,7 +72,7 @@ class Attachment:
         self.facts: Mapping[str, Any] = {}
         self._store: Store | None = None
         self._engine: Engine | None = None
-        """The owner's, where it is in this process."""
+        """The owner's engine, if it is in this process."""
 
     @property
     def root(self) -> Path:
@@ -97,7 +83,7 @@ class Attachment:
             facts = await self.connection.calls.call("hello", {"token": token})
         if not isinstance(facts, Mapping) or facts.get("version") != VERSION:
             raise Unavailable(
-                "The process that runs this tree has another version of remit, which is not understood here.",
+                "The process that runs this tree has an incompatible version of remit.",
                 advice=f"Use the same version in both. {UNSET}",
             )
         self.facts = facts
@@ -106,7 +92,7 @@ class Attachment:
             self._engine = current.engine
 
     def open_store(self) -> Store:
-        """The owner's record, to look at."""
+        """The owner's record, read only."""
         database = self.facts["database"]
         if database is not None and Path(database).exists():
             self._store = open_read_only(Path(database))
@@ -129,16 +115,15 @@ class Attachment:
     # ---- agents
 
     def directory(self, own: Directory, given: Iterable[str]) -> Directory:
-        """The owner's agents, and of our own those it does not have. What the program itself brings along (`given`) is not replaced by
-        another function of that name."""
+        """The owner's agents, plus own agents with other names. Agents that the program passes itself (`given`) are not replaced."""
         both = Directory(lambda agent: agent)
         theirs = {spec.name: spec for spec in map(spec_from_wire, self.facts["agents"])}
         brought = set(given)
-        for name in own.registered():  # what comes with remit is not loaded to be passed over
+        for name in own.registered():  # built-in agents are not loaded just to be skipped
             agent = own.find(name)
             assert agent is not None
             if is_built_in(agent.spec):
-                continue  # those of the owner count for everybody: what it leaves out is not brought in by the back door
+                continue  # the owner's agents apply to all: agents that it disabled must not be added this way
             if name not in theirs or (name in brought and _function_of(agent.spec) != _function_of(theirs[name])):
                 self.lend(both, agent)
         for name, spec in theirs.items():
@@ -148,7 +133,7 @@ class Attachment:
         return both
 
     def lend(self, directory: Directory, agent: AgentPort) -> None:
-        """From now on it can be delegated to: the owner borrows it."""
+        """Let the owner delegate to it."""
         directory.register(agent)
         self._own[agent.spec.name] = agent
 
@@ -166,10 +151,9 @@ class Attachment:
         return nodes
 
     def _caller(self) -> Any:
-        """Inside of an agent that we lend, what is delegated is that agent's. In any other agent the connection would be a way around
-        its limits."""
+        """Inside a lent agent, delegations belong to that agent. In any other agent the connection would bypass its limits."""
         lent = LENT.get()
-        if lent is not None and lent.calls is self.connection.calls:
+        if isinstance(lent, RemoteBackend) and lent.calls is self.connection.calls:
             return lent
         current = CURRENT.get()
         here = lent.delegation if lent is not None else None if current is None else current.delegation
@@ -192,13 +176,13 @@ class Attachment:
     # ---- `rpc.Handler`
 
     async def answer(self, run: int, name: str, body: dict[str, Any]) -> Any:
-        """The owner has us perform an agent that we lent."""
+        """The owner asks this process to execute a lent agent."""
         if name != "perform" or body.get("agent") not in self._own:
             raise Misused(f"An attached process has no {name!r}.")
         agent = self._own[body["agent"]]
         backend = self._runs[run] = RemoteBackend(self.connection.calls, run, body["facts"])
         session_id = backend.delegation.session_id
-        # In the context of this task alone: whatever the agent delegates by another way is its child all the same.
+        # Only in the context of this task: other delegations of the agent are its children as well.
         LENT.set(backend)
         CURRENT.set(None if self._engine is None else self._engine.find(session_id))
         try:
@@ -225,7 +209,7 @@ class Attachment:
 
 
 async def attach(token: str) -> Attachment:
-    """To the owner that gave out this token. Raises `Refused` when it is not valid (any more)."""
+    """Attach to the owner that issued this token. Raises `Refused` if it is not valid or has expired."""
     path = Path(decode(token).address)
     for attempt in range(1, ATTEMPTS + 1):
         attachment = Attachment()
@@ -238,7 +222,7 @@ async def attach(token: str) -> Attachment:
             raise Unavailable(
                 "The process that runs this tree does not answer.", advice=f"Try again; or: {UNSET[0].lower()}{UNSET[1:]}"
             ) from None
-        except Unavailable:  # disconnected before it was known who we are: too many came at once
+        except Unavailable:  # disconnected before authentication: too many connections at once
             attachment.connection.cut()
             if attempt == ATTEMPTS:
                 raise
@@ -257,16 +241,16 @@ async def _connect(connection: Connection, path: Path) -> None:
     except OSError as error:
         raise Unavailable(f"The process that runs this tree cannot be reached: {error.strerror or error}.", advice="Try again.") from None
     listener, owner = peer_of(sock).pid, path.name.partition("-")[0]
-    if listener and str(listener) != owner:  # 0: it is in another pid namespace, and is not known
+    if listener and str(listener) != owner:  # 0: it is in another pid namespace and unknown
         sock.close()
         raise Refused(
             f"Another process listens for the owner of this tree: process {listener} at {path}.",
             code=REFUSED,
-            advice=f"See who it is. {UNSET}",
+            advice=f"Check that process. {UNSET}",
         )
     await connection.connect(sock)
 
 
 def _function_of(spec: AgentSpec) -> str:
-    """The name of the function: the same one has another module's name where it is loaded anew."""
+    """The function name: the same function has another module name where it is loaded again."""
     return spec.source.rpartition(":")[2]

@@ -1,8 +1,8 @@
 """Attached processes: one delegation tree across processes.
 
-The owner of a tree listens on a socket and gives each running delegation a token on demand; a process that opens a `Remit` with a token
-is *attached*: what it delegates runs in the owner's engine, as a child of the token's delegation, and it may lend agents of its own.
-So depth, path, deadline, budget, slots, cancellation and record hold because it is the same code. The other end is `agents.attach_client`.
+The owner of a tree listens on a socket and issues a token for each running delegation on demand. A process that opens a `Remit` with a
+token is *attached*: its delegations run in the owner's engine as children of the token's delegation, and it may lend its own agents. So
+depth, path, deadline, budget, slots, cancellation and record work unchanged: it is the same code. The other end is `agents.attach_client`.
 """
 
 import asyncio
@@ -38,25 +38,25 @@ from remit.system.unix_sockets import Peer, listen_at, peer_of
 HELLO_BYTES = 32 * 1024
 HELLO_SECONDS = 5.0
 MAX_FRAME_BYTES = 16 * 1024 * 1024
-"""The largest message of a process that was admitted. A result that is larger is on record."""
+"""Largest message of an admitted process. A larger result is on record."""
 VERSION = 2
 KILL_SECONDS = 0.25
-"""What a lender may take, beyond the grace, to kill a process of its own."""
+"""Time beyond the grace period that a lender may need to kill its own process."""
 LASTING = frozenset({"delegate", "start", "gather"})
-"""A lost connection is not a cancellation: what was delegated goes on, and its result is on record."""
+"""A lost connection is not a cancellation: these continue, and their results are on record."""
 CONNECTIONS_AT_ONCE = 1024
 UNKNOWN_AT_ONCE = 64
-"""Connections that have not shown a token yet; the oldest makes room for a new one."""
+"""Maximum unauthenticated connections; the oldest is closed for a new one."""
 _LENT = "an attached process"
-"""Where an agent that is lent was declared, whatever its declaration says: none of them comes with remit."""
+"""Source of a lent agent, whatever its declaration says: it is never a built-in agent."""
 REFUSALS_NOTED = 5
-"""So often a refused token is noted on its delegation."""
+"""How often a refused token is noted on its delegation."""
 
 log = logging.getLogger("remit.attach")
 
 
 class AttachServer:
-    """Makes tokens, listens, and admits processes that show one."""
+    """Issues tokens, listens, and admits processes that present one."""
 
     def __init__(
         self,
@@ -65,21 +65,22 @@ class AttachServer:
         store: Store,
         facts: Callable[[], dict[str, Any]],
         *,
+        loop: asyncio.AbstractEventLoop,
         run_folder: Path,
         project: str,
         kill_grace_seconds: float,
     ) -> None:
-        """`facts`: what an attached process must know of the project."""
+        """`facts`: facts about the project for attached processes."""
         self.engine = engine
         self.deps = deps
         self.facts = facts
         self.kill_grace_seconds = kill_grace_seconds
         self.performers: WeakKeyDictionary[LiveDelegation, tuple[int, str]] = WeakKeyDictionary()
-        """The attached processes, pid and start, that perform delegations; the others are performed by this process or its workers."""
+        """Attached processes (pid and start) that execute delegations; this process or its workers execute the others."""
         self._store = store
         self._tokens: WeakKeyDictionary[LiveDelegation, str] = WeakKeyDictionary()
         self._mark_prefix = marker(project, engine.owner.owner_id)
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._path = run_folder / f"{engine.owner.owner_id}.sock"
         self._is_listening = self._is_closed = False
         self._making = threading.Lock()
@@ -91,7 +92,7 @@ class AttachServer:
     # ---- tokens
 
     def token_for(self, running: LiveDelegation) -> str:
-        """From any thread: an agent on a thread of its own asks here too."""
+        """Callable from any thread: agents on threads call it too."""
         token = self._tokens.get(running)
         if token is None:
             with self._making:
@@ -106,7 +107,7 @@ class AttachServer:
         try:
             sock = listen_at(self._path)
         except OSError as error:
-            # The token is given all the same: its use is refused, which is better than a tree without limits.
+            # The token is issued nevertheless: its use is refused, which is better than a tree without limits.
             log.warning("No process can be attached: %s cannot be made: %s", self._path, error)
             return
         self._is_listening = True
@@ -140,7 +141,7 @@ class AttachServer:
         self._admitted.discard(process)
 
     async def admit(self, process: "AttachedProcess", text: str, peer: Peer) -> LiveDelegation:
-        """The delegation whose token this is, used by a process of its own. Raises `Refused`."""
+        """The delegation of this token, if the process belongs to it. Raises `Refused`."""
         if peer.uid is not None and peer.uid != os.getuid():
             raise _refused("It belongs to another user.")
         token = decode(text)
@@ -151,7 +152,7 @@ class AttachServer:
         if given is None or not hmac.compare_digest(given, text):
             raise self._note(running, peer, "altered: its secret is not the one that was given out")
         if not await off_loop(is_process_of, peer.pid, self._ancestry(running)):
-            raise self._note(running, peer, "used outside of the processes of its delegation")
+            raise self._note(running, peer, "used outside the processes of its delegation")
         if len(self._admitted) >= CONNECTIONS_AT_ONCE:
             for ended in [one for one in self._admitted if one.has_ended]:
                 self.forget(ended)
@@ -165,7 +166,7 @@ class AttachServer:
         return running
 
     async def require_same_tree(self, caller: Delegation, session_id: str) -> None:
-        """Raises `Refused` for a delegation of another tree, and for one that there is not."""
+        """Raise `Refused` for a delegation of another tree or an unknown one."""
         running = self.engine.find(session_id)
         record = await off_loop(self._store.get, session_id) if running is None else None
         root_id = running.delegation.lineage.root_id if running is not None else record.root_id if record is not None else None
@@ -192,7 +193,7 @@ class AttachServer:
         return f"It has expired: {record.agent} ({session_id}) has ended ({record.state})."
 
     def _note(self, running: LiveDelegation, peer: Peer, what: str) -> Refused:
-        """Note the attempt on the delegation and in the error ledger (a few times)."""
+        """Note the attempt on the delegation and, up to a limit, in the error ledger."""
         session_id = running.delegation.session_id
         count = self._refusals[session_id] = self._refusals.get(session_id, 0) + 1
         message = f"A token of {running.delegation.agent} ({session_id}) was refused: {what} (process {peer.pid})."
@@ -208,12 +209,12 @@ def _refused(what: str) -> Refused:
 
 
 class AttachedProcess:
-    """One connection: first it must show a token, then it delegates on behalf of its delegation and of agents that it lends."""
+    """One connection: it must present a token, then it delegates on behalf of its delegation and of the agents it lends."""
 
     def __init__(self, server: AttachServer) -> None:
         self.server = server
         self._services: dict[int, CallerService] = {}
-        """By the number of the run; 0 is the delegation that the token is of."""
+        """By run number; 0 is the delegation of the token."""
         self._runs = 0
         self.connection = Connection(self, server.engine.spawn, max_frame_bytes=MAX_FRAME_BYTES, lasting=LASTING)
         self.connection.limit_frames(HELLO_BYTES)
@@ -222,7 +223,7 @@ class AttachedProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its delegation has: nothing more can be asked here."""
+        """Whether its delegation has ended; then no calls are answered."""
         return 0 in self._services and self._services[0].running.is_settled
 
     # ---- `rpc.Handler`
@@ -240,7 +241,7 @@ class AttachedProcess:
         self._service(run).take(name, body)
 
     def refused(self, run: int, error: RemitError) -> None:
-        """An attached process is sent no notifications."""
+        """An attached process receives no notifications."""
 
     def lost(self, fault: str) -> None:
         self._timer.cancel()
@@ -253,7 +254,7 @@ class AttachedProcess:
         return service
 
     def _give_up(self) -> None:
-        if self.connection.is_answering:  # it has shown its token, and is being checked
+        if self.connection.is_answering:  # it presented its token, which is being checked
             self._timer = asyncio.get_running_loop().call_later(HELLO_SECONDS, self.connection.cut)
         else:
             self.connection.cut()
@@ -267,7 +268,7 @@ class AttachedProcess:
             peer = peer_of(sock)
             running = await self.server.admit(self, body["token"], peer)
         except RemitError:
-            asyncio.get_running_loop().call_later(0.2, self.connection.cut)  # when it has received the reason
+            asyncio.get_running_loop().call_later(0.2, self.connection.cut)  # after it has received the reason
             raise
         self._timer.cancel()
         self.pid = peer.pid
@@ -279,7 +280,7 @@ class AttachedProcess:
 
     @contextlib.contextmanager
     def performing(self, running: LiveDelegation) -> Iterator[int]:
-        """The number of a new run, which is answered until the block is left."""
+        """A new run number, answered until the block ends."""
         if self.pid is not None:
             self.server.performers[running] = (self.pid, process_start(self.pid) or "")
         self._runs += 1
@@ -292,7 +293,7 @@ class AttachedProcess:
 
 
 class CallerService(ContextService):
-    """What may be asked on behalf of one delegation: the operations of its context, and to delegate to agents that are lent."""
+    """Calls on behalf of one delegation: the operations of its context, and delegation to lent agents."""
 
     def __init__(self, running: LiveDelegation, process: AttachedProcess) -> None:
         super().__init__(running.ctx.backend)
@@ -306,19 +307,19 @@ class CallerService(ContextService):
         return await super().answer(name, body, target, **more)
 
     def _deps_with_lent(self, request: object, borrow: object) -> RuntimeDeps:
-        """The dependencies of the runtime, with an agent that only the attached process has, for this one request."""
+        """The dependencies with an agent of the attached process added, for this request only."""
         if not isinstance(borrow, Mapping) or not isinstance(request, Mapping):
-            raise Misused("An agent that is lent is described by its declaration.")
+            raise Misused("A lent agent needs a declaration.")
         server = self._process.server
         spec = spec_from_wire(borrow.get("spec"))
         name = agent_name(str(request.get("agent")))
         if (known := server.deps.agents.find(name)) is not None and is_built_in(known.spec):
-            raise Misused(f"{name} comes with remit: no other agent can take its place.", advice="Give your agent another name.")
+            raise Misused(f"{name} is a built-in agent and cannot be replaced.", advice="Give your agent another name.")
         fault = error_from_wire(borrow["fault"]) if borrow.get("fault") else None
         is_process = spec.isolation is Isolation.PROCESS
-        # Like an agent on a thread, it can be asked to stop and be left behind. After a crash it is not available any more.
+        # Like an agent on a thread, it can be asked to stop and be abandoned. After a crash it is unavailable.
         isolation = spec.isolation if is_process else Isolation.THREAD
-        spec = replace(spec, name=name, resumable=False, isolation=isolation, source=_LENT)
+        spec = replace(spec, name=name, resumable=False, acts_for_caller=False, isolation=isolation, source=_LENT)
         grace = server.kill_grace_seconds + (KILL_SECONDS if is_process else 0.0)
         if server.deps.agents.find(spec.name) is None:
             server.engine.limit_slots(spec.name, spec.slots, is_default=True)
@@ -326,7 +327,7 @@ class CallerService(ContextService):
 
 
 class _WithOneMore:
-    """A directory with one agent more, which is found before others of its name."""
+    """A directory with one additional agent, which takes precedence."""
 
     def __init__(self, agent: AgentPort, agents: Agents) -> None:
         self._agent = agent
@@ -340,7 +341,7 @@ class _WithOneMore:
 
 
 class LentAgent:
-    """An agent that an attached process has, and performs."""
+    """An agent of an attached process, executed there."""
 
     __slots__ = ("_fault", "_grace_seconds", "_process", "spec")
 
@@ -348,7 +349,7 @@ class LentAgent:
         self.spec = spec
         self._process = process
         self._fault = fault
-        """What is wrong with the parameters: only the attached process can check them."""
+        """The fault of the parameters: only the attached process can check them."""
         self._grace_seconds = grace_seconds
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -366,7 +367,7 @@ class LentAgent:
             body = {"agent": self.spec.name, "facts": facts}
             number, future = process.connection.calls.begin("perform", body, run)
             answer = asyncio.wrap_future(future)
-            answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, also where it is not awaited any more
+            answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved, even if it is no longer awaited
             try:
                 return await asyncio.shield(answer)
             except asyncio.CancelledError:
@@ -376,7 +377,7 @@ class LentAgent:
             except ConnectionLost:
                 raise AgentCrashed(
                     f"The process {process.pid} that performed {self.spec.name} has ended or closed the connection.",
-                    advice="See how the process that delegated it ended.",
+                    advice="Check how the process that lent it ended.",
                 ) from None
             except (Failed, Misused):
                 raise
@@ -405,7 +406,7 @@ def spec_from_wire(wire: object) -> AgentSpec:
 
 @cache
 def _spec_reader() -> TypeAdapter[AgentSpec]:
-    """Made when first needed: most who import this never read one."""
+    """Created on first use: most importers never need it."""
     return TypeAdapter(AgentSpec)
 
 
@@ -413,26 +414,26 @@ def _spec_reader() -> TypeAdapter[AgentSpec]:
 
 _LEVELS = 4096
 _LOOKS = 3
-"""A process on the way up may end while we look."""
+"""Attempts: an ancestor may end during the check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ancestry:
-    """What the processes of one delegation descend from."""
+    """The ancestors of a delegation's processes."""
 
     session_id: str
     owner_pid: int
     mark_prefix: str
-    """What the marks of all of the owner's processes begin with."""
+    """Prefix of the marks of all the owner's processes."""
     has_own_processes: bool
     performer: tuple[int, str] | None
-    """The attached process that performs it, and when that was started, where one does."""
+    """The attached process that executes it and its start time, if any."""
 
 
 def is_process_of(pid: int | None, ancestry: Ancestry) -> bool:
     """Whether `pid` may act for the delegation. Blocking: a few reads of /proc."""
     if pid is None or not has_proc():
-        return True  # where the system does not know, the secret alone must do
+        return True  # if the system does not provide it, the secret alone must suffice
     ancestors = _ancestors(pid, ancestry.owner_pid)
     if ancestors is None:
         return False
@@ -443,7 +444,7 @@ def is_process_of(pid: int | None, ancestry: Ancestry) -> bool:
 
 
 def _ancestors(pid: int, owner_pid: int) -> list[int] | None:
-    """From `pid` up to the owner, both included; None: it does not descend from it."""
+    """From `pid` up to the owner, both included; None: it is not a descendant."""
     for _ in range(_LOOKS):
         found = [pid]
         while found[-1] != owner_pid and len(found) < _LEVELS:
@@ -457,7 +458,7 @@ def _ancestors(pid: int, owner_pid: int) -> list[int] | None:
 
 
 def _session_of(ancestors: list[int], mark_prefix: str) -> str | None:
-    """None: below none of the owner's fork servers, as the processes that an agent on its loop starts."""
+    """None: not below one of the owner's fork servers, like processes started by an agent on its loop."""
     found: str | None = None
     for pid in reversed(ancestors[:-1]):
         mark = mark_of(pid)
@@ -465,4 +466,4 @@ def _session_of(ancestors: list[int], mark_prefix: str) -> str | None:
             found = mark.removeprefix(mark_prefix)
             if found != FORK_SERVER:
                 return found
-    return found  # below a fork server and below no supervisor: it killed its own, and belongs to no delegation
+    return found  # below a fork server but no supervisor: it killed its own, and belongs to no delegation

@@ -1,19 +1,18 @@
-"""Commands as agents: what is started, the environment and prompt it gets, and what is made of its output.
+"""Commands as agents: the program, its environment and prompt, and its output.
 
-What `agents.coding` and `agents.acp` share with it: `environment_for`, `programs_of`, `folder_of`, `set_aside`, `feed`, `out_of_time`,
-`session_prompt`.
-The process pool kills a command with all it started when its delegation ends.
-"""
+Shared with `agents.coding` and `agents.acp`: `environment_for`, `programs_of`, `folder_of`, `set_aside`, `feed`, `out_of_time`,
+`session_prompt`. The process pool kills a command with all its descendants when its delegation ends."""
 
 import asyncio
 import codecs
 import contextlib
 import importlib.util
+import re
 import signal
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.agents.definition import NO_SIGNAL, Definition, PromptBy, checked_parameters
 from remit.agents.placeholders import filled, places_in
@@ -31,17 +30,33 @@ from remit.system.trust import ADVICE, CODE, references_of
 
 if TYPE_CHECKING:
     from remit.agents.executors import ExecutorDeps
+    from remit.agents.process.pool import ProcessPool
+    from remit.system.trust import ProjectTrust
 
 # ---- the MCP server of remit for an agent that may delegate
 
 
 def check_own_tools(definition: Definition) -> None:
-    """Raises `Unavailable` for one that is to delegate and cannot: without its tools it would do something else, and nobody be told."""
+    """Raise `Unavailable` if it should delegate but cannot: without its tools it would silently do something else."""
     if definition.delegates and importlib.util.find_spec("mcp") is None:
         raise Unavailable(
             f"{definition.name} cannot be given the tools to delegate with: delegates = true needs pip install 'remit[mcp]'.",
             advice="pip install 'remit[mcp]' where remit is installed, or take delegates = true out of its definition.",
         )
+
+
+# ---- a start that collides with another one
+
+STARTS = 3
+STARTED_AGAIN = "It ended before it began: another process of it was preparing the database that they share. It is started again."
+_DATABASE_BUSY = re.compile(r"failed query|database is locked|database table is locked|SQLITE_BUSY", re.IGNORECASE)
+
+
+def is_start_collision(exit_code: int | None, stderr: str) -> bool:
+    """Whether a program that ended before its first message failed on a database that another process of it was creating or migrating.
+
+    OpenCode does: of several that are started at once on a new machine, or after an update, only one prepares its database."""
+    return bool(exit_code) and _DATABASE_BUSY.search(stderr) is not None
 
 
 # ---- environment
@@ -50,11 +65,10 @@ RETURN_FILE = "return.json"
 
 
 def environment_for(definition: Definition, ctx: Context, *, more_names: Iterable[str] = ()) -> dict[str, str]:
-    """The whole environment of a command of this definition, started for this delegation.
+    """The whole environment of a command for this delegation.
 
-    Variables of remit's own come from here alone, whatever the definition says and whosoever's child we are ourselves.
-    `more_names`: variables (or patterns) of ours that an adapter knows its program to need.
-    """
+    Only this function sets remit's own variables, regardless of the definition and of the inherited environment. `more_names`: variables
+    (or patterns) that an adapter knows its program needs."""
     return {
         **listed_environment((*BASIC, *definition.pass_environment, *more_names)),
         **definition.environment,
@@ -63,8 +77,15 @@ def environment_for(definition: Definition, ctx: Context, *, more_names: Iterabl
     }
 
 
-def programs_of(definition: Definition, deps: "ExecutorDeps") -> ProgramStarter:
-    """What starts the programs of this agent: contained or not."""
+class StarterDeps(Protocol):
+    @property
+    def processes(self) -> "ProcessPool": ...
+    @property
+    def root(self) -> Path: ...
+
+
+def programs_of(definition: Definition, deps: StarterDeps) -> ProgramStarter:
+    """Starts the programs of this agent: contained or not."""
     if not definition.contain:
         return deps.processes
     from remit.agents.containment.container import Container
@@ -73,12 +94,12 @@ def programs_of(definition: Definition, deps: "ExecutorDeps") -> ProgramStarter:
 
 
 def return_file_of(ctx: Context) -> Path:
-    """Where it may leave its return."""
+    """Where it may write its return."""
     return ctx.scratch / RETURN_FILE
 
 
 def _told(ctx: Context) -> dict[str, str]:
-    deadline = ctx.backend.delegation.deadline  # when it is told to hand in is no question an agent in Python has
+    deadline = ctx.backend.delegation.deadline  # Python agents are not asked for their result
     return {
         "REMIT_SCRATCH": str(ctx.scratch),
         "REMIT_RETURN_FILE": str(return_file_of(ctx)),
@@ -94,13 +115,13 @@ def _told(ctx: Context) -> dict[str, str]:
 class ProgramStart:
     program: Program
     input: bytes | None
-    """What is written to its standard input; None: nothing, and it is empty."""
+    """Content of its standard input; None: empty."""
 
 
 def prepare_program(definition: Definition, ctx: Context, parameters: Mapping[str, Any], prompt: str) -> ProgramStart:
-    """What is filled in are the parameters and, before them, what we tell ourselves.
+    """Fill in the parameters and remit's own values.
 
-    Raises `Misused` for a folder outside of the workspace, `Unavailable` when the prompt cannot be written."""
+    Raises `Misused` for a folder outside the workspace, `Unavailable` if the prompt cannot be written."""
     held = prompt.encode("utf-8", "replace")
     environment = environment_for(definition, ctx)
     places = set(places_in(definition.command))
@@ -124,7 +145,7 @@ def prepare_program(definition: Definition, ctx: Context, parameters: Mapping[st
 
 
 def folder_of(definition: Definition, ctx: Context) -> Path:
-    """Where it is started. Raises `Misused` for a folder outside of the workspace."""
+    """Its working folder. Raises `Misused` for a folder outside the workspace."""
     workspace = ctx.workspace
     folder = workspace / definition.folder
     if definition.folder != "." and not folder.resolve().is_relative_to(workspace.resolve()):
@@ -136,23 +157,23 @@ def folder_of(definition: Definition, ctx: Context) -> Path:
 
 
 def set_aside(ctx: Context) -> None:
-    """A return file of an earlier run must not be taken for this one's; it is kept beside."""
+    """Move the return file of an earlier run away, so that it is not mistaken for this one's."""
     path = return_file_of(ctx)
     try:
         path.replace(path.with_name("return-before.json"))
     except FileNotFoundError:
         pass
     except OSError as error:
-        raise Unavailable(f"{path} of an earlier run cannot be moved: {error.strerror}.", advice="See to the disk, try again.") from None
+        raise Unavailable(f"{path} of an earlier run cannot be moved: {error.strerror}.", advice="Check the disk and try again.") from None
 
 
 def _written(ctx: Context, prompt: bytes) -> Path:
     path = ctx.scratch / GIVEN / "prompt.md"
     try:
-        private_folder(path.parent)  # an earlier turn may have put a link there
+        private_folder(path.parent)  # an earlier turn may have created a link there
         write_private(path, prompt, fsync=False)
     except OSError as error:
-        raise Unavailable(f"The prompt could not be written to {path}: {error.strerror}.", advice="See to the disk, try again.") from None
+        raise Unavailable(f"The prompt could not be written to {path}: {error.strerror}.", advice="Check the disk and try again.") from None
     return path
 
 
@@ -162,12 +183,13 @@ KEPT_BYTES = 8 * 1024 * 1024
 """Of longer output the end is kept: a return comes last."""
 PIECE_CHARACTERS = 16 * 1024
 PAUSE_SECONDS = 0.1
-"""Between two pieces, unless there is much: a program that prints a character at a time makes ten events a second, not thousands."""
+"""Minimum time between two chunks, unless there is much output: a program that prints single characters emits ten events a second, not
+thousands."""
 _READ = 256 * 1024
 
 
 class Output:
-    """What a program prints: streamed on, and its end kept."""
+    """The output of a program: streamed, and its end kept."""
 
     def __init__(self, emit: Callable[[str], None]) -> None:
         self._emit = emit
@@ -175,21 +197,21 @@ class Output:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._kept = bytearray()
         self.count = 0
-        """Bytes in all."""
+        """Total bytes."""
 
     async def read(self, stdout: asyncio.StreamReader) -> None:
         """To the end of the stream."""
         while data := await stdout.read(_READ):
             self._kept += data
             self.count += len(data)
-            if len(self._kept) > 2 * KEPT_BYTES:  # not at each piece: moving the rest costs
+            if len(self._kept) > 2 * KEPT_BYTES:  # not for each piece: moving the rest is expensive
                 del self._kept[:-KEPT_BYTES]
             self._buffer.add(self._decoder.decode(data))
         self._buffer.add(self._decoder.decode(b"", final=True))
         self.flush()
 
     def text(self) -> str:
-        """What it printed, whole or the end of it."""
+        """Its output, whole or the end of it."""
         return self._kept[-KEPT_BYTES:].decode("utf-8", "replace")
 
     @property
@@ -207,20 +229,25 @@ class Output:
 # ---- the agent
 
 _LAST_WORDS_SECONDS = 0.05
-_RESUMED = "You were interrupted in this session. Go on where you stopped: what is done need not be done again.\n\n"
+_RESUMED = "You were interrupted in this session. Continue where you stopped: do not repeat finished work.\n\n"
+
+
+def approved_files(definition: Definition, root: Path, trust: "ProjectTrust | None") -> dict[str, str]:
+    """Project files that a command names, with their digests; empty if they need no approval."""
+    is_free = definition.contain is True or trust is None or trust.approved is None
+    return {} if is_free else references_of(definition.command, root, (definition.folder,))
 
 
 class CommandAgent:
-    """Carries out a definition of kind `command`."""
+    """Executes a definition of kind `command`."""
 
     __slots__ = ("_definition", "_files", "_pool", "_root", "spec")
 
     def __init__(self, definition: Definition, deps: "ExecutorDeps") -> None:
         self._definition = definition
         self._root = deps.root
-        is_free = definition.contain is True or deps.trust is None or deps.trust.approved is None
-        self._files = {} if is_free else references_of(definition.command, deps.root, (definition.folder,))
-        """Files of the project that the command names, as they were approved: what an agent writes there meanwhile is not run."""
+        self._files = approved_files(definition, deps.root, deps.trust)
+        """Approved project files that the command names: content that an agent writes meanwhile is not run."""
         self._pool = programs_of(definition, deps)
         self.spec = definition.spec
 
@@ -229,7 +256,7 @@ class CommandAgent:
 
     async def perform(self, ctx: Context, arguments: dict[str, Any]) -> str:
         if ctx.repair is not None and ctx.hand_in:
-            raise out_of_time(self._definition, "handed in no valid return when it was told to, and there is no time to ask again")
+            raise out_of_time(self._definition, "gave no valid return when it was asked for one, and there is no time to ask again")
         if self._files and await off_loop(references_of, self._files, self._root) != self._files:
             fault = f"A file that {self.spec.name} runs changed since the project was opened: {', '.join(self._files)}."
             raise Refused(fault, code=CODE, advice=f"{ADVICE}; then open the project again.")
@@ -255,7 +282,7 @@ class _Run:
         self._stderr = ""
 
     async def to_the_end(self, pool: ProgramStarter, start: ProgramStart) -> int:
-        """Its exit code."""
+        """Run it and return its exit code."""
         tasks: list[asyncio.Task[None]] = []
         try:
             async with pool.spawn(start.program, self._ctx) as spawned:
@@ -271,7 +298,7 @@ class _Run:
             await self._close(tasks)
 
     async def _close(self, tasks: "list[asyncio.Task[None]]") -> None:
-        """Its last words, printed while it was being stopped, are heard too."""
+        """Also reads output printed during the stop."""
         if tasks and not tasks[0].done():
             await asyncio.wait(tasks[:1], timeout=_LAST_WORDS_SECONDS)
         for task in tasks:
@@ -280,11 +307,11 @@ class _Run:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _emit(self, text: str) -> None:
-        with contextlib.suppress(Stopped):  # its delegation has ended; what is printed now is heard by nobody
+        with contextlib.suppress(Stopped):  # its delegation has ended, so later output is dropped
             self._ctx.emit(text)
 
     async def _tell(self, spawned: CommandProcess) -> None:
-        """The soft deadline: a signal, to a program that has an ear for it. To any other it would be the end."""
+        """The soft deadline: send a signal to a program that handles it. Any other program would be killed by it."""
         name = self._definition.hand_in
         if name == NO_SIGNAL:
             return
@@ -292,10 +319,10 @@ class _Run:
         number = signal.Signals[name]
         if self._ctx.hand_in and spawned.catches(number) and spawned.signal(number):
             self._is_told = True
-            self._ctx.progress(f"Soft deadline: {self._definition.name} was sent {name}, to hand in what it has.")
+            self._ctx.progress(f"Soft deadline: sent {name} to {self._definition.name}, so that it returns its result so far.")
 
     async def answer(self, code: int) -> str:
-        """What it printed. Raises when it failed, or ended when told to without handing anything in."""
+        """Its output. Raises if it failed, or ended on request without a result."""
         text = await off_loop(self._output.text) if self._output.count > 1 << 16 else self._output.text()
         if self._output.is_cut:
             self._ctx.progress(f"{self._definition.name} printed {self._output.count:,} bytes; the last {KEPT_BYTES:,} are kept.")
@@ -307,10 +334,10 @@ class _Run:
             received = await off_loop(read_answer, text, return_file_of(self._ctx))
             if received.candidate is not None and looks_like_return(received.candidate):
                 if code != 0:
-                    self._ctx.progress(f"{self._definition.name} handed in a return, and {exit_words(code)}.")
+                    self._ctx.progress(f"{self._definition.name} gave a return, but {exit_words(code)}.")
                 return text
         if self._is_told:
-            raise out_of_time(self._definition, "ended when it was told to hand in, without a return")
+            raise out_of_time(self._definition, "ended without a return when it was asked for its result")
         raise AgentCrashed(
             f"{self._definition.command[0]} {exit_words(code)}.",
             exit_code=code,
@@ -320,7 +347,7 @@ class _Run:
 
 
 async def feed(spawned: CommandProcess, prompt: bytes) -> None:
-    """Write the prompt to its standard input. A program that does not read all of it is not disturbed."""
+    """Write the prompt to its standard input. A program need not read all of it."""
     stdin = spawned.stdin
     assert stdin is not None
     with contextlib.suppress(OSError):
@@ -335,7 +362,7 @@ def out_of_time(definition: Definition, what: str) -> OutOfTime:
 
 
 def session_prompt(definition: Definition, ctx: Context, first: str, *, is_known: bool) -> str:
-    """The prompt of a turn in a session of a coding agent. `is_known`: the session is an earlier one, which knows the task."""
+    """The prompt of a turn in a coding agent's session. `is_known`: an earlier session, which knows the task."""
     if ctx.repair is not None:
         return repair_prompt(ctx, in_session=is_known, first=first, output_schema=definition.spec.output_schema)
     return _RESUMED + first if is_known else first

@@ -1,8 +1,7 @@
-"""The agents a project declares without Python: `[agents.NAME]` of the settings, and the agent files of remit, Claude and OpenCode.
+"""Agents that a project declares without Python: `[agents.NAME]` of the settings, and the agent files of remit, Claude and OpenCode.
 
-One that is faulty takes no other with it: it becomes a line among the problems, with its file and line. Starts nothing; what carries
-the definitions out is joined in `app`.
-"""
+A faulty declaration does not affect others: it becomes a problem with its file and line. Starts nothing; `app` connects definitions with
+their executors."""
 
 import os
 import time
@@ -17,20 +16,21 @@ from remit.agents.project_files import Gone, NotApproved, with_schema
 from remit.core.agents import agent_name, must_not_be_reserved
 from remit.core.errors import Misused
 from remit.core.settings import Settings
+from remit.system.mcp_servers import is_server
 from remit.system.trust import ProjectTrust, load_trust
 
 FOLDERS = (".remit/agents", ".claude/agents", ".opencode/agent", ".opencode/agents")
-"""Where agent files are looked for. When two agents have one name, the settings come first, then these in order."""
+"""Folders of agent files. For two agents of one name, the settings take precedence, then these in order."""
 OWN = FOLDERS[0]
 MOST_FILES = 1000
 MOST_FOLDERS = 500
 MOST_SECONDS = 5.0
-"""So much is read when a project is opened: a clone may contain a whole disk, or a thousand files that are slow to read."""
+"""Time limit for reading when a project is opened: a clone may contain a whole disk, or a thousand slow files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declarations:
-    """Everything a project declares without Python, read once."""
+    """All declarations of a project without Python, read once."""
 
     settings: Settings
     known: Mapping[str, tuple[Declaration, Definition]] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Declarations:
         return binding_of(profile, self.settings, [definition for _, definition in self.known.values()])
 
     def joined(self, declared: Declaration, definition: Definition) -> Definition:
-        """With who carries it out, where it is a profile; one that the built-in does stays one that names it. Raises `Misused`."""
+        """A profile with its executor; a profile of a built-in agent still names it. Raises `Misused`."""
         if definition.kind is not Kind.PROFILE:
             return definition
         binding = self.binding(definition)
@@ -65,23 +65,25 @@ class Declarations:
 
     @property
     def unapproved_executor(self) -> str:
-        """A setting without approval by which an agent or a model could carry out profiles; empty when there is none."""
+        """An unapproved setting that could provide an executor for profiles; empty if there is none."""
         keys = ("[agents.", ".agents.", "[models.", ".models.", ":model", "].model", "[roles]", ".roles]", "profiles_on")
         return next((name for name in self.settings.not_approved if any(key in name for key in keys)), "")
 
 
 def declarations_of(root: Path, settings: Settings, trust: ProjectTrust | None = None) -> Declarations:
-    """Of agent files only those that are approved. `trust`: what is approved, where that was read already."""
+    """Approved agent files only. `trust`: the approvals, if already read."""
     trust = trust or load_trust(root)
     problems: list[str] = []
     known: dict[str, tuple[Declaration, Definition]] = {}
     for declared in (*_from_settings(settings, problems), *_from_files(root, trust, problems)):
         other = known.get(declared.name)
         if other is not None:
-            problems.append(f"{declared.source}: there is an agent {declared.name!r} in {other[0].source}, and that one is taken.")
+            problems.append(f"{declared.source}: ignored, because {other[0].source} also declares an agent {declared.name!r}.")
             continue
         try:
             must_not_be_reserved(declared.name)
+            if declared.lines is not None and is_server(declared.table):
+                raise Misused("mcp: an MCP server is declared in remit.toml or pyproject.toml, not in an agent file.")
             whole = with_schema(declared, root)
             known[declared.name] = whole, definition_for(whole, settings)
         except Misused as error:
@@ -90,7 +92,7 @@ def declarations_of(root: Path, settings: Settings, trust: ProjectTrust | None =
 
 
 def definitions_of(root: Path, settings: Settings) -> tuple[list[Definition], list[str]]:
-    """Every agent that is declared, profiles joined with who carries them out; and what is wrong with the others, a line each."""
+    """Every declared agent, profiles with their executors; and the faults of the others, one line each."""
     return all_joined(declarations_of(root, settings))
 
 
@@ -114,14 +116,14 @@ def _from_settings(settings: Settings, problems: list[str]) -> Iterator[Declarat
 
 
 def _from_files(root: Path, trust: ProjectTrust, problems: list[str]) -> Iterator[Declaration]:
-    """In the order in which they are taken."""
+    """In order of precedence."""
     end = time.monotonic() + MOST_SECONDS
     for folder in FOLDERS:
         pages = _pages_in(root / folder, root, problems)
         for number, path in enumerate(pages):
             if time.monotonic() > end:
                 left = len(pages) - number
-                problems.append(f"{root / folder}: to read all of it takes more than {MOST_SECONDS:g} s; {left} of its files are not read.")
+                problems.append(f"{root / folder}: reading takes more than {MOST_SECONDS:g} s; {left} of its files are not read.")
                 break
             declared, fault = _from_file(path, root, folder, trust)
             if fault is not None:
@@ -131,17 +133,17 @@ def _from_files(root: Path, trust: ProjectTrust, problems: list[str]) -> Iterato
 
 
 def _from_file(path: Path, root: Path, folder: str, trust: ProjectTrust) -> tuple[Declaration | None, Misused | None]:
-    # Only here: reading YAML costs a program that has no such file nothing.
+    # Imported here: programs without such files need not load YAML.
     from remit.agents.agent_files import claude, opencode, ours, read_page
 
     reader = {".remit/agents": ours, ".claude/agents": claude}.get(folder, opencode)
     try:
         page = read_page(path, root, trust)
         if page is None and folder == FOLDERS[0]:
-            raise Misused("line 1: it has no head, so it is no agent. Begin it with a line of three dashes.")
+            raise Misused("line 1: it has no front matter, so it is not an agent. Begin it with a line of three dashes.")
         return (None if page is None else reader(page)), None
     except NotApproved:
-        return None, None  # it is among what `trust` leaves out
+        return None, None  # it is among the unapproved parts of `trust`
     except Gone as error:
         return None, error if path.is_symlink() else None
     except Misused as error:
@@ -149,7 +151,7 @@ def _from_file(path: Path, root: Path, folder: str, trust: ProjectTrust) -> tupl
 
 
 def _pages_in(folder: Path, root: Path, problems: list[str]) -> list[Path]:
-    """The Markdown files in and below a folder, in order of their names; our own folder has none below it."""
+    """The Markdown files in and below a folder, by name; remit's own folder is not searched recursively."""
     if not folder.is_dir():
         return []
     if not folder.resolve().is_relative_to(root.resolve()):
@@ -162,19 +164,19 @@ def _pages_in(folder: Path, root: Path, problems: list[str]) -> list[Path]:
 
     for number, (place, below, names) in enumerate(os.walk(folder, onerror=unreadable)):
         if number >= MOST_FOLDERS:
-            problems.append(f"{folder}: it holds more than {MOST_FOLDERS} folders; the others are not read.")
+            problems.append(f"{folder}: it contains more than {MOST_FOLDERS} folders; the others are not read.")
             break
         below[:] = [] if folder == root / OWN else sorted(below)
         pages = (name for name in sorted(names) if name.endswith(".md") and not name.startswith(("_", ".")) and name.upper() != "README.MD")
         found += [Path(place, name) for name in pages]
         if len(found) > MOST_FILES:
-            problems.append(f"{folder}: it holds more than {MOST_FILES} files; the first {MOST_FILES} are read.")
+            problems.append(f"{folder}: it contains more than {MOST_FILES} files; the first {MOST_FILES} are read.")
             break
     return found[:MOST_FILES]
 
 
 def _with_line(declared: Declaration, error: Misused) -> str:
-    """With the line of the first key that is at fault, where the agent has a file of its own."""
+    """The error with the line of the first faulty key, if the agent has its own file."""
     said = error.message.removeprefix(f"{declared.source}: ")
     line = (declared.lines or {}).get(said.partition(":")[0].partition(".")[0])
     return f"{declared.source}: {f'line {line}: ' if line else ''}{said}"

@@ -1,9 +1,9 @@
-"""The declaration of an agent that is not a Python function: its keys, their checks, and the definition made of them.
+"""The declaration of an agent that is not a Python function: its keys, their validation, and the resulting definition.
 
-Read from a table of the settings or the head of an agent file; executed by `agents.executors`.
-"""
+Read from a table of the settings or the front matter of an agent file; executed by `agents.executors`."""
 
 import difflib
+import hashlib
 import re
 import shlex
 import signal
@@ -13,11 +13,15 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import to_json
 
 from remit.agents.placeholders import code_fault, parameters_in, places_in
-from remit.core.agents import AgentSpec, Answers, Isolation, WorkspaceKind
+from remit.core.agents import AgentSpec, Answers, Isolation, WorkspaceKind, requirement_fault
+from remit.core.cache import cache_seconds
+from remit.core.choice import By
 from remit.core.errors import Misused
 from remit.core.parameters import declared_names
+from remit.core.policy import Effect
 from remit.system.packages import offered
 
 
@@ -34,11 +38,15 @@ class Kind(StrEnum):
     MODEL = "model"
     """A language model that acts only by delegating."""
     GRPC = "grpc"
-    """An agent of another remit, or of anything else that speaks tasks.proto."""
+    """An agent of another remit, or of any server that speaks tasks.proto."""
     A2A = "a2a"
     """A remote agent that speaks A2A."""
+    MCP = "mcp"
+    """An external MCP server: each of its tools is an agent, NAME.TOOL."""
+    GROUP = "group"
+    """Several agents of the directory, of which one is chosen."""
     PROFILE = "profile"
-    """Instructions (an agent file) carried out by another agent of the directory: `runs_on`."""
+    """Instructions (an agent file) executed by another agent of the directory: `runs_on`."""
 
 
 REMOTE_KINDS = (Kind.GRPC, Kind.A2A)
@@ -57,13 +65,13 @@ OURS = "REMIT_"
 """Prefix of the variables that only remit sets."""
 PROMPT_SCHEMA: dict[str, Any] = {
     "type": "object",
-    "properties": {"task": {"type": "string", "description": "What is to be done, in words.", "minLength": 1}},
+    "properties": {"task": {"type": "string", "description": "The task, in words.", "minLength": 1}},
     "required": ["task"],
     "additionalProperties": True,
 }
-"""Parameters of every prompted agent: its task, and anything else, which is put into the prompt."""
+"""Parameters of every prompted agent: its task, and any others, which are added to the prompt."""
 COMMA = re.compile(r",(?![^()]*\))")
-"""Between names, but not inside `Task(one, other)`."""
+"""Commas between names, but not inside `Task(one, other)`."""
 
 Text = Annotated[str, Field(strict=True)]
 Words = tuple[Text, ...]
@@ -77,7 +85,16 @@ def _listed(value: Any) -> Any:
 Names = Annotated[
     tuple[Annotated[str, Field(strict=True, min_length=1, max_length=200)], ...], Field(max_length=100), BeforeValidator(_listed)
 ]
-"""Names with commas between them, or a list of names."""
+"""Names separated by commas, or a list of names."""
+
+
+def _cache(value: Any) -> float | None:
+    if value is None:
+        return None
+    try:
+        return cache_seconds(value)
+    except Misused as fault:
+        raise ValueError(fault.message.removeprefix("cache ")) from None
 
 
 Contain = Annotated[bool, Field(strict=True)] | Literal["auto"]
@@ -100,13 +117,75 @@ _STARTED = (
     "contain",
     "hosts",
 )
-"""Keys that only an agent started as a process uses, or one that runs on it."""
+"""Keys only for agents started as a process, and for profiles on them."""
+_NOT_OF_GROUPS = (*_STARTED, *MODELS_ALONE, "instructions", "model", "merge", "workspace", "effects", "cache", "grpc", "a2a", "mcp")
 _REMOTE_ALONE = ("remote", "token_variable", "ca_file", "parameters")
 _NOT_REMOTE = (*_STARTED, *MODELS_ALONE, "instructions", "model", "merge")
+_OF_SERVERS = (
+    "kind", "mcp", "description", "tools", "timeout", "idle", "slots", "retries", "requires", "workspace",
+    "folder", "environment", "pass_environment", "contain", "hosts", "token_variable", "ca_file",
+)  # fmt: skip
+"""Keys of an MCP server; those of the last line only if it is started here, or only if it has an address."""
+
+
+class ServerAddress(BaseModel):
+    """`mcp = {…}`: how to start or reach an MCP server."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    command: Words | Text | None = None
+    url: Short | None = None
+    headers: dict[str, Text] = {}
+    environment: dict[str, Text] = {}
+    adopted: Short | None = None
+    """Its entry in `.mcp.json`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _entry(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            raise ValueError(f".mcp.json of this project has no server {value!r:.100}; remit.toml and pyproject.toml can adopt its entries")
+        if isinstance(value, Mapping) and value.get("type") == "sse":
+            raise ValueError("the transport sse is not supported; use a server that speaks streamable HTTP")
+        return value
+
+    @field_validator("command")
+    @classmethod
+    def _split(cls, command: Words | str | None) -> Words | None:
+        return _split_words(command)
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "ServerAddress":
+        if bool(self.command) == bool(self.url):
+            raise ValueError('write either {command = ["program", "argument"]} or {url = "https://…"}')
+        if self.url is None and self.headers:
+            raise ValueError("headers: they are for a server with a url")
+        if self.url is not None and self.environment:
+            raise ValueError("environment: it is for a server that is started here")
+        return self
+
+
+def _split_words(command: Words | str | None) -> Words | None:
+    if not isinstance(command, str):
+        return command
+    try:
+        return tuple(shlex.split(command))
+    except ValueError as error:
+        raise ValueError(f"it cannot be split as a shell would ({error}); write it as a list of words") from None
+
+
+class Hedge(BaseModel):
+    """`hedge = {after = "p90", extra = 0.1}`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    after: Annotated[str, Field(pattern=r"^p([1-9][0-9])$")] = "p90"
+    """Share of earlier runs that were faster, after which a second run starts."""
+    extra: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] = 0.1
+    """Maximum second runs per first run."""
 
 
 class DefinitionTable(BaseModel):
-    """An agent as it is written in a file."""
+    """An agent as written in a file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -132,9 +211,10 @@ class DefinitionTable(BaseModel):
     isolation: Isolation = Isolation.PROCESS
     answers: Answers = Answers.RETURN
     workspace: WorkspaceKind = WorkspaceKind.SHARED
-    merge: bool = False
+    merge: bool | Literal["queue"] = False
     resumable: bool = False
     requires_artifacts: bool = False
+    spread: bool = False
     retries: Annotated[int, Field(ge=0, le=100, strict=True)] = 0
     slots: Annotated[int, Field(ge=1, strict=True)] | None = None
     tools: Names | None = None
@@ -143,12 +223,27 @@ class DefinitionTable(BaseModel):
     output_schema: dict[str, Any] | None = None
     languages: Names = ()
     operations: Names = ()
+    group: Names | None = None
+    by: By = By.SUCCESS
+    hedge: Hedge | None = None
+    effects: tuple[Effect, ...] = ()
+    cache: Annotated[float | None, BeforeValidator(_cache)] = None
+    reads: Names = ()
     grpc: Short | None = None
     a2a: Short | None = None
     remote: Short | None = None
     token_variable: Short | None = None
     ca_file: Short | None = None
     parameters: dict[str, Any] | None = None
+    mcp: ServerAddress | None = None
+    requires: Names = ()
+
+    @field_validator("requires")
+    @classmethod
+    def _known_requirements(cls, requires: Words) -> Words:
+        if fault := requirement_fault(requires):
+            raise ValueError(fault)
+        return requires
 
     @field_validator("kind", mode="before")
     @classmethod
@@ -160,7 +255,7 @@ class DefinitionTable(BaseModel):
             known = (*map(str, Kind), *added)
             close = difflib.get_close_matches(str(kind), known, n=1)
             raise ValueError(
-                f"there is no kind {kind!r:.60}" + (f" (did you mean {close[0]}?)" if close else f"; there are {', '.join(known)}")
+                f"unknown kind {kind!r:.60}" + (f" (did you mean {close[0]}?)" if close else f"; there are {', '.join(known)}")
             )
         return kind
 
@@ -168,24 +263,19 @@ class DefinitionTable(BaseModel):
     @classmethod
     def _known_signal(cls, name: str) -> str:
         if name != NO_SIGNAL and name not in signal.Signals.__members__:
-            raise ValueError(f"{name!r} is no signal; write e.g. SIGTERM, SIGINT, SIGUSR1, or none")
+            raise ValueError(f"{name!r} is not a signal; write e.g. SIGTERM, SIGINT, SIGUSR1, or none")
         return name
 
     @field_validator("command")
     @classmethod
     def _words(cls, command: Words | str | None) -> Words | None:
-        if not isinstance(command, str):
-            return command
-        try:
-            return tuple(shlex.split(command))
-        except ValueError as error:
-            raise ValueError(f"it cannot be split as a shell would ({error}); write it as a list of words") from None
+        return _split_words(command)
 
     @field_validator("model")
     @classmethod
     def _no_option(cls, model: Words | None) -> Words | None:
         if option := next((name for name in model or () if name.startswith("-")), None):
-            raise ValueError(f"{option!r} is no model: programs would take it for an option")
+            raise ValueError(f"{option!r} is not a valid model: programs would parse it as an option")
         return model
 
     @field_validator("operations")
@@ -200,7 +290,7 @@ class DefinitionTable(BaseModel):
             raise ValueError(f"{', '.join(taken)}: variables that begin with {OURS} are set by remit alone")
         for name, value in environment.items():
             if not name or "=" in name or "\0" in name + value:
-                raise ValueError(f"{name!r} is no variable that a program can be given")
+                raise ValueError(f"{name!r} is not a valid environment variable")
         return environment
 
     @field_validator("hosts")
@@ -216,47 +306,83 @@ class DefinitionTable(BaseModel):
     @classmethod
     def _valid_path(cls, folder: str) -> str:
         if not folder or "\0" in folder:
-            raise ValueError(f"{folder!r} is no folder; write one inside the workspace")
+            raise ValueError(f"{folder!r} is not a folder; write one inside the workspace")
         return folder
 
     @property
     def meant_kind(self) -> Kind | str:
         if self.kind is not None:
             return self.kind
+        if self.mcp is not None or self.group is not None:
+            return Kind.MCP if self.group is None else Kind.GROUP
         return Kind.GRPC if self.grpc else Kind.A2A if self.a2a else Kind.COMMAND if self.command else Kind.PROFILE
+
+    @model_validator(mode="after")
+    def _is_group(self) -> "DefinitionTable":
+        if self.meant_kind is Kind.GROUP:
+            if not self.group:
+                raise ValueError("group: name its members")
+            if len(set(self.group)) != len(self.group):
+                raise ValueError("group: a member is named twice")
+            self._refuse(_NOT_OF_GROUPS, "set it on the members of a group, not on the group")
+        elif named := [key for key in ("group", "by", "hedge") if key in self.model_fields_set]:
+            raise ValueError(f"{named[0]}: only for groups; name the members with group = […]")
+        return self
+
+    @model_validator(mode="after")
+    def _reads_alone(self) -> "DefinitionTable":
+        if self.cache is not None and not {Effect.READ, Effect.NETWORK}.issuperset(self.effects or (Effect.WRITE,)):
+            raise ValueError('cache: cache requires an agent that only reads; declare effects = ["read"], or leave it out')
+        return self
 
     @model_validator(mode="after")
     def _fits(self) -> "DefinitionTable":
         kind = self.meant_kind
-        if kind in REMOTE_KINDS:
+        if kind is Kind.MCP or self.mcp is not None:
+            self._check_server(kind)
+        elif kind in REMOTE_KINDS:
             self._check_remote(kind)
         elif named := [key for key in (*map(str, REMOTE_KINDS), *_REMOTE_ALONE) if getattr(self, key) is not None]:
-            raise ValueError(f"{named[0]}: it is for remote agents (grpc, a2a)")
+            raise ValueError(f"{named[0]}: only for remote agents (grpc, a2a)")
         elif kind is Kind.MODEL:
-            self._refuse(_STARTED, "a language model is asked, not started; it acts only through tools")
+            self._refuse(_STARTED, "a language model is not a program; it acts only through tools")
             self._check_inline("a model runs inline and delegates everything else")
         elif self.isolation is not Isolation.PROCESS:
             raise ValueError("isolation: a command is always a process of its own: leave it out, or write process")
         elif kind is not Kind.PROFILE:
-            self._refuse(MODELS_ALONE, "it is for language models; what a coding agent may use is its allow")
+            self._refuse(MODELS_ALONE, "only for language models; a coding agent uses allow")
             if self.model is not None and len(self.model) > 1:
-                raise ValueError("model: only a language model takes several; name one")
+                raise ValueError("model: only a language model accepts several; name one")
         if self.hosts and not self.contain and kind is not Kind.PROFILE:
-            raise ValueError("hosts: they limit a contained agent; write contain = true, or leave them out")
+            raise ValueError("hosts: requires contain = true; set it, or leave hosts out")
         if self.merge and self.workspace is not WorkspaceKind.WORKTREE:
-            raise ValueError('merge = true needs workspace = "worktree"')
+            said = '"queue"' if self.merge == "queue" else "true"
+            raise ValueError(f'merge = {said} needs workspace = "worktree"')
         if kind in (Kind.COMMAND, Kind.ACP) and not self.command:
             raise ValueError(f'kind = "{kind}" needs a command')
         if self.command and kind is Kind.COMMAND:
             self._check_placeholders()
         return self
 
+    def _check_server(self, kind: str) -> None:
+        if self.mcp is None or kind is not Kind.MCP:
+            raise ValueError('an MCP server is declared by mcp = {command = […]} or mcp = {url = "…"}, without another kind')
+        if other := next((key for key in DefinitionTable.model_fields if key in self.model_fields_set and key not in _OF_SERVERS), None):
+            raise ValueError(f"{other}: not allowed for an MCP server, whose tools are the agents")
+        if self.workspace not in (WorkspaceKind.SHARED, WorkspaceKind.NONE):
+            raise ValueError(f"workspace: one server serves all delegations, so it has no {self.workspace}; write shared or none")
+        if self.mcp.url is None:
+            self._refuse(("token_variable", "ca_file"), "it is for a server with a url")
+        else:
+            why = "only for a server that is started here, and this one has a url"
+            self._refuse(("folder", "environment", "pass_environment", "contain", "hosts"), why)
+
     def _check_remote(self, kind: str) -> None:
         if getattr(self, kind) is None:
             raise ValueError(f'kind = "{kind}" needs its address: {kind} = "…"')
         if other := next((one for one in REMOTE_KINDS if one is not kind and getattr(self, one) is not None), None):
-            raise ValueError(f"{other}: it has an address of {kind} already; an agent has one")
-        self._refuse(_NOT_REMOTE, f"it is for agents that are started here, and this one is remote ({kind})")
+            raise ValueError(f"{other}: the agent already has a {kind} address; an agent has one")
+        self._refuse(_NOT_REMOTE, f"only for agents that are started here, and this one is remote ({kind})")
         self._check_inline("it runs elsewhere")
         if self.workspace not in (WorkspaceKind.SHARED, WorkspaceKind.NONE):
             raise ValueError(f"workspace: it runs elsewhere and has no folder here, so leave out {self.workspace}")
@@ -277,7 +403,7 @@ class DefinitionTable(BaseModel):
         if fault is not None:
             raise ValueError(
                 f'command: {fault}. Pass it as a further argument, and use "$1" in the script: '
-                """["sh", "-c", 'grep -c "$1" notes.txt', "sh", "{word}"]; braces that are no placeholder are doubled: {{print}}"""
+                """["sh", "-c", 'grep -c "$1" notes.txt', "sh", "{word}"]; double other braces: {{print}}"""
             )
 
     @property
@@ -287,15 +413,15 @@ class DefinitionTable(BaseModel):
 
     @property
     def parameters_schema(self) -> dict[str, Any]:
-        """A task in words; for a command its placeholders; for a remote agent what that one says it takes."""
-        if self.meant_kind in REMOTE_KINDS:
+        """A task as text; for a command its placeholders; for a remote agent its own declaration."""
+        if self.meant_kind in REMOTE_KINDS or self.meant_kind is Kind.GROUP:
             return self.parameters or {"type": "object", "properties": {}, "additionalProperties": True}
         named = parameters_in(self.words) if self.meant_kind is Kind.COMMAND else ()
         if not named:
             return PROMPT_SCHEMA
-        # A command that says how it is prompted needs its task; any other may do with its parameters.
+        # A command with a prompt requires a task; any other may use only its parameters.
         is_prompted = "prompt" in self.model_fields_set or {"prompt", "prompt_file"} & set(places_in(self.words))
-        filled_in = {name: {"description": f"Stands for {{{name}}} in its command."} for name in named if name != "task"}
+        filled_in = {name: {"description": f"Replaces {{{name}}} in its command."} for name in named if name != "task"}
         required = [*(["task"] if is_prompted or "task" in named else []), *filled_in]
         return {**PROMPT_SCHEMA, "properties": {**PROMPT_SCHEMA["properties"], **filled_in}, "required": required}
 
@@ -315,27 +441,43 @@ def _faults_of(error: ValidationError) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTool:
+    """One tool of an MCP server, or the server while its tools are unknown."""
+
+    server: str
+    key: str
+    """Key of its tool list (`system.mcp_servers`)."""
+    tool: str = ""
+    """The server's name of the tool; empty: the server itself."""
+    digest: str = ""
+    """Digest of the tool as approved; empty: used as offered."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    fault: str = ""
+    """Why its tools are unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """One agent as written, unchecked."""
+    """One agent as written, not validated."""
 
     name: str
     table: Mapping[str, Any]
     """Keys of `DefinitionTable`."""
     source: str
     tools: tuple[str, ...] | None = None
-    """Which of its executor's tools it wants to keep; None: all of them."""
+    """Tools of its executor that it keeps; None: all."""
     without: tuple[str, ...] = ()
     lines: Mapping[str, int] | None = None
-    """The line of each key, for an agent from a file of its own."""
+    """The line of each key, for an agent with its own file."""
     is_guest: bool = False
-    """Whether it is a file of another tool, which cannot give itself more than its executor has."""
+    """Whether it is a file of another tool, which cannot extend the rights of its executor."""
     notes: tuple[str, ...] = ()
-    """What it says that has no effect here."""
+    """Entries that have no effect here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """A checked declaration; the keys mean what docs/reference/agents.md says of them."""
+    """A validated declaration; docs/reference/agents.md explains the keys."""
 
     spec: AgentSpec
     kind: Kind | str
@@ -346,11 +488,11 @@ class Definition:
     environment: Mapping[str, str] = field(default_factory=dict)
     instructions: str = ""
     model: str | None = None
-    """Of a coding agent."""
+    """Model of a coding agent."""
     models: tuple[str, ...] = ()
-    """Of a language model: the next one when one fails; none: the project's."""
+    """For a language model: the next one after a failure; empty: the project's."""
     tools: tuple[str, ...] | None = None
-    """Of a language model: agents and operations it may delegate to; None: those that come with remit."""
+    """For a language model: agents and operations it may delegate to; None: the built-in ones."""
     requests: int | None = None
     temperature: float | None = None
     allow: tuple[str, ...] = ()
@@ -362,14 +504,20 @@ class Definition:
     runs_on: str | None = None
     built_in: str | None = None
     address: str = ""
-    """Of a remote agent: `unix:/path` or `host:port` of gRPC, the URL of A2A."""
+    """Of a remote agent: `unix:/path` or `host:port` for gRPC, the URL for A2A."""
     remote: str | None = None
     token_variable: str | None = None
     ca_file: str | None = None
     notes: tuple[str, ...] = ()
-    """What its file says that is not done here, or not as it says."""
+    """Entries of its file that have no effect or a different effect here."""
+    mcp: ServerTool | None = None
+    """For a tool of an MCP server."""
+    group: tuple[str, ...] = ()
+    """Its members."""
+    by: By = By.SUCCESS
+    hedge: Hedge | None = None
     not_approved: str = ""
-    """Of a profile that no agent carries out: the setting that could name one, and that no person approved."""
+    """For a profile without an executor: the unapproved setting that could name one."""
 
     @property
     def name(self) -> str:
@@ -382,12 +530,12 @@ _SAME = (
 )  # fmt: skip
 _SAME_OF_SPEC = (
     "description", "merge", "resumable", "requires_artifacts", "retries", "slots", "parameters_schema", "output_schema", "languages",
-    "operations",
+    "operations", "requires", "effects", "reads", "spread",
 )  # fmt: skip
 
 
 def definition_of(name: str, table: Mapping[str, Any], *, source: str) -> Definition:
-    """What a table declares. Raises `Misused` naming each fault and its place."""
+    """The definition of a table. Raises `Misused` with each fault and its place."""
     try:
         said = DefinitionTable.model_validate(dict(table))
     except ValidationError as error:
@@ -396,7 +544,11 @@ def definition_of(name: str, table: Mapping[str, Any], *, source: str) -> Defini
             advice="`remit agents --help` and docs/reference/agents.md say what an agent declares.",
         ) from None
     kind = said.meant_kind
+    if said.mcp is not None:
+        return _server_of(name, said, said.mcp, source)
     is_remote = kind in REMOTE_KINDS
+    if kind is Kind.GROUP:
+        return _group_of(name, said, source)
     spec = AgentSpec(
         name=name,
         kind=str(kind),
@@ -406,6 +558,8 @@ def definition_of(name: str, table: Mapping[str, Any], *, source: str) -> Defini
         isolation=Isolation.INLINE if kind is Kind.MODEL or is_remote else Isolation.PROCESS,
         answers=Answers.VALUE if is_remote and "answers" not in said.model_fields_set else said.answers,
         workspace=WorkspaceKind.NONE if is_remote else said.workspace,
+        cache_seconds=said.cache,
+        fingerprint=hashlib.sha256(to_json(dict(table), fallback=str)).hexdigest()[:32] if said.effects else "",
         **{key: getattr(said, key) for key in _SAME_OF_SPEC},
     )
     return Definition(
@@ -419,19 +573,63 @@ def definition_of(name: str, table: Mapping[str, Any], *, source: str) -> Defini
     )
 
 
+def _group_of(name: str, said: DefinitionTable, source: str) -> Definition:
+    members = said.group or ()
+    spec = AgentSpec(
+        name=name,
+        kind=str(Kind.GROUP),
+        source=source,
+        description=said.description or f"One of {', '.join(members)}, chosen by {said.by}.",
+        timeout_seconds=said.timeout,
+        idle_seconds=said.idle,
+        workspace=WorkspaceKind.NONE,
+        acts_for_caller=True,
+        **{key: getattr(said, key) for key in ("slots", "parameters_schema", "languages", "operations", "requires")},
+    )
+    return Definition(spec=spec, kind=Kind.GROUP, group=members, by=said.by, hedge=said.hedge)
+
+
+def _server_of(name: str, said: DefinitionTable, address: ServerAddress, source: str) -> Definition:
+    """An MCP server. Its tools become agents once they are known (`agents.mcp.tool_agents`)."""
+    is_remote = address.url is not None
+    spec = AgentSpec(
+        name=name,
+        kind=str(Kind.MCP),
+        source=source,
+        description=said.description or f"MCP server {address.adopted or name}.",
+        timeout_seconds=said.timeout,
+        idle_seconds=said.idle,
+        isolation=Isolation.INLINE if is_remote else Isolation.PROCESS,
+        answers=Answers.VALUE,
+        workspace=WorkspaceKind.NONE if is_remote else said.workspace,
+        effects=(Effect.NETWORK,) if is_remote else (),
+        retries=said.retries,
+        slots=said.slots,
+        requires=said.requires,
+        parameters_schema={"type": "object", "properties": {}, "additionalProperties": True},
+    )
+    return Definition(
+        spec=spec,
+        kind=Kind.MCP,
+        command=address.command if isinstance(address.command, tuple) else (),
+        address=address.url or "",
+        environment={**address.environment, **said.environment},
+        mcp=ServerTool(server=name, key="", headers=address.headers),
+        **{key: getattr(said, key) for key in ("folder", "pass_environment", "tools", "contain", "hosts", "token_variable", "ca_file")},
+    )
+
+
 def checked_task(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a prompted agent: its task in words, and anything else that was named."""
+    """The parameters of a prompted agent: its task as text, and any others."""
     task = parameters.get("task")
     if not isinstance(task, str) or not task.strip():
-        fault = "task: it is required" if task is None else f"task must be text that says what is to be done, not {task!r:.60}"
-        raise Misused(
-            f"Parameters of {name}: {fault}.", code="INVALID_PARAMETERS", advice=f'Say what is to be done: {name} takes task="…".'
-        )
+        fault = "task: it is required" if task is None else f"task must be text that says what to do, not {task!r:.60}"
+        raise Misused(f"Parameters of {name}: {fault}.", code="INVALID_PARAMETERS", advice=f'Say what to do: {name} takes task="…".')
     return dict(parameters)
 
 
 def checked_parameters(spec: AgentSpec, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters in the agent's own spelling, with all that its schema requires. Raises `Misused`."""
+    """Parameters under the agent's own names, with all that its schema requires. Raises `Misused`."""
     properties, required = spec.parameters_schema.get("properties", ()), spec.parameters_schema.get("required", ())
     parameters = declared_names(parameters, properties, spec.name)
     missing = [name for name in required if name != "task" and parameters.get(name) is None]

@@ -1,16 +1,20 @@
-"""The directory: which agents exist and what they accept. Found in the program, in `.remit/agents`, in the settings and by entry point.
+"""The directory of agents: from the program, `.remit/agents`, the settings and entry points.
 
-A file that cannot be loaded takes no other agent with it: it is listed among `problems`, with the line that broke. Python files are
-described (`python_files`), and imported when one of their agents runs. The agents that come
-with remit, roles among them, are loaded when first asked for. Agents given in code may take their names; files of a project may not, except
-for those of roles. Files are read once, when the project is opened: an agent that can write files cannot give itself another definition.
-"""
+A file that cannot be loaded does not affect others: it is listed among `problems`, with the failing line. Python files are described
+(`python_files`), and imported when one of their agents runs. Built-in agents, roles included, are loaded on first use. Agents given in code
+may replace them; project files may only replace roles. Files are read once, when the project is opened: an agent that can write files
+cannot give itself another definition."""
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+import dataclasses
+import hashlib
+import inspect
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.agents.declarations import Declarations, all_joined, declarations_of
 from remit.agents.definition import Declaration, Definition, Kind
@@ -21,8 +25,8 @@ from remit.agents.python_files import FileAgent, FolderDescription, UnapprovedAg
 from remit.agents.role_bindings import UnavailableAgent, binding_problems
 from remit.agents.roles import built_in_agent, declared_role
 from remit.agents.routing import operation_problems
-from remit.core.agents import ROLES, AgentSpec, is_built_in, must_not_be_reserved
-from remit.core.errors import Misused, RemitError
+from remit.core.agents import NOT_APPROVED, ROLES, AgentSpec, is_built_in, must_not_be_reserved
+from remit.core.errors import Misused, RemitError, Unavailable
 from remit.core.ports import AgentPort
 from remit.core.settings import Settings
 from remit.system.packages import offered
@@ -34,35 +38,45 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "remit.agents"
 
 
+class OfferedAgent(AgentPort, Protocol):
+    """An agent whose name is known before its declaration is read."""
+
+    @property
+    def name(self) -> str: ...
+
+
 class Directory:
     def __init__(
         self, carried: Callable[[FunctionAgent | FileAgent], AgentPort], defined: Callable[[Definition], AgentPort] = UnavailableAgent
     ) -> None:
-        """`carried` gives a declared function the executor its isolation asks for, `defined` a definition the one of its kind."""
+        """`carried` gives a function the executor of its isolation, `defined` gives a definition the executor of its kind."""
         self._carried = carried
         self._defined = defined
         self._agents: dict[str, AgentPort] = {}
         self._in_order: tuple[AgentPort, ...] | None = None
-        """Those by their names; None: one has come or gone since that was last asked."""
-        self._offered: dict[str, Callable[[], Iterable[FunctionAgent]]] = {}
-        self._offers: dict[str, Callable[[], Iterable[FunctionAgent]]] = {}
-        """All that were ever offered: what gave way to an agent comes back when that one is unregistered."""
+        """Agents by name; None: changed since the last query."""
+        self._offered: dict[str, Callable[[], Iterable[OfferedAgent]]] = {}
+        self._offers: dict[str, Callable[[], Iterable[OfferedAgent]]] = {}
+        """All offers ever made: a replaced agent returns when its replacement is unregistered."""
+        self._declared: dict[str, FunctionAgent | FileAgent] = {}
+        """Functions and files as registered, before they got their executor."""
         self._definitions: dict[str, Definition] = {}
-        """What of the project's declarations is in the directory."""
+        """The project's declarations in the directory."""
         self._role_pages: dict[str, Declaration] = {}
         self._offered_roles: set[str] = set()
         self._roles: set[str] = set()
-        """Roles that are offered and not loaded yet. Apart from the targets: `researcher` is both."""
+        """Offered roles that are not loaded yet. Separate from targets: `researcher` is both."""
         self.declarations = Declarations(settings=Settings())
-        """What the project declares without Python."""
+        """The project's declarations without Python."""
         self._told: list[Callable[[AgentSpec], None]] = []
         self._told_of_changes: list[Callable[[], None]] = []
         self._problems: list[str] = []
+        self._unapproved_tools: list[tuple[str, str]] = []
         self._declared_problems: tuple[str, ...] = ()
 
     @property
     def problems(self) -> list[str]:
-        """What could not be loaded, or leads nowhere, a line each; as it is now."""
+        """Current loading faults and dead references, one line each."""
         return [*self._problems, *self._declared_problems, *self._dead_ends()]
 
     def add_problems(self, problems: Iterable[str]) -> None:
@@ -75,7 +89,11 @@ class Directory:
         known = self._agents.get(name)
         if known is not None and known.spec.source != agent.spec.source and not is_built_in(known.spec):
             raise Misused(f"Two agents are named {name!r}: {known.spec.source} and {agent.spec.source}.", advice="Rename one of them.")
-        self._agents[name] = self._carried(agent) if isinstance(agent, FunctionAgent | FileAgent) else agent
+        self._declared.pop(name, None)
+        if isinstance(agent, FunctionAgent | FileAgent):
+            self._declared[name] = agent
+        carried = self._carried(agent) if isinstance(agent, FunctionAgent | FileAgent) else agent
+        self._agents[name] = RequiringAgent(carried, self.missing) if agent.spec.requires else carried
         self._in_order = None
         for tell in self._told:
             tell(agent.spec)
@@ -83,35 +101,35 @@ class Directory:
             self._tell_of_change()
 
     def unregister(self, name: str) -> None:
-        """Gone, and what gave way to it is back; what runs keeps the agent it has. One that a file declares goes with its file."""
+        """Remove an agent; a replaced one returns, and running delegations keep theirs. An agent of a file is removed with its file."""
         if name in self._agents and name not in self._definitions:
             self._forget(name)
             self._tell_of_change()
 
     def define(self, definition: Definition) -> None:
-        """An agent that is no Python function, or a role that one of ours carries out. Raises `Misused`."""
+        """Register a declared agent, or a role executed by a built-in agent. Raises `Misused`."""
         if definition.kind is Kind.PROFILE and definition.built_in is not None:
             self.register(built_in_agent(definition, self.declarations.settings))
         else:
             self.register(self._defined(definition))
 
-    def offer(self, target: str, load: Callable[[], Iterable[FunctionAgent]]) -> None:
-        """A target with operations that is loaded when it is first asked for. Whatever else is registered under a name goes before it."""
+    def offer(self, target: str, load: Callable[[], Iterable[OfferedAgent]]) -> None:
+        """A target with operations, loaded on first use. Other registrations of its names take precedence."""
         self._offered[target] = self._offers[target] = load
 
     def offer_roles(self, roles: Iterable[str] = ROLES) -> None:
-        """Each is read, and joined with who carries it out, when it is first asked for."""
+        """Each role is read and bound to its agent on first use."""
         self._roles |= set(roles)
         self._offered_roles |= set(roles)
 
     def each(self, tell: Callable[[AgentSpec], None]) -> None:
-        """Told of each agent that is registered, and of each that will be: nothing that is merely offered is loaded for it."""
+        """Call `tell` for each agent registered now or later; offered ones are not loaded for this."""
         for agent in self._agents.values():
             tell(agent.spec)
         self._told.append(tell)
 
     def when_changed(self, tell: Callable[[], None]) -> None:
-        """Told now, and whenever agents may have come, gone or changed in what they take."""
+        """Call `tell` now and whenever agents or their parameters may have changed."""
         tell()
         self._told_of_changes.append(tell)
 
@@ -126,7 +144,26 @@ class Directory:
             if name not in self._agents and (load := self._offered.get(name.partition(".")[0])) is not None:
                 self._guarded(f"target {name}", partial(self._register_new, load, name))
             found = self._agents.get(name)
+        if found is None and isinstance(target := self._agents.get(name.partition(".")[0]), UnapprovedAgent):
+            return target  # its operations are known only after approval
         return found
+
+    def definition_hash(self, name: str) -> str:
+        """Hash of an agent's declaration, including its code if readable: equal in all processes that would execute it alike."""
+        agent = self.find(name)
+        if agent is None:
+            return "none"
+        declared, definition = self._declared.get(name), self._definitions.get(name)
+        code = ""
+        if isinstance(declared, FileAgent):
+            code = declared.target.digest
+        elif declared is not None:
+            with contextlib.suppress(OSError, TypeError):  # typed at a prompt
+                code = inspect.getsource(declared.function)
+        elif definition is not None:
+            code = repr(dataclasses.replace(definition, spec=dataclasses.replace(definition.spec, source="")))
+        spec = dataclasses.replace(agent.spec, source="")
+        return hashlib.sha256(f"{spec!r}\n{code}".encode()).hexdigest()[:12]
 
     def _take_roles(self, *names: str) -> None:
         for name in names:
@@ -139,19 +176,38 @@ class Directory:
         self.define(self.role(name))
 
     def role(self, name: str) -> Definition:
-        """A role as it comes with remit, joined with who carries it out in this project."""
+        """A built-in role, bound to the agent that executes it in this project."""
         declared = self._role_pages.get(name)
         if declared is None:
             declared = self._role_pages[name] = declared_role(name)
         return self.declarations.joined(declared, definition_for(declared, self.declarations.settings))
 
+    def missing(self, spec: AgentSpec) -> str:
+        """A missing requirement of an agent, as text; empty if all are met."""
+        for kind, _, name in (requirement.partition(":") for requirement in spec.requires):
+            if kind == "tool" and shutil.which(name) is None:
+                return f"it requires the program {name}, which is not on PATH"
+            if kind == "mcp" and not self._has_server(name):
+                return f"it requires the MCP server {name}, {self._why_no_server(name)}"
+        return ""
+
+    def _has_server(self, name: str) -> bool:
+        return any(one.mcp is not None and one.mcp.tool and one.mcp.server == name for one in self._definitions.values())
+
+    def _why_no_server(self, name: str) -> str:
+        declared = self._definitions.get(name)
+        if declared is not None and declared.mcp is not None:
+            return f"which cannot be used: {declared.mcp.fault}"
+        is_unapproved = name in self._agents and self._agents[name].spec.kind == NOT_APPROVED
+        return "which is not approved (remit trust)" if is_unapproved else f"which no setting declares ([agents.{name}] mcp = …)"
+
     def registered(self) -> Sequence[str]:
-        """The names of those that are loaded; nothing that is merely offered."""
+        """Names of loaded agents, without offered ones."""
         return tuple(self._agents)
 
     def routed_specs(self) -> list[AgentSpec]:
-        """Those that take commands of the board, the first of two that take the same going first: functions, then as they are declared.
-        Not as they were taken up: what was edited last would come last until the next start."""
+        """Agents that handle board commands, in order of precedence: functions, then by declaration order. Not by registration order, which
+        would change at the next start."""
         functions = [agent.spec for name, agent in self._agents.items() if name not in self._definitions]
         declared = [self._agents[name].spec for name in self._definitions if name in self._agents]
         return [spec for spec in (*functions, *declared) if spec.operations]
@@ -162,7 +218,7 @@ class Directory:
             if load is not None:
                 self._guarded(f"target {target}", partial(self._register_new, load))
 
-    def _register_new(self, load: Callable[[], Iterable[FunctionAgent]], only: str = "") -> None:
+    def _register_new(self, load: Callable[[], Iterable[OfferedAgent]], only: str = "") -> None:
         """`only`: one operation of the target; the others stay offered."""
         for agent in load():
             if agent.name not in self._agents and (not only or agent.name == only):
@@ -185,15 +241,16 @@ class Directory:
         return [agent.spec for agent in self._in_order]
 
     def load_files(self, described: FolderDescription) -> None:
-        """The agents that the Python files of a folder declare."""
+        """Add the agents of a folder's Python files."""
         self._problems += described.problems
         for agent in described.agents:
             self._guarded(agent.target.file, partial(self._register_of_project, agent))
 
     def list_unapproved(self, described: FolderDescription, trust: ProjectTrust | None = None) -> None:
-        """Agents of files and settings that nobody approved take the place of no other."""
+        """Unapproved agents never replace others."""
         declared = [(item.agent, item.name) for item in (trust.left_out if trust else ()) if item.agent is not None]
-        for name, source in (*((agent.spec.name, agent.spec.source) for agent in described.unapproved), *declared):
+        files = [(agent.spec.name, agent.spec.source) for agent in described.unapproved]
+        for name, source in (*files, *declared, *self._unapproved_tools):
             if name not in ROLES and self.find(name) is None:
                 self._guarded(source, partial(self._list_unapproved, name, source))
 
@@ -205,12 +262,12 @@ class Directory:
         self.register(agent)
 
     def load_definitions(self, root: Path, settings: Settings, trust: ProjectTrust | None = None) -> None:
-        """The agents that approved agent files and settings of a project declare."""
+        """Add the agents of approved agent files and settings."""
         functions = [name for name, agent in self._agents.items() if not is_built_in(agent.spec)]
         self.declarations = declarations_of(root, settings, trust)
         definitions, found = all_joined(self.declarations)
         problems = [*found, *binding_problems(self.declarations, functions)]
-        for definition in definitions:
+        for definition in self._with_tools(definitions, root, trust, problems):
             try:
                 self.define(definition)
                 self._definitions[definition.name] = definition
@@ -219,8 +276,23 @@ class Directory:
         self._declared_problems = tuple(problems)
         self._tell_of_change()
 
+    def _with_tools(
+        self, definitions: Iterable[Definition], root: Path, trust: ProjectTrust | None, problems: list[str]
+    ) -> Iterator[Definition]:
+        """Replace each MCP server by its tools."""
+        for definition in definitions:
+            if definition.kind is not Kind.MCP:
+                yield definition
+                continue
+            from remit.agents.mcp.tool_agents import tools_of
+
+            found = tools_of(self.declarations.known[definition.name][0], definition, root, trust)
+            problems += found.problems
+            self._unapproved_tools += [(name, definition.spec.source) for name in found.unapproved]
+            yield from found.definitions
+
     def _forget(self, name: str) -> None:
-        """What gave way to it comes back."""
+        """Remove it; a replaced agent returns."""
         self._agents.pop(name, None)
         self._in_order = None
         if name in self._offered_roles:
@@ -230,7 +302,7 @@ class Directory:
             self._offered[target] = self._offers[target]
 
     def _dead_ends(self) -> list[str]:
-        """Tools that no agent is there for, and operations that lead nowhere; an agent that is registered later takes its line away."""
+        """Tools without an agent and operations without a route; registering the agent later removes the line."""
         known = {*self._agents, *self._roles}
         faults = [
             (definition.spec, f"tools: {fault}")
@@ -248,7 +320,7 @@ class Directory:
         return f"line {line}: " if line else ""
 
     def load_entry_points(self) -> None:
-        """The agents that installed packages offer."""
+        """Add the agents of installed packages."""
         for entry in offered(ENTRY_POINTS):
             self._guarded(f"entry point {entry.name}", partial(self._register_entry, entry))
 
@@ -259,8 +331,35 @@ class Directory:
     def _guarded(self, where: str, load: Callable[[], None]) -> None:
         try:
             load()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to users' files: one that is broken must not take the others with it
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - one broken user file must not affect the others
             self._problems.append(fault_in(where, error))
+
+
+def describe_servers(root: Path, settings: Settings, trust: ProjectTrust, *, asked: bool = False) -> dict[str, str]:
+    """Like `agents.mcp.tool_agents.describe_unknown`, which is imported only if there are servers."""
+    if not settings.has_mcp_servers:
+        return {}
+    from remit.agents.mcp.tool_agents import describe_unknown
+
+    return describe_unknown(root, settings, trust, asked=asked)
+
+
+class RequiringAgent:
+    """An agent that requires programs or MCP servers. If one is missing it is listed as unavailable with the reason."""
+
+    def __init__(self, agent: AgentPort, missing: Callable[[AgentSpec], str]) -> None:
+        self._agent = agent
+        self._missing = missing
+        self.spec: AgentSpec = agent.spec
+        self.definition: Definition | None = getattr(agent, "definition", None)
+
+    def check(self, parameters: dict[str, Any]) -> Any:
+        return self._agent.check(parameters)
+
+    async def perform(self, ctx: Any, arguments: Any) -> Any:
+        if fault := self._missing(self.spec):
+            raise Unavailable(f"{self.spec.name} is unavailable: {fault}.", advice="Provide it, then delegate again.")
+        return await self._agent.perform(ctx, arguments)
 
 
 def _agents_of(loaded: object) -> list[FunctionAgent]:

@@ -1,9 +1,8 @@
-"""Executors: a function gets the isolation it asked for, a definition the executor of its kind.
+"""Executors: gives a function the executor of its isolation, and a definition the executor of its kind.
 
 The executors of definitions are named like entry points, `module:class`, and imported when an agent of the kind is declared. Each is called
 with the `Definition` and `ExecutorDeps` and returns an `AgentPort`. An installed package adds a kind with an entry point of the group
-`remit.executors`, whose name is the kind. To add a built-in kind: declare it in `definition.Kind` and enter its executor in `EXECUTORS`.
-"""
+`remit.executors`, whose name is the kind. To add a built-in kind: declare it in `definition.Kind` and enter its executor in `EXECUTORS`."""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ from remit.core.ports import AgentPort
 from remit.system.packages import offered
 
 if TYPE_CHECKING:
+    from remit.agents.mcp.tool_agents import McpServers
     from remit.agents.process.pool import Job, ProcessPool
     from remit.models.client import Models
     from remit.runtime.tool.delegate_tool import Delegator
@@ -37,19 +37,21 @@ EXECUTORS: Mapping[str, str] = {
     Kind.MODEL: "remit.agents.model.model_agent:ModelAgent",
     Kind.GRPC: "remit.agents.grpc.grpc_agent:GrpcAgent",
     Kind.A2A: "remit.agents.a2a.a2a_agent:A2aAgent",
+    Kind.MCP: "remit.agents.mcp.tool_agents:ToolAgent",
+    Kind.GROUP: "remit.agents.group:GroupAgent",
     Kind.PROFILE: "remit.agents.role_bindings:UnavailableAgent",
 }
 """Every `Kind` has an entry."""
 _IN_PROCESSES = (Kind.COMMAND, Kind.ACP, Kind.CLAUDE, Kind.CODEX, Kind.OPENCODE)
-"""Kinds that start a program: the fork server for commands is started ahead if an agent of these is declared."""
+"""Kinds that start a program: the fork server for commands is started early if one is declared."""
 _OURS = "remit.builtin."
 _KEYED = ("worker.web_search",)
-"""Ours that need keys of the environment: providers of web searches."""
-"""Modules whose functions may ask the models of the Remit process."""
+"""Built-in agents that need keys from the environment: providers of web searches."""
+"""Modules whose functions may use the models of the Remit process."""
 
 
 class ExecutorDeps:
-    """What an executor may use of the project it runs in. Processes and models are made when they are first used."""
+    """What an executor may use of its project. Processes and models are created on first use."""
 
     def __init__(
         self,
@@ -59,7 +61,7 @@ class ExecutorDeps:
         root: Path,
         trust: "ProjectTrust | None" = None,
     ) -> None:
-        """`trust`: what is approved of the project; None: everything."""
+        """`trust`: the approvals of the project; None: everything."""
         self._make_pool, self._make_models = make_pool, make_models
         self.delegator = delegator
         self.root = root
@@ -73,14 +75,20 @@ class ExecutorDeps:
     def models(self) -> "Models":
         return self._make_models()
 
+    @cached_property
+    def mcp_servers(self) -> "McpServers":
+        from remit.agents.mcp.tool_agents import McpServers
+
+        return McpServers(self)
+
     def made(self, name: str) -> Any:
-        """`processes` or `models` where they have been used, else None."""
+        """`processes`, `models` or `mcp_servers` if they were used, else None."""
         return vars(self).get(name)
 
 
 class ProcessAgent:
-    """Executes a `FunctionAgent` in a process of its own. Only built-in agents are given models: others delegate to a model agent, which is
-    recorded and limited."""
+    """Executes a `FunctionAgent` in its own process. Only built-in agents get models: others delegate to a model agent, which is recorded
+    and limited."""
 
     __slots__ = ("_agent", "_deps", "_job", "_used", "spec", "target")
 
@@ -104,13 +112,13 @@ class ProcessAgent:
 
     async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
         self._used(self.target)
-        # The worker checks the recorded parameters again: `arguments` are not all JSON.
+        # The worker validates the recorded parameters again: `arguments` are not all JSON.
         job = self._job = self._job or self._make_job()
         return await self._deps.processes.run(job, ctx)
 
 
 class LazyAgent:
-    """Executes an agent of a Python file in this process. The file is imported when the agent is first delegated to."""
+    """Executes an agent of a Python file in this process. The file is imported on the first delegation."""
 
     __slots__ = ("_carried", "_executor", "_file_agent", "spec")
 
@@ -139,7 +147,7 @@ class Executors:
         self._deps = deps
         self._grace_seconds = grace_seconds
         self._targets: list[Target] = []
-        """Whose modules are loaded ahead."""
+        """Targets whose modules are preloaded."""
         self._is_open = False
         self._has_commands = False
         self._made: list[AgentPort] = []
@@ -163,13 +171,13 @@ class Executors:
         return executor
 
     def warm_up(self) -> None:
-        """Start what process agents need, in the background, if there are any."""
+        """Start what process agents need in the background, if there are any."""
         self._is_open = True
         if self._targets or self._has_commands:
             self._deps.processes.warm_up(self._targets, for_commands=self._has_commands)
 
     def _used(self, target: Target) -> None:
-        """Agents registered later have their module loaded ahead from their first use on; most built-in ones are never used."""
+        """Agents registered later are preloaded from their first use on; most built-in ones are never used."""
         if all(target.module != known.module for known in self._targets):
             self._targets.append(target)
             self._deps.processes.warm_up(tuple(self._targets))
@@ -178,6 +186,8 @@ class Executors:
         for executor in self._made:
             if (close := getattr(executor, "close", None)) is not None:
                 await close()
+        if (servers := self._deps.made("mcp_servers")) is not None:
+            await servers.close()
         if (processes := self._deps.made("processes")) is not None:
             await processes.close()
         if (models := self._deps.made("models")) is not None:

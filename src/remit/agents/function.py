@@ -1,37 +1,49 @@
-"""Python functions as agents: `@agent(...)`, parameters checked against the signature, the result made plain.
+"""Python functions as agents: `@agent(...)`, parameters validated against the signature, results converted to JSON.
 
-A `FunctionAgent` is the declaration, and executes async functions on the event loop. `agents.thread` and `agents.process` execute the
-same declaration on threads and in processes.
-"""
+A `FunctionAgent` is the declaration, and executes async functions on the event loop. `agents.thread` and `agents.process` execute the same
+declaration on threads and in processes."""
 
 import dataclasses
 import difflib
+import hashlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, get_type_hints, overload
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType, NoneType
+from typing import Any, Literal, Never, NoReturn, get_overloads, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
 
-from remit.core.agents import AgentSpec, Answers, Isolation, WorkspaceKind, agent_name
-from remit.core.context import Context, DelegationFacts
-from remit.core.errors import Misused
+from remit.core.agents import AgentSpec, Answers, Isolation, WorkspaceKind, agent_name, only_reads
+from remit.core.cache import cache_seconds
+from remit.core.context import BlockingContext, Context, DelegationFacts
+from remit.core.errors import InvalidReturn, Misused
+from remit.core.jsonable import safe_repr
 from remit.core.parameters import WrongParameters, declared_names
 from remit.core.policy import Effect, Fact
+from remit.core.result import Return
 from remit.core.text import shorten
 
 __all__ = ["FunctionAgent", "agent"]
 
+_PLAIN_CLASSES = (NoneType, bool, int, float, str)
 _OURS = "remit.builtin."
-"""Modules whose signatures are read when an agent of theirs is used: all operations of a target are declared to use one of them."""
+"""Modules whose signatures are read on first use of an agent: using one operation declares all operations of a target."""
 
 
 class FunctionAgent:
-    """A function and what was declared of it. Calling it calls the function, so that it can be tested as one."""
+    """A function and its declaration. Calling it calls the function, so that it can be tested directly."""
 
-    __slots__ = ("_declared", "_known", "_names", "_validator", "function", "is_async", "spec", "takes_context")
+    __slots__ = (
+        "_declared", "_known", "_names", "_result_class", "_result_validator", "_validator",
+        "function", "is_async", "spec", "takes_context",
+    )  # fmt: skip
     _known: frozenset[str]
     _names: tuple[str, ...]
+    _result_class: Any
+    """A class whose instances need no further check."""
+    _result_validator: Any
+    """Validator of the return annotation; None: nothing to check."""
     _validator: Any
     spec: AgentSpec
     takes_context: bool
@@ -44,14 +56,20 @@ class FunctionAgent:
             self._read_signature()
 
     def _read_signature(self) -> None:
-        model, self.takes_context = _parameters_model(self.function, self.name)
+        hints = _hints(self.function, self.name)
+        model, self.takes_context = _parameters_model(self.function, self.name, hints)
+        returned = Any if self.function.__module__.startswith(_OURS) else hints.get("return", Any)
+        self._result_class = returned if returned in _PLAIN_CLASSES else None
+        self._result_validator = _result_validator(returned, self.name)
         self._names = tuple(model.model_fields)
         self._known = frozenset(self._names)
         self._validator = model.__pydantic_validator__
+        if unknown := [name for name in self._declared.reads if name not in self._known and model.model_config["extra"] == "forbid"]:
+            raise Misused(f"{self.name}: reads names {', '.join(unknown)}, which are not its parameters.")
         self.spec = dataclasses.replace(self._declared, parameters_schema=_schema(model))
 
     def __getattr__(self, name: str) -> Any:
-        """What the signature says, of an agent of ours that is used for the first time."""
+        """Read the signature of a built-in agent on its first use."""
         if name not in FunctionAgent.__annotations__:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         self._read_signature()
@@ -68,10 +86,9 @@ class FunctionAgent:
         return f"<agent {self.spec.name} ({self.spec.isolation}) {self.spec.source}>"
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Keyword arguments for the function. Raises `Misused` naming each fault and what is allowed.
+        """Keyword arguments for the function. Raises `Misused` with each fault and the allowed values.
 
-        `maxDepth` is `max_depth`, whoever calls; a name as it is declared goes first.
-        """
+        `maxDepth` is accepted for `max_depth`; a declared name takes precedence."""
         if not parameters and not self._names:
             return {}
         if not parameters.keys() <= self._known:
@@ -82,10 +99,25 @@ class FunctionAgent:
             raise wrong_parameters(self.spec.name, error, self._names) from None
         return {**checked.__dict__, **(checked.__pydantic_extra__ or {})}
 
-    async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
-        if self.takes_context:
-            return await self.function(ctx, **arguments)
-        return await self.function(**arguments)
+    def check_result(self, value: Any) -> None:
+        """Check a result against the function's annotation. The value is not changed. Raises `InvalidReturn`."""
+        if self._result_validator is None or isinstance(value, Return):
+            return
+        try:
+            self._result_validator.validate_python({"data": value}, strict=True)
+        except ValidationError as error:
+            faults = [f"{where}{fault}" for where, fault in _faults(error, ())]
+            raise InvalidReturn(faults, original=safe_repr(value)) from None
+
+    def perform(self, ctx: Context, arguments: dict[str, Any]) -> Coroutine[Any, Any, Any]:
+        call: Coroutine[Any, Any, Any] = self.function(ctx, **arguments) if self.takes_context else self.function(**arguments)
+        return call if self._result_validator is None else self._checked(call)
+
+    async def _checked(self, call: Coroutine[Any, Any, Any]) -> Any:
+        value = await call
+        if value.__class__ is not self._result_class:
+            self.check_result(value)
+        return value
 
 
 @overload
@@ -103,17 +135,22 @@ def agent(
     idle: float | None = None,
     answers: Answers | str = Answers.VALUE,
     workspace: WorkspaceKind | str = WorkspaceKind.SHARED,
-    merge: bool = False,
+    merge: bool | Literal["queue"] = False,
     slots: int | None = None,
+    spread: bool = False,
     effects: Sequence[Effect | str] = (),
     acts_on: Mapping[str, Fact | str] = MappingProxyType({}),
     languages: Sequence[str] = (),
     operations: Sequence[str] = (),
+    requires: Sequence[str] = (),
+    cache: str | float | None = None,
+    reads: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], FunctionAgent]: ...
 def agent(name: Any = None, **declared: Any) -> Any:
     """Declare a function as an agent: `@agent("digest", timeout=60)`."""
     if callable(name) and not isinstance(name, str):
         return _declare(name, None, {})
+    _require_known(declared)
     return lambda function: _declare(function, name, declared)
 
 
@@ -132,7 +169,7 @@ def _declare(function: Callable[..., Any], name: str | None, declared: dict[str,
         raise Misused(f"{function.__name__} is async and needs no thread.", advice='Use isolation="inline" or "process".')
     workspace = _choice(WorkspaceKind, "workspace", declared.pop("workspace", WorkspaceKind.SHARED))
     if declared.get("merge") and workspace is not WorkspaceKind.WORKTREE:
-        raise Misused(f"{function.__name__}: only what was done in a worktree can be merged.", advice='Use workspace="worktree".')
+        raise Misused(f"{function.__name__}: merge requires a worktree.", advice='Use workspace="worktree".')
     spec = AgentSpec(
         name=agent_name(name or function.__name__),
         description=declared.pop("description", "") or (inspect.getdoc(function) or "").partition("\n")[0],
@@ -145,10 +182,34 @@ def _declare(function: Callable[..., Any], name: str | None, declared: dict[str,
         acts_on={name: _choice(Fact, "acts_on", kind) for name, kind in declared.pop("acts_on", {}).items()},
         languages=_names("languages", declared.pop("languages", ())),
         operations=tuple(name.removeprefix("/") for name in _names("operations", declared.pop("operations", ()))),
+        requires=_names("requires", declared.pop("requires", ())),
         source=f"{function.__module__}:{function.__qualname__}",
+        cache_seconds=None if (cache := declared.pop("cache", None)) is None else cache_seconds(cache),
+        reads=_names("reads", declared.pop("reads", ())),
         **declared,
     )
+    if only_reads(spec) and not function.__module__.startswith(_OURS):
+        spec = dataclasses.replace(spec, fingerprint=_fingerprint(function))
     return FunctionAgent(function, spec)
+
+
+def _fingerprint(function: Callable[..., Any]) -> str:
+    """Digest of its file and its line there, or of its code without a file: results of other code are not reused."""
+    code = function.__code__
+    try:
+        text = b"%d\n%b" % (code.co_firstlineno, Path(code.co_filename).read_bytes())
+    except OSError:
+        text = repr((code.co_code, code.co_consts, code.co_names)).encode()
+    return hashlib.sha256(text).hexdigest()[:32]
+
+
+def _require_known(declared: Mapping[str, Any]) -> None:
+    known = inspect.signature(get_overloads(agent)[-1]).parameters
+    for option in declared:
+        if option not in known:
+            close = difflib.get_close_matches(option, known, n=1)
+            advice = f"Did you mean {close[0]}?" if close else f"Use {', '.join(known)}."
+            raise Misused(f"Unknown option {option!r} of @agent.", advice=advice)
 
 
 def _choice(kind: Any, option: str, value: Any) -> Any:
@@ -173,15 +234,18 @@ def _seconds(option: str, value: Any) -> float | None:
     return float(value)
 
 
-def _parameters_model(function: Callable[..., Any], name: str) -> tuple[type[BaseModel], bool]:
-    """A model of the signature, and whether the first parameter is the context."""
-    signature = inspect.signature(function)
+def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
     try:
-        hints = get_type_hints(function, include_extras=True)
+        return get_type_hints(function, include_extras=True)
     except NameError as error:
         raise Misused(
             f"{name}: an annotation cannot be resolved: {error}.", advice="Import the name where the function is defined."
         ) from None
+
+
+def _parameters_model(function: Callable[..., Any], name: str, hints: Mapping[str, Any]) -> tuple[type[BaseModel], bool]:
+    """A model of the signature, and whether the first parameter is the context."""
+    signature = inspect.signature(function)
     fields: dict[str, Any] = {}
     extra = "forbid"
     takes_context = False
@@ -189,6 +253,7 @@ def _parameters_model(function: Callable[..., Any], name: str) -> tuple[type[Bas
         annotation = hints.get(parameter.name, Any)
         if position == 0 and (parameter.name == "ctx" or _is_context(annotation)):
             takes_context = True
+            _require_fitting_context(function, name, annotation)
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
             extra = "allow"
         elif parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
@@ -202,6 +267,24 @@ def _parameters_model(function: Callable[..., Any], name: str) -> tuple[type[Bas
         raise Misused(f"{name}: its parameters cannot be checked: {error}", advice="Rename or annotate the parameter.") from None
 
 
+def _result_validator(annotation: Any, name: str) -> Any:
+    if annotation in (Any, Never, NoReturn) or (inspect.isclass(annotation) and issubclass(annotation, Return)):
+        return None
+    fields: dict[str, Any] = {"data": (annotation, ...)}
+    try:
+        return create_model(f"Result of {name}", __config__=ConfigDict(arbitrary_types_allowed=True), **fields).__pydantic_validator__
+    except (PydanticUserError, NameError, ValueError) as error:
+        raise Misused(f"{name}: its return annotation cannot be checked: {error}", advice="Annotate it with a type.") from None
+
+
+def _require_fitting_context(function: Callable[..., Any], name: str, annotation: Any) -> None:
+    """Async functions get a `Context`, others a `BlockingContext`."""
+    given = Context if inspect.iscoroutinefunction(function) else BlockingContext
+    if _is_context(annotation) and not issubclass(given, annotation):
+        kind = "async, so it gets a Context" if given is Context else "not async, so it gets a BlockingContext"
+        raise Misused(f"{name} is {kind}, but annotates {annotation.__name__}.", advice=f"Write ctx: {given.__name__}.")
+
+
 def _is_context(annotation: Any) -> bool:
     return inspect.isclass(annotation) and issubclass(annotation, DelegationFacts)
 
@@ -210,13 +293,17 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
     try:
         return model.model_json_schema()
     except PydanticUserError:
-        return {"type": "object"}  # a parameter of a type that JSON schema has no word for; it is still checked
+        return {"type": "object"}  # a parameter type that JSON schema cannot express; it is still validated
 
 
 def wrong_parameters(name: str, error: ValidationError, names: tuple[str, ...]) -> WrongParameters:
-    """What pydantic found, in plain words."""
+    return WrongParameters(name, _faults(error, names), names)
+
+
+def _faults(error: ValidationError, names: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Locations and faults found by pydantic, in plain words."""
     faults: dict[tuple[str, str], list[str]] = {}
-    """What is demanded, by place and value. Where several kinds would do, pydantic finds a fault with each: told as one."""
+    """Demands by place and value. For a union pydantic reports a fault for each branch: reported as one."""
     for fault in error.errors(include_url=False):
         where = ".".join(str(part) for number, part in enumerate(fault["loc"]) if not number or not _is_kind(part))
         if fault["type"] == "extra_forbidden":
@@ -226,17 +313,17 @@ def wrong_parameters(name: str, error: ValidationError, names: tuple[str, ...]) 
             faults[where, ""] = [": it is required"]
         else:
             faults.setdefault((where, f", not {_short(fault['input'])}"), []).append(f" {_demand(fault['type'], fault['msg'])}")
-    return WrongParameters(name, [(where, f"{_joined(demands)}{given}") for (where, given), demands in faults.items()], names)
+    return [(where, f"{_joined(demands)}{given}") for (where, given), demands in faults.items()]
 
 
 def _joined(demands: list[str]) -> str:
-    """`must be a list` and `must be a mapping` are `must be a list or a mapping`."""
+    """Joins `must be a list` and `must be a mapping` to `must be a list or a mapping`."""
     first, *others = dict.fromkeys(demands)
     return " or ".join([first, *(other.removeprefix(" must be ").strip() for other in others)])
 
 
 def _is_kind(part: int | str) -> bool:
-    """What pydantic puts into a place to tell the branches of a union apart: no part of what was given."""
+    """Whether it is pydantic's label of a union branch rather than a part of the input."""
     return isinstance(part, str) and ("[" in part or part in ("str", "int", "float", "bool"))
 
 
@@ -256,7 +343,7 @@ _PLAIN_KINDS = {
 
 
 def _demand(type_: str, words: str) -> str:
-    """What pydantic asks for, in plain words where they are frequent."""
+    """Pydantic's demand, in plain words for frequent cases."""
     kind, _, fault = type_.partition("_")
     if kind in _PLAIN_KINDS and fault in ("type", "parsing", "from_float", "required", "attributes_type"):
         return f"must be {_PLAIN_KINDS[kind]}"

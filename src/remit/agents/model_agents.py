@@ -1,8 +1,7 @@
-"""Agents that are language models: which models a declaration means, and whom they may delegate to.
+"""Agents that are language models: the models in a declaration, and the agents they may delegate to.
 
-A file can only narrow what its executor could reach. A vendor's tool stands for the operation that does the same here; where a file allows
-some uses of a tool only (`Bash(git *)`), which cannot be enforced here, that tool is left out. Imports nothing of any provider.
-"""
+A file can only narrow the rights of its executor. A vendor's tool maps to the corresponding operation; a tool that a file allows only in
+part (`Bash(git *)`), which cannot be enforced here, is omitted. Imports no provider."""
 
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -22,9 +21,9 @@ from remit.core.settings import Settings
 OPERATIONS = (
     "worker.read_file", "worker.list_files", "worker.search_files", "worker.write_file", "worker.delete_file", "worker.web_fetch",
     "worker.web_search", "researcher.deep_research", "researcher.synthesize_sources", "coder.analyze_code", "coder.generate_code",
-    "coder.review_code", "coder.execute_code",
+    "coder.review_code", "coder.execute_code", "compose.run",
 )  # fmt: skip
-"""What comes with remit, written down so that a file can be judged without loading it; a test compares."""
+"""Built-in operations, listed so that a file can be checked without loading them; a test compares."""
 _READ, _LIST, _SEARCH, _WRITE = "worker.read_file", "worker.list_files", "worker.search_files", "worker.write_file"
 _FETCH, _ASK_WEB, _RUN = "worker.web_fetch", "worker.web_search", "coder.execute_code"
 _RESEARCH = ("researcher.deep_research", "researcher.synthesize_sources")
@@ -39,7 +38,7 @@ GIVES: dict[str, tuple[str, ...]] = {
     "bash": (_RUN,), "shell": (_RUN,), "execute": (_RUN,),
     "task": _SUBAGENTS_HERE, "agent": _SUBAGENTS_HERE, "delete": ("worker.delete_file",),
 }  # fmt: skip
-"""What a vendor's tool, or one of our kinds of tools, is here. By its name in small letters."""
+"""Operations for a vendor's tool or a kind of tool, by lower-case name."""
 _EDITING = (_WRITE, "worker.delete_file", "coder.generate_code")
 _READING = (_READ, _SEARCH, *_RESEARCH, "coder.analyze_code", "coder.review_code")
 _WEB = (_FETCH, *_RESEARCH)
@@ -50,13 +49,13 @@ TAKES: dict[str, tuple[str, ...]] = {
     "grep": (_SEARCH,), "search": (_SEARCH, _LIST), "webfetch": _WEB, "fetch": (*_WEB, _ASK_WEB), "websearch": (_ASK_WEB, *_RESEARCH),
     "bash": (_RUN,),
 }  # fmt: skip
-"""What is gone when it is denied: also what would do the same in a roundabout way."""
+"""Operations removed if it is denied, including those with the same effect."""
 NOTHING_HERE = frozenset({
     "todowrite", "todoread", "skill", "exitplanmode", "enterplanmode", "askuserquestion", "question", "bashoutput", "killshell", "killbash",
     "slashcommand", "think", "move", "other", "lsp", "codesearch", "taskoutput", "taskstop", "listmcpresources", "readmcpresource",
     "external_directory", "doom_loop", "toolsearch",
 })  # fmt: skip
-"""Tools of the vendors that have no like here."""
+"""Vendor tools without an equivalent."""
 _SCOPED = re.compile(r"([^():]+)\((.*)\)", re.DOTALL)
 _SUBAGENTS = ("task", "agent")
 
@@ -64,13 +63,13 @@ _SUBAGENTS = ("task", "agent")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
     tools: tuple[str, ...] | None
-    """None: everything that comes with remit."""
+    """None: all built-in agents."""
     notes: tuple[str, ...] = ()
-    """What was named and is not reached, and why."""
+    """Named tools that are not available, and the reasons."""
 
 
 def reach_of(tools: Sequence[str] | None, without: Iterable[str] = (), *, is_guest: bool = False) -> Reach:
-    """Whom a file's `tools` and `disallowedTools` leave. Raises `Misused` for an operation of ours that does not exist."""
+    """The agents that a file's `tools` and `disallowedTools` leave. Raises `Misused` for an unknown built-in operation."""
     notes: list[str] = []
     reached: tuple[str, ...] | None = None
     if tools is not None and "*" not in tools:
@@ -82,18 +81,18 @@ def reach_of(tools: Sequence[str] | None, without: Iterable[str] = (), *, is_gue
         reached = _less(before, name)
         low = _bare(name)[0].lower()
         if reached == before and not (low in TAKES or low in NOTHING_HERE or low.startswith(("mcp__", "mcp_")) or _is_pattern(low)):
-            notes.append(f"disallowedTools: {name}: it could not reach that anyway")
+            notes.append(f"disallowedTools: {name}: it has no access to that anyway")
     return Reach(tools=reached, notes=tuple(notes))
 
 
 def is_reached(name: str, tools: Iterable[str] | None) -> bool:
-    """Whether an agent is among them: `worker` stands for all of its operations."""
+    """Whether an agent is included: `worker` includes all its operations."""
     among = BUILTIN_TARGETS if tools is None else tools
     return any(name == one or name.startswith(f"{one}.") for one in among)
 
 
 def unreached(tools: Iterable[str], known: Collection[str], offered: Collection[str]) -> list[str]:
-    """What there is no agent for; `offered`: targets that come with remit and are not loaded yet."""
+    """Names without an agent; `offered`: built-in targets that are not loaded yet."""
     faults = []
     for tool in tools:
         if tool in known or tool.partition(".")[0] in offered or any(name.startswith(f"{tool}.") for name in known):
@@ -104,7 +103,7 @@ def unreached(tools: Iterable[str], known: Collection[str], offered: Collection[
 
 
 def _bare(tool: str) -> tuple[str, str | None]:
-    """`Bash(git *)`: the tool, and which uses of it."""
+    """`Bash(git *)`: the tool and its allowed uses."""
     scoped = _SCOPED.fullmatch(tool.strip())
     return (scoped[1].strip(), scoped[2]) if scoped else (tool.strip(), None)
 
@@ -126,15 +125,15 @@ def _operations_of(tool: str, is_guest: bool, notes: list[str]) -> tuple[str, ..
     elif low in GIVES:
         found = GIVES[low]
     elif low in NOTHING_HERE or low.startswith(("mcp__", "mcp_")):
-        note = f"tools: {tool}: there is nothing like it here"
+        note = f"tools: {tool}: remit has no equivalent"
     elif _is_pattern(name):
         found = tuple(one for one in OPERATIONS if fnmatchcase(one, name))
-        note = "" if found else f"tools: {name}: it fits no operation that comes with remit"
+        note = "" if found else f"tools: {name}: it matches no built-in operation"
     else:
         target = _known_target("tools", name, name)
         if not is_guest:
             return (name,)
-        # Spelled out: a role of the board may have the name of a target, and anything may carry it out.
+        # Listed one by one: a board role may have the name of a target, and anything may execute it.
         found = tuple(one for one in OPERATIONS if target and is_reached(one, (name,)))
         note = "" if target else kept_out
     notes += [note] if note else []
@@ -142,7 +141,7 @@ def _operations_of(tool: str, is_guest: bool, notes: list[str]) -> tuple[str, ..
 
 
 def _less(tools: Sequence[str], denied: str) -> tuple[str, ...]:
-    """What is left, a target spelled out where a part of it is gone. Raises `Misused` for what cannot be taken away."""
+    """The rest; a target is expanded if a part is removed. Raises `Misused` for what cannot be removed."""
     gone = set(_taken(denied))
     pattern = denied.strip().casefold()
     left: list[str] = []
@@ -157,7 +156,7 @@ def _less(tools: Sequence[str], denied: str) -> tuple[str, ...]:
 
 
 def _taken(denied: str) -> tuple[str, ...]:
-    """To deny some uses of a tool denies it whole. Raises `Misused` for an operation of ours that does not exist."""
+    """Denying some uses of a tool denies all of it. Raises `Misused` for an unknown built-in operation."""
     name, _ = _bare(denied)
     low = name.lower()
     if low in TAKES:
@@ -169,7 +168,7 @@ def _taken(denied: str) -> tuple[str, ...]:
 
 
 def _known_target(key: str, name: str, written: str) -> bool:
-    """Whether it is a target of ours or one of its operations. Raises `Misused` for an operation that does not exist."""
+    """Whether it is a built-in target or operation. Raises `Misused` for an unknown operation."""
     target, dot, _ = name.partition(".")
     if target in BUILTIN_TARGETS and dot and name not in OPERATIONS:
         close = get_close_matches(written, OPERATIONS, n=1, cutoff=0.4)
@@ -183,23 +182,23 @@ def _known_target(key: str, name: str, written: str) -> bool:
 MODEL = "model"
 """In `[roles]`, `runs_on` and `profiles_on`: the project's language model."""
 ALIASES = frozenset({"sonnet", "opus", "haiku", "fable", "opusplan", "default", "inherit", "best"})
-"""What vendors' files call a model without saying which: the project's, unless `[models]` has one of that name."""
+"""Vendors' names for an unspecified model: the project's, unless `[models]` has that name."""
 _FAMILIES = {"claude-": "anthropic", "gpt-": "openai", "gemini-": "google"}
 _NOT_CARRIED = (
     "kind", "command", "prompt", "folder", "pass_environment", "environment", "hand_in", "options", "delegates", "runs_on", "built_in",
     "isolation", "allow", "contain", "hosts",
 )  # fmt: skip
-"""What a profile may say that means nothing once a model carries it out."""
+"""Keys of a profile that have no effect for a language model."""
 
 
 def names_a_model(name: str, settings: Settings) -> bool:
-    """Whether it is the name of a model, and not of an agent: `anthropic:…`, or NAME of `[models.NAME]`."""
+    """Whether it names a model rather than an agent: `anthropic:…`, or NAME of `[models.NAME]`."""
     provider, colon, model = name.partition(":")
     return name in settings.models or bool(colon and provider and model)
 
 
 def is_model_agent(declared: Declaration, settings: Settings) -> bool:
-    """Whether it is a model by itself: it says so, or it is a file of ours that names a model and nobody to carry it out."""
+    """Whether it is a model itself: declared so, or a remit file that names a model and no executor."""
     table = declared.table
     if table.get("kind") is not None or declared.is_guest:
         return table.get("kind") == Kind.MODEL
@@ -211,9 +210,9 @@ def is_model_agent(declared: Declaration, settings: Settings) -> bool:
 
 
 def model_agent(declared: Declaration, settings: Settings) -> Definition:
-    """A model of its own. Raises `Misused`."""
+    """Its own model definition. Raises `Misused`."""
     table = {**declared.table, "kind": Kind.MODEL}
-    # Judged as it was written first: what is wrong with a key is said before what it would mean.
+    # Validated as written first: a faulty key is reported before its consequences.
     said = definition_of(declared.name, table, source=declared.source)
     reach = _reach(declared, said.tools)
     names, notes = resolved(said.models, settings, is_guest=declared.is_guest, source=declared.source)
@@ -221,8 +220,8 @@ def model_agent(declared: Declaration, settings: Settings) -> Definition:
 
 
 def carried_by_model(profile: Declaration, settings: Settings, names: Sequence[str], *, on: str, requests: int | None = None) -> Definition:
-    """A profile that a model carries out; `names`: which ones, none: the project's; `requests`: the most that a guest may have. Raises
-    `Misused`."""
+    """A profile executed by a model; `names`: which models, empty: the project's; `requests`: the maximum for a file of another tool.
+    Raises `Misused`."""
     table = {key: value for key, value in profile.table.items() if key not in _NOT_CARRIED}
     said = definition_of(profile.name, {**table, "kind": Kind.MODEL}, source=profile.source)
     allowed = profile.table.get("allow")
@@ -245,7 +244,7 @@ def carried_by_model(profile: Declaration, settings: Settings, names: Sequence[s
 
 
 def carried_by_agent(profile: Declaration, settings: Settings, executor: Definition) -> Definition:
-    """A profile that runs on an agent which is a model itself: its models, its limits, its instructions before the profile's own."""
+    """A profile on an agent that is a model itself: with its models, its limits, and its instructions before the profile's."""
     own = profile.table
     taken: dict[str, Any] = {
         "timeout": executor.spec.timeout_seconds, "idle": executor.spec.idle_seconds, "requests": executor.requests,
@@ -265,7 +264,7 @@ def carried_by_agent(profile: Declaration, settings: Settings, executor: Definit
 
 
 def _both(tools: tuple[str, ...] | None, executors: tuple[str, ...]) -> tuple[str, ...]:
-    """The narrower of each pair: a profile never reaches more than its executor."""
+    """The narrower of each pair: a profile never has more rights than its executor."""
 
     if tools is None:
         return executors
@@ -273,7 +272,7 @@ def _both(tools: tuple[str, ...] | None, executors: tuple[str, ...]) -> tuple[st
 
 
 def resolved(names: Sequence[str], settings: Settings, *, is_guest: bool, source: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The models that names stand for, none being the project's; and notes. Raises `Misused` for one that stands for nothing."""
+    """The models that names refer to, empty for the project's; and notes. Raises `Misused` for an unknown one."""
     found: list[str] = []
     notes: list[str] = []
     for name in names:
@@ -292,7 +291,7 @@ def resolved(names: Sequence[str], settings: Settings, *, is_guest: bool, source
 
 
 def _spelled(name: str) -> str:
-    """`provider/name`, as OpenCode writes it, and names that only one vendor gives, as `provider:name`."""
+    """`provider/name` of OpenCode, and names that only one vendor uses, as `provider:name`."""
     provider, slash, rest = name.partition("/")
     if slash and ":" not in provider:
         return f"{provider}:{rest}"
@@ -301,7 +300,7 @@ def _spelled(name: str) -> str:
 
 
 def why_no_model(name: str, settings: Settings) -> str:
-    """What is wrong with the name of a model, in a sentence; empty: nothing that could be seen without asking."""
+    """The fault of a model name as a sentence; empty if none is visible without a request."""
     from remit.models.providers import resolve_model
 
     try:
@@ -312,7 +311,7 @@ def why_no_model(name: str, settings: Settings) -> str:
 
 
 def _is_at_home(name: str, settings: Settings) -> bool:
-    """A guest chooses among the models of providers that the project asks already: it brings in no other, and no other's key."""
+    """A file of another tool may only choose models of providers that the project already uses, and so only their keys."""
     return name.partition(":")[0] in {one.partition(":")[0] for one in settings.model if ":" in one}
 
 

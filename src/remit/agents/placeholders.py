@@ -1,4 +1,4 @@
-"""Placeholders of a declared command, and the check that no value filled in is executed as code."""
+"""Placeholders of a declared command, and the check that no inserted value is executed as code."""
 
 import json
 import re
@@ -8,9 +8,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 TOLD = frozenset({"prompt", "prompt_file", "session_id", "scratch", "return_file", "workspace"})
-"""Filled in by remit itself; every other name is a parameter of the delegation."""
+"""Filled in by remit; every other name is a parameter of the delegation."""
 _PIECE = re.compile(r"\$\{[^{}]*\}|\{(?P<escaped>\{[A-Za-z_][A-Za-z0-9_]*\})\}|\{\{|\}\}|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}")
-"""`${NAME}` is a shell's variable and stays as it is."""
+"""`${NAME}` is a shell variable and is left unchanged."""
 _DOUBLED = {"{{": "{", "}}": "}"}
 
 
@@ -23,8 +23,7 @@ class Placeholder:
 def pieces_of(word: str) -> tuple[str | Placeholder, ...]:
     """Text and placeholders of one word. `{{` and `}}` are braces, and `{{name}}` is the text `{name}`.
 
-    In a word that has single braces too (JSON, a script), doubled ones stay doubled.
-    """
+    In a word with single braces as well (JSON, a script), doubled ones stay doubled."""
     is_script = re.search(r"[{}]", _PIECE.sub("", word)) is not None
     found: list[str | Placeholder] = []
     end = 0
@@ -39,7 +38,7 @@ def pieces_of(word: str) -> tuple[str | Placeholder, ...]:
 
 
 def places_in(words: Iterable[str]) -> tuple[str, ...]:
-    """The names in a command, each once, in their order."""
+    """The placeholder names of a command, each once, in order."""
     return tuple(dict.fromkeys(piece.name for word in words for piece in pieces_of(word) if isinstance(piece, Placeholder)))
 
 
@@ -48,7 +47,7 @@ def parameters_in(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def filled(words: Sequence[str], values: Mapping[str, Any]) -> list[str]:
-    """The command with its placeholders filled in. A list that is a word of its own becomes as many words as it has items."""
+    """The command with its placeholders filled in. A list in a word of its own becomes one word per item."""
     argv: list[str] = []
     for word in words:
         pieces = pieces_of(word)
@@ -73,19 +72,19 @@ _INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
 class _Interpreter(NamedTuple):
-    """How a program that executes code is called: patterns of its options."""
+    """Options of a program that executes code, as patterns."""
 
     code: str = _NEVER
     """The operand is code."""
     valued: str = _NEVER
     """The next word belongs to the option."""
     from_input: str | None = _NEVER
-    """It reads code from standard input with such an option or without an operand; None: never."""
+    """It reads code from standard input with this option or without an operand; None: never."""
     file: str = _NEVER
-    """The next word names a file with code, so the operand is none."""
+    """The next word names a file with code, so there is no code operand."""
     operand_is_code: bool = False
     has_late_options: bool = False
-    """It looks for options after its code too, unless `--` stands before them."""
+    """It parses options after its code too, unless `--` precedes them."""
 
 
 _INTERPRETERS = {
@@ -109,11 +108,11 @@ _REMOTE_SHELLS = ("ssh", "rsh", "watch", "eval")
 _STARTERS = re.compile(
     r"env|nice|ionice|nohup|timeout|stdbuf|setsid|sudo|doas|time|chroot|busybox|command|exec|xargs|flock|unshare|nsenter|docker|podman"
 )
-"""Programs that start another program, which is among their arguments."""
+"""Programs that start another program from their arguments."""
 
 
 def code_fault(words: Sequence[str], *, prompt_is_input: bool) -> str | None:
-    """Why a command would execute what is filled in; None where it does not, as far as can be seen."""
+    """Why a command would execute an inserted value; None if no such case is found."""
     if _fills(words[0]):
         return f"{words[0]!r} is filled in, and so would choose the program that is started"
     first = _name(words[0])
@@ -156,7 +155,7 @@ def _call_fault(name: str, called: _Interpreter, rest: Sequence[str], *, is_star
     if not is_started:
         return None
     if any(map(_fills, options)):
-        return f"what is filled in stands among the options of {name}"
+        return f"the value would be among the options of {name}"
     if operand is not None and not is_code and _fills(operand) and not is_closed and (called.has_late_options or not is_file):
         return f"what is filled in where {name} looks for options may become one; put -- before it"
     if prompt_is_input and called.from_input is not None and not is_code:
@@ -166,7 +165,7 @@ def _call_fault(name: str, called: _Interpreter, rest: Sequence[str], *, is_star
 
 
 def _env_fault(words: Sequence[str]) -> str | None:
-    """Before its program `env` takes variables: only their values may be filled in."""
+    """`env` takes variables before its program: only their values may be placeholders."""
     for word in words:
         if re.fullmatch(r"-[A-Za-z0]*S.*|--split-string.*", word, re.DOTALL):
             return "env -S splits what is filled in into words" if any(map(_fills, words)) else None

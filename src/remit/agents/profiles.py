@@ -1,4 +1,4 @@
-"""Profiles: agent files that another agent carries out, and the tools that such a file may use of its executor's."""
+"""Profiles: agent files executed by another agent, and the tools of the executor that such a file may use."""
 
 import re
 from collections.abc import Iterable
@@ -28,21 +28,21 @@ _KINDS = {
     "think": ("think",),
     "other": ("other", "task", "agent", "todowrite", "todoread", "skill"),
 }
-"""The names that each kind stands for."""
+"""The names that each kind includes."""
 _SPELLED = re.compile(r"([^():]+)(?:\((.*)\)|:(.*))?", re.DOTALL)
 
 
 class Words(StrEnum):
-    """In which words what is left is said."""
+    """How the remaining tools are expressed."""
 
     KINDS = "kinds"
-    """As the executor's own list says it: an agent that is asked by kind understands no more."""
+    """In the executor's own terms: an agent that is asked by kind understands no others."""
     NAMES = "names"
-    """By the file's own names where they are narrower."""
+    """By the file's own names if they are narrower."""
 
 
 def narrowed(allow: Iterable[str], tools: Iterable[str] | None, without: Iterable[str] = (), words: Words = Words.NAMES) -> tuple[str, ...]:
-    """What is left of `allow`: the part that `tools` names too (None: all of it), less everything in `without`."""
+    """The part of `allow` that `tools` names too (None: all of it), minus everything in `without`."""
     kept = list(allow)
     if tools is not None:
         wanted = list(tools)
@@ -54,7 +54,7 @@ def narrowed(allow: Iterable[str], tools: Iterable[str] | None, without: Iterabl
 
 
 def _both(allowed: str, wanted: str, words: Words) -> str | None:
-    """The narrower of two, where one holds the other."""
+    """The narrower of two, if one includes the other."""
     (name, scope), (other, other_scope) = _parts(allowed), _parts(wanted)
     if _holds(name, other):
         if _is_pattern(name) or name.lower().startswith("mcp__") or (name in _KINDS and words is Words.NAMES):
@@ -71,20 +71,19 @@ def _both(allowed: str, wanted: str, words: Words) -> str | None:
 
 
 def _holds(name: str, other: str) -> bool:
-    """Whether `other` is one of those that `name` stands for. A kind is spelled small: `Edit` is Claude's tool, `edit` all that edit."""
+    """Whether `name` includes `other`. A kind is lower-case: `Edit` is Claude's tool, `edit` all that edit."""
     low, other_low = name.lower(), other.lower()
     if low == other_low or fnmatchcase(other_low, low):
         return True
-    if low.startswith("mcp__"):  # the name of a server stands for all of its tools
+    if low.startswith("mcp__"):  # the name of a server includes all its tools
         return other_low.startswith(f"{low}__")
     return name in _KINDS and other_low in _KINDS[name]
 
 
 def _is_denied(one: str, name: str, scope: str | None) -> bool:
-    """To deny a part of a kind, or some uses of a tool, denies it whole, unless other uses are what is allowed: nothing is risked.
+    """Denying a part of a kind, or some uses of a tool, denies all of it, unless only other uses are allowed.
 
-    And who may not edit may not write, who may not use `bash` has no `shell`: another name is no loophole.
-    """
+    A denied edit also denies writes, and denied `bash` also denies `shell`: another name does not bypass it."""
     mine, my_scope = _parts(one)
     is_named = _holds(name, mine) or _holds(mine, name) or _kind_of(mine) == _kind_of(name) in ("edit", "execute")
     if not is_named or scope is None:
@@ -97,7 +96,7 @@ def _kind_of(name: str) -> str | None:
 
 
 def _parts(spelled: str) -> tuple[str, str | None]:
-    """`Bash(git *)` or `execute:git *`: the tool, and which uses of it."""
+    """`Bash(git *)` or `execute:git *`: the tool and its uses."""
     found = _SPELLED.fullmatch(spelled.strip())
     if found is None:
         return spelled.strip(), None
@@ -117,10 +116,10 @@ def _is_pattern(name: str) -> bool:
 # ---- profiles
 
 EXECUTING_KINDS = (Kind.CLAUDE, Kind.CODEX, Kind.OPENCODE, Kind.ACP)
-"""Who carries out profiles when nobody says who, the first that is there. A command does only when it is named: it may be anything."""
+"""Default executors of profiles, in order. A command is used only if named: it may be anything."""
 INHERIT = "inherit"
 BUILT_IN = "built-in"
-"""In `[roles]` and `runs_on`: what comes with remit."""
+"""In `[roles]` and `runs_on`: the built-in agent."""
 _STRICTNESS = [False, "auto", True]
 _NO_SETTINGS = Settings()
 _SANDBOX = ("read", "search", "edit", "execute")
@@ -129,29 +128,29 @@ _CLAUDE_ALIASES = frozenset({"sonnet", "opus", "haiku", "fable", "opusplan", "de
 
 
 def definition_for(declared: Declaration, settings: Settings = _NO_SETTINGS) -> Definition:
-    """What it declares by itself; a profile is not yet carried by anybody. Raises `Misused`."""
+    """Its own declaration; a profile has no executor yet. Raises `Misused`."""
     if is_model_agent(declared, settings):
         return model_agent(declared, settings)
     definition = replace(definition_of(declared.name, declared.table, source=declared.source), notes=declared.notes)
     if definition.kind is Kind.PROFILE and definition.command:
-        raise Misused(f"{declared.source}: command: a profile has none of its own; its executor has.")
+        raise Misused(f"{declared.source}: command: a profile cannot have a command; its executor has one.")
     if definition.kind is Kind.PROFILE or (declared.tools is None and not declared.without):
         return definition
     return replace(definition, allow=_left(declared, definition.allow, definition.kind))
 
 
 class By(StrEnum):
-    """Why somebody carries out a profile, or nobody does."""
+    """Why an agent executes a profile, or none does."""
 
     SETTING = "setting"
-    """`[roles]` names them."""
+    """Named by `[roles]`."""
     FILE = "file"
-    """The file itself does: `runs_on`."""
+    """Named by the file itself: `runs_on`."""
     PROFILES_ON = "profiles_on"
     BUILT_IN = "built-in"
-    """It comes with remit, and nobody else was named."""
+    """A built-in agent, and no other was named."""
     FIRST = "first"
-    """The first coding agent of the project that can."""
+    """The project's first suitable coding agent."""
     MODEL = "model"
     """The project's language model, as there is no coding agent."""
     NOBODY = "nobody"
@@ -163,9 +162,9 @@ class Binding:
     executor: Definition | None = None
     built_in: str | None = None
     models: tuple[str, ...] | None = None
-    """A language model does; which, or none: the project's."""
+    """A language model executes it: which, or empty for the project's."""
     wanted: str | None = None
-    """Who was named, whether there is such a one or not."""
+    """The named executor, existing or not."""
 
     @property
     def is_carried(self) -> bool:
@@ -173,8 +172,8 @@ class Binding:
 
 
 def binding_of(profile: Definition, settings: Settings, definitions: Iterable[Definition]) -> Binding:
-    """Who carries it out. Whoever is named first does, or nobody: a name that leads nowhere is never passed over in silence."""
-    able = [definition for definition in definitions if definition.kind is not Kind.PROFILE]
+    """The executor of a profile. A named one is used or none: an unknown name is never skipped silently."""
+    able = [definition for definition in definitions if definition.kind not in (Kind.PROFILE, Kind.MCP)]
     named = ((By.SETTING, settings.roles.get(profile.name)), (By.FILE, profile.runs_on), (By.PROFILES_ON, settings.profiles_on))
     for by, wanted in named:
         if wanted == BUILT_IN and by is not By.PROFILES_ON:
@@ -185,7 +184,7 @@ def binding_of(profile: Definition, settings: Settings, definitions: Iterable[De
     if own is not None and own not in FALLBACKS:
         return Binding(by=By.BUILT_IN, built_in=own)
     able = [one for one in able if one.kind in EXECUTING_KINDS]
-    # One that has instructions of its own is somebody already; it is taken only when there is no plain one of its kind.
+    # An agent with its own instructions is used only if there is no plain one of its kind.
     first = min(able, key=lambda one: (EXECUTING_KINDS.index(one.kind), bool(one.instructions)), default=None)
     if first is not None:
         return Binding(by=By.FIRST, executor=first)
@@ -195,7 +194,7 @@ def binding_of(profile: Definition, settings: Settings, definitions: Iterable[De
 
 
 def _named(by: By, wanted: str, able: Iterable[Definition], settings: Settings) -> Binding:
-    """An agent of that name goes before the language model that it may name too."""
+    """An agent of that name takes precedence over a language model of that name."""
     executor = next((one for one in able if one.name == wanted), None)
     if executor is None and wanted == MODEL and settings.model:
         return Binding(by=by, models=(), wanted=wanted)
@@ -205,12 +204,12 @@ def _named(by: By, wanted: str, able: Iterable[Definition], settings: Settings) 
 
 
 def built_in_of(profile: Definition) -> str | None:
-    """The built-in it names itself, else that of the role it is named like."""
+    """The built-in agent that it names, else that of the role with its name."""
     return (None if profile.built_in in REMOVED else profile.built_in) or (profile.name if profile.name in BUILT_INS else None)
 
 
 def carried(profile: Declaration, on: Declaration, executor: Definition) -> Definition:
-    """The profile as an agent that can run. Raises `Misused` when the two do not fit together."""
+    """The profile as a runnable agent. Raises `Misused` if profile and executor are incompatible."""
     own = {key: value for key, value in profile.table.items() if key not in MODELS_ALONE}
     left = [key for key in MODELS_ALONE if key in profile.table]
     if own.get("contain", True) in _STRICTNESS[: _STRICTNESS.index(executor.contain)]:
@@ -219,7 +218,7 @@ def carried(profile: Declaration, on: Declaration, executor: Definition) -> Defi
     wish: Any = own.get("model")
     wish = wish[0] if isinstance(wish, list | tuple) and wish else wish
     if "workspace" in own and "merge" not in own:
-        table.pop("merge", None)  # how the executor's own workspace is merged says nothing about another one
+        table.pop("merge", None)  # how the executor's own workspace is merged does not apply to another one
     said = [executor.instructions.strip(), str(own.get("instructions", "")).strip()]
     table.update(
         kind=executor.kind,
@@ -235,17 +234,16 @@ def carried(profile: Declaration, on: Declaration, executor: Definition) -> Defi
 
 
 def uncarried(profile: Declaration, wanted: str | None) -> Definition:
-    """The profile as it is listed while nobody can carry it out."""
+    """The profile as listed while no agent can execute it."""
     table = profile.table if wanted is None else {**profile.table, "runs_on": wanted}
     return replace(definition_of(profile.name, table, source=profile.source), built_in=None, notes=profile.notes)
 
 
 def model_for(model: str | None, executor: Definition) -> str | None:
-    """The profile's model where its executor has such a one, else the executor's own.
+    """The profile's model if its executor supports it, else the executor's own.
 
-    A file written for one vendor names that vendor's models (`sonnet`, `openai/gpt-5`): to another they mean nothing.
-    """
-    if not isinstance(model, str) or model == INHERIT:  # what is no name is told when the whole is judged
+    A file for one vendor names that vendor's models (`sonnet`, `openai/gpt-5`), which another does not know."""
+    if not isinstance(model, str) or model == INHERIT:  # an invalid name is reported by the final validation
         return executor.model
     provider, slash, name = model.partition("/")
     match executor.kind:
@@ -264,11 +262,11 @@ def model_for(model: str | None, executor: Definition) -> str | None:
 
 
 def _left(declared: Declaration, allow: tuple[str, ...], kind: str) -> tuple[str, ...]:
-    """What the file leaves of what its executor may use."""
+    """The executor's tools that the file allows."""
     if declared.tools is None and not declared.without:
         return allow
     if kind is not Kind.CODEX:
         words = Words.NAMES if kind in (Kind.CLAUDE, Kind.OPENCODE) else Words.KINDS
         return narrowed(allow, declared.tools, declared.without, words)
-    # Codex knows a sandbox and no list: an empty one is everything that the sandbox lets pass, so it is spelled out, and never left empty.
+    # Codex has a sandbox instead of a list: an empty list means everything the sandbox permits, so it is listed and never left empty.
     return narrowed(allow or _SANDBOX, declared.tools, declared.without, Words.KINDS) or _LOOKING_ONLY

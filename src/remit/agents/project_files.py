@@ -1,4 +1,4 @@
-"""Small files of a project, read whole and never outside it; and the output schema that an agent declares."""
+"""Small project files, read whole and never outside the project; and the output schema of an agent."""
 
 import json
 import os
@@ -20,7 +20,7 @@ SCHEMA_BYTES = 256 * 1024
 
 
 class Gone(Misused):
-    """There is no such file; where it was listed, not any more."""
+    """The file does not exist, or no longer exists."""
 
 
 class NotApproved(Misused, Refused):
@@ -30,18 +30,18 @@ class NotApproved(Misused, Refused):
 
 
 def bytes_of(path: Path, root: Path, most: int, trust: ProjectTrust | None = None) -> bytes:
-    """The content of a regular file, which must be approved where `trust` is given. Raises `Misused`, without the path."""
+    """The content of a regular file, which must be approved if `trust` is given. Raises `Misused`, without the path."""
     try:
         real = path.resolve(strict=True)
         if not real.is_relative_to(root.resolve()):
             raise Misused("it is a link that leads out of the project.")
         if not real.is_file():
-            raise Misused("it is no file.")
+            raise Misused("it is not a file.")
         with os.fdopen(open_regular(real), "rb") as opened:
             data = opened.read(most + 1)
     except FileNotFoundError as error:
         raise Gone(f"it cannot be read: {error.strerror}.") from None
-    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
+    except (OSError, RuntimeError) as error:  # RuntimeError: circular links, before Python 3.13
         raise Misused(f"it cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     if len(data) > most:
         raise Misused(f"it is larger than {most // 1024} KiB.")
@@ -51,20 +51,20 @@ def bytes_of(path: Path, root: Path, most: int, trust: ProjectTrust | None = Non
 
 
 def with_schema(declared: Declaration, root: Path) -> Declaration:
-    """With the schema itself in place of its path. Raises `Misused`, beginning with the key."""
+    """The declaration with the schema in place of its path. Raises `Misused`, beginning with the key."""
     said = declared.table.get(KEY)
     if said is None:
         return declared
     schema = _read(said, root) if isinstance(said, str) else said
-    # As JSON: YAML has dates and numbers as names, which no wire carries.
+    # As JSON: YAML has dates, and numbers as names, which JSON lacks.
     plain: Any = from_json(to_json(check_schema(schema)))
     return replace(declared, table={**declared.table, KEY: plain})
 
 
 def _read(path: str, root: Path) -> Any:
     if not path.endswith(".json") or "\0" in path:
-        raise Misused(f"{KEY}: {path!r:.200} is no .json file: write the schema itself, or the path of a file in the project.")
-    if not Path(normpath(root / path)).is_relative_to(normpath(root)):  # said alike whether it exists or not
+        raise Misused(f"{KEY}: {path!r:.200} is not a .json file: write the schema itself, or the path of a file in the project.")
+    if not Path(normpath(root / path)).is_relative_to(normpath(root)):  # the same message whether it exists or not
         raise Misused(f"{KEY}: {path} leads out of the project.")
     try:
         return json.loads(bytes_of(root / path, root, SCHEMA_BYTES))

@@ -1,8 +1,7 @@
-"""The prompt of an agent that is asked in words: what it is, what is to be done, what is known, and how to answer.
+"""The prompt of an agent that takes text: its role, the task, the context, and the form of the answer.
 
-Text only. The same for commands, coding agents and models; its end is the format instruction. A plain program (a command whose output
-is the result itself) is told nothing but its instructions and its task.
-"""
+Text only. Shared by commands, coding agents and models; it ends with the format instruction. A plain program (a command whose output is the
+result itself) gets only its instructions and its task."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,10 +14,10 @@ from remit.core.context import Context
 from remit.runtime.return_format import format_instruction, repair_instruction, value_instruction
 
 _OURS = frozenset({"complexity", "context", "route", "has_plan", "commit_message"})
-"""Of a task's context: for the record, not for the agent."""
+"""Keys of a task's context for the record, not for the agent."""
 _AGENTS_NAMED = 40
 _SHORT = 200
-"""So long a parameter may be and still be listed although the task's words have it: instructions name parameters by their names."""
+"""Parameters up to this length are listed even if the task repeats them: instructions refer to parameters by name."""
 _DELEGATING = """\
 ## Delegating
 
@@ -35,13 +34,13 @@ and how to read the rest. A refused call is final: do not repeat it, find anothe
 _ALONE = """\
 ## Delegating
 
-You have no tools: answer from what you are told here.
+You have no tools: answer from the text below.
 """
 _GOING_ON = "You were interrupted. Go on where you stopped: what is done need not be done again."
 
 
 def first_prompt(definition: Definition, ctx: Context, parameters: Mapping[str, Any]) -> str:
-    """What it is asked first."""
+    """The first prompt."""
     if definition.kind is Kind.COMMAND and definition.spec.answers is Answers.VALUE:
         return _plain(definition, parameters)
     delegating = _DELEGATING if definition.delegates else ""
@@ -50,55 +49,55 @@ def first_prompt(definition: Definition, ctx: Context, parameters: Mapping[str, 
 
 
 def model_prompt(definition: Definition, ctx: Context, parameters: Mapping[str, Any], agents: Sequence[str]) -> str:
-    """What a model is asked first; its instructions are its system prompt. `agents`: those it may delegate to, by their names."""
+    """The first prompt of a model; its instructions are its system prompt. `agents`: names of those it may delegate to."""
     limits = f"## Limits\n\nYou are stopped in {max(0.0, ctx.remaining):.0f} seconds, whatever you do."
     delegating = _DELEGATING_MODEL.format(agents=_named(agents)) if agents else _ALONE
     return _joined(delegating, _background(ctx), _task(ctx, parameters), limits, _answering(ctx, definition))
 
 
 def system_prompt(definition: Definition) -> str:
-    """The instructions of its file; without any, what it is."""
+    """The instructions of its file, or a default."""
     name, does = definition.name, " ".join(definition.spec.description.split())
     return definition.instructions.strip() or f"You are the agent {name}.{f' {does}' if does else ''}"
 
 
 def going_on_prompt(ctx: Context, definition: Definition) -> str:
-    """What a model is told that goes on with a conversation of an earlier delegation: among others, under which id it answers now."""
+    """The prompt of a model that continues the conversation of an earlier delegation, with its new session id."""
     return _joined(_GOING_ON, _answering(ctx, definition))
 
 
 def closing_prompt(ctx: Context, definition: Definition, why: str) -> str:
-    """What a model is told that can call nothing any more: because its time is nearly up, or it has asked as often as it may."""
+    """The prompt of a model that may make no more calls: its time is nearly up, or it used all its requests."""
     if definition.spec.answers is not Answers.RETURN:
-        return f"{why} You can call nothing any more: answer now, with what you have."
-    now = "You can call nothing any more. Hand in what there is; status partial unless all is done, and name in errors what is missing."
+        return f"{why} You can make no more calls: answer now, with what you have."
+    now = "You can make no more calls. Return your result so far; status partial unless all is done, and name in errors what is missing."
     return _joined(f"{why} {now}", _answering(ctx, definition))
 
 
 def repair_prompt(ctx: Context, *, in_session: bool, first: str = "", output_schema: Mapping[str, Any] | None = None) -> str:
-    """What it is asked the second time. An agent that remembers nothing is told everything again."""
+    """The repair prompt. An agent without memory gets everything again."""
     assert ctx.repair is not None
     again = f"{repair_instruction(ctx.repair.faults)}\n{_how_to_answer(ctx, output_schema)}"
     if in_session:
         return again
-    return f"{first}\n## What you handed in before\n\n{ctx.repair.original}\n\n## What was wrong with it\n\n{again}"
+    return f"{first}\n## Your earlier answer\n\n{ctx.repair.original}\n\n## What was wrong with it\n\n{again}"
 
 
 def hand_in_prompt(ctx: Context, seconds: float, output_schema: Mapping[str, Any] | None = None) -> str:
-    """What an agent that can be spoken to is told at the soft deadline."""
+    """The prompt at the soft deadline."""
     return (
-        f"Time is nearly up: {seconds:.0f} seconds are left. Stop working now and start nothing new. Hand in what there is; "
+        f"Time is nearly up: {seconds:.0f} seconds are left. Stop working now and start nothing new. Return your result so far; "
         f"status partial unless all is done, and name in errors what is missing.\n\n{_how_to_answer(ctx, output_schema)}"
     )
 
 
 def _how_to_answer(ctx: Context, output_schema: Mapping[str, Any] | None) -> str:
-    """The end of every prompt: also of a later one, as a long session may have forgotten its beginning."""
+    """The end of every prompt, also of later ones, as a long session may have dropped its beginning."""
     return format_instruction(ctx.session_id, ctx.path[-1], ctx.depth, ctx.path, output_schema)
 
 
 def _answering(ctx: Context, definition: Definition) -> str:
-    """Of one whose answer is the result itself only what form its result has, if it is to have one."""
+    """If its answer is the result itself, only the declared form of the result."""
     schema = definition.spec.output_schema
     if definition.spec.answers is Answers.RETURN:
         return _how_to_answer(ctx, schema)
@@ -120,13 +119,13 @@ def _named(agents: Sequence[str]) -> str:
 
 
 def _instructions(definition: Definition) -> str:
-    """A prompt that begins with a slash is, to a coding agent, one of its commands; a project may define them, to run programs unasked."""
+    """A prompt that begins with a slash is a command to a coding agent; a project may define commands that run programs without asking."""
     text = definition.instructions.strip()
     return f"## Instructions\n\n{text}" if text.startswith("/") else text
 
 
 def _plain(definition: Definition, parameters: Mapping[str, Any]) -> str:
-    """The task as it stands. What is filled into the command is not said again."""
+    """The task unchanged. Values inserted into the command are not repeated."""
     named = {"task", *parameters_in(definition.command)}
     task = str(parameters.get("task", "")) if "task" not in parameters_in(definition.command) else ""
     more = {name: value for name, value in parameters.items() if name not in named}
@@ -151,13 +150,13 @@ def _task(ctx: Context, parameters: Mapping[str, Any]) -> str:
 
 
 def _is_news(name: str, value: Any, parameters: Mapping[str, Any]) -> bool:
-    """Not what was loaded, how it was routed or what stands among the parameters already."""
+    """Whether it is not loaded context, routing, or a repetition of the parameters."""
     given = parameters.get("number" if name == "task_number" else name)
     return value not in (None, "", False) and name not in _OURS and given != value
 
 
 def _is_said(value: Any, said: str) -> bool:
-    """Whether the words of the task have all of it."""
+    """Whether the task's text contains all of it."""
     if isinstance(value, str):
         return _flat(value) in _flat(said)
     return isinstance(value, list) and all(isinstance(one, str) and _is_said(one, said) for one in value)
@@ -179,6 +178,6 @@ def _listed(values: Mapping[str, Any]) -> list[str]:
 def _limits(ctx: Context) -> str:
     return (
         f"## Limits\n\nYou are stopped in {max(0.0, ctx.remaining):.0f} seconds, whatever you do. "
-        "Write files as soon as they are worth something: what stands in the working folder then is kept. "
+        "Write files as soon as they are worth something: the files in the working folder at that moment are kept. "
         f"A folder for intermediate files: {ctx.scratch}"
     )

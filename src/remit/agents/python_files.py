@@ -1,9 +1,8 @@
 """Python agent files of a project: described in a child process, and imported only to run one of their agents.
 
-A description has what listing, schemas and completion need. It is made by loading the file in an interpreter of its own, under a deadline,
-and kept by the hash of the file's content: the next listing starts nothing. A file that nobody approved is never loaded, neither here nor
-there: the names of its agents are read from its source.
-"""
+A description has what listing, schemas and completion need. It is created by loading the file in a separate interpreter with a time limit,
+and stored by the hash of the file's content: the next listing starts nothing. An unapproved file is never loaded anywhere: the names of its
+agents are read from its source."""
 
 import ast
 import contextlib
@@ -41,16 +40,16 @@ from remit.system.trust import ADVICE, CODE, MAX_FILES
 FILES = "[!._]*.py"
 LARGEST_BYTES = 1024 * 1024
 LARGEST_LISTED = 64 * 1024
-"""Of a file that nobody approved: more is not parsed for names."""
+"""A larger unapproved file is not parsed for names."""
 LARGEST_DESCRIPTION = 4 * 1024 * 1024
 START_SECONDS = 10.0
-"""For the interpreter that loads them: it runs no code of theirs itself."""
+"""Time limit for the start of the interpreter, which runs no project code itself."""
 LATE_KEPT_SECONDS = 60.0
-"""A file that did not load in time is loaded again after this long, or when it changes."""
+"""A file that did not load in time is retried after this long, or when it changes."""
 KEPT = 1000
-"""Descriptions kept; the oldest go first."""
+"""Maximum stored descriptions; the oldest are removed."""
 HIDDEN = "hidden"
-"""Value of every variable that is not on the list, while a file is described: what reads a key at import finds one."""
+"""Value of every unlisted variable while a file is described: code that reads a key at import finds one."""
 
 Approval = Callable[[Path, bytes], bool]
 
@@ -59,7 +58,7 @@ Approval = Callable[[Path, bytes], bool]
 
 
 class PythonFile:
-    """One file with the content that was approved. Its module is executed at most once for each object, and from that content only."""
+    """One file with its approved content. Its module is executed at most once per object, and only from that content."""
 
     def __init__(self, path: Path, data: bytes) -> None:
         self.path = path
@@ -68,44 +67,39 @@ class PythonFile:
         self.real = str(path.resolve())
         name = path.stem.replace("-", "_")
         self.module = f"remit_agents_{sha256(self.real.encode()).hexdigest()[:8]}_{name}"
-        """A name of its own, the same in every process."""
+        """A unique name, the same in every process."""
 
     @cached_property
     def agents(self) -> dict[str, FunctionAgent]:
-        """Imports the file. Whatever its code raises is raised here."""
+        """Imports the file. Exceptions of its code are raised here."""
         return {agent.spec.name: agent for agent in agents_in(load_file(self.module, self.real, self.digest), str(self.path))}
 
 
 class FileAgent:
-    """An agent of a Python file as its description has it. Listing it and checking parameters import nothing."""
+    """An agent of a Python file, from its description. Listing it and checking parameters import nothing."""
 
     __slots__ = ("_file", "_validator", "spec", "target")
 
     def __init__(self, file: PythonFile, described: Mapping[str, Any]) -> None:
         self._file = file
-        self._validator: SchemaValidator | None = None
+        self._validator: ParametersValidator | None = None
         self.spec = _spec_of(described, str(file.path))
         if self.spec.isolation is Isolation.PROCESS:
             must_have_name(described["qualname"])
         self.target = Target(place=Place.FILE, module=file.module, file=file.real, digest=file.digest, qualname=str(described["qualname"]))
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """By the schema, as far as plain types go: the rest is judged where the file is loaded."""
+        """Check by the schema, as far as plain types go; the rest is validated where the file is loaded."""
         if self._validator is None:
-            self._validator = SchemaValidator(_parameters_schema(self.spec.parameters_schema))
-        names = self.spec.parameters_schema.get("properties", {})
-        named = parameters if parameters.keys() <= names.keys() else declared_names(parameters, names, self.spec.name)
-        try:
-            self._validator.validate_python(named)
-        except ValidationError as error:
-            raise wrong_parameters(self.spec.name, error, tuple(names)) from None
+            self._validator = ParametersValidator(self.spec)
+        self._validator.check(parameters)
         return parameters
 
     async def perform(self, ctx: Context, arguments: Any) -> Any:
         raise Misused(f"{self.spec.name} is only listed here: nothing runs it.")
 
     def load(self) -> FunctionAgent:
-        """The agent itself: its file is imported in this process."""
+        """The agent itself; imports its file in this process."""
         try:
             return self._file.agents[self.spec.name]
         except KeyError:
@@ -117,7 +111,7 @@ class FileAgent:
 
 
 class UnapprovedAgent:
-    """An agent of a file that nobody approved: it is listed, and never runs."""
+    """An agent of an unapproved file: listed, never run."""
 
     __slots__ = ("spec",)
 
@@ -136,7 +130,7 @@ class UnapprovedAgent:
 
 
 def agents_in(module: ModuleType, source: str | None = None) -> list[FunctionAgent]:
-    """The agents a module defines, not those it imports."""
+    """The agents that a module defines, not those it imports."""
     found = []
     for value in list(vars(module).values()):
         if isinstance(value, FunctionAgent) and value.function.__module__ == module.__name__:
@@ -147,19 +141,19 @@ def agents_in(module: ModuleType, source: str | None = None) -> list[FunctionAge
 
 
 def agents_of_file(path: Path) -> list[FunctionAgent]:
-    """The agents a Python file declares, imported here. Whatever its code raises is raised here."""
+    """The agents of a Python file, imported here. Exceptions of its code are raised here."""
     return list(PythonFile(path, path.read_bytes()).agents.values())
 
 
 def fault_in(where: str, error: BaseException) -> str:
-    """What went wrong in a file, with the line of it."""
+    """A message about a fault in a file, with its line."""
     frames = traceback.extract_tb(error.__traceback__)
     line = next((f" (line {frame.lineno})" for frame in reversed(frames) if frame.filename == where), "")
     return f"{where}{line}: {type(error).__name__}: {error}"
 
 
 def names_in_source(data: bytes) -> list[str]:
-    """Names in `@agent("…")` decorators at the top level. Nothing of the file is executed."""
+    """Names in top-level `@agent("…")` decorators. Executes nothing of the file."""
     try:
         tree = ast.parse(data if len(data) <= LARGEST_LISTED else b"")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -193,16 +187,16 @@ class FolderDescription:
 
 
 class Descriptions:
-    """Descriptions by the hash of a file's name and content, in a folder of the user. A description is no code: a file is loaded only
-    from the content that was approved."""
+    """Descriptions by the hash of a file's name and content, in a folder of the user. A description is not code: a file is loaded only from
+    approved content."""
 
     def __init__(self, folder: Path, seconds: float) -> None:
-        """`seconds`: how long files may take to load; they load at the same time."""
+        """`seconds`: time limit for files to load; they load in parallel."""
         self._folder = folder
         self._seconds = seconds
 
     def describe(self, folder: Path, root: Path, is_approved: Approval) -> FolderDescription:
-        """The agents that the Python files of a folder declare. Imports nothing here."""
+        """The agents of a folder's Python files. Imports nothing here."""
         files: list[PythonFile] = []
         unapproved: list[UnapprovedAgent] = []
         problems: list[str] = []
@@ -237,7 +231,7 @@ class Descriptions:
         return [described or {} for described in found]
 
     def _place(self, file: PythonFile) -> Path:
-        installed_at = os.stat(__file__).st_mtime_ns  # another version of remit describes anew
+        installed_at = os.stat(__file__).st_mtime_ns  # another version of remit creates its own descriptions
         key = json.dumps([installed_at, sys.version, sys.prefix, file.path.name, file.digest])
         return self._folder / f"{sha256(key.encode()).hexdigest()}.json"
 
@@ -251,7 +245,7 @@ class Descriptions:
         return found
 
     def _store(self, file: PythonFile, described: Mapping[str, Any]) -> None:
-        """A folder that cannot be written costs a child process each time, and nothing else."""
+        """If the folder is not writable, each listing costs a child process."""
         with contextlib.suppress(OSError, RemitError):
             private_folder(self._folder)
             write_private(self._place(file), to_json(described), fsync=False)
@@ -270,9 +264,31 @@ def _spec_of(described: Mapping[str, Any], path: str) -> AgentSpec:
         "acts_on": {str(name): Fact(kind) for name, kind in told["acts_on"].items()},
         "languages": tuple(told["languages"]),
         "operations": tuple(told["operations"]),
+        "acts_for_caller": False,
+        "requires": tuple(told["requires"]),
+        "reads": tuple(told["reads"]),
         "source": f"{path}:{described['qualname']}",
     }
     return AgentSpec(**told)
+
+
+class ParametersValidator:
+    """Checks parameters by an agent's schema, as far as plain types go."""
+
+    def __init__(self, spec: AgentSpec) -> None:
+        self._agent = spec.name
+        self._names = spec.parameters_schema.get("properties", {})
+        self._validator = SchemaValidator(_parameters_schema(spec.parameters_schema))
+
+    def check(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Parameters under their declared names. Raises `Misused` with each fault."""
+        known = parameters.keys() <= self._names.keys()
+        named = dict(parameters) if known else declared_names(parameters, self._names, self._agent)
+        try:
+            checked: dict[str, Any] = self._validator.validate_python(named)
+        except ValidationError as error:
+            raise wrong_parameters(self._agent, error, tuple(self._names)) from None
+        return checked
 
 
 def _parameters_schema(schema: Mapping[str, Any]) -> core_schema.CoreSchema:
@@ -306,7 +322,7 @@ _PLAIN: Mapping[str, core_schema.CoreSchema] = {
 
 
 def _described(files: Sequence[PythonFile], seconds: float) -> list[Mapping[str, Any]]:
-    """One description, or error, of each file; made in a child process, whatever the files do when they are loaded."""
+    """A description or an error for each file, made in a child process, whatever the files do when loaded."""
     environment = {name: HIDDEN for name in os.environ if not name.startswith(OWN)} | listed_environment((*BASIC, *TOOLCHAINS))
     plan = {
         "sys_path": agent_path(),
@@ -360,7 +376,7 @@ def _read(answer: bytes | None, late: Mapping[str, Any]) -> Any:
 
 
 def _fork(file: Mapping[str, str]) -> int:
-    """A process that loads one file; the end of a pipe on which its description comes."""
+    """Fork a process that loads one file. Returns the read end of the pipe for its description."""
     reader, writer = os.pipe()
     parent = os.getpid()
     if os.fork() == 0:
@@ -382,7 +398,7 @@ def _describe(file: Mapping[str, str]) -> bytes:
     try:
         found = agents_in(load_file(file["module"], file["real"], file["digest"]))
         return to_json({"agents": [_description(agent) for agent in found]})
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the code of a project's file raises at import is its description
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - any exception of a project's file at import is its description
         return json.dumps({"error": fault_in(file["real"], error).removeprefix(file["real"])}).encode()
 
 
@@ -392,7 +408,7 @@ def _description(agent: FunctionAgent) -> dict[str, Any]:
 
 
 def _answers(readers: Sequence[int], ends_at: float) -> dict[int, bytes]:
-    """The line that came on each pipe in time. A process that the file left behind may keep its pipe open."""
+    """The line received on each pipe in time. A process that the file left behind may keep its pipe open."""
     begun: dict[int, bytes] = dict.fromkeys(readers, b"")
     whole: dict[int, bytes] = {}
     while begun and (left := ends_at - time.monotonic()) > 0:

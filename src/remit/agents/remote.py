@@ -1,8 +1,7 @@
-"""What agents in other processes or on other machines share, whichever protocol they are reached by.
+"""Shared parts of agents in other processes or on other machines, independent of the protocol.
 
-Deadline and record are ours, whatever the other side does. When a delegation is stopped here, its task there is cancelled; cancellations
-under way are waited for when the project is closed.
-"""
+Deadline and record are kept here, whatever the remote does. When a delegation is stopped here, its remote task is cancelled; closing the
+project waits for running cancellations."""
 
 import asyncio
 import importlib
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
     from remit.agents.executors import ExecutorDeps
 
 CLOSE_SECONDS = 3.0
-"""For cancellations under way when the project is closed."""
+"""Time limit for running cancellations when the project is closed."""
 _CANCEL_SECONDS = 0.15
-"""For a cancellation to be sent before a stopped delegation goes on."""
+"""Time limit to send a cancellation before a stopped delegation continues."""
 _MARGIN_SECONDS, _MARGIN_SHARE = 0.5, 0.05
 _MOST_ERRORS = 20
 
@@ -39,7 +38,7 @@ class RemoteExecutor:
         self._cancelling: set[asyncio.Task[Any]] = set()
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Required parameters, as far as they are known here."""
+        """Check required parameters, as far as they are known here."""
         properties = self.spec.parameters_schema.get("properties", ())
         given = declared_names(parameters, properties, self.spec.name)
         if missing := [name for name in self.spec.parameters_schema.get("required", ()) if name not in given]:
@@ -52,16 +51,7 @@ class RemoteExecutor:
         return None if self.definition.ca_file is None else self._root / self.definition.ca_file
 
     def token(self) -> str | None:
-        """From the environment as it is now. Raises `Unavailable`."""
-        variable = self.definition.token_variable
-        token = os.environ.get(variable, "").strip() if variable else ""
-        if variable and not token:
-            raise Unavailable(
-                f"{self.spec.name} needs a token, and the variable {variable} is not set.",
-                code="TOOL_UNAVAILABLE",
-                advice=f"export {variable}=…, with a token of the other side (`remit token new` there).",
-            )
-        return token or None
+        return token_for(self.definition)
 
     async def load(self, module: str, extra: str) -> None:
         """Import the protocol's library off the loop. Raises `Unavailable` with the package to install."""
@@ -69,7 +59,7 @@ class RemoteExecutor:
             await off_loop(importlib.import_module, module)
         except ModuleNotFoundError as error:
             raise Unavailable(
-                f"{self.spec.name} is reached over {extra}, and {error.name} is not installed.",
+                f"{self.spec.name} needs the package {error.name} to connect over {extra}, which is not installed.",
                 code="TOOL_UNAVAILABLE",
                 advice=f'pip install "remit[{extra}]"',
             ) from None
@@ -88,13 +78,26 @@ class RemoteExecutor:
                 task.cancel()
 
 
+def token_for(definition: Definition) -> str | None:
+    """The token from the current environment. Raises `Unavailable`."""
+    variable = definition.token_variable
+    token = os.environ.get(variable, "").strip() if variable else ""
+    if variable and not token:
+        raise Unavailable(
+            f"{definition.name} needs a token, and the variable {variable} is not set.",
+            code="TOOL_UNAVAILABLE",
+            advice=f"export {variable}=…, with a token of the other side (`remit token new` there).",
+        )
+    return token or None
+
+
 def seconds_for_remote(ctx: Context) -> float:
-    """A little less than we have, so that what the other side hands in at its end still reaches us."""
+    """Slightly less than the remaining time, so that a final result of the remote still arrives."""
     return max(0.001, ctx.remaining - min(_MARGIN_SECONDS, _MARGIN_SHARE * ctx.remaining))
 
 
 def errors_of(listed: object) -> list[dict[str, Any]]:
-    """Errors as the other side listed them, as far as they can be read."""
+    """The readable errors of the remote's list."""
     given = listed[:_MOST_ERRORS] if isinstance(listed, list) else []
     return [
         error_entry(**one) for one in given if isinstance(one, Mapping) and isinstance(one.get("message"), str) and one["message"].strip()
@@ -102,6 +105,6 @@ def errors_of(listed: object) -> list[dict[str, Any]]:
 
 
 def error_entry(message: str, **more: Any) -> dict[str, Any]:
-    known = {"type": "execution", "code": "UNKNOWN_ERROR", "recommendation": "Look into it on the other side."}
+    known = {"type": "execution", "code": "UNKNOWN_ERROR", "recommendation": "Check the remote agent."}
     texts = {name: more[name][:2000] for name in known if isinstance(more.get(name), str) and more[name]}
     return {**known, **texts, "message": message[:2000], "recoverable": more.get("recoverable") is not False}

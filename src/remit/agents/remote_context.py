@@ -1,7 +1,6 @@
 """The context of an agent in another process: `RemoteBackend` there, `ContextService` in the Remit process, one table of operations.
 
-The table is read off `ContextOperations`: this module knows how values of each type travel, not which operations there are.
-"""
+The table is derived from `ContextOperations`: this module only defines how values of each type are encoded."""
 
 import asyncio
 import contextlib
@@ -30,14 +29,14 @@ from remit.system.context_files import CONTEXT_FOLDER, context_files
 
 
 class Codec(NamedTuple):
-    """How a value of one type travels. What is decoded was sent by a process that is not trusted: `decode` raises `Misused`."""
+    """Encoding of one type. Decoded values come from an untrusted process: `decode` raises `Misused`."""
 
     encode: Callable[[Any], Any]
     decode: Callable[[Any], Any]
 
 
 _TASK_FIELDS = frozenset(f.name for f in fields(TaskContext)) - {"extra"}
-_REQUEST_FIELDS = frozenset(f.name for f in fields(Request))
+_REQUEST_FIELDS = frozenset(f.name for f in fields(Request) if f.compare)
 
 
 def _request(wire: object) -> Request:
@@ -60,7 +59,7 @@ def _checked(type_: type, what: str) -> Callable[[Any], Any]:
 
 def _names_and_values(value: object) -> Any:
     if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-        raise Misused("Facts are given by name and value.")
+        raise Misused("Pass facts by name and value.")
     return value
 
 
@@ -81,11 +80,11 @@ _CODECS: dict[Any, Codec] = {
     Return: Codec(Return.to_dict, Return.from_dict),
     list[Return]: Codec(lambda returns: [one.to_dict() for one in returns], lambda wire: [Return.from_dict(one) for one in wire]),
 }
-"""Types that JSON does not have, or that must be checked. Other values are checked by the operation itself."""
+"""Types that JSON lacks, or that need checks. The operation itself checks other values."""
 
 
 class Operation(NamedTuple):
-    """One operation of a context, as it travels."""
+    """One operation of a context on the wire."""
 
     name: str
     parameters: dict[str, Codec]
@@ -158,9 +157,8 @@ def _delegation(wire: Mapping[str, Any]) -> Delegation:
 class RemoteBackend:
     """A context backend over a connection; the operations come from the table.
 
-    A notification is not answered: if it was refused, the next operation raises the refusal. An attached process must not block its
-    loop for an answer (its owner may run on the same loop), so blocking calls are answered from its facts.
-    """
+    A notification is not answered: if it was refused, the next operation raises the refusal. An attached process must not block its loop
+    for an answer (its owner may run on the same loop), so blocking calls are answered from its facts."""
 
     def __init__(self, calls: Calls, run: int, facts: Mapping[str, Any]) -> None:
         self.calls = calls
@@ -193,10 +191,10 @@ class RemoteBackend:
         return self.delegation.deadline.remaining(time.monotonic())
 
     def printed(self, text: str) -> None:
-        """Nothing to do: the output of this process is read outside of it."""
+        """Nothing to do: the output of this process is read from outside."""
 
     def abandoned(self, what: str) -> Callable[[], None]:
-        """Nothing to do: whatever is left behind in this process dies with it."""
+        """Nothing to do: abandoned code dies with this process."""
         return lambda: None
 
     async def checkpoint(self, value: Any) -> None:
@@ -237,7 +235,7 @@ class RemoteBackend:
             raise refusal
 
     def refuse(self, error: RemitError) -> None:
-        """For the connection: a notification was refused."""
+        """Called by the connection: a notification was refused."""
         self._refusal = error
 
 
@@ -267,10 +265,10 @@ STREAMS_AT_ONCE = 256
 
 
 class ContextService:
-    """Answers what one agent in another process asks of its context, and of the delegations that it started."""
+    """Answers the context calls of one agent in another process, and those on delegations it started."""
 
     def __init__(self, backend: ContextBackend, more: Mapping[str, Callable[..., Awaitable[Any]]] | None = None) -> None:
-        """`more`: calls that are answered beside the operations of a context."""
+        """`more`: further calls beside the operations of a context."""
         self._backend = backend
         self._handles: dict[str, Handle] = {}
         self._streams: dict[int, AsyncIterator[Event]] = {}
@@ -283,7 +281,7 @@ class ContextService:
         }
 
     async def answer(self, name: str, body: Mapping[str, Any], target: Any = None, **more: Any) -> Any:
-        """Raises errors of remit alone. `target`: what to call instead of the backend, with `more` arguments."""
+        """Raises only remit errors. `target`: called instead of the backend, with `more` arguments."""
         try:
             if name in self._more:
                 return await self._more[name](**body)
@@ -296,11 +294,11 @@ class ContextService:
                 self._handles[value.session_id] = value
                 return value.session_id
             return operation.reply.encode(value)
-        except Exception as error:  # noqa: BLE001 - whatever an untrusted process breaks is answered with an error
+        except Exception as error:  # noqa: BLE001 - any failure caused by an untrusted process is answered with an error
             raise _remit_error(error) from None
 
     def take(self, name: str, body: Mapping[str, Any]) -> None:
-        """A notification. Raises errors of remit alone."""
+        """Handle a notification. Raises only remit errors."""
         operation = _operation(name)
         if not operation.is_notification:
             raise Misused(f"{name} must be called: it has an answer.")
@@ -347,11 +345,13 @@ def _operation(name: str) -> Operation:
 def _remit_error(error: Exception) -> RemitError:
     if isinstance(error, RemitError):
         return error
-    if isinstance(error, TypeError):  # of arguments that the operation does not take
+    if isinstance(error, TypeError):  # arguments that the operation does not accept
         return Misused(f"The context was misused: {error}")
     return Failed(f"{type(error).__name__}: {error}")
 
 
 def as_failed(error: RemitError) -> Failed:
-    """A refusal or unavailability that an agent met and let through is how the agent failed."""
-    return Failed(error.message, code=error.code, advice=error.advice)
+    """A refusal or unavailability that an agent did not handle is a failure of the agent."""
+    failed = Failed(error.message, code=error.code, advice=error.advice)
+    failed.traceback_text = error.traceback_text
+    return failed

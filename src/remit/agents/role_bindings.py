@@ -1,4 +1,4 @@
-"""The roles of the board: which agent carries out each, which bindings lead nowhere, and the lines to add when no agent can."""
+"""The roles of the board: which agent executes each, invalid bindings, and the lines to add if no agent can."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 # ---- agent files without a executor
 
 _KEY = re.compile(r"[A-Za-z0-9_-]+")
-"""What TOML takes as a key without quotes."""
+"""A TOML key without quotes."""
 MODEL_LINE = 'model = "anthropic:claude-sonnet-5"'
-"""The line that gives a project a language model; any provider, address or file of its own will do."""
+"""The line that configures a language model; any provider, address or local file works."""
 _OR_A_MODEL = f"Or let a language model do it, at the top of remit.toml: {MODEL_LINE}"
 _MODEL_ADVICE = f"Put {MODEL_LINE} at the top of remit.toml, or REMIT_MODEL into the environment; `remit models` says which answer."
 _CODE = "TOOL_UNAVAILABLE"
-"""Somebody must do something before it can be carried out: blocked, never a failure of whoever asked."""
+"""A person must act first: blocked, not a failure of the caller."""
 
 
 class UnavailableAgent:
-    """A profile that nobody here can carry out: it is listed, and says what is missing when it is asked for."""
+    """A profile without an executor: it is listed, and reports what is missing when called."""
 
     __slots__ = ("definition", "spec")
 
@@ -59,7 +59,7 @@ class UnavailableAgent:
 
 
 def why_unavailable(definition: Definition) -> Unavailable:
-    """What is missing, and the lines that put it right."""
+    """The error with what is missing, and the lines that fix it."""
     name, wanted = definition.name, definition.runs_on
     if definition.not_approved:
         fault = f"No approved agent carries out {name}, and {definition.not_approved} is not approved."
@@ -81,8 +81,8 @@ def why_unavailable(definition: Definition) -> Unavailable:
 
 
 def lines_for(name: str, wanted: str | None = None, *, is_role: bool = True) -> str:
-    """The lines of remit.toml that give a role or an agent file an agent to run on."""
-    # An agent of the name of a role or a target would take its place.
+    """The lines of remit.toml that give a role or an agent file an executor."""
+    # An agent with the name of a role or a target would replace it.
     is_free = wanted is not None and wanted.casefold() not in (BUILT_IN, *ROLES, *BUILTIN_TARGETS) and _KEY.fullmatch(wanted)
     agent = wanted if is_free else "claude"
     lines = [f"[agents.{agent}]", 'kind = "claude"', 'allow = ["read", "search", "edit", "execute"]']
@@ -101,27 +101,26 @@ class RoleInfo:
     name: str
     description: str
     carried_by: str
-    """`built-in`, `nobody`, `model` or which one, or the agent's name; of one that a project replaced by an agent that runs by itself, what
-    that is."""
+    """`built-in`, `"nobody"`, a model, or the agent's name; for a replaced role that runs by itself, its kind."""
     because: str
-    """What made it so, in words."""
+    """The reason as text."""
     by: str
-    """The same for programs: setting, file, profiles_on, built-in, first, model, nobody, replaced."""
+    """The reason for programs: setting, file, profiles_on, built-in, first, model, `nobody`, replaced."""
     source: str
     """Where it is declared."""
     file: Path | None
-    """The file to read; None where it is no file of instructions."""
+    """The file to read; None if there are no instructions in a file."""
     is_own: bool
     """Whether the project replaced it."""
     advice: str = ""
-    """What is missing, where nobody carries it out."""
+    """The missing part, if no agent executes it."""
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "file": None if self.file is None else str(self.file), "advice": self.advice or None}
 
 
 def role_infos(directory: "Directory") -> Iterator[RoleInfo]:
-    """Those that this project has: all of them, unless the setting `builtin_agents` leaves them out."""
+    """The roles of this project: all, unless the setting `builtin_agents` omits them."""
     for name in ROLES:
         found = role_info(directory, name)
         if found is not None:
@@ -179,21 +178,21 @@ def _because(binding: Binding, name: str, settings: Settings) -> str:
         case By.PROFILES_ON:
             said = settings.source_of("profiles_on")
         case By.BUILT_IN:
-            return "comes with remit; nobody else is named"
+            return "comes with remit; no other agent is named"
         case By.MODEL:
             return f"{settings.source_of('model')}; no coding agent is declared"
         case By.FIRST:
             return "the first coding agent that can"
         case _:
             return "no coding agent is declared, and no language model"
-    return said if binding.is_carried else f"{said} names {binding.wanted!r}, and there is no such one"
+    return said if binding.is_carried else f"{said} names {binding.wanted!r}, which does not exist"
 
 
 # ---- bindings
 
 
 def binding_problems(declarations: Declarations, functions: Collection[str]) -> Iterator[str]:
-    """A line for each line of `[roles]` that binds nothing; `functions` are the Python agents that are known."""
+    """A line for each ineffective entry of `[roles]`; `functions` are the known Python agents."""
     settings = declarations.settings
     for role, bound in settings.roles.items():
         fault = _of_role(role, declarations, functions) or _of_bound(role, bound, declarations, functions)
@@ -204,7 +203,7 @@ def binding_problems(declarations: Declarations, functions: Collection[str]) -> 
 def _of_role(role: str, declarations: Declarations, functions: Collection[str]) -> str:
     declared = _definition(role, declarations)
     if role in functions or (declared is not None and declared.kind is not Kind.PROFILE):
-        return f"{role} is an agent of the project's own that runs by itself, so nothing is bound by this line. Remove it."
+        return f"{role} is the project's own agent and needs no binding, so this line has no effect. Remove it."
     if role in ROLES or declared is not None:
         return ""
     profiles = [name for name, (_, one) in declarations.known.items() if one.kind is Kind.PROFILE]
@@ -225,12 +224,12 @@ def _of_bound(role: str, bound: str, declarations: Declarations, functions: Coll
         return why_no_model(bound, settings)
     if found is not None or bound in ROLES:
         what = "itself an agent file" if found is not None else "a role itself"
-        return f"{bound!r} is {what}: name the coding agent that is to carry {role} out."
+        return f"{bound!r} is {what}: name the coding agent that carries out {role}."
     if bound in functions:
-        return f"{bound!r} is a Python function, which is told no instructions: name that function {role!r} itself, and it has the role."
+        return f"{bound!r} is a Python function, which takes no instructions: name that function {role!r} itself, and it has the role."
     able = [name for name, (_, one) in declarations.known.items() if one.kind is not Kind.PROFILE]
     known = f" Declared are {', '.join(able[:10])}." if able else " No coding agent is declared: `remit agents --detect` prints the lines."
-    return f"it names {bound!r}, and there is no such agent.{_meant(bound, [*able, BUILT_IN, MODEL]) or known}"
+    return f"it names {bound!r}, which is not an agent.{_meant(bound, [*able, BUILT_IN, MODEL]) or known}"
 
 
 def _definition(name: str, declarations: Declarations) -> Definition | None:

@@ -1,8 +1,7 @@
-"""Commands of the board that agents take by themselves: `operations` and `languages` of an agent as rules of the routing table.
+"""Board commands that agents handle by declaration: `operations` and `languages` as rules of the routing table.
 
-What the settings say goes before them, the table that comes with remit behind them. `Routes` is the table of an open project: one object
-for as long as it is open, whose rules follow the agents that come and go. Pure; used by `app`, `agents.directory` and the command line.
-"""
+The settings take precedence, the built-in table comes last. `Routes` is the table of an open project: one object whose rules follow the
+registered agents. Pure; used by `app`, `agents.directory` and the command line."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
@@ -20,12 +19,12 @@ class Routes:
         self.table = RoutingTable(commands=self._commands)
 
     def follow(self, specs: Iterable[AgentSpec]) -> None:
-        """From now on these agents are routed to. Called on the loop, between two decisions."""
+        """Route to these agents from now on. Called on the loop, between two decisions."""
         self._commands.update(with_agents(self._base, specs).commands)
 
 
 def with_agents(table: RoutingTable, specs: Iterable[AgentSpec]) -> RoutingTable:
-    """The table with the rules of these agents in their place."""
+    """The table with the rules of these agents inserted."""
     added: dict[str, list[Rule]] = {}
     for spec in specs:
         for command in spec.operations:
@@ -34,18 +33,18 @@ def with_agents(table: RoutingTable, specs: Iterable[AgentSpec]) -> RoutingTable
     commands = dict(table.commands)
     for command, rules in added.items():
         before, behind = _parts(command, table)
-        # Whoever names the language of a task goes before whoever takes those of all languages, in whichever order they came.
+        # An agent that names the task's language takes precedence over one for all languages, in any order.
         commands[command] = (*before, *sorted(rules, key=lambda rule: rule.language is None), *behind)
     return RoutingTable(commands=commands)
 
 
 def open_commands(table: RoutingTable) -> list[str]:
-    """Those that hand something to an agent which may be another one."""
+    """Commands that delegate to a replaceable agent."""
     return [name for name, rules in table.commands.items() if any(rule.agent and rule.mode != IN_PROCESS for rule in rules)]
 
 
 def operation_problems(specs: Iterable[AgentSpec], table: RoutingTable) -> Iterator[tuple[AgentSpec, str]]:
-    """Operations that route nothing to the agent that names them, in words."""
+    """Operations that have no effect for the agent that declares them, as text."""
     taken: dict[tuple[str, str | None], str] = {}
     known = open_commands(table)
     for spec in specs:
@@ -69,7 +68,7 @@ def routed_words(spec: AgentSpec) -> str:
 
 
 def _rules(spec: AgentSpec, known: tuple[Rule, ...]) -> Iterator[Rule]:
-    """As those of the table, with the agent in the place of theirs: how it is to work, and who follows it, stays as it is."""
+    """Copies of the table's rules with this agent; mode and following agents stay."""
     for language in spec.languages or (None,):
         alike = [rule for rule in known if rule.language == language] or [rule for rule in known if rule.language is None]
         for has_plan, mode, then in dict.fromkeys((rule.has_plan, rule.mode, rule.then) for rule in alike) or [(None, "", ())]:
@@ -81,7 +80,7 @@ def _known(command: str, table: RoutingTable) -> tuple[Rule, ...]:
 
 
 def _parts(command: str, table: RoutingTable) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
-    """What the settings say of a command, and what the table that comes with remit does."""
+    """The rules of the settings for a command, and those of the built-in table."""
     rules: Mapping[str, tuple[Rule, ...]] = table.commands
     default = DEFAULT_TABLE.commands.get(command, ())
     said = rules[command]

@@ -11,23 +11,24 @@ message raises here.
 import asyncio
 import itertools
 import socket
-import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol
 
 from remit.core.errors import Failed, InvalidReturn, Misused, Refused, RemitError, Stopped, Unavailable
+from remit.runtime.reply import format_traceback, line_of
 from remit.system.framing import MAX_FRAME_BYTES, FrameTooLarge, FramingError, encode_frame, take_frames
 
 # ---- errors
 
-_TRACEBACK_CHARACTERS = 20_000
 _MESSAGE_CHARACTERS = 20_000
 _BRANCHES: dict[str, type[RemitError]] = {kind.__name__: kind for kind in (Refused, Failed, Stopped, Unavailable, Misused, RemitError)}
 
 
 class AgentRaised(Failed):
-    """The agent's function raised, in its own process."""
+    """The agent's function raised an exception in its process."""
+
+    default_code = "AGENT_RAISED"
 
     def __init__(self, message: str, *, type_name: str, traceback_text: str, code: str | None = None, advice: str = "") -> None:
         super().__init__(message, code=code, advice=advice)
@@ -49,9 +50,9 @@ def error_to_wire(error: BaseException, *, with_traceback: bool = False, while_l
         branch = next((kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _BRANCHES), "Failed")
         wire |= {"message": error.message, "code": error.code, "advice": error.advice, "branch": branch}
     if isinstance(error, InvalidReturn):
-        wire["faults"] = list(error.faults)
+        wire |= {"faults": list(error.faults), "original": error.original}
     if with_traceback:
-        wire["traceback"] = "".join(traceback.format_exception(error))[-_TRACEBACK_CHARACTERS:]
+        wire |= {"traceback": format_traceback(error), "line": line_of(error)}
     if while_loading:
         wire["loading"] = True
     return wire
@@ -65,23 +66,22 @@ def _text(error: BaseException) -> str:
 
 
 def error_from_wire(wire: object) -> RemitError:
-    """The error that `error_to_wire` described. Anything else becomes an error too; nothing raises."""
+    """Parse the output of `error_to_wire`. Anything else also becomes an error; never raises."""
     fields: Mapping[str, Any] = wire if isinstance(wire, Mapping) else {}
     message, advice, trace = (str(fields.get(name) or "") for name in ("message", "advice", "traceback"))
     type_name = str(fields.get("type") or "Exception")
-    described = f"{type_name}: {message}" if message else type_name
+    described = (f"{type_name}: {message}" if message else type_name) + str(fields.get("line") or "")
     branch = _BRANCHES.get(str(fields.get("branch")))
     error: RemitError
     if fields.get("loading"):
-        return AgentNotLoaded(message if branch else described, type_name=type_name, traceback_text=trace)
+        return AgentNotLoaded(message if branch else described, type_name=type_name, traceback_text=trace, advice=advice)
     if isinstance(fields.get("faults"), list):
-        error = InvalidReturn([str(fault) for fault in fields["faults"]], advice=advice)
+        error = InvalidReturn([str(fault) for fault in fields["faults"]], advice=advice, original=str(fields.get("original") or ""))
     elif branch is not None:
         error = branch(message, code=str(fields["code"]) if fields.get("code") else None, advice=advice)
     else:
         return AgentRaised(described, type_name=type_name, traceback_text=trace)
-    if trace:
-        error.add_note(f"In the agent's process:\n{trace}")
+    error.traceback_text = trace
     return error
 
 
@@ -103,7 +103,7 @@ class Calls:
         """The number of the call, to cancel it, and its reply."""
         number = next(self._numbers)
         future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()  # a waiter that is cancelled does not cancel the call: `cancel` does
+        future.set_running_or_notify_cancel()  # cancelling a waiter does not cancel the call: `cancel` does
         self._pending[number] = future
         try:
             self._send({"k": "call", "id": number, "run": run, "name": name, "body": body})
@@ -129,7 +129,7 @@ class Calls:
         self._send({"k": "notify", "run": run, "name": name, "body": body})
 
     def cancel(self, number: int) -> None:
-        """Ask the other side to stop answering; a reply that it sends all the same is still delivered."""
+        """Ask the other side to stop; a reply sent anyway is still delivered."""
         self._send({"k": "cancel", "id": number})
 
     def take_reply(self, message: Mapping[str, Any]) -> None:
@@ -142,7 +142,7 @@ class Calls:
             future.set_result(message.get("value"))
 
     def lose(self) -> None:
-        """The connection is gone."""
+        """The connection is lost."""
         self.is_lost = True
         while self._pending:
             _, future = self._pending.popitem()
@@ -153,27 +153,27 @@ class Calls:
 # ---- answering
 
 CALLS_AT_ONCE = 256
-"""Open calls of the other side, after which it is not read until some are answered."""
+"""Open calls of the other side beyond which it is not read until some are answered."""
 UNREAD_FRAMES = 4
-"""Largest frames that the other side may leave unread before it is disconnected."""
+"""Maximum unread large frames of the other side before it is disconnected."""
 
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
 class Handler(Protocol):
-    """What the other side may call. An error that is raised is sent back."""
+    """Handles calls of the other side. A raised error is sent back."""
 
     async def answer(self, run: int, name: str, body: dict[str, Any]) -> Any: ...
     def take(self, run: int, name: str, body: dict[str, Any]) -> None:
-        """A message that is not answered."""
+        """Handle a message without a reply."""
         ...
 
     def refused(self, run: int, error: RemitError) -> None:
-        """A message that was not to be answered failed at the other side."""
+        """A message without a reply failed at the other side."""
         ...
 
     def lost(self, fault: str) -> None:
-        """The connection is gone; `fault`: what was wrong with the data, if that is why."""
+        """The connection is lost; `fault`: the fault in the data, if that is the reason."""
         ...
 
 
@@ -183,7 +183,7 @@ class Connection(asyncio.Protocol):
     def __init__(
         self, handler: Handler, spawn: Spawn, *, max_frame_bytes: int = MAX_FRAME_BYTES, lasting: frozenset[str] = frozenset()
     ) -> None:
-        """`spawn` owns the tasks that answer; those of `lasting` calls go on when the connection is lost."""
+        """`spawn` owns the answering tasks; those of `lasting` calls continue when the connection is lost."""
         self._handler = handler
         self._spawn = spawn
         self._lasting = lasting
@@ -212,7 +212,7 @@ class Connection(asyncio.Protocol):
         await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=sock)
 
     def limit_frames(self, max_bytes: int) -> None:
-        """The largest frame that is accepted, until the other side has shown who it is or from then on."""
+        """Limit the size of accepted frames, e.g. before authentication."""
         self._accepted_bytes = max_bytes
 
     def stop_answering(self, except_for: frozenset[str]) -> None:
@@ -223,7 +223,7 @@ class Connection(asyncio.Protocol):
                 task.cancel()
 
     def ignore(self) -> None:
-        """Read on and drop what comes."""
+        """Read and drop everything."""
         self._is_deaf = True
 
     def cut(self) -> None:
@@ -231,14 +231,14 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     async def close(self, limit: float = 1.0) -> None:
-        """Send what is waiting, then close."""
+        """Send pending data, then close."""
         if self._transport is not None and not self.calls.is_lost:
             self._transport.close()
             await asyncio.wait([self.lost], timeout=limit)
         self.cut()
 
     async def abandon(self, limit: float) -> None:
-        """Close at once and end all tasks that answer."""
+        """Close at once and cancel all answering tasks."""
         self.cut()
         tasks = [task for _, task in self._answering.values()]
         for task in tasks:
@@ -316,10 +316,10 @@ class Connection(asyncio.Protocol):
         try:
             reply["value"] = await self._handler.answer(run, name, _arguments(body))
         except asyncio.CancelledError:
-            # Whoever is stopped must not take the end of its calls for an answer.
+            # A stopped caller must not mistake the end of its calls for an answer.
             reply = {**reply, "error": error_to_wire(Stopped("The call was withdrawn."))} if self._still_answered is None else None
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever answering raises is for the other side
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any exception while answering is for the other side
             reply["error"] = error_to_wire(error, with_traceback=not isinstance(error, RemitError))
         finally:
             self._answering.pop(number, None)
@@ -355,5 +355,5 @@ def _arguments(body: object) -> dict[str, Any]:
 def _owner_gone() -> ConnectionLost:
     return ConnectionLost(
         "The process that runs this tree is gone, or has closed the connection.",
-        advice="What was delegated is on record: `remit history`; `remit recover` settles what a dead process left.",
+        advice="Its delegations are recorded: `remit history`; `remit recover` settles the work of a dead process.",
     )

@@ -1,8 +1,7 @@
-"""Sync functions on threads. A thread cannot be killed: at its end it is asked to stop, and abandoned if it does not.
+"""Sync functions on threads. A thread cannot be killed: it is asked to stop, and abandoned if it does not.
 
-An exception is raised in it at its next Python instruction, its `ctx` refuses everything, and it is not waited for. Threads are daemons:
-one that is left behind does not keep the program from ending.
-"""
+An exception is raised in it at its next Python instruction, its `ctx` refuses all calls, and it is not awaited. Threads are daemons: an
+abandoned one does not prevent the program from exiting."""
 
 import asyncio
 import contextlib
@@ -24,10 +23,10 @@ class _StopThread(BaseException):
 
 
 class _Call:
-    """One call of an agent's function on a thread of its own. It can be interrupted while the function runs, and at no other time."""
+    """One call of an agent's function on its own thread. It can be interrupted only while the function runs."""
 
     def __init__(self, run: Callable[[], None], stopped: Callable[[], None]) -> None:
-        """`stopped` is called on the thread when it was interrupted."""
+        """`stopped` is called on the thread after an interrupt."""
         self._run = run
         self._stopped = stopped
         self._lock = threading.Lock()
@@ -36,7 +35,7 @@ class _Call:
         self._thread.start()
 
     def interrupt(self) -> None:
-        """Raise in the thread at its next Python instruction; code in C is not reached."""
+        """Raise in the thread at its next Python instruction; C code is not interrupted."""
         with self._lock:
             self._is_stopped = True
             if self._is_running and self._thread.ident is not None:
@@ -95,9 +94,10 @@ class ThreadAgent:
             try:
                 args = (blocking,) if agent.takes_context else ()
                 value = inherited.run(agent.function, *args, **arguments)
+                agent.check_result(value)
             except _StopThread:
-                raise  # `_Call` tells, where nothing more can be raised
-            except BaseException as error:  # noqa: BLE001 - whatever the agent raises goes to `perform`; SystemExit ends no thread of ours
+                raise  # reported by `_Call`, after which nothing more can be raised
+            except BaseException as error:  # noqa: BLE001 - any exception of the agent goes to `perform`; SystemExit ends no thread of remit
                 _tell(loop, answer, None, error if isinstance(error, Exception) else _ended(agent.spec.name, error))
             else:
                 _tell(loop, answer, value, None)
@@ -121,7 +121,9 @@ class ThreadAgent:
 
 
 def _ended(name: str, error: BaseException) -> AgentCrashed:
-    return AgentCrashed(f"{name} ended the program: {describe_exception(error)}.", advice="Let it return instead of leaving.")
+    crashed = AgentCrashed(f"{name} ended the program: {describe_exception(error)}.", advice="Return from it instead of exiting.")
+    crashed.__cause__ = error
+    return crashed
 
 
 def _tell(loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[Any]", value: Any, error: BaseException | None) -> None:
@@ -129,7 +131,7 @@ def _tell(loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[Any]", value:
         if answer.done():
             return
         if isinstance(error, StopIteration):  # no future can carry it
-            answer.set_exception(RuntimeError(describe_exception(error)))
+            answer.set_exception(RuntimeError(describe_exception(error)).with_traceback(error.__traceback__))
         elif error is not None:
             answer.set_exception(error)
         else:

@@ -1,4 +1,4 @@
-"""What is passed on of a coding agent's work: its text, plan and tool calls, in one shape for every protocol; and the end of long text."""
+"""The forwarded output of a coding agent: its text, plan and tool calls, in one shape for every protocol; and the end of long text."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ from remit.runtime.validate import ExpectedReturn, validate_return
 
 
 class TextBuffer:
-    """Text as it comes, handed on in pieces of so many characters or seconds: an event for each token is worth nothing."""
+    """Forwards text in pieces by size or time instead of one event per token."""
 
     def __init__(self, emit: Callable[[str], None], *, characters: int = 1024, seconds: float = 0.3) -> None:
         self._emit = emit
@@ -43,7 +43,7 @@ class TextBuffer:
             self._emit(text)
 
     def clear(self) -> None:
-        """Drop what waits. No timer is left."""
+        """Drop pending text and its timer."""
         self._held, self._size = [], 0
         if self._timer is not None:
             self._timer.cancel()
@@ -58,16 +58,16 @@ class TextBuffer:
 
 PIECE_CHARACTERS = 16 * 1024
 HELD_CHARACTERS = 256 * 1024
-"""What is longer is no return that somebody waits for."""
+"""A longer text is not a return."""
 CALLS_KEPT = 1000
 _WHY_CHARACTERS = 160
 OVER = ("completed", "failed")
 _BLOCK = re.compile(r"(?:\A|\n)[ \t]*(?=[`~{])")
-"""Where a return may begin: with a fence or a brace, at the beginning of a line."""
+"""Where a return may begin: a fence or a brace at the beginning of a line."""
 
 
 class Words:
-    """Its text, as chunks. From where a return may begin it is held until the message, or the turn, is over."""
+    """Its text as chunks. From where a return may begin, text is held back until the message or turn ends."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -75,7 +75,7 @@ class Words:
         self._held_characters = 0
         self._is_line_begun = False
         self._blank = ""
-        """Blanks and line breaks that wait for words: by themselves they are no chunk."""
+        """White space that waits for further text; alone it is not a chunk."""
 
     def say(self, text: str) -> None:
         if not self._held:
@@ -89,7 +89,7 @@ class Words:
             self._let_go()
 
     def end_message(self) -> None:
-        """More comes after it, or nothing that is waited for: it was not the return at the end."""
+        """The message was not the final return: emit the held text."""
         self._let_go()
         self._is_line_begun, self._blank = False, ""
 
@@ -112,7 +112,7 @@ class Words:
             self._ctx.emit(text[start : start + PIECE_CHARACTERS])
 
     def _block_in(self, text: str) -> int:
-        """Where in it a return may begin; its length where none does."""
+        """Position at which a return may begin; the length of the text if there is none."""
         found = next((one for one in _BLOCK.finditer(text) if one.start() or text[0] == "\n" or not self._is_line_begun), None)
         _, newline, line = text.rpartition("\n")
         self._is_line_begun = bool(line.strip()) or (not newline and self._is_line_begun)
@@ -125,7 +125,7 @@ class Call:
     title: str
     is_told: bool = False
     status: str = ""
-    """How it ended; empty while it goes on."""
+    """How it ended; empty while it runs."""
 
 
 class ToolCalls:
@@ -134,7 +134,7 @@ class ToolCalls:
         self._calls: dict[str, Call] = {}
 
     def known(self, call_id: str, *, kind: str = "", title: str = "") -> Call:
-        """What is known of a call: what is said of it later leaves out what was said at first."""
+        """The known facts of a call: later reports omit earlier details."""
         before = self._calls.get(call_id)
         if before is None:
             call = Call(kind=kind or "other", title=title)
@@ -151,7 +151,7 @@ class ToolCalls:
             self._keep(call_id, replace(call, is_told=True))
 
     def end(self, call_id: str, status: str, *, kind: str = "", title: str = "", why: str = "") -> None:
-        """`status`: completed, failed or denied. Said twice it counts once."""
+        """`status`: completed, failed or denied. A repetition counts once."""
         call = self.known(call_id, kind=kind, title=title)
         if call.status:
             return
@@ -164,7 +164,7 @@ class ToolCalls:
         self._ctx.emit({"tool": {"id": call_id, "kind": call.kind, "title": call.title, "status": status}})
 
     def decide(self, call_id: str, *, kind: str = "", title: str = "", decision: str, because: str) -> None:
-        """A permission: for machines every decision, for people what was denied. A denied call is over."""
+        """A permission: every decision for programs, denials for people. A denied call is finished."""
         call = self.known(call_id, kind=kind, title=title)
         if call.status == "denied":
             return
@@ -199,7 +199,7 @@ def _line(call: Call) -> str:
 
 
 def holds_return(answer: str, ctx: Context, spec: AgentSpec, return_file: Path | None = None) -> bool:
-    """Whether the answer, or the return file, holds a return that will be accepted. The runtime judges for itself."""
+    """Whether the answer or the return file contains a return that will be accepted. The runtime validates it itself."""
     received = read_answer(answer, return_file)
     if received.candidate is None:
         return False
@@ -229,7 +229,7 @@ class Tail:
     __slots__ = ("_between", "_parts", "_size")
 
     def __init__(self, between: str = "") -> None:
-        """`between`: what stands between two pieces that were added."""
+        """`between`: the separator between added pieces."""
         self._between = between
         self._parts: list[str] = []
         self._size = 0
@@ -237,7 +237,7 @@ class Tail:
     def add(self, text: str) -> None:
         self._parts.append(text)
         self._size += len(text) + len(self._between)
-        if self._size > 2 * LIMIT_CHARACTERS:  # not at each piece: joining them costs
+        if self._size > 2 * LIMIT_CHARACTERS:  # not for each piece: joining is expensive
             kept = self.text()
             self._parts, self._size = [kept], len(kept)
 

@@ -1,1 +1,1 @@
-"""The nouns of remit: pure values and rules, no input or output. Everything above imports from here."""
+"""The domain of remit: pure values and rules without input or output. All other packages import from here."""

@@ -1,51 +1,58 @@
-"""What is known about an agent before it is called: its declaration, and its parameters in words.
+"""The declaration of an agent, and descriptions of its parameters.
 
-How it is carried out is an `AgentPort` (see `ports`).
-"""
+An `AgentPort` executes it (see `ports`)."""
 
+import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Misused
 from remit.core.policy import Effect, Fact
 
-BUILTIN_TARGETS = ("worker", "researcher", "coder")
-"""The targets that are there unless the setting `builtin_agents` leaves them out."""
+COMPOSE_TARGET = "compose"
+"""The target that runs several delegations as one."""
+FLOW = "flow"
+"""The target whose operations are the flows of a project."""
+BUILTIN_TARGETS = ("worker", "researcher", "coder", COMPOSE_TARGET)
+"""Built-in targets; the setting `builtin_agents` can omit them."""
 ROLES = (
     "researcher", "planner", "implementer", "task-executor", "reviewer", "error-diagnostics-agent", "lean-research-agent",
     "lean-implementation-agent", "web-research-specialist", "git-workflow-manager", "status-sync-manager", "atomic-task-numberer",
     "meta-builder",
 )  # fmt: skip
-"""The roles of the board: agents too, there unless `builtin_agents` leaves out `ROLES_GROUP`."""
+"""The roles of the board, which are agents too; `builtin_agents` can omit them with `ROLES_GROUP`."""
 ROLES_GROUP = "roles"
 ASSISTANT = "assistant"
-"""The language model whose only tool is `delegate`, there unless `builtin_agents` leaves it out."""
+"""The language model whose only tool is `delegate`; `builtin_agents` can omit it."""
+GROUP = "group"
+"""The kind of an agent that hands its work to one of its members."""
 RESULTS = "results"
-"""The target by which an agent reads results that were shortened for it."""
+"""The target through which an agent reads results that were shortened for it."""
 _ROLE = "remit.agents.roles"
 _BUILT_INS = ("remit.builtin.", _ROLE)
+_REQUIREMENT = re.compile(r"(mcp|tool):[^\s/:]+")
 LONGEST_NAME = 128
 _ALIKE = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"})
-"""Scripts whose letters look like one another's."""
+"""Scripts with similar-looking letters."""
 
 
 NOT_APPROVED = "not approved"
-"""The kind of an agent that a project declares and no person approved: it is known by name, and never runs."""
+"""The kind of a declared agent that no person approved: known by name, never run."""
 
 
 def must_not_be_reserved(name: str) -> None:
-    """Raises `Misused` for the name of a target or operation that comes with remit, and for that by which rules know the person. Roles are
-    there to be replaced."""
-    if name.partition(".")[0].casefold() in (*BUILTIN_TARGETS, ASSISTANT, RESULTS, ROOT_CALLER) and name not in ROLES:
+    """Raise `Misused` for the name of a built-in target or operation, and for the name that policy rules use for the person. Roles may be
+    replaced."""
+    if name.partition(".")[0].casefold() in (*BUILTIN_TARGETS, FLOW, ASSISTANT, RESULTS, ROOT_CALLER) and name not in ROLES:
         raise Misused(f"name: {name!r} comes with remit, and no file of a project can redefine it. Give the agent another name.")
 
 
 def agent_name(name: str) -> str:
-    """`name`, if it can be one."""
+    """Return `name` if it is valid for an agent."""
     name = unicodedata.normalize("NFC", name)
     if not name or not all(part and all(c.isalnum() or c in "_-" for c in part) for part in name.split(".")):
         raise Misused(f"{name!r:.200} is not a name for an agent.", advice="Use letters, digits, - and _, with dots between parts.")
@@ -57,7 +64,7 @@ def agent_name(name: str) -> str:
 
 
 def _looks_like(name: str) -> str:
-    """Why it could be taken for another name by whoever reads it, people and models alike; empty: it could not."""
+    """Why people or models could mistake it for another name; empty if they could not."""
     if unicodedata.normalize("NFKC", name) != name:
         return f"it looks like {unicodedata.normalize('NFKC', name)!r}"
     scripts = {unicodedata.name(c, "").partition(" ")[0] for c in name if c.isalpha()} & _ALIKE
@@ -66,31 +73,31 @@ def _looks_like(name: str) -> str:
 
 class Isolation(StrEnum):
     INLINE = "inline"
-    """An async function on the event loop: fastest, trusted, stopped only if it lets itself be."""
+    """An async function on the event loop: fastest, trusted, stopped only cooperatively."""
     THREAD = "thread"
-    """A sync function on a thread: abandoned at its deadline, never waited for."""
+    """A sync function on a thread: abandoned at its deadline."""
     PROCESS = "process"
     """Its own session and process group, killed with all its descendants."""
 
 
 class Answers(StrEnum):
     VALUE = "value"
-    """What it hands back is the result: put into a return for it."""
+    """Its return value is the data of the return."""
     RETURN = "return"
-    """What it hands back is to be read as a return: text goes through the receiving ladder, and it is asked once more if it is faulty."""
+    """Its answer is parsed as a return; a faulty answer is sent back once with its faults."""
 
 
 class WorkspaceKind(StrEnum):
     SHARED = "shared"
-    """It may write anywhere in the project: changed files are looked for there at a timeout."""
+    """It may write anywhere in the project; after a timeout changed files are searched there."""
     SCRATCH = "scratch"
     """It writes only in its scratch folder."""
     NONE = "none"
     """It writes no files."""
     WORKTREE = "worktree"
-    """A git worktree of its own: what it changes is a diff, merged only when that is asked for."""
+    """Its own git worktree: its changes are a diff, merged only on request."""
     COPY = "copy"
-    """A copy of the project: what it changes is a diff, and nothing else is touched."""
+    """A copy of the project: its changes are a diff, and nothing else is touched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,71 +105,140 @@ class AgentSpec:
     name: str
     description: str = ""
     timeout_seconds: float | None = None
-    """Its default timeout; None: the setting for its name."""
+    """Default timeout; None: the setting for its name."""
     idle_seconds: float | None = None
     isolation: Isolation = Isolation.INLINE
     answers: Answers = Answers.VALUE
     workspace: WorkspaceKind = WorkspaceKind.SHARED
     resumable: bool = False
-    """After a crash it may be run again from its start; finished children are not run again."""
+    """Whether it may run again from its start after a crash; finished children do not run again."""
     requires_artifacts: bool = False
-    """`completed` needs at least one artifact, written since the start."""
+    """Whether `completed` requires at least one artifact written since the start."""
     retries: int = 0
-    """How often it may be run again after it crashed or was unavailable: only for agents that declare it safe."""
+    """How often it may run again after a crash or while unavailable. Set it only for agents that are safe to repeat."""
     slots: int | None = None
-    """How many of it may run at once; None: no limit of its own."""
+    """Maximum parallel runs; None: no limit of its own."""
     parameters_schema: dict[str, Any] = field(default_factory=dict)
     """JSON schema of its parameters."""
-    merge: bool = False
-    """With workspace `worktree`: its changes are merged into the project when it completed."""
+    merge: bool | Literal["queue"] = False
+    """With workspace `worktree`: its changes are merged into the project when it completes; "queue": by the merge queue, if the merged tree
+    is accepted."""
     kind: str = "function"
-    """What carries it out: function, command, acp, claude, codex, opencode, model, or a profile that runs on one of them."""
+    """How it is executed: function, command, acp, claude, codex, opencode, model, or a profile on one of them."""
     output_schema: Mapping[str, Any] | None = None
-    """JSON schema of the data that a `completed` return of it must hold; None: anything."""
+    """JSON schema of the data in a `completed` return; None: any data."""
     languages: tuple[str, ...] = ()
-    """Which languages of tasks it is for; with `operations` they route tasks to it. None: any."""
+    """Task languages it handles; with `operations` they route tasks to it. Empty: any."""
     operations: tuple[str, ...] = ()
-    """Which commands of the board it takes, of tasks in its languages."""
+    """Board commands that it handles for tasks in its languages."""
     effects: tuple[Effect, ...] = ()
-    """What it does to the world: rules of the policy may name them."""
+    """Its effects, which policy rules can name."""
     acts_on: Mapping[str, Fact] = field(default_factory=dict)
-    """Parameters that rules of the policy can use, and what each stands for."""
+    """Parameters that policy rules can use, and their meaning."""
+    acts_for_caller: bool = False
+    """Whether it delegates on behalf of its caller: its children take its place in depth and path, and the policy sees its caller as
+    theirs. Only for built-in agents that pass on what their caller requested (composition, groups, hedging, best of n)."""
+    requires: tuple[str, ...] = ()
+    """Requirements: `tool:rg` is a program on PATH, `mcp:NAME` an MCP server of the settings."""
+    spread: bool = False
+    """As a child it is given to any worker of its task queue, even if its caller's worker could run it. For engines with workers."""
     source: str = ""
     """Where it was declared: a module or a file."""
+    cache_seconds: float | None = None
+    """How long its completed results may be reused; None: never, unless a caller asks for it."""
+    reads: tuple[str, ...] = ()
+    """Parameters that name the files its result depends on; empty: those that `acts_on` declares as paths."""
+    fingerprint: str = ""
+    """Digest of the code or declaration, of an agent that only reads."""
 
     def __post_init__(self) -> None:
-        """Also of those that another process declares: a deadline that is no number would put all others out of order."""
+        """Validate limits, also of declarations from other processes: a deadline that is not a number would break the order of all
+        deadlines."""
         for option, seconds in (("timeout", self.timeout_seconds), ("idle", self.idle_seconds)):
             if seconds is not None and not 0 < seconds < float("inf"):
                 raise Misused(f"{option} must be a positive number of seconds, not {seconds!r}.")
         for option, value, least in (("slots", self.slots, 1), ("retries", self.retries, 0)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 raise Misused(f"{option} must be a whole number of at least {least}, not {value!r}.")
+        if self.requires and (fault := requirement_fault(self.requires)):
+            raise Misused(f"requires: {fault}.")
+        if self.cache_seconds is not None and not only_reads(self):
+            raise not_cacheable(self)
+
+
+def requirement_fault(requires: Sequence[str]) -> str:
+    """The fault of a list of requirements; empty if valid."""
+    wrong = next((one for one in requires if not _REQUIREMENT.fullmatch(one)), None)
+    return "" if wrong is None else f"{wrong!r:.60} is neither tool:NAME, a program on PATH, nor mcp:NAME, an MCP server of the settings"
+
+
+_READING = frozenset({Effect.READ, Effect.NETWORK})
+_CHANGING = frozenset({Effect.WRITE, Effect.DELETE, Effect.EXECUTE})
+_ELSEWHERE = frozenset({"mcp", "grpc", "a2a"})
+"""Kinds that run in another program, which declares no effects here."""
+
+
+def only_reads(spec: AgentSpec) -> bool:
+    """Whether it declares that it changes nothing, so that its result may be reused. Unknown for tools of an MCP server."""
+    return bool(spec.effects) and _READING.issuperset(spec.effects) and not spec.merge and spec.kind != "mcp"
+
+
+def works_apart(spec: AgentSpec) -> bool:
+    """Whether a second parallel run is safe because it writes only to its own folder. Not for agents that act through others or elsewhere:
+    they have no folder here and may change anything."""
+    is_known = not spec.acts_for_caller and spec.kind not in _ELSEWHERE
+    return is_known and spec.workspace is not WorkspaceKind.SHARED and not spec.merge
+
+
+def not_cacheable(spec: AgentSpec) -> Misused:
+    return Misused(
+        f"{spec.name}: cache requires an agent that only reads, and it does not declare that.",
+        advice='Declare effects=("read",), or leave cache out.',
+    )
+
+
+def may_write(spec: AgentSpec) -> bool:
+    """Whether it may change project files itself. A model and a composition act through delegations, which are checked one by one."""
+    if spec.merge or not _CHANGING.isdisjoint(spec.effects):
+        return True
+    return not spec.effects and spec.workspace is WorkspaceKind.SHARED and spec.kind != "model" and not spec.acts_for_caller
 
 
 def is_built_in(spec: AgentSpec) -> bool:
-    """Whether it comes with remit; told from where it was declared, so that it is the same in every process."""
+    """Whether it comes with remit. Derived from its source, so that every process agrees."""
     return spec.source.startswith(_BUILT_INS)
 
 
+def is_helper(caller: AgentSpec, spec: AgentSpec) -> bool:
+    """Whether a call is part of a built-in agent: remit's own code calls an operation of a built-in target. Such a call takes no depth. The
+    assistant, and roles executed by a model, a program or a project agent, are not remit's own code."""
+    if not caller.source.startswith(_BUILT_INS) or caller.kind != "function" or caller.name == ASSISTANT:
+        return False
+    target, dot, _ = spec.name.partition(".")
+    return bool(dot) and target in BUILTIN_TARGETS and is_built_in(spec)
+
+
 def is_role(spec: AgentSpec) -> bool:
-    """Whether it is a built-in role, whatever executes it; one that a project replaced is the project's own."""
+    """Whether it is a built-in role, whatever executes it; a replaced role belongs to the project."""
     return spec.source.startswith(_ROLE)
 
 
 def rank(spec: AgentSpec) -> int:
-    """In which order agents are listed: a project's own, those that come with remit, its roles."""
+    """Order of listing: the project's agents, built-in agents, roles."""
     return is_built_in(spec) + is_role(spec)
 
 
 def type_words(schema: Mapping[str, Any]) -> str:
-    """A JSON schema in a word or two."""
+    """A short description of a JSON schema."""
+    if isinstance(schema.get("type"), list):
+        return " or ".join(map(str, schema["type"]))
     if "anyOf" in schema:
-        return " or ".join(type_words(one) for one in schema["anyOf"])
+        return " or ".join(type_words(one) for one in schema["anyOf"] if isinstance(one, Mapping)) or "anything"
     if "enum" in schema:
         return " or ".join(repr(value) for value in schema["enum"])
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     if schema.get("type") == "array":
-        return f"list of {type_words(schema.get('items', {}))}"
+        items = schema.get("items")
+        return f"list of {type_words(items if isinstance(items, Mapping) else {})}"
     return str(schema.get("type", "anything"))

@@ -1,22 +1,24 @@
-"""One budget per tree: delegations in all, alive at once, tokens, money, wall clock (S8).
+"""One budget per tree: total delegations, delegations alive at once, tokens, money, wall clock.
 
-Limits are nested scopes. A child without limits of its own draws from its caller's scope; one with limits gets a narrower
-scope inside it. Every draw goes up the chain, so no scope can be refilled, and a refusal names the limit that was reached.
-"""
+Limits are nested scopes. A child without its own limits draws from its caller's scope; one with limits gets a narrower scope inside it.
+Every draw goes up the chain, so no scope can be refilled, and a refusal names the limit that was reached."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from remit.core.deadline import Deadline
 from remit.core.errors import Misused
 
+SOFT_SHARE = 0.10
+SOFT_GRACE_MAX_SECONDS = 30.0
 MOST = 1e15
-"""Beyond it is no limit: leave it out instead."""
+"""Largest accepted limit. To remove a limit, leave it out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """`None` means no limit of this kind."""
+    """Limits of a budget. None: no limit of this kind."""
 
     delegations: int | None = None
     alive: int | None = None
@@ -43,14 +45,20 @@ class Limits:
 
 
 class Budget:
-    """A scope of limits and what has been drawn from it. Shared by all delegations inside it; lives on one thread."""
+    """A scope of limits and its spending. Shared by all delegations inside it; used on one thread."""
 
-    __slots__ = ("alive", "cost", "delegations", "limits", "opened_at", "outer", "tokens")
+    __slots__ = ("alive", "cost", "delegations", "ends_at", "is_shared", "limits", "opened_at", "outer", "tokens")
 
     def __init__(self, limits: Limits, opened_at: float, outer: "Budget | None" = None) -> None:
         self.limits = limits
         self.outer = outer
+        self.is_shared = False
+        """Whether other processes draw from it, too: then the record decides."""
         self.opened_at = opened_at
+        self.ends_at: float | None = None if limits.seconds is None else opened_at + limits.seconds
+        """When the wall clock of the tightest scope ends (monotonic)."""
+        if outer is not None and outer.ends_at is not None and (self.ends_at is None or outer.ends_at < self.ends_at):
+            self.ends_at = outer.ends_at
         self.delegations = 0
         self.alive = 0
         self.tokens = 0
@@ -65,8 +73,17 @@ class Budget:
             yield scope
             scope = scope.outer
 
+    def share(self) -> None:
+        """Other processes draw from it from now on."""
+        for scope in self.scopes():
+            scope.is_shared = True
+
+    @property
+    def draws_from_shared(self) -> bool:
+        return any(scope.is_shared for scope in self.scopes())
+
     def lacks(self, now: float) -> str | None:
-        """Why one more delegation cannot be paid for, or None."""
+        """Why the budget does not allow another delegation, or None."""
         scope: Budget | None = self
         while scope is not None:
             limits = scope.limits
@@ -76,14 +93,13 @@ class Budget:
                 return f"{limits.alive} delegations alive at once"
             if limits.seconds is not None and now - scope.opened_at >= limits.seconds:
                 return f"{limits.seconds:g} s of wall clock"
-            spent = scope.overspent(at_limit_counts=True)
-            if spent is not None:
+            if (limits.tokens is not None or limits.cost is not None) and (spent := scope.overspent(at_limit_counts=True)) is not None:
                 return spent
             scope = scope.outer
         return None
 
     def overspent(self, *, at_limit_counts: bool = False) -> str | None:
-        """Which limit on tokens or money of this scope has been passed (or, for a new delegation, reached)."""
+        """The token or money limit that is exceeded (or, for a new delegation, reached)."""
         limits = self.limits
         if limits.tokens is not None and (self.tokens > limits.tokens or (at_limit_counts and self.tokens >= limits.tokens)):
             return f"{limits.tokens} tokens"
@@ -105,10 +121,10 @@ class Budget:
             scope = scope.outer
 
     def charge(self, *, tokens: int = 0, cost: float = 0.0) -> str | None:
-        """Draw tokens and money; the limit this passes, or None. Nothing can be paid back."""
+        """Draw tokens and money. Returns the limit this exceeds, or None."""
         for name, value in (("tokens", tokens), ("cost", cost)):
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MOST:
-                raise Misused(f"{name} must be a number of at least 0, not {value!r}.", advice="Nothing can be paid back.")
+                raise Misused(f"{name} must be a number of at least 0, not {value!r}.", advice="Spending cannot be reversed.")
         passed = None
         for scope in self.scopes():
             scope.tokens += tokens
@@ -116,19 +132,8 @@ class Budget:
             passed = passed or scope.overspent()
         return passed
 
-    def ends_at(self) -> float | None:
-        """When the wall clock of the tightest scope runs out (monotonic)."""
-        ends_at: float | None = None
-        scope: Budget | None = self
-        while scope is not None:
-            seconds = scope.limits.seconds
-            if seconds is not None and (ends_at is None or scope.opened_at + seconds < ends_at):
-                ends_at = scope.opened_at + seconds
-            scope = scope.outer
-        return ends_at
-
     def left(self, now: float) -> Limits:
-        """What is left, the tightest scope of each kind: what an agent is shown."""
+        """The remaining budget as shown to an agent: the tightest scope of each kind."""
         delegations = alive = tokens = cost = seconds = None
         for scope in self.scopes():
             limits = scope.limits
@@ -146,7 +151,7 @@ class Budget:
         )
 
     def spendable(self) -> tuple[int | None, float | None]:
-        """Tokens and money that are left, the tightest scope of each: facts for rules."""
+        """Remaining tokens and money, the tightest scope of each: facts for policy rules."""
         tokens = cost = None
         for scope in self.scopes():
             tokens = _tighter(tokens, scope.limits.tokens, scope.tokens)
@@ -155,8 +160,25 @@ class Budget:
 
 
 def _tighter(left: float | None, limit: float | None, used: float) -> float | None:
-    """What is left where one more scope has this limit, or none."""
+    """The remainder after one more scope with this limit, or none."""
     if limit is None:
         return left
     here = max(0, limit - used)
     return here if left is None or here < left else left
+
+
+# ---- the deadline of a delegation within its budget
+
+
+def grace_seconds(timeout_seconds: float) -> float:
+    share = timeout_seconds * SOFT_SHARE
+    return share if share < SOFT_GRACE_MAX_SECONDS else SOFT_GRACE_MAX_SECONDS
+
+
+def effective_deadline(timeout_seconds: float, now: float, caller_hard_at: float | None = None) -> Deadline:
+    """The absolute deadline: `min(requested, maximum, remaining time of the caller)`."""
+    hard_at = now + timeout_seconds
+    if caller_hard_at is not None and hard_at > caller_hard_at:
+        hard_at, timeout_seconds = caller_hard_at, max(0.0, caller_hard_at - now)
+    # Bypasses its Python constructor: every delegation passes here.
+    return tuple.__new__(Deadline, (hard_at, hard_at - grace_seconds(timeout_seconds), timeout_seconds))

@@ -1,27 +1,31 @@
-"""`Context` (and `BlockingContext`), what an agent is given while it works: its task, context files, operations, handles of children."""
+"""`Context` and `BlockingContext`, the interface of a running agent: its task, context files, operations, handles of children."""
 
 import asyncio
 import concurrent.futures
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+import traceback
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from inspect import currentframe
+from itertools import islice
 from pathlib import Path
+from types import FrameType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from remit.core.budget import Limits
 from remit.core.delegation import Delegation, TaskContext, context_of
-from remit.core.errors import Misused, Stopped, Unavailable
+from remit.core.errors import Failed, Misused, Stopped, Unavailable
 from remit.core.events import Event, EventKind
-from remit.core.request import Request, call
+from remit.core.request import Composition, Request, call
 from remit.core.result import Return
 from remit.core.routing import language_of
 
 LEVELS = {"simple": 1, "moderate": 2, "complex": 3}
 GIVEN = ".given"
-"""Folder in a scratch folder for what the agent is given there: not part of its work."""
+"""Folder for input files inside a scratch folder; not part of the agent's work."""
 PATHS_AT_ONCE = 2000
-"""Paths in one question to the policy."""
+"""Maximum paths in one policy request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +34,7 @@ class ContextFiles:
     """Relative to the context folder, in the order of the text."""
     text: str
     warnings: tuple[str, ...]
-    """What was left out, and why."""
+    """Omitted files and the reasons."""
 
 
 def level_of(complexity: str) -> int:
@@ -42,14 +46,14 @@ def level_of(complexity: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """Why the agent is asked a second time: its first answer and each fault found in it."""
+    """Why the agent is called a second time: its first answer and the faults in it."""
 
     faults: tuple[str, ...]
     original: str
 
 
 class Handle(Protocol):
-    """A delegation that was started and not waited for."""
+    """A started delegation."""
 
     @property
     def session_id(self) -> str: ...
@@ -59,13 +63,11 @@ class Handle(Protocol):
 
 
 class ContextOperations(Protocol):
-    """The operations of `ctx`, declared here once. `remote_context` reads this class to offer them in another process:
+    """The operations of `ctx`, declared once. `remote_context` reads this class to offer them in another process:
 
-    an `async` method is a call whose reply is awaited, a method without a result is a notification, any other is a blocking call, which
-    takes no arguments.
-    To add an operation: declare it here, add the method of `Context` and `BlockingContext` below, and implement it in `LocalBackend`
-    (`runtime/local_context.py`).
-    """
+    an `async` method is a call whose reply is awaited, a method without a result is a notification, and any other method is a blocking call
+    without arguments. To add an operation: declare it here, add the method to `Context` and `BlockingContext` below, and implement it in
+    `LocalBackend` (`runtime/local_context.py`)."""
 
     async def delegate(self, request: Request) -> Return: ...
     async def start(self, request: Request) -> Handle: ...
@@ -74,6 +76,7 @@ class ContextOperations(Protocol):
     async def permit(self, action: str, facts: Mapping[str, Any]) -> None: ...
     async def permitted(self, paths: Sequence[str]) -> list[str]: ...
     async def session_diff(self, session_id: str) -> str: ...
+    async def session_data(self, session_id: str) -> Any: ...
     def progress(self, message: str, fraction: float | None) -> None: ...
     def emit(self, chunk: Any) -> None: ...
     def artifact(self, path: str | Path, type: str, summary: str) -> None: ...
@@ -85,7 +88,7 @@ class ContextOperations(Protocol):
 
 
 class ContextFacts(NamedTuple):
-    """What a context in another process knows without asking."""
+    """Facts that a context in another process knows without a request."""
 
     delegation: Delegation
     root: Path
@@ -96,10 +99,9 @@ class ContextFacts(NamedTuple):
 
 
 class ContextBackend(ContextOperations, Protocol):
-    """What a context is backed by: the engine, or a connection to the process of the engine. One per delegation that runs.
+    """Backs a context: the engine, or a connection to the engine's process. One per running delegation.
 
-    Beside the operations it has the facts of the delegation, and what executors (not agents) report.
-    """
+    Beside the operations it provides the facts of the delegation and receives reports from executors (not agents)."""
 
     @property
     def delegation(self) -> Delegation: ...
@@ -118,16 +120,16 @@ class ContextBackend(ContextOperations, Protocol):
     def facts(self) -> ContextFacts: ...
     def context_files(self, level: int, language: str) -> ContextFiles: ...
     def printed(self, text: str) -> None:
-        """The agent wrote this to its standard output or error."""
+        """Record text that the agent wrote to its standard output or error."""
         ...
 
     def abandoned(self, what: str) -> Callable[[], None]:
-        """The agent could not be stopped and is left behind (a thread, a stuck process). Call the result when it has ended after all."""
+        """Record that the agent could not be stopped and was abandoned (a thread, a stuck process). Call the result once it has ended."""
         ...
 
 
 class DelegationFacts:
-    """What both contexts, the async and the blocking one, know of their delegation."""
+    """Facts of the delegation, shared by the async and the blocking context."""
 
     __slots__ = ("backend",)
 
@@ -153,7 +155,7 @@ class DelegationFacts:
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """As they were given and recorded."""
+        """The parameters as given and recorded."""
         return self.backend.delegation.parameters
 
     @property
@@ -166,12 +168,12 @@ class DelegationFacts:
 
     @property
     def deadline(self) -> float:
-        """When it is stopped, on the wall clock."""
+        """When the delegation is stopped (wall clock)."""
         return self.backend.delegation.deadline_wall
 
     @property
     def remaining(self) -> float:
-        """Seconds until it is stopped, by a clock that does not jump."""
+        """Seconds until the delegation is stopped (monotonic)."""
         return self.backend.remaining()
 
     @property
@@ -181,48 +183,123 @@ class DelegationFacts:
 
     @property
     def workspace(self) -> Path:
-        """The folder it works in: the project's root, or the worktree or copy that was made for it."""
+        """The working folder: the project root, or the delegation's worktree or copy."""
         return self.backend.workspace
 
     @property
     def repair(self) -> Repair | None:
-        """Set when it is asked again because its answer broke the contract."""
+        """Set if the agent is called again because its answer broke the contract."""
         return self.backend.repair
 
     @property
     def hand_in(self) -> bool:
-        """True from the soft deadline on: hand in what there is."""
+        """True from the soft deadline on: return the result so far."""
         return self.backend.hand_in
 
     @property
     def saved(self) -> Any:
-        """The last checkpoint, also of a run before a crash; None when there is none."""
+        """The last checkpoint, also from a run before a crash; None without one."""
         return self.backend.saved
 
     def background(self) -> ContextFiles:
-        """The context files of the project (`.remit/context`) that the complexity and language of its task call for."""
+        """The context files of the project (`.remit/context`) for the complexity and language of the task."""
         task = self.task or TaskContext()
         language, _ = language_of(self.task)
         return self.backend.context_files(level_of(task.complexity), language)
 
 
-class Context(DelegationFacts):
-    """What an async agent is given."""
+# ---- calls that must be awaited
 
-    __slots__ = ()
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class PendingCall(Coroutine[Any, Any, T]):
+    """An awaitable call of `ctx`, tracked by its context until it is awaited."""
+
+    __slots__ = ("_at", "_coroutine", "_unawaited", "code", "name")
+
+    def __init__(self, name: str, coroutine: Coroutine[Any, Any, T], unawaited: "set[PendingCall[Any]]", frame: FrameType) -> None:
+        self.name = name
+        self.code, self._at = frame.f_code, frame.f_lasti  # finding the line now would cost more than everything else here
+        self._coroutine = coroutine
+        self._unawaited = unawaited
+        unawaited.add(self)
+
+    @property
+    def line(self) -> int:
+        position = next(islice(self.code.co_positions(), self._at // 2, None))
+        return position[0] or self.code.co_firstlineno
+
+    def __await__(self) -> Generator[Any, None, T]:
+        self._unawaited.discard(self)
+        return self._coroutine.__await__()
+
+    def send(self, value: Any, /) -> Any:
+        self._unawaited.discard(self)
+        return self._coroutine.send(value)
+
+    def throw(self, *raised: Any) -> Any:
+        self._unawaited.discard(self)
+        return self._coroutine.throw(*raised)
+
+    def close(self) -> None:
+        self._unawaited.discard(self)
+        self._coroutine.close()
+
+
+def _must_be_awaited(
+    method: Callable[Concatenate["Context", P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["Context", P], Coroutine[Any, Any, T]]:
+    name = method.__name__
+
+    @wraps(method)
+    def begin(self: "Context", /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        if self.unawaited is None:
+            self.unawaited = set()
+        return PendingCall(name, method(self, *args, **kwargs), self.unawaited, currentframe().f_back)  # type: ignore[union-attr,arg-type]
+
+    return begin
+
+
+def forgotten_await(context: "Context", agent: str) -> Failed:
+    """The error of an agent that ended with calls it did not await. Those calls had no effect."""
+    calls = sorted(context.unawaited or (), key=lambda call: (call.code.co_filename, call.line))
+    for one in calls:
+        one.close()
+    where = " and ".join(f"ctx.{one.name}() at {Path(one.code.co_filename).name}:{one.line}" for one in calls[:3])
+    error = Failed(
+        f"{agent} did not await {where}{' and more' if len(calls) > 3 else ''}: the call did nothing.",
+        code="AGENT_RAISED",
+        advice=f"Write `await ctx.{calls[0].name}(…)` there.",
+    )
+    frames = [traceback.FrameSummary(one.code.co_filename, one.line, one.code.co_name) for one in calls]
+    error.traceback_text = "Calls that were not awaited:\n" + "".join(traceback.format_list(frames))
+    return error
+
+
+class Context(DelegationFacts):
+    """The context of an async agent."""
+
+    __slots__ = ("unawaited",)
+
+    def __init__(self, backend: ContextBackend) -> None:
+        self.backend = backend
+        self.unawaited: set[PendingCall[Any]] | None = None
+        """For executors: calls that were made and not awaited yet."""
 
     @property
     def budget(self) -> Limits:
-        """What is left for this tree."""
+        """The remaining budget of this tree."""
         return self.backend.budget()
 
     @property
     def scratch(self) -> Path:
-        """A folder of its own, made when first asked for. Its contents at the deadline are handed back."""
+        """The delegation's own folder, created on first use. Its content at the deadline is returned."""
         return self.backend.scratch()
 
     def environment(self) -> dict[str, str]:
-        """Variables for a command that is started for this delegation: what the command delegates is then its child."""
+        """Environment variables for a command started for this delegation. Delegations of the command become its children."""
         return self.backend.environment()
 
     def as_dict(self) -> dict[str, Any]:
@@ -230,30 +307,36 @@ class Context(DelegationFacts):
         return context_of(self.backend.delegation, self.budget)
 
     async def wait_hand_in(self) -> None:
-        """Until the soft deadline."""
+        """Wait until the soft deadline."""
         await self.backend.wait_hand_in()
 
-    async def delegate(self, agent: str, /, **asked: Any) -> Return:
-        """Hand work to a child and wait for its return: deeper, never later than this delegation."""
-        return await self.backend.delegate(call(agent, **asked))
+    def delegate(self, agent: str | Composition, /, **asked: Any) -> Coroutine[Any, Any, Return]:
+        """Hand work to a child and wait for its return. A child never runs longer than this delegation. Accepts compositions such as
+        `sequence(…)`."""
+        if self.unawaited is None:
+            self.unawaited = set()
+        # Like the methods below, without its own coroutine: most trees call this for every node.
+        return PendingCall("delegate", self.backend.delegate(call(agent, **asked)), self.unawaited, currentframe().f_back)  # type: ignore[union-attr,arg-type]
 
-    async def start(self, agent: str, /, **asked: Any) -> Handle:
-        """Hand work to a child and go on; it ends at the latest when this delegation does."""
+    @_must_be_awaited
+    async def start(self, agent: str | Composition, /, **asked: Any) -> Handle:
+        """Hand work to a child without waiting. It ends at the latest when this delegation does."""
         return await self.backend.start(call(agent, **asked))
 
-    async def gather(self, *requests: Request, limit: int | None = None) -> list[Return]:
-        """Several children at once, at most `limit` of them; returns in the order of the calls, failures among them."""
-        return await self.backend.gather(requests, limit)
+    @_must_be_awaited
+    async def gather(self, *requests: Request | Composition, limit: int | None = None) -> list[Return]:
+        """Run several children at once, at most `limit` at a time. Returns results in call order, failures included."""
+        return await self.backend.gather([call(one) if isinstance(one, Composition) else one for one in requests], limit)
 
     def progress(self, message: str, fraction: float | None = None) -> None:
         self.backend.progress(message, fraction)
 
     def emit(self, chunk: Any) -> None:
-        """Stream a piece of the result; kept, and handed back if the agent never finishes."""
+        """Stream a piece of the result. It is kept, and returned if the agent never finishes."""
         self.backend.emit(chunk)
 
     def artifact(self, path: str | Path, type: str = "report", summary: str = "") -> None:
-        """Declare a file as part of the work, as soon as it is begun."""
+        """Declare a file as part of the work, as soon as it is started."""
         self.backend.artifact(path, type, summary)
 
     def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
@@ -264,34 +347,40 @@ class Context(DelegationFacts):
         """Add a warning to the return."""
         self.backend.warn(message)
 
+    @_must_be_awaited
     async def checkpoint(self, value: Any) -> None:
-        """Keep `value` (any JSON); durable when this returns. A resumed run finds it in `saved`."""
+        """Store `value` (any JSON); durable when this returns. A resumed run finds it in `saved`."""
         await self.backend.checkpoint(value)
 
+    @_must_be_awaited
     async def permit(self, action: str = "", /, **facts: Any) -> None:
-        """Ask the policy for something that this agent wants to do on its way: `await ctx.permit(url="https://example.com/")`.
+        """Ask the policy for permission of an action during the work: `await ctx.permit(url="https://example.com/")`.
 
         Rules refer to the facts (path, url, command, method, …); without an action it is the agent's own operation. Raises `Refused`
-        (POLICY_DENIED). Waits where a person must be asked.
-        """
+        (POLICY_DENIED). Waits if a person must approve."""
         await self.backend.permit(action, facts)
 
+    @_must_be_awaited
     async def permitted(self, paths: Sequence[str]) -> list[str]:
-        """Those of many paths that the policy lets this agent do its operation on: for one that walks a tree and follows no link."""
+        """Filter many paths by whether the policy permits the agent's operation on them. For agents that walk a
+        tree and follow no links."""
         allowed: list[str] = []
         for start in range(0, len(paths), PATHS_AT_ONCE):
             allowed += await self.backend.permitted(paths[start : start + PATHS_AT_ONCE])
         return allowed
 
+    @_must_be_awaited
     async def session_diff(self, session_id: str) -> str:
-        """Where the diff of another session is recorded, below the root. Raises `Refused` unless it has the same tree or principal."""
+        """The path of another session's recorded diff, below the root. Raises `Refused` unless it has the same tree or principal."""
         return await self.backend.session_diff(session_id)
+
+    @_must_be_awaited
+    async def session_data(self, session_id: str) -> Any:
+        """The data of another completed session. Raises `Refused` unless it has the same tree or principal."""
+        return await self.backend.session_data(session_id)
 
 
 # ---- for sync functions
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 def _awaited(method: Callable[Concatenate[Context, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate["BlockingContext", P], T]:
@@ -315,18 +404,18 @@ async def _now(get: Callable[[], T]) -> T:
 
 
 class BlockingContext(DelegationFacts):
-    """`Context` without `await`, for threads and worker processes: each call runs on the loop of `context` and is waited for."""
+    """`Context` without `await`, for threads and worker processes: each call runs on the loop of `context` and blocks."""
 
     __slots__ = ("_loop", "context")
 
     def __init__(self, context: Context, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(context.backend)
         self.context = context
-        """The same for async code."""
+        """The async context."""
         self._loop = loop
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run on the loop of the context."""
+        """Run a coroutine on the loop of the context."""
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError:
@@ -348,7 +437,7 @@ class BlockingContext(DelegationFacts):
     def scratch(self) -> Path:
         return self.wait(_now(lambda: self.context.scratch))
 
-    def start(self, agent: str, /, **asked: Any) -> "BlockingHandle":
+    def start(self, agent: str | Composition, /, **asked: Any) -> "BlockingHandle":
         return BlockingHandle(self.wait(self.context.start(agent, **asked)), self)
 
     environment = _on_loop(Context.environment)
@@ -365,6 +454,7 @@ class BlockingContext(DelegationFacts):
     permit = _awaited(Context.permit)
     permitted = _awaited(Context.permitted)
     session_diff = _awaited(Context.session_diff)
+    session_data = _awaited(Context.session_data)
 
 
 class BlockingHandle:
@@ -398,7 +488,7 @@ class BlockingHandle:
 
 
 def final_event(result: Return, number: int, at: float) -> Event:
-    """The last event of a stream: the object that `result()` gives."""
+    """The last event of a stream: the same object as `result()`."""
     if result.ok:
         return Event(session_id=result.session_id, number=number, at=at, kind=EventKind.COMPLETE, body={"result": result.to_dict()})
     body = {"error": result.errors[0].to_dict() if result.errors else {}, "result": result.to_dict()}
@@ -426,7 +516,7 @@ class SettledHandle:
 
 
 class Delegations(Protocol):
-    """What delegations on record are followed through: an engine, or a `Remit`."""
+    """Source of recorded delegations: an engine or a `Remit`."""
 
     async def result(self, session_id: str, *, wait_seconds: float) -> Return | None: ...
     def follow(self, session_id: str) -> AsyncIterator[Event]: ...
@@ -434,12 +524,12 @@ class Delegations(Protocol):
 
 
 class RecordedHandle:
-    """A delegation known by its record, whichever process runs it."""
+    """A handle for a recorded delegation in any process."""
 
     __slots__ = ("_delegations", "_until", "session_id")
 
     def __init__(self, delegations: Delegations, session_id: str, until: float | None = None) -> None:
-        """`until`: how long to wait for its end, on the clock of the event loop; None waits for ever."""
+        """`until`: when to stop waiting for its end, on the clock of the event loop; None waits for ever."""
         self._delegations = delegations
         self._until = until
         self.session_id = session_id

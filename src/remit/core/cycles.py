@@ -41,7 +41,7 @@ def cyclic_components(after: Mapping[Node, Collection[Node]]) -> list[set[Node]]
 
 
 def shortest_cycle(start: Node, after: Mapping[Node, Collection[Node]], within: Collection[Node]) -> tuple[Node, ...]:
-    """The shortest way from a node back to itself, without the return; empty if there is none."""
+    """The shortest path from a node back to itself, without the repeated node; empty if there is none."""
     before: dict[Node, Node] = {}
     queue = [start]
     for node in queue:  # grows during the loop

@@ -1,4 +1,4 @@
-"""Time: absolute deadlines that only shrink on the way down, and the two clocks."""
+"""Time: absolute deadlines, which only shrink towards children, and the two clocks."""
 
 import time
 from collections.abc import Callable
@@ -8,10 +8,8 @@ from typing import NamedTuple
 
 from remit.core.errors import Misused
 
-SOFT_SHARE = 0.10
 LONGEST_SECONDS = 1e9
-"""Beyond it is no time to wait: infinity, and numbers no clock can hold."""
-SOFT_GRACE_MAX_SECONDS = 30.0
+"""Longest accepted timeout. Excludes infinity and numbers that no clock can represent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +24,9 @@ class Deadline(NamedTuple):
     """Moments on the monotonic clock."""
 
     hard_at: float
-    """Stopped then, whatever it does."""
+    """When it is stopped, whatever it does."""
     soft_at: float
-    """Told then to hand in what it has."""
+    """When it is asked to return its result so far."""
     timeout_seconds: float
     """The time between the start and `hard_at`."""
 
@@ -36,13 +34,8 @@ class Deadline(NamedTuple):
         return max(0.0, self.hard_at - now)
 
 
-def grace_seconds(timeout_seconds: float) -> float:
-    share = timeout_seconds * SOFT_SHARE
-    return share if share < SOFT_GRACE_MAX_SECONDS else SOFT_GRACE_MAX_SECONDS
-
-
 def allowed_timeout(requested: float | None, limits: TimeLimits) -> float:
-    """The timeout to use, before the caller's own deadline shrinks it; above the maximum is the caller's mistake."""
+    """The timeout to use, before the caller's own deadline shrinks it. Raises `Misused` above the maximum."""
     if requested is None:
         return min(limits.default_seconds, limits.maximum_seconds)
     if isinstance(requested, bool) or not isinstance(requested, int | float):
@@ -66,14 +59,6 @@ def allowed_timeout(requested: float | None, limits: TimeLimits) -> float:
     return float(requested)
 
 
-def effective_deadline(timeout_seconds: float, now: float, caller_hard_at: float | None = None) -> Deadline:
-    """`min(requested, maximum, what the caller has left)`, made absolute."""
-    hard_at = now + timeout_seconds
-    if caller_hard_at is not None and hard_at > caller_hard_at:
-        hard_at, timeout_seconds = caller_hard_at, max(0.0, caller_hard_at - now)
-    return Deadline(hard_at, hard_at - grace_seconds(timeout_seconds), timeout_seconds)
-
-
 # ---- clocks
 
 
@@ -87,5 +72,5 @@ SYSTEM_CLOCK = Clock()
 
 
 def iso(wall_seconds: float) -> str:
-    """The moment as people and JSON files read it: UTC, to the millisecond."""
+    """UTC time to the millisecond, in ISO format."""
     return datetime.fromtimestamp(wall_seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""Requests to the delegate tool: the catalogue of agents, the tool's JSON schema, and a call read into a `DelegateRequest`."""
+"""Requests to the delegate tool: the catalogue of agents, the tool's JSON schema, and parsing of a call into a `DelegateRequest`."""
 
 import contextlib
 import dataclasses
@@ -12,23 +12,26 @@ from typing import Any
 from pydantic_core import to_json
 
 from remit.core.agents import NOT_APPROVED, AgentSpec, rank, type_words
+from remit.core.composition import composition_from, name_of, requests_in
 from remit.core.deadline import TimeLimits
 from remit.core.errors import Misused, RemitError
+from remit.core.ids import is_session_id
 from remit.core.jsonable import check_size, clean_text, to_jsonable
 from remit.core.parameters import WrongParameters, camel_names, declared_names, snake
 from remit.core.ports import AgentPort
+from remit.core.request import COMPOSE
 from remit.core.states import Priority, priority_of
 
 
 class DelegateError(Misused):
-    """`code` is INVALID_TARGET, INVALID_OPERATION, INVALID_PARAMETERS or NOT_TRUSTED; `details` names what is allowed, for programs."""
+    """`code` is INVALID_TARGET, INVALID_OPERATION, INVALID_PARAMETERS or NOT_TRUSTED; `details` lists the allowed values for programs."""
 
     def __init__(self, message: str, *, code: str | None = None, advice: str = "", details: Mapping[str, Any] | None = None) -> None:
         super().__init__(message, code=code, advice=advice)
         self.details: Mapping[str, Any] = details or {}
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in a chunk or an answer: code, message, details, recommendation."""
+        """The form in a chunk or an answer: code, message, details, recommendation."""
         return {"code": self.code, "message": self.message, "details": dict(self.details), "recommendation": self.advice}
 
 
@@ -41,7 +44,7 @@ def json_text(document: Any, *, indent: int | None = None) -> str:
 
 
 def encodable(value: Any) -> Any:
-    """`value` without what no wire carries: half a character, as in the name of a file whose bytes are not text."""
+    """`value` without lone surrogates, which JSON cannot carry, e.g. in a file name that is not valid text."""
     try:
         json_bytes(value)
     except ValueError:
@@ -50,9 +53,9 @@ def encodable(value: Any) -> Any:
 
 
 Operations = Mapping[str | None, AgentSpec]
-"""By operation; None: the agent that is the target itself."""
+"""Agents by operation; None: the agent that is the target itself."""
 NAMES_IN_MESSAGE = 30
-"""So many names stand in one message; the details have them all."""
+"""Maximum names in one message; the details list all."""
 
 
 class Catalogue:
@@ -70,7 +73,8 @@ class Catalogue:
     def targets(self) -> Mapping[str, Operations]:
         now = tuple(self._specs())
         if self._seen is None or len(now) != len(self._seen) or not all(map(is_, now, self._seen)):
-            self._seen, self._shown = now, tuple(map(_encodable_spec, sorted(now, key=rank)))  # where room is short, one's own go first
+            # when space is short, the project's own agents come first
+            self._seen, self._shown = now, tuple(map(_encodable_spec, sorted(now, key=rank)))
             self._targets = {}
             for spec in self._shown:
                 target, operation = parts_of(spec.name)
@@ -78,13 +82,13 @@ class Catalogue:
         return self._targets
 
     def operations(self, target: str | None = None) -> list[str]:
-        """Of one target, or of all of them."""
+        """The operations of one target, or of all."""
         targets = self.targets()
         asked = targets.values() if target is None else (targets[target],)
         return sorted({operation for operations in asked for operation in operations if operation is not None})
 
     def find(self, target: object, operation: object) -> AgentSpec:
-        """The agent that is meant: first the target is judged, then the operation, then whether they fit."""
+        """Find the agent: check the target, then the operation, then whether they match."""
         targets = self.targets()
         if not isinstance(target, str) or not target:
             raise DelegateError("target must name an agent.", code="INVALID_TARGET", **_allowed("targets", targets))
@@ -95,12 +99,14 @@ class Catalogue:
             raise DelegateError(fault, code="INVALID_OPERATION", **_allowed("operations", self.operations(target), target=target))
         operations = targets[target]
         found = operations.get(operation or None) or (operations.get(snake(operation)) if operation else None)
+        if found is None and (alone := operations.get(None)) is not None and alone.kind == NOT_APPROVED:
+            return alone  # its operations are known only after approval
         if found is None:
             raise self._wrong_operation(target, operation)
         return found
 
     def _by_whole_name(self, target: str, operation: object) -> AgentSpec:
-        """`worker.read_file` as the target is understood too: that is how agents are listed and how the command line names them."""
+        """Accept `worker.read_file` as the target: agents are listed this way and the command line names them so."""
         first, rest = parts_of(target)
         operations = self.targets().get(first)
         if operations is not None and rest is not None and operation in (None, "", rest):
@@ -126,18 +132,18 @@ class Catalogue:
 
 
 def parts_of(name: str) -> tuple[str, str | None]:
-    """`worker.read_file` as target and operation; an agent without operations is a target alone."""
+    """Split `worker.read_file` into target and operation; an agent without operations is only a target."""
     target, _, operation = name.partition(".")
     return target, operation or None
 
 
 def _encodable_spec(spec: AgentSpec) -> AgentSpec:
-    """An agent may be described in words that no wire carries."""
+    """The spec with a description that can be encoded."""
     return dataclasses.replace(spec, description=clean_text(spec.description), parameters_schema=encodable(spec.parameters_schema))
 
 
 def _allowed(what: str, names: Iterable[str], *, meant: str = "", **facts: str) -> dict[str, Any]:
-    """Advice in words and, as data, every name there is; the one that was probably meant goes first."""
+    """Advice as text and every allowed name as data; the closest match comes first."""
     known = sorted(names)
     close = difflib.get_close_matches(meant, known, n=1) if meant else []
     words = f"Did you mean {close[0]}? " if close else ""
@@ -150,7 +156,7 @@ def _allowed(what: str, names: Iterable[str], *, meant: str = "", **facts: str) 
 
 
 def signature(spec: AgentSpec) -> str:
-    """`worker.list_files(path: string, maxDepth?: integer)`: in the spelling that is emitted here."""
+    """`worker.list_files(path: string, maxDepth?: integer)`, with the names in camelCase."""
     required = set(spec.parameters_schema.get("required", ()))
     properties: Mapping[str, Mapping[str, Any]] = spec.parameters_schema.get("properties", {})
     emitted = camel_names(properties)
@@ -158,25 +164,29 @@ def signature(spec: AgentSpec) -> str:
     return f"{spec.name}({', '.join(words)})"
 
 
-# ---- What is asked of the delegate tool: its schema, and a call read into a request.
+# ---- the schema of the delegate tool, and parsing of a call
 
 
 NAMES_IN_SCHEMA = 250
-"""So many names stand in a schema: with more of them any text is taken there, and judged when it comes."""
+"""Maximum names in a schema. With more, any text is accepted and checked on the call."""
 LISTED_CHARACTERS = 8_000
-"""Of agents in the words of the tool."""
+"""Maximum length of the agent list in the tool description."""
 PRIORITIES: tuple[str | int, ...] = (*(priority.name.lower() for priority in Priority), 0, *map(int, Priority))
-"""Names, and the numbers they stand for; 0 is normal."""
-_PRIORITY = "Who goes first when there is more to do than can be done at once."
+"""Names and their numbers; 0 is normal."""
+_RESUME = (
+    "The id of an ended delegation to the same agent, to continue it: in its session and workspace, without doing finished parts again. "
+    "A result that can be continued names the call (continueWith)."
+)
+_PRIORITY = "Order in the queue when all slots are busy."
 Limits = Callable[[str], TimeLimits]
 Schema = dict[str, Any]
 
 _LITERAL = frozenset({"default", "const", "enum", "examples"})
-"""Where values stand, not schemas."""
+"""Keys whose content is values, not schemas."""
 
 
 def tool_definition(catalogue: Catalogue, limits_for: Limits | None = None) -> Schema:
-    """The tool as it is made known: name, words and schema; the strict one where the limits of the agents are given."""
+    """The tool's name, description and schema; the strict schema if `limits_for` is given."""
     schema = plain_schema(catalogue) if limits_for is None else strict_schema(catalogue, limits_for)
     return {"name": "delegate", "description": description(catalogue), "inputSchema": schema}
 
@@ -200,18 +210,24 @@ def strict_schema(catalogue: Catalogue, limits_for: Limits) -> Schema:
 
 
 def properties(catalogue: Catalogue, *, rest: str = "") -> Schema:
-    """`rest` says where names stand that are too many for a schema."""
+    """The properties of the schema. `rest` refers to names that do not fit."""
     return {
-        "target": one_of("Who is to do it.", sorted(catalogue.targets()), rest=rest),
-        "operation": one_of("Which of the target's operations; left out where it has none.", catalogue.operations(), rest=rest),
-        "parameters": {"type": "object", "description": "What that operation takes, by name, as listed in this tool's description."},
-        "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "Milliseconds until it is stopped and hands back what it has."},
+        "target": one_of("The agent or group of operations to call.", sorted(catalogue.targets()), rest=rest),
+        "operation": one_of("The operation of the target; omit it if the target has none.", catalogue.operations(), rest=rest),
+        "parameters": {"type": "object", "description": "Parameters of the operation by name, as listed in this tool's description."},
+        "timeout": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "description": "Milliseconds until it is stopped and returns its result so far.",
+        },
         "priority": {"type": "string", "enum": [name for name in PRIORITIES if isinstance(name, str)], "description": _PRIORITY},
+        "resume": {"type": "string", "description": _RESUME},
+        "idle": {"type": "number", "exclusiveMinimum": 0, "description": "Milliseconds without a sign of life until it is stopped."},
     }
 
 
 def parameters_schema(spec: AgentSpec) -> Schema:
-    """Of one agent, under the names that are emitted here."""
+    """The parameter schema of one agent, with the names in camelCase."""
     own = spec.parameters_schema
     emitted = camel_names(own.get("properties", {}))
     schema: Schema = {**own, "type": "object"}
@@ -224,12 +240,12 @@ def parameters_schema(spec: AgentSpec) -> Schema:
 
 
 def _untitled(schema: Any) -> Any:
-    """Without the title that pydantic gives: it is the name once more."""
+    """The schema without pydantic's titles, which only repeat the names."""
     return {name: value for name, value in schema.items() if name != "title"} if isinstance(schema, dict) else schema
 
 
 def description(catalogue: Catalogue, *, rest: str = "") -> str:
-    """What can be delegated, one agent to a line, as many as have room; `rest` says where the others are."""
+    """The agents, one per line, as many as fit; `rest` refers to the others."""
     lines: list[str] = []
     room = LISTED_CHARACTERS
     for spec in catalogue.specs:
@@ -248,14 +264,14 @@ def description(catalogue: Catalogue, *, rest: str = "") -> str:
 
 
 def one_of(words: str, names: list[str], *, rest: str = "") -> Schema:
-    """One of these, where they are few enough to be named."""
+    """An enum of names if they are few enough."""
     if len(names) > NAMES_IN_SCHEMA:
         return {"type": "string", "description": words.removesuffix(".") + rest + "."}
     return {"type": "string", "description": words} | ({"enum": names} if names else {})
 
 
 def _required(catalogue: Catalogue) -> list[str]:
-    """An operation is left out where the target is the agent itself."""
+    """`operation` is optional if a target is an agent itself."""
     targets = catalogue.targets().values()
     has_plain = not targets or any(None in operations for operations in targets)
     return ["target", "parameters"] if has_plain else ["target", "operation", "parameters"]
@@ -275,7 +291,7 @@ def _of_target(operations: Operations) -> Schema:
 
 
 def _of_agent(spec: AgentSpec, limits: TimeLimits, shared: Schema) -> Schema:
-    """What it takes, and how long it may last."""
+    """The schema of its parameters and timeout."""
     target, operation = parts_of(spec.name)
     default = min(spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds)
     timeout = {"maximum": 1000 * limits.maximum_seconds, "default": 1000 * default}
@@ -288,7 +304,7 @@ def _of_agent(spec: AgentSpec, limits: TimeLimits, shared: Schema) -> Schema:
 
 
 def _with_shared_definitions(schema: Schema, agent: str, shared: Schema) -> Schema:
-    """`schema` as a part of a larger one: what it defines stands at the top of that, under the agent's name."""
+    """`schema` as part of a larger one: its definitions move to the top, prefixed with the agent's name."""
     inner = {name: value for name, value in schema.items() if name != "$defs"}
     for name, definition in schema.get("$defs", {}).items():
         shared[f"{agent}.{name}"] = _with_references(definition, agent)
@@ -310,23 +326,28 @@ def _reference(name: str, value: Any, agent: str) -> Any:
     return _with_references(value, agent)
 
 
-ARGUMENTS = ("target", "operation", "parameters", "timeout", "priority")
-"""Of the tool."""
+ARGUMENTS = ("target", "operation", "parameters", "timeout", "priority", "resume", "idle")
+"""Arguments of the tool."""
+STEP_OPTIONS = ("timeout", "idle", "priority")
+"""Options of a step in a composition, beside its parameters."""
 WHAT_IS_JSON = "Pass text, numbers, lists and mappings; leave files and objects to paths and names."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegateRequest:
-    """What was asked for, valid: everything `Remit.delegate` takes."""
+    """A valid request: all arguments for `Remit.delegate`."""
 
     spec: AgentSpec
     parameters: dict[str, Any]
-    """Under the names the agent declares."""
+    """Parameters under the names that the agent declares."""
     timeout_seconds: float | None
     """None: the default of its target."""
     priority: Priority
+    resume: str | None = None
+    """The session of an earlier delegation to the same agent."""
+    idle_seconds: float | None = None
     also: Mapping[str, Any] = field(default_factory=dict)
-    """Further arguments that the API takes beside those of the tool."""
+    """Further arguments that an API accepts beside those of the tool."""
 
     @property
     def agent(self) -> str:
@@ -340,13 +361,21 @@ class DelegateRequest:
     def operation(self) -> str | None:
         return parts_of(self.spec.name)[1]
 
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """All agents it names: its own, and those of the steps of a composition."""
+        composed = (request.agent for _, request in requests_in(composition_from(self.parameters))) if self.agent == COMPOSE else ()
+        return tuple(dict.fromkeys((self.agent, *composed)))
+
     def asked(self) -> dict[str, Any]:
         """Keyword arguments of `Remit.delegate` and `Remit.start`."""
-        return {"parameters": self.parameters, "timeout": self.timeout_seconds, "priority": self.priority}
+        asked = {"parameters": self.parameters, "timeout": self.timeout_seconds, "priority": self.priority}
+        continued = {"resume": self.resume, "idle": self.idle_seconds}
+        return asked | {name: value for name, value in continued.items() if value is not None}
 
 
 class Reader:
-    """Reads requests against the agents there are now."""
+    """Parses requests against the current agents."""
 
     def __init__(self, catalogue: Catalogue, find: Callable[[str], AgentPort | None], limits_for: Callable[[str], TimeLimits]) -> None:
         self._catalogue = catalogue
@@ -354,7 +383,8 @@ class Reader:
         self._limits_for = limits_for
 
     def read(self, given: object, *also: str) -> DelegateRequest:
-        """The request, or `DelegateError` with what is allowed. `also`: arguments that an API takes beside those of the tool."""
+        """Parse a request. Raises `DelegateError` with the allowed values. `also`: arguments that an API accepts
+        beside those of the tool."""
         arguments, unknown = _known_arguments(given, (*ARGUMENTS, *also))
         spec = self._meant(arguments.get("target"), arguments.get("operation"))
         if spec.kind == NOT_APPROVED:
@@ -363,8 +393,8 @@ class Reader:
         if unknown:
             known = [*ARGUMENTS, *also]
             raise DelegateError(
-                f"There is no argument {unknown[0]!r:.80}.",
-                advice=f"There are {', '.join(known)}; what an agent takes goes into parameters.",
+                f"Unknown argument {unknown[0]!r:.80}.",
+                advice=f"Use {', '.join(known)}; parameters of the agent go into `parameters`.",
                 details={"arguments": known, "unknown": unknown},
             )
         parameters = self._parameters(spec, arguments.get("parameters"))
@@ -373,6 +403,8 @@ class Reader:
             parameters=parameters,
             timeout_seconds=self._timeout_seconds(spec, arguments["timeout"]) if "timeout" in arguments else None,
             priority=_priority(arguments.get("priority")),
+            resume=_session_id(arguments["resume"]) if "resume" in arguments else None,
+            idle_seconds=_idle_seconds(arguments["idle"]) if "idle" in arguments else None,
             also={name: arguments[name] for name in also if name in arguments},
         )
 
@@ -380,13 +412,13 @@ class Reader:
         try:
             return self._catalogue.find(target, operation)
         except DelegateError:
-            # Lists of agents may be a moment old; to look for one that is unknown looks at what the project declares now.
+            # Agent lists may be slightly stale; looking up an unknown agent reloads the project's declarations.
             if not isinstance(target, str) or self._find(f"{target}.{operation}" if operation else target) is None:
                 raise
             return self._catalogue.find(target, operation)
 
     def _parameters(self, spec: AgentSpec, given: object) -> dict[str, Any]:
-        if isinstance(given, str):  # models now and then write the object as text
+        if isinstance(given, str):  # models sometimes write the object as text
             with contextlib.suppress(ValueError, RecursionError):
                 given = json.loads(given)
         if given is None or given == "":
@@ -401,6 +433,8 @@ class Reader:
                 check_size(given)
                 own_names = spec.parameters_schema.get("properties", ())
                 named = declared_names({str(name): value for name, value in given.items()}, own_names, spec.name)
+            if spec.name == COMPOSE:
+                self._check_steps(named)
             if port is not None:
                 port.check(dict(named))
         except Misused as error:
@@ -409,9 +443,21 @@ class Reader:
             raise _parameters_error(
                 spec, Misused(f"Parameters of {spec.name}: {error.message}.", advice=error.advice or WHAT_IS_JSON)
             ) from None
-        except Exception as error:  # noqa: BLE001 - the boundary to the validators of agents' parameters, which are users' code
+        except Exception as error:  # noqa: BLE001 - parameter validators of agents are user code
             raise _parameters_error(spec, Misused(f"The parameters could not be checked: {type(error).__name__}: {error}."[:400])) from None
         return named
+
+    def _check_steps(self, composition: Mapping[str, Any]) -> None:
+        """Steps of a composition may use only agents that the tool offers, and no further options."""
+        root = composition_from(composition)
+        for step, request in requests_in(root):
+            try:
+                self._meant(request.agent, None)
+            except DelegateError as error:
+                raise DelegateError(f"{name_of(step, root)}: {error.message}", code=error.code, advice=error.advice) from None
+            if further := [name for name in request.options() if name not in STEP_OPTIONS]:
+                advice = f"A step takes parameters, {', '.join(STEP_OPTIONS)}."
+                raise Misused(f"{name_of(step, root)}: {further[0]} cannot be given here.", advice=advice)
 
     def _timeout_seconds(self, spec: AgentSpec, value: object) -> float:
         limits = self._limits_for(spec.name)
@@ -428,11 +474,11 @@ class Reader:
 
 
 def arguments_of(given: object, *known: str) -> dict[str, Any]:
-    """The arguments by their own names. Whatever is not known is refused: a parameter in the wrong place must not vanish silently."""
+    """The arguments by their declared names. Unknown arguments raise: a misplaced parameter must not be dropped silently."""
     named, unknown = _known_arguments(given, known)
     if unknown:
         raise DelegateError(
-            f"There is no argument {unknown[0]!r:.80}.",
+            f"Unknown argument {unknown[0]!r:.80}.",
             advice=f"There are {', '.join(known)}." if known else "It takes none.",
             details={"arguments": list(known), "unknown": unknown},
         )
@@ -440,7 +486,7 @@ def arguments_of(given: object, *known: str) -> dict[str, Any]:
 
 
 def _known_arguments(given: object, known: tuple[str, ...]) -> tuple[dict[str, Any], list[str]]:
-    """The arguments by their own names, without those that are null, and the names that are unknown."""
+    """The arguments by their declared names without nulls, and the unknown names."""
     if given is None:
         return {}, []
     if not isinstance(given, Mapping):
@@ -459,7 +505,7 @@ def _known_arguments(given: object, known: tuple[str, ...]) -> tuple[dict[str, A
 
 
 def _parameters_error(spec: AgentSpec, error: Misused) -> DelegateError:
-    """With the parameters that the operation takes, as a schema."""
+    """The error with the parameter schema of the operation."""
     details: dict[str, Any] = {"agent": spec.name, "parameters": parameters_schema(spec)}
     if isinstance(error, WrongParameters):
         error = error.spelt(camel_names(spec.parameters_schema.get("properties", {})))
@@ -473,6 +519,20 @@ def _priority(value: object) -> Priority:
     except Misused as error:
         fault = f"Unknown priority {value!r:.60}."
         raise DelegateError(fault, advice=error.advice, details={"priority": list(PRIORITIES)}) from None
+
+
+def _session_id(value: object) -> str:
+    if not isinstance(value, str) or not is_session_id(value):
+        advice = "It looks like sess_1763200000_abc123 and is the taskId of a result."
+        raise DelegateError(f"resume must be the id of a delegation, not {value!r:.80}.", advice=advice)
+    return value
+
+
+def _idle_seconds(value: object) -> float:
+    given = milliseconds("idle", value)
+    if not given:
+        raise DelegateError("idle must be above 0.", advice="Leave it out to let it be silent.", details={"idle": {"exclusiveMinimum": 0}})
+    return given / 1000
 
 
 def milliseconds(name: str, value: object) -> float:

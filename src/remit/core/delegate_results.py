@@ -1,4 +1,4 @@
-"""Results of the delegate tool: one shape for every outcome, chunks while it runs, and large results shortened and read by ranges."""
+"""Results of the delegate tool: one shape for every outcome, chunks during the run, and large results shortened and read by ranges."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -19,14 +19,14 @@ from remit.core.result import Artifact, Return, Status, StopReason, state_of
 from remit.core.states import State
 
 _UNAVAILABLE = frozenset({"AGENT_UNAVAILABLE", "TOOL_UNAVAILABLE", "QUEUE_FULL", "STORE_UNAVAILABLE"})
-"""Codes of what could not be reached: trying again later, or installing something, may help."""
+"""Codes of unavailable parts: a retry or an installation may help."""
 
 
 class TaskState(StrEnum):
     """States of a task. The last four are terminal."""
 
     PENDING = "PENDING"
-    """Asked for, and not yet on record."""
+    """Requested, not recorded yet."""
     QUEUED = "QUEUED"
     RUNNING = "RUNNING"
     PAUSED = "PAUSED"
@@ -57,7 +57,7 @@ _STATES = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskError:
     code: str
-    """TASK_TIMEOUT, TASK_FAILED or AGENT_UNAVAILABLE; the delegation's own code stands in the details."""
+    """TASK_TIMEOUT, TASK_FAILED or AGENT_UNAVAILABLE; the details contain the delegation's own code."""
     message: str
     recommendation: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -76,9 +76,9 @@ class TaskMetadata:
     completed_at: float | None = None
     duration_ms: float | None = None
     agent_id: str = ""
-    """The agent that did it, by its name in the directory."""
+    """Name of the executing agent in the directory."""
     status: str | None = None
-    """Of the return: completed, partial, failed or blocked."""
+    """Status of the return: completed, partial, failed or blocked."""
     stop_reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -98,14 +98,16 @@ class TaskMetadata:
 class DelegateResult:
     success: bool
     task_id: str | None
-    """The session id of the delegation; None where it could not even be begun."""
+    """Session id of the delegation; None if it could not start."""
     task_state: TaskState
     data: Any = None
     """The structured result: any JSON."""
     output: str = ""
-    """The summary, in words."""
+    """The summary."""
     artifacts: tuple[Artifact, ...] = ()
     error: TaskError | None = None
+    continue_with: Mapping[str, Any] | None = None
+    """Arguments of the delegate tool that continue it, besides parameters; None if it would start from the beginning."""
     metadata: TaskMetadata
 
     def to_dict(self) -> dict[str, Any]:
@@ -117,6 +119,7 @@ class DelegateResult:
             "output": self.output,
             "artifacts": [artifact.to_dict() for artifact in self.artifacts],
             "error": None if self.error is None else self.error.to_dict(),
+            **({"continueWith": dict(self.continue_with)} if self.continue_with is not None else {}),
             "metadata": self.metadata.to_dict(),
         }
 
@@ -125,7 +128,7 @@ class DelegateResult:
 
 
 def result_of(returned: Return, created_at: float) -> DelegateResult:
-    """Of a delegation that has ended; `created_at`: when it was asked for."""
+    """The result of a finished delegation; `created_at`: when it was requested."""
     name, seconds = returned.metadata.agent_type, returned.metadata.duration_seconds
     target, operation = parts_of(name)
     return DelegateResult(
@@ -136,6 +139,7 @@ def result_of(returned: Return, created_at: float) -> DelegateResult:
         output=returned.summary,
         artifacts=returned.artifacts,
         error=None if returned.ok else _error_of(returned),
+        continue_with=continuation_of(returned),
         metadata=TaskMetadata(
             target=target,
             operation=operation,
@@ -149,8 +153,18 @@ def result_of(returned: Return, created_at: float) -> DelegateResult:
     )
 
 
+def continuation_of(returned: Return) -> dict[str, Any] | None:
+    """Arguments of the delegate tool that continue a finished delegation, if its agent keeps a session, or its errors say that it can
+    continue from a checkpoint, a workspace or its answer."""
+    session_id = returned.session_id
+    if "agent_session" not in returned.extra and not any(f"resume={session_id}" in error.recommendation for error in returned.errors):
+        return None
+    target, operation = parts_of(returned.metadata.agent_type)
+    return {"target": target, **({} if operation is None else {"operation": operation}), "resume": session_id}
+
+
 def result_of_record(record: Record, *, is_paused: bool = False) -> DelegateResult:
-    """Of a delegation as it is known now, ended or not; `is_paused`: it runs, and waits for a person."""
+    """The current result of a delegation, finished or not; `is_paused`: it waits for a person."""
     if record.result is not None:
         return result_of(record.result, record.created_at)
     target, operation = parts_of(record.agent)
@@ -164,7 +178,7 @@ def result_of_record(record: Record, *, is_paused: bool = False) -> DelegateResu
 
 
 def result_of_error(error: RemitError, agent: str, created_at: float, now: float, task_id: str | None = None) -> DelegateResult:
-    """Where no return could be had: it could not be begun, or not be waited for."""
+    """The result if there is no return: the delegation could not start or could not be awaited."""
     target, operation = parts_of(agent)
     code = "AGENT_UNAVAILABLE" if isinstance(error, Unavailable) else "TASK_FAILED"
     return DelegateResult(
@@ -209,9 +223,9 @@ def _moment(seconds: float) -> str:
 
 
 WAITING = "Waiting for a person's approval"
-"""How the notice begins by which an approval is asked for."""
+"""First words of the notice that requests an approval."""
 ANSWERED = ("Approved: ", "Not approved: ")
-"""And the one by which it is over."""
+"""First words of the notice that ends the wait."""
 
 
 class ChunkType(StrEnum):
@@ -220,11 +234,11 @@ class ChunkType(StrEnum):
     DATA = "data"
     """`{chunk}`"""
     STATUS = "status"
-    """`{state, message}`: it is QUEUED, RUNNING or PAUSED from here on; told to those who follow through an API"""
+    """`{state, message}`: the new state QUEUED, RUNNING or PAUSED; only for readers of an API"""
     COMPLETE = "complete"
     """`{result}`"""
     ERROR = "error"
-    """`{error, result}`: the result too, since what was done is in it"""
+    """`{error, result}`: with the result, which contains the work so far"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,16 +247,16 @@ class Chunk:
     task_id: str | None
     data: Mapping[str, Any]
     result: DelegateResult | None = None
-    """With the last one."""
+    """Set in the last chunk."""
     number: int = 0
-    """Of the event it was made of, by which a stream is taken up again; 0: of none."""
+    """Number of its event, from which a stream can resume; 0: none."""
 
     def to_dict(self) -> dict[str, Any]:
         return {"type": str(self.type), "taskId": self.task_id, "data": dict(self.data)}
 
 
 def started_chunk(task_id: str, agent: str) -> Chunk:
-    """The first one: by its task id a caller can cancel it, or ask for it later."""
+    """The first chunk. Its task id is used to cancel or query the delegation."""
     return Chunk(type=ChunkType.PROGRESS, task_id=task_id, data={"message": f"{agent} has been started."})
 
 
@@ -255,7 +269,7 @@ def final_chunk(result: DelegateResult, number: int = 0) -> Chunk:
 
 
 def chunk_of(event: Event) -> Chunk | None:
-    """What an event says on the way; None for those that say nothing to a caller."""
+    """The chunk of an event; None for events that callers do not see."""
     body, kind = event.body, event.kind
     if kind is EventKind.DATA:
         return Chunk(type=ChunkType.DATA, task_id=event.session_id, data={"chunk": body.get("chunk")}, number=event.number)
@@ -266,7 +280,7 @@ def chunk_of(event: Event) -> Chunk | None:
 
 
 def is_paused(events: Iterable[Event]) -> bool:
-    """Whether the last thing that remit itself said is that it waits for a person (`runtime.authorize`)."""
+    """Whether remit's latest notice says that it waits for a person (`runtime.authorize`)."""
     notices = [str(event.body.get("message", "")) for event in events if event.kind is EventKind.NOTICE]
     return bool(notices) and notices[-1].startswith(WAITING)
 
@@ -282,17 +296,17 @@ def _words(kind: EventKind, body: Mapping[str, Any]) -> str:
     return ""
 
 
-# ---- large results: shortened for a reader with a limit, and read on by ranges
+# ---- large results: shortened to a limit, and read on by ranges
 
 
 READ = "results.read"
-"""The agent that reads on."""
+"""The agent that reads further parts."""
 SUMMARISE = "results.summarise"
-"""The agent that has a model summarise the whole."""
+"""The agent that has a model summarise the whole result."""
 SHOWN_CHARACTERS = 16_000
-"""How much of one result a model is shown by default."""
+"""Default length of one result as shown to a model."""
 LEAST_CHARACTERS = 600
-"""With less, a result is a sentence instead of JSON."""
+"""Below this, a result is a sentence instead of JSON."""
 _ARTIFACTS_SHOWN = 20
 
 
@@ -303,10 +317,9 @@ def checked_limit(characters: int) -> int:
 
 
 def shorten_result(result: DelegateResult, characters: int = SHOWN_CHARACTERS, *, can_read: bool = True) -> str:
-    """`result` as JSON of at most `characters`; in very few of them, as words. `can_read`: whether the reader has `results.read`.
+    """`result` as JSON of at most `characters`; for very low limits as text. `can_read`: whether the reader has `results.read`.
 
-    For models: keys in a known format are redacted.
-    """
+    For models: keys in a known format are redacted."""
     result = without_keys(result)
     if characters >= LEAST_CHARACTERS:
         if result.success and result.metadata.agent_id == READ and isinstance(result.data, Mapping):
@@ -326,7 +339,7 @@ def without_keys(result: DelegateResult) -> DelegateResult:
 
 
 def shorten_error(error: DelegateError, characters: int = SHOWN_CHARACTERS) -> str:
-    """An invalid request: what is wrong, and as much as fits of what is allowed."""
+    """The error of an invalid request, with as many allowed values as fit."""
 
     def render(limit: int | None) -> str:
         document = error.to_dict()
@@ -339,7 +352,7 @@ def shorten_error(error: DelegateError, characters: int = SHOWN_CHARACTERS) -> s
 
 
 def shorten_range(data: Mapping[str, Any], characters: int) -> str:
-    """A range that was read by `results.read`: as much of its beginning as fits, and where it goes on."""
+    """A range read by `results.read`: as much as fits, and the next offset."""
     text, offset, total = str(data.get("text", "")), int(data.get("offset", 0)), int(data.get("total", 0))
 
     def render(limit: int | None) -> str:
@@ -352,12 +365,12 @@ def shorten_range(data: Mapping[str, Any], characters: int) -> str:
 
 
 def text_of(value: Any) -> str:
-    """A part of a result as the text in which offsets count: words as they are, anything else as JSON."""
+    """The text that offsets refer to: strings unchanged, anything else as JSON."""
     return clean_text(value) if isinstance(value, str) else json_text(value)
 
 
 def _longest(render: Callable[[int | None], str], characters: int) -> str | None:
-    """What `render` makes with the largest limit that keeps it within `characters`; None where none does. `None` is no limit."""
+    """The output of `render` with the largest limit that keeps it within `characters`; None if none does. A limit of None is unlimited."""
     whole = render(None)
     if len(whole) <= characters:
         return whole
@@ -373,7 +386,7 @@ def _longest(render: Callable[[int | None], str], characters: int) -> str | None
 
 
 class _Shortening:
-    """One result, rendered with different limits on its parts."""
+    """Renders one result with different limits on its parts."""
 
     def __init__(self, result: DelegateResult, can_read: bool) -> None:
         self._result = result
@@ -383,7 +396,7 @@ class _Shortening:
         is_beginning = isinstance(result.data, str) and _flat(self._data[:2000]).startswith(_flat(output.partition(" … (")[0]))
         is_error = result.error is not None and _flat(result.error.message) in _flat(result.output)
         self._output = "" if is_beginning or is_error else output
-        """Empty where the data or the error says the same."""
+        """Empty if the data or the error repeats it."""
         self._artifacts = [
             {"type": one.type, "path": one.path, **({"summary": one.summary} if one.summary else {})} for one in result.artifacts
         ]
@@ -399,6 +412,8 @@ class _Shortening:
                 "message": _head_and_tail(clean_text(result.error.message), limit and max(40, limit // 4)).text,
                 "recommendation": _head_and_tail(clean_text(result.error.recommendation), limit and limit // 8).text,
             }
+        if result.continue_with is not None:
+            document["continueWith"] = dict(result.continue_with)
         if result.metadata.status not in (None, "completed", "failed"):
             document["status"] = result.metadata.status
         output = _head_and_tail(self._output, None if limit is None else limit // 2)
@@ -435,12 +450,12 @@ def _fitting(artifacts: list[dict[str, Any]], limit: int) -> list[dict[str, Any]
 class _Cut(NamedTuple):
     text: str
     head: int
-    """So many characters of the beginning."""
+    """Characters of the beginning."""
     missing: int
 
 
 def _head_and_tail(text: str, limit: int | None) -> _Cut:
-    """The beginning, how much is left out, and the end: `limit` characters of the text."""
+    """The beginning, the number of omitted characters, and the end: `limit` characters of the text."""
     if limit is None or len(text) <= limit:
         return _Cut(text, len(text), 0)
     if limit == 0:
@@ -459,12 +474,12 @@ def _sentence(result: DelegateResult, can_read: bool) -> str:
 
 
 KEPT = 10_000
-"""So many results can be read on in: their ids only; the results are in the store."""
+"""Number of results that can be read on. Only ids are kept; the results are in the store."""
 DEFAULT_CHARACTERS = 20_000
 
 
 class ReadableResults:
-    """The ids of what was given."""
+    """Ids of results given to the model."""
 
     def __init__(self) -> None:
         self._ids: OrderedDict[str, None] = OrderedDict()
@@ -476,13 +491,13 @@ class ReadableResults:
                 self._ids.popitem(last=False)
 
     def asked(self, request: DelegateRequest) -> str | None:
-        """The id of what is to be read, if it was given here."""
+        """The id of the result to read, if it was given here."""
         task_id = request.parameters.get("task_id") if request.agent == READ else None
         return task_id if isinstance(task_id, str) and task_id in self._ids else None
 
 
 def range_of(result: DelegateResult, asked: Mapping[str, Any], characters: int) -> str:
-    """As much of the range as has room, and where it goes on: JSON of at most so many characters."""
+    """As much of the range as fits, and the next offset: JSON of at most `characters`."""
     part = str(asked.get("part", "data"))
     whole = _text(without_keys(result), part)
     offset = min(max(0, int(asked.get("offset", 0))), len(whole))

@@ -1,4 +1,4 @@
-"""A delegation: one piece of work handed by a caller to an agent; its place in the tree, its task, and who asked from outside."""
+"""A delegation: work that a caller hands to an agent; its place in the tree, its task, and the external caller."""
 
 import contextvars
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from remit.core.deadline import Deadline
 from remit.core.states import Priority
 
 ROOT_CALLER = "orchestrator"
-"""The default name at the head of every path."""
+"""Default name at the start of every path."""
 
 
 class Lineage(NamedTuple):
@@ -18,39 +18,43 @@ class Lineage(NamedTuple):
     root_id: str
     parent_id: str | None
     depth: int
-    """The agent a command or a person calls has depth 1; a child's depth is its caller's + 1."""
+    """An agent called by a command or a person has depth 1; a child's depth is its caller's + 1."""
     path: tuple[str, ...]
-    """The names from the root to this agent, itself included."""
+    """Agent names from the root to this agent, included."""
 
     @classmethod
     def root(cls, session_id: str, agent: str, callers: tuple[str, ...] = (ROOT_CALLER,), depth: int = 1) -> "Lineage":
-        """Of a new tree here; one that another machine's goes on in has the depth and path of that."""
+        """The lineage of a new tree. If it continues a tree of another machine, it has the depth and path of that tree."""
         return cls(session_id, session_id, None, depth, (*callers, agent))
 
     def child(self, session_id: str, agent: str) -> "Lineage":
         return Lineage(session_id, self.root_id, self.session_id, self.depth + 1, (*self.path, agent))
+
+    def without_own_place(self) -> "Lineage":
+        """The lineage that children of an agent that acts for its caller see: it adds no depth and no name to the path."""
+        return self._replace(depth=self.depth - 1, path=self.path[:-1])
 
 
 # ---- callers from outside
 
 
 class CallerInfo(NamedTuple):
-    """What is kept of it, with every delegation of the tree."""
+    """The external caller, recorded with every delegation of the tree."""
 
     principal: str
     door: str = ""
     """grpc, a2a, http or mcp."""
     session: str | None = None
-    """The caller's own word for the conversation this belongs to."""
+    """The caller's name for the conversation."""
     traceparent: str | None = None
-    """Of W3C Trace Context: the span of the caller's that this tree hangs below."""
+    """W3C Trace Context: the caller's span, parent of this tree."""
     max_depth: int | None = None
-    """Nothing of the tree stands deeper, whatever the settings allow."""
+    """Maximum depth of the tree, whatever the settings allow."""
     limits: Limits | None = None
-    """What it may draw, from where this was first said downwards: also after a crash."""
+    """Budget limits from this delegation downwards, also after a crash."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Without what is absent: most of it mostly is."""
+        """Without absent fields."""
         known: dict[str, Any] = {name: value for name, value in zip(self._fields, self, strict=True) if value not in (None, "")}
         if self.limits is not None:
             known["limits"] = self.limits.to_dict()
@@ -58,7 +62,7 @@ class CallerInfo(NamedTuple):
 
 
 def caller_info_from(principal: str | None, kept: Mapping[str, Any] | None) -> CallerInfo | None:
-    """From its stored form; None: the caller was not from outside."""
+    """Parse the stored form; None: the caller was not external."""
     if principal is None:
         return None
     known = {name: value for name, value in (kept or {}).items() if name in CallerInfo._fields and name != "principal"}
@@ -71,20 +75,21 @@ def caller_info_from(principal: str | None, kept: Mapping[str, Any] | None) -> C
 class Origin:
     caller_info: CallerInfo
     depth: int = 0
-    """Of the caller: what it asks for is one deeper."""
+    """Depth of the caller; its delegations are one deeper."""
     path: tuple[str, ...] = (ROOT_CALLER,)
-    """From the root, wherever that is, to the caller."""
+    """From the root, on any machine, to the caller."""
     max_depth: int | None = None
-    """No deeper than this, whatever the settings allow."""
+    """Maximum depth, whatever the settings allow."""
     deadline_at: float | None = None
-    """Wall clock: the caller's own, which its child does not outlive."""
+    """The caller's own deadline (wall clock), which its child does not outlive."""
     limits: Limits | None = None
-    """What its tree may draw at most: a scope around whatever the request asks for."""
+    """Budget limits of its tree: a scope around the limits of the request."""
     budget: Budget | None = None
-    """The scope that all trees of this principal share, or, with a parent, all that one token asks for; None: no limit of its own."""
+    """The scope shared by all trees of this principal or, with a parent, by everything that one token requests;
+    None: no limit of its own."""
     parent: str | None = None
-    """The session of the living delegation on whose behalf it asks (a delegation token): then it is that one's child, and the rest of
-    this only narrows it further."""
+    """Session of the live delegation on whose behalf it calls (a delegation token). The new delegation becomes its child; the other fields
+    only narrow it further."""
 
 
 ORIGIN: contextvars.ContextVar[Origin | None] = contextvars.ContextVar("remit_origin", default=None)
@@ -95,15 +100,15 @@ ORIGIN: contextvars.ContextVar[Origin | None] = contextvars.ContextVar("remit_or
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:
-    """The task, of the board or of the caller, that a delegation works on."""
+    """The task of the board or of the caller that a delegation works on."""
 
     task_number: int | None = None
     title: str = ""
     description: str = ""
     language: str | None = None
-    """Exactly the task's own field; absent means `general`, with a warning."""
+    """The task's own field; absent means `general`, with a warning."""
     complexity: str = "simple"
-    """simple, moderate or complex: how much context is loaded."""
+    """simple, moderate or complex: controls how much context is loaded."""
     has_plan: bool = False
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -120,33 +125,35 @@ class TaskContext:
 
 
 class Delegation(NamedTuple):
-    """Made for every call, hence a named tuple: as immutable as a frozen dataclass, made in a fifth of the time."""
+    """A delegation. Created for every call, hence a named tuple: immutable like a frozen dataclass, created in a fifth of the time."""
 
     lineage: Lineage
     agent: str
     """The name in the directory, operation included (`worker.read_file`)."""
     parameters: Mapping[str, Any]
-    """As they were given; what JSON can hold."""
+    """As given; JSON values."""
     caller: str
     priority: Priority
     deadline: Deadline
     created_at: float
     """Wall clock, seconds."""
     idle_seconds: float | None = None
-    """Stopped when nothing was heard for that long; None: never."""
+    """Stopped after this long without a sign of life; None: never."""
     key: str | None = None
-    """Idempotency key: a live one returns the running delegation, a finished one its result."""
+    """Idempotency key: a live one gives the running delegation, a finished one its result."""
     accept: tuple[str, ...] = ()
-    """Acceptance commands, run here after the agent says done."""
+    """Acceptance commands, run here after the agent reports completion."""
     limits: Limits | None = None
-    """The budget this delegation asked for itself and its children, inside its caller's."""
+    """The budget requested for this delegation and its children, inside its caller's."""
     command: str | None = None
     """The board command this came from, if any."""
     task: TaskContext | None = None
     resumes: str | None = None
-    """The session of an earlier delegation to the same agent that this one goes on from."""
+    """Session of an earlier delegation to the same agent that this one continues."""
     caller_info: CallerInfo | None = None
-    """Who asked from outside, of the whole tree; None: a person or a program of this project."""
+    """The external caller of the whole tree; None: a person or a program of this project."""
+    limits_reason: str | None = None
+    """Why its time limits apply, or which learned ones are not used; None: they were requested, declared or set."""
 
     @property
     def session_id(self) -> str:
@@ -154,7 +161,7 @@ class Delegation(NamedTuple):
 
     @property
     def is_asked_here(self) -> bool:
-        """A person or a program of this project wrote it: not an agent, a command of the board, nor a caller of a server."""
+        """Whether a person or a program of this project created it, rather than an agent, a board command or a caller of a server."""
         info = self.caller_info
         is_outside = info is not None and (info.principal != ROOT_CALLER or bool(info.door))
         return self.lineage.parent_id is None and self.command is None and not is_outside

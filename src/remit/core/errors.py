@@ -1,17 +1,16 @@
-"""The one tree of errors, its branches named by who must act, and the error a return carries.
+"""The error tree, with branches named by who must act, and the error that a return carries.
 
     RemitError
-    ├── Refused        a guard said no: nothing ran. The caller must ask for something else
+    ├── Refused        a guard refused: nothing ran. The caller must ask for something else
     ├── Failed         it ran and did not succeed
-    │   ├── InvalidReturn   what the agent handed back breaks the contract; `faults` lists how
+    │   ├── InvalidReturn   the agent's answer breaks the contract; `faults` lists how
     │   ├── AgentCrashed    the agent's process or code ended by itself; carries exit code and the end of stderr
     │   └── Stopped         it was stopped: deadline, idle, cancel, budget
-    │       └── OutOfTime       it ended at its soft deadline, as it was told, without an answer
-    ├── Unavailable    a part could not be reached (database, disk, agent): trying again is safe
+    │       └── OutOfTime       it ended at its soft deadline, as requested, without an answer
+    ├── Unavailable    a part could not be reached (database, disk, agent): a retry is safe
     └── Misused        the caller's bug: a wrong argument, a closed runtime
 
-Each has a stable `code`, a message that says what happened, and `advice` that says what to do next.
-"""
+Each has a stable `code`, a message with what happened, and `advice` with what to do next."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,14 +20,15 @@ CODES = frozenset(
     {
         "TIMEOUT", "VALIDATION_FAILED", "TOOL_UNAVAILABLE", "BUILD_ERROR", "FILE_NOT_FOUND", "CYCLE_DETECTED",
         "MAX_DEPTH_EXCEEDED", "STATUS_SYNC_FAILED", "GIT_COMMIT_FAILED", "UNKNOWN_ERROR",
-        "CANCELLED", "BUDGET_EXCEEDED", "POLICY_DENIED", "AGENT_UNAVAILABLE", "QUEUE_FULL", "AGENT_CRASHED",
+        "CANCELLED", "BUDGET_EXCEEDED", "POLICY_DENIED", "AGENT_UNAVAILABLE", "QUEUE_FULL", "AGENT_CRASHED", "AGENT_RAISED",
         "INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS", "STORE_UNAVAILABLE", "MERGE_CONFLICT", "CALLER_REFUSED",
+        "MERGE_RED", "MERGE_WAITING",
         "INVALID_STATUS_TRANSITION",
         "TASK_NOT_FOUND", "NOT_CANCELABLE", "UNAUTHENTICATED", "FORBIDDEN", "RATE_LIMITED", "TOO_LARGE", "STOPPING",
         "NOT_TRUSTED",
     }
 )  # fmt: skip
-"""Codes we give. An agent may use others; they are kept."""
+"""Codes that remit uses. Other codes of agents are kept."""
 
 _CODE_OF_TYPE = {
     "timeout": "TIMEOUT",
@@ -59,7 +59,7 @@ _CODE_OF_TYPE = {
 
 
 def code_of_type(type_: str) -> str:
-    """A missing code is derived from the type."""
+    """Derive a missing code from the type."""
     return _CODE_OF_TYPE.get(type_, "UNKNOWN_ERROR")
 
 
@@ -86,6 +86,8 @@ class ErrorInfo:
 
 class RemitError(Exception):
     default_code: ClassVar[str] = "UNKNOWN_ERROR"
+    traceback_text: str = ""
+    """Traceback of an error raised in another process, as formatted there."""
 
     def __init__(self, message: str, *, code: str | None = None, advice: str = "") -> None:
         super().__init__(message)
@@ -108,9 +110,11 @@ class Failed(RemitError):
 class InvalidReturn(Failed):
     default_code = "VALIDATION_FAILED"
 
-    def __init__(self, faults: Sequence[str], *, advice: str = "") -> None:
+    def __init__(self, faults: Sequence[str], *, advice: str = "", original: str = "") -> None:
+        """`original`: the faulty answer, kept beside the return."""
         super().__init__("; ".join(faults), advice=advice)
         self.faults = tuple(faults)
+        self.original = original
 
 
 class AgentCrashed(Failed):
@@ -123,16 +127,15 @@ class AgentCrashed(Failed):
 
 
 class Stopped(Failed):
-    """Raised by `ctx` in an agent that goes on after its end: its delegation has been stopped or settled."""
+    """Raised by `ctx` in an agent that continues after its end: its delegation was stopped or settled."""
 
     default_code = "CANCELLED"
 
 
 class OutOfTime(Stopped):
-    """Raised by an agent's executor: told to hand in, it ended and had nothing. That is a timeout that came early, no failure.
+    """Raised by an executor whose agent ended at its soft deadline without a result. This is an early timeout, not a failure.
 
-    With the code BUDGET_EXCEEDED: what is left of the budget is too little to go on with. With an `answer`: that is its return, and this
-    is why it stopped."""
+    With the code BUDGET_EXCEEDED, the remaining budget is too small to continue. `answer` is its return, if it has one."""
 
     default_code = "TIMEOUT"
 

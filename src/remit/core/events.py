@@ -1,4 +1,4 @@
-"""What happens in a delegation, numbered from 1: its thirteen steps, and what the agent says meanwhile."""
+"""Events of a delegation, numbered from 1: its thirteen steps, and the output of the agent."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,11 +23,11 @@ class Step(StrEnum):
 
 STEPS = tuple(Step)
 NOT_REACHED = float("nan")
-"""The time of a step that was not reached, while it is collected; the store gives None."""
+"""Time of a step that was not reached, during collection; the store returns None."""
 BEFORE_RUN = 7
-"""The steps that are recorded before the agent runs; the rest are recorded when it is settled."""
+"""Number of steps recorded before the agent runs; the others are recorded when it is settled."""
 LAST = len(STEPS) + 1
-"""The number of the last event of a delegation without output: after all steps."""
+"""Number of the last event of a delegation without output: after all steps."""
 
 
 class EventKind(StrEnum):
@@ -37,17 +37,17 @@ class EventKind(StrEnum):
     DATA = "data"
     """`{chunk}`"""
     ARTIFACT = "artifact"
-    """`{type, path, summary?}`: declared while the agent still works"""
+    """`{type, path, summary?}`: declared while the agent works"""
     NOTICE = "notice"
-    """`{message}`: what remit itself has to say: soft deadline, retry, repair, a blocked loop, an abandoned agent"""
+    """`{message}`: a message from remit itself: soft deadline, retry, repair, a blocked loop, an abandoned agent"""
     SPENT = "spent"
-    """`{tokens, cost}`: what it has drawn from the budget so far, in all"""
+    """`{tokens, cost}`: total spending so far"""
     CANCEL = "cancel"
     """`{state, reason, source}`: requested, stopping, stopped or killed"""
     COMPLETE = "complete"
     """`{result}`: the return"""
     ERROR = "error"
-    """`{error, result}`: the return, when it is not completed"""
+    """`{error, result}`: the return, if not completed"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ class Event:
 
 
 def events_of_steps(session_id: str, step_times: tuple[float | None, ...], chunk_count: int) -> list[Event]:
-    """The steps of a delegation as numbered events: those before the run come first, the rest after what the agent said."""
+    """The steps of a delegation as numbered events: those before the run come first, the others after the agent's output."""
     events = []
     for position, at in enumerate(step_times):
         if at is not None:

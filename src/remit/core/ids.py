@@ -1,41 +1,47 @@
-"""Identifiers: session ids and caller tokens.
+"""Identifiers: session ids, caller tokens, and the trace and span ids of delegations.
 
 A session id (`sess_{unix seconds}_{6 of [a-z0-9]}`) is drawn from a cryptographic source before anything runs; the store guarantees that it
-is unique. A caller token lets a process that remit started delegate as a child of its delegation: the session, a secret of 256 bits and the
-socket of its owner, in one word. Only the format is here; the attach server makes and checks tokens.
-"""
+is unique. A caller token lets a process that remit started delegate as a child of its delegation: it combines the session, a 256-bit secret
+and the socket of the owner in one word. This module only defines the format; the attach server creates and checks tokens.
+
+Trace and span ids (W3C Trace Context) are derived from session ids, so nothing needs to be stored. One tree is one trace across processes,
+APIs and resumes: the trace of the caller's `traceparent`, else a hash of the root's session. The span of a delegation is a hash of its own
+session. A tree has its own span above its root."""
 
 import base64
 import binascii
+import functools
+import hashlib
 import os
 import re
 import secrets
 import struct
 import time
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from remit.core.delegation import ROOT_CALLER, CallerInfo, Delegation, Origin
 from remit.core.errors import Refused
 
 SESSION_ID = re.compile(r"^sess_[0-9]{8,}_[a-z0-9]{6}\Z")
-"""Also accepts the older date form `sess_20251226_abc123` on read."""
+"""Also accepts the older date form `sess_20251226_abc123` when reading."""
 
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
-"""In the order of their codes, so that larger numbers give later ids."""
+"""In code point order, so that larger numbers give later ids."""
 _PAIRS = [a + b for a in _ALPHABET for b in _ALPHABET]
 _SPACE = len(_ALPHABET) ** 6
 _DRAWS = (16, 256, 4096)
 
 _pool: list[str] = []
-"""Endings of ids, drawn ahead from the operating system's generator, largest first: handed out in rising order.
+"""Id endings drawn ahead from the operating system's generator, largest first and used in rising order.
 
-One call of the generator for each id would be a fifth of a delegation's cost; and ids that rise keep the store's index of them
-together, where scattered ones touch another page of it each.
-"""
+One generator call per id would be a fifth of a delegation's cost, and rising ids stay on the same page of the store's index, where
+scattered ones would each touch another page."""
 _drawn = 0
 
 
 def _forget() -> None:
-    """A forked process must not draw what its parent will draw."""
+    """Clear the pool: a forked process must not draw the same ids as its parent."""
     global _drawn
     _pool.clear()
     _drawn = 0
@@ -55,7 +61,7 @@ def _draw() -> None:
 
 
 def new_session_id(now: float | None = None) -> str:
-    """A fresh id for the second `now` (wall clock)."""
+    """A new id for the second `now` (wall clock)."""
     if not _pool:
         _draw()
     return f"sess_{int(time.time() if now is None else now)}_{_pool.pop()}"
@@ -69,18 +75,18 @@ def is_session_id(text: object) -> bool:
 
 
 CALLER = "REMIT_CALLER"
-"""The environment variable. Not *_TOKEN: some agents keep such names from the commands they start."""
+"""Environment variable. Not named *_TOKEN, because some agents hide such variables from their commands."""
 REFUSED = "CALLER_REFUSED"
 UNSET = f"Unset {CALLER} to delegate as a new root."
 
 _VERSION = "remit1"
 _SIGN = "rmtk_"
-"""What every secret begins with, so that it is found in any text."""
+"""Prefix of every secret, so that it can be found in any text."""
 _SECRET = re.compile(r"rmtk_[A-Za-z0-9_-]{43}")
 _ANY_SECRET = re.compile(r"rmtk_[A-Za-z0-9_-]{43}|rmt_[A-Za-z0-9]{16,}|rmd_[A-Za-z0-9_-]{16,}")
-"""Also the tokens of API callers and of delegations, whole or cut off (`server.tokens`)."""
+"""Also tokens of API callers and of delegations, whole or cut off (`server.tokens`)."""
 SHORTEST = 20
-"""Characters of the shortest one: a shorter text cannot contain it."""
+"""Length of the shortest secret; shorter text cannot contain one."""
 _ANY_SECRET_BYTES = re.compile(_ANY_SECRET.pattern.encode())
 _LONGEST = 16 * 1024
 
@@ -89,10 +95,10 @@ class CallerToken(NamedTuple):
     session_id: str
     secret: str
     address: str
-    """The path of the socket at which its owner listens."""
+    """Path of the owner's socket."""
 
     def encode(self) -> str:
-        """One word of letters, digits, `.`, `_` and `-`: it survives every shell and every file."""
+        """One word of letters, digits, `.`, `_` and `-`, which every shell and file preserves."""
         address = base64.urlsafe_b64encode(self.address.encode("utf-8", "surrogateescape")).decode().rstrip("=")
         return f"{_VERSION}.{self.session_id}.{self.secret}.{address}"
 
@@ -102,12 +108,12 @@ def new_secret() -> str:
 
 
 def new_token(session_id: str, address: str) -> str:
-    """A token with a new secret, encoded."""
+    """An encoded token with a new secret."""
     return CallerToken(session_id, new_secret(), address).encode()
 
 
 def decode(text: str) -> CallerToken:
-    """Raises `Refused` for whatever `encode` did not make."""
+    """Parse a token. Raises `Refused` for anything that `encode` did not produce."""
     parts = text.split(".") if len(text) <= _LONGEST else []
     if len(parts) != 4 or parts[0] != _VERSION or not is_session_id(parts[1]) or not _SECRET.fullmatch(parts[2]):
         raise _not_a_token()
@@ -122,7 +128,7 @@ def _address(word: str) -> str:
     held = base64.b64decode(word + "=" * (-len(word) % 4), altchars=b"-_", validate=True)
     address = held.decode("utf-8", "surrogateescape")
     again = base64.urlsafe_b64encode(held).decode().rstrip("=")
-    if not address.startswith("/") or "\0" in address or again != word:  # one spelling each: an altered token is never the same one
+    if not address.startswith("/") or "\0" in address or again != word:  # one spelling per token: an altered token never equals another
         raise ValueError(word)
     return address
 
@@ -132,10 +138,119 @@ def _not_a_token() -> Refused:
 
 
 def redact_tokens(text: str) -> str:
-    """`text` without secrets. A few cheap searches where there are none: the first, for one character, is much the cheapest."""
+    """`text` without secrets. The search for a single character comes first: it is by far the cheapest."""
     is_likely = "_" in text and ("rmtk_" in text or "rmt_" in text or "rmd_" in text)
     return _ANY_SECRET.sub("[token]", text) if is_likely else text
 
 
 def redact_token_bytes(data: bytes) -> bytes:
     return _ANY_SECRET_BYTES.sub(b"[token]", data) if b"rmtk_" in data or b"rmt_" in data or b"rmd_" in data else data
+
+
+# ---- traces
+
+
+TRACEPARENT_HEADER = "traceparent"
+"""Name in HTTP headers, gRPC metadata and MCP's `_meta`."""
+TRACEPARENT = "TRACEPARENT"
+"""Name of the environment variable."""
+SAMPLED = 0x01
+_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.{0,200})?", re.ASCII)
+_NEVER_VERSION = "ff"
+_KNOWN_FLAGS = 0x03
+"""Sampled, and (level 2) random. Other flags are undefined and not forwarded."""
+
+
+class Traceparent(NamedTuple):
+    trace_id: str
+    """32 lower-case hexadecimal digits, not all zero."""
+    span_id: str
+    """16 lower-case hexadecimal digits."""
+    flags: int = SAMPLED
+
+    @property
+    def is_sampled(self) -> bool:
+        return bool(self.flags & SAMPLED)
+
+    def __str__(self) -> str:
+        return f"00-{self.trace_id}-{self.span_id}-{self.flags & _KNOWN_FLAGS:02x}"
+
+
+def parse_traceparent(text: object) -> Traceparent | None:
+    """Parse a `traceparent`; None if it is missing or invalid. Later versions are parsed like this one."""
+    if not isinstance(text, str):
+        return None
+    found = _TRACEPARENT.fullmatch(text)
+    if found is None:
+        return None
+    version, trace_id, span_id, flags, more = found.groups()
+    if version == _NEVER_VERSION or (version == "00" and more):
+        return None
+    if not int(trace_id, 16) or not int(span_id, 16):
+        return None
+    return Traceparent(trace_id, span_id, int(flags, 16) & _KNOWN_FLAGS)
+
+
+def span_id_of(session_id: str) -> str:
+    """Span id of a delegation."""
+    return _digest("span", session_id, 8)
+
+
+def tree_span_id_of(root_id: str) -> str:
+    """Span id of a whole tree, the parent of its root's span."""
+    return _digest("tree", root_id, 8)
+
+
+def _trace_id_of(root_id: str) -> str:
+    """Trace id of a tree without a given one."""
+    return _digest("trace", root_id, 16)
+
+
+def caller_span(caller_info: CallerInfo | None) -> Traceparent | None:
+    """The span of the external caller, if it sent one."""
+    return None if caller_info is None else parse_traceparent(caller_info.traceparent)
+
+
+def tree_span_of(root_id: str, caller_info: CallerInfo | None) -> Traceparent:
+    """The span of a tree, with the trace of the whole tree."""
+    given = caller_span(caller_info)
+    if given is not None:
+        return Traceparent(given.trace_id, tree_span_id_of(root_id), given.flags)
+    return Traceparent(_trace_id_of(root_id), tree_span_id_of(root_id))
+
+
+def span_of(delegation: Delegation) -> Traceparent:
+    """The span of a delegation."""
+    return _below(delegation, delegation.lineage.session_id)
+
+
+def parent_span_of(delegation: Delegation) -> Traceparent:
+    """The parent span of a delegation: its caller's; for a root, its tree's."""
+    lineage = delegation.lineage
+    return tree_span_of(lineage.root_id, delegation.caller_info) if lineage.parent_id is None else _below(delegation, lineage.parent_id)
+
+
+def _below(delegation: Delegation, session_id: str) -> Traceparent:
+    """The span of a session in the same tree; not for the tree itself."""
+    given, span_id = caller_span(delegation.caller_info), span_id_of(session_id)
+    if given is not None:
+        return Traceparent(given.trace_id, span_id, given.flags)
+    return Traceparent(_trace_id_of(delegation.lineage.root_id), span_id)
+
+
+def traceparent_of(delegation: Delegation) -> str:
+    """The value sent to the agent's process or remote executor, whose spans become children."""
+    return str(span_of(delegation))
+
+
+def origin_in(environment: Mapping[str, str]) -> Origin | None:
+    """The span of the program that started this one (`TRACEPARENT`), the parent of new trees; None: it sent none."""
+    given = parse_traceparent(environment.get(TRACEPARENT, "").strip())
+    return None if given is None else Origin(caller_info=CallerInfo(ROOT_CALLER, traceparent=str(given)))
+
+
+@functools.lru_cache(maxsize=1024)  # needed at its start and again at its end
+def _digest(what: str, name: str, size: int) -> str:
+    """A well-distributed hash; neither a secret nor a signature."""
+    found = hashlib.blake2b(f"remit {what} {name}".encode("utf-8", "surrogatepass"), digest_size=size).hexdigest()
+    return found if int(found, 16) else f"{1:0{2 * size}x}"

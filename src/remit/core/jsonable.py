@@ -1,7 +1,6 @@
-"""Plain JSON out of whatever an agent's code made: what is kept on disk must be what the caller was handed.
+"""Plain JSON from the values of agents' code, so that the recorded value equals the one the caller receives.
 
-Knows nothing of returns. Used by `receive`, `validate` and every builder of returns.
-"""
+Independent of returns. Used by `receive`, `validate` and every builder of returns."""
 
 import dataclasses
 import math
@@ -9,48 +8,48 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from pydantic_core import to_jsonable_python
+from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
-from remit.core.errors import Failed
-from remit.core.ids import SHORTEST, redact_tokens
+from remit.core.errors import Failed, Misused
+from remit.core.ids import SHORTEST, redact_token_bytes, redact_tokens
 
 MAX_DEPTH = 100
-"""Levels of nesting; the serializer below gives up at 255, and a return wraps what it is given."""
+"""Maximum nesting. The serializer gives up at 255, and a return wraps the value."""
 MAX_VALUES = 250_000
-"""In one value, each counted as often as it would be written: a list that holds one list a thousand times over must end too."""
+"""Maximum values in one value, each counted as often as it would be written: a list that contains one list a thousand times must be bounded
+too."""
 MAX_CHARACTERS = 64 * 1024 * 1024
 _MAX_BITS = 14_000
-"""About 4,200 digits: Python refuses to read more than 4,300 back from text."""
+"""About 4,200 digits: Python refuses to parse more than 4,300."""
 _SIMPLE = frozenset({int, float, bool, type(None)})
 _CONSTANTS = frozenset({bool, type(None)})
 _LISTS = (list, tuple, set, frozenset, deque)
 _BUILT_IN = frozenset({dict, list, tuple})
-"""What nearly every value is made of: known by its type alone, which is quicker than to ask what it can do."""
+"""The most frequent types, recognised by type alone, which is faster than protocol checks."""
 
 
 def clean_text(text: str) -> str:
-    """`text` with a question mark in place of each lone surrogate, which no encoding can carry, and without the secrets of tokens."""
+    """`text` with a question mark for each lone surrogate, which cannot be encoded, and without token secrets."""
     if len(text) >= SHORTEST:
         text = redact_tokens(text)
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def to_jsonable(value: Any) -> Any:
-    """`value` as JSON holds it. NaN and the infinities become null. Raises `Failed` for what cannot be held, saying why."""
+    """`value` as plain JSON. NaN and infinities become null. Raises `Failed` with the reason for other values."""
     try:
         check_size(value)
         return _plain(value, MAX_DEPTH)
     except Failed:
         raise
-    except Exception as error:  # an agent's object may raise anything while it is being read
+    except Exception as error:  # reading an agent's object may raise anything
         raise Failed(f"a {type(value).__name__} that JSON cannot hold", code="VALIDATION_FAILED") from error
 
 
 def check_size(value: Any) -> None:
-    """Raise `Failed` for what would take for ever to read: iterators, and values that are small in memory and vast on paper.
+    """Raise `Failed` for values that would take for ever to serialize: iterators, and values that are small in memory but huge as text.
 
-    To be asked before compiled code reads it: once that has begun, nothing can stop it.
-    """
+    Call it before compiled code reads the value: that cannot be interrupted."""
     values = characters = 0
     stack: list[tuple[Collection[Any], int]] = [((value,), MAX_DEPTH)]
     while stack:
@@ -59,7 +58,10 @@ def check_size(value: Any) -> None:
             kind = type(item)
             if kind in _SIMPLE:
                 continue
-            if kind is str or isinstance(item, str | bytes | bytearray):
+            if kind is dict and levels:
+                values += len(item)
+                stack.append((item.values(), levels - 1))
+            elif kind is str or isinstance(item, str | bytes | bytearray):
                 characters += len(item)
             elif kind not in _BUILT_IN and isinstance(item, Iterator):
                 raise Failed(f"a {kind.__name__}, which may never end: hand over a list", code="VALIDATION_FAILED")
@@ -75,11 +77,11 @@ def check_size(value: Any) -> None:
 
 
 def safe_repr(value: Any, limit: int = 100_000) -> str:
-    """`value` as a programmer would see it, as far as that can be had: for messages and for keeping what was no answer."""
+    """A `repr` of `value` that never fails, for messages and for keeping invalid answers."""
     try:
         check_size(value)
         return clean_text(repr(value))[:limit]
-    except Exception as error:  # noqa: BLE001 - an agent's object may raise anything, even from __repr__
+    except Exception as error:  # noqa: BLE001 - an agent's object may raise anything, even in __repr__
         return f"<a {type(value).__name__} that cannot be shown: {error.message if isinstance(error, Failed) else type(error).__name__}>"
 
 
@@ -115,7 +117,7 @@ def _plain(value: Any, levels: int) -> Any:
         raise Failed(f"nested deeper than {MAX_DEPTH} levels", code="VALIDATION_FAILED")
     if kind is dict or isinstance(value, Mapping):
         return {
-            _key(key): item if type(item) in _CONSTANTS else _plain(item, levels - 1)  # a call less for what is frequent
+            _key(key): item if type(item) in _CONSTANTS else _plain(item, levels - 1)  # saves a call in the frequent case
             for key, item in value.items()
         }
     if isinstance(value, _LISTS):
@@ -136,5 +138,19 @@ def _key(key: Any) -> str:
 
 
 def _converted(value: Any) -> Any:
-    """Models, dates, paths, dataclasses and the like by pydantic's rules."""
+    """Convert models, dates, paths, dataclasses and the like with pydantic."""
     return to_jsonable_python(value, inf_nan_mode="null")
+
+
+def plain_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as plain JSON without tokens, for the record and for other processes."""
+    try:
+        check_size(parameters)
+        plain = from_json(redact_token_bytes(to_json(dict(parameters), inf_nan_mode="constants")))
+    except (Failed, PydanticSerializationError, ValueError, RecursionError, UnicodeError) as error:
+        raise Misused(
+            f"Parameters must be what JSON can hold: {error}",
+            advice="Pass text, numbers, lists and mappings; leave files and objects to paths and names.",
+        ) from None
+    assert isinstance(plain, dict)
+    return plain

@@ -1,4 +1,4 @@
-"""Languages: the name that policy rules use for each language that code can be run in, and the language of a file by its extension."""
+"""Languages: the name that policy rules use for each executable language, and the language of a file by its extension."""
 
 NAMES = {
     "python": "python",
@@ -14,7 +14,7 @@ NAMES = {
 
 
 def plain_name(name: str) -> str:
-    """The canonical name of a language; of an unknown one, its name in lower case."""
+    """The canonical name of a language; an unknown name in lower case."""
     small = name.strip().lower()
     return NAMES.get(small, small)
 
@@ -57,4 +57,4 @@ _EXTENSIONS = {
     "CSS": ".css .scss .less",
 }
 BY_EXTENSION = {extension: language for language, extensions in _EXTENSIONS.items() for extension in extensions.split()}
-"""The display name of a language by the extension of its files, in lower case and with its dot."""
+"""Display name of a language by lower-case file extension with its dot."""

@@ -1,4 +1,5 @@
-"""Lifecycle events for listeners in this process: starts, ends, steps and output of delegations; requests an API admitted or refused."""
+"""Lifecycle events for listeners in this process: starts, ends, steps and output of delegations; requests that
+an API admitted or refused."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ class LifecycleKind(StrEnum):
     STARTED = "delegation.started"
     COMPLETED = "delegation.completed"
     FAILED = "delegation.failed"
-    """It ended otherwise than completed: also refused, timed out, cancelled, partial, blocked."""
+    """It ended in another state than completed: refused, timed out, cancelled, partial or blocked."""
     STEP = "delegation.step"
     """`{step}`: it reached one of the thirteen steps (`core.events.STEPS`)."""
     PROGRESS = "delegation.progress"
@@ -23,15 +24,15 @@ class LifecycleKind(StrEnum):
     NOTICE = "delegation.notice"
     SPENT = "delegation.spent"
     CANCEL = "delegation.cancel"
-    """These with the body that `core.events` says."""
+    """This and the following have the bodies defined in `core.events`."""
     ADMITTED = "door.admitted"
-    """A request reached an API: `principal` and `door` say whose and which."""
+    """An API admitted a request; `principal` and `door` name the caller and the API."""
     TURNED_AWAY = "door.refused"
-    """It was not let in; `error` says why."""
+    """An API refused a request; `error` gives the reason."""
 
 
 OUTCOMES = frozenset({LifecycleKind.STARTED, LifecycleKind.COMPLETED, LifecycleKind.FAILED})
-"""What is told unless somebody asks for more."""
+"""Kinds that listeners receive by default."""
 API_ACCESS = frozenset({LifecycleKind.ADMITTED, LifecycleKind.TURNED_AWAY})
 EVERYTHING = frozenset(LifecycleKind)
 
@@ -42,31 +43,31 @@ class LifecycleEvent:
     at: float
     """Wall clock, seconds."""
     session_id: str = ""
-    """Empty at a door: nothing was begun yet."""
+    """Empty for API requests."""
     root_id: str = ""
     parent_id: str | None = None
     depth: int = 0
     target: str = ""
     operation: str | None = None
     state: str = ""
-    """`queued`, `running`, then the state it ended in."""
+    """`queued`, `running`, then the final state."""
     duration_seconds: float | None = None
-    """From being asked for to the outcome; None: it has not ended."""
+    """From the request to the outcome; None: not ended."""
     success: bool | None = None
     error: ErrorInfo | None = None
-    """The first of its return."""
+    """The first error of its return."""
     tokens: int = 0
     cost: float = 0.0
     principal: str | None = None
-    """Who asked from outside; None: a person or a program of this project."""
+    """The external caller; None: a person or a program of this project."""
     door: str | None = None
     body: Mapping[str, Any] = field(default_factory=dict)
-    """Of a step, and of what it said."""
+    """The body of a step or output event."""
     delegation: Delegation | None = field(default=None, repr=False, compare=False)
-    """The whole of it, for whoever listens in this process; not part of `to_dict`. So are the two below."""
+    """The delegation itself, for listeners in this process; not part of `to_dict`, nor are the next two."""
     result: Return | None = field(default=None, repr=False, compare=False)
     step_times: tuple[float, ...] = field(default=(), repr=False, compare=False)
-    """Of one that ended: when it reached each of the thirteen steps; not a number: never."""
+    """Times of the thirteen steps, once it has ended; NaN: not reached."""
 
     @property
     def agent(self) -> str:

@@ -1,4 +1,4 @@
-"""The metrics of delegation: names and alerts in one table, sums and percentiles."""
+"""Metrics of delegations: names and alerts in one table, sums and percentiles."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -9,11 +9,11 @@ from remit.core.states import LIVE, State
 
 MOST_NAMES = 5_000
 OTHERS = "(others)"
-"""What is asked for under still more names, which may be anybody's invention, is counted as one."""
+"""Collects all further names, which callers may invent, in one count."""
 _GROWTH = 1.02
 _SHORTEST_SECONDS = 1e-4
 _BUCKETS = 1150
-"""Up to 8 days; what is longer counts as that long."""
+"""Up to 8 days; longer values count as 8 days."""
 _LOG_GROWTH = math.log(_GROWTH)
 
 
@@ -22,11 +22,11 @@ class Metric:
     name: str
     words: str
     unit: str
-    """`1` for a share or a count, `s` for seconds, as OpenTelemetry writes them."""
+    """`1` for a share or a count, `s` for seconds, as in OpenTelemetry."""
     below: float | None = None
-    """An alert when it is less."""
+    """Alert if the value is lower."""
     above: float | None = None
-    """An alert when it is more."""
+    """Alert if the value is higher."""
 
     def is_alarming(self, value: float | None) -> bool:
         if value is None:
@@ -34,17 +34,19 @@ class Metric:
         return (self.below is not None and value < self.below) or (self.above is not None and value > self.above)
 
 
-TOTAL = Metric(name="delegation.total", words="delegations asked for", unit="1")
+TOTAL = Metric(name="delegation.total", words="delegations requested", unit="1")
 SUCCESS_RATE = Metric(name="delegation.success_rate", words="completed, of those that ended and were not cancelled", unit="1", below=0.95)
-LATENCY_P99 = Metric(name="delegation.latency.p99", words="from being asked for to the outcome", unit="s", above=30.0)
+LATENCY_P99 = Metric(name="delegation.latency.p99", words="from the request to the outcome", unit="s", above=30.0)
 TIMEOUT_RATE = Metric(name="delegation.timeout_rate", words="stopped at their deadline, of those not cancelled", unit="1", above=0.05)
 ERRORS_BY_TARGET = Metric(name="delegation.errors.by_target", words="not completed, of the target's", unit="1", above=0.10)
 ERRORS_BY_OPERATION = Metric(name="delegation.errors.by_operation", words="not completed, of the operation's", unit="1", above=0.10)
+AVAILABILITY = Metric(name="agent.availability", words="of the operation's, those whose agent could be started", unit="1")
+FAILED_STARTS = Metric(name="delegation.failed_starts", words="agent or what it requires not available, by operation", unit="1")
 METRICS = (TOTAL, SUCCESS_RATE, LATENCY_P99, TIMEOUT_RATE, ERRORS_BY_TARGET, ERRORS_BY_OPERATION)
 
 
 class Histogram:
-    """Of seconds."""
+    """A histogram of seconds."""
 
     __slots__ = ("_buckets", "count", "longest", "shortest", "total")
 
@@ -56,7 +58,7 @@ class Histogram:
         self.longest = 0.0
 
     def add(self, seconds: float) -> None:
-        seconds = max(seconds, 0.0)  # a clock that was set back
+        seconds = max(seconds, 0.0)  # the clock was set back
         place = 0 if seconds <= _SHORTEST_SECONDS else int(math.log(seconds / _SHORTEST_SECONDS) / _LOG_GROWTH) + 1
         self._buckets[min(place, _BUCKETS - 1)] += 1
         self.count += 1
@@ -72,7 +74,7 @@ class Histogram:
         self.longest = max(self.longest, other.longest)
 
     def percentile(self, share: float) -> float | None:
-        """So many seconds or less took `share` of them, by the nearest rank; None: there are none."""
+        """The nearest-rank percentile in seconds; None without values."""
         if not self.count:
             return None
         rank, seen = max(1, math.ceil(share * self.count)), 0
@@ -86,15 +88,19 @@ class Histogram:
 
 @dataclass(slots=True)
 class Tally:
-    """What a store sums up. Of each agent: how many in which state."""
+    """Sums that a store computes: counts by agent and state."""
 
     states: dict[tuple[str, State], int] = field(default_factory=dict)
     latencies: Histogram = field(default_factory=Histogram)
     tokens: int = 0
     cost: float = 0.0
+    tokens_of: dict[str, int] = field(default_factory=dict)
+    """Tokens by agent."""
+    failed_starts: dict[str, int] = field(default_factory=dict)
+    """By agent: delegations that ended because it could not be started or reached."""
 
-    def add(self, agent: str, state: State, seconds: float | None, tokens: int, cost: float) -> None:
-        """`seconds`: from being asked for to the outcome; None while it lives."""
+    def add(self, agent: str, state: State, seconds: float | None, tokens: int, cost: float, *, is_unavailable: bool = False) -> None:
+        """Add a delegation. `seconds`: from the request to the outcome; None while it runs."""
         if (agent, state) not in self.states and len(self.states) >= MOST_NAMES:
             agent = OTHERS
         self.states[agent, state] = self.states.get((agent, state), 0) + 1
@@ -102,6 +108,10 @@ class Tally:
             self.latencies.add(seconds)
         self.tokens += tokens
         self.cost += cost
+        if tokens:
+            self.tokens_of[agent] = self.tokens_of.get(agent, 0) + tokens
+        if is_unavailable:
+            self.failed_starts[agent] = self.failed_starts.get(agent, 0) + 1
 
     def merge(self, other: "Tally") -> None:
         for (agent, state), count in other.states.items():
@@ -110,11 +120,15 @@ class Tally:
         self.latencies.merge(other.latencies)
         self.tokens += other.tokens
         self.cost += other.cost
+        for mine, theirs in ((self.tokens_of, other.tokens_of), (self.failed_starts, other.failed_starts)):
+            for agent, count in theirs.items():
+                name = agent if agent in mine or len(mine) < MOST_NAMES else OTHERS
+                mine[name] = mine.get(name, 0) + count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """How many of how many."""
+    """A count and its total."""
 
     count: int
     total: int
@@ -129,7 +143,7 @@ class Alert:
     metric: Metric
     value: float
     of: str | None = None
-    """The target or operation, of a metric that has a value for each."""
+    """The target or operation, for a metric with a value for each."""
 
     def to_dict(self) -> dict[str, Any]:
         return {"metric": self.metric.name, "of": self.of, "value": self.value, "below": self.metric.below, "above": self.metric.above}
@@ -138,23 +152,28 @@ class Alert:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
     since: float | None
-    """Those asked for since then (wall clock); None: all on record."""
+    """Start of the period (wall clock); None: all on record."""
     until: float
     total: int
     live: int
-    """Of them, queued or running."""
+    """Queued or running ones among them."""
     cancelled: int
-    """Somebody's decision: neither success nor error."""
+    """Counted neither as success nor as error."""
     success: Share
     timeout: Share
     latency: Mapping[str, float | None]
-    """Seconds, by `p50`, `p95`, `p99`, `max`; without those that were refused or cancelled."""
+    """Seconds by `p50`, `p95`, `p99`, `max`; without refused and cancelled ones."""
     errors_by_target: Mapping[str, Share]
     errors_by_operation: Mapping[str, Share]
     """By `target.operation`; an agent without operations by its name."""
     states: Mapping[str, int]
     tokens: int
     cost: float
+    tokens_by_operation: Mapping[str, int]
+    failed_starts: Mapping[str, int]
+    """By operation."""
+    availability: Mapping[str, Share]
+    """By operation: those whose agent could be started, of all that ended and were neither refused nor cancelled."""
 
     def alerts(self) -> list[Alert]:
         single = ((SUCCESS_RATE, self.success.rate), (LATENCY_P99, self.latency["p99"]), (TIMEOUT_RATE, self.timeout.rate))
@@ -167,7 +186,7 @@ class Metrics:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """By the names of the table above."""
+        """By the names in the table above."""
         return {
             "since": self.since,
             "until": self.until,
@@ -181,6 +200,11 @@ class Metrics:
             ERRORS_BY_OPERATION.name: _shares(self.errors_by_operation),
             "delegation.states": dict(self.states),
             "delegation.tokens": self.tokens,
+            "delegation.tokens.by_operation": dict(self.tokens_by_operation),
+            FAILED_STARTS.name: dict(self.failed_starts),
+            AVAILABILITY.name: {
+                name: {"available": share.count, "total": share.total, "rate": share.rate} for name, share in self.availability.items()
+            },
             "delegation.cost": self.cost,
             "alerts": [alert.to_dict() for alert in self.alerts()],
         }
@@ -210,11 +234,14 @@ def metrics_of(tally: Tally, *, since: float | None, until: float) -> Metrics:
         states=states,
         tokens=tally.tokens,
         cost=tally.cost,
+        tokens_by_operation=dict(sorted(tally.tokens_of.items())),
+        failed_starts=dict(sorted(tally.failed_starts.items())),
+        availability=_availability(tally),
     )
 
 
 def _errors(tally: Tally, name_of: Callable[[str], str]) -> dict[str, Share]:
-    """Of each name, those that ended otherwise than completed, of all that ended and were not cancelled."""
+    """By name: those that ended without completing, of all that ended and were not cancelled."""
     counts: dict[str, list[int]] = {}
     for (agent, state), count in tally.states.items():
         if state in LIVE or state is State.CANCELLED:
@@ -223,6 +250,16 @@ def _errors(tally: Tally, name_of: Callable[[str], str]) -> dict[str, Share]:
         of[0] += 0 if state is State.COMPLETED else count
         of[1] += count
     return {name: Share(count=errors, total=total) for name, (errors, total) in sorted(counts.items())}
+
+
+def _availability(tally: Tally) -> dict[str, Share]:
+    totals: dict[str, int] = {}
+    for (agent, state), count in tally.states.items():
+        if state not in LIVE and state not in (State.CANCELLED, State.REFUSED):
+            totals[agent] = totals.get(agent, 0) + count
+    return {
+        agent: Share(count=total - min(total, tally.failed_starts.get(agent, 0)), total=total) for agent, total in sorted(totals.items())
+    }
 
 
 def _shares(shares: Mapping[str, Share]) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """Values of a conversation with a model: messages, calls, results, questions and answers. Stored as plain JSON.
 
-They belong to no provider; `stream` converts them to pydantic-ai's messages. What a provider must see again unchanged (signed thoughts, its
-own ids) is kept in `Reply.raw`.
-"""
+They are independent of providers; `stream` converts them to pydantic-ai's messages. `Reply.raw` keeps what a provider must see again
+unchanged (signed thoughts, its own ids)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserMessage:
-    """By the person, or by whoever asks in their place."""
+    """A message from the person or the calling agent."""
 
     text: str
 
@@ -22,24 +21,24 @@ class ToolCall:
     call_id: str
     name: str
     arguments: Mapping[str, Any] | str
-    """As they came: text where they are no JSON object."""
+    """As received: text if not a JSON object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """Of the model: words, calls, or both."""
+    """A reply of the model: text, calls, or both."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     model: str = ""
-    """Which one it was, as it is named in the settings."""
+    """Its name in the settings."""
     raw: Mapping[str, Any] | None = field(default=None, repr=False)
-    """As the library keeps it; given back only to the model that said it."""
+    """The library's form; sent back only to the same model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What a call gave: as much of it as the model is to see."""
+    """The result of a call, as shown to the model."""
 
     call_id: str
     name: str
@@ -59,14 +58,14 @@ class ToolOffer:
     schema: Mapping[str, Any]
     """JSON schema of its arguments."""
     strict: Callable[[], Mapping[str, Any]] | None = field(default=None, repr=False, compare=False)
-    """The same with conditions between the arguments, where a reply can be held to it; made when it is needed."""
+    """The same with conditions between arguments, for providers that can enforce them; created on demand."""
 
 
 # ---- questions
 
 
 class SpendSink(Protocol):
-    """What a question draws on: a `Context`."""
+    """Receives the spending of a question: a `Context`."""
 
     @property
     def remaining(self) -> float: ...
@@ -76,12 +75,12 @@ class SpendSink(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which models are asked, in this order: the next one when one fails."""
+    """The models to ask, in order: the next one after a failure."""
 
     names: tuple[str, ...]
     """`anthropic:claude-…`, or NAME of `[models.NAME]`."""
     source: str = ""
-    """Where it was said, for messages to people."""
+    """Where it is configured, for messages to people."""
 
 
 class EndReason(StrEnum):
@@ -89,9 +88,9 @@ class EndReason(StrEnum):
 
     FINISHED = "finished"
     LENGTH = "length"
-    """It had more to say than it was allowed tokens for, or than we take."""
+    """The reply exceeded its token limit or our size limit."""
     REFUSED = "refused"
-    """The provider's filter."""
+    """The provider's filter refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,18 +101,18 @@ class Question:
     messages: Sequence[Message] = ()
     tools: Sequence[ToolOffer] = ()
     output_schema: Mapping[str, Any] | None = None
-    """The reply is to be JSON of this schema: held by the provider where it can, else only by what the prompt says."""
+    """JSON schema of the reply: enforced by the provider if it can, else only requested in the prompt."""
     hear: Callable[[str], None] | None = None
-    """Told the words of the reply as they come. Told `RESTART` when another model begins anew."""
+    """Receives the text of the reply as it arrives, and `RESTART` when another model starts again."""
     temperature: float | None = None
-    """None: the provider's own. Not held to where a model takes none."""
+    """None: the provider's default. Ignored for models that accept none."""
     max_tokens: int | None = None
     max_characters: int = 400_000
-    """Of a reply; a longer one is cut off there (`EndReason.LENGTH`), so that no model fills the memory."""
+    """Maximum length of a reply; a longer one is cut (`EndReason.LENGTH`), so that no model exhausts the memory."""
 
 
 RESTART = "\0"
-"""Said to `hear`: what was said so far is void, another model begins anew."""
+"""Passed to `hear`: discard the text so far, another model starts again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,20 +121,20 @@ class FailedAttempt:
 
     model: str
     fault: str
-    """In words a person understands; no key in it."""
+    """A message for people; contains no key."""
 
 
 class ModelCall(NamedTuple):
-    """One model that was asked: for whoever watches."""
+    """One call of a model, for observers."""
 
     provider: str
     model: str
-    """The provider's own name for it."""
+    """The provider's name of the model."""
     seconds: float
     used: tuple[int, int] | None
-    """Tokens in and out; None: it did not answer."""
+    """Tokens in and out; None: no answer."""
     error: str
-    """A code, or the name of what was raised; empty: it answered."""
+    """A code, or the name of the exception; empty: it answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +146,7 @@ class Answer:
     cost: float | None = None
     """None: the price of this model is unknown."""
     tried: tuple[FailedAttempt, ...] = ()
-    """Those that failed before."""
+    """Models that failed before."""
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -161,15 +160,14 @@ class Answer:
 NO_RESULT = "No result was recorded for this call: it was interrupted. Look before you make it again."
 GO_ON = "Go on."
 NOTHING = "(nothing)"
-_EARLIER = "(What was said before is left out.)"
+_EARLIER = "(Earlier messages are left out.)"
 
 
 def repaired(messages: Sequence[Message], *, keep_pending: bool = False) -> list[Message]:
-    """A history that every provider accepts: it begins and ends with a request, every call has one result, right after it and in the order
-    of the calls; a result without a call becomes text; nothing is empty.
+    """A history that every provider accepts: it begins and ends with a request; every call has one result, right after it and in call
+    order; a result without a call becomes text; nothing is empty.
 
-    `keep_pending`: calls at the end that have no result yet stay as they are, and so does the end.
-    """
+    `keep_pending`: calls at the end without results stay, and so does the end."""
     ordered: list[Message] = []
     waiting = [_with_plain_text(message) for message in messages]
     while waiting:
@@ -198,7 +196,7 @@ def repaired(messages: Sequence[Message], *, keep_pending: bool = False) -> list
 
 
 def _results(reply: Reply, waiting: list[Message]) -> list[Message]:
-    """Takes them out of what follows, up to the next reply."""
+    """Take the results of a reply out of the following messages, up to the next reply."""
     end = next((index for index, message in enumerate(waiting) if isinstance(message, Reply)), len(waiting))
     found: list[Message] = []
     for call in reply.calls:
@@ -212,7 +210,7 @@ def _results(reply: Reply, waiting: list[Message]) -> list[Message]:
 
 
 def _own_ids(reply: Reply, before: Sequence[Message]) -> Reply:
-    """Two calls of one id in a reply would share a result: the second of them never had one of its own."""
+    """Make call ids unique within a reply: two calls with one id would share a result."""
     seen: set[str] = set()
     calls = []
     for index, call in enumerate(reply.calls):
@@ -228,5 +226,5 @@ def _with_plain_text(message: Message) -> Message:
 
 
 def plain_text(text: str) -> str:
-    """Without what no JSON can carry: half characters, and NUL, which some servers refuse."""
+    """Text without lone surrogates, which JSON cannot carry, and NUL, which some servers refuse."""
     return text.encode("utf-8", "replace").decode().replace("\0", "")

@@ -1,4 +1,4 @@
-"""Parameters of a call: their faults by name, and their two spellings (`maxDepth` is `max_depth`)."""
+"""Parameters of a call: their faults by name, and their two spellings (`maxDepth` and `max_depth`)."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from remit.core.errors import Misused
 
 
 class WrongParameters(Misused):
-    """`faults`: of each parameter that is wrong its name, and what is wrong with it."""
+    """`faults`: the name of each wrong parameter and its fault."""
 
     def __init__(self, agent: str, faults: Sequence[tuple[str, str]], names: Sequence[str]) -> None:
         words = "; ".join(f"{where}{fault}" for where, fault in faults)
@@ -19,7 +19,7 @@ class WrongParameters(Misused):
         self._said = agent, tuple(faults), tuple(names)
 
     def spelt(self, names: Mapping[str, str]) -> "WrongParameters":
-        """The same, with parameters under the names that a border emits: `maxDepth` for `max_depth`."""
+        """The same error with the names that an API uses: `maxDepth` for `max_depth`."""
         agent, faults, own = self._said
         return WrongParameters(agent, [_rename_fault(*fault, names) for fault in faults], [names.get(name, name) for name in own])
 
@@ -48,20 +48,20 @@ def camel(name: str) -> str:
 
 
 def camel_names(names: Iterable[str]) -> dict[str, str]:
-    """Each name as it is emitted: in camelCase, unless that would not lead back to it alone."""
+    """Each name in camelCase, unless that is ambiguous."""
     known = list(names)
     leads_to = _by_spelling(known)
     return {name: camel(name) if camel(name) not in known and leads_to.get(snake(camel(name))) == name else name for name in known}
 
 
 def declared_name(name: str, names: Iterable[str]) -> str:
-    """The one of `names` that is meant by `name`, in either spelling; else `name` itself."""
+    """The one of `names` that `name` denotes, in either spelling; else `name` itself."""
     known = tuple(names)
     return name if name in known else _by_spelling(known).get(snake(name), name)
 
 
 def declared_names(given: Mapping[str, Any], names: Iterable[str], whose: str) -> dict[str, Any]:
-    """`given` under the names that are known; whatever is unknown keeps its own. Raises `Misused` where one is given twice."""
+    """`given` under the declared names; unknown names are kept. Raises `Misused` for duplicates."""
     known = tuple(names)
     leads_to: Mapping[str, str] | None = None
     named: dict[str, Any] = {}
@@ -82,7 +82,7 @@ def declared_names(given: Mapping[str, Any], names: Iterable[str], whose: str) -
 
 
 def _by_spelling(names: Iterable[str]) -> dict[str, str]:
-    """From the snake_case of a name to the name; a spelling that two of them share leads to neither."""
+    """Maps the snake_case of a name to the name; ambiguous spellings are omitted."""
     found: dict[str, list[str]] = {}
     for name in names:
         found.setdefault(snake(name), []).append(name)

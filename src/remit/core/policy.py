@@ -1,6 +1,6 @@
-"""What the policy is asked, and what it answers. Plain values: `remit.policy` evaluates the rules, `runtime.authorize` asks for it.
+"""Requests to the policy and its decisions. Plain values: `remit.policy` evaluates the rules, `runtime.authorize` calls it.
 
-Deny beats ask, ask beats allow. Every action passes here: each delegation before it runs, and what an agent asks for while it works.
+Deny overrides ask, ask overrides allow. Every action is checked: each delegation before it runs, and requests of an agent while it works.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from remit.core.delegation import ROOT_CALLER
 
 
 class Effect(StrEnum):
-    """What an operation does to the world: declared with the agent, so that a rule can name all that write, say."""
+    """Effects of an operation, declared with the agent, so that a rule can name all that write."""
 
     READ = "read"
     WRITE = "write"
@@ -22,7 +22,7 @@ class Effect(StrEnum):
 
 
 class Fact(StrEnum):
-    """What a parameter of an agent stands for, so that rules can use it: `acts_on={"path": "path"}`."""
+    """The meaning of an agent's parameter for rules: `acts_on={"path": "path"}`."""
 
     PATH = "path"
     """A path in the workspace."""
@@ -31,13 +31,13 @@ class Fact(StrEnum):
     COMMAND = "command"
     """A command line."""
     LANGUAGE = "language"
-    """What code is written in that is to be run."""
+    """The language of code to execute."""
 
 
 class Verdict(StrEnum):
     ALLOW = "allow"
     ASK = "ask"
-    """Allowed once a person says yes."""
+    """Allowed after a person approves."""
     DENY = "deny"
 
 
@@ -53,10 +53,9 @@ class PolicyRequest:
     """One action that a caller wants to perform."""
 
     caller: str
-    """Who wants it: the agent that delegates; `orchestrator` for whoever owns the project; `token:NAME` or `cert:NAME` for whoever came
-    in through an API."""
+    """The delegating agent; `orchestrator` for the owner of the project; `token:NAME` or `cert:NAME` for an API caller."""
     action: str
-    """The operation: the name of the agent in the directory, e.g. `worker.read_file`, or what an agent asks for on its way."""
+    """The operation: the agent's name in the directory, e.g. `worker.read_file`, or an action that an agent requests."""
     depth: int
     path: tuple[str, ...]
     """From the root to the caller."""
@@ -69,63 +68,67 @@ class PolicyRequest:
     session_id: str = ""
     root_id: str = ""
     is_delegation: bool = True
-    """False: an agent that runs asks for it on its way."""
+    """False: a running agent requests it."""
     on_behalf: str = ROOT_CALLER
-    """Who asked for the whole tree."""
+    """The caller of the whole tree."""
     has_read_files: bool = False
-    """Whether an agent of the tree may have read files of the project; the next, what somebody on the network wrote."""
+    """Whether an agent of the tree may have read project files; the next field: content from the network."""
     has_read_untrusted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     verdict: Verdict
-    """What holds, after the mode was applied."""
+    """The verdict after the mode was applied."""
     rules: tuple[str, ...] = ()
     """The rules that decided, by their names."""
     because: str = ""
-    """In words, for the caller that is refused or the person who is asked."""
+    """The reason, for the refused caller or the person who is asked."""
     advice: str = ""
     strict_verdict: Verdict | None = None
-    """What strict would have said, where the mode changed it."""
+    """The verdict of strict mode, if the mode changed it."""
     question: str = ""
-    """What a person is asked, with `ask`."""
+    """The question to the person, with `ask`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingApproval:
-    """A delegation that was let in, but may not run yet: a person must say yes first."""
+    """An accepted delegation that may not run before a person approves."""
 
     asked: PolicyRequest
     decision: Decision
 
 
 class Policy(Protocol):
+    @property
+    def fingerprint(self) -> str:
+        """Identifies its current rules and mode: two processes with the same fingerprint decide alike."""
+        ...
+
     def decide(self, asked: PolicyRequest) -> Decision:
-        """Total and quick: never waits, never raises. Each decision is in the audit log before this returns or the action begins."""
+        """Decide a request. Never waits and never raises. The decision is in the audit log before this returns or the action begins."""
         ...
 
     def filter_allowed(self, asked: Sequence[PolicyRequest]) -> list[bool]:
-        """Which of many similar requests are allowed, without asking a person. One line in the log, and one for each that is refused."""
+        """Which of many similar requests are allowed, without asking a person. Writes one log line, and one for each refusal."""
         ...
 
     def cached_decision(self, caller: str, target: str, depth: int, effects: tuple[str, ...], session_id: str) -> Decision | None:
-        """The decision on a delegation of which rules could know nothing more than this, when it was made before; None: `decide`.
+        """An earlier decision on a delegation about which rules know only these facts; None: call `decide`.
 
-        For the way that every delegation passes: noted like any other, on disk when `write_out` returns.
-        """
+        Fast path for every delegation: logged like any other, and on disk when `write_out` returns."""
         ...
 
     def write_out(self) -> None:
-        """Whatever was decided is in the audit log when this returns. Called before a delegation is put on record, so before it runs."""
+        """Write all decisions to the audit log. Called before a delegation is recorded, so before it runs."""
         ...
 
     def renamed(self, session_id: str, now: str) -> None:
-        """A delegation got another id, because its own was taken."""
+        """Note that a delegation got another id, because its own was taken."""
         ...
 
     def settled(self, asked: PolicyRequest, decision: Decision, verdict: Verdict, by: str) -> None:
-        """Log how an `ask` ended: what the person (`by`) answered, or that there was no answer."""
+        """Log the outcome of an `ask`: the answer of the person (`by`), or that there was none."""
         ...
 
     def close(self) -> None: ...
@@ -135,12 +138,14 @@ class Approver(Protocol):
     """Asks a person."""
 
     async def approve(self, asked: PolicyRequest, decision: Decision, seconds: float) -> tuple[bool, str]:
-        """Whether a person approved within so many seconds, and who answered, or why there was no answer."""
+        """Whether a person approved in time, and who answered or why there was no answer."""
         ...
 
 
 class AllowAll:
-    """The policy when none is configured. Only what leads inside (an `address` that is not public) takes a rule that says so."""
+    """The policy if none is configured. It only refuses addresses that are not public, which require a rule."""
+
+    fingerprint = "none"
 
     def decide(self, asked: PolicyRequest) -> Decision:
         return ALLOWED if asked.facts.get("address", "public") == "public" else _INSIDE
@@ -165,5 +170,7 @@ class AllowAll:
 
 
 ALLOWED = Decision(verdict=Verdict.ALLOW)
-_INSIDE = Decision(verdict=Verdict.DENY, because="No policy is configured, and addresses that are not public need one that permits them.")
+_INSIDE = Decision(
+    verdict=Verdict.DENY, because="No policy is configured, and addresses that are not public require a rule that permits them."
+)
 ALLOW_ALL: Policy = AllowAll()

@@ -1,8 +1,10 @@
-"""The ports that `runtime` and the engines use: stores and agents. The conformance suites are in `remit.testing`."""
+"""The ports that `runtime` and the engines use: stores, files and agents. The conformance suites are in `remit.testing`."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from remit.core.adaptive import RunSample
 from remit.core.agents import AgentSpec
 from remit.core.events import Event
 from remit.core.record import CancelRequest, Head, HistoryQuery, Owner, Record, Spending, Write, WriteResult
@@ -12,105 +14,189 @@ if TYPE_CHECKING:
 
 
 class Store(Protocol):
-    """What is known about delegations. Synchronous: the engine decides on which thread to call it.
+    """The record of delegations. Synchronous: the engine chooses the thread.
 
-    Writing methods are called by one thread at a time; reading ones never wait for a writer.
-    Errors of the database below come out as `Unavailable` (code STORE_UNAVAILABLE) with advice; no sqlite3 error leaks.
-    """
+    Writing methods are called by one thread at a time; reading ones never wait for a writer. Database errors are raised as `Unavailable`
+    (code STORE_UNAVAILABLE) with advice; no sqlite3 error leaks."""
 
     def apply(self, writes: Sequence[Write]) -> WriteResult:
-        """All of `writes`, or none. Durable when it returns.
+        """Apply all of `writes` or none. Durable when it returns.
 
-        The session, agent, depth and path in the metadata of a return are those of its delegation: they are not kept twice.
-        """
+        The session, agent, depth and path in the metadata of a return equal those of its delegation, so they are stored once."""
         ...
 
     def try_apply(self, writes: Sequence[Write]) -> WriteResult | None:
-        """Like `apply`, but gives None at once, nothing written, when another process holds the write lock."""
+        """Like `apply`, but returns None at once, with nothing written, if another process has the write lock."""
         ...
 
     def get(self, session_id: str) -> Record | None: ...
     def by_key(self, key: str) -> Record | None: ...
+    def keys(self, prefix: str, most: int) -> dict[str, str]:
+        """Idempotency keys with this prefix, greatest first, and their sessions."""
+        ...
+
+    def drop_keys(self, prefix: str) -> int:
+        """Remove the idempotency keys with this prefix. Returns their number."""
+        ...
+
+    def newest_by_agent(self, after: int) -> dict[str, int]:
+        """For each agent with delegations recorded after number `after`, the number of the newest. Delegations of all processes are
+        numbered from 1 in recording order."""
+        ...
+
     def tree(self, root_id: str) -> list[Record]:
-        """The whole tree, in the order it was recorded."""
+        """The whole tree, in recording order."""
         ...
 
     def children(self, session_id: str) -> list[Record]: ...
     def live(self) -> list[Record]:
-        """Queued and running, oldest first, of every owner."""
+        """Queued and running ones of every owner, oldest first."""
         ...
 
     def history(self, query: HistoryQuery) -> list[Record]: ...
     def count(self, state: str | None = None) -> int: ...
     def events(self, session_id: str, after: int = 0, most: int | None = None) -> list[Event]:
-        """Steps and everything said, by number, those above `after`; the first `most` of them."""
+        """Steps and output after number `after`, in order; at most `most`."""
         ...
 
     def heads(self, session_ids: Sequence[str]) -> dict[str, Head]:
-        """How far each is, of those that are known."""
+        """Progress of each known session."""
         ...
 
     def last_sign(self, session_ids: Sequence[str]) -> dict[str, float]:
-        """When each was last heard of (wall clock): its newest event."""
+        """Time of the newest event of each (wall clock)."""
         ...
 
     def checkpoint(self, session_id: str) -> Any: ...
-    def durations(self, agent: str) -> list[float]:
-        """Seconds of the newest settled runs of `agent`, at most 1,000."""
+    def durations(self, agent: str) -> list[RunSample]:
+        """The newest runs of `agent` that completed or were stopped by a time limit, newest first, at most 400. Excludes cached, failed,
+        cancelled and refused ones."""
         ...
 
     def tally(self, since: float | None = None, until: float | None = None) -> "Tally":
-        """Those asked for since then and before `until`, or all, summed up; read in one pass, none of them kept."""
+        """Sums over the delegations requested in this period, or all; computed in one pass."""
         ...
 
     def drawn(self, principal: str) -> Spending:
-        """By all that this principal ever asked for, with everything below it. What still lives counts with what it has told."""
+        """Spending of everything this principal ever requested, with all children. Live delegations count with their reported spending."""
         ...
 
     def change_stamp(self) -> int:
-        """A number that changes when another process has written: cheap enough to ask every few milliseconds."""
+        """A number that changes when another process writes; cheap enough to poll every few milliseconds."""
+        ...
+
+    def watch(self, on_change: Callable[[Literal["cancel", "write"]], None]) -> Callable[[], None] | None:
+        """Call `on_change`, on any thread, soon after another process writes, until the returned function is called.
+
+        "cancel": it left a cancel request; "write": anything else. None: this store cannot notify; poll `change_stamp`."""
         ...
 
     def enrol(self, owner: Owner) -> None: ...
     def dismiss(self, owner_id: str) -> None: ...
     def owners(self) -> list[Owner]: ...
     def take_over(self, session_ids: Sequence[str], *, of: str, to: str) -> list[Record]:
-        """Atomically move live delegations from a dead owner to a living one; those that were still `of`'s."""
+        """Atomically move live delegations from a dead owner to a live one. Returns those that still belonged to `of`."""
+        ...
+
+    def claim(self, session_id: str, *, ticket: int, owner: str) -> Record | None:
+        """Atomically give a live delegation to `owner` and return its previous record. None: it has ended, or was claimed with this ticket
+        or a later one. The previous owner loses it: its outcome is refused."""
         ...
 
     def requeue(self, session_id: str, *, owner: str) -> None:
-        """A taken-over delegation will be run again: its attempt is counted and it is queued."""
+        """Queue a taken-over delegation again and count the attempt."""
         ...
 
     def request_cancel(self, request: CancelRequest) -> None: ...
     def take_cancels(self, owner_id: str) -> list[CancelRequest]:
-        """Cancel requests for live delegations of this owner; each is given out once."""
+        """Cancel requests for live delegations of this owner; each is returned once."""
         ...
 
     def prune(self, *, settled_before: float) -> int:
-        """Forget delegations settled before then, whole trees only; how many."""
+        """Delete trees settled before this time, whole trees only. Returns the number of delegations."""
         ...
 
     def optimize(self) -> None:
-        """Housekeeping off the loop: move the write-ahead log into the database."""
+        """Maintenance off the loop: checkpoint the write-ahead log."""
         ...
 
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class ShippedFile:
+    """A file that is in the object store."""
+
+    path: str
+    """Relative to the root of the project."""
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The files of a delegation that are in the object store."""
+
+    files: tuple[ShippedFile, ...]
+    at: float
+    """Wall clock of its worker: they are as they were then."""
+    attempt: int = 1
+    worker: str = ""
+    base: str = ""
+    """The commit that its worktree began from, if it has one."""
+    is_final: bool = False
+    """Written after its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class PruneReport:
+    manifests: int
+    blobs: int
+    bytes: int
+
+
+class Blobs(Protocol):
+    """Files that processes on other machines can read: content by its sha256, and a manifest for each delegation. Blocking.
+
+    Raises `Unavailable` (STORE_UNAVAILABLE) if it cannot be used, and `Failed` for content that is missing or damaged."""
+
+    address: str
+
+    def check(self) -> None:
+        """Raises if it cannot be read and written."""
+
+    def put(self, descriptor: int, sha256: str | None = None) -> tuple[str, int]:
+        """Hash and size of the file, which is stored whole when this returns. `sha256`: the hash that it is known to have had."""
+        ...
+
+    def has(self, sha256: str) -> bool: ...
+
+    def get(self, sha256: str, size: int, descriptor: int) -> None:
+        """Write the content to an empty file, and compare it with its hash."""
+
+    def write_manifest(self, session_id: str, manifest: Manifest) -> None: ...
+
+    def manifest(self, session_id: str) -> Manifest | None:
+        """Of its newest attempt."""
+        ...
+
+    def prune(self, known: Callable[[Sequence[str]], Collection[str]], *, younger_than: float = ...) -> PruneReport:
+        """Remove what belongs to no delegation on record. `known`: which of these sessions are."""
+        ...
+
+
 class AgentPort(Protocol):
-    """Anything that can carry out a delegation. Implementations live in `agents`."""
+    """Executes delegations. Implementations are in `agents`."""
 
     @property
     def spec(self) -> AgentSpec: ...
 
     def check(self, parameters: dict[str, Any]) -> Any:
-        """The parameters as the agent will get them. Raises `Misused` (INVALID_PARAMETERS) naming each fault."""
+        """Validate and convert the parameters. Raises `Misused` (INVALID_PARAMETERS) with each fault."""
         ...
 
     async def perform(self, ctx: Any, arguments: Any) -> Any:
-        """Do the work and hand back a raw answer. `ctx` is a `runtime.context.Context`.
+        """Do the work and return a raw answer. `ctx` is a `runtime.context.Context`.
 
-        Cancelled when it must stop: an implementation with a process kills it, whole, before it lets the cancellation go on.
-        """
+        Cancelled to stop: an implementation with a process kills it with all descendants before it propagates the cancellation."""
         ...

@@ -1,8 +1,7 @@
-"""Protected paths: files that configure remit or start programs, the board, git's own files, and files that hold secrets.
+"""Protected paths: files that configure remit or start programs, the board, git's own files, and files with secrets.
 
-The one list of them. The policy decides what follows (fact `protected`, see `policy/default.cedar`). Paths are compared as the most
-forgiving file system reads them: without regard to case, Unicode form, invisible characters, and dots or spaces at the end of a name.
-"""
+The only list of them. The policy decides on access (fact `protected`, see `policy/default.cedar`). Paths are compared as the most lenient
+file system would: ignoring case, Unicode form, invisible characters, and trailing dots or spaces."""
 
 import re
 import tomllib
@@ -11,26 +10,26 @@ from enum import StrEnum
 
 
 class Protection(StrEnum):
-    """Why a path is protected; of several reasons the first."""
+    """Why a path is protected: the first reason that applies."""
 
     SECRET = "secret"
-    """Holds passwords or keys."""
+    """Contains passwords or keys."""
     GIT = "git"
     """Belongs to git: objects, configuration, hooks."""
     SCRATCH = "scratch"
     """The folder of one delegation below `.remit/scratch`."""
     RECORD = "record"
-    """In `.remit`: remit's record, agents, rules; and the approvals of the user, where the home folder is the project."""
+    """In `.remit`: remit's record, agents, rules; and the user's approvals, if the home folder is the project."""
     SETTINGS = "settings"
     """Settings of remit."""
     BOARD = "board"
     """Written by the board only."""
     TOOLS = "tools"
-    """Another tool starts programs by it."""
+    """Another tool starts programs from it."""
 
 
 PYPROJECT = "pyproject.toml"
-"""Protected only as far as its table `[tool.remit]` changes: `remit_table`."""
+"""Protected only if its table `[tool.remit]` changes: `remit_table`."""
 
 _ANYWHERE = {
     Protection.SECRET: r"""
@@ -54,6 +53,8 @@ _ANYWHERE = {
         | (?:azure|bitbucket)-pipelines\.ya?ml | \.travis\.ya?ml | \.woodpecker\.ya?ml | jenkinsfile
         | bunfig\.toml | \.volta(?:/.*)? | \.prototools | \.direnv(?:/.*)? | \.envrc\.[^/]+ | \.autoenv[^/]*
         | \.(?:exrc|n?vimrc|lvimrc|nvim\.lua|rprofile|bazelrc|gdbinit|lldbinit|pdbrc|irbrc|pryrc|iex\.exs|ghci|ocamlinit|lfsconfig)
+        | \.(?:bashrc|bash_(?:profile|login|logout|aliases)|profile|zshrc|zshenv|zprofile|zlogin|zlogout|vimrc|emacs|tmux\.conf|gitconfig)
+        | \.(?:xinitrc|xprofile|xsession) | \.config/(?:fish|git|autostart|systemd|environment\.d|nvim)(?:/.*)? | \.local/bin(?:/.*)?
         | \.dir-locals[^/]*\.el | \.yarn/(?:releases|plugins)/.* | \.pnp\.[^/]*js | \.mvn(?:/.*)? | tools/bazel | \.overcommit\.ya?ml
         | \.(?:kiro|roo|qwen|windsurf|amazonq|continue|junie|factory|augment|pi|hg|jj|vs)(?:/.*)? | \.?crush\.json | \.aider\.conf\.ya?ml
         | \.github/hooks(?:/.*)? | reference-transaction | post-index-change | pre-auto-gc | fsmonitor-watchman | push-to-checkout
@@ -69,14 +70,14 @@ _PATTERNS = {
     **{kind: re.compile(rf"(?:.*/)? (?:{names})", re.DOTALL | re.VERBOSE) for kind, names in _ANYWHERE.items()},
     Protection.BOARD: re.compile(_BOARD, re.DOTALL | re.VERBOSE),
 }
-_PARENTS = re.compile(r"(?:.*/)?\.(?:claude|vscode|zed|cargo|github|gitea|forgejo|config|mise)|specs(?:/[^/]*)?", re.DOTALL)
-"""Folders of which some files are protected: a link in their place would put other files there."""
+_PARENTS = re.compile(r"(?:.*/)?\.(?:claude|vscode|zed|cargo|github|gitea|forgejo|config|mise|local)|specs(?:/[^/]*)?", re.DOTALL)
+"""Folders with some protected files: a link in their place would replace those files."""
 _SCRATCH = ".remit/scratch/"
 _OF_SESSIONS = (_SCRATCH, ".remit/work/")
 
 
 def protection_of(path: str, *, is_link: bool = False) -> Protection | None:
-    """Why `path`, relative to the project, is protected; None: it is an ordinary file. `is_link`: whether it is, or becomes, a link."""
+    """Why `path`, relative to the project, is protected; None for an ordinary file. `is_link`: whether it is or becomes a link."""
     name = folded(path)
     if _PATTERNS[Protection.SECRET].fullmatch(name) and not _HARMLESS.fullmatch(name):
         return Protection.SECRET
@@ -89,7 +90,7 @@ def protection_of(path: str, *, is_link: bool = False) -> Protection | None:
 
 
 def folded(path: str) -> str:
-    """One spelling for all that a file system may take for the same name."""
+    """One spelling for all names that a file system may treat as equal."""
     if not path.isascii():
         path = "".join(one for one in unicodedata.normalize("NFKC", path) if unicodedata.category(one) != "Cf")
         path = unicodedata.normalize("NFKC", path.casefold())
@@ -101,7 +102,7 @@ def is_pyproject(path: str) -> bool:
 
 
 def remit_table(content: bytes) -> object:
-    """`[tool.remit]` of a pyproject.toml, to be compared with that of another version; a file that cannot be read equals no other."""
+    """`[tool.remit]` of a pyproject.toml, for comparison with another version; an unreadable file equals no other."""
     try:
         tools = tomllib.loads(content.decode("utf-8")).get("tool", {})
     except (ValueError, RecursionError):  # UnicodeDecodeError and TOMLDecodeError are ValueErrors
@@ -110,11 +111,11 @@ def remit_table(content: bytes) -> object:
 
 
 def session_of(path: str) -> str:
-    """The delegation whose scratch folder or workspace a path lies in; empty: none."""
+    """The delegation whose scratch folder or workspace contains a path; empty: none."""
     return path.split("/", 3)[2] if path.startswith(_OF_SESSIONS) else ""
 
 
 def is_private(path: str) -> bool:
-    """Whether the content of a file is handed on to nobody because an agent named it as its artifact: secrets, git's and remit's files."""
+    """Whether the content must not be returned as an artifact: secrets, git's and remit's files."""
     inner = path.split("/", 3)[3:] if path.startswith(_OF_SESSIONS) else [path]
     return not inner or protection_of(inner[0]) in (Protection.SECRET, Protection.GIT, Protection.RECORD)

@@ -1,4 +1,4 @@
-"""What the store knows of a delegation, and the writes by which it learns it. Plain values passed between engine and store."""
+"""The record of a delegation, and the writes that change it. Plain values passed between engine and store."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,14 +11,16 @@ from remit.core.events import STEPS, Event
 from remit.core.result import Return
 from remit.core.states import Priority, State
 
+CACHED_FROM = "cached_from"
+"""Key in the metadata of a return: the session whose result was reused."""
 StepTimes = tuple[float | None, ...]
-"""Wall times of the thirteen steps, in their order; None: not reached."""
+"""Wall times of the thirteen steps, in order; None: not reached."""
 NO_STEPS: StepTimes = (None,) * len(STEPS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One delegation, as it is known now."""
+    """The current record of one delegation."""
 
     session_id: str
     root_id: str
@@ -51,12 +53,23 @@ class Record:
     tokens: int = 0
     cost: float = 0.0
     attempt: int = 1
-    """1, and one more for each time it was resumed after a crash."""
+    """1, plus one for each resume after a crash."""
     chunk_count: int = 0
+    queue: str | None = None
+    """The task queue it was given to; None: it runs in the process that recorded it, or in one that takes it over."""
+    ticket: int = 0
+    """Number of the newest claim (`Store.claim`); 0: no worker has claimed it yet."""
+    limits_reason: str | None = None
+    """See `Delegation.limits_reason`."""
+
+    @property
+    def cached_from(self) -> str | None:
+        """The session whose result was reused; None: its agent ran."""
+        return None if self.result is None else self.result.metadata.extra.get(CACHED_FROM)
 
 
 def registry_entry(record: Record) -> dict[str, Any]:
-    """A line of the registry, of a delegation."""
+    """The registry entry of a delegation."""
     return {
         "session_id": record.session_id,
         "command": record.command,
@@ -80,19 +93,19 @@ class Owner:
     owner_id: str
     pid: int
     pid_started: str
-    """Start time of the process as the kernel counts it, with the boot it belongs to."""
+    """Start time of the process from the kernel, with its boot id."""
     pid_space: str
-    """The pid namespace; a pid of another one cannot be judged from here."""
+    """The pid namespace; a pid of another namespace cannot be checked from here."""
     host: str
     opened_at: float
 
 
-# ---- writes: applied in groups, each group wholly or not at all
+# ---- writes: applied in atomic groups
 
 
 @dataclass(slots=True)
 class RecordDelegation:
-    """A delegation exists (queued or running; or already settled, when it was refused)."""
+    """Record a delegation (queued or running; or settled, if it was refused)."""
 
     record: Record
 
@@ -102,13 +115,15 @@ class RecordDelegation:
 
 
 class BeginDelegation(NamedTuple):
-    """A new delegation, straight from the engine: the frequent way to be recorded, without a `Record` made for it."""
+    """Record a new delegation from the engine: the frequent case, without creating a `Record`."""
 
     delegation: Delegation
     state: State
     owner: str
     started_at: float | None
     step_times: Sequence[float | None]
+    queue: str | None = None
+    """Its task queue (see `Record.queue`)."""
 
     @property
     def session_id(self) -> str:
@@ -117,7 +132,7 @@ class BeginDelegation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StartDelegation:
-    """A queued delegation gets its slot."""
+    """Start a queued delegation."""
 
     session_id: str
     at: float
@@ -125,7 +140,7 @@ class StartDelegation:
 
 
 class SettleDelegation(NamedTuple):
-    """The outcome: recorded once; a second one for the same delegation is ignored and reported by `Store.apply`."""
+    """Record the outcome. A second one for the same delegation is ignored and reported by `Store.apply`."""
 
     session_id: str
     state: State
@@ -156,14 +171,14 @@ Write = BeginDelegation | RecordDelegation | StartDelegation | SettleDelegation 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteResult:
-    """What a group of writes met that its writer must know."""
+    """Conflicts of a group of writes."""
 
     clashes: tuple[str, ...] = ()
-    """Session ids of `BeginDelegation` and `RecordDelegation` that were already taken: not recorded; draw again."""
+    """Session ids of `BeginDelegation` and `RecordDelegation` that were taken: not recorded; draw new ids."""
     taken_keys: Mapping[str, str] = field(default_factory=dict)
-    """Session ids of `RecordDelegation` whose idempotency key another delegation holds, and that delegation's id."""
+    """Session ids of `RecordDelegation` whose idempotency key belongs to another delegation, with its id."""
     already_settled: tuple[str, ...] = ()
-    """Session ids of `SettleDelegation` that had an outcome before, or are no longer ours: the recorded one stands."""
+    """Session ids of `SettleDelegation` that already had an outcome, or belong to another owner now: the recorded outcome is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,29 +189,29 @@ class HistoryQuery:
     agent: str | None = None
     state: State | None = None
     states: tuple[State, ...] = ()
-    """Any of these; empty: any at all."""
+    """Any of these; empty: all."""
     task_number: int | None = None
     since: float | None = None
     until: float | None = None
     principal: str | None = None
-    """Who asked from outside, for the tree it belongs to."""
+    """External caller of its tree."""
     conversation: str | None = None
-    """The caller's name of the conversation it belongs to (`CallerInfo.session`)."""
+    """The caller's name of its conversation (`CallerInfo.session`)."""
     roots_only: bool = False
     limit: int = 50
     before_session: str | None = None
-    """For the next page: the last session id of the page before."""
+    """For the next page: the last session id of the previous page."""
 
     @property
     def wanted(self) -> tuple[State, ...] | None:
-        """Any of these states; None: whichever."""
+        """The states to match; None: all."""
         if self.state is None:
             return self.states or None
         return (self.state,) if not self.states or self.state in self.states else ()
 
 
 def history_query(status: str | None, query: Mapping[str, Any]) -> HistoryQuery:
-    """From what a caller asked by name. Raises `Misused` with the names there are."""
+    """Build a query from named filters. Raises `Misused` with the valid names."""
     asked = dict(query)
     if status is not None:
         try:
@@ -213,31 +228,34 @@ def history_query(status: str | None, query: Mapping[str, Any]) -> HistoryQuery:
 
 
 class Head(NamedTuple):
-    """How far a delegation is: by this it is seen that there is something new."""
+    """Progress of a delegation, used to detect changes."""
 
     state: State
     owner: str
     number: int
-    """Of its newest event that is no step."""
+    """Number of its newest event that is not a step."""
+    queue: str | None = None
+    """See `Record.queue`."""
 
     @property
-    def is_live(self) -> bool:
-        return not self.state.is_settled
+    def is_recoverable(self) -> bool:
+        """Whether another process takes it over when its owner dies. Queued work is given out again by its task queue instead."""
+        return not self.state.is_settled and self.queue is None
 
 
 class Spending(NamedTuple):
-    """What everything that a principal ever asked for has drawn, also what the history has forgotten since."""
+    """Spending of everything that a principal ever requested, including pruned history."""
 
     delegations: int = 0
     tokens: int = 0
     cost: float = 0.0
     since: float | None = None
-    """When it asked first; None: never."""
+    """Time of its first request; None: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequest:
-    """Asked for by another process; carried out by the owner."""
+    """A cancel request from another process; the owner executes it."""
 
     session_id: str
     reason: str

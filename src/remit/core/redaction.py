@@ -1,9 +1,8 @@
-"""Redaction of secrets from everything that is kept: records, events, the error ledger, logs and the audit log.
+"""Redaction of secrets from everything that is stored: records, events, the error ledger, logs and the audit log.
 
-Agents get the real values. Redacted are parameters and headers with telling names (`authorization`, `api_key`; also in the query of an
-address), values in a known format (`ghp_…`, a private key), and, wherever they turn up afterwards, values that stood under such a name in
-the parameters of a delegation. Every search takes time in proportion to the text, whatever it contains.
-"""
+Agents get the real values. Redacted are parameters and headers with secret names (`authorization`, `api_key`; also in the query of a URL),
+values in a known format (`ghp_…`, a private key), and every later occurrence of values that had such a name in the parameters of a
+delegation. Every search is linear in the length of the text."""
 
 import base64
 import binascii
@@ -23,6 +22,7 @@ from urllib.parse import quote, quote_plus, unquote_plus
 from pydantic_core import from_json, to_json
 
 from remit.core.ids import redact_token_bytes
+from remit.core.jsonable import plain_parameters
 
 # ---- patterns
 
@@ -35,23 +35,23 @@ _NAMES = re.compile(
     r"|authorization|auth|cookies?|credentials?|bearer|jwt|session_?key|client_?secret|webhook_?secret)(_|$)"
 )
 _QUERY_NAMES = re.compile(r"(token|secret|password|passwd|api_?key)$|(^|_)(key|sig|signature|sid|session_?id|otp)$")
-"""Besides those: in an address they are hardly ever anything else."""
+"""Additional names that are almost always secrets in a URL."""
 _QUERY = re.compile(
     rb"(?P<name>(?:(?P<begin>\A|\")|[?&#](?:amp;)?)(?P<word>[A-Za-z0-9_.~%\[\]-]{1,80})=)(?P<value>(?![$=])[^&\s\"'\\#<>`]+)"
 )
 _VARIABLE = re.compile(rb"((?:PASSWORD|PASSWD|SECRET|TOKEN|_KEY|APIKEY|CREDENTIALS)=(?:\\*[\"'])?)(?!=)[^\s\"'\\$<>(){}\[\]*;&|`]{6,}")
-"""As a shell sets one: `export API_TOKEN=…`; but not what is taken from elsewhere: `TOKEN=$(cat …)`."""
+"""A shell assignment such as `export API_TOKEN=…`, but not a computed one: `TOKEN=$(cat …)`."""
 _PLAIN_HEADER = re.compile(
     r"(accept|content|if|sec|user-agent|range|referer|origin|cache-control|pragma|date|dnt|prefer)(-|$)", re.IGNORECASE
 )
-"""Says nothing that is secret; any other header may be a key, whatever it is called."""
+"""Headers that are never secret; any other header may contain a key."""
 _WORD_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
 
 _T = rb"[A-Za-z0-9_-]"
 _WORD = rb"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=\[\dm)|(?<=\[\d\dm))"
-"""The beginning of a word: also after a line break as JSON writes it, and after a colour of a terminal."""
+"""The start of a word, also after an escaped line break in JSON and after a terminal colour."""
 _START = rb"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt])|(?<=\[\dm)|(?<=\[\d\dm))"
-"""The beginning of a run of such characters: only from there is it read to its end, or a long one would be read again from each of them."""
+"""The start of a run of such characters. Matching only from there keeps the search linear."""
 _VALUE = rb"[A-Za-z0-9._~+/=-]"
 _FORMATS = re.compile(
     rb"(?P<keep>(?:[Bb]earer|BEARER)\s+)" + _VALUE + rb"{16,}"
@@ -62,7 +62,7 @@ _FORMATS = re.compile(
     rb"|xox[abeoprs]-[A-Za-z0-9-]{10,}|AIza" + _T + rb"{30,}|glpat-" + _T + rb"{16,}|pypi-" + _T + rb"{40,}"
     rb"|" + _WORD + rb"(?:npm|hf)_[A-Za-z0-9]{30,}"
     rb"|" + _START + rb"eyJ" + _T + rb"{6,}\." + _T + rb"{6,}\." + _T + rb"*"
-    # A backslash is taken together with what it stands before, so that no quote of JSON is left without it.
+    # A backslash is consumed with the next character, so that no escaped quote of JSON loses it.
     rb"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?:[^\"\\]|\\[^\"])*?-----END [A-Z ]*PRIVATE KEY-----|(?:[^\"\\]|\\[^\"])*)"
 )
 _SIGNS = re.compile(
@@ -70,13 +70,13 @@ _SIGNS = re.compile(
     rb"|_(?:(?<=k_)(?:live|test)|(?<=gh[pousr]_)|(?<=github_)pat_|(?<=npm_)|(?<=hf_)|(?<=rmtk_)|(?<=rm[td]_))"
     rb"|A(?:KIA|SIA|Iza)|J(?<=eyJ)|bearer|Bearer|BEARER|PRIVATE KEY|z(?<=uthoriz)ation|:(?://[^\s/@\"'\\<>]*@)"
 )
-"""What one of the formats has near its beginning: one quick search, for all that is kept. Each begins with a rare character and looks back
-from there: beginning with the first letters, it would stop at every third one."""
+"""Characters near the start of every format: one quick search over all stored text. Each alternative begins with a rare character and looks
+back from it, because common first letters would match too often."""
 _BEGINNINGS = re.compile(
     rb"://(?=[^\s/@\"'\\<>]*@)|sk-|[srp]k_(?:live|test)|gh[pousr]_|github_pat_|A(?:KIA|SIA|Iza)|xox|glpat-|npm_|hf_|pypi-|eyJ"
     rb"|[Bb]earer|BEARER|-----BEGIN |[Aa]uthorization"
 )
-"""Where one may begin."""
+"""Positions at which a format may begin."""
 
 
 # ---- by name
@@ -84,23 +84,24 @@ _BEGINNINGS = re.compile(
 
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
-    """`authorization`, `X-Api-Key`, `clientSecret`, `DB_PASSWORD`; but not `max_tokens`, which is a count, nor `author`."""
+    """True for `authorization`, `X-Api-Key`, `clientSecret`, `DB_PASSWORD`; not for `max_tokens`, a count, nor for `author`."""
     return bool(_NAMES.search(_WORD_BORDER.sub("_", name).lower()))
 
 
 @lru_cache(maxsize=4096)
 def is_secret_in_query(name: str) -> bool:
-    """`access_token`, `sig`, `X-Amz-Signature`, `key`: in an address; elsewhere some of them are only words."""
+    """True for `access_token`, `sig`, `X-Amz-Signature`, `key` in a URL; elsewhere some of them are ordinary words."""
     return is_secret_name(name) or bool(_QUERY_NAMES.search(_WORD_BORDER.sub("_", name).lower()))
 
 
 def header_may_be_key(header: Any) -> bool:
-    """Whether a header may be one, by its name."""
+    """Whether a header may contain a key, by its name."""
     return not _PLAIN_HEADER.match(str(header))
 
 
 def is_keylike(header: str, value: Any) -> bool:
-    """A header that may be a key by its name, and is one by its looks: no word that would be missed elsewhere."""
+    """Whether a header may contain a key by its name and its value looks like one, so that redacting it elsewhere removes no ordinary
+    words."""
     return isinstance(value, str) and header_may_be_key(header) and _KEYLIKE.fullmatch(value) is not None
 
 
@@ -111,7 +112,7 @@ _KEYLIKE = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9_+/=~-]{12,}")
 
 
 def secrets_in_query(text: str) -> Iterable[str]:
-    """As they stand there, and as they are meant."""
+    """The secrets in a query, both encoded and decoded."""
     for match in _QUERY.finditer(text.encode("utf-8", "replace")):
         if _is_secret_here(match):
             value = match["value"].decode("utf-8", "replace")
@@ -132,20 +133,20 @@ def is_suspicious(data: bytes) -> bool:
 
 
 def redact_formats(data: bytes) -> bytes:
-    """Nor what queries of addresses and variables of commands hold. No quote and no backslash is taken: JSON stays JSON."""
+    """Redact known formats, secrets in URL queries and in shell assignments. Keeps quotes and backslashes, so JSON stays valid."""
     if b"=" in data:
         data = _VARIABLE.sub(rb"\1" + _REDACTED, _QUERY.sub(_redact_query, data))
     return _redact_known(redact_token_bytes(data)) if is_suspicious(data) else data
 
 
 def redact_known_keys(text: str) -> str:
-    """What a model is given: without keys in a known format. Words that only look secret stay, or it could not work on code."""
+    """Text for a model, without keys in a known format. Ordinary words with secret names are kept, so that the model can work on code."""
     data = text.encode("utf-8", "surrogatepass")
     return _redact_known(redact_token_bytes(data)).decode("utf-8", "surrogatepass") if is_suspicious(data) else text
 
 
 def _redact_known(data: bytes) -> bytes:
-    """The formats are tried where they may begin, not at every letter."""
+    """Try the formats only where they may begin."""
     pieces: list[bytes] = []
     done = at = 0
     while (beginning := _BEGINNINGS.search(data, at)) is not None:
@@ -164,7 +165,7 @@ def _redact_query(match: "re.Match[bytes]") -> bytes:
 
 
 def _is_secret_here(match: "re.Match[bytes]") -> bool:
-    """At the beginning of a text, where a form that is sent begins, only what is plainly one: `key=…` may be anything there."""
+    """At the start of a text, where form data begins, only unambiguous names count: `key=…` may be anything there."""
     name = match["word"].decode()
     return is_secret_in_query(name) if match["begin"] is None else is_secret_name(name)
 
@@ -173,15 +174,15 @@ def _is_secret_here(match: "re.Match[bytes]") -> bool:
 
 
 SHORTEST = 6
-"""A shorter value is hidden under its name, but not looked for elsewhere: it would be found in half of all words."""
+"""A shorter value is redacted under its name but not searched elsewhere: it would match ordinary words."""
 RECENT = 64
-"""Values of delegations that have ended are still looked for, the latest so many: what they said may still be on its way to the disk."""
+"""Values of the latest finished delegations that are still searched: their output may not be written yet."""
 MOST = 200
-"""Values of one delegation that are looked for elsewhere: all that is written down is searched for each of them."""
-SECRETS_REMOVED = "Secrets were struck out of this record; only the caller that waited for it was given them."
+"""Maximum values of one delegation that are searched elsewhere: all stored text is searched for each."""
+SECRETS_REMOVED = "Secrets were redacted from this record; only the caller that waited for the return received them."
 
 _QUERY_CHARACTERS = 64 * 1024
-"""A longer text is not an address: its secrets are redacted where it is kept, but not searched for elsewhere."""
+"""A longer text is not a URL: its secrets are redacted in place but not searched elsewhere."""
 _LINE_CHARACTERS = 16
 
 
@@ -189,13 +190,26 @@ _LINE_CHARACTERS = 16
 
 
 def redact_parameters(parameters: Mapping[str, Any], *, are_headers: bool = False) -> dict[str, Any]:
-    """As they are recorded: values under a secret's name are redacted, at any depth. Known formats are redacted when written."""
+    """Parameters for the record: values with secret names are redacted at any depth. Known formats are redacted on write."""
     return {
         name: _redact_shape(value)
         if _is_hidden(name, value) or (are_headers and header_may_be_key(name))
         else _redacted(value, are_headers=name == "headers")
         for name, value in parameters.items()
     }
+
+
+def may_have_secrets(parameters: Mapping[str, Any]) -> bool:
+    """Whether they must be searched. Long lists, as of the steps of a composition, are looked at as a whole first, as JSON."""
+    if not any(value.__class__ is list and len(value) >= _LONG for value in parameters.values()):
+        return True
+    data = to_json(parameters, fallback=repr, inf_nan_mode="constants").lower()
+    return any(sign in data for sign in _SIGNS_OF_SECRETS)
+
+
+_LONG = 16
+_SIGNS_OF_SECRETS = tuple(b"pass pwd secret token key auth cookie credential bearer jwt headers = @".split())
+"""In the JSON of any parameters with a secret: each word of `_NAMES` has one of them, and so have headers, queries and addresses."""
 
 
 def _redacted(value: Any, *, are_headers: bool = False) -> Any:
@@ -210,7 +224,8 @@ def _redacted(value: Any, *, are_headers: bool = False) -> Any:
 
 
 def _is_hidden(name: Any, value: Any) -> bool:
-    """Truths and small numbers under such names are switches and counts, as `{"token": 5}`; text and what holds text is the secret."""
+    """Whether the value is hidden. Booleans and small numbers under such names are switches and counts, like `{"token": 5}`; text is the
+    secret."""
     return not _is_count(value) and isinstance(name, str) and is_secret_name(name)
 
 
@@ -219,7 +234,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _redact_shape(value: Any) -> Any:
-    """The shape stays where it says what was given: `{"cookies": {"session": "[redacted]"}}`."""
+    """Redact values but keep the structure: `{"cookies": {"session": "[redacted]"}}`."""
     if isinstance(value, Mapping):
         return {name: _redact_shape(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -228,13 +243,13 @@ def _redact_shape(value: Any) -> Any:
 
 
 def _pair(value: Any) -> tuple[str, Any] | None:
-    """A header as some write it: ["Authorization", "Bearer …"]."""
+    """A header written as a pair: ["Authorization", "Bearer …"]."""
     is_pair = len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], str) and is_secret_name(value[0])
     return (value[0], value[1]) if is_pair else None
 
 
 def is_redacted(parameters: Mapping[str, Any]) -> bool:
-    """Whether these were read back from a record that does not hold all of them."""
+    """Whether these come from a record in which values were redacted."""
     return REDACTED.encode() in to_json(parameters, fallback=repr, inf_nan_mode="constants")
 
 
@@ -242,7 +257,7 @@ def is_redacted(parameters: Mapping[str, Any]) -> bool:
 
 
 class SecretValues:
-    """The secrets of one delegation: redacted from everything while this object lives, and for a while after."""
+    """The secrets of one delegation: redacted everywhere while this object lives, and for a while after."""
 
     __slots__ = ("__weakref__", "forms")
 
@@ -260,17 +275,23 @@ _lock = threading.RLock()
 _held: "weakref.WeakSet[SecretValues]" = weakref.WeakSet()
 _recent: deque[bytes] = deque(maxlen=RECENT)
 _known: tuple[bytes, ...] = ()
-"""All of them, longest first, so that no part of one is left."""
+"""All values, longest first, so that no part of one remains."""
 
 
 def _refresh() -> None:
-    global _known  # one tuple, replaced whole: whoever reads it needs no lock
+    global _known  # one tuple, replaced as a whole: readers need no lock
     forms = {form for held in _held for form in held.forms}
     _known = tuple(sorted(forms.union(_recent), key=len, reverse=True))
 
 
+def receive_parameters(parameters: Mapping[str, Any]) -> tuple[dict[str, Any], SecretValues | None]:
+    """The parameters of a call for the record and for other processes, and the secrets in them."""
+    plain = plain_parameters(parameters)
+    return plain, register_secrets(plain) if may_have_secrets(plain) else None
+
+
 def register_secrets(parameters: Mapping[str, Any]) -> SecretValues | None:
-    """The secrets in these parameters, redacted from everything written from now on; None when there are none."""
+    """Redact the secrets in these parameters from everything written from now on; None if there are none."""
     found = list(islice((value for value in _find_secrets(parameters) if len(value) >= SHORTEST), MOST))
     return SecretValues(found) if found else None
 
@@ -298,7 +319,7 @@ def _find_secrets(value: Any, is_secret: bool = False, *, are_headers: bool = Fa
 
 
 def _parts(text: str) -> Iterable[str]:
-    """The value, and what it is made of: the token of `Bearer …`, the password of `Basic …`, the values of cookies."""
+    """The value and its parts: the token of `Bearer …`, the password of `Basic …`, the values of cookies."""
     yield text
     stripped = text.strip()
     scheme, _, token = stripped.partition(" ")
@@ -323,7 +344,7 @@ def _password_of(token: str) -> Iterable[str]:
 
 
 def _forms(value: str) -> Iterable[bytes]:
-    """As it stands in text, in JSON and in an address; of several lines, as of a private key, each that says something by itself."""
+    """The value as in text, in JSON and in a URL; of a multi-line value such as a private key, each significant line."""
     raw = value.encode("utf-8", "backslashreplace")
     text = raw.decode()
     yield raw
@@ -340,12 +361,12 @@ def _forms(value: str) -> Iterable[bytes]:
 
 
 Shape = Mapping[str, "Shape | None"]
-"""Which fields of a record are our own words: None for one that is, the shape of what is in it for one that holds some."""
+"""Fields of a record with remit's own text: None for such a field, a shape for one that contains some."""
 ALL_FREE: Shape = {}
 
 
 def redact_bytes(data: bytes) -> bytes:
-    """Text without secrets. A few quick searches where there are none. For JSON see `redact_json`."""
+    """Text without secrets; fast if there are none. For JSON see `redact_json`."""
     for form in _known:
         if form in data:
             data = data.replace(form, _REDACTED)
@@ -353,10 +374,9 @@ def redact_bytes(data: bytes) -> bytes:
 
 
 def redact_json(value: Any, data: bytes, *, ours: "Shape" = ALL_FREE) -> bytes:
-    """`data`, which is `value` as JSON, without secrets: only texts are changed, so that it stays JSON and keeps its shape.
+    """`data`, the JSON of `value`, without secrets. Only strings change, so it stays JSON of the same shape.
 
-    `ours`: what stays as it is, because we say it ourselves and must find it again: a password may be the word `failed`.
-    """
+    `ours`: remit's own fields, which stay unchanged because programs read them: a password may be the word `failed`."""
     if any(form in data for form in _known):
         data = to_json(_replace_secrets(value, [form.decode() for form in _known], ours), fallback=repr)
     return redact_formats(data)
@@ -382,7 +402,7 @@ def _replace_in_item(name: Any, value: Any, secrets: Iterable[str], ours: "Shape
 
 
 def _replace_in_name(name: Any, secrets: Iterable[str]) -> Any:
-    """A name in small letters is one that a program reads its own records by; whatever else stands there may be anybody's."""
+    """Redact a key. Lower-case names are kept, because programs read their records by them; others may be user data."""
     return name if not isinstance(name, str) or (name.isidentifier() and name.islower()) else _replace_secrets(name, secrets)
 
 
@@ -398,7 +418,7 @@ def redact_text(text: str) -> str:
 
 
 def redact_key(key: str) -> str:
-    """The name that a caller gave to a call, as it is kept and found again, here and in other processes: a digest stands for a secret."""
+    """The stored form of a caller's idempotency key, equal in all processes: a digest replaces a secret."""
     data = key.encode("utf-8", "backslashreplace")
     struck = redact_formats(data)
     return key if struck == data else f"{struck.decode('utf-8', 'replace')} {hashlib.sha256(data).hexdigest()[:32]}"
@@ -406,12 +426,12 @@ def redact_key(key: str) -> str:
 
 @lru_cache(maxsize=1024)
 def is_harmless(text: str) -> bool:
-    """Whether no known format is in a short text that comes again and again; ask `has_known_secrets` for values besides."""
+    """Whether a short, frequent text contains no known format. Check `has_known_secrets` for values as well."""
     return "=" not in text and not is_suspicious(text.encode("utf-8", "replace"))
 
 
 def has_known_secrets() -> bool:
-    """Whether there are values to look for at all."""
+    """Whether any secret values are registered."""
     return bool(_known)
 
 
@@ -437,4 +457,4 @@ def redact_logs() -> None:
     """Redact secrets from all of remit's loggers from now on."""
     for name in list(logging.root.manager.loggerDict):
         if name == "remit" or name.startswith("remit."):
-            logging.getLogger(name).addFilter(_FILTER)  # a second time it is not added
+            logging.getLogger(name).addFilter(_FILTER)  # not added twice

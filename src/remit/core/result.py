@@ -1,7 +1,6 @@
-"""The return: the one shape in which every delegation answers, and its parts. Plain values; rules live in `runtime`.
+"""The return: the shape of every delegation's answer, and its parts. Plain values; the rules are in `runtime`.
 
-`runtime.reply` is the one builder, `runtime.validate` the one judge. Here is only the shape, and its way to and from JSON.
-"""
+Only `runtime.reply` builds returns and only `runtime.validate` checks them. This module defines the shape and its JSON form."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,11 +37,11 @@ class Evidence(StrEnum):
     """How far a claim was checked."""
 
     CLAIMED = "claimed"
-    """The agent says so."""
+    """The agent claims it."""
     CHECKED = "checked"
-    """We saw the file, its hash and its time."""
+    """Remit saw the file, its hash and its time."""
     VERIFIED = "verified"
-    """An acceptance command of the caller's ran here and exited 0."""
+    """An acceptance command of the caller ran here and exited 0."""
 
 
 ARTIFACT_TYPES = ("report", "plan", "implementation", "summary", "documentation", "data")
@@ -51,7 +50,7 @@ ARTIFACT_ALIASES = {"research": "report"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
-    """A file the work produced. `size`, `sha256` and `mtime` are ours, never the agent's."""
+    """A file that the work produced. Remit measures `size`, `sha256` and `mtime`; the agent's values are ignored."""
 
     type: str
     path: str
@@ -81,9 +80,9 @@ class Metadata(NamedTuple):
     delegation_depth: int
     delegation_path: tuple[str, ...]
     duration_seconds: float
-    """From our own clock."""
+    """Measured by remit."""
     extra: Mapping[str, Any] = NOTHING
-    """Optional fields such as phase_count, findings_count, kept as they came."""
+    """Optional fields such as phase_count and findings_count, unchanged."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -96,7 +95,7 @@ class Metadata(NamedTuple):
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Return:
     status: Status
     summary: str
@@ -108,10 +107,31 @@ class Return:
     """The structured result: any JSON."""
     stop_reason: StopReason = StopReason.FINISHED
     evidence: Evidence = Evidence.CLAIMED
-    """The level of the claim as a whole: verified when every acceptance command passed."""
+    """Evidence level of the whole return: verified when every acceptance command passed."""
     warnings: tuple[str, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Fields we do not know (`task_number`, `phase_statuses`, …), kept as they came."""
+    """Unknown fields (`task_number`, `phase_statuses`, …), unchanged."""
+    traceback: str = ""
+    """Traceback of the agent's exception: the lines of its own code. Recorded; not part of `to_dict`, which external callers get."""
+
+    @classmethod
+    def completed(
+        cls, summary: str, metadata: Metadata, data: Any, artifacts: tuple[Artifact, ...] = (), warnings: tuple[str, ...] = ()
+    ) -> "Return":
+        """The frequent case. Sets all fields at once: a frozen dataclass constructor sets each with its own call."""
+        new = object.__new__(cls)
+        evidence = Evidence.CHECKED if artifacts else Evidence.CLAIMED
+        vars(new).update(
+            status=Status.COMPLETED,
+            summary=summary,
+            artifacts=artifacts,
+            metadata=metadata,
+            data=data,
+            evidence=evidence,
+            warnings=warnings,
+            extra={},
+        )
+        return new
 
     @property
     def ok(self) -> bool:
@@ -122,7 +142,7 @@ class Return:
         return self.metadata.session_id
 
     def unwrap(self) -> Any:
-        """`data` of a completed return; anything else raises, with the first error's advice."""
+        """The `data` of a completed return. Otherwise raises, with the first error's advice."""
         if self.ok:
             return self.data
         first = self.errors[0] if self.errors else None
@@ -167,7 +187,7 @@ class Return:
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Return":
-        """From what `to_dict` made: our own record, trusted. An agent's return goes through `runtime.validate` instead."""
+        """Parse the output of `to_dict`, which is trusted. An agent's return goes through `runtime.validate` instead."""
         known = dict(fields)
         metadata = dict(known.pop("metadata"))
         return cls(

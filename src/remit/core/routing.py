@@ -1,7 +1,6 @@
-"""The steps CheckLanguage and PrepareRouting: which agent a command goes to.
+"""The steps CheckLanguage and PrepareRouting: choose the agent for a command.
 
-Pure: the table comes from `settings`, the task from the caller. It does not know whether the agent exists (`runtime.accept` does).
-"""
+Pure: the table comes from `settings`, the task from the caller. Whether the agent exists is checked by `runtime.accept`."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,14 +14,14 @@ GENERAL = "general"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One line of the table. A condition that is None holds always; the first rule whose conditions hold decides."""
+    """One line of the table. A condition of None always matches; the first matching rule decides."""
 
     agent: str | None
     """None: the command delegates nothing."""
     mode: str = ""
-    """How the agent is to work: phased, simple, direct, revision, in_process."""
+    """How the agent works: phased, simple, direct, revision, in_process."""
     then: tuple[str, ...] = ()
-    """Agents that follow, each with what the one before it returned."""
+    """Agents that follow, each with the return of the previous one."""
     language: str | None = None
     has_plan: bool | None = None
 
@@ -35,7 +34,7 @@ class RoutingTable:
     commands: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)
 
     def extended(self, rules: Mapping[str, Iterable[Rule]]) -> "RoutingTable":
-        """This table with `rules` before its own: languages, agents and commands are added, and built-in routes overruled."""
+        """This table with `rules` before its own: they add languages, agents and commands and override built-in routes."""
         merged = dict(self.commands)
         for command, added in rules.items():
             merged[command] = (*added, *merged.get(command, ()))
@@ -74,15 +73,26 @@ DEFAULT_TABLE = RoutingTable(
 
 
 def language_of(task: TaskContext | None) -> tuple[str, str | None]:
-    """The task's own language, exactly, and a warning when it has none. Never guessed from text."""
+    """The task's own language and, if it has none, a warning. Never guessed from text."""
     if task is None or not task.language:
         which = f"Task {task.task_number}" if task is not None and task.task_number is not None else "The task"
         return GENERAL, f"{which} names no language: {GENERAL!r} is used."
     return task.language, None
 
 
+def check_language(language: str, languages: Iterable[str], table: RoutingTable) -> None:
+    """Raise `Misused` unless the project has it: in the setting `languages`, or in a rule of the table, which agents extend."""
+    rules = (rule for rules in table.commands.values() for rule in rules)
+    known = sorted({*languages, *(rule.language for rule in rules if rule.language is not None)})
+    if language not in known:
+        close = get_close_matches(language, known, n=1)
+        meant = f"Did you mean {close[0]}? " if close else ""
+        advice = f"{meant}There are {', '.join(known)}; the setting `languages` in remit.toml adds others."
+        raise Misused(f"This project has no language {language!r:.60}.", advice=advice)
+
+
 def route(command: str, language: str, has_plan: bool, table: RoutingTable, *, task_number: int | None = None) -> Route:
-    """The agent for `command` (with or without its slash), and the line that logs the decision."""
+    """The agent for `command` (with or without its slash), and the log line of the decision."""
     name = command.removeprefix("/")
     rules = table.commands.get(name)
     if rules is None:
@@ -98,7 +108,7 @@ def route(command: str, language: str, has_plan: bool, table: RoutingTable, *, t
 
 
 def check_route(chosen: Route, language: str, has_plan: bool, table: RoutingTable) -> None:
-    """Once more before dispatch: the agent about to be called must be the one the table names."""
+    """Check again before dispatch that the table still names this agent."""
     facts = f"language={language}, has_plan={str(has_plan).lower()}, agent={chosen.agent}"
     expected = route(chosen.command, language, has_plan, table)
     if (chosen.agent, chosen.mode, chosen.then) != (expected.agent, expected.mode, expected.then):
@@ -122,7 +132,7 @@ def _deciding(name: str, rules: tuple[Rule, ...], language: str, has_plan: bool)
 
 
 def _log_line(name: str, rules: tuple[Rule, ...], rule: Rule, language: str, has_plan: bool, task_number: int | None) -> str:
-    """`Routing /research (task 195, Language: lean) to lean-research-agent`: with just the facts this command's rules look at."""
+    """`Routing /research (task 195, Language: lean) to lean-research-agent`: with only the facts that this command's rules use."""
     facts = [f"task {task_number}"] if task_number is not None else []
     if any(r.language is not None for r in rules):
         facts.append(f"Language: {language}")

@@ -1,4 +1,4 @@
-"""Settings: every key with its type, its limits and its default. `system.settings_files` reads them."""
+"""Settings: every key with its type, limits and default. `system.settings_files` reads them."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -14,12 +14,12 @@ from remit.core.routing import DEFAULT_TABLE, RoutingTable, Rule
 
 
 def _none(value: Any) -> Any:
-    """TOML has no null: "none" says it."""
+    """ "none" means None: TOML has no null."""
     return None if isinstance(value, str) and value.lower() == "none" else value
 
 
 def _one_or_several(value: Any) -> Any:
-    """A name, several with commas between them (as the environment has them), or a list; "none" is none."""
+    """A name, several separated by commas (as in environment variables), or a list; "none" is empty."""
     if not isinstance(value, str):
         return value
     return [] if value.lower() == "none" else [name.strip() for name in value.split(",") if name.strip()]
@@ -73,61 +73,61 @@ DEFAULT_TIMEOUTS: Mapping[str, TimeLimits] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Web:
-    """`[web]`: what `worker.web_fetch` holds to. How far it may reach is the policy's to say."""
+    """`[web]`: limits of `worker.web_fetch`. The policy decides which hosts it may reach."""
 
     __pydantic_config__ = FORBID
     max_bytes: Count = 5 * 1024 * 1024
-    """Of one answer, unpacked; what is beyond it is cut, and said to be."""
+    """Maximum size of one response, uncompressed; more is cut, with a notice."""
     ca_file: NameOrNone = None
-    """A file of certificates (PEM) that are trusted beside the usual ones; below the project's root unless it is a whole path."""
+    """File of additional trusted certificates (PEM); relative to the project root."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """`[search]`: what `worker.web_search` asks, in this order."""
+    """`[search]`: providers of `worker.web_search`, in order."""
 
     __pydantic_config__ = FORBID
     providers: tuple[Name, ...] = ("searxng", "brave", "duckduckgo")
-    """Their names; also one that a package offers, or `module:function`. Those that are not set up are passed over."""
+    """Provider names, including those of packages, or `module:function`. Providers that are not set up are skipped."""
     searxng_url: Address = None
-    """Where a SearXNG answers that gives JSON."""
+    """Address of a SearXNG server that returns JSON."""
     brave_key_variable: Annotated[str, _VARIABLE] = "BRAVE_API_KEY"
-    """The variable of the environment that holds the key; the key itself never stands in a file."""
+    """Environment variable with the key; keys are never written to files."""
     seconds_between: Waiting = 1.0
-    """At least so long between two requests to one provider, of all processes of the project together."""
+    """Minimum time between two requests to one provider, across all processes of the project."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAddress:
-    """`[models.NAME]`: a model under a name of one's own, at whatever address."""
+    """`[models.NAME]`: a model with a name of your choice, at any address."""
 
     __pydantic_config__ = FORBID
     kind: Literal["openai", "openai-responses", "anthropic", "google", "ollama", "local"] = "openai"
-    """What it speaks: `openai` is Chat Completions, which most servers speak; `local` runs a GGUF file here."""
+    """Its protocol: `openai` is Chat Completions, which most servers speak; `local` runs a GGUF file here."""
     model: str = ""
-    """The provider's own name for it; empty: NAME. For a local model its GGUF file."""
+    """The provider's name of the model; empty: NAME. For a local model its GGUF file."""
     url: Address = None
-    """Where it answers; None: the provider's own address."""
+    """Its address; None: the provider's own."""
     key_variable: Annotated[str | None, _VARIABLE, BeforeValidator(_none)] = None
-    """The variable of the environment that holds its key, which itself never stands in a file. None: the provider's usual one, but of
-    an address (`url`) that is not the provider's own none at all."""
+    """Environment variable with the key, which is never written to a file. None: the provider's usual one, but no key for an address
+    (`url`) that is not the provider's own."""
     max_tokens: Count | None = None
-    """Of one reply."""
+    """Maximum tokens of one reply."""
     context_tokens: Count | None = None
-    """How much it can read at once; None: what is known of it."""
+    """Context size; None: the known size of the model."""
     tools: Literal["native", "prompted"] | None = None
-    """How it calls tools: in its own way, or by JSON we ask for in words; None: native, but of a local one what its template can do."""
+    """How it calls tools: natively, or by JSON requested in the prompt; None: native, for a local model as its template allows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """`[prices."NAME"]`: money for a million tokens, before what is known of the model."""
+    """`[prices."NAME"]`: price per million tokens; overrides known prices."""
 
     __pydantic_config__ = FORBID
     input: Waiting
     output: Waiting
     cached: Waiting | None = None
-    """Of input that was read from the provider's cache; None: as other input."""
+    """Price of input from the provider's cache; None: as other input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,11 +136,11 @@ class AssistantSettings:
 
     __pydantic_config__ = FORBID
     message_seconds: Seconds = 120.0
-    """How long it has for one message, unless a delegation inside it was given more."""
+    """Timeout of one message, unless a delegation inside it was given more."""
     result_characters: Annotated[int, Field(strict=True, ge=200, le=100_000)] = 4000
-    """How much of one result it is shown; the whole is kept, and can be read by range."""
+    """Maximum length of one result as shown to it; the rest can be read by range."""
     compact_tokens: Annotated[int, Field(strict=True, ge=1000)] = 60_000
-    """When its conversation is larger, what is old is summarised; never more than its model can read."""
+    """Size above which older parts of a conversation are summarised; at most its model's context."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,30 +156,80 @@ class ServeSettings:
         "metrics",
     )
     grpc: Listening = "unix"
-    """Where gRPC listens: `unix` (a socket of this project that its owner alone can open), `unix:PATH`, or HOST:PORT."""
+    """Where gRPC listens: `unix` (a socket of this project that only its owner can open), `unix:PATH`, or HOST:PORT."""
     http: Listening = "127.0.0.1:7411"
-    """Where HTTP, A2A, MCP and the metrics listen: HOST:PORT, or `unix:PATH`. Port 0: any that is free."""
+    """Where HTTP, A2A, MCP and the metrics listen: HOST:PORT, or `unix:PATH`. Port 0: any free port."""
     public_url: Address = None
-    """How others reach it, for the A2A card; None: where it listens."""
+    """Public address for the A2A card; None: the listening address."""
     tls_certificate: NameOrNone = None
-    """PEM; below the project's root unless it is a whole path. Needed to listen beyond this machine."""
+    """PEM file; relative to the project root. Required to listen beyond this machine."""
     tls_key: NameOrNone = None
     client_ca: NameOrNone = None
-    """PEM: callers whose certificate it signed are known by it (mutual TLS)."""
+    """PEM file: callers with a certificate signed by it are authenticated (mutual TLS)."""
     behind_proxy: Flag = False
-    """A proxy in front of it ends TLS: it may listen beyond this machine without a certificate. Tokens are needed all the same."""
+    """A proxy terminates TLS, so the server may listen beyond this machine without a certificate. Tokens are still required."""
     allow_hosts: Names = ()
-    """Names of this machine that clients may call it by, beside loopback's and those it listens at."""
+    """Host names by which clients may call this machine, beside loopback and the listening addresses."""
     request_bytes: Annotated[int, Field(strict=True, ge=1024)] = 4 * 1024 * 1024
     requests_per_second: Seconds = 200.0
-    """Of one principal."""
+    """Requests of one principal."""
     burst: Count = 400
     streams: Count = 2000
-    """How many one principal may have open at once."""
+    """Maximum open streams of one principal."""
     stop_seconds: Waiting = 30.0
-    """Told to stop, it lets what runs finish for so long; what is left then is stopped, and what it did is kept."""
+    """How long running work may finish after a stop; the rest is then stopped, and its work so far is kept."""
     heartbeat_seconds: Seconds = 10.0
-    """A registered agent that is not heard of for twice that long is lost."""
+    """A registered agent without a heartbeat for twice this time is lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """`[store]`: where delegations are recorded."""
+
+    __pydantic_config__ = FORBID
+    url: Annotated[str | None, Field(pattern=r"^postgres(ql)?://\S+$"), BeforeValidator(_none)] = None
+    """PostgreSQL, for a record shared by several machines, without a password (PGPASSWORD, PGPASSFILE); None: SQLite in `.remit`."""
+    schema: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,40}$")] = "remit"
+    """Schema in PostgreSQL. Projects with the same url and schema share one record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemporalSettings:
+    """`[engine.temporal]`: the connection to the cluster. Defaults come from the `TEMPORAL_*` variables and profiles."""
+
+    __pydantic_config__ = FORBID
+    address: NameOrNone = None
+    """HOST:PORT of the Temporal server; None: TEMPORAL_ADDRESS or the profile, else localhost:7233."""
+    namespace: NameOrNone = None
+    """None: TEMPORAL_NAMESPACE or the profile, else `default`."""
+    profile: NameOrNone = None
+    """Profile of Temporal's own configuration file; None: TEMPORAL_PROFILE, else `default`."""
+    heartbeat_seconds: Annotated[float, Field(strict=True, ge=2, allow_inf_nan=False)] = 30.0
+    """A worker that is silent for this long loses its delegations; it stops them itself at three quarters of it."""
+    worker_wait_seconds: Seconds = 60.0
+    """How long a delegation waits for a worker that serves its agent before it ends as AGENT_UNAVAILABLE."""
+    one_machine: Flag = False
+    """All workers run on this machine: then the project's SQLite database may be used with a server that is not on loopback."""
+    files: Literal["shared", "shipped"] = "shared"
+    """How files reach other machines: through a project directory that all see, or through the object store `blobs`."""
+    blobs: Annotated[str | None, Field(pattern=r"^(s3|file)://[^\s@?#]+$"), BeforeValidator(_none)] = None
+    """Where shipped files are kept: `s3://BUCKET/PREFIX`, by the `AWS_*` variables, or `file:///PATH`, a directory that all see."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """`[engine]`: what runs delegations."""
+
+    __pydantic_config__ = FORBID
+    kind: Literal["embedded", "temporal"] = "embedded"
+    """`embedded`: the process that delegates; `temporal`: workers that take work from Temporal (`remit worker`)."""
+    project: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"), BeforeValidator(_none)] = None
+    """Project name shared by all its processes and used in its task queues. Required by `temporal`."""
+    temporal: TemporalSettings = field(default_factory=TemporalSettings)
+
+    @property
+    def ships_files(self) -> bool:
+        return self.kind == "temporal" and self.temporal.files == "shipped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,14 +238,29 @@ class SignalSettings:
 
     __pydantic_config__ = FORBID
     otlp_url: Address = None
-    """Where traces and metrics go, by OTLP over HTTP, e.g. http://127.0.0.1:4318; None: nowhere."""
+    """Destination of traces and metrics, OTLP over HTTP, e.g. http://127.0.0.1:4318; None: not sent."""
     service_name: Name = "remit"
     content: Flag = False
-    """Whether spans carry parameters and summaries too."""
+    """Whether spans include parameters and summaries."""
     metric_seconds: Seconds = 15.0
-    """How often metrics are sent."""
+    """Interval of metric exports."""
     logs: Literal["text", "json"] = "text"
-    """How `remit serve` writes its log."""
+    """Log format of `remit serve`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceSettings:
+    """`[workspace]`: worktrees of tasks, and how their work lands."""
+
+    __pydantic_config__ = FORBID
+    setup: tuple[Name, ...] = ()
+    """Commands that run once in each new worktree, in the sandbox of acceptance commands with a network: `uv sync`."""
+    copy: Names = ()
+    """Files and folders outside git, copied from the project into each new worktree: `.env`."""
+    link: Names = ()
+    """The same, as links to the project: `node_modules`."""
+    accept: tuple[Name, ...] = ()
+    """Commands that must exit 0 on the merged tree before the work of a task is merged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,88 +269,95 @@ class Settings:
     durability: Literal["process", "power"] = "process"
     """Survives the death of the process, or also a power cut (each group is synced to disk)."""
     slots_total: Count = 256
-    """How many delegations run at once."""
+    """Maximum delegations running at once."""
     slots_per_agent: Mapping[Name, Count] = field(default_factory=dict)
     slots_per_agent_default: Annotated[Count | None, BeforeValidator(_none)] = None
-    """For agents not named in `slots_per_agent`; None: no limit of their own."""
+    """For agents not in `slots_per_agent`; None: no limit of their own."""
     queue_limit: CountOrZero = 10_000
-    """How many may wait; beyond that, QUEUE_FULL."""
+    """Maximum queued delegations; more are refused with QUEUE_FULL."""
     max_depth: Count = 3
     cycles: Literal["agent", "task"] = "agent"
-    """What makes a cycle: the same agent again, or only the same agent with the same task."""
+    """Definition of a cycle: the same agent again, or the same agent with the same task."""
     ageing_seconds: Seconds = 30.0
-    """Waiting that long raises priority by one."""
+    """Waiting time that raises the priority by one."""
     kill_grace_seconds: Waiting = 0.25
     """Between SIGTERM and SIGKILL."""
     block_limit_seconds: Seconds = 2.0
-    """An agent that blocks the event loop longer than this is named and stopped."""
+    """An agent that blocks the event loop longer is named and stopped."""
     describe_seconds: Seconds = 3.0
-    """How long the Python agent files of the project may take to load when they are described. They load at the same time."""
+    """Time limit for loading the project's Python agent files to describe them, in parallel; MCP servers get three times as long to list
+    their tools."""
+    adaptive_limits: Literal["off", "observe", "on"] = "observe"
+    """Whether timeouts and idle limits are learned from the runs of each agent: used, or only noted with the delegation."""
     budget: Limits = field(default_factory=lambda: Limits(delegations=1000, alive=256))
-    """Of each tree that asks for none of its own."""
+    """Default budget of each tree."""
     timeouts: Mapping[str, TimeLimits] = field(default_factory=lambda: dict(DEFAULT_TIMEOUTS))
     retention_seconds: Waiting = 3600.0
     """How long finished delegations stay in the registry."""
     cleanup_seconds: Seconds = 300.0
-    history_days: AmountOrNone = None
-    """How long finished delegations stay in history; None: for good."""
+    history_days: AmountOrNone = 365.0
+    """How long finished delegations stay in history; None: for ever."""
     chunk_limit_bytes: CountOrZero = 4 * 1024 * 1024
-    """How much one delegation may stream and have kept."""
+    """Maximum streamed output that is kept per delegation."""
     routing: RoutingTable = DEFAULT_TABLE
     languages: tuple[Name, ...] = ("general", "lean", "markdown", "python")
-    """Those a task may name; more can be added."""
+    """Languages that a task may name; extensible."""
     agents: Mapping[Name, dict[str, Any]] = field(default_factory=dict)
-    """`[agents.NAME]`: agents that are no Python functions, as they were written; `agents.declarations` judges them."""
+    """`[agents.NAME]`: agents that are not Python functions, as written; `agents.declarations` validates them."""
     profiles_on: NameOrNone = None
-    """The agent that carries out agent files which name none themselves; None: the first coding agent there is."""
+    """The agent that executes agent files which name none; None: the first coding agent found."""
     generate_on: NameOrNone = None
-    """The agent that writes the code for `coder.generate_code` where there is no model; None: no agent, because it may cost money."""
+    """The agent that writes code for `coder.generate_code` without a model; None: no agent, because it may cost money."""
     roles: Mapping[Name, Name] = field(default_factory=dict)
-    """`[roles]`: who carries out a role of the board, or an agent file: the name of an agent that can, or `built-in`."""
-    builtin_agents: tuple[Literal["worker", "researcher", "coder", "roles", "assistant"], ...] = (
+    """`[roles]`: the agent that executes a role of the board or an agent file, or `built-in`."""
+    builtin_agents: tuple[Literal["worker", "researcher", "coder", "compose", "roles", "assistant"], ...] = (
         "worker",
         "researcher",
         "coder",
+        "compose",
         "roles",
         "assistant",
     )
-    """Which of the agents that come with remit are in the directory."""
+    """Built-in agents in the directory."""
     policy_mode: Literal["strict", "permissive", "disabled"] = "strict"
-    """Whether what the policy refuses is refused, only logged, or not even asked."""
+    """Whether policy refusals are enforced, only logged, or not evaluated."""
     approval_seconds: Seconds = 120.0
-    """How long a person is waited for where the policy says to ask; never longer than the delegation has left."""
+    """How long to wait for a person when the policy asks; at most the remaining time of the delegation."""
     accept_in: Literal["sandbox", "host"] = "sandbox"
-    """Where acceptance commands run. Those of a plan, of a model or of a caller from outside run in the sandbox either way."""
+    """Where acceptance commands run. Those of a plan, a model or an external caller always run in the sandbox."""
     accept_env: Names = ()
-    """Variables of the environment that acceptance commands get beside the usual ones."""
+    """Environment variables that acceptance commands get beside the usual ones."""
     accept_read: Names = ()
-    """Paths that acceptance commands may read in the sandbox beside the toolchain; relative ones start at the project's root."""
+    """Paths that acceptance commands may read in the sandbox beside the toolchain; relative to the project root."""
     accept_memory_mb: CountOrNone = None
     """Memory of an acceptance command in the sandbox; None: half of the machine's."""
     accept_processes: Count = 4096
     """Processes and threads of an acceptance command in the sandbox."""
     board_commits: Flag = True
-    """Whether commands of the board commit what they write, in a git checkout; `board.commits` reads it by itself."""
+    """Whether board commands commit their changes, in a git checkout; `board.commits` reads it itself."""
     model: Names = ()
-    """The language model, `anthropic:…`, `openai:…` or NAME of `[models.NAME]`; several: the next one when one fails."""
+    """The language model, `anthropic:…`, `openai:…` or NAME of `[models.NAME]`; several: the next one after a failure."""
     models: Mapping[Name, ModelAddress] = field(default_factory=dict)
     prices: Mapping[Name, Price] = field(default_factory=dict)
     model_requests: Count = 50
-    """How often one delegation may ask its model."""
+    """Maximum requests of one delegation to its model."""
     model_idle_seconds: Seconds = 60.0
-    """A model that says nothing for so long has failed; the next one is asked."""
+    """A model that is silent for this long has failed; the next one is asked."""
     assistant: AssistantSettings = field(default_factory=AssistantSettings)
     serve: ServeSettings = field(default_factory=ServeSettings)
     signals: SignalSettings = field(default_factory=SignalSettings)
+    store: StoreSettings = field(default_factory=StoreSettings)
+    engine: EngineSettings = field(default_factory=EngineSettings)
     web: Web = field(default_factory=Web)
     search: Search = field(default_factory=Search)
+    workspace: WorkspaceSettings = field(default_factory=WorkspaceSettings)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Where each value came from, by key: `remit.toml:[budget].delegations`, `env REMIT_…`, `argument`, `default`."""
+    """Source of each value by key: `remit.toml:[budget].delegations`, `env REMIT_…`, `argument`, `default`."""
     not_approved: tuple[str, ...] = field(default=(), compare=False)
-    """Settings of the project's files that are left out because no person approved them: `remit.toml:[models.x]`."""
+    """Settings in project files that are ignored because no person approved them: `remit.toml:[models.x]`."""
 
     def limits_for(self, name: str) -> TimeLimits:
-        """For an agent (`worker.read_file` is a `worker`) or a command (`/research`)."""
+        """Limits of an agent (`worker.read_file` is a `worker`) or a command (`/research`)."""
         found = self.timeouts.get(name)
         if found is None:
             short = name.removeprefix("/")
@@ -294,50 +366,55 @@ class Settings:
 
     @property
     def longest_timeout_seconds(self) -> float:
-        """No delegation runs longer."""
+        """Upper bound of all timeouts."""
         return max(limits.maximum_seconds for limits in self.timeouts.values())
 
+    @property
+    def has_mcp_servers(self) -> bool:
+        return any("mcp" in table for table in self.agents.values())
+
     def slots_for(self, agent: str) -> int | None:
-        """How many of `agent` may run at once; its own name, then its target's, then the default."""
+        """Maximum parallel runs of `agent`: by its own name, then its target's, then the default."""
         named = self.slots_per_agent
         return named.get(agent, named.get(agent.partition(".")[0], self.slots_per_agent_default))
 
     def source_of(self, key: str) -> str:
-        """Of a table: where the first of its keys was said."""
+        """The source of a key; for a table, that of its first key."""
         return self.sources.get(key) or next((said for name, said in self.sources.items() if name.startswith(f"{key}.")), "default")
 
     def source_of_agent(self, name: str) -> str:
-        """The place of its table: `remit.toml:[agents.NAME]`."""
+        """The location of its table: `remit.toml:[agents.NAME]`."""
         source = self.source_of(f"agents.{name}")
         file, in_file, place = source.partition(":[")
         return f"{file}:[{'tool.remit.' if place.startswith('tool.') else ''}agents.{name}]" if in_file else source
 
 
 NAMES = tuple(field.name for field in fields(Settings) if field.name not in ("sources", "not_approved"))
-"""Of all settings."""
+"""Names of all settings."""
 
 
-# ---- what the files of a project may set without a person's approval
+# ---- settings that project files may change without approval
 
 
 _HARMLESS = frozenset({
     "languages", "durability", "builtin_agents", "board_commits", "signals.service_name", "signals.logs", "assistant.result_characters",
     "assistant.compact_tokens",
 })  # fmt: skip
-"""They start nothing, send nothing, and weaken no limit, whatever their value."""
+"""Harmless with any value: they start nothing, send nothing, and weaken no limit."""
+_HARMLESS_VALUES = (("policy_mode", "strict"), ("adaptive_limits", "off"), ("adaptive_limits", "observe"))
 _HARMLESS_LOWER: Mapping[str, float] = {
     "slots_total": 256, "queue_limit": 10_000, "max_depth": 3, "chunk_limit_bytes": 4 * 1024 * 1024, "approval_seconds": 120,
     "model_requests": 50, "assistant.message_seconds": 120, "web.max_bytes": 5 * 1024 * 1024, "serve.request_bytes": 4 * 1024 * 1024,
     "serve.requests_per_second": 200, "serve.burst": 400, "serve.streams": 2000, "budget.delegations": 1000, "budget.alive": 256,
     "budget.tokens": float("inf"), "budget.cost": float("inf"), "budget.seconds": float("inf"),
 }  # fmt: skip
-"""Limits: harmless up to their default."""
+"""Limits that are harmless up to their default."""
 
 
 def is_harmless(key: tuple[str, ...], value: Any) -> bool:
-    """Whether a file of a project may set this key to this value, as it is written there, without approval."""
+    """Whether a project file may set this key to this written value without approval."""
     name = ".".join(key)
-    if name in _HARMLESS or (name, value) == ("policy_mode", "strict"):
+    if name in _HARMLESS or (name, value) in _HARMLESS_VALUES:
         return True
     most = _HARMLESS_LOWER.get(name)
     if key[0] == "timeouts" and len(key) == 3:
@@ -346,7 +423,7 @@ def is_harmless(key: tuple[str, ...], value: Any) -> bool:
     return most is not None and isinstance(value, int | float) and not isinstance(value, bool) and value <= most
 
 
-# ---- tables whose values are made of what is written: budget, time limits and routing
+# ---- tables with converted values: budget, time limits and routing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,11 +458,11 @@ WRITTEN: Mapping[str, Any] = {
     "timeouts": Mapping[Name, TimeoutTable],
     "routing": Mapping[Name, tuple[RuleTable, ...]],
 }
-"""The types of these settings as they are written."""
+"""The types of these settings as written."""
 
 
 def settings_from(written: Mapping[str, Any], sources: Mapping[str, str]) -> Settings:
-    """Of values that were checked; what is not written has its default."""
+    """Settings from checked values; missing ones get their defaults."""
     values = dict(written)
     if "budget" in values:
         values["budget"] = Limits(**asdict(values["budget"]))
@@ -398,7 +475,7 @@ def settings_from(written: Mapping[str, Any], sources: Mapping[str, str]) -> Set
 
 
 def time_limits(written: Mapping[str, TimeoutTable]) -> dict[str, TimeLimits]:
-    """The defaults with what is written laid over them. A new name takes the rest from `other`."""
+    """The defaults overridden by what is written. A new name inherits from `other`."""
     limits = dict(DEFAULT_TIMEOUTS)
     for name, said in sorted(written.items(), key=lambda item: item[0] != OTHER):
         before = limits.get(name, limits[OTHER])

@@ -25,7 +25,7 @@ LIVE = frozenset({State.QUEUED, State.RUNNING})
 
 
 class Priority(IntEnum):
-    """Who runs next when slots are full."""
+    """Order of execution when all slots are busy."""
 
     LOW = 1
     NORMAL = 2
@@ -42,7 +42,7 @@ _PRIORITIES: dict[object, Priority] = {
 
 
 def priority_of(value: object) -> Priority:
-    """From a name or a number; nothing, or 0, is normal."""
+    """Parse a name or a number; None or 0 is normal."""
     key = value.lower() if isinstance(value, str) else value
     try:
         if isinstance(value, bool):

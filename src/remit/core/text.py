@@ -1,7 +1,6 @@
-"""Text for people and models: shortened visibly, and fenced where it is untrusted.
+"""Text for people and models: shortened visibly, and fenced if it is untrusted.
 
-Untrusted text in prompts is fenced and labelled, never filtered: it is for the model to read and not to obey.
-"""
+Untrusted text in prompts is fenced and labelled but not filtered: the model must read it and not obey it."""
 
 import hashlib
 
@@ -14,7 +13,7 @@ UNTRUSTED = (
 
 
 def fence_untrusted(text: str, **labels: object) -> str:
-    """`text` between marks that it cannot contain, labelled. The same text gives the same marks, so that prompts can be cached."""
+    """`text` between labelled marks that it cannot contain. The same text gives the same marks, so that prompts can be cached."""
     mark = f"material-{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()[:12]}"
     while mark in text:
         mark += "x"
@@ -27,7 +26,7 @@ def _attribute(value: object) -> str:
 
 
 def shorten(text: str, limit: int, *, at_word: bool = False) -> str:
-    """At most `limit` characters, with "…" at the end where something was left out. `at_word`: cut between words where possible."""
+    """At most `limit` characters, with "…" at the end if it was cut. `at_word`: cut between words if possible."""
     if len(text) <= limit:
         return text
     cut = text[: limit - 1]
@@ -40,12 +39,13 @@ def shorten(text: str, limit: int, *, at_word: bool = False) -> str:
 def one_line(text: str, limit: int | None = None, *, at_word: bool = False) -> str:
     """On one line, without control characters, shortened to `limit`."""
     some = text if limit is None else text[: 20 * limit]
-    flat = " ".join("".join(sign if sign.isprintable() else " " for sign in some).split())
+    printable = some if some.isprintable() else "".join(sign if sign.isprintable() else " " for sign in some)
+    flat = " ".join(printable.split())
     return flat if limit is None else shorten(flat, limit, at_word=at_word)
 
 
 def shorten_with_count(text: str, limit: int = SUMMARY_LIMIT) -> str:
-    """One line of at most `limit` characters, which says how long the text was where something was left out."""
+    """One line of at most `limit` characters, which states the original length if it was cut."""
     length = len(text)
     text = " ".join(text[: limit * 20].split())
     if len(text) <= limit and length <= limit * 20:
@@ -55,10 +55,10 @@ def shorten_with_count(text: str, limit: int = SUMMARY_LIMIT) -> str:
 
 
 def shorten_middle(text: str, limit: int) -> str:
-    """The beginning and the end, and how long the text was; at most `limit` characters."""
+    """The beginning and the end, and the original length; at most `limit` characters."""
     if len(text) <= limit:
         return text
-    note = f"\n[… {len(text):,} characters in all, of which only the beginning and the end stand here …]\n"
+    note = f"\n[… {len(text):,} characters in all; only the beginning and the end are shown …]\n"
     rest = limit - len(note)
     if rest < 40:
         return shorten(text, limit) if limit > 0 else ""

@@ -7,17 +7,17 @@ from httpx2 import AsyncByteStream, Response
 from remit.system.http import BodyError, Decompressor, limit_events, unpack_chunks
 
 PLAIN = {"accept-encoding": "identity"}
-"""Asked for: a stream of small events gains little by being packed."""
+"""Requested encoding: small events gain little from compression."""
 ERROR_BYTES = 1 << 20
-"""Of the page that comes with an error, whose first lines are shown; the rest is not read."""
+"""Maximum size of an error page, whose first lines are shown."""
 EVENT_BYTES = 16 << 20
 EVENT_LINES = 4096
-"""An event has two or three. Their clients copy what they have of one at each line: a million of them would hold the loop for hours."""
+"""An event has two or three lines. Clients copy the event at each line: a million of them would block the loop for hours."""
 STREAM_BYTES = 256 << 20
 
 
 async def bound(response: Response) -> None:
-    """Of a response that has begun: whoever reads it reads no more than there may be."""
+    """Limit what can be read from a response."""
     stream = response.stream
     assert isinstance(stream, AsyncByteStream)
     encoding = response.headers.pop("content-encoding", "")

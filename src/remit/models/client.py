@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 
 FAILURES = 3
-"""In a row; then the model is skipped."""
+"""Consecutive failures after which the model is skipped."""
 PAUSE_SECONDS = 30.0
 
 
 class CircuitBreaker:
-    """Which models keep failing. After `FAILURES` in a row a model is skipped for `PAUSE_SECONDS`; then one caller may try it again."""
+    """Tracks failing models. After `FAILURES` in a row a model is skipped for `PAUSE_SECONDS`; then one caller may try it again."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._failures: dict[str, tuple[int, float]] = {}
-        """By model: failures in a row, and when it may be tried again."""
+        """By model: consecutive failures, and when it may be tried again."""
 
     def in_order(self, models: Sequence[ModelRef]) -> tuple[list[ModelRef], list[ModelRef]]:
         """Those to try and those to skip. One is always left to try."""
@@ -61,13 +61,13 @@ class CircuitBreaker:
         self._failures.pop(_key_of(model), None)
 
     def pause(self, model: ModelRef) -> float:
-        """For how many seconds it is still skipped; 0: it is not."""
+        """Seconds for which it is still skipped; 0: it is not."""
         failures, due = self._failures.get(_key_of(model), (0, 0.0))
         return max(0.0, due - self._clock()) if failures >= FAILURES else 0.0
 
 
 def _key_of(model: ModelRef) -> str:
-    """What is reached and with which key, whatever it is called."""
+    """The address and key of a model, whatever its name."""
     return f"{model.provider} {model.url or ''} {model.model} {hash(model.key)}"
 
 
@@ -75,9 +75,9 @@ def _key_of(model: ModelRef) -> str:
 
 
 RETRY_SECONDS = 20.0
-"""So long one that is busy is waited for at most, when nobody else can be asked."""
+"""Maximum wait for a busy model, if no other can be used."""
 QUICK_RETRY_SECONDS = 2.0
-"""And so long when somebody else can."""
+"""The same if another can be used."""
 PASSED_OVER = f"it failed several times in a row and is passed over for {PAUSE_SECONDS:g} s."
 
 
@@ -93,31 +93,31 @@ class Models:
         on_call: "Callable[[SpendSink, ModelCall], None] | None" = None,
         breaker: CircuitBreaker | None = None,
     ) -> None:
-        """`root`: of the project, for the files of local models. `on_call`: told of each model that was asked, and how it ended."""
+        """`root`: of the project, for files of local models. `on_call`: called for each used model, with its outcome."""
         self._settings = settings
         self._breaker = breaker or CircuitBreaker()
         self._connections = Connections(settings, root, _load_stream)
         self._on_call = on_call
 
     def is_configured(self, own: str | Sequence[str] | None = None) -> bool:
-        """Whether anybody said which model is meant; nothing is tried."""
+        """Whether a model is configured; nothing is tried."""
         return bool(own or self._settings.model)
 
     def cost(self, name: str, used: TokenUsage) -> float | None:
-        """What tokens of a model cost, also of one that another framework asks. None: unknown."""
+        """The cost of a model's tokens, also if another framework uses it. None: unknown."""
         return cost_by_name(self._settings, name, used)
 
     def is_priced(self, name: str) -> bool:
-        """Whether `[prices]` says what it costs."""
+        """Whether `[prices]` has its price."""
         return name in self._settings.prices
 
     async def load_prices(self) -> None:
-        """Before the first `cost`: what is known of models is loaded off the loop, and once."""
+        """Call before the first `cost`: loads the price table off the loop, once."""
         await load_prices()
 
     def choice(self, own: str | Sequence[str] | None = None) -> Choice:
-        """The models that are meant: `own` (an agent's), else the setting `model`. Raises `Unavailable` (TOOL_UNAVAILABLE) with the line
-        to write, where there is none, one is unknown, the package is not installed, or none of them has its key."""
+        """The configured models: `own` (an agent's), else the setting `model`. Raises `Unavailable` (TOOL_UNAVAILABLE) with the line to
+        write, if there is none, one is unknown, the package is not installed, or none of them has its key."""
         names = tuple(
             dict.fromkeys(name.strip() for name in ([own] if isinstance(own, str) else own or self._settings.model) if name.strip())
         )
@@ -141,13 +141,13 @@ class Models:
         return Choice(names=names, source="" if own else self._settings.source_of("model"))
 
     def _not_approved(self, names: Sequence[str]) -> str:
-        """The setting without approval that would say which model is meant, or where one of `names` is."""
+        """The unapproved setting that would configure a model, or contains one of `names`."""
         endings = tuple(f"models.{name}]" for name in names) or (":model", "].model")
         return next((one for one in self._settings.not_approved if one.endswith(endings)), "")
 
     async def ask(self, purse: SpendSink, question: Question) -> Answer:
-        """The reply of the first model that answers. What it costs is drawn from the purse, also of a reply that was cut off. Raises
-        `Unavailable` naming each that was tried and why it did not answer, and `OutOfTime` when the purse's time is over."""
+        """The reply of the first model that answers. Its cost is drawn from the purse, also for a partial reply. Raises `Unavailable` with
+        each tried model and its fault, and `OutOfTime` when the purse's time is over."""
         try:
             async with asyncio.timeout(max(0.0, purse.remaining)) as limit:
                 return await self._ask(purse, question)
@@ -198,15 +198,15 @@ class Models:
         choice: Choice | None = None,
         schema: Mapping[str, Any] | None = None,
     ) -> Answer:
-        """One question, one answer in words."""
+        """One question, one text answer."""
         question = Question(
             choice=choice or self.choice(), instructions=instructions, messages=(UserMessage(text=prompt),), output_schema=schema
         )
         return await self.ask(purse, question)
 
     def context_tokens(self, choice: Choice) -> int | None:
-        """How much all of them can read at once: the smallest that is known; of a local model that does not run yet, what it would have
-        if nothing is said. None: nothing is known. The first time it loads what is known of models: off the loop."""
+        """The smallest known context size of all; for a local model that does not run yet, its default. None: unknown. The first call loads
+        the model table: use it off the loop."""
         meant = [resolve_model(self._settings, name) for name in choice.names]
         known = [
             self._connections.context_tokens(one) or context_of(one) or (DEFAULT_TOKENS if one.provider == LOCAL else None) for one in meant
@@ -214,7 +214,7 @@ class Models:
         return min(filter(None, known), default=None)
 
     async def close(self) -> None:
-        """Connections, and the local model's process."""
+        """Close connections and the local model's process."""
         await self._connections.close()
 
 
@@ -225,7 +225,7 @@ def _all_failed(tried: Sequence[FailedAttempt], code: str) -> Unavailable:
 
 
 class _Attempt:
-    """One model asked, and once more where that helps: when it is busy, or refuses the schema."""
+    """One request to a model, repeated once if that helps: it is busy, or refuses the schema."""
 
     def __init__(
         self, settings: Settings, breaker: CircuitBreaker, purse: SpendSink, question: Question, connection: Connection, *, is_last: bool
@@ -237,7 +237,7 @@ class _Attempt:
         self._price = price_for(settings, connection.meant)
 
     async def made(self, tried: list[FailedAttempt]) -> Answer | None:
-        """The answer; None when it failed, which is then on the list."""
+        """The answer; None if it failed, which is then on the list."""
         structured, again = True, False
         while True:
             outcome = await self._once(tried, structured=structured)
@@ -245,7 +245,7 @@ class _Attempt:
                 self._breaker.answered(self._connection.meant)
                 return outcome
             if structured and self._has_extras and outcome.is_rejected:
-                structured = False  # it may be the schema that is refused, which the prompt says too, or the temperature
+                structured = False  # the schema, which the prompt repeats, or the temperature may be refused
                 continue
             if not again and outcome.retry_after is not None and self._can_wait(outcome.retry_after):
                 again = True
@@ -273,7 +273,7 @@ class _Attempt:
                 self._question.hear(RESTART)
             return fault_of(error, self._connection)
         except BaseException:
-            with suppress(RemitError):  # its delegation may be over already, which must not hide that it is cancelled
+            with suppress(RemitError):  # its delegation may have ended, which must not hide the cancellation
                 self._count(heard)
             raise
         cost = self._drawn(answered.used)
@@ -297,7 +297,7 @@ class _Attempt:
         return seconds <= min(most, self._purse.remaining / 2)
 
     def _count(self, heard: "PartialReply") -> None:
-        """A reply that broke off was paid for all the same."""
+        """A partial reply is paid for as well."""
         if heard.response is not None and (heard.characters or heard.response.usage.input_tokens):
             self._drawn(usage_of(heard.response.usage, self._question, characters=heard.characters, is_whole=False))
 

@@ -1,8 +1,7 @@
-"""Connections to models: pydantic-ai's objects, made when a model is first asked, each with one HTTP client of ours.
+"""Connections to models: pydantic-ai's objects, created on first use, each with remit's own HTTP client.
 
-Retries of the providers' clients are off (`client` fails over itself), redirects are not followed (a key would go along), proxies are
-those of the environment. A connection belongs to the event loop it was made on. Used by `client`.
-"""
+Retries of the providers' clients are off (`client` fails over itself), redirects are not followed (a key would be sent along), proxies come
+from the environment. A connection belongs to its event loop. Used by `client`."""
 
 import asyncio
 import inspect
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 10.0
 LOCAL_PATIENCE = 5
-"""A model on this machine reads a long prompt in silence: it may be silent so many times longer than another."""
+"""A local model reads a long prompt silently: it may be silent this many times longer than another."""
 _NO_KEY = "no-key"
-"""What a server that wants none is sent; its client insists on one."""
+"""Sent to a server without authentication; its client requires a key."""
 _CLOSE_SECONDS = 2.0
 
 
@@ -39,22 +38,22 @@ class Connection:
     meant: ModelRef
     model: "Model[Any]"
     url: str
-    """Where it answers, for messages."""
+    """Its URL, for messages."""
     is_ours: bool
-    """Whether it goes through our HTTP client, which hears every byte; else only whole events are heard."""
+    """Whether it uses remit's HTTP client, which sees every byte; otherwise only whole events are seen."""
     idle_seconds: float
     is_prompted: bool = False
-    """Whether it calls tools by JSON in words; see `prompted`."""
+    """Whether it calls tools through JSON in its reply; see `prompted`."""
     context_tokens: int | None = None
-    """How much it can read at once, where that is known."""
+    """Its context size, if known."""
     key: str | None = field(default=None, repr=False)
     held: SecretValues | None = field(default=None, repr=False)
-    """Its key is struck out of all that is written down, as long as this lives."""
+    """Keeps its key redacted from everything stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Endpoint:
-    """Where a model answers; of a local model it is known once it runs."""
+    """The address of a model; for a local one known once it runs."""
 
     url: str | None
     key: str | None = field(repr=False)
@@ -66,7 +65,7 @@ class Connections:
     """The connections of one project. They belong to the event loop that first uses them."""
 
     def __init__(self, settings: Settings, root: Path | None = None, load_client: Callable[[], None] = lambda: None) -> None:
-        """`load_client`: imports what asks a model; called on a thread, since that takes a second or two."""
+        """`load_client`: imports the model client; called on a thread, since that takes a second or two."""
         self._settings, self._root, self._load_client = settings, root, load_client
         self._lock = asyncio.Lock()
         self._clients: dict[float, AsyncClient] = {}
@@ -75,7 +74,7 @@ class Connections:
         self._is_closed = False
 
     async def to(self, model: ModelRef, sink: SpendSink) -> Connection:
-        """Raises `Unavailable` (TOOL_UNAVAILABLE) when a key, a package or a setting is missing."""
+        """Raises `Unavailable` (TOOL_UNAVAILABLE) if a key, a package or a setting is missing."""
         if model.lacks:
             raise Unavailable(model.lacks, code="TOOL_UNAVAILABLE", advice=f"Set {model.key_variables[0]}, and try again.")
         endpoint = await self._endpoint(model, sink)
@@ -90,7 +89,7 @@ class Connections:
         return known
 
     def context_tokens(self, model: ModelRef) -> int | None:
-        """Of a model that was reached and says so itself."""
+        """Of a connected model that reports it."""
         return next((one.context_tokens for one in list(self._open.values()) if one.meant == model and one.context_tokens), None)
 
     async def close(self) -> None:
@@ -128,7 +127,7 @@ class Connections:
             model, is_ours = _model(meant, endpoint.url, key, client)
         except Unavailable:
             raise
-        except Exception as error:  # noqa: BLE001 - a provider's client may raise anything when it is made
+        except Exception as error:  # noqa: BLE001 - a provider's client may raise anything when it is created
             text = str(error).partition(" To try Pydantic AI")[0]
             words = f"{meant.name} cannot be reached as configured: {redact_text(text.replace(key, REDACTED) if key else text)}"
             raise Unavailable(words, code="TOOL_UNAVAILABLE", advice=f"See docs/reference/models.md for {meant.name}.") from None
@@ -181,7 +180,7 @@ def _client(idle_seconds: float) -> "AsyncClient":
 
     timeout = httpx2.Timeout(connect=min(CONNECT_SECONDS, idle_seconds), read=idle_seconds, write=idle_seconds, pool=CONNECT_SECONDS)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=30)
-    past_proxies = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")}  # a server of this machine is not behind one
+    past_proxies = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")}  # a local server is not behind a proxy
     return httpx2.AsyncClient(
         timeout=timeout, limits=limits, follow_redirects=False, mounts=past_proxies, headers=PLAIN, event_hooks={"response": [bound]}
     )
@@ -205,7 +204,7 @@ def _model(meant: ModelRef, url: str | None, key: str | None, client: "AsyncClie
 
 
 def _provider(name: str, url: str | None, key: str | None, client: "AsyncClient") -> tuple[Any, bool]:
-    """pydantic-ai's provider, given of ours what it takes."""
+    """pydantic-ai's provider, with the options it accepts."""
     from pydantic_ai.providers import infer_provider, infer_provider_class
 
     if name.startswith("gateway/"):
@@ -213,7 +212,7 @@ def _provider(name: str, url: str | None, key: str | None, client: "AsyncClient"
     kind = infer_provider_class(name)
     takes = inspect.signature(kind.__init__).parameters
     given: dict[str, Any] = {"base_url": url, "api_base": url, "azure_endpoint": url, "http_client": client}
-    if PROVIDERS[name].keys:  # else it finds its credentials in ways of its own; as Azure does where there is no key
+    if PROVIDERS[name].keys:  # otherwise it finds its own credentials; like Azure without a key
         given["api_key"] = key or (None if name.startswith("azure") else _NO_KEY)
     arguments = {word: value for word, value in given.items() if word in takes and value is not None}
     return kind(**arguments), "http_client" in arguments

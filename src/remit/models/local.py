@@ -1,8 +1,7 @@
-"""Models that run on this machine: a GGUF file, loaded by llama.cpp in a process of its own on loopback, behind a random key.
+"""Local models: a GGUF file, loaded by llama.cpp in its own process on loopback, behind a random key.
 
-The process is started by the first question, shared by all, and ends with the project (`local_server`). Everything else speaks to its
-address as to any OpenAI-compatible server. A model that already runs somewhere needs none of this: name its address in `[models.NAME]`.
-"""
+The first question starts the process; all share it, and it ends with the project (`local_server`). Everything else treats it like any
+OpenAI-compatible server. A model that already runs elsewhere does not need this: name its address in `[models.NAME]`."""
 
 import asyncio
 import contextlib
@@ -27,7 +26,7 @@ from remit.system.threads import off_loop
 
 INSTALL = "pip install 'remit[local]'"
 DEFAULT_CONTEXT_TOKENS = 8192
-"""Context size unless the settings say otherwise; llama.cpp lowers it to what the model was trained for."""
+"""Default context size; llama.cpp lowers it to the model's own."""
 _ACCELERATORS = ("CUDA_*", "NVIDIA_*", "HIP_*", "ROCR_*", "HSA_*", "VK_*", "GGML_*", "LLAMA_*", "OMP_*", "OPENBLAS_*", "MKL_*")
 _ADVICE = 'Download a GGUF file, and write model = "local:/path/to/file.gguf" in remit.toml.'
 
@@ -40,14 +39,13 @@ class Address:
     key: str = field(repr=False)
     context_tokens: int
     tools: Literal["native", "prompted"]
-    """`prompted`: the model's chat template has no tools, so calls are made by JSON in its reply (`prompted`)."""
+    """`prompted`: the model's chat template has no tools, so calls are made through JSON in its reply (`prompted`)."""
 
 
 def find_weights(model: str, root: Path) -> Path:
-    """The GGUF file that `model` names, relative to the project; a bare name is a file in `$XDG_DATA_HOME/remit/models`.
+    """The GGUF file of `model`, relative to the project; a bare name is a file in `$XDG_DATA_HOME/remit/models`.
 
-    Raises `Unavailable` (TOOL_UNAVAILABLE) with what to do.
-    """
+    Raises `Unavailable` (TOOL_UNAVAILABLE) with advice."""
     data = os.environ.get("XDG_DATA_HOME", "")
     folder = (Path(data) if os.path.isabs(data) else Path.home() / ".local" / "share") / "remit" / "models"
     is_path = "/" in model or model.startswith("~") or model.lower().endswith(".gguf")
@@ -89,12 +87,12 @@ class LocalModels:
         if not server.facts.done():
             purse.progress(f"Loading the local model {path.stem} …")
         waiting = asyncio.wrap_future(server.facts)
-        waiting.add_done_callback(lambda one: one.cancelled() or one.exception())  # nobody may be left to hear of the error
+        waiting.add_done_callback(lambda one: one.cancelled() or one.exception())  # no caller may be left to receive the error
         done, _ = await asyncio.wait([waiting], timeout=max(0.0, purse.remaining))
         if not done:
             raise Unavailable(
                 f"The local model {path.stem} was not loaded within {purse.remaining:.0f} s.",
-                advice="It goes on loading while this project is open: give it more time, or use a smaller model.",
+                advice="It continues to load while this project is open: give it more time, or use a smaller model.",
             )
         facts = waiting.result()
         tools = declared.tools or ("native" if facts["has_tools"] else "prompted")
@@ -124,7 +122,7 @@ class _Server:
     def __init__(self, path: Path, context_tokens: int) -> None:
         self.key = secrets.token_urlsafe(32)
         self.facts: Future[dict[str, Any]] = Future()
-        """What the process reported once it was loaded."""
+        """The report of the loaded process."""
         self._path = path
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
         self._process = subprocess.Popen(

@@ -1,8 +1,7 @@
 """Process of one local model: llama.cpp's server (xllamacpp) on loopback, behind a key. Started by `local`.
 
-One line of JSON on standard input says what to load; one line on standard output says where it listens, or what went wrong. It ends when
-its standard input is closed, so with the process that started it.
-"""
+One line of JSON on standard input names the model; one line on standard output gives its address, or the fault. It ends when its standard
+input is closed, so with the process that started it."""
 
 import json
 import os
@@ -18,7 +17,7 @@ def main() -> None:
     order: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
     die_with_parent(order["parent"])
     answers = os.dup(1)
-    os.dup2(2, 1)  # whatever the library prints is not an answer
+    os.dup2(2, 1)  # output of the library is not an answer
     threading.Thread(target=_exit_with_input, daemon=True).start()
     server, answer = _start(order)
     os.write(answers, (json.dumps(answer) + "\n").encode())
@@ -60,7 +59,7 @@ def _parameters(parameters: Any, order: dict[str, Any]) -> Any:
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = max(1, min(8, (os.cpu_count() or 1) - 1))
     parameters.n_threads_http = 3
     parameters.cache_ram_mib = 256
-    parameters.sampling.temp = 0.3  # small models wander at the server's 0.8
+    parameters.sampling.temp = 0.3  # small models lose focus at the server's 0.8
     parameters.sampling.penalty_repeat = 1.1  # and repeat themselves without a penalty
     parameters.use_jinja = True
     parameters.offline = True

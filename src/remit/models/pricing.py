@@ -1,8 +1,7 @@
-"""Tokens and cost of a question: estimated before it is asked and where a provider reports nothing, otherwise as reported.
+"""Tokens and cost of a question: estimated before the request and if a provider reports nothing, otherwise as reported.
 
 An estimate is the number of characters divided by four. Prices come from `[prices]`, then from the installed genai-prices, never from the
-network; an unknown price is reported as unknown.
-"""
+network; an unknown price is reported as unknown."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,9 +22,9 @@ from remit.system.threads import off_loop
 
 CHARACTERS_PER_TOKEN = 4
 FEWEST_TOKENS = 64
-"""Of a reply: below it no provider says anything, and some refuse."""
+"""Minimum length of a reply, which some providers require."""
 MOST_TOLD = 1_000_000_000
-"""Tokens that one reply can have used; a provider that says more has said nothing."""
+"""Maximum plausible tokens of one reply; a larger report is ignored."""
 UNPRICED = "The price of this model is unknown, so the budget of money does not hold it: limit tokens, or say its price under [prices]."
 _PER = 1_000_000
 
@@ -48,9 +47,9 @@ class TokenUsage:
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
-    """Those of the input that the provider read from its cache."""
+    """Input tokens from the provider's cache."""
     written_tokens: int = 0
-    """Those that it put there, at a price of their own."""
+    """Tokens written to the cache, at their own price."""
     is_estimated: bool = False
 
     @property
@@ -72,8 +71,8 @@ def _size(message: Message) -> int:
 
 
 def usage_of(usage: Usage, question: Question, *, characters: int, is_whole: bool) -> TokenUsage:
-    """What a provider said was used, of a whole reply. Where it said nothing, or the reply broke off before it could, at least what
-    was seen: the question, and the characters that came."""
+    """The provider's reported usage of a complete reply. Without a report, or if the reply broke off, at least what was seen: the question
+    and the received characters."""
     given, taken = _sound(usage.input_tokens), _sound(usage.output_tokens)
     is_told = is_whole and given is not None and taken is not None and given + taken > 0
     return TokenUsage(
@@ -86,7 +85,7 @@ def usage_of(usage: Usage, question: Question, *, characters: int, is_whole: boo
 
 
 def _sound(tokens: Any) -> int | None:
-    """A number that can be one of tokens: less than nothing would fill a budget up again. None: it is none."""
+    """A valid token count; None otherwise: a negative count would refill a budget."""
     return tokens if isinstance(tokens, int) and 0 <= tokens <= MOST_TOLD else None
 
 
@@ -100,10 +99,9 @@ def money(price: Price | None, used: TokenUsage) -> float | None:
 
 
 def most_tokens(purse: SpendSink, question: Question, own: int | None, price: Price | None) -> int | None:
-    """How long the reply may be: what was asked for, what the model's table says, what the tree's budget has left. None: no limit of ours.
+    """Maximum length of the reply: of the request, the model's settings and the tree's budget. None: no limit.
 
-    Raises `Stopped` (BUDGET_EXCEEDED) where the question alone would pass the budget by far: it is not asked at all.
-    """
+    Raises `Stopped` (BUDGET_EXCEEDED) if the question alone would exceed the budget by far: it is not sent."""
     bounds = [bound for bound in (question.max_tokens, own) if bound is not None]
     left: Any = getattr(purse, "budget", None)
     if isinstance(left, Limits):
@@ -141,11 +139,11 @@ _IDS = {
     "bedrock-mantle": "aws",
     "xai": "x-ai",
 }
-"""What genai-prices calls a provider, where it differs."""
+"""Provider names in genai-prices, if different."""
 
 
 def price_of(settings: Settings, name: str) -> Price | None:
-    """For a million tokens, in dollars unless `[prices]` says otherwise. None: unknown. Never raises for a name nobody knows."""
+    """Per million tokens, in dollars unless `[prices]` says otherwise. None: unknown. Never raises for an unknown name."""
     try:
         return price_for(settings, resolve_model(settings, name))
     except Unavailable:
@@ -153,7 +151,7 @@ def price_of(settings: Settings, name: str) -> Price | None:
 
 
 def price_for(settings: Settings, meant: ModelRef) -> Price | None:
-    """By its name, then as `provider:model`, then by what is known of it at the provider's own address."""
+    """By its name, then as `provider:model`, then from the price table for the provider's own address."""
     said = _said(settings, meant)
     if said is not None:
         return said
@@ -166,7 +164,7 @@ def price_for(settings: Settings, meant: ModelRef) -> Price | None:
 
 
 def cost_of(settings: Settings, meant: ModelRef, used: TokenUsage) -> float | None:
-    """Of one question: with the steps and the cached parts that a provider's prices have. None: unknown."""
+    """Cost of one question, with the tiers and cached parts of the provider's prices. None: unknown."""
     said = _said(settings, meant)
     if said is not None:
         return money(said, used)
@@ -184,7 +182,7 @@ def cost_of(settings: Settings, meant: ModelRef, used: TokenUsage) -> float | No
 
 
 def cost_by_name(settings: Settings, name: str, used: TokenUsage) -> float | None:
-    """`cost_of` a model that somebody else asks, by what they call it."""
+    """`cost_of` for a model used by another program, by its name there."""
     try:
         return cost_of(settings, resolve_model(settings, name), used)
     except Unavailable:
@@ -192,13 +190,13 @@ def cost_by_name(settings: Settings, name: str, used: TokenUsage) -> float | Non
 
 
 async def load_prices() -> None:
-    """The table of genai-prices takes a while to load."""
+    """Load the price table, which takes a while."""
     if not _found.cache_info().currsize:
         await off_loop(_found, "openai", "any")
 
 
 def context_of(meant: ModelRef) -> int | None:
-    """How many tokens it can read at once. None: unknown."""
+    """Context size in tokens. None: unknown."""
     if meant.context_tokens is not None or meant.provider == LOCAL:
         return meant.context_tokens
     found = _found(_id(meant), meant.model)
@@ -213,7 +211,7 @@ def _said(settings: Settings, meant: ModelRef) -> Price | None:
 
 
 def _is_elsewhere(meant: ModelRef) -> bool:
-    """Whether somebody else answers, who has prices of their own: a table with an address, or a server of one's own."""
+    """Whether another server answers, with its own prices: a table with an address, or a private server."""
     if meant.provider in ("ollama", "vllm"):
         return True
     return meant.is_named and meant.url is not None and not any(host in meant.url for host in OWN_HOSTS)
@@ -236,7 +234,7 @@ def _found(provider: str, model: str) -> Any:
 
 
 def _each(price: Any) -> float | None:
-    """Of a price in steps the first: longer questions may cost more, which is then counted too low."""
+    """The first tier of a price: longer questions may cost more, which is then underestimated."""
     if isinstance(price, Decimal | int | float):
         return float(price)
     base = getattr(price, "base", None)

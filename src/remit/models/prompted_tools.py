@@ -1,8 +1,8 @@
-"""Tools for models that know none: the offer is put into words, and the reply held to a schema, `{"TOOL": {…}}` or `{"answer": "…"}`.
+"""Tools for models without tool support: the tools are described in the prompt, and the reply must match a schema, `{"TOOL": {…}}` or
+`{"answer": "…"}`.
 
-Pure: a question is made into another one without tools, and its reply into one with calls. `client` does so for `tools = "prompted"`, and
-for local models whose template knows no tools. One call to a reply is asked for; several are taken.
-"""
+Pure: converts a question into one without tools, and its reply into one with calls. `client` uses it for `tools = "prompted"`, and for
+local models whose template has no tools. One call per reply is requested; several are accepted."""
 
 import json
 import re
@@ -18,7 +18,7 @@ _ANSWER_BEGINS = re.compile(r'\s*(?:```(?:json)?\s*)?\{\s*"answer"\s*:\s*"')
 _WHOLE_LETTERS = re.compile(r'(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*')
 _HALF_A_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}$")
 _LEFT_OUT = frozenset({"timeout", "priority"})
-"""Of a call's arguments: a model that needs this help does better without them."""
+"""Omitted arguments of a call: a model that needs this help does better without them."""
 
 
 def is_needed(question: Question) -> bool:
@@ -26,7 +26,7 @@ def is_needed(question: Question) -> bool:
 
 
 def as_prompt(question: Question) -> Question:
-    """The same question to a model that knows no tools; `parse_reply` reads its reply."""
+    """The question for a model without tools; `parse_reply` parses its reply."""
     hear = question.hear
     return replace(
         question,
@@ -39,7 +39,7 @@ def as_prompt(question: Question) -> Question:
 
 
 def parse_reply(reply: Reply, question: Question) -> Reply:
-    """The reply to `as_prompt(question)`, as one to `question`. What is no JSON of ours is an answer in words."""
+    """The reply to `as_prompt(question)`, as one to `question`. Other text is the answer."""
     if not question.tools:
         return reply
     said = _object_in(reply.text)
@@ -55,7 +55,7 @@ def parse_reply(reply: Reply, question: Question) -> Reply:
 
 
 def reply_schema(tools: Sequence[ToolOffer], answer: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What a reply may be: a call, or an answer."""
+    """Schema of a reply: a call, or an answer."""
     shared: dict[str, Any] = {}
     forms = [_form(tool.name, one) for tool in tools for one in _ways(tool.schema if tool.strict is None else tool.strict(), shared)]
     forms.append(_form(ANSWER, _hoisted(answer, shared) if answer is not None else {"type": "string"}))
@@ -64,7 +64,7 @@ def reply_schema(tools: Sequence[ToolOffer], answer: Mapping[str, Any] | None = 
 
 
 class AnswerStream:
-    """Passes on the words of the answer while its JSON still comes; of a call nothing is heard."""
+    """Forwards the answer's text while its JSON arrives; calls are not forwarded."""
 
     def __init__(self, hear: Callable[[str], None]) -> None:
         self._hear = hear
@@ -88,7 +88,7 @@ class AnswerStream:
     def _entered(self) -> bool:
         begun = _ANSWER_BEGINS.match(self._pending)
         if begun is None:
-            self._is_over = len(self._pending) > 200  # it is something else; and must not be kept
+            self._is_over = len(self._pending) > 200  # it is something else, and must not be kept
             return False
         self._pending = self._pending[begun.end() :]
         self._is_inside = True
@@ -96,7 +96,7 @@ class AnswerStream:
 
 
 def _decoded(pending: str) -> tuple[str, str, bool]:
-    """The letters of a JSON string as far as they are whole, what is left, and whether it has ended."""
+    """The complete characters of a JSON string, the rest, and whether it has ended."""
     found = _WHOLE_LETTERS.match(pending)
     end = found.end() if found else 0
     if half := _HALF_A_PAIR.search(pending, 0, end):
@@ -127,7 +127,7 @@ def _is_object(schema: Any) -> bool:
 
 
 def _told(message: Message) -> Message:
-    """As a model without tools sees it. What it said itself is shown in the form it is to keep to."""
+    """As seen by a model without tools. Its own messages are shown in the required form."""
     if isinstance(message, ToolResult):
         kind = "Error" if message.is_error else "Result"
         return UserMessage(text=f"{kind} of {message.name}:\n{message.text}")
@@ -140,7 +140,7 @@ def _told(message: Message) -> Message:
 
 
 def _merged(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Templates want the two to take turns."""
+    """Templates require alternating roles."""
     merged: list[Message] = []
     for message in messages:
         last = merged[-1] if merged else None
@@ -159,7 +159,7 @@ def _form(name: str, inner: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _ways(schema: Mapping[str, Any], shared: dict[str, Any]) -> list[dict[str, Any]]:
-    """A schema with conditions (`if` these values, `then` such parameters) as one schema for each: grammars know no conditions."""
+    """A schema with conditions (`if` these values, `then` such parameters) as one schema for each: grammars have no conditions."""
     shared.update(schema.get("$defs", {}))
     ways = [way for one in schema.get("allOf", ()) if (way := _way(one)) is not None]
     if ways:
@@ -170,7 +170,7 @@ def _ways(schema: Mapping[str, Any], shared: dict[str, Any]) -> list[dict[str, A
 
 
 def _way(condition: Any) -> dict[str, Any] | None:
-    """Of a condition that says what the parameters are."""
+    """For a condition on the parameters."""
     if not isinstance(condition, Mapping) or "parameters" not in condition.get("then", {}).get("properties", {}):
         return None
     given, then = condition["if"].get("properties", {}), condition["then"]["properties"]
@@ -187,7 +187,7 @@ def _hoisted(schema: Mapping[str, Any], shared: dict[str, Any]) -> dict[str, Any
 
 
 def _object_in(text: str) -> dict[str, Any] | None:
-    """The first JSON object: some put a fence or a sentence around it."""
+    """The first JSON object, also within a fence or a sentence."""
     start = text.find("{")
     if start < 0:
         return None
@@ -208,7 +208,7 @@ def _call(name: str, arguments: Any) -> ToolCall:
 
 
 def _cut_off(reply: Reply, tools: Sequence[ToolOffer]) -> Reply:
-    """JSON that ends in the middle: the answer as far as it goes; a call as the text it is, so that the model is told."""
+    """Truncated JSON: the answer so far; a call as its text, so that the model is informed."""
     begun = _ANSWER_BEGINS.match(reply.text)
     if begun is not None:
         return replace(reply, text=_decoded(reply.text[begun.end() :])[0], raw=None)

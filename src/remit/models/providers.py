@@ -1,8 +1,7 @@
 """Model names: `anthropic:claude-…`, `local:FILE`, or NAME of `[models.NAME]`, resolved to a provider, an address and a key.
 
-The table of providers is checked against the installed pydantic-ai by a test; it is kept here so that a name can be resolved without
-importing that package.
-"""
+A test checks the table of providers against the installed pydantic-ai; it is kept here so that a name can be resolved without importing
+that package."""
 
 import os
 from contextlib import suppress
@@ -19,14 +18,14 @@ from remit.core.settings import ModelAddress, Settings
 @dataclass(frozen=True, slots=True)
 class Provider:
     keys: tuple[str, ...] = ()
-    """Variables that hold its key; none: it finds its credentials in ways of its own."""
+    """Environment variables with its key; empty: it finds its own credentials."""
     url_variable: str | None = None
-    """The variable that says where it answers, if it is not at home."""
+    """Environment variable with its address, if not the default."""
     url: str | None = None
-    """Where it is taken to be; None: its client knows."""
+    """Default address; None: its client knows."""
     key_is_optional: bool = False
     extra: str | None = None
-    """What of pydantic-ai-slim it needs beyond `remit[models]`."""
+    """Extra of pydantic-ai-slim that it needs beyond `remit[models]`."""
 
 
 _OPENAI = Provider(("OPENAI_API_KEY",), "OPENAI_BASE_URL")
@@ -76,9 +75,9 @@ PROVIDERS: dict[str, Provider] = {
 GATEWAY = Provider(("PYDANTIC_AI_GATEWAY_API_KEY", "PAIG_API_KEY"))
 """`gateway/PROVIDER:MODEL`."""
 NOT_FOR_WORDS = frozenset({"elevenlabs", "voyageai", "sentence-transformers", "openai-decisions"})
-"""Providers of pydantic-ai that answer no question in words."""
+"""Providers of pydantic-ai without text models."""
 OWN_HOSTS = frozenset({"api.anthropic.com", "api.openai.com", "generativelanguage.googleapis.com"})
-"""Where the usual keys of the kinds of `[models]` belong."""
+"""Hosts that the usual keys of the kinds of `[models]` belong to."""
 
 
 # ---- names
@@ -87,13 +86,13 @@ OWN_HOSTS = frozenset({"api.anthropic.com", "api.openai.com", "generativelanguag
 LOCAL = "local"
 INSTALL = "pip install 'remit[models]'"
 _KINDS = {"openai": "openai-chat"}
-"""What `kind` is called where it differs: `openai` in `[models]` is Chat Completions, which most servers speak."""
+"""Provider of a `kind`, if different: `openai` in `[models]` is Chat Completions, which most servers speak."""
 EXAMPLE = 'model = "anthropic:claude-sonnet-5"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRef:
-    """One model, as it was named and as it is reached."""
+    """One model, by its configured name and its address."""
 
     name: str
     """As it was written."""
@@ -102,30 +101,30 @@ class ModelRef:
     model: str
     """The provider's own name for it."""
     url: str | None = None
-    """None: the provider's own address, or what its variable of the environment says."""
+    """None: the provider's own address, or that of its environment variable."""
     key_variables: tuple[str, ...] = ()
-    """Those that may hold its key; the first that is set is taken."""
+    """Variables with its key; the first that is set is used."""
     needs_key: bool = False
     max_tokens: int | None = None
     context_tokens: int | None = None
     tools: Literal["native", "prompted"] | None = None
-    """How it calls tools; None: in its own way, a local one as its template can."""
+    """How it calls tools; None: natively, a local one as its template allows."""
     is_named: bool = False
     """Whether it has a table `[models.NAME]`."""
 
     @property
     def key(self) -> str | None:
-        """Never shown, never kept."""
+        """Never shown, never stored."""
         return os.environ[self.key_variable].strip() if self.key_variable else None
 
     @property
     def key_variable(self) -> str | None:
-        """The one that its key is taken from."""
+        """The variable that provides its key."""
         return next((name for name in self.key_variables if os.environ.get(name, "").strip()), None)
 
     @property
     def lacks(self) -> str | None:
-        """Why it cannot be asked as things stand, and what to do; None: nothing that could be seen from here."""
+        """Why it cannot be used, with advice; None: no visible fault."""
         if not self.needs_key or self.key:
             return None
         variables = " or ".join(self.key_variables)
@@ -133,7 +132,7 @@ class ModelRef:
 
 
 def resolve_model(settings: Settings, name: str) -> ModelRef:
-    """Raises `Unavailable` (TOOL_UNAVAILABLE) for a name that stands for nothing, with the nearest that do."""
+    """Raises `Unavailable` (TOOL_UNAVAILABLE) for an unknown name, with the nearest known ones."""
     name = name.strip()
     table = settings.models.get(name)
     if table is not None:
@@ -150,7 +149,7 @@ def resolve_model(settings: Settings, name: str) -> ModelRef:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """`provider:model`, or `provider/model` where a provider is called so; a model's own name may hold both signs."""
+    """`provider:model`, or `provider/model` if a provider has that name; a model's own name may contain both characters."""
     provider, sign, model = name.partition(":")
     if sign and (provider in PROVIDERS or provider == LOCAL or "/" not in provider or provider.startswith("gateway/")):
         return provider, model.strip()
@@ -167,7 +166,7 @@ def _from_table(name: str, table: ModelAddress) -> ModelRef:
         )
     known = PROVIDERS[provider]
     own = table.url is None or _host(table.url) in OWN_HOSTS
-    # A key goes to whom it was made for: to another address only when its variable is named beside that address.
+    # A key is sent only to its provider: to another address only if its variable is named beside that address.
     keys = (table.key_variable,) if table.key_variable else known.keys if own else ()
     return ModelRef(
         name=name,
@@ -184,12 +183,12 @@ def _from_table(name: str, table: ModelAddress) -> ModelRef:
 
 
 def _needs(known: Provider) -> bool:
-    """A server of one's own, named by the environment, may want none."""
+    """A private server, named by the environment, may need none."""
     return bool(known.keys) and not known.key_is_optional and not (known.url_variable and os.environ.get(known.url_variable))
 
 
 def _address(provider: str, known: Provider) -> str | None:
-    """Where the environment says it is, as users of the provider's own tools expect; None: its own address."""
+    """The address from the environment, as users of the provider's own tools expect; None: its default."""
     said = os.environ.get(known.url_variable, "").strip() if known.url_variable else ""
     if not said and provider == "ollama":
         host = os.environ.get("OLLAMA_HOST", "").strip()
@@ -198,11 +197,11 @@ def _address(provider: str, known: Provider) -> str | None:
 
 
 def _tidy(provider: str, url: str) -> str:
-    """The address as the provider's client wants it: people write it with and without the version."""
+    """The address in the form of the provider's client: people write it with and without the version."""
     url = url.strip().rstrip("/")
     if not url.lower().startswith(("http://", "https://")) or not _host(url):
         raise Unavailable(
-            f"{redact_text(url)!r} is no address of a model of the kind {provider}.",
+            f"{redact_text(url)!r} is not the address of a model of the kind {provider}.",
             code="TOOL_UNAVAILABLE",
             advice='Write url = "http://HOST:PORT/v1".',
         )
@@ -222,7 +221,7 @@ def _host(url: str) -> str:
 
 
 def _unknown(settings: Settings, name: str, provider: str, model: str) -> Unavailable:
-    name, provider, model = redact_text(name), redact_text(provider), redact_text(model)  # a key that was put in the wrong place
+    name, provider, model = redact_text(name), redact_text(provider), redact_text(model)  # a key in the wrong place
     names = [*settings.models, *(f"{one}:" for one in PROVIDERS), f"{LOCAL}:"]
     asked = name if ":" not in name else f"{provider}:"
     close = get_close_matches(asked, names, n=1, cutoff=0.6)

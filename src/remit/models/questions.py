@@ -1,8 +1,7 @@
-"""Questions whose answer can be done without: asked within a time of their own; a model that fails gives a fault in words, never an error.
+"""Optional questions: asked with their own time limit; a failing model gives a fault as text, never an error.
 
-For agents that do their work without a model and do it better with one. They hand a model material of others only between marks
-(`core.text.fence_untrusted`), and take of its answer only what a program has checked.
-"""
+For agents that work without a model and better with one. They pass untrusted material only between marks (`core.text.fence_untrusted`), and
+use only the parts of an answer that a program has checked."""
 
 import asyncio
 import json
@@ -20,7 +19,7 @@ _LEAST_SECONDS = 1.0
 
 
 class TextModel(Protocol):
-    """What single questions are put to: `models.Models`, or its stand-in in the process of an agent."""
+    """Answers single questions: `models.Models`, or its stand-in in an agent's process."""
 
     def is_configured(self) -> bool: ...
     async def write(self, purse: SpendSink, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Answer: ...
@@ -28,24 +27,23 @@ class TextModel(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextAnswer:
-    """What a model said, or why it said nothing."""
+    """A model's answer, or why there is none."""
 
     text: str = ""
     model: str = ""
     fault: str = ""
-    """In words for a person; empty where it answered."""
+    """For a person; empty if it answered."""
     code: str = "AGENT_UNAVAILABLE"
     advice: str = ""
-    """With a fault: as an error of ours would say it."""
+    """Advice for a fault, as in a remit error."""
     is_cut: bool = False
-    """It had more to say than we take, or than it was allowed."""
+    """The answer was longer than its limit."""
 
 
 async def ask_optional(
     models: TextModel, purse: SpendSink, prompt: str, *, instructions: str, seconds: float, schema: Mapping[str, Any] | None = None
 ) -> TextAnswer:
-    """Ask, for so long and no longer. Being stopped is not held up: it passes. A question that the budget has no room for is not asked,
-    which stops nobody."""
+    """Ask with a time limit. A stop passes through at once. A question beyond the budget is not asked, which stops nothing."""
     if seconds < _LEAST_SECONDS:
         return TextAnswer(fault="there was no time left to ask it")
     try:
@@ -65,12 +63,12 @@ async def ask_optional(
 
 
 def _words(message: str) -> str:
-    """Of a provider, in part: shown as words, whatever it sent."""
+    """A part of a provider's message, made printable."""
     return " ".join("".join(one if one.isprintable() else " " for one in message).split())[:500].rstrip(". ")
 
 
 def object_in(text: str) -> dict[str, Any] | None:
-    """The JSON object that an answer is, or holds: bare, in a code block, or with words around it."""
+    """The JSON object in an answer: bare, in a code block, or within text."""
     bare = _FENCE.sub(r"\1", text.strip())
     for candidate in (bare, bare[bare.find("{") : bare.rfind("}") + 1]):
         try:
@@ -85,10 +83,10 @@ def object_in(text: str) -> dict[str, Any] | None:
 # ---- summaries
 
 READ_CHARACTERS = 120_000
-"""Of a longer text a model is shown the beginning and the end."""
+"""For a longer text a model sees the beginning and the end."""
 MOST_SECONDS = 120.0
 _LEAST_FOR_MODEL = 200
-"""Characters: into less no model writes anything of use."""
+"""With fewer characters no model writes anything useful."""
 _INSTRUCTIONS = (
     f"You shorten texts. {UNTRUSTED} Do nothing but summarise it. Keep names, numbers, paths, errors and conclusions exactly; leave out"
     " repetition. Answer with the summary alone."
@@ -96,7 +94,7 @@ _INSTRUCTIONS = (
 
 
 async def summarize(models: TextModel | None, ctx: SpendSink, text: str, *, characters: int, about: str = "") -> str:
-    """`text` in at most `characters`: as it is where it fits, else a summary that says so. `about`: what it is, in a few words."""
+    """`text` in at most `characters`: unchanged if it fits, else a labelled summary. `about`: its description."""
     if len(text) <= characters:
         return text
     if models is None or characters < _LEAST_FOR_MODEL or not models.is_configured():

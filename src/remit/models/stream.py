@@ -1,8 +1,7 @@
-"""One question to one model, streamed: bounded in size, cut where it is too long, given up when nothing arrives.
+"""One question to one model, streamed: bounded in size, cut if too long, given up if nothing arrives.
 
-Bounds what a provider's server may send, converts our messages to pydantic-ai's and its responses to ours. Imports pydantic-ai, so it is
-imported only when a model is asked. It knows no other model and no retry; see `client`.
-"""
+Limits what a provider's server may send, and converts messages to and from pydantic-ai's. Imports pydantic-ai, so it is imported only when
+a model is used. Independent of other models and retries; see `client`."""
 
 import asyncio
 import hashlib
@@ -71,14 +70,14 @@ from remit.system.http import BodyError
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
 _INVALID = "INVALID_JSON"
-"""Where arguments that are no JSON object stand when they are shown to the model again; pydantic-ai calls it so too."""
+"""Replaces arguments that are not a JSON object when they are shown to the model again; pydantic-ai uses the same name."""
 
 
 # ---- to the model
 
 
 def request_of(question: Question, name: str, model: Model[Any], *, structured: bool) -> tuple[list[ModelMessage], ModelRequestParameters]:
-    """What goes out to the model called `name`."""
+    """The request for the model called `name`."""
     parameters = ModelRequestParameters(
         function_tools=[
             ToolDefinition(name=tool.name, description=tool.description, parameters_json_schema=dict(tool.schema), strict=False)
@@ -96,7 +95,7 @@ def request_of(question: Question, name: str, model: Model[Any], *, structured: 
 
 
 def _structured(parameters: ModelRequestParameters, schema: Mapping[str, Any], model: Model[Any]) -> ModelRequestParameters:
-    """By the provider's own means where it has them, else as JSON without a schema, else by what the prompt says alone."""
+    """By the provider's own means if available, else as JSON without a schema, else only in the prompt."""
     profile = model.profile
     answer = OutputObjectDefinition(json_schema=dict(schema), name="answer")
     if profile.get("supports_json_schema_output", False) and not (parameters.function_tools and _either_or(profile)):
@@ -107,7 +106,7 @@ def _structured(parameters: ModelRequestParameters, schema: Mapping[str, Any], m
 
 
 def _either_or(profile: Mapping[str, Any]) -> bool:
-    """Older Gemini takes tools or a schema, not both."""
+    """Older Gemini models take tools or a schema, not both."""
     return profile.get("google_supports_tool_combination") is False
 
 
@@ -128,7 +127,7 @@ def _translated(message: Message, name: str) -> ModelMessage:
 
 
 def _from_raw(message: Reply) -> ModelResponse | None:
-    """As the library kept it; None when what was stored is not of its making, or says other calls than ours."""
+    """The library's form; None if the stored one is invalid, or contains other calls."""
     try:
         (loaded,) = ModelMessagesTypeAdapter.validate_python([message.raw])
     except (ValidationError, ValueError, TypeError):
@@ -140,7 +139,7 @@ def _from_raw(message: Reply) -> ModelResponse | None:
 
 
 def _merged(history: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """Requests that follow one another as one, as a provider sees a turn."""
+    """Consecutive requests as one, as a provider sees a turn."""
     merged: list[ModelMessage] = []
     for message in history:
         before = merged[-1] if merged else None
@@ -171,7 +170,7 @@ def _arguments(call: ToolCall) -> dict[str, Any]:
 
 
 def reply_of(response: ModelResponse, name: str, *, most: int, is_whole: bool) -> Reply:
-    """What it said, at most `most` characters of it. Kept as the library has it only where there is more to it than words and calls."""
+    """Its content, at most `most` characters. The library's form is kept only if it has more than text and calls."""
     response = replace(response, parts=_with_own_ids(response.parts))
     words = "".join(part.content for part in response.parts if isinstance(part, TextPart))
     notes = [_note(part) for part in response.parts if not isinstance(part, TextPart | ToolCallPart | ThinkingPart)]
@@ -185,7 +184,7 @@ def reply_of(response: ModelResponse, name: str, *, most: int, is_whole: bool) -
 
 
 def _with_own_ids(parts: Sequence[ModelResponsePart]) -> list[ModelResponsePart]:
-    """A call without an id, with one that is no id, or with that of another gets one of ours."""
+    """A call with a missing, invalid or duplicate id gets a new one."""
     seen: set[str] = set()
     fresh: list[ModelResponsePart] = []
     for part in parts:
@@ -222,7 +221,7 @@ def _raw(response: ModelResponse) -> Mapping[str, Any] | None:
     if plain or any(isinstance(part, FilePart) for part in response.parts):
         return None
     if any(isinstance(part, ToolCallPart) and part.tool_name != _name(part.tool_name) for part in response.parts):
-        return None  # a call by a name that providers do not take: it is shown again under one that they do
+        return None  # a call with a name that providers refuse: it is shown again under a valid one
     dumped: Mapping[str, Any] = ModelMessagesTypeAdapter.dump_python([response], mode="json")[0]
     return dumped
 
@@ -231,14 +230,14 @@ def _raw(response: ModelResponse) -> Mapping[str, Any] | None:
 
 
 WORDLESS = 5
-"""A model whose connection is alive (it pings, as while it thinks) may say nothing so many times longer than one that is silent."""
+"""A model whose connection is alive (it pings while it thinks) may send no text this many times longer than a silent one."""
 
 
 SHORTEST_KEY = 16
 
 
 class BrokenReply(Exception):
-    """The stream ended before the reply did, or the reply is none."""
+    """The stream ended before the reply did, or the reply is invalid."""
 
 
 class SilentModel(Exception):
@@ -250,23 +249,23 @@ class SilentModel(Exception):
 
 @dataclass(slots=True)
 class PartialReply:
-    """What one attempt has come to so far; read also when it failed."""
+    """The result of one attempt so far; read also after a failure."""
 
     characters: int = 0
-    """Of words, calls and thoughts: what is paid for."""
+    """Of text, calls and thoughts, which are all paid for."""
     words: int = 0
-    """Those that `hear` was told."""
+    """Characters passed to `hear`."""
     response: ModelResponse | None = field(default=None, repr=False)
     is_cut: bool = False
     is_telling: bool = False
-    """While whoever listens is told: what is raised then is theirs, not the model's."""
+    """While the listener runs: its exceptions are not the model's."""
 
 
 class KeyRedactor:
-    """Streamed words without the key that the model was asked with: some servers say it back.
+    """Streamed text without the model's key, which some servers echo.
 
-    Text that may be the beginning of the key is held until the next words. A short key is no secret: servers that need none get any word.
-    """
+    Text that may be the beginning of the key is held back until the next text. A short key is not a secret: servers without authentication
+    get any word."""
 
     def __init__(self, key: str | None) -> None:
         self._key = key if key is not None and len(key) >= SHORTEST_KEY else ""
@@ -298,11 +297,11 @@ class StreamedAnswer:
 async def answer(
     connection: Connection, question: Question, heard: PartialReply, *, max_tokens: int | None, structured: bool = True
 ) -> StreamedAnswer:
-    """Raises whatever the library raises, and `BrokenReply` and `SilentModel`; `heard` then says how far it came."""
+    """Raises the library's exceptions, `BrokenReply` and `SilentModel`; `heard` then has the partial reply."""
     messages, parameters = request_of(question, connection.meant.name, connection.model, structured=structured)
     settings = ModelSettings(max_retries=0) if _takes_retries(connection) else ModelSettings()
     if question.tools:
-        settings["cache"] = True  # a conversation goes on: what was read once is read again, at a tenth of the price
+        settings["cache"] = True  # a conversation continues: repeated input costs a tenth
     if question.temperature is not None and structured:
         settings["temperature"] = question.temperature
     if max_tokens is not None:
@@ -329,7 +328,7 @@ def _takes_retries(connection: Connection) -> bool:
 
 @asynccontextmanager
 async def _within(seconds: float, end: float) -> AsyncIterator[None]:
-    """Raises `SilentModel` when nothing came until `end`, which is `seconds` after the last sign of life."""
+    """Raises `SilentModel` if nothing came until `end`, `seconds` after the last sign of life."""
     try:
         async with asyncio.timeout_at(end) as limit:
             yield
@@ -351,7 +350,7 @@ async def _listen(stream: StreamedResponse, question: Question, heard: PartialRe
             _tell(question, heard, redactor.flush())
             return
         words, others = _said(event)
-        if words or others:  # events that say nothing, however many, are silence
+        if words or others:  # events without content, however many, are silence
             last = clock()
         heard.characters += len(words) + others
         _tell(question, heard, redactor.feed(words))
@@ -370,7 +369,7 @@ def _tell(question: Question, heard: PartialReply, words: str) -> None:
 
 
 def _said(event: Any) -> tuple[str, int]:
-    """The words of an event, and how many characters it has of what is not shown: thoughts and calls."""
+    """The text of an event, and its number of hidden characters: thoughts and calls."""
     piece = getattr(event, "part", None) if isinstance(event, PartStartEvent) else getattr(event, "delta", None)
     if isinstance(piece, TextPart | TextPartDelta):
         return (piece.content if isinstance(piece, TextPart) else piece.content_delta), 0
@@ -379,15 +378,15 @@ def _said(event: Any) -> tuple[str, int]:
 
 
 _CHATS = ("openai-chat", "ollama", "local")
-"""Of these the library takes an end without a reason for a good one, and keeps the reason only where there was one."""
+"""For these the library treats an end without a reason as good, and keeps the reason only if there was one."""
 _ENDED = {"length": EndReason.LENGTH, "content_filter": EndReason.REFUSED}
 
 
 def _judged(connection: Connection, question: Question, heard: PartialReply) -> StreamedAnswer:
     response = heard.response
     assert response is not None
-    # A stream that just ends, without a word on why, may be half of one: a proxy in between cuts like that.
-    # The library knows not every reason there is, and keeps those that it does not know.
+    # A stream that ends without a reason may be incomplete: a proxy may have cut it. The library does not know every reason, and keeps
+    # unknown ones.
     says_why = (
         "finish_reason" in (response.provider_details or {})
         or response.finish_reason == "content_filter"
@@ -407,7 +406,7 @@ def _judged(connection: Connection, question: Question, heard: PartialReply) -> 
 # ---- faults
 
 _MOST = 300
-"""Of a provider's own words."""
+"""Maximum length of a provider's message."""
 DEFAULT_WAIT = 1.0
 MOST_WAIT = 86_400.0
 _BUSY = (429, 503, 529)
@@ -419,18 +418,18 @@ _DEEPEST = 8
 class Fault:
     words: str
     counts: bool = True
-    """Whether it speaks against the model: a question it cannot take does not."""
+    """Whether it counts against the model: a question it cannot handle does not."""
     retry_after: float | None = None
-    """It is busy, and may answer after so many seconds; None: asking again at once is no use."""
+    """It is busy, and may answer after this many seconds; None: an immediate retry is useless."""
     is_rejected: bool = False
-    """The request itself was refused, as it stands."""
+    """The request itself was refused."""
 
 
 def fault_of(error: Exception, connection: Connection) -> Fault:
     status = _status(error)
     busy = status in _BUSY or isinstance(error, ModelRateLimitError | ModelUnavailableError)
     can_wait = busy and not isinstance(error, ModelQuotaExceededError)
-    said = _short(without_key(_faults_said(error), connection))  # struck out before it is cut: half a key is one too many
+    said = _short(without_key(_faults_said(error), connection))  # redacted before it is cut: half a key is not recognised
     words = _words(error, connection, status, f" It says: {said}" if said else "")
     return Fault(
         words=without_key(words, connection),
@@ -441,7 +440,7 @@ def fault_of(error: Exception, connection: Connection) -> Fault:
 
 
 def _wait(error: Exception) -> float:
-    """As the provider asked; it may say a part of a second, which the library does not read."""
+    """As the provider requested, including fractions of a second, which the library does not parse."""
     asked = getattr(error, "retry_after", None)
     if asked is None:
         with suppress(ValueError):
@@ -510,7 +509,7 @@ def _of_connection(error: ModelConnectionError, connection: Connection) -> str:
 
 
 def _status(error: Exception) -> int | None:
-    """Of the answer, also where only the client below says it."""
+    """The HTTP status, also if only the underlying client reports it."""
     found = (getattr(cause, name, None) for cause in _causes(error) for name in ("status_code", "code"))
     return next((status for status in found if isinstance(status, int) and 300 <= status < 600), None)
 
@@ -524,7 +523,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _faults_said(error: Exception) -> str:
-    """The provider's own words."""
+    """The provider's own message."""
     body = getattr(error, "body", None)
     if isinstance(body, str):
         try:

@@ -1,1 +1,1 @@
-"""The policy: Cedar rules, modes, the audit log. `runtime.authorize` asks it through `core.policy`; `engine.open_policy` makes it."""
+"""The policy: Cedar rules, modes, the audit log. `runtime.authorize` calls it through `core.policy`; `engine.open_policy` creates it."""

@@ -1,4 +1,4 @@
-"""The audit log: every decision written down, and read again by filters."""
+"""The audit log: writes every decision, and reads them with filters."""
 
 import errno
 import fcntl
@@ -22,7 +22,7 @@ from remit.system.beneath import open_regular
 FILE = "audit.jsonl"
 FULL_BYTES = 64 * 1024 * 1024
 FIRST = b"0" * 64
-"""What the first line follows."""
+"""The predecessor of the first line."""
 LOCK_SECONDS = 2.0
 LOOK_SECONDS = 0.2
 TAIL_BYTES = 64 * 1024
@@ -37,7 +37,7 @@ _OURS: Shape = dict.fromkeys(_WORDS.split())
 
 
 class AuditLog:
-    """One process's hand on the file. Opened when first written to."""
+    """One process's access to the file. Opened on the first write."""
 
     def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time, full_bytes: int = FULL_BYTES) -> None:
         self._folder = folder
@@ -45,7 +45,7 @@ class AuditLog:
         self._full_bytes = full_bytes
         self._descriptor: int | None = None
         self._end = -1
-        """Where the file ended when we last looked: as long as it ends there, the chain's end is ours."""
+        """The end of the file at the last check: while it is unchanged, the known end of the chain is valid."""
         self._number = 0
         self._head = FIRST
         self._look_at = 0.0
@@ -55,13 +55,14 @@ class AuditLog:
         self._second_text = b""
 
     def write(self, entries: Sequence[bytes]) -> None:
-        """Entries as `entry_text` makes them: on disk, as far as a crash of this process goes, when this returns. Raises `Unavailable`."""
+        """Entries from `entry_text`: on disk, except for a power failure, when this returns. Raises `Unavailable`."""
         try:
             if self._descriptor is None:
                 self._open()
             self._lock()
             try:
-                self._catch_up()
+                if not self._is_at_end():
+                    self._catch_up()
                 self._append(entries)
             finally:
                 if self._descriptor is not None:
@@ -96,8 +97,18 @@ class AuditLog:
                     raise
                 time.sleep(0.0002)
 
+    def _is_at_end(self) -> bool:
+        """Whether the file is unchanged since this process wrote it: the frequent case."""
+        assert self._descriptor is not None
+        return (
+            os.lseek(self._descriptor, 0, os.SEEK_END) == self._end < self._full_bytes
+            and self._has_name
+            and not self._is_rolled
+            and time.monotonic() < self._look_at
+        )
+
     def _catch_up(self) -> None:
-        """To the end of the chain, also of other processes."""
+        """Read to the end of the chain, also of other processes."""
         for _ in range(TRIES):
             assert self._descriptor is not None
             size = os.lseek(self._descriptor, 0, os.SEEK_END)
@@ -111,10 +122,10 @@ class AuditLog:
             elif self._is_there():
                 return
             self._move_on()
-        raise OSError(errno.EBUSY, "it is being replaced again and again")
+        raise OSError(errno.EBUSY, "another program keeps replacing it")
 
     def _is_there(self, *, now: bool = False) -> bool:
-        """Whether the file still has its name; looked at once in a while, because it costs as much as all the rest."""
+        """Whether the file still has its name; checked from time to time, because it costs as much as everything else."""
         at = time.monotonic()
         if now or at >= self._look_at:
             self._look_at = at + LOOK_SECONDS
@@ -129,7 +140,7 @@ class AuditLog:
         return self._has_name
 
     def _read_tail(self, size: int) -> None:
-        """Learn number and hash of the last line, and whether the chain goes on in another file."""
+        """Read number and hash of the last line, and whether the chain continues in another file."""
         self._end, self._is_rolled = size, False
         if size == 0:
             self._follow(*_end_of_earlier(self._folder))
@@ -144,12 +155,12 @@ class AuditLog:
             self._mend(torn, is_readable=entry is not None)
 
     def _follow(self, number: int, head: bytes) -> None:
-        """The chain only grows: where the file ends before what we saw in it ourselves, ours goes on, and the gap shows."""
+        """The chain only grows: if the file ends before a line we saw, ours continues, and the gap is visible."""
         if number > self._number:
             self._number, self._head = number, head
 
     def _mend(self, torn: bytes, *, is_readable: bool) -> None:
-        """A crash in the middle of a line: it stays as it is, and the next line says so."""
+        """After a crash within a line: the line is kept, and the next one records that."""
         assert self._descriptor is not None
         if torn:
             os.write(self._descriptor, b"\n")
@@ -175,7 +186,7 @@ class AuditLog:
         self._number, self._head = number, head
 
     def _now(self) -> bytes:
-        """In UTC, to the microsecond; all but the last digits are those of the line before, mostly."""
+        """UTC to the microsecond; usually only the last digits differ from the previous line."""
         seconds, rest = divmod(self._clock(), 1.0)
         if seconds != self._second:
             self._second, self._second_text = seconds, datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S").encode()
@@ -187,7 +198,7 @@ class AuditLog:
             os.rename(self._folder / FILE, self._folder / f"audit-{_latest_number(self._folder) + 1:05d}.jsonl")
 
     def _move_on(self) -> None:
-        """To the file that has the name now."""
+        """Switch to the file that has the name now."""
         assert self._descriptor is not None
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)
@@ -197,17 +208,17 @@ class AuditLog:
 
 
 def entry_text(entry: Mapping[str, Any]) -> bytes:
-    """What a line says, in JSON without its braces, and without secrets."""
-    ours = {**_OURS, "action": ALL_FREE} if entry.get("on_the_way") else _OURS  # the name of that one is an agent's own words
+    """The content of a line, as JSON without its braces, and without secrets."""
+    ours = {**_OURS, "action": ALL_FREE} if entry.get("on_the_way") else _OURS  # its name is an agent's own text
     try:
         return redact_json(entry, to_json(entry), ours=ours)[1:-1]
-    except (ValueError, UnicodeError):  # half of a surrogate pair, as the name of a file may hold
+    except (ValueError, UnicodeError):  # half a surrogate pair, as in the name of a file
         plain = {name: repr(value) if name in _FREE else value for name, value in entry.items()}
         return redact_json(plain, to_json(plain, fallback=repr), ours=ours)[1:-1]
 
 
 def note_access(folder: Path, entry: Mapping[str, Any], clock: Callable[[], float] = time.time) -> None:
-    """Who was turned away at an API, which tokens were made and revoked: rare, so that the log is opened for each."""
+    """Refused API callers, created and revoked tokens: rare, so that the log is opened for each."""
     audit = AuditLog(folder, clock=clock)
     try:
         audit.write([entry_text(entry)])
@@ -218,12 +229,12 @@ def note_access(folder: Path, entry: Mapping[str, Any], clock: Callable[[], floa
 
 
 def hash_of(body: bytes) -> bytes:
-    """Of all that stands in a line before its own hash, that of the line before included."""
+    """Hash of a line before its own hash, including that of the previous line."""
     return hashlib.sha256(body).hexdigest().encode()
 
 
 def read_line(line: bytes) -> dict[str, Any] | None:
-    """A line as what it says; None when it says nothing that can be understood."""
+    """The content of a line; None if unreadable."""
     try:
         entry = from_json(line)
     except ValueError:
@@ -244,7 +255,7 @@ def _number_of(path: Path) -> int:
 
 
 def _latest_number(folder: Path) -> int:
-    """Of those that are there: one that was removed must not make a later one be overwritten."""
+    """Of the existing files: a removed one must not cause a later one to be overwritten."""
     return max(map(_number_of, earlier_files(folder)), default=0)
 
 
@@ -254,7 +265,7 @@ def _end_of_earlier(folder: Path) -> tuple[int, bytes]:
 
 
 def _last_readable(path: Path) -> tuple[int, bytes] | None:
-    """The number and hash of the last line that can be read: mostly the last; else, slowly, looked for from the beginning."""
+    """The number and hash of the last readable line: usually the last; otherwise searched from the beginning."""
     with path.open("rb") as lines:
         found = read_line(_last_lines(lines.fileno(), os.fstat(lines.fileno()).st_size)[0])
         if found is None:
@@ -264,7 +275,7 @@ def _last_readable(path: Path) -> tuple[int, bytes] | None:
 
 
 def _last_lines(descriptor: int, size: int) -> tuple[bytes, bytes]:
-    """The last whole line, and what stands after it."""
+    """The last complete line, and the rest after it."""
     reach = TAIL_BYTES
     while True:
         data = os.pread(descriptor, min(reach, size), max(0, size - reach))
@@ -289,17 +300,17 @@ class Finding:
 
 @dataclass(slots=True, kw_only=True)
 class AuditReport:
-    """What a look at the whole log found."""
+    """The result of checking the whole log."""
 
     findings: list[Finding] = field(default_factory=list)
     lines: int = 0
     torn: int = 0
-    """Lines that a crash cut off, each noted in the line after it."""
+    """Lines torn by a crash, each noted in the following line."""
     head: str = ""
     """The hash of the last line: kept elsewhere, it proves later that the log still contains it."""
     first_at: str = ""
     sessions: set[str] = field(default_factory=set)
-    """Delegations that the log has a line about."""
+    """Delegations that the log mentions."""
     disabled_owners: set[str] = field(default_factory=set)
     """Processes that ran with the policy disabled: they log nothing."""
 
@@ -311,7 +322,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def entries(folder: Path) -> Iterator[dict[str, Any]]:
-    """What the lines say, oldest first; those that cannot be read are left out."""
+    """The content of the lines, oldest first; unreadable ones are omitted."""
     for path in files_of(folder):
         with path.open("rb") as lines:
             for line in lines:
@@ -334,20 +345,20 @@ def check_log(folder: Path, head: str | None = None) -> AuditReport:
     walk.end()
     if head is not None and not is_head_found:
         last = files_of(folder)[-1].name if checked.lines else FILE
-        what = f"no line has the hash {head}: the log was cut off before it, or written anew"
+        what = f"no line has the hash {head}: the log was cut off before it, or rewritten"
         checked.findings.append(Finding(file=last, line=checked.lines, what=what))
     return checked
 
 
 class _Walk:
-    """Along the chain: what the next line must be."""
+    """Follows the chain and checks each next line."""
 
     def __init__(self, checked: AuditReport) -> None:
         self._checked = checked
         self._number = 0
         self._head = FIRST.decode()
         self._torn: tuple[str, int, bytes] | None = None
-        """A line that cannot be read: excused when the next one says that a crash tore it."""
+        """An unreadable line: accepted if the next one records that a crash tore it."""
 
     def step(self, file: str, line: int, text: bytes) -> None:
         entry = read_line(text)
@@ -378,7 +389,7 @@ class _Walk:
     def _faults(self, entry: dict[str, Any], text: bytes) -> Iterator[str]:
         body, found, rest = text.rpartition(_HASH_FIELD)
         expected = self._number + 1
-        if not found or rest != b'%b"}' % hash_of(body):  # and nothing after it, which would gainsay what was hashed
+        if not found or rest != b'%b"}' % hash_of(body):  # and nothing after it, which could contradict what was hashed
             yield f"line number {entry['number']} was changed: its hash does not fit what it says"
         if entry["number"] > expected:
             if expected == 1:
@@ -386,7 +397,7 @@ class _Walk:
             else:
                 yield f"line numbers {expected} to {entry['number'] - 1} are missing: they were removed"
         elif entry["number"] < expected:
-            yield f"line number {entry['number']} stands where {expected} is due: it was inserted, or moved"
+            yield f"line number {entry['number']} is where {expected} is due: it was inserted, or moved"
         elif entry.get("prev") != self._head:
             yield f"line number {entry['number']} does not follow the one before it: one of the two was replaced"
 

@@ -1,8 +1,7 @@
-"""The policy of a project: its rules evaluated, its mode applied, every decision written to the audit log.
+"""The policy of a project: evaluates its rules, applies its mode, and writes every decision to the audit log.
 
-The rules are those of `.remit/policy.cedar`, or the default. A changed file takes effect within half a second; while it cannot be read,
-everything is refused.
-"""
+The rules are those of `.remit/policy.cedar`, or the default. A changed file takes effect within half a second; while it is unreadable,
+everything is refused."""
 
 import logging
 import time
@@ -43,7 +42,7 @@ _SHOWN = 300
 
 
 def explain_decision(asked: PolicyRequest, outcome: "Outcome", fault: str, source: str) -> tuple[str, str]:
-    """Why, and what to do."""
+    """The reason and the advice."""
     if fault:
         return f"The policy ({source}) refuses {_what(asked)} because it cannot be relied on: {fault.rstrip('.')}.", _MEND
     if outcome.verdict is Verdict.ASK:
@@ -80,7 +79,7 @@ def _facts(asked: PolicyRequest) -> Mapping[str, Any]:
 
 
 def loggable_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """For the audit log: short, and without what the path says already."""
+    """For the audit log: short, and without facts that the path implies."""
     return {name: _shown(value) for name, value in facts.items() if name not in ("parts", "name")}
 
 
@@ -90,7 +89,7 @@ def _shown(value: Any) -> Any:
 
 
 VOLATILE = frozenset({"timeout_seconds", "tokens_left", "cents_left", "ancestors"})
-"""Facts that nearly every request has its own value of."""
+"""Facts that differ in nearly every request."""
 OUTCOMES_KEPT = 4096
 _LARGEST = 2**63 - 1
 
@@ -101,9 +100,9 @@ class Outcome:
 
     verdict: Verdict
     rules: tuple[Rule, ...] = ()
-    """The rules that decided; none: nothing permits it."""
+    """The rules that decided; empty: nothing permits it."""
     fault: str = ""
-    """A rule that forbids could not be evaluated: then it counts as if it did."""
+    """A forbid rule could not be evaluated: it counts as a match."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +120,7 @@ class RuleSubset:
 
 
 class PolicyEvaluator:
-    """The rules of one text, evaluated by Cedar. Raises `PolicyError` when they cannot be read."""
+    """The rules of one text, evaluated by Cedar. Raises `PolicyError` if they are invalid."""
 
     def __init__(self, text: str) -> None:
         self.rules = read_rules(text)
@@ -164,7 +163,7 @@ class PolicyEvaluator:
         uid = {"type": "Action", "id": name}
         parents = [{"type": "Action", "id": group} for group in groups if group != name]
         return RuleSubset(
-            rules={f"policy{number}": rule for number, rule in enumerate(chosen)},  # as Cedar counts them in this text
+            rules={f"policy{number}": rule for number, rule in enumerate(chosen)},  # by Cedar's numbering in this text
             mentions=mentions,
             policies=cedarpy.PolicySet.from_str("\n".join(rule.text for rule in chosen)),
             entities=cedarpy.Entities.from_json_str(to_json([{"uid": uid, "attrs": {}, "parents": parents}]).decode()),
@@ -191,7 +190,7 @@ def _evaluate(subset: RuleSubset, caller: str, resource: dict[str, str], context
 
 
 def _outcome(satisfied: Sequence[Rule], faults: Sequence[tuple[Rule, str]]) -> Outcome:
-    """Deny beats ask beats allow. A plain permit that cannot be evaluated permits nothing; any other rule that cannot, denies."""
+    """Deny over ask over allow. A plain permit that cannot be evaluated permits nothing; any other such rule denies."""
     forbids = tuple(rule for rule in satisfied if not rule.is_permit)
     serious = next((f"rule {rule.name}: {fault}" for rule, fault in faults if not rule.is_permit or rule.asks), "")
     if forbids or serious:
@@ -203,7 +202,7 @@ def _outcome(satisfied: Sequence[Rule], faults: Sequence[tuple[Rule, str]]) -> O
 
 
 def kind_of_principal(caller: str) -> str:
-    """Callers from outside are not agents; and no agent has a colon in its name."""
+    """External callers are not agents; and no agent has a colon in its name."""
     return CALLER if caller.startswith(CALLERS) else "Agent"
 
 
@@ -239,7 +238,7 @@ def context_of(asked: PolicyRequest, wanted: frozenset[str] | None = None) -> di
 
 
 def clean(value: Any) -> Any:
-    """Half of a surrogate pair, as file names may hold, is no text to Cedar."""
+    """Half a surrogate pair, as in file names, is not text for Cedar."""
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) and not value.isascii() else value
 
 
@@ -254,11 +253,11 @@ PLAIN_FACTS = (COMPUTED - VOLATILE - OF_THE_TREE) | {
     "operation",
     "delegation",
 }
-"""Facts that are the same for all delegations of one caller to one agent at one depth."""
+"""Facts that are equal for all delegations of one caller to one agent at one depth."""
 
 
 class _Plain:
-    """One decision on plain delegations, and the delegations of this turn that it was made for."""
+    """One decision on plain delegations, and the delegations of this turn that it applies to."""
 
     __slots__ = ("decision", "entry", "sessions")
 
@@ -272,7 +271,7 @@ class _Plain:
 
 
 class ProjectPolicy:
-    """Used from the event loop alone."""
+    """Used only on the event loop."""
 
     def __init__(self, source: Source, mode: Mode, audit: AuditLog, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._source = source
@@ -285,13 +284,18 @@ class ProjectPolicy:
         self._fault: PolicyError | None = None
         self._plain: dict[tuple[str, str, int, tuple[str, ...]], _Plain] = {}
         self._waiting: list[_Plain | bytes] = []
-        """What was decided and is not written yet, in its order."""
+        """Unwritten decisions, in order."""
         self._take(source.read())
 
     # ---- the port
 
+    @property
+    def fingerprint(self) -> str:
+        self._look()
+        return f"{self.mode} {self._rules.sha256[:12]}"
+
     def cached_decision(self, caller: str, target: str, depth: int, effects: tuple[str, ...], session_id: str) -> Decision | None:
-        if not self._waiting:  # once in a turn is often enough
+        if not self._waiting:  # once per turn is enough
             self._look()
         known = self._plain.get((caller, target, depth, effects))
         if known is None:
@@ -306,7 +310,7 @@ class ProjectPolicy:
         outcome, fault = self._outcome(asked)
         decision = self._in_mode(asked, outcome, fault)
         if asked.is_delegation:
-            if not decision.because and self._is_plain(asked):  # the words of a refusal may speak of what is this one's alone
+            if not decision.because and self._is_plain(asked):  # the message of a refusal may mention facts of this one only
                 if len(self._plain) >= OUTCOMES_KEPT:
                     self._plain = {}
                 known = _Plain(decision, entry_text(_entry(replace(asked, facts={}), decision)))  # the others have other parameters
@@ -370,7 +374,7 @@ class ProjectPolicy:
     # ---- the rules
 
     def reload(self) -> list[str]:
-        """The rules as they stand; what is wrong with them."""
+        """Reload the rules and return their faults."""
         self._look_at = 0.0
         self._look()
         return [] if self._fault is None else [f"{self._rules.name}: {self._fault}"]
@@ -405,7 +409,7 @@ class ProjectPolicy:
             return Outcome(verdict=Verdict.DENY), self._fault.message
         try:
             outcome = self._judge.judge(asked)
-        except Exception as error:  # the boundary to Cedar: whatever it trips over is refused, never let through
+        except Exception as error:  # any failure of Cedar is a refusal
             log.exception("The policy could not decide on %s", asked.action)
             return Outcome(verdict=Verdict.DENY), f"the rules could not be evaluated ({type(error).__name__}: {error})"
         return outcome, outcome.fault
@@ -413,9 +417,9 @@ class ProjectPolicy:
     def _is_plain(self, asked: PolicyRequest) -> bool:
         """Whether any other delegation of this caller to this agent at this depth would be decided alike."""
         if self._judge is None:
-            return False  # a file that cannot be read is looked at again each time
+            return False  # an unreadable file is checked again each time
         if asked.on_behalf not in (ROOT_CALLER, asked.caller):
-            return False  # its line in the log says on whose behalf, which is this tree's alone
+            return False  # its log line names the principal, which belongs to this tree only
         if not asked.facts.keys().isdisjoint(COMPUTED):
             return False
         mentions = self._judge.subset_for(asked.action, asked.effects, is_delegation=True).mentions
@@ -433,7 +437,7 @@ class ProjectPolicy:
 
 
 def _entry(asked: PolicyRequest, decision: Decision) -> dict[str, Any]:
-    """A decision as the log keeps it."""
+    """The log entry of a decision."""
     entry: dict[str, Any] = {
         "event": "decided",
         "verdict": str(decision.verdict),
@@ -458,7 +462,7 @@ def _entry(asked: PolicyRequest, decision: Decision) -> dict[str, Any]:
 
 
 class DisabledPolicy(AllowAll):
-    """Allows everything, and logs nothing but one line that says so."""
+    """Allows everything, and logs only one line about it."""
 
     def __init__(self, audit: AuditLog, owner: str) -> None:
         self._audit = audit
@@ -479,7 +483,8 @@ class DisabledPolicy(AllowAll):
 def open_policy(
     folder: Path, mode: str, *, owner: str, clock: Clock, given: str | Path | None = None, trust: ProjectTrust | None = None
 ) -> Policy:
-    """Of the project whose `.remit` is `folder`; `given`: other rules, as text or as a path; `trust`: what is approved of the project."""
+    """The policy of the project whose `.remit` is `folder`; `given`: other rules, as text or as a path; `trust`:
+    the project's approvals."""
     audit = AuditLog(folder, clock=clock.wall)
     if mode == Mode.DISABLED:
         return DisabledPolicy(audit, owner)

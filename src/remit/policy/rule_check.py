@@ -1,4 +1,4 @@
-"""`remit policy check`: unknown actions and facts, types, and rules that never hold, found before anybody runs into them."""
+"""`remit policy check`: finds unknown actions and facts, wrong types, and rules that never match."""
 
 import difflib
 import re
@@ -25,7 +25,7 @@ ACP_ACTIONS = {
     "execute": "execute",
     "fetch": "network",
 }
-"""What agents behind the Agent Client Protocol ask for, by the kind of tool; each has its effect."""
+"""Actions of agents with the Agent Client Protocol, by kind of tool; each has its effect."""
 EXTRA_FACTS = {"method": "String", "recursive": "Bool", "network": "Bool", "tool": "String"}
 APPLIES = "{ principal: [Agent, Caller], resource: [Agent, Path, Host, Command], context: Facts }"
 _LINES = re.compile(r"policy\d+")
@@ -42,7 +42,7 @@ class Problem:
 
 
 def check_rules(text: str, specs: Sequence[AgentSpec]) -> list[Problem]:
-    """What is wrong with the rules, in the order of their lines."""
+    """The faults of the rules, in line order."""
     try:
         rules = read_rules(text)
     except PolicyError as fault:
@@ -82,7 +82,8 @@ def known_facts(specs: Iterable[AgentSpec]) -> dict[str, str]:
 
 
 def _type_of(schema: dict[str, Any]) -> str | None:
-    kinds = {schema.get("type"), *(one.get("type") for one in schema.get("anyOf", ()))} - {None, "null"}
+    told = [one.get("type") for one in (schema, *schema.get("anyOf", ())) if isinstance(one, dict)]
+    kinds = {kind for one in told for kind in (one if isinstance(one, list) else [one])} - {None, "null"}
     if kinds == {"boolean"}:
         return "Bool"
     if kinds == {"integer"}:
@@ -153,7 +154,7 @@ def _wrong_entities(rule: Rule, agents: set[str]) -> Iterator[Problem]:
 
 
 def _not_a_caller(kind: str, name: str) -> str:
-    """A caller from outside that is named as an agent, or the reverse."""
+    """An external caller named as an agent, or the reverse."""
     if kind == "Agent":
         return f"{name} is a caller from outside, not an agent: write {CALLER}::{quoted(name)}."
     if name == ROOT_CALLER:
@@ -192,7 +193,7 @@ def _types(text: str, schema: str, rules: Sequence[Rule], passed_over: set[str])
         named = found.policy_id or next(iter(_LINES.findall(found.error)), "")
         what = re.sub(r"for policy `policy\d+`, ", "", found.error)
         if "unrecognized" in what or any(f"`{fact}`" in what for fact in passed_over):
-            continue  # names are judged above
+            continue  # names are checked above
         hint = " Write `context has NAME && …` first." if "unable to guarantee safety" in what or "optional attribute" in what else ""
         yield Problem(line=lines.get(named, 1), what=f"{what.rstrip('.')}.{hint}")
 

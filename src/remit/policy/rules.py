@@ -1,4 +1,4 @@
-"""The rules of a project: where they come from, and their Cedar text parsed into rules with annotations."""
+"""The rules of a project: their source, and their Cedar text parsed into rules with annotations."""
 
 import contextlib
 import errno
@@ -30,27 +30,27 @@ CALLERS = ("token:", "cert:")
 """Prefixes of the names of principals that an API authenticated (`server.authenticator`)."""
 _WORDS = re.compile(r'//[^\n]*|"(?:\\.|[^"\\])*"|;|[^\s";/]+|/')
 DEEPEST = 100
-"""Brackets within brackets."""
+"""Maximum nesting of brackets."""
 LONGEST = 8000
-"""Characters of one rule, without its texts and comments."""
+"""Maximum length of a rule, without its texts and comments."""
 _BRACKETS = re.compile(r"[()\[\]{}]")
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 
 def action_id(name: str) -> str:
-    """An agent that is called like an effect is not that effect."""
+    """An agent named like an effect is not that effect."""
     return f"agent.{name}" if name in EFFECTS or name == DELEGATE else name
 
 
 def groups_of(action: str, effects: tuple[str, ...], is_delegation: bool) -> tuple[str, ...]:
-    """What a rule can call it by, besides its own name: its target, its effects, and that it is a delegation."""
+    """Names that a rule can use for it, besides its own: its target, its effects, and that it is a delegation."""
     target = action.partition(".")[0]
     groups = (target, *effects, *((DELEGATE,) if is_delegation else ()))
     return tuple(dict.fromkeys(group for group in groups if group != target or "." in action))
 
 
 class PolicyError(Misused):
-    """These rules cannot be used."""
+    """The rules cannot be used."""
 
     default_code = "POLICY_DENIED"
 
@@ -65,7 +65,7 @@ class Mentions:
 
     facts: frozenset[str] = frozenset()
     everything: bool = False
-    """The context as a whole is spoken of."""
+    """It uses the context as a whole."""
     principal: bool = False
     resource: bool = False
 
@@ -81,7 +81,7 @@ class Mentions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     number: str
-    """As Cedar counts them: policy0, policy1, …"""
+    """Cedar's number: policy0, policy1, …"""
     name: str
     line: int
     is_permit: bool
@@ -92,21 +92,21 @@ class Rule:
     body: Mapping[str, Any]
     """As Cedar's JSON has it."""
     text: str
-    """As it was written."""
+    """The original text."""
 
     @property
     def asks(self) -> bool:
         return self.is_permit and "ask" in self.annotations
 
     def covers(self, action: str, groups: Sequence[str]) -> bool:
-        """Whether it is about this action: by its name or, with `in`, by one of its groups."""
+        """Whether it applies to this action: by its name or, with `in`, by one of its groups."""
         if self.actions is None or action in self.actions:
             return True
         return self.body["action"]["op"] == "in" and not self.actions.isdisjoint(groups)
 
 
 def read_rules(text: str) -> list[Rule]:
-    """In the order they stand. Raises `PolicyError`."""
+    """In text order. Raises `PolicyError`."""
     spans = list(_statements(text))
     bodies = _parse(text, spans)
     numbered = sorted(bodies, key=lambda number: int(number.removeprefix("policy")))
@@ -134,7 +134,7 @@ def _parse(text: str, spans: Sequence[tuple[int, int]]) -> dict[str, dict[str, A
         raise PolicyError("Policy templates (?principal, ?resource) are not supported.", line=1, advice="Name an agent instead.")
     bodies: dict[str, dict[str, Any]] = document.get("staticPolicies", {})
     again = cedarpy.policies_to_json_str("\n".join(text[start:end] for start, end in spans))
-    if len(bodies) != len(spans) or json.loads(again)["staticPolicies"] != bodies:  # what decides must be what was written
+    if len(bodies) != len(spans) or json.loads(again)["staticPolicies"] != bodies:  # the evaluated rules must be the written ones
         raise PolicyError("It is unclear where its rules begin and end.", line=1, advice="End each rule with one semicolon.")
     return bodies
 
@@ -144,10 +144,9 @@ def _line(text: str, at: int) -> int:
 
 
 def _statements(text: str) -> Iterator[tuple[int, int]]:
-    """Where each rule begins and ends; comments and quoted text are no part of the structure.
+    """The range of each rule; comments and quoted text are skipped.
 
-    Raises `PolicyError` for what is too much for Cedar's parser: it would not say so, but end the process.
-    """
+    Raises `PolicyError` for rules beyond the limits of Cedar's parser, which would end the process."""
     start: int | None = None
     depth = length = 0
     for word in _WORDS.finditer(text):
@@ -171,7 +170,7 @@ def _statements(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _nested(word: str, depth: int) -> tuple[int, int]:
-    """How deep it is in brackets after a word, and how deep at most within it."""
+    """The bracket depth after a word, and the maximum within it."""
     deepest = depth
     for sign in _BRACKETS.findall(word):
         depth += 1 if sign in "([{" else -1
@@ -180,7 +179,7 @@ def _nested(word: str, depth: int) -> tuple[int, int]:
 
 
 def _parse_error(text: str, message: str) -> PolicyError:
-    """Where it is: Cedar names no line, so each rule is read by itself."""
+    """With its location: Cedar gives no line, so each rule is parsed separately."""
     for start, end in _statements(text):
         try:
             cedarpy.policies_to_json_str(text[start:end])
@@ -256,7 +255,7 @@ _CONTEXT = {"Var": "context"}
 
 
 def fill_in(template: str, facts: Mapping[str, Any]) -> str:
-    """The words of an annotation, with facts filled in."""
+    """The text of an annotation, with facts filled in."""
 
     def filled(match: re.Match[str]) -> str:
         value = facts.get(match[1])
@@ -273,10 +272,10 @@ LARGEST_BYTES = 1_000_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     name: str
-    """What they are called in messages."""
+    """Their name in messages."""
     text: str
     fault: PolicyError | None = None
-    """Why the text could not even be read."""
+    """Why the text could not be read."""
 
     @property
     def sha256(self) -> str:
@@ -289,7 +288,7 @@ class Source(Protocol):
 
 
 class TextSource:
-    """A text that was handed over: it stays as it is."""
+    """A given text, which does not change."""
 
     def __init__(self, text: str, name: str = "the policy given") -> None:
         self._rules = Rules(name=name, text=text)
@@ -302,7 +301,7 @@ class TextSource:
 
 
 class FileSource:
-    """A file, looked at again and again; where it may be missing, the default holds until it is there."""
+    """A file, checked repeatedly; if it may be missing, the default applies until it exists."""
 
     def __init__(self, path: Path, name: str, *, may_be_missing: bool) -> None:
         self._path = path
@@ -314,7 +313,7 @@ class FileSource:
         return self._look() != self._seen
 
     def _look(self) -> tuple[int, ...] | None:
-        """None when there is nothing; a link that leads nowhere is something."""
+        """None if it does not exist; a dangling link counts as existing."""
         try:
             seen = os.stat(self._path)
         except OSError:
@@ -340,7 +339,7 @@ class FileSource:
             return self._unreadable(f"line {line} is not UTF-8")
 
     def _bytes(self) -> bytes:
-        """Of a file: what else may have the name (a pipe, a device) is not waited for."""
+        """Regular files only: a pipe or a device of that name is not awaited."""
         descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as opened:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -353,8 +352,8 @@ class FileSource:
 
 
 class ApprovedFile(FileSource):
-    """The policy of a project as far as a person approved it. Until changed rules are approved, those approved before stay in force; in
-    a project without any, the default does."""
+    """The approved policy of a project. Until changed rules are approved, the previously approved ones apply; in a project without any, the
+    default."""
 
     def __init__(self, folder: Path, trust: ProjectTrust) -> None:
         super().__init__(folder / FILE, f"{folder.name}/{FILE}", may_be_missing=True)
@@ -378,7 +377,7 @@ class ApprovedFile(FileSource):
         return self._in_force
 
     def _approved_digest(self) -> str | None:
-        """As it is now; what was known when the project was opened, where approvals cannot be read or the caller gave them."""
+        """The current approval; the one at opening if approvals are unreadable or the caller passed them."""
         if self._in_force is not None and not self._trust.is_given:
             with contextlib.suppress(RemitError):
                 return approvals_of(self._trust.root).get(POLICY)
@@ -402,14 +401,14 @@ def default_rules() -> Rules:
 
 
 def project_file(folder: Path, trust: ProjectTrust | None = None) -> FileSource:
-    """Of the project whose `.remit` is `folder`: with `trust` the rules in force, without it those of the file, approved or not."""
+    """For the project whose `.remit` is `folder`: with `trust` the rules in force, without it those of the file, approved or not."""
     if trust is not None and trust.approved is not None:
         return ApprovedFile(folder, trust)
     return FileSource(folder / FILE, f"{folder.name}/{FILE}", may_be_missing=True)
 
 
 def source_of(given: str | Path) -> Source:
-    """A path, or rules as text: text holds a semicolon, as every rule ends with one."""
+    """A path, or rules as text: text contains a semicolon, as every rule ends with one."""
     if isinstance(given, Path) or (";" not in given and given.strip()):
         return FileSource(Path(given), str(given), may_be_missing=False)
     return TextSource(given)

@@ -1,39 +1,52 @@
-"""A request becomes a submission that an engine can run, or a refusal. Nothing runs here."""
+"""Turns a request into a submission that an engine can run, or into a refusal. Runs nothing."""
 
 import difflib
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import to_json
 
-from remit.core.agents import BUILTIN_TARGETS, ROLES, ROLES_GROUP
-from remit.core.budget import Budget, Limits
+from remit.core.adaptive import LearnedLimits
+from remit.core.agents import BUILTIN_TARGETS, ROLES, ROLES_GROUP, AgentSpec, is_helper
+from remit.core.budget import Budget, Limits, effective_deadline
+from remit.core.cache import CACHE_KEYS, CacheTerms, cache_terms
 from remit.core.context import level_of
-from remit.core.deadline import LONGEST_SECONDS, Deadline, allowed_timeout, effective_deadline
+from remit.core.deadline import LONGEST_SECONDS, allowed_timeout
 from remit.core.delegation import ROOT_CALLER, CallerInfo, Delegation, Lineage, Origin, TaskContext
-from remit.core.errors import ErrorInfo, Failed, Misused, Refused, RemitError
+from remit.core.errors import ErrorInfo, Misused, Refused, RemitError
 from remit.core.events import NOT_REACHED, STEPS
-from remit.core.ids import is_session_id, new_session_id, redact_token_bytes
-from remit.core.jsonable import check_size, clean_text
+from remit.core.ids import is_session_id, new_session_id
+from remit.core.jsonable import clean_text, plain_parameters
 from remit.core.policy import ALLOW_ALL, PendingApproval, Policy, Verdict
 from remit.core.ports import AgentPort
-from remit.core.redaction import SecretValues, redact_key, redact_parameters, redact_value, register_secrets
-from remit.core.request import Request
+from remit.core.redaction import SecretValues, receive_parameters, redact_key, redact_parameters, redact_value, register_secrets
+from remit.core.references import has_references
+from remit.core.request import COMPOSE, Request
 from remit.core.result import Return
-from remit.core.routing import check_route, language_of, route
+from remit.core.routing import check_language, check_route, language_of, route
 from remit.core.states import Priority, priority_of
 from remit.runtime import reply
-from remit.runtime.authorize import Principals, decide_all, delegation_requests, effects_of, refusal, with_tree_facts
-from remit.runtime.deps import ROOT_LINEAGE, Caller, RuntimeDeps, Submission
-from remit.runtime.tree_facts import TreeFacts
+from remit.runtime.authorize import (
+    Principals,
+    decide_all,
+    delegation_requests,
+    effects_of,
+    on_behalf_of,
+    refusal,
+    with_tree_facts,
+)
+from remit.runtime.deps import ROOT_LINEAGE, Caller, RuntimeDeps, Submission, TreeFacts
+
+if TYPE_CHECKING:
+    from remit.core.composition import SequenceStep
 
 
 @dataclass(slots=True)
 class GuardInput:
-    """Everything the guards look at; plain facts, gathered by `accept` for one look and not kept (so not frozen: it is made often)."""
+    """Facts that the guards check, collected by `accept` (not frozen: it is created often)."""
 
     target: str
     now: float
@@ -44,12 +57,6 @@ class GuardInput:
     """The caller's hard deadline (monotonic); None for a root caller."""
     max_depth: int
     budget: Budget
-    lineage: Lineage = ROOT_LINEAGE
-    """The caller's."""
-    tree: TreeFacts = field(default_factory=TreeFacts)
-    principal: str = ROOT_CALLER
-    """The caller's name for the policy."""
-    caller_info: CallerInfo | None = None
     closing: str | None = None
     """Why the caller's tree takes no new delegations (it is being cancelled), or None."""
     ancestor_tasks: Sequence[tuple[str, str]] | None = None
@@ -59,9 +66,9 @@ class GuardInput:
     known: bool = True
     """Whether the directory has the target."""
     directory: Callable[[], Sequence[str]] = tuple
-    """The names that exist: only asked for when the target is unknown."""
+    """Existing names; called only if the target is unknown."""
     fault: RemitError | None = None
-    """What was wrong with the parameters or options."""
+    """The fault of the parameters or options."""
 
 
 def _final(type_: str, message: str, code: str, recommendation: str) -> ErrorInfo:
@@ -72,41 +79,26 @@ def _walk(case: GuardInput) -> str:
     return f"{' → '.join(case.caller_path)} → {case.target}"
 
 
-def expired(case: GuardInput) -> ErrorInfo | None:
-    if case.closing is not None:
-        return _final(
-            "cancelled",
-            f"Its caller's tree takes no new work: {case.closing}.",
-            "CANCELLED",
-            "Stop delegating and hand in what there is.",
-        )
-    if case.caller_hard_at is None or case.now < case.caller_hard_at:
-        return None
-    return _final(
-        "expired",
-        f"The caller's own deadline has passed ({_walk(case)}).",
-        "TIMEOUT",
-        "Delegate earlier, or give the root more time.",
-    )
+def closing(case: GuardInput) -> ErrorInfo:
+    message = f"Its caller's tree takes no new work: {case.closing}."
+    return _final("cancelled", message, "CANCELLED", "Stop delegating and return the result so far.")
 
 
-def too_deep(case: GuardInput) -> ErrorInfo | None:
-    depth = case.caller_depth + 1
-    if depth <= case.max_depth:
-        return None
+def expired(case: GuardInput) -> ErrorInfo:
+    message = f"The caller's own deadline has passed ({_walk(case)})."
+    return _final("expired", message, "TIMEOUT", "Delegate earlier, or give the root more time.")
+
+
+def too_deep(case: GuardInput) -> ErrorInfo:
     return _final(
         "max_depth_exceeded",
-        f"Depth {depth} exceeds the maximum of {case.max_depth} ({_walk(case)}).",
+        f"Depth {case.caller_depth + 1} exceeds the maximum of {case.max_depth} ({_walk(case)}).",
         "MAX_DEPTH_EXCEEDED",
         "Do this part yourself instead of delegating it, or raise max_depth in remit.toml.",
     )
 
 
-def cycle(case: GuardInput) -> ErrorInfo | None:
-    by_agent = case.ancestor_tasks is None
-    met = case.target in case.caller_path if by_agent else (case.target, case.task) in (case.ancestor_tasks or ())
-    if not met:
-        return None
+def cycle(case: GuardInput) -> ErrorInfo:
     return _final(
         "delegation_cycle",
         f"{case.target} is already at work in this path: {_walk(case)}.",
@@ -115,22 +107,19 @@ def cycle(case: GuardInput) -> ErrorInfo | None:
     )
 
 
-def budget(case: GuardInput) -> ErrorInfo | None:
-    lack = case.budget.lacks(case.now)
-    if lack is None:
-        return None
+def budget(case: GuardInput, lack: str) -> ErrorInfo:
     return _final(
         "budget",
         f"The budget of this tree is used up: {lack} ({_walk(case)}).",
         "BUDGET_EXCEEDED",
-        "Go on without this delegation, or start the root again with a larger budget.",
+        "Continue without this delegation, or start the root again with a larger budget.",
     )
 
 
-def unknown_agent(case: GuardInput) -> ErrorInfo | None:
-    if case.known:
-        return None
-    names = sorted(case.directory(), key=lambda name: (name in ROLES, name))  # those that anybody delegates to by name go first
+def unknown_agent(case: GuardInput) -> ErrorInfo:
+    if case.target.startswith("/") and case.fault is not None:  # an unrouted command: the fault gives the reason
+        return bad_parameters(case, case.fault)
+    names = sorted(case.directory(), key=lambda name: (name in ROLES, name))  # agents that callers use by name come first
     close = difflib.get_close_matches(case.target, names, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(names[:12])}."
     advice = f"{hint} `remit agents` lists all." if names else "Put one into .remit/agents/: `remit agents` shows how."
@@ -139,7 +128,7 @@ def unknown_agent(case: GuardInput) -> ErrorInfo | None:
 
 
 def disabled_agent_hint(target: str, names: Iterable[str]) -> str:
-    """What to do where it would come with remit, had the project not left it out; empty where that is not so."""
+    """Advice if the target is a built-in agent that the project disabled; else empty."""
     first = target.partition(".")[0]
     is_role = target in ROLES
     known = {name if is_role else name.partition(".")[0] for name in names}
@@ -151,34 +140,48 @@ def disabled_agent_hint(target: str, names: Iterable[str]) -> str:
     )
 
 
-def bad_parameters(case: GuardInput) -> ErrorInfo | None:
-    fault = case.fault
-    if fault is None:
-        return None
+def bad_parameters(case: GuardInput, fault: RemitError) -> ErrorInfo:
     return _final("invalid_parameters", fault.message, fault.code, fault.advice or f"`remit agents {case.target}` shows what it takes.")
 
 
 def not_permitted(case: GuardInput, no: Refused) -> ErrorInfo:
-    """The last rung: `accept` asks the policy when nothing else is in the way, so that its log holds what it was asked in earnest."""
+    """The last guard. `accept` asks the policy only after all others passed, so that its log contains real requests only."""
     return _final("permission", f"{no.message} ({_walk(case)})", "POLICY_DENIED", no.advice)
 
 
 def first_refusal(case: GuardInput) -> ErrorInfo | None:
-    """The reason why this delegation may not run, or None. Total: never raises, never waits."""
-    return expired(case) or too_deep(case) or cycle(case) or budget(case) or unknown_agent(case) or bad_parameters(case)
+    """Why this delegation may not run, or None. Never raises and never waits."""
+    if case.closing is not None:
+        return closing(case)
+    if case.caller_hard_at is not None and case.now >= case.caller_hard_at:
+        return expired(case)
+    if case.caller_depth >= case.max_depth:
+        return too_deep(case)
+    tasks = case.ancestor_tasks
+    if case.target in case.caller_path if tasks is None else (case.target, case.task) in tasks:
+        return cycle(case)
+    if (lack := case.budget.lacks(case.now)) is not None:
+        return budget(case, lack)
+    if not case.known:
+        return unknown_agent(case)
+    return None if case.fault is None else bad_parameters(case, case.fault)
 
 
 log = logging.getLogger("remit.flow")
+PREVIOUS = "previous"
+"""The parameter that passes the previous agent's return to the next agent of a route."""
 
 _BLANK_STEPS: list[float | None] = [NOT_REACHED] * len(STEPS)
 _ALLOW = Verdict.ALLOW
+_new = tuple.__new__
+"""Creates named tuples three times faster than their Python constructor; every delegation does."""
 _LET_IN = (None, None)
 _REDRAWN_CODES = frozenset({"BUDGET_EXCEEDED"})
-"""Refusals that are looked at anew each time: `alive at once` may have room again."""
+"""Refusals that are evaluated again each time: fewer delegations may be alive later."""
 
 
 class _Terms:
-    """What the request says, read and checked; the first thing wrong with it in `fault`. Most requests set few of these."""
+    """The parsed request, with its first fault in `fault`. Most requests set few fields."""
 
     agent: AgentPort | None = None
     command: str | None = None
@@ -192,6 +195,15 @@ class _Terms:
     fault: RemitError | None = None
     secrets: SecretValues | None = None
     warnings: tuple[str, ...] = ()
+    # The caller:
+    above: Lineage = ROOT_LINEAGE
+    principal: str = ROOT_CALLER
+    """Its name for the policy."""
+    caller_info: CallerInfo | None = None
+    asker: Delegation | None = None
+    """The delegation whose agent calls; None: a root caller."""
+    cache: CacheTerms | None = None
+    limits_reason: str | None = None
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -199,7 +211,7 @@ class _Terms:
 
 
 def guard_input(terms: _Terms, caller: Caller | None, deps: RuntimeDeps, now: float, origin: Origin | None) -> GuardInput:
-    """What the caller is and allows, and what `terms` ask for."""
+    """Facts about the caller and the request."""
     rules, target = deps.rules, terms.target
     if caller is None:
         budget = Budget(rules.budget, now, None if origin is None else origin.budget)
@@ -207,13 +219,17 @@ def guard_input(terms: _Terms, caller: Caller | None, deps: RuntimeDeps, now: fl
     else:
         delegation = caller.delegation
         lineage, info, max_depth = delegation.lineage, delegation.caller_info, rules.max_depth
-        if info is not None and info.max_depth is not None:  # a limit of the tree's caller
+        if info is not None and info.max_depth is not None:  # a limit set by the tree's caller
             max_depth = min(max_depth, info.max_depth)
-        case = GuardInput(target, now, lineage.path, lineage.depth, delegation.deadline.hard_at, max_depth, caller.budget)
-        case.lineage, case.tree, case.principal, case.caller_info = lineage, caller.tree, delegation.agent, info
-        case.closing = caller.closing
+        hard_at, budget = delegation.deadline.hard_at, caller.budget
+        case = GuardInput(target, now, lineage.path, lineage.depth, hard_at, max_depth, budget, caller.closing)
+        terms.above, terms.principal, terms.caller_info, terms.asker = lineage, delegation.agent, info, delegation
+        if caller.agent.spec.acts_for_caller:
+            _pass_through(case, terms, caller)
+        elif terms.agent is not None and is_helper(caller.agent.spec, terms.agent.spec):
+            terms.above, case.caller_depth = lineage._replace(depth=lineage.depth - 1), lineage.depth - 1
     if origin is not None:
-        _narrow(case, origin, caller is None, deps.clock.wall())
+        _narrow(case, terms, origin, caller is None, deps.clock.wall())
     if terms.limits is not None:
         case.budget = case.budget.narrowed(terms.limits, now)
     if terms.command is not None:
@@ -222,44 +238,52 @@ def guard_input(terms: _Terms, caller: Caller | None, deps: RuntimeDeps, now: fl
         case.ancestor_tasks, case.task = _ancestor_tasks(caller), normalised_task(terms.parameters)
     if terms.agent is None:
         case.known, case.directory = False, deps.agents.names
-    case.fault = terms.fault
+    if terms.fault is not None:
+        case.fault = terms.fault
     return case
 
 
-def _narrow(case: GuardInput, origin: Origin, is_root: bool, wall: float) -> None:
-    """`origin`: who asks from outside. The limits of a caller here only get narrower by it."""
+def _pass_through(case: GuardInput, terms: _Terms, caller: Caller) -> None:
+    """The caller acts for its own caller, so its children take its place. Pass-through agents cannot form a cycle."""
+    terms.above, terms.asker, case.caller_path = caller.acts_for
+    case.caller_depth = terms.above.depth
+    terms.principal = on_behalf_of(terms.caller_info) if terms.asker is None else terms.asker.agent
+
+
+def _narrow(case: GuardInput, terms: _Terms, origin: Origin, is_root: bool, wall: float) -> None:
+    """Apply the limits of the external caller `origin`, which only narrow those of a local caller."""
     if is_root:
-        case.lineage, case.caller_info = Lineage("", "", None, origin.depth, origin.path), origin.caller_info
-        case.caller_path, case.caller_depth, case.principal = origin.path, origin.depth, origin.caller_info.principal
+        terms.above, terms.caller_info = Lineage("", "", None, origin.depth, origin.path), origin.caller_info
+        case.caller_path, case.caller_depth, terms.principal = origin.path, origin.depth, origin.caller_info.principal
     elif origin.budget is not None and any(one is case.budget for one in origin.budget.scopes()):
         case.budget = origin.budget  # a scope inside the caller's own
-    info = case.caller_info or CallerInfo(ROOT_CALLER)
+    info = terms.caller_info or CallerInfo(ROOT_CALLER)
     if origin.limits is not None:
         case.budget = case.budget.narrowed(origin.limits, case.now)
-        case.caller_info = info = info._replace(limits=origin.limits)
+        terms.caller_info = info = info._replace(limits=origin.limits)
     if origin.max_depth is not None:
         case.max_depth = min(case.max_depth, origin.max_depth)
-        case.caller_info = info._replace(max_depth=case.max_depth)
+        terms.caller_info = info._replace(max_depth=case.max_depth)
     if origin.deadline_at is not None:
         theirs = case.now + origin.deadline_at - wall
         case.caller_hard_at = theirs if case.caller_hard_at is None else min(case.caller_hard_at, theirs)
 
 
 def accept(request: Request, caller: Caller | None, deps: RuntimeDeps, origin: Origin | None = None) -> Submission:
-    """The submission for `request`, with its refusal when a guard said no. `origin`: who asks from outside."""
+    """The submission for `request`, with a refusal if a guard refused. `origin`: the external caller."""
     wall = deps.clock.wall
     steps = _BLANK_STEPS.copy()
     terms = _Terms(request.agent)
     if caller is None:
         steps[0] = steps[1] = steps[2] = steps[3] = wall()
         if request.task is not None or terms.target.startswith("/"):
-            _read_route(request, terms, deps, steps)
+            request = _read_route(request, terms, deps, steps)
     terms.agent = deps.agents.find(terms.target)
     try:
         _read_terms(request, terms, deps)
     except RemitError as fault:
         terms.fault = terms.fault or fault
-    except Exception as error:  # noqa: BLE001 - the boundary to the validators of agents' parameters, which are users' code
+    except Exception as error:  # noqa: BLE001 - parameter validators of agents are user code
         terms.fault = terms.fault or Misused(f"The parameters could not be checked: {type(error).__name__}: {error}.")
     if terms.task is None and caller is not None:
         terms.task = caller.delegation.task  # a child works on its caller's task
@@ -268,8 +292,8 @@ def accept(request: Request, caller: Caller | None, deps: RuntimeDeps, origin: O
     return submission
 
 
-def _read_route(request: Request, terms: _Terms, deps: RuntimeDeps, steps: list[float | None]) -> None:
-    """The first four steps: only a root caller's request is routed."""
+def _read_route(request: Request, terms: _Terms, deps: RuntimeDeps, steps: list[float | None]) -> Request:
+    """The first four steps. Only a root caller's command is routed. Returns the request for the agent, or for the sequence of agents."""
     wall = deps.clock.wall
     try:
         if request.task is not None:
@@ -288,13 +312,35 @@ def _read_route(request: Request, terms: _Terms, deps: RuntimeDeps, steps: list[
             if chosen.agent is None:
                 raise Misused(f"/{terms.command} delegates nothing.", code="INVALID_TARGET", advice="Name an agent instead.")
             terms.target = chosen.agent
+            if warning is None and deps.rules.languages:
+                check_language(language, deps.rules.languages, deps.rules.routing)
             task = terms.task or TaskContext()
             mode = {"mode": chosen.mode} if chosen.mode else {}
             terms.task = replace(task, extra={**task.extra, **mode, "route": chosen.log_line})
             log.info(chosen.log_line)
+            if then := task.extra.get("then", chosen.then):  # a command that runs them itself marks it in its task
+                chain = route_chain((chosen.agent, *then), request.parameters, deps.agents.find)
+                request, terms.target = replace(request, agent=COMPOSE, parameters=chain.to_dict()), COMPOSE
     except RemitError as fault:
         terms.fault = fault
     steps[3] = wall()
+    return request
+
+
+def route_chain(agents: Sequence[str], parameters: Mapping[str, Any], find: Callable[[str], AgentPort | None]) -> "SequenceStep":
+    """The agents of a route as a sequence: each gets the parameters it accepts, and `previous`, the preceding return."""
+    from remit.core.composition import sequence  # only if a route has several agents
+
+    literal = {name: {"$$": value} if has_references(value) else value for name, value in parameters.items()}
+    calls = []
+    for number, name in enumerate(agents):
+        found = find(name)
+        given = {**literal, PREVIOUS: {"$return": str(number - 1)}} if number else literal
+        schema = found.spec.parameters_schema if found is not None else {}
+        if number and schema.get("additionalProperties", True) is False:
+            given = {key: value for key, value in given.items() if key in schema.get("properties", {})}
+        calls.append(Request(name, given))
+    return sequence(*calls, result={"$return": str(len(agents) - 1)})
 
 
 def _task_number(task: TaskContext | None) -> int | None:
@@ -306,28 +352,61 @@ def _read_terms(request: Request, terms: _Terms, deps: RuntimeDeps) -> None:
     if agent is None:
         return
     spec = agent.spec
-    if request.parameters:
-        terms.parameters = _plain(request.parameters)
-        terms.secrets = register_secrets(terms.parameters)
-    terms.arguments = agent.check(dict(request.parameters))
+    if request.checked is not None and request.checked[0] is agent:
+        terms.parameters, terms.arguments = request.parameters, request.checked[1]
+        request.checked = None  # used once: an agent may change what it is given
+    else:
+        _read_parameters(request, terms, agent)
     limits = deps.rules.limits_for(terms.command or terms.target)
-    if request.timeout is None and spec.timeout_seconds is not None:
-        terms.timeout_seconds = min(spec.timeout_seconds, limits.maximum_seconds)
+    if request.timeout is None:
+        usual = limits.default_seconds if spec.timeout_seconds is None else spec.timeout_seconds
+        terms.timeout_seconds = min(usual, limits.maximum_seconds)
     else:
         terms.timeout_seconds = allowed_timeout(request.timeout, limits)
     if request.priority is not None:
         terms.priority = priority_of(request.priority)
     terms.idle_seconds = spec.idle_seconds if request.idle is None else _positive("idle", request.idle)
+    learner = deps.rules.learner
+    if learner is not None and (learned := learner.limits(terms.target, terms.command)) is not None:
+        _adapt(request, terms, spec, learned, is_used=learner.is_used)
     if request.accept:
         terms.accept = commands_of(request.accept)
     if request.budget is not None:
         terms.limits = limits_of(request.budget)
     if request.task is not None and terms.task is None:
         terms.task = task_of(request.task)
-    if request.key is not None and (not isinstance(request.key, str) or not request.key):
-        raise Misused(f"key must be a non-empty string, not {request.key!r}.")
+    if request.key is not None and (not isinstance(request.key, str) or not request.key or request.key.startswith(CACHE_KEYS)):
+        raise Misused(f"key must be a non-empty string that does not begin with {CACHE_KEYS!r}, not {request.key!r}.")
+    if spec.cache_seconds is not None or request.cache is not None:
+        terms.cache = cache_terms(spec, request.cache)
     if request.resume is not None and not is_session_id(request.resume):
         raise Misused(f"resume must be the id of a session, not {request.resume!r}.", advice="`remit history` lists them.")
+
+
+def _read_parameters(request: Request, terms: _Terms, agent: AgentPort) -> None:
+    given = request.parameters
+    if given:
+        terms.parameters, terms.secrets = receive_parameters(given)
+    if terms.target == COMPOSE and terms.parameters == given:
+        terms.arguments = agent.check(terms.parameters)  # type: ignore[arg-type]  # its steps need not receive theirs again
+    else:
+        terms.arguments = agent.check(dict(given))
+
+
+def _adapt(request: Request, terms: _Terms, spec: AgentSpec, learned: LearnedLimits, *, is_used: bool) -> None:
+    """Apply learned limits, unless the caller or the agent sets its own."""
+    changes = {}
+    if learned.timeout_seconds is not None and request.timeout is None and spec.timeout_seconds is None:
+        changes["timeout"] = learned.timeout_seconds
+    if learned.idle_seconds is not None and terms.idle_seconds is None:
+        changes["idle"] = learned.idle_seconds
+    if not changes:
+        return
+    words = " and ".join(f"{name} {seconds:.0f} s" for name, seconds in changes.items())
+    if is_used:
+        terms.timeout_seconds = changes.get("timeout", terms.timeout_seconds)
+        terms.idle_seconds = changes.get("idle", terms.idle_seconds)
+    terms.limits_reason = f"{words}: {learned.reason}" if is_used else f"{words} with adaptive_limits on: {learned.reason}"
 
 
 def _submission(
@@ -336,18 +415,24 @@ def _submission(
     now = deps.clock.monotonic()
     created_at = deps.clock.wall()
     case = guard_input(terms, caller, deps, now, origin)
-    above = case.lineage
-    lineage = _lineage(case, caller is None, created_at)
+    above, session_id, tree = terms.above, new_session_id(created_at), TreeFacts() if caller is None else caller.tree
+    if caller is None:
+        lineage = _new(Lineage, (session_id, session_id, None, above.depth + 1, (*case.caller_path, terms.target)))
+    else:
+        lineage = _new(Lineage, (session_id, above.root_id, above.session_id, above.depth + 1, (*above.path, terms.target)))
     error, pending = first_refusal(case), None
     if error is None:
-        error, pending = _authorized(case, terms, caller, deps, lineage)
-    delegation = Delegation(
+        error, pending = _authorized(case, terms, tree, caller, deps, lineage)
+    ends_at = case.budget.ends_at
+    if ends_at is None or (case.caller_hard_at is not None and case.caller_hard_at < ends_at):
+        ends_at = case.caller_hard_at
+    fields = (
         lineage,
         terms.target,
         terms.parameters,
         above.path[-1] if terms.command is None else terms.command,
         terms.priority,
-        _deadline(terms, now, case.caller_hard_at, case.budget),
+        effective_deadline(terms.timeout_seconds, now, ends_at),
         created_at,
         terms.idle_seconds,
         redact_key(request.key) if isinstance(request.key, str) else None,
@@ -356,28 +441,41 @@ def _submission(
         terms.command,
         terms.task,
         None if request.resume is None or not is_session_id(request.resume) else request.resume,
-        case.caller_info,
+        terms.caller_info,
+        terms.limits_reason,
     )
-    submission = Submission(delegation, terms.agent, terms.arguments, case.tree, case.budget, caller, steps, terms.warnings)
+    delegation = _new(Delegation, fields)
+    submission = Submission(delegation, terms.agent, terms.arguments, tree, case.budget, caller, steps, terms.warnings)
     if pending is not None:
         submission.pending = pending
     if terms.secrets is not None:
         submission.secrets = terms.secrets
+    if terms.cache is not None and error is None and pending is None and _may_be_cached(request, terms):
+        submission.cache = terms.cache
+    if request.spread:
+        submission.spread = True
     if error is not None:
         submission.refusal = _remembered_refusal(submission, error.code, reply.refused_return(delegation, error))
     return submission
 
 
+def _may_be_cached(request: Request, terms: _Terms) -> bool:
+    """False with an idempotency key, `resume`, acceptance commands or secret parameters."""
+    if request.key is not None or request.resume is not None or terms.accept or terms.secrets is not None:
+        return False
+    return bool(redact_value(redact_parameters(terms.parameters)) == terms.parameters)
+
+
 def _authorized(
-    case: GuardInput, terms: _Terms, caller: Caller | None, deps: RuntimeDeps, lineage: Lineage
+    case: GuardInput, terms: _Terms, tree: TreeFacts, caller: Caller | None, deps: RuntimeDeps, lineage: Lineage
 ) -> tuple[ErrorInfo | None, PendingApproval | None]:
-    """The policy's refusal, or the approval that is still needed; neither, when it is allowed."""
+    """The policy's refusal, or the approval still required; neither if it is allowed."""
     assert terms.agent is not None
     spec = terms.agent.spec
     effects = effects_of(spec) if spec.effects else ()
-    known, principal = None, case.principal
-    on_behalf = ROOT_CALLER if case.caller_info is None else case.caller_info.principal
-    if not spec.acts_on and on_behalf in (ROOT_CALLER, principal):  # else the log says on whose behalf
+    known, principal = None, terms.principal
+    on_behalf = ROOT_CALLER if terms.caller_info is None else terms.caller_info.principal
+    if not spec.acts_on and on_behalf in (ROOT_CALLER, principal):  # otherwise the log names the principal
         known = deps.policy.cached_decision(principal, spec.name, lineage.depth, effects, lineage.session_id)
     if known is not None and known.verdict is _ALLOW:
         return _LET_IN
@@ -386,23 +484,16 @@ def _authorized(
     try:
         asked = delegation_requests(spec, terms.parameters, lineage, who, workspace, terms.timeout_seconds, left)
     except Misused as fault:
-        return bad_parameters(replace(case, fault=fault)), None
-    asked = with_tree_facts(asked, case.tree, spec, terms.parameters, caller, deps)
-    asker = None if caller is None else caller.delegation
-    about, decision = decide_all(deps, asked, workspace, asker) if known is None else (asked[0], known)
+        return bad_parameters(case, fault), None
+    asked = with_tree_facts(asked, tree, spec, terms.parameters, caller, deps)
+    about, decision = decide_all(deps, asked, workspace, terms.asker) if known is None else (asked[0], known)
     if decision.verdict is Verdict.ASK:
         return None, PendingApproval(asked=about, decision=decision)
     return (not_permitted(case, refusal(about, decision)) if decision.verdict is Verdict.DENY else None), None
 
 
-def _lineage(case: GuardInput, is_root: bool, created_at: float) -> Lineage:
-    session_id, above = new_session_id(created_at), case.lineage
-    root_id, parent_id = (session_id, None) if is_root else (above.root_id, above.session_id)
-    return Lineage(session_id, root_id, parent_id, above.depth + 1, (*(case.caller_path if is_root else above.path), case.target))
-
-
 def redraw_session_id(submission: Submission, policy: Policy = ALLOW_ALL) -> None:
-    """A clash with an id that is taken: the submission gets another one. Nothing has run under the old; the audit log is told."""
+    """Give the submission another session id after a clash. Nothing has run under the old id; the audit log is updated."""
     delegation = submission.delegation
     old = delegation.lineage
     session_id = new_session_id(delegation.created_at)
@@ -411,23 +502,13 @@ def redraw_session_id(submission: Submission, policy: Policy = ALLOW_ALL) -> Non
     policy.renamed(old.session_id, session_id)
 
 
-def _deadline(terms: _Terms, now: float, caller_hard_at: float | None, budget: Budget) -> Deadline:
-    """The caller's end and the end of the budget's wall clock both shrink it."""
-    ends_at = budget.ends_at()
-    if ends_at is not None:
-        caller_hard_at = ends_at if caller_hard_at is None else min(caller_hard_at, ends_at)
-    return effective_deadline(terms.timeout_seconds, now, caller_hard_at)
-
-
 def _remembered_refusal(submission: Submission, code: str, refusal: Return) -> Return:
-    """An identical refused call in one tree is answered from memory: no retry storm."""
+    """Answer an identical refused call of the same tree from memory, to prevent retry storms."""
     if submission.caller is None or code in _REDRAWN_CODES:
         return refusal
-    fault = refusal.errors[0].message if code == "INVALID_PARAMETERS" else ""  # another one is another call: it has its own advice
+    fault = refusal.errors[0].message if code == "INVALID_PARAMETERS" else ""  # a different key is a different call with its own advice
     call = f"{submission.delegation.agent}\n{normalised_task(submission.delegation.parameters)}\n{code}\n{fault}"
-    earlier, times = submission.tree.refusals.get(call, (refusal, 0))
-    submission.tree.refusals[call] = (earlier, times + 1)
-    return reply.repeated_refusal(earlier, times + 1)
+    return reply.repeated_refusal(*submission.tree.note_refusal(call, refusal))
 
 
 def _ancestor_tasks(caller: Caller | None) -> Sequence[tuple[str, str]]:
@@ -435,7 +516,7 @@ def _ancestor_tasks(caller: Caller | None) -> Sequence[tuple[str, str]]:
 
 
 def normalised_task(parameters: Mapping[str, Any]) -> str:
-    """The same task however it is spelt: keys sorted, letter case and white space of texts folded."""
+    """A canonical form of the task: sorted keys, folded case and white space."""
 
     def fold(value: Any) -> Any:
         if isinstance(value, str):
@@ -450,25 +531,11 @@ def normalised_task(parameters: Mapping[str, Any]) -> str:
 
 
 def normalised_call(agent: str, parameters: Mapping[str, Any]) -> str:
-    """The same agent with the same parameters, to the letter, as they are recorded: how a resumed caller's call is recognised."""
-    held = register_secrets(parameters)  # redacted from their own parameters too, as when they were recorded
-    call = f"{agent}\n{json.dumps(redact_value(redact_parameters(_plain(parameters))), sort_keys=True)}"
+    """Identifies a call by agent and exact parameters as recorded; used to match the calls of a resumed caller."""
+    held = register_secrets(parameters)  # redacted from their own parameters too, as in the record
+    call = f"{agent}\n{json.dumps(redact_value(redact_parameters(plain_parameters(parameters))), sort_keys=True)}"
     del held
     return call
-
-
-def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """As JSON holds them: what is recorded, and what crosses to another process."""
-    try:
-        check_size(parameters)
-        plain = from_json(redact_token_bytes(to_json(dict(parameters), inf_nan_mode="constants")))
-    except (Failed, PydanticSerializationError, ValueError, RecursionError, UnicodeError) as error:
-        raise Misused(
-            f"Parameters must be what JSON can hold: {error}",
-            advice="Pass text, numbers, lists and mappings; leave files and objects to paths and names.",
-        ) from None
-    assert isinstance(plain, dict)
-    return plain
 
 
 def _positive(name: str, value: object) -> float:

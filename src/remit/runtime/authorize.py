@@ -1,7 +1,6 @@
-"""Authorization: what the policy is asked, its verdict, and a person's approval.
+"""Authorization: requests to the policy, its decisions, and approvals by a person.
 
-Asked for a delegation before it runs (`accept`), and for what an agent does on its way (`ctx.permit`).
-"""
+Used for a delegation before it runs (`accept`), and for actions of a running agent (`ctx.permit`)."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,12 +17,11 @@ from remit.core.policy import Decision, Effect, Fact, PendingApproval, PolicyReq
 from remit.core.protected_paths import Protection, session_of
 from remit.core.result import Return
 from remit.runtime import reply
-from remit.runtime.deps import Caller, RuntimeDeps, Submission
+from remit.runtime.deps import Caller, RuntimeDeps, Submission, TreeFacts, sends_data
 from remit.runtime.policy_facts import as_declared, facts_of, path_facts, real_path_facts, reported_facts, url_facts
-from remit.runtime.tree_facts import TreeFacts, sends_data
 
 if TYPE_CHECKING:
-    from remit.runtime.work import Work
+    from remit.runtime.local_context import Work
 
 
 _AT_ONCE = 200
@@ -32,13 +30,20 @@ _STRICTNESS = {Verdict.ALLOW: 0, Verdict.ASK: 1, Verdict.DENY: 2}
 
 class Principals(NamedTuple):
     caller: str
-    """Who asks for this."""
+    """The caller of this action."""
     on_behalf: str
-    """Who asked for the whole tree."""
+    """The caller of the whole tree."""
 
 
 def on_behalf_of(caller_info: CallerInfo | None) -> str:
     return ROOT_CALLER if caller_info is None else caller_info.principal
+
+
+def asker_of(caller: Caller | None) -> Delegation | None:
+    """The delegation that is responsible for calls of `caller`: the nearest that does not act for its own caller; None: a root caller."""
+    if caller is None:
+        return None
+    return caller.acts_for.asker if caller.agent.spec.acts_for_caller else caller.delegation
 
 
 def delegation_requests(
@@ -50,7 +55,7 @@ def delegation_requests(
     timeout_seconds: float,
     left: tuple[int | None, float | None],
 ) -> list[PolicyRequest]:
-    """What a caller asks for by delegating; of each thing that it acts on, one. `left`: tokens and money."""
+    """The requests of a delegation, one for each resource it acts on. `left`: tokens and money."""
     tokens, cost = left
     return [
         PolicyRequest(
@@ -74,7 +79,7 @@ def delegation_requests(
 def with_tree_facts(
     requests: list[PolicyRequest], tree: TreeFacts, spec: AgentSpec, parameters: Mapping[str, Any], caller: Caller | None, deps: RuntimeDeps
 ) -> list[PolicyRequest]:
-    """With what the tree has read; and of addresses, whether they and what is sent there may tell of it."""
+    """The requests with facts about what the tree has read and, for URLs, whether the URL or the sent data may reveal it."""
     more: dict[str, bool] = {}
     parameters = as_declared(spec, parameters)
     urls = [one for name, kind in spec.acts_on.items() if kind is Fact.URL for one in _each(parameters.get(name))]
@@ -91,10 +96,10 @@ def _each(value: Any) -> Sequence[Any]:
 
 
 def step_requests(work: "Work", action: str, facts: Mapping[str, Any]) -> list[PolicyRequest]:
-    """What an agent that runs asks for, in its own name, at its own depth; of each thing that it names, one."""
+    """The requests of a running agent, at its own depth; one for each resource it names."""
     lineage, spec = work.delegation.lineage, work.agent.spec
     said = dict(facts)
-    effects = said.pop("effects", None)  # what the action does, where that is not what the agent does in general
+    effects = said.pop("effects", None)  # effects of the action, if they differ from the agent's
     return [
         PolicyRequest(
             caller=work.delegation.agent,
@@ -116,7 +121,7 @@ def step_requests(work: "Work", action: str, facts: Mapping[str, Any]) -> list[P
 
 
 def effects_of(spec: AgentSpec) -> tuple[str, ...]:
-    return _effect_names(tuple(spec.effects))  # an executor of a package may declare a list
+    return _effect_names(tuple(spec.effects))  # an executor from a package may declare a list
 
 
 @lru_cache(maxsize=64)
@@ -125,7 +130,7 @@ def _effect_names(effects: tuple[Effect, ...]) -> tuple[str, ...]:
 
 
 def decide_path(deps: RuntimeDeps, asked: PolicyRequest, workspace: Path, asker: Delegation | None) -> Decision:
-    """The decision on the path as it is named, and on where it leads: the stricter of the two holds."""
+    """The decisions on the named path and on its real path; the stricter one applies."""
     decision = deps.policy.decide(_with_owner(deps, asked, asker))
     follows = asked.effects != (Effect.DELETE,)
     led = real_path_facts(dict(asked.facts), workspace, follows=follows) if "path" in asked.facts else None
@@ -136,8 +141,8 @@ def decide_path(deps: RuntimeDeps, asked: PolicyRequest, workspace: Path, asker:
 
 
 def _with_owner(deps: RuntimeDeps, asked: PolicyRequest, asker: Delegation | None) -> PolicyRequest:
-    """Of a path in a scratch folder, with whether that is the caller's own (the owner of the project reads all of them); of a file of the
-    board, whether the board had the agent that asks write it."""
+    """For a path in a scratch folder, add whether it belongs to the caller (the project owner may read all); for a board file, whether the
+    board assigned it to this agent."""
     protection, more = asked.facts.get("protected"), {}
     if protection == Protection.SCRATCH:
         more["own_scratch"] = asked.on_behalf in (ROOT_CALLER, deps.principal_of(session_of(asked.facts["path"])))
@@ -147,7 +152,7 @@ def _with_owner(deps: RuntimeDeps, asked: PolicyRequest, asker: Delegation | Non
 
 
 def _is_assigned(asker: Delegation, path: str) -> bool:
-    """Whether a command of the board, run by the owner, asked for this file."""
+    """Whether a board command run by the owner assigned this file."""
     is_of_board = asker.lineage.depth == 1 and asker.caller_info is None and asker.task is not None and asker.task.task_number is not None
     return is_of_board and asker.parameters.get("write_to") == path
 
@@ -155,7 +160,7 @@ def _is_assigned(asker: Delegation, path: str) -> bool:
 def decide_all(
     deps: RuntimeDeps, asked: Sequence[PolicyRequest], workspace: Path, asker: Delegation | None
 ) -> tuple[PolicyRequest, Decision]:
-    """The strictest decision on any of them, and what it is about. `asker`: the delegation of the agent that asks."""
+    """The strictest decision and its request. `asker`: the delegation of the calling agent."""
     about, strictest = asked[0], decide_path(deps, asked[0], workspace, asker)
     for one in asked[1:]:
         if strictest.verdict is Verdict.DENY:
@@ -167,22 +172,24 @@ def decide_all(
 
 
 def pending_after_restart(submission: Submission, caller: Caller | None, deps: RuntimeDeps) -> PendingApproval | None:
-    """A delegation that is run again after a crash: the rules may have changed, and a yes that was waited for was never given."""
+    """Approval for a delegation that runs again after a crash: rules may have changed, and a pending approval was never given."""
     assert submission.agent is not None
     delegation = submission.delegation
     workspace = deps.root if caller is None else caller.workspace
     on_behalf = on_behalf_of(delegation.caller_info)
-    asks = Principals(on_behalf if caller is None else caller.delegation.agent, on_behalf)
+    asker = asker_of(caller)
+    above = on_behalf if delegation.lineage.parent_id is None else delegation.lineage.path[-2]  # a caller may run in another process
+    asks = Principals(above if asker is None else asker.agent, on_behalf)
     left = submission.budget.spendable()
     seconds = delegation.deadline.timeout_seconds
     asked = delegation_requests(submission.agent.spec, delegation.parameters, delegation.lineage, asks, workspace, seconds, left)
     asked = with_tree_facts(asked, submission.tree, submission.agent.spec, delegation.parameters, caller, deps)
-    about, decision = decide_all(deps, asked, workspace, None if caller is None else caller.delegation)
+    about, decision = decide_all(deps, asked, workspace, asker)
     return None if decision.verdict is Verdict.ALLOW else PendingApproval(asked=about, decision=decision)
 
 
 async def permit(work: "Work", deps: RuntimeDeps, action: str, facts: Mapping[str, Any]) -> None:
-    """Raises `Refused` (POLICY_DENIED) unless the policy, or the person it says to ask, allows it."""
+    """Raise `Refused` (POLICY_DENIED) unless the policy, or a person if it asks, allows the action."""
     workspace = work.root if work.own_workspace is None else work.own_workspace.folder
     asked, decision = decide_all(deps, step_requests(work, action, facts), workspace, work.delegation)
     if decision.verdict is Verdict.ASK:
@@ -194,9 +201,9 @@ async def permit(work: "Work", deps: RuntimeDeps, action: str, facts: Mapping[st
 
 
 async def filter_permitted(work: "Work", deps: RuntimeDeps, paths: Sequence[str]) -> list[str]:
-    """Those of many paths that this agent may do its operation on, for one that walks a tree and follows no link."""
+    """Filter many paths by the agent's permission, for agents that walk a tree and follow no links."""
     if not all(isinstance(path, str) for path in paths):
-        raise Misused("Paths are texts.")
+        raise Misused("Pass paths as strings.")
     (alike,) = step_requests(work, "", {})
     workspace = work.root if work.own_workspace is None else work.own_workspace.folder
     requests = (replace(alike, facts=path_facts(path, workspace)) for path in paths)
@@ -204,12 +211,12 @@ async def filter_permitted(work: "Work", deps: RuntimeDeps, paths: Sequence[str]
 
 
 async def filter_allowed(deps: RuntimeDeps, requests: Iterable[PolicyRequest], asker: Delegation) -> list[bool]:
-    """Which of many similar requests are allowed, without asking a person and without keeping the loop."""
+    """Which of many similar requests are allowed. Asks no person and does not block the loop."""
     allowed: list[bool] = []
     rest = iter(requests)
     while some := list(islice(rest, _AT_ONCE)):
         allowed += deps.policy.filter_allowed([_with_owner(deps, one, asker) for one in some])
-        await asyncio.sleep(0)  # others have their turn
+        await asyncio.sleep(0)  # let other tasks run
     return allowed
 
 
@@ -219,11 +226,11 @@ def refusal(asked: PolicyRequest, decision: Decision) -> Refused:
 
 NOBODY = "no person can be asked here"
 LATE_SECONDS = 0.25
-"""How long an approver may take to notice that its time is up."""
+"""Extra time for an approver to notice its timeout."""
 
 
 async def await_admission(work: "Work", pending: PendingApproval) -> Return | None:
-    """None when the person said yes; else the refusal that is the delegation's return: nothing ran."""
+    """None if the person approved; else the refusal as the delegation's return: nothing ran."""
     deps = work.deps
     asked = replace(pending.asked, session_id=work.delegation.session_id, root_id=work.delegation.lineage.root_id)
     is_asked = pending.decision.verdict is Verdict.ASK
@@ -238,7 +245,7 @@ async def await_admission(work: "Work", pending: PendingApproval) -> Return | No
 
 
 async def ask_approval(work: "Work", deps: RuntimeDeps, asked: PolicyRequest, decision: Decision) -> Refused | None:
-    """None for yes; else why not."""
+    """None if approved; else the reason."""
     seconds = min(deps.approval_seconds, max(0.0, work.remaining()))
     if deps.approver is None:
         deps.policy.settled(asked, decision, Verdict.DENY, NOBODY)
@@ -256,12 +263,12 @@ async def ask_approval(work: "Work", deps: RuntimeDeps, asked: PolicyRequest, de
     deps.policy.settled(asked, decision, Verdict.ALLOW if is_yes else Verdict.DENY, by)
     if is_yes and "host" in asked.facts:
         work.submission.tree.approve(asked.facts["host"])
-    work.notice(f"{'Approved' if is_yes else 'Not ask_approval'}: {by}.")
+    work.notice(f"{'Approved' if is_yes else 'Not approved'}: {by}.")
     return None if is_yes else _no(decision, by, "Ask again when a person can approve it, or do it another way.")
 
 
 def refused(decision: Decision, otherwise: str) -> Refused:
-    advice = decision.advice or "Ask for something else, or have the rule changed: `remit policy explain` says which one decided."
+    advice = decision.advice or "Ask for something else, or change the rule: `remit policy explain` names it."
     return Refused(decision.because or otherwise, code="POLICY_DENIED", advice=advice)
 
 

@@ -1,13 +1,12 @@
 """The engine port: everything that clients of an engine use. The embedded engine implements it; another engine needs nothing else.
 
-An engine records a delegation before it runs it, keeps its deadline, and records its outcome before its caller hears of it.
-"""
+An engine records a delegation before it runs, enforces its deadline, and records its outcome before the caller receives it."""
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.core.budget import Budget, Limits
 from remit.core.context import Context, Handle
@@ -22,7 +21,9 @@ from remit.core.result import Return
 from remit.core.states import State
 from remit.runtime.deps import Caller, RuntimeDeps, Submission
 from remit.runtime.lifecycle import LifecycleEvents, Listener
-from remit.runtime.work import Work
+
+if TYPE_CHECKING:
+    from remit.runtime.local_context import Work
 
 
 class LiveDelegation(Caller, Protocol):
@@ -36,21 +37,21 @@ class LiveDelegation(Caller, Protocol):
     def parent(self) -> "LiveDelegation | None": ...
     @property
     def state(self) -> State:
-        """Queued or running; then the state it ended in."""
+        """Queued or running, then the final state."""
         ...
 
     @property
     def is_settled(self) -> bool: ...
     @property
     def attempt(self) -> int:
-        """1, and one more for each time it was resumed after a crash."""
+        """1, plus one for each resume after a crash."""
         ...
 
     @property
     def started_wall(self) -> float: ...
     @property
     def ctx(self) -> Context:
-        """The context of its agent, while that runs."""
+        """The context of its running agent."""
         ...
 
     def notice(self, message: str) -> None:
@@ -58,18 +59,18 @@ class LiveDelegation(Caller, Protocol):
         ...
 
     def process_environment(self) -> dict[str, str]:
-        """For processes of its agent: what they delegate becomes its child."""
+        """Environment for processes of its agent, so that their delegations become its children."""
         ...
 
     async def delegate(self, request: Request, deps: RuntimeDeps | None = None) -> Return:
-        """Run a child and wait for it. `deps`: other dependencies than the engine's, for a directory with more agents."""
+        """Run a child and wait for it. `deps`: dependencies that replace the engine's, for a directory with more agents."""
         ...
 
     async def start(self, request: Request, deps: RuntimeDeps | None = None) -> Handle: ...
 
 
 class LiveHandle(Handle):
-    """The handle of a delegation that this process runs: its state is known without reading the store."""
+    """The handle of a delegation in this process: its state is known without reading the store."""
 
     @property
     @abstractmethod
@@ -96,8 +97,19 @@ class Recovered:
         return not (self.resumed or self.settled or self.killed)
 
 
-Perform = Callable[[Work], Awaitable[Return]]
-Middleware = Callable[[Work, Perform], Awaitable[Return]]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """A process that takes work from the queues of a project."""
+
+    identity: str
+    agents: tuple[str, ...]
+    """Agents that it runs."""
+    heard_seconds: float
+    """Seconds since its last poll."""
+
+
+Perform = Callable[["Work"], Awaitable[Return]]
+Middleware = Callable[["Work", Perform], Awaitable[Return]]
 """Wraps the performance of a delegation: runs in the task and context of its agent, and awaits the next `Perform`."""
 
 
@@ -112,19 +124,19 @@ class EngineOptions:
     block_limit_seconds: float = 2.0
     chunk_limit_bytes: int = 4 * 1024 * 1024
     project: str = "remit"
-    """Names the project in the marks of its processes."""
+    """Identifies the project in the marks of its processes."""
     commit_in_loop: bool = True
-    """False with durability "power": each group costs an fsync, which the loop must not wait for."""
+    """False with durability "power": each group costs an fsync, which must not block the loop."""
     retention_seconds: float = 3600.0
     cleanup_seconds: float = 3600.0
     history_days: float | None = None
     may_recover: bool = True
-    """False: delegations of dead processes are left to the next process; a person has not approved the project."""
+    """False: the project is not approved, so delegations of dead processes are left to the next process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """What an engine is made of."""
+    """Dependencies of an engine."""
 
     deps: RuntimeDeps
     store: Store
@@ -136,11 +148,15 @@ class EngineConfig:
     """The first is the outermost."""
     listeners: tuple[tuple[Listener, tuple[LifecycleKind, ...]], ...] = ()
     caller_token: Callable[[LiveDelegation], str] | None = None
-    """Token by which processes of a delegation are recognised as its own. Called from any thread."""
+    """Creates the token that authenticates processes of a delegation. Called from any thread."""
     reap: Callable[[str], int] = lambda _owner_id: 0
-    """Kill the processes that a dead owner left; how many. Blocking."""
+    """Kill the processes that a dead owner left. Returns their number. Blocking."""
     kill: Callable[[Collection[str]], None] = lambda _session_ids: None
     """Kill the processes of these sessions now, without grace."""
+    reap_sessions: Callable[[str, Collection[str]], None] = lambda _owner_id, _session_ids: None
+    """Kill the processes that another owner on this machine runs for these sessions. Blocking."""
+    definition: Callable[[str], str] = lambda _agent: ""
+    """Hash of an agent's definition, equal in all processes that would execute it alike."""
 
 
 class Engine(Protocol):
@@ -148,25 +164,31 @@ class Engine(Protocol):
 
     @property
     def owner(self) -> Owner:
-        """This process, as it is enrolled in the store."""
+        """This process as registered in the store."""
         ...
 
     # ---- delegations
 
     async def run(self, submission: Submission) -> Return:
-        """Recorded before it runs, settled before this returns; by its deadline, whatever the agent does."""
+        """Run a delegation: recorded before it runs, settled before this returns, by its deadline whatever the agent does.
+
+        A submission with `cache` goes to `ResultCache.run`; in `start` to `ResultCache.start`."""
         ...
 
     async def start(self, submission: Submission) -> Handle:
-        """Like `run`, but returns when it is recorded. A caller that is cancelled meanwhile has started it whole, or not at all."""
+        """Like `run`, but returns once it is recorded. If the caller is cancelled meanwhile, it was started completely or not at all."""
         ...
 
     async def refuse(self, submission: Submission) -> Return:
         """Record a refusal; nothing runs."""
         ...
 
+    async def record(self, submission: Submission, result: Return) -> Return:
+        """Record a delegation answered without running its agent, as the result cache does. Returns the recorded return."""
+        ...
+
     async def cancel(self, session_id: str, reason: str, source: str, *, force: bool = False) -> list[dict[str, Any]]:
-        """Stop a delegation and everything below it, whichever process runs it; how each node ended. `force`: without grace."""
+        """Stop a delegation and everything below it, in whichever process it runs. Returns how each node ended. `force`: without grace."""
         ...
 
     def message(self, session_id: str, text: str) -> bool:
@@ -176,7 +198,7 @@ class Engine(Protocol):
     # ---- reading
 
     def live(self) -> Mapping[str, LiveDelegation]:
-        """Delegations that this process queues or runs, by session. A view: copy it before awaiting."""
+        """Delegations queued or running in this process, by session. A view: copy it before awaiting."""
         ...
 
     def find(self, session_id: str) -> LiveDelegation | None: ...
@@ -185,15 +207,15 @@ class Engine(Protocol):
         ...
 
     async def wait_idle(self) -> None:
-        """Until nothing is live. Cancelling it ends nothing."""
+        """Wait until nothing is live. Cancelling the wait ends nothing."""
         ...
 
     def follow(self, session_id: str, after: int = 0) -> AsyncGenerator[Event, None]:
-        """Events with a number above `after`, whichever process runs the delegation; the last is its return."""
+        """Events after number `after`, in whichever process the delegation runs; the last is its return."""
         ...
 
     async def result(self, session_id: str, wait_seconds: float) -> Return | None:
-        """The return if it comes within `wait_seconds`, whichever process runs the delegation."""
+        """The return if it comes within `wait_seconds`, in whichever process the delegation runs."""
         ...
 
     # ---- lifecycle events
@@ -204,23 +226,33 @@ class Engine(Protocol):
 
     def lifecycle_events(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> LifecycleEvents: ...
     def report_access(self, api: str, principal: str | None, error: ErrorInfo | None = None) -> None:
-        """Publish that an API admitted a request, or refused it with `error`."""
+        """Publish that an API admitted a request or refused it with `error`."""
         ...
 
     # ---- limits
 
     def limit_slots(self, agent: str, slots: int | None, *, is_default: bool = False) -> None:
-        """How many delegations of `agent` run at once; None: no limit of its own. `is_default`: only if it has no limit yet."""
+        """Limit the parallel delegations of `agent`; None: no limit of its own. `is_default`: only if it has no limit yet."""
         ...
 
     async def principal_budget(self, principal: str, limits: Limits | None = None) -> Budget:
-        """The budget that all trees of an authenticated principal share; `limits`: those it has now."""
+        """The budget shared by all trees of an authenticated principal, with its current `limits`."""
+        ...
+
+    # ---- work from a queue
+
+    async def work(self, agents: Collection[str] | None = None) -> None:
+        """Take work for these agents, or for all, from now on. Raises `Misused` in an engine without a queue."""
+        ...
+
+    async def workers(self) -> list[WorkerInfo]:
+        """Processes that take work for the agents of this project."""
         ...
 
     # ---- the engine's own life
 
     async def open(self, *, recover: bool = True) -> Recovered:
-        """Enrol this process, then recover. Called once, before anything else."""
+        """Register this process, then recover. Called once, before anything else."""
         ...
 
     async def recover(self) -> Recovered:
@@ -228,17 +260,17 @@ class Engine(Protocol):
         ...
 
     async def clean_up(self) -> None:
-        """Remove old scratch folders, unused workspaces and history beyond its limit. Also done now and then by itself."""
+        """Remove old scratch folders, unused workspaces and expired history. Also runs periodically."""
         ...
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """A background task outside of any delegation; cancelled when the engine closes."""
+        """Start a background task outside any delegation; cancelled when the engine closes."""
         ...
 
     async def drain(self) -> list[str]:
-        """Stop resumable delegations without settling them, so that the next process continues them; their root sessions."""
+        """Stop resumable delegations without settling them, so that the next process continues them. Returns their root sessions."""
         ...
 
     async def close(self) -> None:
-        """Stop and settle what is live, write everything, leave the store."""
+        """Stop and settle live delegations, write everything, unregister from the store."""
         ...

@@ -1,8 +1,7 @@
-"""The error ledger: `.remit/errors.json`, in which similar errors are one entry with a count.
+"""The error ledger `.remit/errors.json`: similar errors share one entry with a count.
 
-`ErrorLedger` is the file: read, changed and replaced as a whole, under a lock, by any number of processes. `LedgerWriter` writes it from a
-thread of its own, so that an event loop never waits. Fields and entries that other programs wrote are kept.
-"""
+`ErrorLedger` is the file: read, changed and replaced as a whole, under a lock, by any number of processes. `LedgerWriter` writes it from
+its own thread, so that an event loop never waits. Fields and entries of other programs are kept."""
 
 import atexit
 import hashlib
@@ -29,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 _ENDS = r"\s'\"`<>|,;:()\[\]{}=/\\"
 _WORD = f"[^{_ENDS}]"
-"""What a part of a path is made of: anything that does not usually end one in a sentence."""
+"""Characters of a path part: all that do not usually end one in a sentence."""
 _EXTENSIONS = (
     "py|pyi|md|txt|rst|json|jsonl|toml|yaml|yml|ini|cfg|lock|log|db|sqlite|sql|lean|rs|go|c|h|cc|cpp|hpp|java|kt|js|jsx|ts|tsx"
     "|html|css|xml|csv|tsv|sh|pdf|png|jpg|svg|zip|gz|tar|whl|tmp|diff|patch"
@@ -38,14 +37,14 @@ _EXTENSIONS = (
 _PARTICULAR = re.compile(
     "|".join(
         (
-            # Quoted. A single quote inside a word is an apostrophe.
+            # Quoted text. A single quote inside a word is an apostrophe.
             r"(?P<text>\"[^\"\n]*\"|`[^`\n]*`|“[^”\n]*”|«[^»\n]*»|(?<!\w)'[^'\n]*'(?!\w))",
-            # Addresses, absolute, relative and Windows paths, and bare names of files; not the full stop that ends the sentence.
-            # Each begins where a word begins: a long word is then looked at once, not from each of its letters.
+            # URLs, absolute, relative and Windows paths, and bare file names; not the final full stop. Each match begins at a word start,
+            # so a long word is scanned once.
             r"(?P<path>(?<![\w+.-])[a-z][a-z0-9+.-]*+://[^\s'\"`<>]*[^\s'\"`<>.,;:!?)\]]"
             rf"|(?<!{_WORD})(?:[A-Za-z]:)?{_WORD}*+(?:[/\\]+{_WORD}+)+(?<![.!?])[/\\]?"
             rf"|(?<![\w.-])[\w-][\w.-]*\.(?:{_EXTENSIONS})(?!\w))",
-            # Session ids, uuids, addresses in memory, hashes; then numbers, times and dates among them.
+            # Session ids, uuids, memory addresses, hashes; then numbers, including times and dates.
             r"(?P<number>\bsess_\d{8,}_[a-z0-9]{6}\b"
             r"|\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"
             r"|\b0[xX][0-9a-fA-F]+\b"
@@ -62,11 +61,10 @@ def _placeholder(match: re.Match[str]) -> str:
 
 @lru_cache(maxsize=8192)
 def normalised(message: str) -> str:
-    """The message without its particulars. What is normalised already stays as it is.
+    """The message without particulars. Idempotent.
 
-    One replacement can uncover another (a quote closes where a number stood), so it is repeated until nothing changes. That
-    ends: each replacement takes away a digit, a quote, a slash or a dot, and a placeholder has none.
-    """
+    One replacement can enable another (a quote closes after a number is gone), so it repeats until nothing changes. It terminates: each
+    replacement removes a digit, a quote, a slash or a dot, and a placeholder has none."""
     text = message
     while True:
         shorter = " ".join(_PARTICULAR.sub(_placeholder, text).split())
@@ -77,7 +75,7 @@ def normalised(message: str) -> str:
 
 @lru_cache(maxsize=8192)
 def similarity_key(type_: str, code: str, origin: str, message: str) -> str:
-    """Equal for similar errors; `origin` is the agent, or the command where there is no agent."""
+    """Equal for similar errors; `origin` is the agent, or the command without an agent."""
     parts = "\0".join((type_, code, origin, normalised(message)))
     return hashlib.sha256(parts.encode("utf-8", "replace")).hexdigest()[:16]
 
@@ -86,7 +84,7 @@ MESSAGE_LIMIT = 2_000
 STACK_LIMIT = 8_000
 KINDS_LIMIT = 2_000
 ROOTS_LIMIT = 8
-"""Trees remembered for one kind of error between two writes: enough to relate what failed together."""
+"""Trees remembered per kind of error between two writes, used to relate errors."""
 
 _NOTHING = re.compile(r"nothing (?:added )?to commit", re.IGNORECASE)
 _ONLY_NOTHING = re.compile(r"\s*(?:git(?: commit)?(?: failed)?:?\s*)?(?:on branch \S+\s+)?nothing (?:added )?to commit", re.IGNORECASE)
@@ -113,13 +111,13 @@ class ErrorOccurrence:
 
     @property
     def is_an_error(self) -> bool:
-        """ "Nothing to commit" is none."""
+        """False for "nothing to commit"."""
         if self.error.code == "GIT_COMMIT_FAILED" or self.error.type == "git":
             return _NOTHING.search(self.error.message) is None
         return _ONLY_NOTHING.match(self.error.message) is None
 
     def writable(self) -> "ErrorOccurrence":
-        """Without lone surrogates and secrets, and bounded. Redacted before it is cut, because half a secret is not recognised."""
+        """A bounded copy without lone surrogates and secrets. Redacts before it cuts, because half a secret is not recognised."""
         error = self.error
         return replace(
             self,
@@ -157,14 +155,14 @@ def _end(text: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """One kind of error since the last write."""
+    """Occurrences of one kind of error since the last write."""
 
     newest: ErrorOccurrence
     count: int
     first_at: float
     last_at: float
     roots: dict[str, None] = field(default_factory=dict)
-    """The trees it was seen in, oldest first."""
+    """Trees in which it occurred, oldest first."""
 
     def absorb(self, other: "Tally") -> None:
         self.count += other.count
@@ -178,7 +176,7 @@ class Tally:
 
 
 class Tallies(dict[str, Tally]):
-    """By similarity key; beyond a limit of kinds, errors are only counted."""
+    """Tallies by similarity key; beyond a limit of kinds, errors are only counted."""
 
     def add(self, occurrence: ErrorOccurrence, at: float) -> None:
         if occurrence.is_an_error:
@@ -206,23 +204,23 @@ RELATED_LIMIT = 20
 class Entry:
     id: str
     timestamp: str
-    """When the entry was made. Times are UTC."""
+    """Creation time of the entry. Times are UTC."""
     type: str
     severity: str
     context: Mapping[str, Any]
-    """Where it happened last: code, agent, command, session, tree, task, path, and what was recommended."""
+    """The latest occurrence: code, agent, command, session, tree, task, path, recommendation."""
     message: str
-    """As it was last seen."""
+    """The latest message."""
     stack_trace: str
     fix_status: str
     fix_plan_ref: str | None
     fix_task_ref: str | int | None
     recurrence_count: int
-    """How often it was seen, the first time included."""
+    """Number of occurrences."""
     first_seen: str
     last_seen: str
     related_errors: tuple[str, ...]
-    """Ids of entries seen in the same tree, or of the same agent with the same code."""
+    """Ids of entries of the same tree, or of the same agent and code."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -242,7 +240,7 @@ class Entry:
         return {**known, **self.extra}
 
     def seen_again(self, tally: Tally) -> "Entry":
-        """A resolved entry is open again; the plan and task that tried to fix it stay named."""
+        """The entry with these occurrences. A resolved entry is reopened; the plan and task of its fix stay named."""
         newest = iso(tally.last_at) >= self.last_seen
         noted = tally.newest
         return replace(
@@ -265,7 +263,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fix:
-    """What is being done about an entry, whole: what was said before is replaced."""
+    """The state of the fix of an entry; replaces the earlier one."""
 
     status: str
     plan_ref: str | None = None
@@ -331,7 +329,7 @@ _DEFAULTS: dict[str, Any] = {"severity": "high", "context": {}, "stack_trace": "
 
 
 def entry_from(value: Any) -> Entry | None:
-    """The entry a piece of the file stands for; None when it is none: people and other programs write the file too."""
+    """Parse an entry; None if invalid: people and other programs also write the file."""
     if not isinstance(value, dict) or not value.keys() >= _REQUIRED:
         return None
     if not all(is_right(value[name]) for name, is_right in _CHECKS.items() if name in value):
@@ -355,7 +353,7 @@ class _Contents:
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Unknown fields beside `errors`."""
     damage: str = ""
-    """Why the file cannot be used as it is; empty when it can."""
+    """Why the file is unusable; empty if it is valid."""
 
 
 class ErrorLedger:
@@ -363,13 +361,13 @@ class ErrorLedger:
         self.path = path
         self.archive_path = path.with_name(f"{path.stem}.archive.jsonl")
         self.set_aside_path: Path | None = None
-        """Where a damaged file was moved, if there was one."""
+        """New location of a damaged file, if there was one."""
         self._lock_path = path.with_name(f"{path.name}.lock")
         self._clock = clock
         self._limit = limit
 
     def note(self, errors: Sequence[ErrorOccurrence]) -> None:
-        """Record the errors; they are on disk when this returns. An event loop uses `LedgerWriter` instead."""
+        """Record the errors; on disk when this returns. An event loop uses `LedgerWriter` instead."""
         tallies = Tallies()
         tallies.add_all((error, self._clock.wall()) for error in errors)
         self.enter(tallies)
@@ -379,20 +377,20 @@ class ErrorLedger:
             self._change(lambda entries: _merged(entries, tallies))
 
     def entries(self) -> list[Entry]:
-        """The last seen first."""
+        """Entries, latest first."""
         contents = self._read()
         if contents.damage:
             contents = self._change(lambda entries: entries)
         return sorted(contents.entries, key=lambda entry: entry.last_seen, reverse=True)
 
     def set_fixes(self, changes: Mapping[str, Fix]) -> tuple[str, ...]:
-        """Record what is being done about entries, by id; returns the ids that changed. Unknown ids are ignored."""
+        """Record the state of fixes by entry id. Returns the changed ids; unknown ids are ignored."""
         before = {entry.id: entry for entry in self._read().entries}
         after = self._change(lambda entries: tuple(changes[e.id].of(e) if e.id in changes else e for e in entries))
         return tuple(e.id for e in after.entries if e != before.get(e.id, e))
 
     def _change(self, change: Callable[[tuple[Entry, ...]], tuple[Entry, ...]]) -> _Contents:
-        """Read, change, replace: one process at a time."""
+        """Read, change and replace the file, one process at a time."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -402,7 +400,7 @@ class ErrorLedger:
             entries = change(before.entries)
             oldest_first = sorted(range(len(entries)), key=lambda place: entries[place].last_seen)
             leaving = set(oldest_first[: max(0, len(entries) - self._limit)])
-            if leaving:  # archived first: a crash in between keeps them twice, never loses them
+            if leaving:  # archived first: a crash in between duplicates entries but never loses them
                 append_line(self.archive_path, b"".join(to_json(entries[place].to_dict()) + b"\n" for place in sorted(leaving)))
             if before.damage:
                 self.set_aside_path = set_aside(self.path, at=self._clock.wall())
@@ -450,7 +448,7 @@ def _serialised(contents: _Contents, now: float) -> bytes:
 
 def _merged(entries: Iterable[Entry], tallies: Mapping[str, Tally]) -> tuple[Entry, ...]:
     merged = list(entries)
-    # Entries others wrote may be similar to one another: each stays, and the last of them is the one seen again.
+    # Entries of other programs may be similar to one another: each is kept, and the last one is counted.
     places = {entry.key: place for place, entry in enumerate(merged)}
     for key, tally in tallies.items():
         if key in places:
@@ -463,7 +461,7 @@ def _merged(entries: Iterable[Entry], tallies: Mapping[str, Tally]) -> tuple[Ent
 
 
 def _relate(entries: list[Entry], seen: Mapping[int, Tally]) -> None:
-    """Entries seen in one tree, or of one agent with one code, get to know one another: the newest of them, both ways."""
+    """Relate entries of one tree, or of one agent and code, in both directions; the newest ones."""
     groups: dict[tuple[str, ...], dict[int, None]] = {}
     for place, entry in enumerate(entries):
         for group in _groups_of(entry, seen.get(place)):
@@ -488,32 +486,32 @@ def _unreadable(path: Path, error: OSError) -> Unavailable:
 GATHER_SECONDS = 0.05
 RETRY_SECONDS = 1.0
 REST_SHARE = 5
-"""A large ledger takes longer to write: the pause grows with it, so that writing never takes more than a sixth of a core."""
+"""The pause grows with the size of the ledger, so that writing takes at most a sixth of a core."""
 INBOX_LIMIT = 1_000
 CLOSE_SECONDS = 5.0
 
 
 class LedgerWriter:
-    """Writes occurrences to the ledger from its own thread. What cannot be written is kept and tried again."""
+    """Writes occurrences to the ledger from its own thread. Failed writes are kept and retried."""
 
     def __init__(self, ledger: ErrorLedger, clock: Clock = SYSTEM_CLOCK, *, gather_seconds: float = GATHER_SECONDS) -> None:
         self._ledger = ledger
         self._clock = clock
         self._gather_seconds = self._pause_seconds = gather_seconds
         self._changed = threading.Condition()
-        """Guards everything below; not held while the file is written."""
+        """Guards everything below; not held during file writes."""
         self._inbox: list[tuple[ErrorOccurrence, float]] = []
         self._tallies = Tallies()
         self._posted = self._written = self._attempts = 0
         self._waiting = 0
-        """How many calls of `flush` wait: then there is no pause before a write."""
+        """Waiting calls of `flush`; if any, there is no pause before a write."""
         self._closing = False
         self._thread: threading.Thread | None = None
         self.trouble = ""
-        """Why the last write failed; empty when it did not."""
+        """Why the last write failed; empty if it succeeded."""
 
     def post(self, occurrence: ErrorOccurrence) -> None:
-        """Record an error soon; from any thread."""
+        """Record an error soon; callable from any thread."""
         with self._changed:
             is_idle = self._posted == self._written
             self._inbox.append((occurrence, self._clock.wall()))
@@ -522,13 +520,13 @@ class LedgerWriter:
                 self._tallies.add_all(self._inbox)
                 self._inbox.clear()
             self._start()
-            if is_idle:  # else the thread knows: hundreds of errors at once must not wake it hundreds of times
+            if is_idle:  # otherwise the thread is already notified: hundreds of errors must not wake it hundreds of times
                 self._changed.notify_all()
 
     def flush(self, timeout: float = CLOSE_SECONDS) -> bool:
-        """Wait until everything posted before is in the file, or could not be written; whether it is."""
+        """Wait until everything posted before is written or has failed. Returns whether it is written."""
         with self._changed:
-            posted, attempts = self._posted, self._attempts + 2  # the attempt under way may have begun before
+            posted, attempts = self._posted, self._attempts + 2  # the running attempt may have started earlier
             if self._written < posted:
                 self._start()
                 self._waiting += 1
@@ -538,7 +536,7 @@ class LedgerWriter:
             return self._written >= posted
 
     def close(self, timeout: float = CLOSE_SECONDS) -> bool:
-        """Flush and end the thread; whether everything is in the file. A later `post` starts it again."""
+        """Flush and end the thread. Returns whether everything is written. A later `post` starts it again."""
         give_up_at = time.monotonic() + timeout
         written = self.flush(timeout)
         with self._changed:
@@ -555,7 +553,7 @@ class LedgerWriter:
             self._closing = False
             self._thread = threading.Thread(target=self._run, name="remit-ledger", daemon=True)
             self._thread.start()
-            atexit.register(self.close)  # a program that ends without closing loses no error
+            atexit.register(self.close)  # a program that exits without closing loses no error
 
     def _run(self) -> None:
         while True:
@@ -569,7 +567,7 @@ class LedgerWriter:
                 tallies.add_all(inbox)
                 self._ledger.enter(tallies)
                 trouble = ""
-            except Exception as error:  # noqa: BLE001 - the thread must survive whatever a disk or a file does
+            except Exception as error:  # noqa: BLE001 - the thread must survive any disk or file error
                 trouble = str(error) or type(error).__name__
                 if not self.trouble:
                     logger.warning("Errors cannot be written to %s and are kept in memory: %s", self._ledger.path, error)

@@ -1,4 +1,4 @@
-"""What an agent left behind when it was stopped: files it declared or wrote, found and hashed within a time limit."""
+"""Collects the files of a stopped agent, declared or changed, and hashes them within a time limit."""
 
 import asyncio
 import contextlib
@@ -31,24 +31,24 @@ SKIPPED_FOLDERS = frozenset(
         ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".import_linter_cache", ".ipynb_checkpoints", ".gradle",
     }
 )  # fmt: skip
-"""Folders of tools, never work of an agent."""
+"""Folders of tools, never an agent's work."""
 _LOOK_AT_CLOCK_EVERY = 256
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedFile:
     path: str
-    """Relative to the folder that was named as the base."""
+    """Relative to the base folder."""
     size: int
     changed_at: float
-    """Wall clock, to the file system's grain."""
+    """Wall clock, at the file system's resolution."""
 
 
 @dataclass(slots=True)
 class SearchResult:
     found: list[ChangedFile] = field(default_factory=list)
     unnameable: int = 0
-    """Files whose names are not UTF-8: no return can carry them."""
+    """Files with names that are not UTF-8, which no return can contain."""
     entries: int = 0
     stopped_early: bool = False
 
@@ -56,7 +56,7 @@ class SearchResult:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchBounds:
     changed_since: float | None = None
-    """Wall clock; None: everything."""
+    """Wall clock; None: all files."""
     stop_at: float
     """Monotonic clock."""
     max_entries: int = MAX_ENTRIES
@@ -64,7 +64,7 @@ class SearchBounds:
 
 
 def search(base: Path, below: str, bounds: SearchBounds) -> SearchResult:
-    """Regular files in `base/below` that changed since then. Folders that changed themselves are looked into first."""
+    """Regular files in `base/below` that changed since then. Changed folders are searched first."""
     result = SearchResult()
     folders = deque([below])
     while folders and not result.stopped_early:
@@ -76,7 +76,7 @@ def search(base: Path, below: str, bounds: SearchBounds) -> SearchResult:
                         break
                     _visit(entry, os.path.join(folder, entry.name) if folder else entry.name, bounds, result, folders)
         except OSError:
-            continue  # removed meanwhile, or not ours to read: what else there is still counts
+            continue  # removed meanwhile or unreadable: the other files still count
     return result
 
 
@@ -95,12 +95,12 @@ def _visit(entry: os.DirEntry[str], path: str, bounds: SearchBounds, result: Sea
                 (folders.appendleft if recent else folders.append)(path)
         elif entry.is_file(follow_symlinks=False):
             found = entry.stat(follow_symlinks=False)
-            # By the time of the last change, not of the last writing: a file that was unpacked, moved here or downloaded
-            # may be dated long before, and nobody but the kernel sets this one.
+            # Uses the change time, not the modification time: an unpacked, moved or downloaded file may have an old modification time, and
+            # only the kernel sets the change time.
             if bounds.changed_since is None or found.st_ctime >= bounds.changed_since:
                 _note(path, found, result)
     except OSError:
-        return  # removed between listing and looking
+        return  # removed between listing and stat
 
 
 def _note(path: str, found: os.stat_result, result: SearchResult) -> None:
@@ -114,13 +114,13 @@ def _note(path: str, found: os.stat_result, result: SearchResult) -> None:
 
 HARVEST_SECONDS = 0.3
 _SEARCH_SHARE = 0.45
-"""Of the time: less than half, so that requests that wait for the current search have time for their own."""
+"""Share of the time for the search: less than half, so that waiting requests have time for their own."""
 _MARGIN_SECONDS = 0.1
 _COLLECT_SECONDS = 0.002
-"""How long a search waits for company: delegations with one deadline end within a few milliseconds of one another."""
+"""How long a search waits to be shared: delegations with one deadline end within a few milliseconds."""
 MAX_ARTIFACTS = 1000
 BOARD_FILES = frozenset({"specs/state.json", "specs/TODO.md"})
-"""remit writes these itself while an agent works on a task of the board."""
+"""Written by remit itself while an agent works on a board task."""
 _NAMES_SHOWN = 10
 
 _TYPES = {
@@ -133,16 +133,16 @@ _TYPE_OF_SUFFIX = {f".{suffix}": type_ for type_, suffixes in _TYPES.items() for
 class HarvestRequest(NamedTuple):
     root: Path
     since: float
-    """Wall clock: when it began."""
+    """Wall clock of its start."""
     scratch: Path | None = None
-    """Its scratch folder, whole; None when it never asked for one."""
+    """Its whole scratch folder; None if it never used one."""
     declared: tuple[Artifact, ...] = ()
     scan_root: bool = False
     """Whether it may have written anywhere in the root."""
     foreign: frozenset[str] = frozenset()
-    """Paths that other live delegations declared: not its work."""
+    """Paths declared by other live delegations; not part of its work."""
     below: str = ""
-    """Where in the root it may have written: the folder of its own, when it has one."""
+    """The part of the root that it may have written: its own folder, if it has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,11 +164,11 @@ class _Ticket(NamedTuple):
 _lock = threading.Lock()
 _Place = tuple[Path, str, asyncio.AbstractEventLoop]
 _waiting: dict[_Place, list[_Ticket]] = {}
-"""By root, folder and loop: whom the next search will serve. An entry, even an empty one, means that a thread is at work there."""
+"""By root, folder and loop: requests that the next search will serve. An entry, even an empty one, means that a thread is running."""
 
 
 async def harvest(what: HarvestRequest, *, seconds: float = HARVEST_SECONDS) -> Harvest:
-    """Never raises for what is on the disk and never takes much longer than `seconds`; what could not be done is a warning."""
+    """Collect the files. Never raises for the state of the disk and never takes much longer than `seconds`; failures become warnings."""
     if not what.declared and what.scratch is None and not what.scan_root:
         return NOTHING
     loop = asyncio.get_running_loop()
@@ -181,13 +181,13 @@ async def harvest(what: HarvestRequest, *, seconds: float = HARVEST_SECONDS) -> 
         is_first = len(tickets) == 1
     if is_idle:
         _start(place)
-    if is_first:  # hundreds may end at once: one timer for all of them
+    if is_first:  # hundreds may end at once: one timer for all
         loop.call_later(seconds + _MARGIN_SECONDS, _give_up, tickets, loop)
     return await ticket.answer
 
 
 def _give_up(tickets: list[_Ticket], loop: asyncio.AbstractEventLoop) -> None:
-    """Answer those whose time is over; look again when that of the next is."""
+    """Answer requests whose time is over and schedule the next check."""
     now = time.monotonic() + 0.001  # the loop's timers may fire a clock tick early
     later = [ticket for ticket in tickets if not ticket.answer.done() and ticket.give_up_at + _MARGIN_SECONDS > now]
     for ticket in tickets:
@@ -199,22 +199,22 @@ def _give_up(tickets: list[_Ticket], loop: asyncio.AbstractEventLoop) -> None:
 
 
 def guess_type(path: str) -> str:
-    """The type of an undeclared artifact, by its name."""
+    """Guess the type of an undeclared artifact by its name."""
     return _TYPE_OF_SUFFIX.get(PurePosixPath(path).suffix.lower(), "implementation")
 
 
 def _start(place: _Place) -> None:
-    # A daemon: a file system that hangs must not keep the program from ending.
+    # A daemon: a hanging file system must not prevent the program from exiting.
     thread = threading.Thread(target=_serve, args=(place,), name="remit-harvest", daemon=True)
     try:
         thread.start()
-    except RuntimeError:  # no thread to be had: those who wait run out of time, keep what was declared, and say so
+    except RuntimeError:  # no thread available: the requests time out and keep the declared files
         with _lock:
             _waiting.pop(place, None)
 
 
 def _serve(place: _Place) -> None:
-    """One search for all who wait; those who came while it ran have the next, which begins before anything is hashed here."""
+    """Run one search for all waiting requests. Later requests get the next search, which starts before the hashing here."""
     time.sleep(_COLLECT_SECONDS)
     with _lock:
         tickets, _waiting[place] = _waiting[place], []
@@ -232,7 +232,7 @@ def _serve(place: _Place) -> None:
     unchanged: list[_Ticket] = []
     for ticket in tickets:
         if nothing_changed and not ticket.request.declared and ticket.request.scratch is None:
-            unchanged.append(ticket)  # the frequent case, hundreds at once: one wake-up for all of them
+            unchanged.append(ticket)  # the frequent case, hundreds at once: one wake-up for all
             continue
         try:
             result = _Gathering(ticket, seen).gather(changed)
@@ -265,11 +265,11 @@ def _search_root(place: _Place, tickets: list[_Ticket]) -> SearchResult:
 
 @dataclass(slots=True)
 class _Gathering:
-    """The harvest of one delegation being put together."""
+    """Builds the harvest of one delegation."""
 
     ticket: _Ticket
     seen: dict[str, FileInfo | FileProblem]
-    """Shared by all that a search serves: a file is hashed once."""
+    """Shared by all requests of a search: a file is hashed once."""
     artifacts: dict[str, Artifact] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     considered: set[str] = field(default_factory=set)
@@ -305,7 +305,7 @@ class _Gathering:
             self.warnings.append(f"harvest: declared artifact {clean_text(path)!r} {reason}: dropped")
 
     def _found(self, changed: SearchResult) -> Iterator[str]:
-        """Its scratch folder first, then what changed in the root since it began, the newest first."""
+        """Its scratch folder first, then files changed in the root since its start, newest first."""
         request = self.ticket.request
         yield from self._named(self._search_scratch(), frozenset(), None)
         if request.scan_root:
@@ -335,7 +335,7 @@ class _Gathering:
         return search(root, below, SearchBounds(stop_at=self.ticket.give_up_at, skipped=frozenset({GIVEN})))
 
     def _keep(self, artifact: Artifact) -> str | None:
-        """Note the artifact with what we see of it; or why there is nothing to keep."""
+        """Add the artifact with its measured values. Returns the reason if it cannot be kept."""
         self.considered.add(artifact.path)
         seen = self._inspect(artifact.path)
         if isinstance(seen, FileProblem):
@@ -350,7 +350,7 @@ class _Gathering:
         return None
 
     def _inspect(self, path: str) -> FileInfo | FileProblem | None:
-        """None: no time is left. Work is kept even then, only not looked at."""
+        """None: no time is left. The file is kept without a hash."""
         known = self.seen.get(path)
         if known is not None:
             return known

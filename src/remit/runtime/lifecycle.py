@@ -1,4 +1,4 @@
-"""Lifecycle events of one engine: listeners that are called on the event loop, and readers that iterate over them."""
+"""Lifecycle events of one engine: listeners called on the event loop, and readers that iterate over them."""
 
 import asyncio
 import logging
@@ -24,14 +24,14 @@ Listener = Callable[[LifecycleEvent], None]
 
 
 class LifecycleBus:
-    """Publishes lifecycle events. An event that no listener wants is not made."""
+    """Publishes lifecycle events. Events without a listener are not created."""
 
     def __init__(self, listeners: Iterable[tuple[Listener, Iterable[LifecycleKind]]] = ()) -> None:
         self._listeners: list[tuple[Listener, frozenset[LifecycleKind]]] = []
         self._wanted: frozenset[LifecycleKind] = frozenset()
         self.has_listeners = False
         self.wants_details = False
-        """A listener wants more of delegations than starts and ends."""
+        """Whether a listener wants more than starts and ends."""
         self._readers: weakref.WeakSet[LifecycleEvents] = weakref.WeakSet()
         for listener, kinds in listeners:
             self.listen(listener, kinds)
@@ -60,7 +60,7 @@ class LifecycleBus:
                 continue
             try:
                 listener(event)
-            except Exception:  # noqa: BLE001 - users' code: whatever it raises must not become the delegation's
+            except Exception:  # noqa: BLE001 - user code must not break the delegation
                 _LOG.warning("A listener of remit's events raised.", exc_info=True)
 
     # ---- what an engine reports
@@ -81,7 +81,7 @@ class LifecycleBus:
         self.publish(_event(kind, delegation, at, state_of(result), result, tokens, cost, step_times=steps))
 
     def steps(self, delegation: Delegation, state: State, step_times: Sequence[float | None], begin: int = 0) -> int:
-        """Steps from position `begin` that were reached, in order, each with its own time. Returns the next position to publish."""
+        """Publish the steps reached from position `begin`, in order, each with its own time. Returns the next position."""
         if LifecycleKind.STEP not in self._wanted:
             return begin
         for position in range(begin, len(step_times)):
@@ -109,16 +109,16 @@ class LifecycleBus:
 
 
 class LifecycleEvents:
-    """Events from now on, in order. Ends when the `Remit` is closed, or this is."""
+    """Events from now on, in order. Ends when the `Remit` or this iterator is closed."""
 
     def __init__(self, bus: LifecycleBus, limit: int = UNREAD_LIMIT, kinds: Iterable[LifecycleKind] = OUTCOMES) -> None:
         self.lost = 0
-        """Events that were not read in time: the oldest were dropped for newer ones."""
+        """Events dropped because they were not read in time, oldest first."""
         self._unread: deque[LifecycleEvent] = deque()
         self._limit = limit
         self._is_closed = False
         self._news = asyncio.Event()
-        itself = weakref.ref(self)  # a reader that is forgotten stops listening
+        itself = weakref.ref(self)  # a garbage-collected reader stops listening
 
         def take(event: LifecycleEvent) -> None:
             reader = itself()
@@ -139,7 +139,7 @@ class LifecycleEvents:
         return self._unread.popleft()
 
     def close(self) -> None:
-        """Unread events can still be read."""
+        """Stop listening. Unread events can still be read."""
         self._is_closed = True
         self._news.set()
 

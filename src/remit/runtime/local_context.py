@@ -1,67 +1,277 @@
-"""Delegations that an engine runs in this process, and the operations of `ctx` on them. Shared by all engines."""
+"""Delegations that run in this process, and the operations of `ctx` on them. Shared by all engines."""
 
 import asyncio
 import os
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic_core import to_json
 
+from remit.core.agents import WorkspaceKind
 from remit.core.budget import Limits
-from remit.core.context import ContextFacts, ContextFiles, Handle, Repair
-from remit.core.delegation import Delegation
-from remit.core.errors import Misused, Refused, Unavailable
-from remit.core.events import EventKind
-from remit.core.ids import CALLER
+from remit.core.context import Context, ContextFacts, ContextFiles, Handle, Repair
+from remit.core.delegation import Delegation, Lineage
+from remit.core.errors import ErrorInfo, Misused, Refused, Unavailable
+from remit.core.events import BEFORE_RUN, Event, EventKind
+from remit.core.ids import CALLER, TRACEPARENT, traceparent_of
 from remit.core.jsonable import clean_text, to_jsonable
-from remit.core.ports import Store
+from remit.core.ports import AgentPort, Store
+from remit.core.record import Record
+from remit.core.redaction import redact_bytes
 from remit.core.request import Request
-from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Return, StopReason, state_of
+from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Return, Status, StopReason, state_of
 from remit.core.states import State
 from remit.runtime import reply
 from remit.runtime.accept import redraw_session_id
 from remit.runtime.authorize import filter_permitted, on_behalf_of, permit
-from remit.runtime.deps import RuntimeDeps, Submission
+from remit.runtime.deps import ActsFor, RuntimeDeps, Submission, TreeFacts
 from remit.runtime.engine import Engine, EngineConfig
 from remit.runtime.lifecycle import LifecycleBus
 from remit.runtime.reply import Stop
-from remit.runtime.tree_facts import TreeFacts
-from remit.runtime.work import Output, Work
-from remit.runtime.workspaces import is_recorded_diff
 from remit.system.context_files import CONTEXT_FOLDER, context_files
 from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.runtime.task_workspace import Place
+    from remit.runtime.verify import AcceptanceSite
+    from remit.runtime.workspace_session import WorkspaceSession
+    from remit.runtime.workspaces import Workspace
 
 GATHER_AT_ONCE = 64
 MESSAGE_LIMIT = 4000
 ARTIFACTS_LIMIT = 10_000
 WARNINGS_LIMIT = 100
-"""Of one agent; later ones are dropped."""
+"""Maximum warnings of one agent; later ones are dropped."""
 SPENT_STEP = 1.01
-"""Spending that has grown by so much is recorded whatever the limit of the output: a budget is not refilled by a crash."""
+"""Growth of spending that is recorded even beyond the output limit, so that a crash does not refill a budget."""
+
+FAILURES_KEPT = 50
+"""Maximum child errors in a return; all children are on record."""
+LEAST_EVENT_BYTES = 64
+
+
+class Work(ABC):
+    """One delegation in progress: its inputs and its output so far. Every engine creates one per delegation."""
+
+    # Class defaults: most delegations never set these.
+    workspace_session: "WorkspaceSession | None" = None
+    """Its own folder, if it has one."""
+    placed: "Place | None" = None
+    """The worktree of a board task, used by the root of its tree."""
+    own_workspace: "Workspace | None" = None
+    """The working folder if it is not the project: its own or its caller's."""
+    saved: Any = None
+    """The last checkpoint."""
+    held: Return | None = None
+    """The answer while it is being checked."""
+    repair: Repair | None = None
+    artifacts: dict[str, Artifact] | None = None
+    """Declared artifacts by path."""
+    failures: list[ErrorInfo] | None = None
+    """Errors of children that did not complete."""
+    scratch_path: Path | None = None
+
+    def __init__(self, submission: Submission) -> None:
+        assert submission.agent is not None
+        self.submission = submission
+        self.delegation = submission.delegation
+        self.agent: AgentPort = submission.agent
+        self.warnings = submission.warnings
+        self.started_wall = submission.delegation.created_at
+        if submission.caller is not None and submission.caller.own_workspace is not None:
+            self.own_workspace = submission.caller.own_workspace
+        if submission.earlier is not None:
+            self.saved = submission.earlier.saved
+
+    # ---- what the engine adds
+
+    @property
+    @abstractmethod
+    def ctx(self) -> Context: ...
+    @property
+    @abstractmethod
+    def deps(self) -> RuntimeDeps: ...
+    @property
+    @abstractmethod
+    def scratch_root(self) -> Path: ...
+    @property
+    @abstractmethod
+    def mark(self) -> str:
+        """The mark that identifies its processes."""
+
+    @abstractmethod
+    def elapsed(self) -> float: ...
+    @abstractmethod
+    def remaining(self) -> float: ...
+    @abstractmethod
+    def stamp(self, step: int, last: int = -1) -> None:
+        """Mark a step (by position), or the steps up to `last`, as reached now."""
+
+    @abstractmethod
+    def notice(self, message: str) -> None: ...
+    @abstractmethod
+    async def end_children(self) -> None:
+        """Stop the running children: no child outlives its caller."""
+
+    # ---- what it was given
+
+    @property
+    def root(self) -> Path:
+        return self.deps.root
+
+    @property
+    def workspace(self) -> Path:
+        """The working folder."""
+        return self.root if self.own_workspace is None else self.own_workspace.folder
+
+    @property
+    def may_write(self) -> bool:
+        return self.agent.spec.workspace is WorkspaceKind.SHARED or (self.own_workspace is not None and self.own_workspace.task > 0)
+
+    # ---- children
+
+    def child_errors(self) -> Sequence[ErrorInfo]:
+        """Errors of children. For an agent that acts for its caller, without cancelled children: it cancels those it no longer needs."""
+        errors = self.failures or ()
+        return [one for one in errors if one.code != "CANCELLED"] if errors and self.agent.spec.acts_for_caller else errors
+
+    def add_failure(self, child: Return) -> None:
+        """Add the errors of a child that did not complete to the return."""
+        if child.status is not Status.COMPLETED:
+            known = self.failures or []
+            new = [error for error in child.errors if error not in known]
+            self.failures = [*known, *new][:FAILURES_KEPT]
+
+    # ---- its answer
+
+    def declared(self) -> tuple[Artifact, ...]:
+        return tuple(self.artifacts.values()) if self.artifacts else ()
+
+    def hold(self, result: Return) -> None:
+        """Keep the answer while it is being checked."""
+        self.held = result
+
+    def ask_again(self, repair: Repair) -> None:
+        self.repair = repair
+
+    def own_errors(self, errors: Sequence[ErrorInfo]) -> list[ErrorInfo]:
+        """The errors without those of its children."""
+        inherited = set(self.failures or ())
+        return [error for error in errors if error not in inherited]
+
+    # ---- its files and processes
+
+    def scratch(self) -> Path:
+        """The scratch folder, created on first use."""
+        if self.scratch_path is None:
+            path = self.scratch_root / self.delegation.session_id
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.scratch_path = path
+        return self.scratch_path
+
+    def return_file(self) -> Path | None:
+        return None if self.scratch_path is None else self.scratch_path / "return.json"
+
+    def keep_prose(self, text: str) -> Artifact | None:
+        """Save an answer that was not a return as a file in the scratch folder."""
+        from remit.system.files import write_beside
+
+        try:
+            path = write_beside(self.scratch(), "answer.txt", redact_bytes(text.encode("utf-8", "backslashreplace")))
+            relative = path.relative_to(self.root)
+        except (OSError, ValueError):
+            return None  # a full or read-only disk: the errors of the return still describe the fault
+        return Artifact(type="report", path=str(relative), summary="The original answer.")
+
+    def acceptance_site(self) -> "AcceptanceSite":
+        """Where acceptance commands run. They cannot delegate in its name."""
+        from remit.runtime.verify import AcceptanceSite
+
+        return AcceptanceSite(
+            folder=self.workspace,
+            root=self.root,
+            rules=self.deps.acceptance,
+            is_asked_here=self.delegation.is_asked_here,
+            marks=self.marks(),
+            scratch=self.scratch_path,
+        )
+
+    def marks(self) -> dict[str, str]:
+        """Environment variables that identify its processes."""
+        session_id = self.delegation.lineage.session_id
+        return {
+            "REMIT_MARK": self.mark,
+            "REMIT_SESSION": session_id,
+            "REMIT_ROOT": str(self.root),
+            TRACEPARENT: traceparent_of(self.delegation),
+        }
+
+
+class Output:
+    """The numbered events of a delegation: progress, data and notices, limited in size."""
+
+    __slots__ = ("_bytes", "_limit", "count", "dropped", "events")
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.events: list[Event] = []
+        self.count = 0
+        self.dropped = 0
+        """Events beyond the limit."""
+        self._bytes = 0
+        self._limit = limit_bytes
+
+    def has_room(self, size: int) -> bool:
+        """Count an event of the agent; False: it is beyond the limit and not kept."""
+        size = max(size, LEAST_EVENT_BYTES)
+        if self._bytes + size > self._limit:
+            self.dropped += 1
+            return False
+        self._bytes += size
+        return True
+
+    def append(self, session_id: str, kind: EventKind, body: dict[str, Any], at: float) -> Event:
+        self.count += 1
+        event = Event(session_id=session_id, number=BEFORE_RUN + self.count, at=at, kind=kind, body=body)
+        self.events.append(event)
+        return event
+
+    def restore(self, events: list[Event], count: int) -> None:
+        """Restore the events of a run before a crash; numbers continue after them."""
+        self.events = events
+        self.count = count
 
 
 class LocalRun(Work):
-    """A delegation that an engine runs in this process: what every engine knows of it, and what the engine must add."""
+    """A delegation that runs in this process: shared state, and methods that each engine adds."""
 
     attempt: int = 1
     started_at: float = 0.0
-    """By the loop's clock; 0: not started."""
+    """Loop clock; 0: not started."""
     result: Return | None = None
     parent: "Self | None"
+    _ctx: Context | None = None
+    _steps_published = 0
 
     def __init__(self, submission: Submission, config: EngineConfig, bus: LifecycleBus) -> None:
         super().__init__(submission)
         self.budget = submission.budget
         self.config = config
         self.bus = bus
-        self._steps_published = 0
 
     def redrawn(self) -> None:
-        """Its session id was taken: nothing has run under it, so it gets another."""
+        """Draw a new session id: the old one was taken, and nothing has run under it."""
         redraw_session_id(self.submission, self.config.deps.policy)
         self.delegation = self.submission.delegation
+
+    @property
+    def ctx(self) -> Context:
+        """The context of its agent."""
+        if self._ctx is None:
+            self._ctx = Context(LocalBackend(self))
+        return self._ctx
 
     @property
     def tree(self) -> TreeFacts:
@@ -99,12 +309,16 @@ class LocalRun(Work):
     def ancestors(self) -> list[Delegation]:
         return [node.delegation for node in self.above()]
 
+    @cached_property
+    def acts_for(self) -> ActsFor:
+        return ActsFor.of(self.ancestors())
+
     def process_environment(self) -> dict[str, str]:
         token = None if self.config.caller_token is None else self.config.caller_token(self)
         return {**self.marks(), CALLER: token} if token else self.marks()
 
     def elapsed(self) -> float:
-        return self.deps.clock.monotonic() - self.started_at if self.started_at else 0.0
+        return self.config.deps.clock.monotonic() - self.started_at if self.started_at else 0.0
 
     def remaining(self) -> float:
         return self.delegation.deadline.remaining(self.deps.clock.monotonic())
@@ -125,7 +339,7 @@ class LocalRun(Work):
             self.publish_steps(self.state)
 
     def publish_steps(self, state: State) -> None:
-        """Steps that were reached and are not published yet."""
+        """Publish steps that were reached and not published yet."""
         self._steps_published = self.bus.steps(self.delegation, state, self.submission.step_times, self._steps_published)
 
     def declare(self, artifact: Artifact) -> None:
@@ -154,11 +368,11 @@ class LocalRun(Work):
     async def wait_hand_in(self) -> None: ...
     @abstractmethod
     def must_be_alive(self) -> None:
-        """Raises `Stopped` if its agent must not continue."""
+        """Raise `Stopped` if its agent must not continue."""
 
     @abstractmethod
     def heard(self) -> None:
-        """A sign of life, for the idle limit."""
+        """Note a sign of life, for the idle limit."""
 
     @abstractmethod
     def say(self, kind: EventKind, body: dict[str, Any]) -> None:
@@ -166,17 +380,17 @@ class LocalRun(Work):
 
     @abstractmethod
     def spend(self, tokens: int, cost: float) -> tuple[int, float, str | None]:
-        """Draw from the budget; tokens and cost so far, and the limit that was passed."""
+        """Draw from the budget. Returns tokens and cost so far, and the exceeded limit."""
 
     @abstractmethod
     def stop(self, stop: Stop) -> None: ...
     @abstractmethod
     async def save_checkpoint(self, value: Any) -> None:
-        """Durable when this returns."""
+        """Store a checkpoint; durable when this returns."""
 
     @abstractmethod
     def abandon(self, what: str) -> Callable[[], None]:
-        """Its agent could not be stopped. Call the result when it has ended after all."""
+        """Record that its agent could not be stopped. Call the result once it has ended."""
 
     @abstractmethod
     async def delegate(self, request: Request, deps: RuntimeDeps | None = None) -> Return:
@@ -194,7 +408,7 @@ class LocalBackend:
     def __init__(self, run: LocalRun) -> None:
         self._run = run
         self._spent = (0, 0.0)
-        """Tokens and cost that are certainly recorded."""
+        """Tokens and cost that are durably recorded."""
 
     def _alive(self) -> LocalRun:
         self._run.must_be_alive()
@@ -246,30 +460,17 @@ class LocalBackend:
     async def wait_hand_in(self) -> None:
         await self._alive().wait_hand_in()
 
-    async def delegate(self, request: Request) -> Return:
-        return await self._run.delegate(request)
+    def delegate(self, request: Request) -> Coroutine[Any, Any, Return]:
+        return self._run.delegate(request)
 
     async def start(self, request: Request) -> Handle:
         return await self._run.start(request)
 
     async def gather(self, requests: Sequence[Request], limit: int | None) -> list[Return]:
-        """At once as many as asked, as the budget has room for, and no more than a sensible number."""
-        for request in requests:
-            if not isinstance(request, Request):
-                raise Misused(f"gather takes calls, not {request!r}.", advice='Write ctx.gather(call("agent", name=value), …).')
+        """Run several children: as many at once as requested and as the budget allows, up to a fixed maximum."""
         room = self.budget().alive
-        at_once = asyncio.Semaphore(max(1, min(limit or GATHER_AT_ONCE, room if room is not None else GATHER_AT_ONCE)))
-
-        async def one(request: Request) -> Return:
-            async with at_once:
-                try:
-                    return await self.delegate(request)
-                except (Misused, Unavailable) as error:  # one that cannot even be asked for must not lose the others
-                    return reply.unstarted_return(self.delegation, request.agent, error)
-
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(request)) for request in requests]
-        return [task.result() for task in tasks]
+        at_once = max(1, min(limit or GATHER_AT_ONCE, room if room is not None else GATHER_AT_ONCE))
+        return await gather_returns(self.delegate, requests, at_once, self.delegation.lineage)
 
     def progress(self, message: str, fraction: float | None) -> None:
         body: dict[str, Any] = {"message": clean_text(str(message))[:MESSAGE_LIMIT]}
@@ -282,14 +483,14 @@ class LocalBackend:
         self._say(EventKind.DATA, {"chunk": value}, len(value) if isinstance(value, str) else len(to_json(value, inf_nan_mode="null")))
 
     def _say(self, kind: EventKind, body: dict[str, Any], size: int) -> None:
-        """Within the limit; beyond it nothing more is kept, and that is said once."""
+        """Emit an event within the limit; beyond it nothing is kept, with one notice."""
         run = self._alive()
         if run.output.has_room(size):
             run.say(kind, body)
             return
         run.heard()
         if run.output.dropped == 1:
-            run.notice("The output is beyond its limit (chunk_limit_bytes); the rest is not kept.")
+            run.notice("The output exceeds its limit (chunk_limit_bytes); the rest is not kept.")
 
     def artifact(self, path: str | Path, type: str, summary: str) -> None:
         run = self._alive()
@@ -332,12 +533,25 @@ class LocalBackend:
         run.heard()
         return await filter_permitted(run, run.deps, paths)
 
-    async def session_diff(self, session_id: str) -> str:
+    async def _related_session(self, session_id: str) -> Record:
+        """The record of a session with the same tree or principal."""
         run = self._alive()
         own, record = run.delegation, await off_loop(run.store.get, session_id)
         if record is None or (record.root_id != own.lineage.root_id and on_behalf_of(record.caller_info) != on_behalf_of(own.caller_info)):
             advice = "Name a session of the same delegation tree, or one that the same principal asked for (`remit history`)."
-            raise Refused(f"There is no session {session_id[:80]!r} that you may review.", code="POLICY_DENIED", advice=advice)
+            raise Refused(f"There is no session {session_id[:80]!r} that you may read.", code="POLICY_DENIED", advice=advice)
+        return record
+
+    async def session_data(self, session_id: str) -> Any:
+        record = await self._related_session(session_id)
+        if record.result is None or not record.result.ok:
+            raise Misused(f"Session {session_id} is {record.state}, not completed.", advice="Name a session that completed.")
+        return record.result.data
+
+    async def session_diff(self, session_id: str) -> str:
+        from remit.runtime.workspaces import is_recorded_diff
+
+        record = await self._related_session(session_id)
         artifacts = record.result.artifacts if record.result is not None else ()
         folder = f".remit/scratch/{session_id}/"  # an agent can name any other file as its artifact
         recorded = [one.path for one in artifacts if one.path.startswith(folder) and is_recorded_diff(one.path)]
@@ -352,13 +566,34 @@ class LocalBackend:
             self._run.notice(f"It printed to {clean_text(text)}")
 
     def warn(self, message: str) -> None:
-        """Add a warning to the return, once; not without limit, since each is looked for among the others."""
+        """Add a warning to the return once, up to a limit, since each is compared with the others."""
         run, warning = self._alive(), clean_text(str(message))[:MESSAGE_LIMIT]
         if len(run.warnings) < WARNINGS_LIMIT and warning not in run.warnings:
             run.warnings = (*run.warnings, warning)
 
     def abandoned(self, what: str) -> Callable[[], None]:
         return self._run.abandon(what)
+
+
+async def gather_returns(
+    delegate: Callable[[Request], Awaitable[Return]], requests: Sequence[Request], at_once: int, above: Lineage
+) -> list[Return]:
+    """The returns in call order, failures included. `above`: the caller's place in its tree."""
+    for request in requests:
+        if not isinstance(request, Request):
+            raise Misused(f"gather takes calls, not {request!r}.", advice='Write gather(call("agent", name=value), …).')
+    room = asyncio.Semaphore(at_once)
+
+    async def one(request: Request) -> Return:
+        async with room:
+            try:
+                return await delegate(request)
+            except (Misused, Unavailable) as error:  # one invalid call must not lose the others
+                return reply.unstarted_return(above, request.agent, error)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(request)) for request in requests]
+    return [task.result() for task in tasks]
 
 
 def _known_type(type_: str) -> str:
@@ -369,10 +604,9 @@ def _known_type(type_: str) -> str:
 
 
 def _inside(work: Work, path: str | Path) -> str:
-    """The path relative to the root; whether a link leads out of it is looked at when the file is.
+    """The path relative to the root. Links are checked when the file is opened.
 
-    In a workspace of its own, or of its caller, a path is relative to that workspace, unless it exists only in the root, like the
-    scratch folder.
+    In its own or its caller's workspace, a path is relative to that workspace, unless it exists only in the root, like the scratch folder.
     """
     given = Path(path)
     try:

@@ -1,8 +1,7 @@
-"""JSON schemas of agents' data: which schemas are accepted, and whether a value conforms to one.
+"""JSON schemas of agents' data: validation of schemas, and of values against them.
 
-Validation is jsonschema's, bounded: it fetches nothing, patterns are matched in linear time, and it stops after a million steps or two
-seconds, because both schema and data may come from an untrusted agent.
-"""
+Uses jsonschema with bounds: it fetches nothing, matches patterns in linear time, and stops after a million steps or two seconds, because
+schema and data may come from an untrusted agent."""
 
 import itertools
 import time
@@ -20,7 +19,7 @@ from remit.runtime.return_format import is_sample
 MAX_STEPS = 1_000_000
 MAX_SECONDS = 2.0
 MESSAGE_CHARACTERS = 4000
-"""Of one fault: jsonschema writes out whatever is faulty, once for each alternative."""
+"""Maximum length of one fault: jsonschema repeats the faulty value for each alternative."""
 
 Keyword = Callable[[Any, Any, Any, Any], Any]
 
@@ -34,7 +33,7 @@ class InvalidPattern(Exception):
 
 
 def library() -> Any:
-    """`jsonschema`. Raises `Unavailable` with what to install."""
+    """`jsonschema`. Raises `Unavailable` with the command that installs it."""
     try:
         return import_module("jsonschema")
     except ModuleNotFoundError as error:
@@ -65,7 +64,7 @@ def _pattern(validator: Any, value: str, instance: Any, _schema: Any) -> Iterato
 
 
 def _unique_items(validator: Any, value: Any, instance: Any, _schema: Any) -> Iterator[Any]:
-    """In linear time; jsonschema compares each with each."""
+    """Linear time; jsonschema compares all pairs."""
     if value and validator.is_type(instance, "array") and len({to_json(_sorted(one)) for one in instance}) < len(instance):
         yield _error("has non-unique elements")
 
@@ -91,11 +90,11 @@ _KEYWORDS: dict[str, Keyword] = {
     "additionalProperties": _additional_properties,
     "uniqueItems": _unique_items,
 }
-"""Where jsonschema takes more than linear time."""
+"""Keywords for which jsonschema takes more than linear time."""
 
 
 def _bounded_validator(schema: Mapping[str, Any]) -> Any:
-    """A validator with its own count of steps."""
+    """A validator that counts its steps."""
     from referencing import Registry
 
     jsonschema = library()
@@ -112,7 +111,7 @@ def _bounded_validator(schema: Mapping[str, Any]) -> Any:
                 if len(error.message) > MESSAGE_CHARACTERS:
                     half = MESSAGE_CHARACTERS // 2
                     error.message = f"{error.message[:half]} … {error.message[-half:]}"
-                    error.args = (error.message,)  # an exception keeps what it was made with
+                    error.args = (error.message,)  # an exception keeps its arguments
                 yield error
 
         return check
@@ -123,7 +122,7 @@ def _bounded_validator(schema: Mapping[str, Any]) -> Any:
 
 
 def _sorted(value: Any) -> Any:
-    """`value` in a canonical order, whole floats as integers: JSON text of equal values is equal."""
+    """`value` in canonical order with whole floats as integers: equal values give equal JSON text."""
     if isinstance(value, dict):
         return [["{", name, _sorted(one)] for name, one in sorted(value.items())]
     if isinstance(value, list):
@@ -138,13 +137,13 @@ MOST_FAULTS = 20
 _FAULT_CHARACTERS = 300
 _REFUSED = frozenset({"$dynamicRef", "$recursiveRef", "$dynamicAnchor", "unevaluatedProperties", "unevaluatedItems", "$vocabulary"})
 _LITERAL = frozenset({"const", "enum", "default", "examples"})
-"""Where values stand, not schemas."""
+"""Keys whose content is values, not schemas."""
 _NAMED = frozenset({"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"})
-"""Where names of one's own stand, with a schema for each."""
+"""Keys whose content maps user-defined names to schemas."""
 
 
 def check_schema(schema: object) -> dict[str, Any]:
-    """`schema`, if data can be judged by it safely. Raises `Misused` saying what is wrong and where."""
+    """Return `schema` if it can be used safely. Raises `Misused` with the fault and its location."""
     if not isinstance(schema, dict):
         raise _refused("", f"it must be an object that describes the data, not {type(schema).__name__}")
     _walk(schema, "", MAX_LEVELS)
@@ -153,11 +152,11 @@ def check_schema(schema: object) -> dict[str, Any]:
     except ValueError as error:
         raise _refused("", f"it is not JSON: {error}") from None
     if size > MAX_CHARACTERS:
-        raise _refused("", f"it has {size} characters, at most {MAX_CHARACTERS} are taken")
+        raise _refused("", f"it has {size} characters; the maximum is {MAX_CHARACTERS}")
     try:
         jsonschema = library()
     except Unavailable:
-        return schema  # the agent is listed; delegating to it says what is missing
+        return schema  # the agent is listed; a delegation to it reports what is missing
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
     except jsonschema.SchemaError as error:
@@ -166,12 +165,30 @@ def check_schema(schema: object) -> dict[str, Any]:
 
 
 def require_validator() -> None:
-    """Raises `Unavailable` where jsonschema is not installed: said before the work, not after it."""
+    """Raise `Unavailable` if jsonschema is not installed: before the work, not after it."""
     library()
 
 
 def schema_faults(data: Any, schema: Mapping[str, Any]) -> list[str]:
-    """What is wrong with `data`, each fault beginning with its place; empty when it is as it should be."""
+    """The faults of `data`, each with its location; empty if valid."""
+    faults = _faults(data, schema)
+    if not faults and is_sample(data, schema):
+        faults.append("data: is the example of the instruction, not a result")
+    return faults
+
+
+def parameter_faults(parameters: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
+    """Faults of parameters that an external tool describes. If its schema cannot be used safely, the tool checks them itself."""
+    try:
+        check_schema(dict(schema))
+        library()
+    except (Misused, Unavailable):
+        return []
+    found = [fault.removeprefix("data").removeprefix(".") for fault in _faults(dict(parameters), schema)]
+    return [fault.removeprefix(": ") for fault in found if not fault.startswith(_NOT_JUDGED.removeprefix("data"))]
+
+
+def _faults(data: Any, schema: Mapping[str, Any]) -> list[str]:
     faults: list[str] = []
     try:
         found = itertools.islice(_bounded_validator(schema).iter_errors(data), MOST_FAULTS)
@@ -180,14 +197,12 @@ def schema_faults(data: Any, schema: Mapping[str, Any]) -> list[str]:
         faults.append(f"{_NOT_JUDGED}: {error}")
     except RecursionError:
         faults.append(f"{_NOT_JUDGED}: it refers to itself without end")
-    except Exception as error:  # noqa: BLE001 - the boundary to the library, which raises what it likes for references it cannot follow
+    except Exception as error:  # noqa: BLE001 - the library raises arbitrary exceptions for references it cannot follow
         faults.append(f"{_NOT_JUDGED}: {type(error).__name__}: {error}"[:_FAULT_CHARACTERS])
-    if not faults and is_sample(data, schema):
-        faults.append("data: is the example of the instruction, not a result")
     return list(dict.fromkeys(faults))
 
 
-_NOT_JUDGED = "data: could not be judged by the schema of this agent"
+_NOT_JUDGED = "data: could not be checked against the schema of this agent"
 
 
 def _words(error: Any) -> str:
@@ -207,7 +222,7 @@ def _place(path: Iterable[str | int]) -> str:
 
 
 def _walk(value: Any, place: str, levels: int, *, are_names: bool = False) -> None:
-    """Every schema inside of it. Raises `Misused` for what could fetch something, or never end."""
+    """Check every inner schema. Raises `Misused` for anything that could fetch data or never end."""
     if levels == 0:
         raise _refused(place, f"it is nested deeper than {MAX_LEVELS} levels")
     if isinstance(value, list):
@@ -233,7 +248,7 @@ def _check_keyword(name: str, value: Any, where: str) -> None:
     patterns = [value] if name == "pattern" else list(value) if name == "patternProperties" and isinstance(value, dict) else []
     for pattern in filter(lambda one: isinstance(one, str), patterns):
         if len(pattern) > MAX_PATTERN:
-            raise _refused(where, f"a pattern may have {MAX_PATTERN} characters, this has {len(pattern)}")
+            raise _refused(where, f"a pattern may have at most {MAX_PATTERN} characters, this one has {len(pattern)}")
         try:
             matcher(pattern)
         except InvalidPattern as error:
@@ -242,4 +257,4 @@ def _check_keyword(name: str, value: Any, where: str) -> None:
 
 def _refused(where: str, fault: str) -> Misused:
     place = f"output_schema.{where}"[:200] if where else "output_schema"
-    return Misused(f"{place}: {fault}.", advice="Write a JSON schema of what the agent's data is to be.")
+    return Misused(f"{place}: {fault}.", advice="Write a JSON schema of the agent's data.")

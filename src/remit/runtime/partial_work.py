@@ -1,7 +1,6 @@
-"""The work of a delegation that was stopped: declared artifacts, changed files, output, the last checkpoint, a late answer.
+"""The work of a stopped delegation: declared artifacts, changed files, output, the last checkpoint, a late answer.
 
-Bounded: the return is due a second after the deadline, and killing the agent may have taken part of that.
-"""
+Bounded: the return is due a second after the deadline, and killing the agent may have taken part of that."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,8 +11,8 @@ from pydantic_core import to_json
 from remit.core.events import EventKind
 from remit.core.result import Artifact, Return
 from remit.runtime.harvest import HARVEST_SECONDS, Harvest, HarvestRequest, harvest
+from remit.runtime.local_context import Output, Work
 from remit.runtime.reply import PartialWork
-from remit.runtime.work import Output, Work
 from remit.runtime.workspace_session import (
     WorkspaceSession,
     changes_since,
@@ -28,12 +27,12 @@ from remit.system.files import write_beside
 from remit.system.threads import off_loop
 
 GATHERED_SECONDS = 0.7
-"""After the hard deadline: by then the harvest is in, but for the tenth of a second it may itself be late."""
+"""After the hard deadline: end of the harvest, which may overrun by a tenth of a second."""
 LEAST_GATHERING_SECONDS = 0.1
 WRITING_SECONDS = 0.5
 INLINE_DATA_BYTES = 64 * 1024
 ANSWER_SECONDS = 0.85
-"""After the hard deadline: by then the diff of a workspace is there, or is not waited for."""
+"""After the hard deadline: the diff of a workspace is not awaited any longer."""
 LEAST_DIFF_SECONDS = 0.2
 MOST_DIFF_SECONDS = 0.6
 
@@ -41,8 +40,8 @@ MOST_DIFF_SECONDS = 0.6
 async def collect_partial_work(
     work: Work, output: Output | None, late: Return | None, *, foreign: frozenset[str] = frozenset(), is_quiet: bool = True
 ) -> PartialWork:
-    """`late`: an answer that came while it was stopped; `foreign`: files that other live delegations declared; `is_quiet`: no agent that
-    could not be stopped may still write."""
+    """`late`: an answer that arrived during the stop; `foreign`: files declared by other live delegations; `is_quiet`: no abandoned agent
+    may still write."""
     warnings = list(work.warnings)
     artifacts: tuple[Artifact, ...] = ()
     session = work.workspace_session
@@ -79,7 +78,7 @@ async def collect_partial_work(
 
 
 def _seconds_to_gather(work: Work) -> float:
-    """Less if the killing took long."""
+    """Less if the kill took long."""
     since_deadline = -work.remaining()
     if since_deadline < 0:  # cancelled, or out of budget
         return HARVEST_SECONDS
@@ -87,7 +86,7 @@ def _seconds_to_gather(work: Work) -> float:
 
 
 async def _left_in_workspace(work: Work, session: WorkspaceSession, late: Sequence[Artifact], is_quiet: bool) -> Harvest:
-    """Files changed in its own folder and their diff, in the time there is; folder and branch stay, unless nothing is in them."""
+    """Files changed in its own folder and their diff, in the available time; folder and branch are kept unless they are empty."""
     loop = asyncio.get_running_loop()
     seconds = max(LEAST_DIFF_SECONDS, min(work.remaining() + ANSWER_SECONDS, MOST_DIFF_SECONDS))
     until = loop.time() + seconds
@@ -102,7 +101,7 @@ async def _left_in_workspace(work: Work, session: WorkspaceSession, late: Sequen
     )
     found = await harvest(request, seconds=_seconds_to_gather(work))
     changes, notes = await diff
-    # An agent that could not be stopped may still write there; and an agent's own session may be tied to the folder that it began in.
+    # An abandoned agent may still write there, and a vendor session may depend on its folder.
     if is_quiet and work.saved is None:
         session.is_removable = await is_removable(session.workspace, changes, (*found.artifacts, *late), seconds=until - loop.time())
     notes = notes if session.is_removable else (kept_message(session.workspace), *notes)
@@ -110,7 +109,7 @@ async def _left_in_workspace(work: Work, session: WorkspaceSession, late: Sequen
 
 
 async def _data(work: Work, output: Output | None, late: Return | None) -> tuple[Any, tuple[Artifact, ...]]:
-    """Its chunks and its checkpoint, in the return; by reference if they are large."""
+    """Chunks and checkpoint for the return; by reference if they are large."""
     chunks = [event.body["chunk"] for event in (() if output is None else output.events) if event.kind is EventKind.DATA]
     data: dict[str, Any] = {}
     if late is not None and late.data is not None:
@@ -128,7 +127,7 @@ async def _data(work: Work, output: Output | None, late: Return | None) -> tuple
         async with asyncio.timeout(WRITING_SECONDS):
             path = await off_loop(write_beside, work.scratch(), "harvest.json", text)
     except (OSError, TimeoutError):
-        return data, ()  # a full or stuck disk: better a long return than a lost one
+        return data, ()  # a full or stuck disk: a long return is better than a lost one
     artifact = Artifact(type="data", path=path.relative_to(work.root).as_posix(), summary="Chunks streamed and the last checkpoint.")
     checked = await off_loop(checked_artifacts, work.root, (artifact,))
     return {"by_reference": artifact.path, "chunks": len(chunks)}, checked

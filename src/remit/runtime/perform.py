@@ -1,29 +1,29 @@
-"""Perform a delegation: run its agent, receive the answer, validate it (repair once), check what it claims, and make the return.
+"""Performs a delegation: runs its agent, receives the answer, validates it (with one repair), checks its claims, and builds the return.
 
-Runs inside an engine, which keeps the deadline. A cancellation passes through here untouched: the engine knows why it came. So does
-`OutOfTime`: whoever ended at the soft deadline without an answer is harvested as at the hard one.
-"""
+Runs inside an engine, which enforces the deadline. A cancellation passes through unchanged: the engine knows its reason. So does
+`OutOfTime`: an agent that ended at the soft deadline without an answer is harvested as at the hard one."""
 
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.core.agents import Answers, Isolation, WorkspaceKind
-from remit.core.context import Repair
+from remit.core.agents import GROUP, Answers, Isolation, WorkspaceKind, is_built_in
+from remit.core.context import Repair, forgotten_await
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Failed, InvalidReturn, Misused, OutOfTime, Stopped
 from remit.core.jsonable import MAX_CHARACTERS, clean_text, safe_repr, to_jsonable
-from remit.core.result import Artifact, Evidence, Return, Status, StopReason
-from remit.core.text import shorten_with_count
+from remit.core.result import NOTHING, Artifact, Evidence, Metadata, Return, Status, StopReason
+from remit.core.text import SUMMARY_LIMIT, shorten_with_count
 from remit.runtime import reply
 from remit.runtime.authorize import await_admission
+from remit.runtime.local_context import Work
 from remit.runtime.output_schema import require_validator, schema_faults
 from remit.runtime.receive import ReceivedAnswer, read_answer
 from remit.runtime.reply import MAX_ERROR_CHARACTERS, describe_exception, error_of, format_traceback, stop_reason_of
-from remit.runtime.work import Work
 from remit.system.artifact_files import checked_artifacts
 from remit.system.threads import off_loop
 
@@ -35,12 +35,13 @@ _SHARED = WorkspaceKind.SHARED
 _PROCESS_OF_ITS_OWN = Isolation.PROCESS
 _MONITOR, _RECEIVE, _VALIDATE, _PROCESS = 7, 8, 9, 10
 _SCALARS = frozenset({type(None), bool})
+_INT64 = 1 << 63
 LONG_TEXT = 32 * 1024
 _AMID_PROSE = ("fence", "prose")
 
 
 async def perform(work: Work) -> Return:
-    """Run, receive, validate, process: the return of a delegation that was not interrupted."""
+    """Run, receive, validate, process: the return of an uninterrupted delegation."""
     spec = work.agent.spec
     pending = work.submission.pending
     if pending is not None and (refusal := await await_admission(work, pending)) is not None:
@@ -48,34 +49,28 @@ async def perform(work: Work) -> Return:
     if spec.effects or spec.isolation is _PROCESS_OF_ITS_OWN:
         work.submission.tree.note_agent(spec)
     try:
-        if work.delegation.accept:  # refused before the work, not after it
-            await work.acceptance_site().require()
-        if spec.workspace is not _SHARED:  # what follows is loaded only by those who need it
-            from remit.runtime.workspace_session import OWN_FOLDER, open_session
-
-            if spec.workspace in OWN_FOLDER:
-                await open_session(work)
+        if work.delegation.accept or work.delegation.task is not None or spec.workspace is not _SHARED:
+            await _prepare_folder(work)
         if spec.output_schema is not None:
             require_validator()
-        run = work.agent.perform(work.ctx, work.submission.arguments) if not spec.retries else _run(work)
+        ctx = work.ctx
+        run = work.agent.perform(ctx, work.submission.arguments) if not spec.retries else _run(work)
         answer = await run
+        if ctx.unawaited:
+            raise forgotten_await(ctx, spec.name)
     except OutOfTime as early:
-        if early.answer is None:
-            raise
-        work.stamp(_MONITOR, _RECEIVE)
-        result = await _processed(work, await _received(work, early.answer))
-        work.stamp(_VALIDATE, _PROCESS)
-        return replace(result, stop_reason=StopReason.BUDGET if early.code == "BUDGET_EXCEEDED" else StopReason.DEADLINE)
-    except Exception as error:  # noqa: BLE001 - the boundary to the agent's code: whatever it raises becomes its return
+        return await _ended_early(work, early)
+    except Exception as error:  # noqa: BLE001 - any exception of the agent's code becomes its return
         work.stamp(_MONITOR, _RECEIVE)
         return reply.with_agent_session(await _raised(work, error), work.saved)
-    is_plain = answer.__class__ in _SCALARS or (answer.__class__ is str and len(answer) <= MAX_CHARACTERS)
+    kind = answer.__class__
+    is_plain = kind in _SCALARS or (kind is str and len(answer) <= MAX_CHARACTERS) or (kind is int and -_INT64 < answer < _INT64)
     if is_plain and spec.answers is Answers.VALUE and spec.output_schema is None and not spec.requires_artifacts and not work.artifacts:
-        # The frequent case, without its detours: a value that is a return's data as it stands.
-        value = clean_text(answer) if answer.__class__ is str else answer
-        result = reply.completed_return(work.delegation, value, work.elapsed(), warnings=work.warnings)
+        # Fast path for the frequent case: a value that is the data of a return.
+        value = clean_text(answer) if kind is str else answer
+        result = completed_return(work.delegation, value, work.elapsed(), warnings=work.warnings)
         work.stamp(_MONITOR, _PROCESS)
-        if work.failures or work.delegation.accept or work.workspace_session is not None:
+        if work.failures or work.delegation.accept or work.workspace_session is not None or work.delegation.task is not None:
             result = await _processed(work, result)
             work.stamp(_PROCESS)
     else:
@@ -85,11 +80,62 @@ async def perform(work: Work) -> Return:
         work.submission.tree.note_result(spec, work.delegation.parameters, result.data)
         result = await _processed(work, result)
         work.stamp(_PROCESS)
+    return result if work.saved is None and work.submission.watched is None else await _noted(work, result)
+
+
+async def _noted(work: Work, result: Return) -> Return:
+    """The return with metadata for the next run and the result cache."""
+    if work.submission.watched is not None:
+        result = await work.submission.watched.note_in(result)
     return result if work.saved is None else reply.with_agent_session(result, work.saved)
 
 
+async def _prepare_folder(work: Work) -> None:
+    """Set the working folder: the worktree of its task, its own folder, its caller's, or the project."""
+    delegation, spec = work.delegation, work.agent.spec
+    if delegation.accept:  # refused before the work, not after it
+        await work.acceptance_site().require()
+    if delegation.task is not None and work.submission.caller is None and "workspace" in delegation.task.extra:
+        from remit.runtime.task_workspace import place
+
+        work.placed = await place(work)
+    if spec.workspace is not _SHARED:  # imported only if needed
+        from remit.runtime.workspace_session import OWN_FOLDER, open_session
+
+        if spec.workspace in OWN_FOLDER:
+            await open_session(work)
+
+
+def completed_return(
+    delegation: Delegation,
+    value: Any,
+    duration_seconds: float,
+    *,
+    artifacts: tuple[Artifact, ...] = (),
+    warnings: tuple[str, ...] = (),
+) -> Return:
+    """A completed return for the value of a function; `value` is already plain JSON."""
+    lineage = delegation.lineage
+    fields = (lineage.session_id, delegation.agent, lineage.depth, lineage.path, duration_seconds, NOTHING)
+    metadata = tuple.__new__(Metadata, fields)  # bypasses its Python constructor: every delegation passes here
+    if value.__class__ is str and value.strip():
+        summary = value if len(value) <= SUMMARY_LIMIT else shorten_with_count(value)
+    else:
+        summary = f"{delegation.agent} finished."
+    return Return.completed(summary, metadata, value, artifacts, warnings)
+
+
+async def _ended_early(work: Work, early: OutOfTime) -> Return:
+    if early.answer is None:
+        raise early
+    work.stamp(_MONITOR, _RECEIVE)
+    result = await _processed(work, await _received(work, early.answer))
+    work.stamp(_VALIDATE, _PROCESS)
+    return replace(result, stop_reason=StopReason.BUDGET if early.code == "BUDGET_EXCEEDED" else StopReason.DEADLINE)
+
+
 async def _run(work: Work) -> Any:
-    """The agent's answer; run again as often as it declared safe."""
+    """The agent's answer, with the retries that it declares safe."""
     spec = work.agent.spec
     for attempt in range(1, spec.retries + 1):
         try:
@@ -106,7 +152,7 @@ async def _run(work: Work) -> Any:
 
 
 async def _received(work: Work, answer: Any) -> Return:
-    """The answer as a checked return, after one repair if need be."""
+    """The answer as a checked return, after at most one repair."""
     spec = work.agent.spec
     if spec.answers is Answers.VALUE and not looks_like_return(answer) and not isinstance(answer, Return):
         return await _from_value(work, answer)
@@ -127,9 +173,10 @@ async def _received(work: Work, answer: Any) -> Return:
             raise
         except InvalidReturn as invalid:
             faults = invalid.faults
-            originals.append((await _read(second)).original)  # beside the first, which is usually the one that holds the work
-        except Exception as error:  # noqa: BLE001 - the boundary to the agent's code, as in `perform`
+            originals.append((await _read(second)).original)  # beside the first, which usually contains the work
+        except Exception as error:  # noqa: BLE001 - any exception of the agent's code, as in `perform`
             faults = (*faults, f"and the repair failed: {describe_exception(error)}")
+            return replace(await _unreadable(work, faults, *originals), traceback=format_traceback(error))
     return await _unreadable(work, faults, *originals)
 
 
@@ -137,24 +184,24 @@ async def _from_value(work: Work, answer: Any) -> Return:
     try:
         value = to_jsonable(answer)
     except Failed as failed:
-        return await _unreadable(work, (f"data: it handed back {failed.message}",), safe_repr(answer))
+        return await _unreadable(work, (f"data: the agent returned {failed.message}",), safe_repr(answer))
     schema = work.agent.spec.output_schema
     if schema is not None and (faults := await off_loop(schema_faults, value, schema)):
         return await _unreadable(work, faults, safe_repr(answer))
     declared = work.declared()
     if not declared and not work.agent.spec.requires_artifacts:
-        return reply.completed_return(work.delegation, value, work.elapsed(), warnings=work.warnings)
-    candidate = reply.completed_return(work.delegation, value, work.elapsed(), artifacts=declared).to_dict()
+        return completed_return(work.delegation, value, work.elapsed(), warnings=work.warnings)
+    candidate = completed_return(work.delegation, value, work.elapsed(), artifacts=declared).to_dict()
     try:
         result = await _judged(work, candidate)
     except InvalidReturn as invalid:
         return await _unreadable(work, invalid.faults, "")
-    # The summary is ours or the value itself: advice on its style would reach nobody.
+    # The summary is remit's or the value itself, so advice on its style is useless.
     return replace(result, warnings=tuple(w for w in result.warnings if not w.startswith("summary:")))
 
 
 async def _judged(work: Work, answer: Any) -> Return:
-    """The answer, read and judged; artifacts declared on the way count as its own."""
+    """The parsed and validated answer, with artifacts that were declared during the work."""
     from remit.runtime.validate import ExpectedReturn, validate_jsonable, validate_return
 
     received = await _read(answer, work.return_file())
@@ -180,30 +227,33 @@ async def _judged(work: Work, answer: Any) -> Return:
     )
     candidate = _completed_by_us(work, received.candidate)
     takes_long = bool(candidate.get("artifacts")) or expected.output_schema is not None
-    judged = validate_return if work.declared() else validate_jsonable  # what was declared on the way is added as the agent said it
+    # artifacts declared during the work are added with the agent's own values
+    judged = validate_return if work.declared() else validate_jsonable
     result = await off_loop(judged, candidate, expected) if takes_long else judged(candidate, expected)
-    # Why a delegation stopped is ours to say: one that handed in a return finished.
-    if work.warnings or result.stop_reason is not StopReason.FINISHED:
-        result = replace(result, warnings=(*work.warnings, *result.warnings), stop_reason=StopReason.FINISHED)
+    # Remit sets the stop reason: an agent that returned has finished, unless a built-in operation reports a timeout.
+    is_late = bool(result.errors) and result.errors[0].code == "TIMEOUT" and is_built_in(work.agent.spec)
+    reason = StopReason.DEADLINE if is_late else StopReason.FINISHED
+    if work.warnings or result.stop_reason is not reason:
+        result = replace(result, warnings=(*work.warnings, *result.warnings), stop_reason=reason)
     return result if received.found not in _AMID_PROSE else await _with_original(work, result, received.original)
 
 
 async def _with_original(work: Work, result: Return, original: str) -> Return:
-    """What the agent wrote round its return, or before it was asked again, is kept beside it."""
+    """Keep the text around a return, or the answer before a repair, beside the return."""
     kept = await off_loop(work.keep_prose, original)
     seen = await off_loop(checked_artifacts, work.root, (kept,)) if kept is not None else ()
     return replace(result, artifacts=(*result.artifacts, *seen))
 
 
 async def _read(answer: Any, return_file: Path | None = None) -> ReceivedAnswer:
-    """Long text is read on a thread: looking for a return in megabytes of prose must not hold the loop."""
+    """Parse long text on a thread: searching megabytes of prose must not block the loop."""
     if return_file is not None or (isinstance(answer, str | bytes) and len(answer) > LONG_TEXT):
         return await off_loop(read_answer, answer, return_file)
     return read_answer(answer)
 
 
 def _completed_by_us(work: Work, candidate: dict[str, Any]) -> dict[str, Any]:
-    """A Python agent's mapping need not repeat what we know; a language model must echo its session."""
+    """Fill in the fields that remit knows. A Python agent's mapping need not repeat them; a language model must echo its session."""
     listed = candidate.get("artifacts")
     below = "" if work.own_workspace is None else f"{work.own_workspace.inside}/"
     declared = [{**a.to_dict(), "path": a.path.removeprefix(below)} for a in work.declared()]
@@ -220,7 +270,7 @@ def _completed_by_us(work: Work, candidate: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _unreadable(work: Work, faults: Sequence[str], *originals: str) -> Return:
-    """No return could be made of it: the prose is kept, the fault named, the agent's author told."""
+    """No return could be parsed: keep the prose and name the fault for the agent's author."""
     prose = [await off_loop(work.keep_prose, original) for original in dict.fromkeys(originals) if original.strip()]
     kept = [artifact for artifact in prose if artifact is not None]
     artifacts = await off_loop(checked_artifacts, work.root, (*work.declared(), *kept))
@@ -247,17 +297,22 @@ def _return_advice(delegation: Delegation, kept: Sequence[Artifact]) -> str:
 
 
 async def _raised(work: Work, error: Exception) -> Return:
-    work.keep_trace(format_traceback(error))
+    if isinstance(error, InvalidReturn) and error.original:
+        return await _processed(work, await _unreadable(work, error.faults, error.original))
     declared = work.declared()
     artifacts = await off_loop(checked_artifacts, work.root, declared) if declared else ()
+    told = error_of(error, work.agent.spec)
+    if told.code == "AGENT_RAISED":
+        told = replace(told, recommendation=f"{told.recommendation} See where: `remit show {work.delegation.session_id} --trace`.")
     result = reply.failed_return(
         work.delegation,
-        (error_of(error, work.agent.spec), *work.child_errors()),
+        (told, *work.child_errors()),
         duration_seconds=work.elapsed(),
         stop_reason=stop_reason_of(error),
         artifacts=artifacts,
         warnings=work.warnings,
     )
+    result = replace(result, traceback=format_traceback(error))
     return result if work.workspace_session is None else await _left(work, result)
 
 
@@ -268,7 +323,7 @@ def _begun_in(workspace: "Workspace") -> float:
 
 
 async def _left(work: Work, result: Return, *, is_proven: bool = True) -> Return:
-    """Out of its own folder, with what it changed there; taken before acceptance commands can change more."""
+    """Leave its own folder and add its changes, before acceptance commands can change more."""
     from remit.runtime.workspace_session import close_session, with_changes
 
     result = await with_changes(work, result)
@@ -276,18 +331,41 @@ async def _left(work: Work, result: Return, *, is_proven: bool = True) -> Return
 
 
 async def _processed(work: Work, result: Return) -> Return:
-    """What the claim is worth."""
-    return await _proven(work, result) if work.workspace_session is None else await _left(work, result, is_proven=False)
+    """Check the claims of the return."""
+    if work.placed is not None:
+        from remit.runtime.task_workspace import with_verdict
+
+        return await with_verdict(work, work.placed, result, partial(_proven, work))
+    result = await _proven(work, result) if work.workspace_session is None else await _left(work, result, is_proven=False)
+    task = work.delegation.task
+    if task is not None and task.extra.get("requires_files") is True and work.submission.caller is None:
+        return _with_files(work.delegation, result)
+    return result
+
+
+def _with_files(delegation: Delegation, result: Return) -> Return:
+    """A board task is `completed` only with a file, because the board requires one."""
+    deleted = result.data.get("deleted") if isinstance(result.data, Mapping) else None
+    if result.status is not Status.COMPLETED or deleted or any(not one.path.startswith(".remit/scratch/") for one in result.artifacts):
+        return result
+    error = ErrorInfo(
+        type="validation",
+        code="VALIDATION_FAILED",
+        message=f"{delegation.agent} reports completed, but names no project file that it created or changed.",
+        recoverable=True,
+        recommendation="Look at what it did (`git status`); then run it again, or mark the phase [COMPLETED] in the plan yourself.",
+    )
+    return replace(result, status=Status.FAILED, summary=error.message, errors=(*result.errors, error), next_steps=error.recommendation)
 
 
 async def _proven(work: Work, result: Return) -> Return:
-    """Children that failed are named, acceptance commands are run."""
+    """Add errors of failed children and run acceptance commands."""
     errors = work.child_errors()
     if errors:
         result = with_child_errors(result, errors)
     if result.status is not Status.COMPLETED:
         return result if result.next_steps or not result.errors else replace(result, next_steps=reply.advice(result.errors))
-    if not work.delegation.accept:
+    if not work.delegation.accept or work.agent.spec.kind == GROUP:  # its member was already checked
         return result
     from remit.runtime.verify import run_acceptance
 
@@ -296,7 +374,7 @@ async def _proven(work: Work, result: Return) -> Return:
     acceptance = await run_acceptance(work.delegation.accept, work.acceptance_site(), seconds_left=work.remaining())
     unmet = acceptance.error
     if unmet is not None:
-        advice = f"{unmet.recommendation} Delegate it again with resume={work.delegation.session_id} to go on from what it did."
+        advice = f"{unmet.recommendation} Delegate it again with resume={work.delegation.session_id} to continue from there."
         unmet = replace(unmet, recommendation=advice)
     if unmet is None:
         artifacts = tuple(replace(a, evidence=Evidence.VERIFIED) for a in result.artifacts)
@@ -304,14 +382,14 @@ async def _proven(work: Work, result: Return) -> Return:
     return replace(
         result,
         status=Status.PARTIAL,
-        summary=shorten_with_count(f"The agent said done, but acceptance was not met. {unmet.message}"),
+        summary=shorten_with_count(f"The agent reported completion, but acceptance failed. {unmet.message}"),
         errors=(*result.errors, unmet),
         next_steps=unmet.recommendation,
     )
 
 
 def with_child_errors(result: Return, errors: Sequence[ErrorInfo]) -> Return:
-    """A failed child never vanishes: in the errors of a return that is not completed, in the warnings of one that is."""
+    """Add the errors of failed children: to the errors of a return that is not completed, else to its warnings."""
     if result.status is Status.COMPLETED:
         return replace(result, warnings=(*result.warnings, *(f"A child failed: {e.message}" for e in errors)))
     known = {(e.code, e.message) for e in result.errors}
@@ -319,5 +397,5 @@ def with_child_errors(result: Return, errors: Sequence[ErrorInfo]) -> Return:
 
 
 def looks_like_return(value: Any) -> bool:
-    """A mapping that is meant as a return: a status with a summary, artifacts or metadata beside it."""
+    """Whether a mapping is meant as a return: a status with a summary, artifacts or metadata."""
     return isinstance(value, Mapping) and "status" in value and not {"summary", "artifacts", "metadata"}.isdisjoint(value)

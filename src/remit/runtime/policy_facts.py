@@ -1,4 +1,4 @@
-"""The facts that rules of the policy can use: paths, addresses and commands, taken apart from parameters and from what agents report."""
+"""Facts for policy rules: paths, URLs and commands, parsed from parameters and from agents' requests."""
 
 import contextlib
 import ipaddress
@@ -21,31 +21,30 @@ from remit.system.ip_addresses import classify_address
 
 LONGEST_TEXT = 2000
 LONGEST_PATH = 4096
-"""As long as the kernel takes them; what is longer leads nowhere."""
+"""The kernel's limit; longer paths do not exist."""
 _LARGEST = 2**63 - 1
 _PORTS = {"http": 80, "https": 443, "ftp": 21}
 MOST = 1000
-"""Things that one delegation may act on."""
+"""Maximum resources of one delegation."""
 OURS = frozenset(
     {"caller", "depth", "ancestors", "target", "operation", "delegation", "timeout_seconds", "tokens_left", "cents_left", "on_behalf"}
     | {"has_read_files", "has_read_untrusted", "known_url", "approved_host", "sends_data"}
 )
-"""Facts about the caller and its tree: agents cannot set them."""
+"""Facts about the caller and its tree, which agents cannot set."""
 COMPUTED = frozenset(
     OURS
     | {"path", "name", "parts", "inside", "protected", "own_scratch", "assigned"}
     | {"url", "scheme", "host", "port", "address", "command", "program", "language"}
 )
-"""Names of facts that are ours to say: no parameter that happens to be called so takes their place."""
+"""Facts that remit computes; a parameter of the same name does not replace them."""
 
 Facts = dict[str, Any]
 
 
 def facts_of(spec: AgentSpec, parameters: Mapping[str, Any], workspace: Path) -> list[Facts]:
-    """What rules may know of a delegation: what its parameters stand for, and those that are numbers, yes or no, or one of a few words.
+    """Facts of a delegation: the meaning of its parameters, and parameters that are numbers, booleans or enum values.
 
-    Several, where a parameter is a list of paths or addresses: each must be allowed.
-    """
+    Several if a parameter is a list of paths or URLs: each must be allowed."""
     common: Facts = {}
     parameters = as_declared(spec, parameters)
     for name, value in parameters.items():
@@ -59,24 +58,24 @@ def facts_of(spec: AgentSpec, parameters: Mapping[str, Any], workspace: Path) ->
 
 
 def as_declared(spec: AgentSpec, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A parameter has two spellings: the other one is no way around a rule."""
+    """Parameters under their declared names, so that the other spelling does not bypass a rule."""
     known = {*spec.acts_on, *spec.parameters_schema.get("properties", ())}
     return parameters if parameters.keys() <= known else {declared_name(name, known): value for name, value in parameters.items()}
 
 
 def _default(spec: AgentSpec, name: str) -> Any:
-    """The default of a parameter: rules apply to that as well."""
+    """The default of a parameter; rules apply to it as well."""
     return spec.parameters_schema.get("properties", {}).get(name, {}).get("default")
 
 
 def _joined(found: list[Facts], each: list[Facts]) -> list[Facts]:
     if len(found) * len(each) > MOST:
-        raise Misused(f"It acts on more than {MOST} things at once.", advice="Ask for fewer of them at a time.")
+        raise Misused(f"The delegation acts on more than {MOST} resources at once.", advice="Split it into several delegations.")
     return [{**facts, **more} for facts in found for more in each]
 
 
 def _each(kind: Fact, value: Any, workspace: Path) -> list[Facts]:
-    """Of each thing that a parameter names; an operation on files that names none is one on all of them."""
+    """Facts of each resource in a parameter; a file operation without a path applies to all files."""
     if value is None:
         return [path_facts(".", workspace)] if kind is Fact.PATH else [{}]
     several = value if isinstance(value, list | tuple) and kind is not Fact.COMMAND else [value]
@@ -84,7 +83,7 @@ def _each(kind: Fact, value: Any, workspace: Path) -> list[Facts]:
 
 
 def reported_facts(said: Mapping[str, Any], workspace: Path) -> list[Facts]:
-    """What an agent says of an action on its way, taken apart likewise. What it looked up itself (an address) it may add, not gainsay."""
+    """Facts of an action that an agent reports. It may add facts it looked up (an address) but not contradict computed ones."""
     found: list[Facts] = [{}]
     for kind in _PARSERS:
         if said.get(kind) is not None:
@@ -101,7 +100,7 @@ def path_facts(value: Any, workspace: Path) -> Facts:
     root = str(workspace)
     if os.path.isabs(text):
         text = os.path.normpath(text)
-        # Two slashes at the front are kept by POSIX; the kernel sees one.
+        # POSIX keeps two leading slashes; the kernel sees one.
         text = "/" + text.lstrip("/")
         text = os.path.relpath(text, root) if text == root or text.startswith(root.rstrip("/") + "/") else text
     path = os.path.normpath(text) if text else "."
@@ -115,7 +114,7 @@ def path_facts(value: Any, workspace: Path) -> Facts:
 
 
 def _ambiguous(given: str, root: str, facts: Facts) -> Facts:
-    """`link/../x` reads differently to people and to the kernel: where the two differ, it does not count as inside."""
+    """`link/../x` is different for people and for the kernel: if the two differ, it does not count as inside."""
     try:
         real = os.path.relpath(os.path.realpath(os.path.join(root, given)), os.path.realpath(root))
         read = os.path.relpath(os.path.realpath(os.path.join(root, facts["path"])), os.path.realpath(root))
@@ -125,10 +124,9 @@ def _ambiguous(given: str, root: str, facts: Facts) -> Facts:
 
 
 def real_path_facts(facts: Facts, workspace: Path, *, follows: bool = True) -> Facts | None:
-    """The facts of where the path really leads, when a link leads elsewhere; None when it is what it says.
+    """The facts of the real path if a link leads elsewhere; None if the path has no links.
 
-    `follows`: also a link at its very end, as everything does but deleting, which deletes the link.
-    """
+    `follows`: also resolve a final link, as every operation does except deletion, which deletes the link."""
     if not facts.get("inside"):
         return None
     folder, name = (facts["path"], "") if follows else os.path.split(facts["path"])
@@ -144,7 +142,7 @@ def real_path_facts(facts: Facts, workspace: Path, *, follows: bool = True) -> F
 
 
 def _has_link(root: str, path: str) -> bool:
-    """Whether a link is anywhere on `path`, which leads down from `root`. Where none is, it leads where it says, wherever the root is."""
+    """Whether `path`, below `root`, contains a link. Links above the root are ignored."""
     here = root
     for part in path.split("/"):
         here = f"{here}/{part}"
@@ -152,12 +150,12 @@ def _has_link(root: str, path: str) -> bool:
             if stat.S_ISLNK(os.lstat(here).st_mode):
                 return True
         except OSError:
-            return False  # nothing is there, so nothing below it is
+            return False  # it does not exist, so nothing below it does
     return False
 
 
 def url_facts(value: Any, _workspace: Path) -> Facts:
-    """Without user, password, query and fragment: they hold secrets and decide nothing."""
+    """Without user, password, query and fragment, which contain secrets and do not affect rules."""
     try:
         parts = urlsplit(str(value).strip())
         scheme, host, port = parts.scheme.lower(), parts.hostname or "", _port(parts)
@@ -177,10 +175,10 @@ def url_facts(value: Any, _workspace: Path) -> Facts:
 
 
 def plain_host(host: str) -> str:
-    """One spelling for one host: lower case, without the last dot, in ASCII; an address as its usual numbers."""
+    """A canonical host name: lower case, without the final dot, in ASCII; an address in its usual notation."""
     host = host.rstrip(".").lower()
     with contextlib.suppress(UnicodeError):
-        host = host.encode("idna").decode().rstrip(".") if not host.isascii() else host  # other scripts have dots of their own
+        host = host.encode("idna").decode().rstrip(".") if not host.isascii() else host  # other scripts have their own dots
     if host and host[0].isdigit():
         try:
             return socket.inet_ntoa(socket.inet_aton(host))  # also 127.1, 0x7f000001 and 2130706433, as the resolver reads them
@@ -190,7 +188,7 @@ def plain_host(host: str) -> str:
 
 
 def address_kind(host: str) -> str | None:
-    """Of an address in numbers, where it leads, in the words of the worker's own check; None for a name, which only that one looks up."""
+    """The kind of a numeric address, as in the worker's own check; None for a name, which only the worker resolves."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -208,7 +206,7 @@ def command_facts(value: Any, _workspace: Path) -> Facts:
 
 
 def _language_facts(value: Any, _workspace: Path) -> Facts:
-    return {"language": plain_name(str(value))[:100]}  # a rule on shell means bash as well
+    return {"language": plain_name(str(value))[:100]}  # a rule on shell includes bash
 
 
 _PARSERS: dict[str, Callable[[Any, Path], Facts]] = {
@@ -224,7 +222,7 @@ def _port(parts: SplitResult) -> int | None:
 
 
 def _is_telling(name: str, value: Any, spec: AgentSpec) -> bool:
-    """Numbers, yes or no, and words of a fixed list; free text is the work itself, no fact about it."""
+    """Whether it is a fact: numbers, booleans and enum values are; free text is the work itself."""
     if isinstance(value, bool):
         return True
     if isinstance(value, int):
@@ -235,7 +233,7 @@ def _is_telling(name: str, value: Any, spec: AgentSpec) -> bool:
 
 
 def is_listed(schema: Mapping[str, Any]) -> bool:
-    """Whether a parameter takes one of a fixed list of words."""
+    """Whether a parameter is an enum."""
     return "enum" in schema or "const" in schema or any(is_listed(one) for one in schema.get("anyOf", ()) if isinstance(one, Mapping))
 
 

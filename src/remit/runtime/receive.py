@@ -1,8 +1,7 @@
-"""Reading what an agent handed back: a ladder from a return object down to the return file, the first hit wins.
+"""Finds the return in an agent's answer: from a return object down to the return file, the first match wins.
 
-Finds the candidate, and never raises, whatever the bytes. Judging the candidate is `validate`'s work, asking once more the
-engine's. Linear in the length of the text: agents' output is not to be trusted with anything worse.
-"""
+Only finds the candidate, and never raises, whatever the bytes. `validate` checks it; the engine asks for a repair. Linear in the length of
+the text, because agents' output is untrusted."""
 
 import json
 import re
@@ -15,46 +14,50 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from remit.core.errors import Failed
-from remit.core.jsonable import clean_text, safe_repr, to_jsonable
+from remit.core.jsonable import check_size, clean_text, safe_repr, to_jsonable
 from remit.core.result import Return
 from remit.system.artifact_files import read_bounded
 
 RETURN_FILE_LIMIT_BYTES = 4 << 20
 SEARCH_LIMIT_CHARACTERS = 16 << 20
-"""Of longer answers only the end is searched: a return comes last."""
+"""In longer answers only the end is searched: a return comes last."""
 PROSE_LIMIT_CHARACTERS = 2 << 20
-"""The same, for the costlier search between sentences."""
+"""The same for the more expensive search between sentences."""
 NOT_JSON = "Return is not valid JSON"
 _RETURN_FIELDS = ("status", "summary", "artifacts", "metadata")
 _FIELD = re.compile('"(?:' + "|".join(_RETURN_FIELDS) + r')"\s*:')
 _OBJECT_START = re.compile(r'\{\s*+"(?:[^"\\]|\\.){0,200}"\s*+:', re.DOTALL)
-# A string that never ends is taken to the end of the text, so that no character is looked at twice.
+# An unterminated string extends to the end of the text, so that no character is scanned twice.
 _TOKEN = re.compile(r'[{}]|"[^"\\]*+(?:\\.[^"\\]*+)*(?:"|\\?\Z)', re.DOTALL)
 _BRACE = re.compile(r"[{}]")
 _ONLY_A_FENCE = re.compile(r"(`{3,}|~{3,})(?:json)?[ \t]*\n(?P<block>\{.*\})\s*\n\1", re.DOTALL | re.IGNORECASE)
-# Not strict: models put bare line breaks into strings. What JSON has no word for (NaN) is null.
+# Not strict: models put bare line breaks into strings. Values that JSON lacks (NaN) become null.
 _DECODER = json.JSONDecoder(strict=False, parse_constant=lambda _word: None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedAnswer:
     candidate: dict[str, Any] | None
-    """Plain JSON, not yet judged."""
+    """Plain JSON, not validated."""
     text: str | None
-    """What the agent handed in, as text, whole; None for an object, which becomes text on demand."""
+    """The whole answer as text; None for an object, which is converted on demand."""
     found: str
-    """Where: object, json, fence, prose, file; `nothing` when there is no candidate."""
+    """Where it was found: object, json, fence, prose, file; `nothing` without a candidate."""
     faults: tuple[str, ...] = ()
-    """Why there is no candidate, for the agent to read; empty when there is one."""
+    """Why there is no candidate, for the agent; empty if there is one."""
 
     @property
     def original(self) -> str:
-        """What the agent handed in, as text, whole."""
+        """The whole answer as text."""
         return to_json(self.candidate).decode() if self.text is None else self.text
 
 
+class PlainAnswer(dict[str, Any]):
+    """A return that remit made of other returns: all of it is plain JSON already. Only its data may have become too large."""
+
+
 def read_answer(answer: object, return_file: Path | None = None) -> ReceivedAnswer:
-    """Down the ladder: the first rung with something that looks like a return, else the first with any JSON object."""
+    """Try each source in order: the first match that looks like a return, else the first JSON object."""
     if isinstance(answer, str | bytes | bytearray | memoryview):
         original, reason = _text_of(answer), ""
         rungs = _rungs(original)
@@ -91,21 +94,21 @@ def _with_file(rungs: Iterator[tuple[str, dict[str, Any]]], path: Path) -> Itera
 def _rungs(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
     text = text[-SEARCH_LIMIT_CHARACTERS:]
     whole = _decode(text)
-    if isinstance(whole, str):  # JSON that was put into a JSON string once too often
+    if isinstance(whole, str):  # JSON encoded twice
         whole = _decode(whole)
     if isinstance(whole, dict):
         yield "json", whole
         return
     alone = _ONLY_A_FENCE.fullmatch(text.strip())
     if alone is not None and isinstance(whole := _decode(alone["block"]), dict):
-        yield "json", whole  # exactly the form that was asked for: there are no other words to keep
+        yield "json", whole  # exactly the requested form: there is no other text to keep
         return
     for block in reversed(_fenced_blocks(text)):
         candidate = _decode(block)
         if isinstance(candidate, dict):
             yield "fence", candidate
     text = text[-PROSE_LIMIT_CHARACTERS:]
-    for tokens in (_TOKEN, _BRACE):  # with regard to strings; then without, in case a stray quotation mark misled the first
+    for tokens in (_TOKEN, _BRACE):  # first with strings recognised, then without, in case a stray quotation mark was misleading
         for start, end in _likely_objects(text, tokens):
             candidate = _decode(text[start:end])
             if isinstance(candidate, dict) and looks_like_return(candidate):
@@ -113,7 +116,7 @@ def _rungs(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _decode(text: str) -> Any:
-    """The JSON value that `text` is, made plain; None when it is none."""
+    """Parse `text` as plain JSON; None if invalid."""
     try:
         return to_jsonable(_DECODER.decode(text.strip().removeprefix("\ufeff")))
     except (ValueError, RecursionError, Failed):
@@ -121,7 +124,7 @@ def _decode(text: str) -> Any:
 
 
 def _fenced_blocks(text: str) -> list[str]:
-    """What stands between lines of backticks or tildes that are tagged as JSON or not tagged; the last may be unclosed."""
+    """The content of fences tagged as JSON or untagged; the last may be unclosed."""
     blocks: list[str] = []
     inside: list[str] = []
     fence, wanted = "", False
@@ -142,7 +145,7 @@ def _fenced_blocks(text: str) -> list[str]:
 
 
 def _likely_objects(text: str, tokens: re.Pattern[str]) -> list[tuple[int, int]]:
-    """Balanced spans that begin like an object and name a field of a return: the last first, none inside another."""
+    """Balanced spans that begin like an object and name a field of a return: the last first, not nested."""
     fields = [match.start() for match in _FIELD.finditer(text)]
     spans: list[tuple[int, int]] = []
     reach = len(text)
@@ -150,7 +153,7 @@ def _likely_objects(text: str, tokens: re.Pattern[str]) -> list[tuple[int, int]]
         while fields and fields[-1] >= end:
             fields.pop()
         if end <= reach and fields and fields[-1] > start and _OBJECT_START.match(text, start):
-            # What lies inside is not looked at again: a part of a broken return is not the return.
+            # Inner spans are skipped: a part of a broken return is not the return.
             spans.append((start, end))
             reach = start
     return spans
@@ -170,7 +173,7 @@ def _balanced(text: str, tokens: re.Pattern[str]) -> list[tuple[int, int]]:
             opened.append(match.start())
         elif match[0] == "}":
             spans.append((opened.pop(), position))
-            if not opened:  # outside of objects a quotation mark is only prose
+            if not opened:  # outside objects a quotation mark is only prose
                 position = text.find("{", position)
     return spans
 
@@ -183,18 +186,21 @@ def _text_of(answer: str | bytes | bytearray | memoryview) -> str:
 
 
 def _read_object(answer: object) -> tuple[dict[str, Any] | None, str, str]:
-    """The answer as a plain mapping if it is one; if it is none, as text, and why not."""
+    """The answer as a plain mapping; otherwise its text and the reason."""
     if answer is None:
-        return None, "", "the agent handed back nothing"
+        return None, "", "the agent returned nothing"
     try:
+        if answer.__class__ is PlainAnswer:
+            check_size(answer.get("data"))
+            return dict(answer), "", ""
         value = to_jsonable(_fields(answer))
         if isinstance(value, dict):
             return value, "", ""
         original = to_json(value).decode()
-    except Exception as error:  # noqa: BLE001 - an agent's object may raise anything while it is being read
+    except Exception as error:  # noqa: BLE001 - reading an agent's object may raise anything
         reason = error.message if isinstance(error, Failed) else f"a {type(answer).__name__} that cannot be read"
         return None, safe_repr(answer), reason
-    return None, original, f"a JSON object is needed, the agent handed back a {type(answer).__name__}"
+    return None, original, f"a JSON object is required, but the agent returned a {type(answer).__name__}"
 
 
 def _fields(answer: object) -> object:
@@ -204,7 +210,7 @@ def _fields(answer: object) -> object:
 
 
 def _why(text: str) -> str:
-    """What to tell an agent whose text holds no return."""
+    """The reason why a text contains no return, for the agent."""
     safe_repr = text.strip()
     if not safe_repr:
         return "the answer is empty"
@@ -222,4 +228,4 @@ def _why(text: str) -> str:
         to_jsonable(value)
     except Failed as error:
         return error.message
-    return f"a JSON object is needed, found a {type(value).__name__}"
+    return f"a JSON object is required, found a {type(value).__name__}"

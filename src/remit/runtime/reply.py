@@ -1,4 +1,4 @@
-"""The one builder of returns that remit makes itself: of a value, a refusal, a failure, an exception or a stop."""
+"""Builds the returns that remit creates itself: for a refusal, a failure, an exception or a stop. `perform` builds those of values."""
 
 import sysconfig
 import traceback
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from remit.core.agents import AgentSpec
-from remit.core.delegation import Delegation
+from remit.core.delegation import Delegation, Lineage
 from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, Refused, RemitError, Unavailable
 from remit.core.ids import new_session_id
 from remit.core.jsonable import clean_text
-from remit.core.result import NOTHING, Artifact, Evidence, Metadata, Return, Status, StopReason
+from remit.core.result import NOTHING, Artifact, Metadata, Return, Status, StopReason
 from remit.core.text import SUMMARY_LIMIT, shorten_with_count
 
 A_PERSON_IS_NEEDED = "Manual intervention is needed."
@@ -21,42 +21,21 @@ _HANDLE_CHARACTERS = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Why a delegation is stopped before it finished: carried with the cancellation, recorded with its source."""
+    """Why a delegation is stopped early: passed with the cancellation, recorded with its source."""
 
     reason: StopReason
     source: str
-    """Who decided: `deadline`, `idle limit`, a person, a caller's end, a budget."""
+    """`deadline`, `idle limit`, a person, the end of the caller, a budget."""
     detail: str = ""
+    traceback: str = ""
+    """Traceback of the agent's exception, if that is the reason."""
+    code: str = ""
+    """Error code, if the reason alone does not determine it."""
 
 
 def metadata_of(delegation: Delegation, duration_seconds: float, extra: Mapping[str, Any] | None = None) -> Metadata:
     lineage = delegation.lineage
     return Metadata(lineage.session_id, delegation.agent, lineage.depth, lineage.path, duration_seconds, extra or NOTHING)
-
-
-def completed_return(
-    delegation: Delegation,
-    value: Any,
-    duration_seconds: float,
-    *,
-    artifacts: tuple[Artifact, ...] = (),
-    warnings: tuple[str, ...] = (),
-) -> Return:
-    """A value that a function handed back, as a completed return: `value` is already plain JSON."""
-    metadata = metadata_of(delegation, duration_seconds)
-    if value.__class__ is str and value.strip():
-        summary = value if len(value) <= SUMMARY_LIMIT else shorten_with_count(value)
-    else:
-        summary = f"{delegation.agent} finished."
-    return Return(
-        status=Status.COMPLETED,
-        summary=summary,
-        artifacts=artifacts,
-        metadata=metadata,
-        data=value,
-        evidence=Evidence.CHECKED if artifacts else Evidence.CLAIMED,
-        warnings=warnings,
-    )
 
 
 def failed_return(
@@ -69,7 +48,7 @@ def failed_return(
     warnings: tuple[str, ...] = (),
     data: Any = None,
 ) -> Return:
-    """Partial where there is something to keep, blocked where a tool must be installed, else failed."""
+    """Partial if there is work to keep, blocked if a tool must be installed, else failed."""
     kept = bool(artifacts) or data is not None
     is_blocked = errors[0].code == "TOOL_UNAVAILABLE"
     without = Status.BLOCKED if is_blocked else Status.FAILED
@@ -89,7 +68,7 @@ def failed_return(
 
 
 def refused_return(delegation: Delegation, error: ErrorInfo) -> Return:
-    """A guard said no: nothing ran, and asking again changes nothing."""
+    """A guard refused: nothing ran, and a retry changes nothing."""
     return Return(
         status=Status.FAILED,
         summary=shorten_with_count(f"Refused before anything ran: {error.message}"),
@@ -100,12 +79,12 @@ def refused_return(delegation: Delegation, error: ErrorInfo) -> Return:
     )
 
 
-def unstarted_return(caller: Delegation, agent: str, error: RemitError) -> Return:
-    """A call that could not even be put on record, as one return among the others of its caller's."""
+def unstarted_return(above: Lineage, agent: str, error: RemitError) -> Return:
+    """A return for a call that could not be recorded, among the other returns of its caller."""
     is_misuse = isinstance(error, Misused)
     kind = "invalid_parameters" if is_misuse else "store"
     info = ErrorInfo(type=kind, message=error.message, code=error.code, recoverable=not is_misuse, recommendation=error.advice)
-    lineage = caller.lineage.child(new_session_id(), agent)
+    lineage = above.child(new_session_id(), agent)
     return Return(
         status=Status.FAILED,
         summary=shorten_with_count(f"{agent} was not run: {error.message}"),
@@ -123,7 +102,7 @@ def unstarted_return(caller: Delegation, agent: str, error: RemitError) -> Retur
 
 
 def repeated_refusal(earlier: Return, times: int) -> Return:
-    """An identical refused call, answered from memory; after three repeats it says so plainly."""
+    """An identical refused call, answered from memory; from the third repeat the message says so."""
     if times <= 3:
         return earlier
     note = f"This call was already refused {times - 1} times in this tree and will be refused every time. Do not repeat it."
@@ -131,24 +110,24 @@ def repeated_refusal(earlier: Return, times: int) -> Return:
 
 
 class PartialWork(NamedTuple):
-    """What a stopped agent left, with what its children reported."""
+    """The work of a stopped agent, with the reports of its children."""
 
     artifacts: tuple[Artifact, ...] = ()
     data: Any = None
-    """Chunks streamed, the last checkpoint, or the late answer itself."""
+    """Streamed chunks, the last checkpoint, or the late answer."""
     errors: tuple[ErrorInfo, ...] = ()
     warnings: tuple[str, ...] = ()
     workspace: Mapping[str, Any] | None = None
-    """Where its own folder stays, when it had one."""
+    """Location of its own folder, if it had one."""
     removable_workspace: str | None = None
-    """The session whose folder can go: nothing is in it that anybody could want."""
+    """The session whose folder can be removed: it contains nothing of value."""
 
 
 NOTHING_LEFT = PartialWork()
 
 
 def stopped_return(delegation: Delegation, stop: Stop, left: PartialWork, *, duration_seconds: float, resumable: bool = False) -> Return:
-    """Stopped before it finished: never failed, always partial, with everything that was harvested."""
+    """Stopped early: always partial, never failed, with the collected work."""
     has_checkpoint = isinstance(left.data, Mapping) and "checkpoint" in left.data
     where = "in its workspace" if left.workspace is not None else "from its last checkpoint" if resumable or has_checkpoint else None
     error = _error_of_stop(delegation, stop, where)
@@ -163,11 +142,12 @@ def stopped_return(delegation: Delegation, stop: Stop, left: PartialWork, *, dur
         stop_reason=stop.reason,
         warnings=left.warnings,
         extra={} if left.workspace is None else {"workspace": dict(left.workspace)},
+        traceback=stop.traceback,
     )
 
 
 def with_agent_session(result: Return, saved: Any) -> Return:
-    """With the handle of the vendor's own session, as the agent's adapter saved it, so that a person can continue in it."""
+    """The return with the handle of the vendor's session, saved by the agent's adapter, so that a person can continue it."""
     handle = {name: saved.get(name) for name in ("vendor", "session")} if isinstance(saved, Mapping) else {}
     if not handle or not all(isinstance(one, str) and 0 < len(one) <= _HANDLE_CHARACTERS for one in handle.values()):
         return result
@@ -183,7 +163,7 @@ def _files(artifacts: tuple[Artifact, ...]) -> str:
 
 
 def advice(errors: Sequence[ErrorInfo]) -> str:
-    """All recoverable: the first recommendation; otherwise a person is needed."""
+    """The first recommendation if all errors are recoverable; otherwise a person is needed."""
     if all(error.recoverable for error in errors):
         return errors[0].recommendation
     return f"{A_PERSON_IS_NEEDED} {errors[0].recommendation}".rstrip()
@@ -192,7 +172,7 @@ def advice(errors: Sequence[ErrorInfo]) -> str:
 def _error_of_stop(delegation: Delegation, stop: Stop, goes_on: str | None) -> ErrorInfo:
     agent, seconds = delegation.agent, round(delegation.deadline.timeout_seconds, 2)
     again = (
-        f"Delegate it again with resume={delegation.session_id} to go on {goes_on}"
+        f"Delegate it again with resume={delegation.session_id} to continue {goes_on}"
         if goes_on is not None
         else "Delegate it again: it starts from the beginning"
     )
@@ -207,7 +187,9 @@ def _error_of_stop(delegation: Delegation, stop: Stop, goes_on: str | None) -> E
             message = f"{agent} was stopped: the budget of its tree is spent ({stop.detail})."
             return _recoverable("budget", message, "BUDGET_EXCEEDED", f"{again} under a larger budget.")
         case StopReason.UNAVAILABLE:
-            return _recoverable("store", f"{agent} was not run: {stop.detail}", "STORE_UNAVAILABLE", f"{again}.")
+            code = stop.code or "STORE_UNAVAILABLE"
+            type_ = "store" if code == "STORE_UNAVAILABLE" else "unavailable"
+            return _recoverable(type_, f"{agent} was not run: {stop.detail}", code, f"{again}.")
         case StopReason.CRASHED:
             message = stop.detail or f"{agent} was running when its orchestrator ended."
             return _recoverable("crash", message, "AGENT_CRASHED", f"{again}.")
@@ -225,6 +207,7 @@ MAX_ERROR_CHARACTERS = 2000
 TRACE_CHARACTERS = 8000
 TOOL_UNAVAILABLE = "TOOL_UNAVAILABLE"
 _OURS = str(Path(__file__).parents[1])
+_FROZEN = "<frozen "
 _LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), "<")
 
 
@@ -237,9 +220,9 @@ def stop_reason_of(error: Exception) -> StopReason:
 
 
 def error_of(error: Exception, spec: AgentSpec) -> ErrorInfo:
-    """The one place where an exception becomes an error of a return."""
+    """Convert an exception to an error of a return. The only place that does."""
     if isinstance(error, AgentCrashed):
-        tail = f" Its last words: {error.stderr_tail.strip()[-800:]}" if error.stderr_tail.strip() else ""
+        tail = f" Its last output: {error.stderr_tail.strip()[-800:]}" if error.stderr_tail.strip() else ""
         return _error(
             "crash",
             f"{error.message}{tail}",
@@ -257,7 +240,7 @@ def error_of(error: Exception, spec: AgentSpec) -> ErrorInfo:
     if isinstance(error, RemitError):
         kind = "execution" if isinstance(error, Failed) else "invalid_parameters"
         return _error(kind, error.message, error.code, error.advice or f"Look into {spec.name}.")
-    return _error("execution", describe_exception(error) + _where(error), "UNKNOWN_ERROR", f"Look into {spec.name}; its code raised this.")
+    return _error("execution", describe_exception(error) + line_of(error), "AGENT_RAISED", f"Look into {spec.name}.")
 
 
 def _error(type_: str, message: str, code: str, recommendation: str) -> ErrorInfo:
@@ -266,25 +249,39 @@ def _error(type_: str, message: str, code: str, recommendation: str) -> ErrorInf
 
 
 def describe_exception(error: BaseException) -> str:
-    """An exception in one line, whatever its own code does when it is asked for words."""
+    """An exception on one line, even if its own `__str__` fails."""
     try:
         text = " ".join(str(error).split())
     except BaseException:  # noqa: BLE001 - an agent's exception may raise anything from __str__
-        text = "it cannot be put into words"
+        text = "it has no printable message"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _where(error: BaseException) -> str:
-    """The innermost line of the agent's own: what it called in a library is rarely where to look."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
+def line_of(error: BaseException) -> str:
+    """` (file:line)` of the innermost frame in the agent's own code, which is more useful than one in a library."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_theirs(frame)]
     own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)] or frames
     return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
 
 
+def _is_theirs(frame: traceback.FrameSummary) -> bool:
+    return not frame.filename.startswith((_OURS, _FROZEN))
+
+
 def format_traceback(error: BaseException) -> str:
-    """Where it came from, for the ledger; of another process, as that one told it."""
-    told = getattr(error, "traceback_text", "")
+    """The traceback without remit's own frames; from another process, as formatted there.
+
+    Empty for a remit error without code of the agent: its message is sufficient."""
     try:
-        return clean_text(told or "".join(traceback.format_exception(error)))[-TRACE_CHARACTERS:]
+        if told := getattr(error, "traceback_text", ""):
+            return clean_text(told)[-TRACE_CHARACTERS:]
+        whole = traceback.TracebackException.from_exception(error)
+        parts, is_theirs = [whole], False
+        for part in parts:
+            kept = [frame for frame in part.stack if _is_theirs(frame)]
+            is_theirs = is_theirs or bool(kept)
+            parts += [one for one in (part.__cause__, part.__context__, *(part.exceptions or ())) if one is not None]
+            part.stack = traceback.StackSummary.from_list(kept or part.stack)
+        return clean_text("".join(whole.format()))[-TRACE_CHARACTERS:] if is_theirs or not isinstance(error, RemitError) else ""
     except Exception:  # noqa: BLE001 - as in `describe_exception`
         return "".join(traceback.format_tb(error.__traceback__))[-TRACE_CHARACTERS:]

@@ -1,7 +1,6 @@
-"""What a language-model agent is told about the form of its answer: the instruction that ends every prompt, and the repair.
+"""Instructions to a language model about the form of its answer: the end of every prompt, and the repair.
 
-Text only; that its example obeys the contract is proved by its tests. Used by agents that prompt a model or a command.
-"""
+Text only; its tests prove that the example obeys the contract. Used by agents that prompt a model or a command."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import Any
 from remit.core.result import ARTIFACT_TYPES, Status
 
 EXAMPLE_SUMMARY = "Read the three modules named in the task. Wrote down what each of them does and where they overlap."
-"""Of the example. `validate` refuses it from an agent at work: it is an echo of the prompt, not an answer."""
+"""Summary of the example. `validate` refuses it from an agent, as an echo of the prompt."""
 _MOST_FAULTS = 20
 _SAMPLE_LEVELS = 6
 _SAMPLE_VALUES = 300
@@ -64,7 +63,7 @@ def format_instruction(session_id: str, agent: str, depth: int, path: Sequence[s
 
 
 def value_instruction(output_schema: Mapping[str, Any]) -> str:
-    """The end of a prompt whose answer is the result itself, of a form that was declared."""
+    """The end of a prompt whose answer is the result itself, with a declared schema."""
     return (
         "## How to answer\n\nAnswer with exactly one JSON value in a fenced block and nothing after it. "
         "It must be valid by this JSON schema:\n\n"
@@ -74,17 +73,17 @@ def value_instruction(output_schema: Mapping[str, Any]) -> str:
 
 
 def value_repair(faults: Sequence[str], output_schema: Mapping[str, Any]) -> str:
-    """What is asked once more where such a result is not of its form."""
+    """The repair request if such a result does not match its schema."""
     return f"{repair_instruction(faults)}\n{value_instruction(output_schema)}"
 
 
 def repair_instruction(faults: Sequence[str]) -> str:
-    """What the agent is asked when its answer broke the contract; it is asked once."""
+    """The repair request if the answer broke the contract; sent once."""
     listed = "\n".join(f"- {fault}" for fault in faults[:_MOST_FAULTS])
     more = f"\n- and {len(faults) - _MOST_FAULTS} more" if len(faults) > _MOST_FAULTS else ""
     return (
         f"Your answer could not be accepted:\n{listed}{more}\n\n"
-        "Do not do the work again. Correct these faults and hand in the whole JSON object once more, in the form you were given, "
+        "Do not do the work again. Correct these faults and send the whole JSON object once more, in the form you were given, "
         "with nothing after it. This is the only repair: a second faulty answer fails the delegation.\n"
     )
 
@@ -108,7 +107,7 @@ def _example(session_id: str, agent: str, depth: int, path: Sequence[str]) -> di
 def return_schema(
     session_id: str, agent: str, depth: int, path: Sequence[str], output_schema: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The JSON schema of the answer, for providers that can hold a model to one. What it must take over can be nothing else."""
+    """The JSON schema of the answer, for providers that can enforce one. Echoed fields are constants."""
     metadata = {
         "session_id": _only(session_id), "agent_type": _only(agent), "delegation_depth": {"type": "integer", "enum": [depth]},
         "delegation_path": {"type": "array", "items": {"type": "string", "enum": list(dict.fromkeys(path))}},
@@ -125,23 +124,23 @@ def return_schema(
         return _object(fields)
     inner = {name: value for name, value in output_schema.items() if name not in ("$defs", "definitions", "$schema", "$id")}
     shared = {name: output_schema[name] for name in ("$defs", "definitions") if name in output_schema}
-    # Not required: what is not completed has none. References (`#/$defs/…`) hold, as what they lead to stands at the top again.
+    # Not required: only a completed return has data. References (`#/$defs/…`) work, because the definitions are at the top again.
     return {**_object(fields), "properties": {**fields, "data": inner}, **shared}
 
 
 def sample_of(schema: Any) -> Any:
-    """A value of the form that a schema asks for, as far as that is easily seen: an example says more than a rule."""
+    """An example value for a schema, as far as it can be derived simply."""
     return _Sampling(schema).of(schema, _SAMPLE_LEVELS)
 
 
 def is_sample(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Whether it is the example that stands in the prompt, given back: where that is one that nobody would write."""
+    """Whether it echoes the example of the prompt, if that is recognisable as an example."""
     sample = sample_of(schema)
     return value == sample and f'"{_SOME_TEXT}"' in json.dumps(sample, ensure_ascii=False, default=str)
 
 
 class _Sampling:
-    """A schema may refer to itself in a thousand places: an example has so many values, and not more."""
+    """Limits the size of an example, since a schema may refer to itself."""
 
     def __init__(self, whole: Any) -> None:
         self._whole = whole

@@ -1,7 +1,7 @@
-"""The one judge of what agents hand in: a candidate becomes a return here, or every fault in it is named.
+"""Validates agents' answers: a candidate becomes a return, or every fault in it is named.
 
-Believes nothing an agent says about evidence, hashes, times or its own place in the tree. Looks at files, so it is called off
-the event loop. Finding the candidate is `receive`'s work, asking for a repair the engine's."""
+Trusts nothing an agent says about evidence, hashes, times or its place in the tree. Reads files, so it is called off the event loop.
+`receive` finds the candidate, the engine asks for a repair."""
 
 import re
 from collections.abc import Mapping
@@ -29,11 +29,11 @@ ADVISED_SENTENCES = range(2, 6)
 
 _PIECE = re.compile(r"[^\W_]+|[^\w\s]|_+")
 _CHARACTERS_PER_TOKEN = 6
-"""Long words are several tokens; so is each character of scripts without spaces, counted apart below."""
+"""Long words are several tokens; so is each character of scripts without spaces, counted separately below."""
 _WIDE = r"[぀-ヿ㐀-鿿가-힯]"
-"""Compiled when it is first used, which takes longer than all others."""
+"""Compiled on first use, which takes longer than for all others."""
 
-# Begins with the marks, which are rare, and looks back from there; so does what follows.
+# Begins with the rare marks and looks back from there, like the next ones.
 _SENTENCE_END = re.compile(r"[.!?…。！？](?:(?<=[。！？])|(?<=[^\s.!?…].)[.!?…]*[\"'”’)\]]*(?=\s|\Z))")
 _ABBREVIATED = ("e.g.", "i.e.", "etc.", "vs.", "cf.", "approx.", "no.", "Dr.", "Mr.", "Mrs.", "Ms.", "St.")
 _ABBREVIATION = re.compile(r"\.(?=\s+[a-z0-9(])(?:" + "|".join(rf"(?<=\b{re.escape(one)})" for one in _ABBREVIATED) + ")", re.IGNORECASE)
@@ -58,11 +58,11 @@ def summary_faults(summary: str) -> list[str]:
 
 
 def summary_warnings(summary: str) -> list[str]:
-    """Remarks on a summary that is accepted."""
+    """Remarks on an accepted summary."""
     warnings = []
     if len(summary) > ADVISED_CHARACTERS:
         warnings.append(f"summary: {len(summary)} characters; at most {ADVISED_CHARACTERS} are advised")
-    # No token is shorter than a character: what is as short needs no count.
+    # No token is shorter than a character: a text this short needs no count.
     if len(summary) > ADVISED_TOKENS and (tokens := count_tokens(summary)) > ADVISED_TOKENS:
         warnings.append(f"summary: about {tokens} tokens; at most {ADVISED_TOKENS} are advised")
     if (sentences := count_sentences(summary)) not in ADVISED_SENTENCES:
@@ -76,7 +76,7 @@ def summary_warnings(summary: str) -> list[str]:
 
 
 def count_tokens(text: str) -> int:
-    """A rough count, without any model's vocabulary."""
+    """A rough count, without a model's vocabulary."""
     wide = 0 if text.isascii() else len(re.findall(_WIDE, text))
     pieces = _PIECE.findall(re.sub(_WIDE, " ", text) if wide else text)
     return wide + sum(-(-len(piece) // _CHARACTERS_PER_TOKEN) for piece in pieces)
@@ -94,7 +94,7 @@ _SHOWN_CHARACTERS = 80
 
 
 class _Wire(BaseModel):
-    # Strict: "1" is not a depth. What we do not know is kept.
+    # Strict: "1" is not a depth. Unknown fields are kept.
     model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=(), defer_build=True)
 
 
@@ -120,7 +120,7 @@ class WireMetadata(_Wire):
 
 
 class WireReturn(_Wire):
-    # Read by value although strict: JSON has no enumerations.
+    # By value although strict: JSON has no enumerations.
     status: Annotated[Status, Field(strict=False)]
     summary: str
     artifacts: list[WireArtifact]
@@ -135,21 +135,21 @@ class WireReturn(_Wire):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A candidate read as far as it can be: what is damaged stands in as sound, so that the rest can be judged too."""
+    """A candidate, parsed as far as possible: damaged fields get valid placeholders, so that the rest can be checked too."""
 
     wire: WireReturn
     faults: tuple[str, ...]
     damaged: frozenset[str]
-    """Names of fields that stand in: `status`, `metadata.session_id`, …"""
+    """Names of fields with placeholders: `status`, `metadata.session_id`, …"""
 
 
 _NOTHING: frozenset[str] = frozenset()
-_STAND_IN: dict[str, Any] = {"status": "failed", "summary": "Stands in.", "artifacts": [], "errors": []}
+_STAND_IN: dict[str, Any] = {"status": "failed", "summary": "Placeholder.", "artifacts": [], "errors": []}
 _METADATA_STAND_IN: dict[str, Any] = {"session_id": "", "agent_type": "agent", "delegation_depth": 0, "delegation_path": []}
 
 
 def read_shape(candidate: Mapping[str, Any]) -> Shape:
-    """Of a plain JSON object; every fault at once."""
+    """Parse a plain JSON object; reports every fault at once."""
     try:
         return Shape(wire=WireReturn.model_validate(candidate), faults=(), damaged=_NOTHING)
     except ValidationError as error:
@@ -180,7 +180,7 @@ def _replace_damaged(candidate: Mapping[str, Any], locations: list[tuple[int | s
 
 
 def _name(location: tuple[int | str, ...]) -> str:
-    """`artifacts[0].type`; the branches of a union, which come after the field itself, are left out."""
+    """`artifacts[0].type`; without the branches of a union, which follow the field."""
     name = ""
     for part in location:
         if isinstance(part, int):
@@ -201,7 +201,7 @@ def _words(kind: str, message: str, given: Any) -> str:
 
 
 def _short_repr(value: Any) -> str:
-    """A value in a message: short enough to read."""
+    """A short form of a value for messages."""
     if isinstance(value, dict | list):
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
     return shorten(repr(value), _SHOWN_CHARACTERS)
@@ -214,11 +214,11 @@ _OURS = frozenset({"evidence", "size", "sha256", "mtime"})
 
 
 class ExpectedReturn(NamedTuple):
-    """What we know ourselves about the delegation; None: not known, the agent's word is taken."""
+    """Facts that remit knows about the delegation; None: unknown, the agent's value is used."""
 
     root: Path
     workspace: str = ""
-    """The folder of its own that it worked in, relative to the root: its paths are relative to that. Empty: the root itself."""
+    """Its own working folder, relative to the root: its paths are relative to that. Empty: the root itself."""
     session_id: str | None = None
     agent: str | None = None
     depth: int | None = None
@@ -228,13 +228,13 @@ class ExpectedReturn(NamedTuple):
     duration_seconds: float = 0.0
     requires_artifacts: bool = False
     output_schema: Mapping[str, Any] | None = None
-    """Of the data of a completed return; None: any data, or none."""
+    """Schema of the data of a completed return; None: any data or none."""
     stop_at: float | None = None
-    """When to stop hashing (monotonic): what was read by then is what was seen."""
+    """When to stop hashing (monotonic); the hash covers what was read by then."""
 
 
 def validate_return(candidate: Mapping[str, Any], expected: ExpectedReturn) -> Return:
-    """The return that `candidate` is. Raises `InvalidReturn` with every fault, each beginning with the name of its field."""
+    """The return for `candidate`. Raises `InvalidReturn` with every fault, each with the name of its field."""
     try:
         fields = to_jsonable(candidate)
     except Failed as error:
@@ -243,7 +243,7 @@ def validate_return(candidate: Mapping[str, Any], expected: ExpectedReturn) -> R
 
 
 def validate_jsonable(fields: Mapping[str, Any], expected: ExpectedReturn) -> Return:
-    """`validate_return`, of what is plain JSON already, as `receive` finds it and `to_jsonable` makes it."""
+    """`validate_return` for plain JSON, as from `receive` and `to_jsonable`."""
     fields, filled = _with_known_place(fields, expected)
     shape = read_shape(fields)
     files = _check_artifacts(shape, expected)
@@ -261,7 +261,7 @@ def validate_jsonable(fields: Mapping[str, Any], expected: ExpectedReturn) -> Re
 
 
 def _with_known_place(fields: Mapping[str, Any], expected: ExpectedReturn) -> tuple[Mapping[str, Any], list[str]]:
-    """With the agent's place in the tree, which we know, where the agent left it out; and a warning for each."""
+    """Add the agent's known place in the tree if the agent omitted it, with a warning for each field."""
     given = fields.get("metadata")
     if not isinstance(given, dict) or given.keys() >= _PLACE:
         return fields, []
@@ -278,7 +278,7 @@ def _advice(expected: ExpectedReturn) -> str:
 
 
 def check_return(text_or_object: object, session_id: str | None = None, root: str | Path = ".") -> Return:
-    """What an agent can ask before it hands in: the return, or `InvalidReturn` with the list of faults."""
+    """For agents, before they return: the return, or `InvalidReturn` with the list of faults."""
     received = read_answer(text_or_object)
     if received.candidate is None:
         raise InvalidReturn(received.faults)
@@ -286,12 +286,12 @@ def check_return(text_or_object: object, session_id: str | None = None, root: st
 
 
 def _identity_faults(shape: Shape, expected: ExpectedReturn) -> list[str]:
-    """Summary and identity."""
+    """Faults of summary and identity."""
     faults: list[str] = []
     if "summary" not in shape.damaged:
         faults += summary_faults(shape.wire.summary)
         if expected.agent is not None and _letters(shape.wire.summary) == _EXAMPLE_LETTERS:
-            faults.append("summary: is that of the example in the instruction, not of work done")
+            faults.append("summary: is copied from the example in the instruction")
     if not {"metadata", "metadata.session_id"} & shape.damaged:
         given = shape.wire.metadata.session_id
         if expected.session_id is not None and given != expected.session_id:
@@ -302,7 +302,7 @@ def _identity_faults(shape: Shape, expected: ExpectedReturn) -> list[str]:
 
 
 def _letters(text: str) -> str:
-    """Without its spaces and cases: a program that gives back its prompt may have folded it."""
+    """Without spaces and case: a program that echoes its prompt may have reformatted it."""
     return "".join(text.split()).casefold()
 
 
@@ -312,7 +312,7 @@ _EXAMPLE_LETTERS = _letters(EXAMPLE_SUMMARY)
 def _error_faults(shape: Shape, fields: Mapping[str, Any]) -> list[str]:
     if {"status", "errors"} & shape.damaged:
         return []
-    # From the fields as given: errors with faults of their own are errors all the same.
+    # From the given fields: invalid errors are still errors.
     count, status = len(fields.get("errors") or ()), shape.wire.status
     if status is Status.COMPLETED and count:
         return [f"errors: must be empty when status is completed, has {count}"]
@@ -322,11 +322,11 @@ def _error_faults(shape: Shape, fields: Mapping[str, Any]) -> list[str]:
 
 
 def _data_faults(shape: Shape, fields: Mapping[str, Any], expected: ExpectedReturn) -> list[str]:
-    """What was not completed may have only a part of it, or nothing."""
+    """A return that is not completed may have partial data or none."""
     if expected.output_schema is None or "status" in shape.damaged or shape.wire.status is not Status.COMPLETED:
         return []
     if "data" not in fields:
-        return ["data: is required of this agent when status is completed, and must be as its schema says"]
+        return ["data: is required when status is completed, and must match the agent's schema"]
     return schema_faults(shape.wire.data, expected.output_schema)
 
 
@@ -338,16 +338,17 @@ class _Files:
 
 
 def _check_artifacts(shape: Shape, expected: ExpectedReturn) -> _Files:
-    """The artifacts as we see them."""
+    """The artifacts with measured values."""
     given = shape.wire.artifacts
     if len(given) > MAX_ARTIFACTS:
         return _Files((), [f"artifacts: {len(given)} are listed, at most {MAX_ARTIFACTS} are allowed"], [])
     files = _Files((), [], [])
     if not given and not expected.requires_artifacts:
         return files
-    # An unknown status decides nothing about missing files: only what is wrong in any case is named.
-    must_exist = shape.wire.status is Status.COMPLETED and "status" not in shape.damaged
-    unique = list({(one.path, one.type): one for one in given}.values())  # a file listed twice is looked at once
+    # An unknown status does not determine whether files may be missing: report only certain faults.
+    is_completed = shape.wire.status is Status.COMPLETED and "status" not in shape.damaged
+    must_exist = is_completed and not (expected.requires_artifacts and _has_document(shape.wire.data))
+    unique = list({(one.path, one.type): one for one in given}.values())  # a file listed twice is checked once
     kept = [artifact for artifact in (_check_artifact(one, must_exist, expected, files) for one in unique) if artifact]
     if must_exist and expected.requires_artifacts and not files.faults and "artifacts" not in shape.damaged:
         files.faults.extend(_phantom(kept, expected))
@@ -376,7 +377,7 @@ def _check_artifact(one: WireArtifact, must_exist: bool, expected: ExpectedRetur
 
 
 def _inspect(given: str, expected: ExpectedReturn) -> tuple[str, FileInfo | FileProblem]:
-    """The path as it is recorded, relative to the root, and what is there."""
+    """The path relative to the root for the record, and the file found there."""
     workspace = expected.workspace
     if not workspace:
         return str(PurePosixPath(given)), inspect_artifact(expected.root, given, stop_at=expected.stop_at)
@@ -384,21 +385,26 @@ def _inspect(given: str, expected: ExpectedReturn) -> tuple[str, FileInfo | File
     seen = inspect_artifact(expected.root, path, within=workspace, stop_at=expected.stop_at)
     if path == given and isinstance(seen, FileProblem) and not seen.is_outside:
         elsewhere = inspect_artifact(expected.root, given, stop_at=expected.stop_at)
-        if isinstance(elsewhere, FileInfo):  # it named the file from the root, as it does with its scratch folder
+        if isinstance(elsewhere, FileInfo):  # it named the file from the root, like its scratch folder
             return str(PurePosixPath(given)), elsewhere
     return str(PurePosixPath(workspace, path)), seen
 
 
 def _phantom(kept: list[Artifact], expected: ExpectedReturn) -> list[str]:
     if not kept:
-        return ["artifacts: phantom work: this agent must hand in at least one artifact when completed"]
+        return ["artifacts: phantom work: this agent must return at least one artifact when completed"]
     if expected.started_at is None or any(_is_since(a.mtime or 0.0, expected.started_at) for a in kept):
         return []
     return ["artifacts: phantom work: every artifact is older than the start of the delegation"]
 
 
+def _has_document(data: object) -> bool:
+    """Whether the data contains the text of an artifact, by its type: for agents that cannot write files."""
+    return isinstance(data, dict) and any(isinstance(text := data.get(kind), str) and text.strip() for kind in ARTIFACT_TYPES)
+
+
 def _is_since(mtime: float, started_at: float) -> bool:
-    # File systems that count whole seconds, or every second one, date a file before it was written.
+    # File systems with a resolution of one or two seconds date a file before it was written.
     grain = 2.0 if mtime == int(mtime) else FILE_CLOCK_LAG_SECONDS
     return mtime >= started_at - grain
 
@@ -425,7 +431,7 @@ def _build(wire: WireReturn, expected: ExpectedReturn, files: _Files) -> Return:
 
 
 def _metadata(wire: WireReturn, expected: ExpectedReturn, warnings: list[str]) -> Metadata:
-    """Ours where we know it: an agent may be mistaken about its place, and it changes nothing."""
+    """Remit's values if known: an agent may be wrong about its place."""
     given = wire.metadata
     path = tuple(given.delegation_path)
     for name, said, known in (
@@ -468,7 +474,7 @@ def _stop_reason(given: Any, warnings: list[str]) -> StopReason:
 
 
 def _given_warnings(given: Any) -> list[str]:
-    """Warnings of the agent's own, as text."""
+    """The agent's own warnings, as text."""
     if given is None:
         return []
     items = given if isinstance(given, list) else [given]
@@ -478,4 +484,4 @@ def _given_warnings(given: Any) -> list[str]:
 def _bounded(faults: list[str]) -> list[str]:
     if len(faults) <= _MOST_FAULTS:
         return faults
-    return [*faults[:_MOST_FAULTS], f"and {len(faults) - _MOST_FAULTS} faults more"]
+    return [*faults[:_MOST_FAULTS], f"and {len(faults) - _MOST_FAULTS} more faults"]

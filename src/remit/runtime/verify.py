@@ -1,8 +1,7 @@
-"""Acceptance commands: the caller's own proof, run here after the agent has said that it is done.
+"""Acceptance commands: the caller's proof, run here after the agent reports completion.
 
-Each runs by `/bin/sh -c` in a sandbox that shows the workspace, the toolchain and git (`AcceptanceSite`), and is killed with everything it
-started when its time is up, when the delegation is cancelled, and for what it left running in the background. Decides nothing about the
-return: see `Acceptance`.
+Each runs with `/bin/sh -c` in a sandbox with the workspace, the toolchain and git (`AcceptanceSite`). It is killed with all its descendants
+when its time is up or the delegation is cancelled; background processes are killed too. Does not decide about the return: see `Acceptance`.
 """
 
 import asyncio
@@ -18,7 +17,8 @@ from pathlib import Path
 from remit.core.errors import ErrorInfo, Unavailable
 from remit.core.protected_paths import Protection
 from remit.runtime.deps import AcceptanceRules
-from remit.system.interpreter import BASIC, TOOLCHAINS, listed_environment
+from remit.system.files import cache_folder, state_folder
+from remit.system.interpreter import BASIC, NETWORK, TOOLCHAINS, listed_environment
 from remit.system.processes import MARK
 from remit.system.sandbox.boxes import Box, shell_box
 from remit.system.sandbox.probe import Offer, probe, required
@@ -30,6 +30,7 @@ from remit.system.sandbox.profile import (
     toolchain,
     unmade_repository,
     with_git_kept,
+    with_state_hidden,
 )
 from remit.system.sandbox.recipes import MEBIBYTE, Limits
 from remit.system.sandbox.run import ProgramEnd, run_program
@@ -43,11 +44,11 @@ _READ_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One command and how it went."""
+    """The result of one command."""
 
     command: str
     exit_code: int | None
-    """None: it did not end by itself, or was never started; `trouble` says which."""
+    """None: it did not end by itself, or never started; `trouble` tells which."""
     seconds: float = 0.0
     output_tail: str = ""
     trouble: str = ""
@@ -70,7 +71,7 @@ class Check:
 class Acceptance:
     checks: tuple[Check, ...]
     hidden: str = ""
-    """What the commands did not see, in a sentence."""
+    """What the commands could not access, as a sentence."""
 
     @property
     def is_met(self) -> bool:
@@ -78,7 +79,7 @@ class Acceptance:
 
     @property
     def error(self) -> ErrorInfo | None:
-        """Of the first command that was not met; None: all were."""
+        """The error of the first failed command; None: all passed."""
         unmet = next((check for check in self.checks if not check.is_met), None)
         if unmet is None:
             return None
@@ -95,26 +96,28 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptanceSite:
-    """Where acceptance commands run: the folder, the settings, and whose commands they are."""
+    """Where acceptance commands run: the folder, the settings, and the author of the commands."""
 
     folder: Path
     """The workspace, and the commands' working directory."""
     root: Path
-    """The project, whose `.remit` they do not see."""
+    """The project; its `.remit` is hidden."""
     rules: AcceptanceRules = field(default_factory=AcceptanceRules)
     is_asked_here: bool = False
     """Whether a person or a program of the project wrote the commands. Others never run on the host."""
     marks: Mapping[str, str] = field(default_factory=dict)
-    """Variables of the delegation. By its mark (`REMIT_MARK`), recovery finds what a dead run left."""
+    """Variables of the delegation. Recovery finds processes of a dead run by its mark (`REMIT_MARK`)."""
     scratch: Path | None = None
-    """The delegation's own, which can be read."""
+    """The delegation's scratch folder, readable."""
+    has_network: bool = False
+    """Whether they get the host's network, to fetch packages."""
 
     @property
     def is_on_host(self) -> bool:
         return self.rules.is_on_host and self.is_asked_here
 
     async def require(self) -> None:
-        """Raises `Unavailable` where there is neither a sandbox nor leave to do without."""
+        """Raise `Unavailable` if there is no sandbox and running without one is not allowed."""
         if not self.is_on_host:
             await off_loop(self._offer)
 
@@ -127,9 +130,9 @@ class AcceptanceSite:
             raise Unavailable(message, code=error.code, advice=f"{error.advice} {opt_out}".rstrip()) from None
 
     def environment(self) -> dict[str, str]:
-        """No keys, no tokens: a command may run code that an agent wrote."""
-        shown = listed_environment((*BASIC, *TOOLCHAINS, *self.rules.variables))
-        if not self.is_on_host:  # they name places that do not exist there
+        """No keys and no tokens: a command may run code that an agent wrote."""
+        shown = listed_environment((*BASIC, *TOOLCHAINS, *(NETWORK if self.has_network else ()), *self.rules.variables))
+        if not self.is_on_host:  # they name paths that do not exist there
             shown = {name: value for name, value in shown.items() if name in self.rules.variables or not _is_place(name)}
             shown |= {"GIT_OPTIONAL_LOCKS": "0", "UV_NO_SYNC": "1"}  # git and the virtual environment are read-only
         return {**shown, **self.marks}
@@ -146,7 +149,7 @@ class AcceptanceSite:
         )
 
     def profile(self, environ: Mapping[str, str], limits: Limits) -> Profile:
-        """Blocking: looks at what is installed."""
+        """Blocking: checks what is installed."""
         folder, home = self.folder.resolve(strict=True), Path.home()
         named = (Path(os.path.abspath(self.root / os.path.expanduser(path))) for path in self.rules.read)
         given = [path for path in named if path.exists()]
@@ -163,22 +166,24 @@ class AcceptanceSite:
             read_only=tuple(path for path in shown if path not in reserved),
             hidden=tuple(path for path in hidden if path not in given),
             reserved=reserved,
+            network=self.has_network,
             temporary_bytes=limits.memory_bytes // 4,
         )
-        return with_git_kept(profile)
+        return with_git_kept(with_state_hidden(profile, (state_folder(), cache_folder())))
 
     def describe_hidden(self, environ: Mapping[str, str]) -> str:
-        """What a command may have missed, and the settings that would show it."""
+        """What a command may have missed, and the settings that provide it."""
         missed = sum(name not in environ for name in os.environ)
         variables = f"{missed} environment variables" if missed != 1 else "1 environment variable"
         if self.is_on_host:
             return f"It ran without {variables}; see accept_env."
         settings = "accept_read, accept_env and accept_in" if self.is_asked_here else "accept_read and accept_env"
-        return f"It ran in the sandbox without network, home directory and {variables}; see {settings}."
+        missing = "home directory" if self.has_network else "network, home directory"
+        return f"It ran in the sandbox without {missing} and {variables}; see {settings}."
 
 
 _FIXED = (Protection.GIT, Protection.SETTINGS, Protection.BOARD, Protection.TOOLS)
-"""Read-only in the sandbox: what starts programs on the host, and the board."""
+"""Read-only in the sandbox: files that start programs on the host, and the board."""
 
 
 def _is_place(name: str) -> bool:
@@ -186,7 +191,7 @@ def _is_place(name: str) -> bool:
 
 
 async def run_acceptance(commands: Sequence[str], site: AcceptanceSite, *, seconds_left: float) -> Acceptance:
-    """All of `commands`, in turn, within `seconds_left` altogether; one that fails does not keep the others from being tried."""
+    """Run all `commands` in order, within `seconds_left` in total; a failure does not skip the others."""
     stop_at = time.monotonic() + seconds_left
     environ = site.environment()
     checks = []
@@ -226,13 +231,13 @@ async def _run(command: str, site: AcceptanceSite, environ: Mapping[str, str], s
 async def _run_confined(
     command: str, site: AcceptanceSite, environ: Mapping[str, str], output: int, seconds: float
 ) -> tuple[ProgramEnd, str]:  # fmt: skip
-    """How it ended, and what is wrong with that: it was stopped, or made files by which programs are started on the host."""
+    """How it ended and its fault: it was stopped, or created files that start programs on the host."""
     limits = site.limits()
     offer, profile, before = await off_loop(lambda: (site._offer(), site.profile(environ, limits), protected_entries(site.folder, *_FIXED)))
     async with shell_box(command, profile, offer, limits, environ) as box:
         ended = await run_program(box, output=output, seconds=seconds, limits=limits)
     made = [path.name for path in await off_loop(protected_entries, site.folder, *_FIXED) if path not in before]
-    return ended, _trouble(ended, seconds, limits) or (f"made {', '.join(made)}, by which programs are started" if made else "")
+    return ended, _trouble(ended, seconds, limits) or (f"created {', '.join(made)}, which can start programs on the host" if made else "")
 
 
 def _trouble(ended: ProgramEnd, seconds: float, limits: Limits | None = None) -> str:
@@ -244,7 +249,7 @@ def _trouble(ended: ProgramEnd, seconds: float, limits: Limits | None = None) ->
 
 
 class _Tail:
-    """The end of what comes through a pipe; the rest is read and dropped, so that nobody has to wait for us."""
+    """The end of a pipe's content; the rest is read and dropped, so that the writer never blocks."""
 
     __slots__ = ("_held", "_reading_end")
 
@@ -262,7 +267,7 @@ class _Tail:
 
 @contextlib.asynccontextmanager
 async def _tail_of_pipe() -> AsyncIterator[tuple[_Tail, int]]:
-    # Our copy of the writing end stays open: the pipe never ends, so whoever keeps it open in the background is not waited for.
+    # Our copy of the write end stays open: the pipe never ends, so background processes that keep it open are not waited for.
     reading_end, writing_end = os.pipe()
     os.set_blocking(reading_end, False)
     loop = asyncio.get_running_loop()

@@ -1,15 +1,15 @@
-"""What is in a workspace beyond what it was made with, and removing it: by itself when nothing was done in it, by hand otherwise.
+"""Determines what a workspace contains beyond its initial state, and removes it: automatically if unchanged, otherwise on request.
 
-A workspace is removed only when that is certain to lose nothing, or when a person says so; both under its lock. A mark in the books says
-that the decision has been made, so that the next process removes what a dying one has half removed. A branch goes only with work that was
-merged or never done; the work of a forgotten workspace is committed before its folder goes. Blocking.
-"""
+A workspace is removed only if that certainly loses nothing, or if a person requests it; both under its lock. A mark in the metadata records
+the decision, so that the next process completes an interrupted removal. A branch is removed only if its work was merged or never done; the
+work of a pruned workspace is committed before its folder is removed. Blocking."""
 
 import contextlib
 import os
 import secrets
 import shutil
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -18,15 +18,22 @@ from remit.core.errors import RemitError, Unavailable
 from remit.runtime.workspaces import (
     LOCK,
     MAKING_SECONDS,
+    MERGING_SECONDS,
     METADATA_FILE,
+    PLAIN_DIFF,
     REMOVAL_MARK,
     TOOL_FOLDERS,
+    MergeIntent,
+    MergeResult,
+    MergeWrite,
     Workspace,
     clear_worktree,
     find_workspace,
     is_merged,
     list_workspaces,
     load_workspace,
+    merge_permitted,
+    merge_writes,
     metadata_folder,
     open_git,
     stage_changes,
@@ -40,7 +47,7 @@ LOOKING_SECONDS = 10.0
 REMOVING_SECONDS = 60.0
 GONE = ".gone-"
 UNFINISHED_SECONDS = 2 * MAKING_SECONDS
-"""So long after the end of its delegation, an unfinished workspace can be removed."""
+"""Time after the end of its delegation at which an incomplete workspace can be removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,27 +55,27 @@ class WorkspaceStatus:
     changed: tuple[str, ...] = ()
     """Files added, changed and deleted, relative to its tree."""
     ignored: tuple[str, ...] = ()
-    """What git ignores, but for what tools fill again: it is in no diff."""
+    """Files that git ignores, except those that tools recreate; they are in no diff."""
     has_commits: bool = False
-    """Of its own, whatever came of them."""
+    """Whether it has its own commits, merged or not."""
     is_merged: bool | None = None
-    """Whether the project's branch holds all its changes; None where that cannot be said: a copy, or no changes."""
+    """Whether the project's branch contains all its changes; None if unknown: a copy, or no changes."""
     doubt: str = ""
-    """Why the rest is not certain."""
+    """Why the rest is uncertain."""
 
     @property
     def is_unchanged(self) -> bool:
-        """As it was made; only when that is certain."""
+        """Whether it is certainly unchanged."""
         return not (self.changed or self.ignored or self.has_commits or self.doubt)
 
     @property
     def is_needed(self) -> bool:
-        """Whether something is in it that is nowhere else."""
+        """Whether it contains something that exists nowhere else."""
         return not self.is_unchanged and not (self.is_merged and not self.ignored and not self.doubt)
 
 
 def workspace_status(workspace: Workspace, *, seconds: float = LOOKING_SECONDS) -> WorkspaceStatus:
-    """What could not be looked at is a doubt, never an error."""
+    """Its state. A failed check is a doubt, never an error."""
     try:
         with open_git(workspace, seconds=seconds) as git:
             seen = _status_with(git, workspace)
@@ -79,14 +86,14 @@ def workspace_status(workspace: Workspace, *, seconds: float = LOOKING_SECONDS) 
     except RemitError as error:
         return WorkspaceStatus(doubt=error.message)
     except OSError as error:
-        return WorkspaceStatus(doubt=f"It could not be looked at: {error}")
+        return WorkspaceStatus(doubt=f"It could not be inspected: {error}")
 
 
 def _status_with(git: Git, workspace: Workspace) -> WorkspaceStatus:
     """With the workspace already open."""
     warnings = stage_changes(git)
     changed = _names(git.run("diff", "--cached", "--name-only", "-z", "--no-renames", workspace.base))
-    doubt = "settings by which git runs commands were changed" if git.overrides else " ".join(warnings)
+    doubt = "git settings that run commands were changed" if git.overrides else " ".join(warnings)
     return WorkspaceStatus(
         changed=changed,
         ignored=_ignored(git),
@@ -101,13 +108,13 @@ def _names(listed: bytes) -> tuple[str, ...]:
 
 
 def _ignored(git: Git) -> tuple[str, ...]:
-    """A worktree is made without any, a copy too: whatever there is was made in it."""
+    """Ignored files in it: worktrees and copies start without any, so all were created in it."""
     listed = git.run("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory", "--no-empty-directory")
     return tuple(name for name in _names(listed) if TOOL_FOLDERS.isdisjoint(PurePosixPath(name).parts))
 
 
 def _is_at_base(git: Git, workspace: Workspace) -> bool:
-    """Neither its branch nor what is checked out in it has gone on from what it began from."""
+    """Whether its branch and its HEAD are still at its base."""
     for name in ("HEAD", f"refs/heads/{workspace.branch}"):
         with contextlib.suppress(GitFailed):
             if git.says("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}") == workspace.base:
@@ -117,7 +124,7 @@ def _is_at_base(git: Git, workspace: Workspace) -> bool:
 
 
 def _whole_branch(git: Git, workspace: Workspace) -> str:
-    """The last commit of its branch, when it holds everything that is in the folder."""
+    """The last commit of its branch, if it contains everything in the folder."""
     with contextlib.suppress(GitFailed):
         tip = git.says("rev-parse", "--verify", "--quiet", f"refs/heads/{workspace.branch}^{{commit}}")
         if git.says("rev-parse", f"{tip}^{{tree}}") == git.says("write-tree"):
@@ -129,7 +136,8 @@ def _whole_branch(git: Git, workspace: Workspace) -> str:
 
 
 def remove_workspace(workspace: Workspace, *, with_branch: bool) -> None:
-    """The folder, our folder, and the branch when its work is elsewhere. The metadata goes last: what is half removed is found again."""
+    """Remove the folder, its metadata, and the branch if its work is elsewhere. Metadata is removed last, so that an interrupted removal is
+    found again."""
     if workspace.kind is WorkspaceKind.WORKTREE:
         git = Git(folder=workspace.root, stop_at=time.monotonic() + REMOVING_SECONDS)
         with file_lock(workspace.common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS):
@@ -145,15 +153,15 @@ def remove_workspace(workspace: Workspace, *, with_branch: bool) -> None:
         _empty(workspace)
         shutil.rmtree(
             metadata_folder(workspace.root, f"{workspace.maker}.git"), ignore_errors=True
-        )  # not as the note says: an agent could write that
+        )  # not from the note, which an agent could write
     remove_metadata(workspace.metadata_folder)
 
 
 def remove_metadata(folder: Path) -> None:
-    """Renamed first: a process that waits for the lock could otherwise create its file again in between."""
+    """Renames first: otherwise a process that waits for the lock could recreate its file."""
     with contextlib.suppress(FileNotFoundError):
         os.rename(folder, folder.with_name(f"{GONE}{folder.name}-{secrets.token_hex(4)}"))
-    for gone in folder.parent.glob(f"{GONE}*"):  # what a process that died here left, too
+    for gone in folder.parent.glob(f"{GONE}*"):  # also left-overs of a process that died here
         shutil.rmtree(gone, ignore_errors=True)
 
 
@@ -165,15 +173,20 @@ def _empty(workspace: Workspace) -> None:
 
 
 def remove_forgotten(root: Path, session_id: str) -> bool:
-    """The workspace of a delegation that is no longer known; False when its work could not be committed, and so it stays."""
+    """Remove the workspace of an unknown delegation; False if its work could not be committed, so it stays."""
     workspace = find_workspace(root, session_id)
     folder = metadata_folder(root, session_id)
     if workspace is None:
-        if not (folder / METADATA_FILE).exists():  # never finished, so never used
+        if not (folder / METADATA_FILE).exists():  # never completed, so never used
+            with contextlib.suppress(OSError):
+                if time.time() - folder.stat().st_mtime < UNFINISHED_SECONDS:
+                    return True  # possibly in creation, for a task of the board: no delegation is on record for that
             shutil.rmtree(work_root(root) / session_id, ignore_errors=True)
             shutil.rmtree(folder.with_name(f"{session_id}.git"), ignore_errors=True)
         remove_metadata(folder)
         return True
+    if workspace.task:
+        return True  # it belongs to a board task and is removed after the merge
     try:
         changes = take_changes(workspace, message=f"{workspace.maker}: what was left", diff_in=None)
         remove_workspace(workspace, with_branch=changes.count == 0)
@@ -186,12 +199,12 @@ def remove_forgotten(root: Path, session_id: str) -> bool:
 
 
 def is_unchanged(workspace: Workspace, *, seconds: float = LOOKING_SECONDS) -> bool:
-    """Whether nothing is in it but what it was made with, and no other began from it."""
+    """Whether it contains only its initial files, and no other workspace was based on it."""
     return workspace_status(workspace, seconds=seconds).is_unchanged and not _is_host(workspace)
 
 
 def remove_unchanged(root: Path, session_id: str, *, seconds: float = LOOKING_SECONDS) -> bool:
-    """Remove the workspace of a delegation that has ended, with its branch, if that is certain to lose nothing; True when it is gone."""
+    """Remove the workspace of a finished delegation, with its branch, if that certainly loses nothing; True if it is gone."""
     try:
         if finish_removal(root, session_id):
             return True
@@ -199,22 +212,22 @@ def remove_unchanged(root: Path, session_id: str, *, seconds: float = LOOKING_SE
         if workspace is None:
             return False
         with open_git(workspace, seconds=seconds) as git:
-            # Looked up again: another process may have resumed or removed it meanwhile.
+            # Loaded again: another process may have resumed or removed it.
             if find_workspace(root, session_id) != workspace or _is_host(workspace) or not _status_with(git, workspace).is_unchanged:
                 return False
             (workspace.metadata_folder / REMOVAL_MARK).touch()
             remove_workspace(workspace, with_branch=True)
     except (RemitError, OSError):
-        return False  # it stays, and is looked at again by the next upkeep
+        return False  # it stays until the next maintenance run
     return not workspace.metadata_folder.exists()
 
 
 def finish_removal(root: Path, session_id: str) -> bool:
-    """Remove the rest of a workspace whose clearing was begun by a process that died; False when there is no such."""
+    """Complete the removal that a dead process started; False if there is none."""
     if not (metadata_folder(root, session_id) / REMOVAL_MARK).exists():
         return False
     workspace = load_workspace(root, session_id)
-    if workspace is None:  # its note went before the mark: there is nothing left but the metadata
+    if workspace is None:  # its note was removed before the mark: only metadata is left
         remove_metadata(metadata_folder(root, session_id))
     else:
         remove_workspace(workspace, with_branch=True)
@@ -222,13 +235,13 @@ def finish_removal(root: Path, session_id: str) -> bool:
 
 
 def remove_unfinished(root: Path, session_id: str) -> bool:
-    """Remove the rest of a workspace that was never finished, of a delegation that ended long ago."""
+    """Remove an incomplete workspace of a delegation that ended long ago."""
     folder, tree = metadata_folder(root, session_id), work_root(root) / session_id
     if (folder / METADATA_FILE).exists() or not folder.is_dir():
         return False
     try:
         git = Git(folder=root, stop_at=time.monotonic() + LOOKING_SECONDS)
-        with contextlib.suppress(GitFailed):  # a project that is no checkout has no worktrees
+        with contextlib.suppress(GitFailed):  # a project that is not a checkout has no worktrees
             common_dir = (root / git.says("rev-parse", "--git-common-dir")).resolve()
             with file_lock(common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS):
                 clear_worktree(git, session_id, tree)
@@ -241,7 +254,7 @@ def remove_unfinished(root: Path, session_id: str) -> bool:
 
 
 def _is_host(workspace: Workspace) -> bool:
-    """Whether another workspace began from this one, and goes back there."""
+    """Whether another workspace is based on this one and merges back into it."""
     others = (load_workspace(workspace.root, name) for name in list_workspaces(workspace.root) if name != workspace.session_id)
     return any(other is not None and other.host == workspace.maker for other in others)
 
@@ -249,19 +262,49 @@ def _is_host(workspace: Workspace) -> bool:
 # ---- by hand
 
 
+def diff_text(workspace: Workspace, *, seconds: float = REMOVING_SECONDS) -> bytes:
+    """All changes since its base, committed or not."""
+    with open_git(workspace, seconds=seconds) as git:
+        stage_changes(git)
+        return git.run("diff", "--cached", "--binary", "--find-renames", *PLAIN_DIFF, workspace.base)
+
+
+def merge_by_hand(workspace: Workspace, message: str, may_write: Callable[[Sequence[MergeWrite]], Sequence[bool]]) -> MergeResult:
+    """Merge its changes into the project's checked-out branch, as `merge = true` does. Removes nothing.
+
+    `may_write`: which files may be merged; the others are left out."""
+    if not workspace.branch:
+        return MergeResult(is_done=False, reason="it is a copy, which has no branch; its diff can be applied with git apply")
+    if workspace.host:
+        return MergeResult(
+            is_done=False, reason=f"it began from the workspace of {workspace.host}, and its branch also contains that one's work"
+        )
+    stop_at = time.monotonic() + MERGING_SECONDS
+    changes = take_changes(workspace, message=message, diff_in=None, seconds=MERGING_SECONDS)
+    if changes.doubt or changes.commit is None:
+        return MergeResult(is_done=False, reason=changes.doubt or "its changes could not be taken")
+    if not changes.count:
+        return MergeResult(is_done=False, reason="nothing was changed in it")
+    writes = merge_writes(workspace, changes.commit, seconds=stop_at - time.monotonic())
+    left_out = [one for one, is_allowed in zip(writes, may_write(writes), strict=True) if not is_allowed]
+    return merge_permitted(workspace, changes.commit, left_out, MergeIntent(), message=message, seconds=stop_at - time.monotonic())
+
+
 def discard_workspace(workspace: Workspace) -> None:
-    """Folder and branch, whatever is in them."""
+    """Remove folder and branch with any content."""
     with file_lock(workspace.metadata_folder / LOCK, timeout=LOCK_WAIT_SECONDS):
         if load_workspace(workspace.root, workspace.session_id) != workspace:
             raise Unavailable("It is in use again, or was removed.", advice="Look again: remit workspaces")
         (workspace.metadata_folder / REMOVAL_MARK).touch()
         remove_workspace(workspace, with_branch=True)
     if workspace.tree.exists():
-        raise Unavailable(f"{workspace.tree} could not be removed wholly.", advice="Look at the rights of what is in it, then try again.")
+        raise Unavailable(
+            f"{workspace.tree} could not be removed completely.", advice="Check the permissions of its files, then try again."
+        )
 
 
 def discard_merged(workspace: Workspace) -> str:
-    """Remove it when the project has all of it; else why it stays."""
+    """Remove it if the project has all of it; otherwise return the reason why it stays."""
     seen = workspace_status(workspace)
     if seen.is_needed:
         return f"what git ignores was not merged: {', '.join(seen.ignored[:5])}" if seen.ignored else seen.doubt or "it was changed since"

@@ -1,12 +1,12 @@
-"""The use of a workspace by one delegation: opened before its agent runs, its changes taken at the end, merged or kept.
+"""The use of a workspace by one delegation: opened before its agent runs; at the end its changes are taken, then merged or kept.
 
-Workspaces themselves are in `workspaces`. Here is what their changes mean for the return.
-"""
+`workspaces` implements workspaces. This module maps their changes to the return."""
 
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, RemitError
 from remit.core.jsonable import clean_text
 from remit.core.result import Artifact, Return, Status
-from remit.core.text import shorten_with_count
+from remit.core.text import one_line, shorten_with_count
 from remit.runtime.authorize import filter_allowed, step_requests
 from remit.runtime.harvest import MAX_ARTIFACTS, Harvest, HarvestRequest, guess_type, harvest
 from remit.runtime.workspace_cleanup import is_unchanged, remove_workspace
@@ -26,25 +26,28 @@ from remit.runtime.workspaces import (
     MergeResult,
     MergeWrite,
     Workspace,
+    commit_without,
     is_merged,
     merge_permitted,
     merge_writes,
     open_workspace,
+    project_git,
     take_changes,
 )
 from remit.system.artifact_files import FILE_CLOCK_LAG_SECONDS, checked_artifacts
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.runtime.work import Work
+    from remit.runtime.local_context import Work
 
 
 OWN_FOLDER = frozenset({WorkspaceKind.WORKTREE, WorkspaceKind.COPY})
 MERGE_ENDS_SECONDS = 0.2
-"""How long a merge that can no longer be called off is waited for when its delegation is stopped."""
+"""How long to wait for a merge that cannot be cancelled any more when its delegation is stopped."""
 MERGED_BEFORE = "Its changes were merged into the project before it was stopped."
 AFTER_CRASH_SECONDS = 10.0
 _NAMES_SHOWN = 10
+SUBJECT_CHARACTERS = 72
 
 
 @dataclass(slots=True)
@@ -53,11 +56,11 @@ class WorkspaceSession:
 
     workspace: Workspace
     host: Workspace | None = None
-    """The workspace of its caller, where its changes go back to."""
+    """The workspace of its caller, the target of its changes."""
     taking: "asyncio.Future[Changes] | None" = field(default=None, repr=False)
-    """The changes, being taken: only once."""
+    """The changes while they are being taken; only once."""
     is_removable: bool = False
-    """It was stopped, and nothing is in its workspace that anybody could want."""
+    """It was stopped, and its workspace contains nothing of value."""
 
     @property
     def began_at(self) -> float:
@@ -80,22 +83,24 @@ class WorkspaceSession:
 
 
 def commit_message(delegation: Delegation) -> str:
-    """Of the commit that holds its changes. A task of the board says what they are for; then the session of the whole tree is named."""
+    """Message of the commit with its changes. For a board task it states the purpose and names the session of the whole tree."""
     said = delegation.task.extra.get("commit_message") if delegation.task is not None else None
     if isinstance(said, str) and said.strip():
         return f"{clean_text(said).strip()}\n\nSession: {delegation.lineage.root_id}"
-    return f"{delegation.session_id}: {delegation.agent}"
+    asked = delegation.parameters.get("task")
+    words = f"{delegation.agent}: {clean_text(asked)}" if isinstance(asked, str) and asked.strip() else delegation.agent
+    return f"{one_line(words, SUBJECT_CHARACTERS, at_word=True)}\n\nSession: {delegation.session_id}"
 
 
 def changes_since(workspace: Workspace) -> float:
-    """What is no older was written in it. A file dated in the same tick of the clock as the workspace's own was there before."""
+    """Files that are not older were written in it. A file dated in the same clock tick as the workspace was there before."""
     return workspace.made_at + FILE_CLOCK_LAG_SECONDS + 1e-6
 
 
 async def open_session(work: "Work") -> None:
-    """Make the workspace, or find the one that it goes on in. What the agent must know of it is told as warnings."""
-    if work.workspace_session is not None:
-        return
+    """Create the workspace, or find the one to continue in. Facts that the agent must know become warnings."""
+    if work.workspace_session is not None or (work.own_workspace is not None and work.own_workspace.task):
+        return  # all delegations of a task work in its one worktree
     delegation, kind, host = work.delegation, work.agent.spec.workspace, work.own_workspace
     seconds = max(0.0, work.remaining())
     opening = asyncio.ensure_future(
@@ -110,28 +115,28 @@ async def open_session(work: "Work") -> None:
     if was_there:
         work.notice(f"It continues in the workspace {workspace.inside}.")
     elif delegation.resumes is not None:
-        gone = f"The workspace of {delegation.resumes} is not there any more (merged, removed, or nothing was changed in it)"
-        work.warnings = (*work.warnings, f"{gone}; this one began from a new one.")
+        gone = f"The workspace of {delegation.resumes} no longer exists (merged, removed, or unchanged)"
+        work.warnings = (*work.warnings, f"{gone}; this delegation uses a new one.")
     if workspace.is_dirty and not was_there:
         work.warnings = (*work.warnings, "The project has uncommitted changes; they are not in the worktree that the agent worked in.")
 
 
 def _remove_unused(opening: "asyncio.Future[tuple[Workspace, bool]]") -> None:
-    """Remove a workspace that was ready too late, and never used."""
+    """Remove a workspace that was ready too late and never used."""
     if opening.cancelled() or opening.exception() is not None:
         return
     workspace, was_there = opening.result()
     if not was_there:
-        with contextlib.suppress(RuntimeError):  # the loop is closing: it is found, and named, by the next recovery
+        with contextlib.suppress(RuntimeError):  # the loop is closing: the next recovery finds it
             clearing = asyncio.ensure_future(off_loop(lambda: remove_workspace(workspace, with_branch=True)))
             clearing.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 async def with_changes(work: "Work", result: Return) -> Return:
-    """The return with the diff as an artifact; what went wrong with it is a warning, and nothing is lost: the folder stays."""
+    """The return with the diff as an artifact. Failures become warnings, and nothing is lost: the folder stays."""
     session = work.workspace_session
     assert session is not None
-    await work.end_children()  # children in the same folder: nothing may change under the diff
+    await work.end_children()  # children in the same folder: nothing may change during the diff
     try:
         async with asyncio.timeout(max(0.0, work.remaining())):
             changes = await asyncio.shield(session.take(work))
@@ -157,7 +162,7 @@ def _diff_failed(workspace: Workspace, error: Exception) -> tuple[str, ...]:
 
 
 async def late_changes(work: "Work", seconds: float) -> tuple[Changes | None, tuple[str, ...]]:
-    """The changes of one that was stopped, if git has them in time; it goes on without us if not."""
+    """The changes of a stopped delegation, if git has them in time; git continues otherwise."""
     session = work.workspace_session
     assert session is not None
     taking = session.take(work)
@@ -165,7 +170,7 @@ async def late_changes(work: "Work", seconds: float) -> tuple[Changes | None, tu
     if (changes := session.taken) is not None:
         return changes, changes.warnings
     if not taking.done():
-        return None, (f"git had not made the diff of the workspace after {seconds:.1f} s; it may still come.",)
+        return None, (f"git did not finish the diff of the workspace within {seconds:.1f} s; it may follow later.",)
     error = taking.exception() if not taking.cancelled() else None
     return None, _diff_failed(session.workspace, error if isinstance(error, Exception) else TimeoutError())
 
@@ -176,10 +181,9 @@ def kept_message(workspace: Workspace) -> str:
 
 
 async def is_removable(workspace: Workspace, changes: Changes | None, artifacts: Iterable[Artifact], *, seconds: float) -> bool:
-    """Whether the workspace of one that was stopped can go: nothing changed, nothing of worth that git ignores, no artifact in it.
+    """Whether the workspace of a stopped delegation can be removed: no changes, no ignored files of value, no artifact in it.
 
-    Only when that is known in time; what is not is left to upkeep.
-    """
+    Only if that is known in time; otherwise maintenance decides."""
     if changes is None or changes.count or changes.warnings or changes.doubt or seconds <= 0:
         return False
     tree = f"{workspace.tree.relative_to(workspace.root).as_posix()}/"
@@ -198,7 +202,7 @@ async def left_in_workspace(workspace: Workspace, hunt: HarvestRequest, scratch:
 
     def take() -> tuple[Changes, bool]:
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
-        taken = take_changes(workspace, message=f"{workspace.session_id}: {agent}", diff_in=scratch, seconds=AFTER_CRASH_SECONDS)
+        taken = take_changes(workspace, message=f"{agent}\n\nSession: {workspace.session_id}", diff_in=scratch, seconds=AFTER_CRASH_SECONDS)
         could_be = bool(taken.count and taken.commit and not workspace.host)
         return taken, could_be and is_merged(workspace, taken.commit or "", seconds=AFTER_CRASH_SECONDS)
 
@@ -212,7 +216,7 @@ async def left_in_workspace(workspace: Workspace, hunt: HarvestRequest, scratch:
 
 
 async def with_workspace_changes(workspace: Workspace, found: Harvest, changes: Changes | None, told: tuple[str, ...]) -> Harvest:
-    """What the search found and what git says has changed, each once; the diff last."""
+    """Files found by the search and by git, each once; the diff last."""
     warnings = (*found.warnings, *told)
     if changes is None:
         return Harvest(artifacts=found.artifacts, warnings=warnings)
@@ -227,7 +231,7 @@ async def with_workspace_changes(workspace: Workspace, found: Harvest, changes: 
 
 
 def _is_text(path: str) -> bool:
-    """A name that a return can carry."""
+    """Whether a return can contain the name."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -236,7 +240,7 @@ def _is_text(path: str) -> bool:
 
 
 async def close_session(work: "Work", result: Return) -> Return:
-    """Merge the changes if asked to, remove the workspace if it is no longer needed, and say where the rest is."""
+    """Merge the changes if requested, remove the workspace if it is not needed, and report where the rest is."""
     session = work.workspace_session
     assert session is not None
     changes = session.taken
@@ -250,6 +254,9 @@ async def close_session(work: "Work", result: Return) -> Return:
         return await _remove_after_merge(work, result, changes)
     if not is_to_merge or changes.commit is None:
         return _kept_return(session, changes, result)
+    if session.host is None and not work.deps.workspaces.merges:
+        reason = "its worker has another checkout of the project than its caller"
+        return _not_merged(work, session, MergeResult(is_done=False, reason=reason, code="MERGE_WAITING"), changes, result)
     work.hold(result)
     outcome = await _merge_changes(work, session, changes.commit, result)
     if not outcome.is_done:
@@ -276,7 +283,7 @@ def _merged_in_part(work: "Work", session: WorkspaceSession, outcome: MergeResul
 
 
 async def _left_out(work: "Work", workspace: Workspace, commit: str) -> list[MergeWrite]:
-    """Files that its agent may not write. A person is not asked: they stay on the branch, and are merged by hand."""
+    """Files that its agent may not write. No person is asked: they stay on the branch for a manual merge."""
     writes = await off_loop(lambda: merge_writes(workspace, commit, seconds=max(0.0, work.remaining())))
     (alike,) = step_requests(work, "", {})
     allowed = await filter_allowed(work.deps, (one.request(alike) for one in writes), work.delegation)
@@ -298,6 +305,9 @@ async def _merge_changes(work: "Work", session: WorkspaceSession, commit: str, r
     except (RemitError, OSError) as error:
         return MergeResult(is_done=False, reason=error.message if isinstance(error, RemitError) else str(error))
     seconds = max(0.0, work.remaining())
+
+    if work.agent.spec.merge == "queue" and session.host is None:
+        return await _queue_changes(work, workspace, commit, left_out)
 
     def merge() -> MergeResult:
         return _refuse_merge(session) or merge_permitted(
@@ -321,8 +331,35 @@ async def _merge_changes(work: "Work", session: WorkspaceSession, commit: str, r
         raise
 
 
+async def _queue_changes(work: "Work", workspace: Workspace, commit: str, left_out: Sequence[MergeWrite]) -> MergeResult:
+    """Merge through the merge queue: rebased, accepted on the merged tree, fast-forwarded."""
+    from remit.runtime.merge_queue import LANDED, Candidate, MergeQueue
+
+    deps, accept = work.deps, work.delegation.accept
+    if not (accept or deps.workspaces.accept):
+        return MergeResult(is_done=False, reason='no acceptance command is configured: add [workspace] accept = ["make test"]')
+    git = project_git(workspace, time.monotonic() + max(0.0, work.remaining()))
+    onto = os.fsdecode((await off_loop(git.run, "rev-parse", "--abbrev-ref", "HEAD")).strip())
+    if onto == "HEAD":
+        return MergeResult(is_done=False, reason="no branch is checked out in the project (HEAD is detached)")
+    if left_out:
+        message, seconds = commit_message(work.delegation), max(0.0, work.remaining())
+        commit = await off_loop(lambda: commit_without(workspace, commit, left_out, message=message, seconds=seconds))
+    queue = MergeQueue(work.root, deps.workspaces, deps.acceptance)
+    stop_at = time.monotonic() + max(0.0, work.remaining())
+    landing = await queue.land(Candidate(workspace=replace(workspace, onto=onto), tip=commit, accept=accept, stop_at=stop_at))
+    names = tuple(one.path for one in left_out)
+    if landing.state == LANDED:
+        for note in landing.notes:
+            work.notice(note)
+        return MergeResult(is_done=True, into=onto, left_out=names)
+    assert landing.error is not None
+    conflicts = landing.rebased.conflicts if landing.rebased is not None else ()
+    return MergeResult(is_done=False, into=onto, conflicts=conflicts, reason=landing.error.message.rstrip("."), code=landing.error.code)
+
+
 def _not_merged(work: "Work", session: WorkspaceSession, outcome: MergeResult, changes: Changes | None, result: Return) -> Return:
-    """The work is done and safe, on its branch or in its folder; the project, or the workspace of its caller, is as it was."""
+    """The work is done and safe, on its branch or in its folder; the project, or the caller's workspace, is unchanged."""
     where = "the project" if session.host is None else session.host.inside
     into = outcome.into or where
     named = ", ".join(outcome.conflicts[:_NAMES_SHOWN])
@@ -330,7 +367,7 @@ def _not_merged(work: "Work", session: WorkspaceSession, outcome: MergeResult, c
     files = f" ({named}{more})" if named else ""
     error = ErrorInfo(
         type="merge_conflict",
-        code="MERGE_CONFLICT",
+        code=outcome.code,
         message=clean_text(f"The work of {work.delegation.agent} could not be merged into {into}: {outcome.reason}{files}.")[:2000],
         recoverable=True,
         recommendation=f"Nothing was changed in {where}; the work is {_kept_in(session, changes)}",
@@ -353,7 +390,7 @@ def _kept_in(session: WorkspaceSession, changes: Changes | None) -> str:
 
 
 def _by_hand(session: WorkspaceSession, changes: Changes, merge: str) -> str:
-    """In the workspace of a caller the changes are taken over by their diff: the branch holds what was there before as well."""
+    """In a caller's workspace the changes are applied as a diff: the branch also contains the earlier state."""
     if session.host is not None and changes.diff is not None:
         diff, there = os.path.relpath(changes.diff, session.host.tree), session.host.tree.relative_to(session.host.root).as_posix()
         return f"Take it over in {there}: git add --all && git apply --3way {diff}"
@@ -361,7 +398,7 @@ def _by_hand(session: WorkspaceSession, changes: Changes, merge: str) -> str:
 
 
 def _kept_return(session: WorkspaceSession, changes: Changes | None, result: Return) -> Return:
-    """Folder and branch stay; the return says where the work is."""
+    """Folder and branch stay; the return names them."""
     workspace = session.workspace
     result = _with_location(result, workspace)
     if changes is None or result.next_steps:
@@ -372,7 +409,7 @@ def _kept_return(session: WorkspaceSession, changes: Changes | None, result: Ret
 
 
 def describe_workspace(workspace: Workspace) -> dict[str, Any]:
-    """Where the work is, for the return."""
+    """The location of the work, for the return."""
     return {"kind": str(workspace.kind), "folder": workspace.inside, **({"branch": workspace.branch} if workspace.branch else {})}
 
 
@@ -381,11 +418,11 @@ def _with_location(result: Return, workspace: Workspace) -> Return:
 
 
 async def _remove_after_merge(work: "Work", result: Return, changes: Changes) -> Return:
-    """Remove a workspace whose changes were merged, unless an artifact exists only there."""
+    """Remove a workspace after its merge, unless an artifact exists only there."""
     session = work.workspace_session
     assert session is not None
     workspace = session.workspace
-    if changes.warnings:  # something is in the folder and in no diff
+    if changes.warnings:  # the folder contains something that is in no diff
         return _with_location(result, workspace)
     below, there_is = f"{workspace.inside}/", "" if session.host is None else f"{session.host.inside}/"
     inside = [artifact for artifact in result.artifacts if artifact.path.startswith(below)]
@@ -394,7 +431,7 @@ async def _remove_after_merge(work: "Work", result: Return, changes: Changes) ->
     missing = [path for path, there in moved.items() if there.path not in seen or seen[there.path].sha256 != there.sha256]
     if missing:
         names = ", ".join(PurePosixPath(path).name for path in missing[:_NAMES_SHOWN])
-        warning = f"The workspace stays for the sake of {names}: what git ignores is in no diff."
+        warning = f"The workspace is kept because of {names}: files that git ignores are in no diff."
         return _with_location(replace(result, warnings=(*result.warnings, warning)), workspace)
     artifacts = tuple(replace(seen[moved[a.path].path], evidence=a.evidence) if a.path in moved else a for a in result.artifacts)
     result = replace(result, artifacts=artifacts)

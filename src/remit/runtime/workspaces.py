@@ -1,9 +1,7 @@
-"""Workspaces: folders made for one delegation each, as git worktrees or copies of the project; their changes, and merging them back.
+"""Workspaces: folders for one delegation each, as git worktrees or copies of the project; their changes, and merging them.
 
-`.remit/work/SESSION` is the folder. `.remit/work/.books/SESSION` holds its metadata (`note.json`, written last, and our own git index), out
-of the agent's way. Resuming a delegation takes over its metadata. Knows git and files, neither agents nor returns. Blocking: call it off
-the event loop.
-"""
+`.remit/work/SESSION` is the folder, `.remit/work/.books/SESSION` its metadata (`note.json`, written last, and a separate git index), out of
+the agent's reach. Resuming a delegation takes over its metadata. Blocking: call it off the event loop."""
 
 import contextlib
 import json
@@ -13,7 +11,7 @@ import shutil
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -26,14 +24,25 @@ from remit.core.protected_paths import Protection, is_pyproject, protection_of, 
 from remit.runtime.policy_facts import path_facts
 from remit.system.beneath import open_folder
 from remit.system.files import atomic_write, file_lock
-from remit.system.git import BARE, LOCK_WAIT_SECONDS, NO_SUBMODULES, REPOSITORY_LOCK, Git, GitFailed, Settings, held, settings_of
+from remit.system.git import (
+    BARE,
+    COMMIT_LOCK,
+    LOCK_WAIT_SECONDS,
+    NO_SUBMODULES,
+    REPOSITORY_LOCK,
+    Git,
+    GitFailed,
+    Settings,
+    held,
+    settings_of,
+)
 from remit.system.ownership import is_sealed, seal
 
 METADATA = ".books"
 METADATA_FILE = "note.json"
 LOCK = "lock"
 REMOVAL_MARK = "clearing"
-"""A file in the metadata of a workspace whose removal has begun: the next process completes it."""
+"""Marker file in the metadata of a workspace whose removal has started: the next process completes it."""
 TAKE_OVER_SECONDS = 20.0
 
 
@@ -44,32 +53,36 @@ class Workspace:
     session_id: str
     """The delegation it belongs to now."""
     maker: str
-    """The delegation it was made for: names folder and branch."""
+    """The delegation it was created for: names folder and branch."""
     kind: WorkspaceKind
     base: str
-    """The commit it began from."""
+    """The commit it started from."""
     git_dir: Path
-    """The repository's folder that belongs to it: told to git outright."""
+    """Its git directory in the repository; passed to git explicitly."""
     common_dir: Path
-    """The repository's own folder: where its lock stands."""
+    """The repository's common git directory, which contains its lock."""
     below: str = ""
-    """Where the project's root lies in the repository, for a root that is a sub-folder."""
+    """The project's root relative to the repository, if it is a sub-folder."""
     made_at: float = 0.0
-    """Wall clock, by the file system: what is newer was written in it."""
+    """Wall clock of the file system: newer files were written in it."""
     host: str = ""
-    """Whose workspace it began from, by that one's maker, when its caller worked in one; changes go back there, not to the project."""
+    """The caller's workspace that it started from, by its maker; changes are merged there, not into the project."""
     is_dirty: bool = False
-    """The project had uncommitted changes when it was made; they are not in it."""
+    """Whether the project had uncommitted changes at its creation; they are not in it."""
     project_git_dir: str = ""
-    """The repository's folder that belongs to the project's own checkout, of which a worktree was made."""
+    """The git directory of the project's own checkout, of which a worktree was created."""
     commands: Mapping[str, str] = field(default_factory=dict)
-    """The settings by which git runs commands, as they were when it was made (see `git.held`)."""
+    """Git settings that run commands, at its creation (see `git.held`)."""
     fetching: str = ""
-    """The same, of how it fetches."""
+    """The same for git settings of fetching."""
+    task: int = 0
+    """The board task whose delegations all work in it; 0: it belongs to a delegation."""
+    onto: str = ""
+    """Target branch of its task."""
 
     @property
     def top(self) -> Path:
-        """The project's own checkout: the root, or what it lies in."""
+        """The project's own checkout: the root or a parent of it."""
         return self.root.parents[len(Path(self.below).parts) - 1] if self.below else self.root
 
     @property
@@ -79,7 +92,7 @@ class Workspace:
 
     @property
     def folder(self) -> Path:
-        """Where the agent works."""
+        """The agent's working folder."""
         return self.tree / self.below if self.below else self.tree
 
     @property
@@ -101,7 +114,7 @@ class Workspace:
 
     @property
     def is_there(self) -> bool:
-        """Whether the folder is still one: not removed, not replaced by a link that leads elsewhere."""
+        """Whether the folder still exists and was not replaced by a link."""
         return os.path.realpath(self.folder) == os.path.join(os.path.realpath(self.root), self.inside) and self.folder.is_dir()
 
 
@@ -114,7 +127,7 @@ def metadata_folder(root: Path, session_id: str) -> Path:
 
 
 def write_metadata(workspace: Workspace) -> Workspace:
-    """From here on it exists."""
+    """Write the metadata; the workspace exists from here on."""
     fields = asdict(workspace) | {"git_dir": str(workspace.git_dir), "common_dir": str(workspace.common_dir)}
     del fields["root"]
     fields["seal"] = seal(_sealed_text(workspace))
@@ -123,20 +136,21 @@ def write_metadata(workspace: Workspace) -> Workspace:
 
 
 def find_workspace(root: Path, session_id: str) -> Workspace | None:
-    """The workspace of a delegation, when there is one and its folder is still there."""
+    """The workspace of a delegation, if it and its folder exist."""
     workspace = load_workspace(root, session_id)
     return workspace if workspace is not None and workspace.is_there and not (workspace.metadata_folder / REMOVAL_MARK).exists() else None
 
 
 def _sealed_text(workspace: Workspace) -> str:
-    """What of a note decides where git works and which commands it runs."""
+    """The parts of a note that determine where git works and which commands it runs."""
     paths = (workspace.root, workspace.git_dir, workspace.common_dir, workspace.project_git_dir)
-    facts = (workspace.maker, workspace.kind, workspace.base, workspace.below, workspace.host, workspace.fetching)
+    facts: tuple[str, ...] = (workspace.maker, workspace.kind, workspace.base, workspace.below, workspace.host, workspace.fetching)
+    facts += (str(workspace.task), workspace.onto) if workspace.task else ()
     return json.dumps([*map(str, paths), *facts, sorted(workspace.commands.items())])
 
 
 def adopt_workspaces(root: Path) -> None:
-    """Accept the workspaces that are noted here, as those of a project that was moved or that an older remit worked in."""
+    """Accept the workspaces noted here: those of a moved project or of an older remit."""
     for session_id in list_workspaces(root):
         workspace = load_workspace(root, session_id, is_adopted=True)
         if workspace is not None:
@@ -144,8 +158,7 @@ def adopt_workspaces(root: Path) -> None:
 
 
 def load_workspace(root: Path, session_id: str, *, is_adopted: bool = False) -> Workspace | None:
-    """As its note tells it, whatever has become of its folder. Only a note that was written here: one that came with a clone, or that an
-    agent wrote, could name any command for git to run."""
+    """The workspace from its note, whatever its folder. Only a note written here: any other could name commands for git to run."""
     if not is_session_id(session_id):
         return None
     try:
@@ -155,15 +168,12 @@ def load_workspace(root: Path, session_id: str, *, is_adopted: bool = False) -> 
         workspace = replace(Workspace(root=root, **fields), session_id=session_id)
         is_ours = is_adopted or is_sealed(_sealed_text(workspace), found)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return None  # none, or damaged: as if it had never been made
+        return None  # missing or damaged: treated as never created
     return workspace if is_ours and is_session_id(workspace.maker) else None
 
 
 def take_over_workspace(root: Path, earlier: str, session_id: str) -> Workspace | None:
-    """The workspace of the run that is gone on from. Only one can have it: its metadata is renamed.
-
-    Under its lock: waits for a removal in progress.
-    """
+    """Take over the workspace of the resumed run, under its lock. Only one process can: its metadata is renamed."""
     if find_workspace(root, earlier) is None:
         return None
     with contextlib.suppress(OSError, Unavailable), file_lock(metadata_folder(root, earlier) / LOCK, timeout=TAKE_OVER_SECONDS):
@@ -174,7 +184,7 @@ def take_over_workspace(root: Path, earlier: str, session_id: str) -> Workspace 
 
 
 def list_workspaces(root: Path) -> list[str]:
-    """The sessions that have metadata here."""
+    """The sessions with metadata here."""
     with contextlib.suppress(OSError):
         return sorted(name for name in os.listdir(work_root(root) / METADATA) if is_session_id(name))
     return []
@@ -184,14 +194,14 @@ def list_workspaces(root: Path) -> list[str]:
 
 
 TOOL_FOLDERS = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox"})
-"""Filled by tools, which fill them again."""
+"""Created by tools, which can recreate them."""
 _CACHES = tuple(f":(exclude,glob)**/{name}/**" for name in ("__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"))
-"""Never part of an agent's work, whether or not the project ignores them."""
+"""Never part of an agent's work, ignored by the project or not."""
 DIFF = "changes.diff"
 TAKING_SECONDS = 60.0
 _SUBMODULE, _LINK = "160000", "120000"
-_RAW_DIFF = ("--raw", "-z", "--no-renames", "--no-abbrev")
-_PLAIN_DIFF = (
+RAW_DIFF = ("--raw", "-z", "--no-renames", "--no-abbrev")
+PLAIN_DIFF = (
     "--no-color", "--no-ext-diff", "--no-textconv", "--no-relative", "--submodule=short", "--src-prefix=a/", "--dst-prefix=b/",
 )  # fmt: skip
 
@@ -199,22 +209,22 @@ _PLAIN_DIFF = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
     changed: tuple[str, ...] = ()
-    """Files added, changed or renamed, as they stand in the workspace, relative to its tree."""
+    """Files added, changed or renamed, relative to its tree."""
     count: int = 0
-    """Of files changed, the deleted ones too."""
+    """Number of changed files, deleted ones included."""
     diff: Path | None = None
     commit: str | None = None
-    """On the workspace's branch; the base itself when nothing changed."""
+    """On the workspace's branch; the base itself if nothing changed."""
     warnings: tuple[str, ...] = ()
     doubt: str = ""
-    """Why it must not be merged without being looked at: continues "could not be merged: "."""
+    """Why it needs inspection before a merge: continues "could not be merged: "."""
 
 
 def take_changes(workspace: Workspace, *, message: str, diff_in: Path | None, seconds: float = TAKING_SECONDS) -> Changes:
-    """Write the diff into `diff_in`, commit the changes on the branch, and say what they are. Nothing is removed or merged."""
+    """Write the diff to `diff_in`, commit the changes on the branch, and return them. Removes and merges nothing."""
     with open_git(workspace, seconds=seconds) as git:
         warnings = stage_changes(git)
-        entries = list(_entries(git.run("diff", "--cached", *_RAW_DIFF, workspace.base)))
+        entries = list(parse_raw_diff(git.run("diff", "--cached", *RAW_DIFF, workspace.base)))
         diff = _write_diff(git, workspace, diff_in) if entries and diff_in is not None else None
         commit = _commit(git, workspace, message) if workspace.kind is WorkspaceKind.WORKTREE else None
     if any(entry.mode == _SUBMODULE for entry in entries):
@@ -222,33 +232,33 @@ def take_changes(workspace: Workspace, *, message: str, diff_in: Path | None, se
     doubt = "nothing of it could be taken" if warnings and not entries else ""
     if git.overrides:
         names = ", ".join(name for name, _ in git.overrides[:3])
-        doubt = f"settings by which git runs commands were changed meanwhile ({names})"
-        warnings += (f"Settings by which git runs commands were changed meanwhile, and not used: {names}.",)
+        doubt = f"git settings that run commands were changed meanwhile ({names})"
+        warnings += (f"Git settings that run commands were changed meanwhile and are not used: {names}.",)
     changed = tuple(entry.path for entry in entries if not entry.is_deleted)
     return Changes(changed=changed, count=len(entries), diff=diff, commit=commit, warnings=warnings, doubt=doubt)
 
 
 @contextlib.contextmanager
 def open_git(workspace: Workspace, *, seconds: float) -> Iterator[Git]:
-    """Git in the workspace, with our own index, under the workspace's lock."""
+    """Git in the workspace, with a separate index, under the workspace's lock."""
     if not workspace.is_there:
-        raise Unavailable("The workspace is no longer there: its folder was removed or replaced.", advice="Delegate it again.")
+        raise Unavailable("The workspace no longer exists: its folder was removed or replaced.", advice="Delegate it again.")
     git = Git(folder=workspace.tree, stop_at=time.monotonic() + seconds, git_dir=workspace.git_dir, index=workspace.index)
     with file_lock(workspace.metadata_folder / LOCK, timeout=max(0.0, seconds)):
         with contextlib.suppress(FileNotFoundError):
-            Path(f"{workspace.index}.lock").unlink()  # ours alone: left by a run that was killed
+            Path(f"{workspace.index}.lock").unlink()  # only remit uses it: left by a killed run
         yield held(git, Settings(workspace.commands, workspace.fetching), base=workspace.base)
 
 
 def snapshot_commit(workspace: Workspace, *, seconds: float) -> str:
-    """A commit of the workspace as it is now, on no branch: the base of a nested workspace."""
+    """A commit of the current state, on no branch: the base of a nested workspace."""
     with open_git(workspace, seconds=seconds) as git:
         stage_changes(git)
         return _commit_of(git, workspace, f"{workspace.maker}: as it stood")
 
 
 def stage_changes(git: Git) -> tuple[str, ...]:
-    """Everything as it stands, into our index; what could not be read is a warning."""
+    """Stage everything in the separate index; unreadable files become warnings."""
     left_out: tuple[str, ...] = _CACHES
     try:
         left_out += tuple(f":(exclude,literal){path}" for path in _stage_repositories(git))
@@ -256,15 +266,14 @@ def stage_changes(git: Git) -> tuple[str, ...]:
     except GitFailed as failed:
         if "not a git repository" in failed.words:
             raise Unavailable(f"What git keeps of the workspace was damaged or removed ({git.git_dir}).") from None
-        # A file that cannot be read, a repository without a commit inside: the rest still counts.
+        # For example an unreadable file, or an inner repository without a commit: the rest still counts.
         git.run("add", "--all", "--ignore-errors", "--", ".", *left_out, allowed=(0, 1, 128))
         return (f"Not everything is in the diff: {failed.message}",)
     return ()
 
 
 def _stage_repositories(git: Git) -> list[str]:
-    """Stage the repositories inside that the index knows, by their HEAD; their paths. `git add` would ask each for its status, and run
-    filters that its own configuration names: that is the agent's."""
+    """Stage inner repositories by their HEAD and return their paths. `git add` would run filters of their configuration (the agent's)."""
     staged = git.run("ls-files", "--stage", "-z").split(b"\0")
     paths = [os.fsdecode(entry.partition(b"\t")[2]) for entry in staged if entry.startswith(_SUBMODULE.encode())]
     changed = [path for path in paths if os.path.lexists(git.folder / path / ".git") or not os.path.isdir(git.folder / path)]
@@ -286,7 +295,7 @@ class ChangedFile(NamedTuple):
     is_deleted: bool
 
 
-def _entries(raw: bytes) -> Iterator[ChangedFile]:
+def parse_raw_diff(raw: bytes) -> Iterator[ChangedFile]:
     parts = iter(raw.split(b"\0"))
     for head in parts:
         if head:
@@ -295,10 +304,8 @@ def _entries(raw: bytes) -> Iterator[ChangedFile]:
 
 
 def _write_diff(git: Git, workspace: Workspace, folder: Path) -> Path:
-    """Whole or not at all, and never over a file of the agent's."""
-    draft = workspace.metadata_folder / DIFF
-    with open(draft, "wb") as file:
-        git.run("diff", "--cached", "--binary", "--find-renames", *_PLAIN_DIFF, workspace.base, stdout=file)
+    """Written atomically, never over a file of the agent."""
+    draft = draft_diff(git, workspace)
     descriptor = open_folder(folder)
     try:
         for number in range(1, 1000):
@@ -312,6 +319,14 @@ def _write_diff(git: Git, workspace: Workspace, folder: Path) -> Path:
     raise Unavailable(f"{folder} contains a thousand diffs.")
 
 
+def draft_diff(git: Git, workspace: Workspace) -> Path:
+    """The diff of the changes that are staged, beside the metadata."""
+    draft = workspace.metadata_folder / DIFF
+    with open(draft, "wb") as file:
+        git.run("diff", "--cached", "--binary", "--find-renames", *PLAIN_DIFF, workspace.base, stdout=file)
+    return draft
+
+
 def is_recorded_diff(path: str) -> bool:
     """Whether an artifact is the diff of a workspace, by its name."""
     name = path.rpartition("/")[2]
@@ -319,7 +334,7 @@ def is_recorded_diff(path: str) -> bool:
 
 
 def _commit(git: Git, workspace: Workspace, message: str) -> str:
-    """The tree as it stands, on the workspace's branch."""
+    """Commit the current tree on the workspace's branch."""
     commit = _commit_of(git, workspace, message)
     git.run("update-ref", f"refs/heads/{workspace.branch}", commit)
     with contextlib.suppress(OSError):  # afterwards the folder is a clean checkout
@@ -329,10 +344,10 @@ def _commit(git: Git, workspace: Workspace, message: str) -> str:
 
 
 def _commit_of(git: Git, workspace: Workspace, message: str) -> str:
-    """Of what is staged; what the agent committed itself stays in its history."""
+    """A commit of the staged files; the agent's own commits stay in its history."""
     tree = git.says("write-tree")
     parent = workspace.base
-    with contextlib.suppress(GitFailed):  # a HEAD that leads nowhere, or into another history, is not gone on from
+    with contextlib.suppress(GitFailed):  # a HEAD that is invalid or belongs to another history is not continued
         if git.asks("merge-base", "--is-ancestor", workspace.base, "HEAD"):
             parent = git.says("rev-parse", "--verify", "HEAD^{commit}")
     if git.says("rev-parse", f"{parent}^{{tree}}") == tree:
@@ -345,52 +360,58 @@ def _commit_of(git: Git, workspace: Workspace, message: str) -> str:
 
 MAKING_SECONDS = 120.0
 FILE_TICK_SECONDS = 0.012
-"""Files are dated by a clock that moves in ticks; after so long it has moved."""
+"""Resolution of file times; after this long the clock has advanced."""
 MOST_BYTES = 512 * 1024 * 1024
 MOST_FILES = 50_000
 _SKIPPED = TOOL_FOLDERS | {".git", ".hg", ".svn", ".remit"}
 
 
 def open_workspace(
-    root: Path, session_id: str, kind: WorkspaceKind, *, earlier: str | None, seconds: float, host: Workspace | None = None
+    root: Path, session_id: str, kind: WorkspaceKind, *, earlier: str | None, seconds: float, host: Workspace | None = None, base: str = ""
 ) -> tuple[Workspace, bool]:
-    """The workspace of this delegation, made or found again; and whether it was there before.
-
-    `host`: the workspace that its caller works in. A new one begins from that as it stands, not from the project.
-
-    Raises `Misused` when the project cannot have one, `Unavailable` when git cannot be used or is too slow.
-    """
+    """The workspace of this delegation, based on `host` if given, and whether it existed. Raises `Misused`, `Unavailable`."""
     workspace = find_workspace(root, session_id)
     if workspace is None and earlier is not None:
         workspace = take_over_workspace(root, earlier, session_id)
     if workspace is not None and workspace.kind is kind:
         return workspace, True
+    return make_workspace(root, session_id, kind, seconds=seconds, host=host, base=base), False
+
+
+def make_workspace(
+    root: Path, session_id: str, kind: WorkspaceKind, *, seconds: float, host: Workspace | None = None, base: str = "",
+    task: tuple[int, str] = (0, ""),
+) -> Workspace:  # fmt: skip
+    """A new workspace. `task`: the task of the board that owns it, and the branch that its work is merged into. See `open_workspace`."""
     stop_at = time.monotonic() + min(seconds, MAKING_SECONDS)
     tree = work_root(root) / session_id
     (work_root(root) / METADATA / session_id).mkdir(mode=0o700, parents=True, exist_ok=True)
-    make = _worktree if kind is WorkspaceKind.WORKTREE else _copy
-    workspace = make(root, session_id, tree, stop_at, host)
-    workspace.folder.mkdir(parents=True, exist_ok=True)  # a project that stands in no commit yet has no folder there
+    if kind is WorkspaceKind.WORKTREE:
+        workspace = _worktree(root, session_id, tree, stop_at, host, base)
+    else:
+        workspace = _copy(root, session_id, tree, stop_at, host)
+    workspace.folder.mkdir(parents=True, exist_ok=True)  # a project that is in no commit yet has no folder there
     mark = workspace.metadata_folder / "made"
     mark.touch()
-    workspace = write_metadata(replace(workspace, made_at=mark.stat().st_mtime, host="" if host is None else host.maker))
+    number, onto = task
+    workspace = replace(workspace, made_at=mark.stat().st_mtime, host="" if host is None else host.maker, task=number, onto=onto)
     time.sleep(FILE_TICK_SECONDS)
-    return workspace, False
+    return write_metadata(workspace)
 
 
-def _worktree(root: Path, session_id: str, tree: Path, stop_at: float, host: Workspace | None) -> Workspace:
+def _worktree(root: Path, session_id: str, tree: Path, stop_at: float, host: Workspace | None, begin: str) -> Workspace:
     git = Git(folder=root, stop_at=stop_at)
     try:
         top, common = Path(git.says("rev-parse", "--show-toplevel")), git.says("rev-parse", "--git-common-dir")
     except GitFailed as failed:
         raise _no_repository(root, failed) from None
-    base, is_dirty = _head(git) if host is None else (_snapshot(host, stop_at), False)
+    base, is_dirty = (begin, False) if begin else _head(git) if host is None else (_snapshot(host, stop_at), False)
     common_dir = (root / common).resolve()
     with file_lock(common_dir / REPOSITORY_LOCK, timeout=min(LOCK_WAIT_SECONDS, max(0.0, stop_at - time.monotonic()))):
         clear_worktree(git, session_id, tree)
         git.run("worktree", "add", "--quiet", "--no-track", "-b", f"remit/{session_id}", str(tree), base)
     git_dir = Path(Git(folder=tree, stop_at=stop_at).says("rev-parse", "--absolute-git-dir"))
-    settings = settings_of(git) if host is None else host  # a caller that runs may have changed them
+    settings = settings_of(git) if host is None else host  # a running caller may have changed them
     below = os.path.relpath(root.resolve(), top.resolve())
     workspace = Workspace(
         root=root,
@@ -406,12 +427,12 @@ def _worktree(root: Path, session_id: str, tree: Path, stop_at: float, host: Wor
         commands=settings.commands,
         fetching=settings.fetching,
     )
-    shutil.copy2(git_dir / "index", workspace.index)  # with its time: git takes for unchanged only what is older than its index
+    shutil.copy2(git_dir / "index", workspace.index)  # with its time: git treats only files older than its index as unchanged
     return workspace
 
 
 def _head(git: Git) -> tuple[str, bool]:
-    """What the project has committed last, and whether there is more in it."""
+    """The project's HEAD, and whether it has uncommitted changes."""
     try:
         base = git.says("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
     except GitFailed:
@@ -425,7 +446,7 @@ def _head(git: Git) -> tuple[str, bool]:
 
 def _snapshot(host: Workspace, stop_at: float) -> str:
     if host.kind is not WorkspaceKind.WORKTREE:
-        # Its branch would be in the copy's own repository, and gone with it.
+        # Its branch would be in the copy's own repository, and removed with it.
         raise Misused(
             f"The caller works in a copy of the project ({host.inside}), and no worktree can be made of a copy.",
             advice='Declare this agent with workspace = "copy" or "shared", or its caller with workspace = "worktree".',
@@ -434,7 +455,7 @@ def _snapshot(host: Workspace, stop_at: float) -> str:
 
 
 def clear_worktree(git: Git, session_id: str, tree: Path) -> None:
-    """What an earlier try left under this name."""
+    """Remove left-overs of an earlier attempt under this name."""
     if not tree.exists() and not git.asks("show-ref", "--verify", "--quiet", f"refs/heads/remit/{session_id}"):
         return
     with contextlib.suppress(GitFailed):
@@ -460,7 +481,7 @@ def _copy(root: Path, session_id: str, tree: Path, stop_at: float, host: Workspa
     _copy_project(git, tree)
     git = Git(folder=tree, stop_at=stop_at)
     git.run("init", "--quiet", "--template=", f"--separate-git-dir={git_dir}", ".")
-    if objects is not None:  # what the project's repository holds already is not written again
+    if objects is not None:  # objects in the project's repository are not written again
         (git_dir / "objects" / "info").mkdir(parents=True, exist_ok=True)
         (git_dir / "objects" / "info" / "alternates").write_bytes(os.fsencode(objects) + b"\n")
     git = replace(git, git_dir=git_dir)
@@ -474,7 +495,7 @@ def _copy(root: Path, session_id: str, tree: Path, stop_at: float, host: Workspa
 
 
 def _objects(git: Git, host: Workspace | None) -> Path | None:
-    """Where the project's repository keeps what it holds. A copy's own repository will not do: it goes with that copy."""
+    """The object store of the project's repository. A copy's own repository does not qualify: it is removed with the copy."""
     if host is not None and host.kind is WorkspaceKind.COPY:
         with contextlib.suppress(OSError):
             return Path(os.fsdecode((host.git_dir / "objects" / "info" / "alternates").read_bytes().rstrip(b"\n")))
@@ -491,7 +512,7 @@ def _no_repository(root: Path, failed: GitFailed) -> Misused:
             advice='Run `git init` and commit, or declare the agent with workspace = "copy".',
         )
     return Misused(
-        f"git cannot make a worktree of {root}: {failed.message}", advice='Fix that, or declare the agent with workspace = "copy".'
+        f"git cannot create a worktree of {root}: {failed.message}", advice='Fix that, or declare the agent with workspace = "copy".'
     )
 
 
@@ -499,7 +520,7 @@ def _no_repository(root: Path, failed: GitFailed) -> Misused:
 
 
 def _copy_project(git: Git, target: Path) -> None:
-    """Copy the folder that `git` stands in to `target`."""
+    """Copy the folder of `git` to `target`."""
     root = git.folder
     try:
         names = [os.fsdecode(name) for name in git.run("ls-files", "-z", "-co", "--exclude-standard").split(b"\0") if name]
@@ -517,9 +538,9 @@ def _copy_all(root: Path, target: Path, names: Iterable[str], stop_at: float) ->
         try:
             found = os.lstat(root / name)
         except OSError:
-            continue  # deleted and not committed, or gone meanwhile
+            continue  # deleted but not committed, or removed meanwhile
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
-            continue  # a submodule, a pipe, a socket: nothing that can be copied
+            continue  # a submodule, a pipe, a socket: cannot be copied
         count, size = count + 1, size + found.st_size
         if count > MOST_FILES or size > MOST_BYTES:
             raise Misused(
@@ -527,17 +548,17 @@ def _copy_all(root: Path, target: Path, names: Iterable[str], stop_at: float) ->
                 advice='Ignore what need not be copied (.gitignore), or declare the agent with workspace = "worktree".',
             )
         if time.monotonic() > stop_at:
-            raise Unavailable("The project could not be copied in the time there was.", advice="Give the delegation a longer timeout.")
+            raise Unavailable("The project could not be copied in the available time.", advice="Give the delegation a longer timeout.")
         _copy_one(root / name, target / name)
 
 
 def _copy_one(source: Path, target: Path) -> None:
-    """With its times: what the agent did not touch is as old as it was."""
+    """With its times: files that the agent did not touch keep their age."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         shutil.copy2(source, target, follow_symlinks=False)
     except FileNotFoundError:
-        return  # gone meanwhile
+        return  # removed meanwhile
     except OSError as error:
         raise Unavailable(f"{source} could not be copied: {error.strerror or error}.", advice="Make it readable, or ignore it.") from None
 
@@ -556,11 +577,11 @@ def _walk(root: Path) -> Iterator[str]:
 
 MERGING_SECONDS = 60.0
 NEEDED_GIT = "2.38"
-"""The first with `merge-tree --write-tree`."""
+"""First version with `merge-tree --write-tree`."""
 _OVERWRITTEN = ("would be overwritten", "not uptodate")
 _NO_FILE = "000000"
 _UNKNOWN_OPTION = 129
-"""How git ends when it does not know what it is asked."""
+"""Exit code of git for an unknown option."""
 _QUOTED = re.compile(r"^error: [^']*'([^']+)'", re.MULTILINE)
 
 
@@ -570,15 +591,17 @@ class MergeResult:
     into: str = ""
     """The branch of the project, or the folder of the caller's workspace."""
     conflicts: tuple[str, ...] = ()
-    """Files that stand in the way, relative to the repository."""
+    """Conflicting files, relative to the repository."""
     reason: str = ""
     """Why it was not done: continues "could not be merged: "."""
     left_out: tuple[str, ...] = ()
     """Files that the policy does not allow its agent to write: they stay on the branch."""
+    code: str = "MERGE_CONFLICT"
+    """Code of the error."""
 
 
 class MergeIntent:
-    """Whether a merge may still go on: it can be called off until the moment it touches the checkout, and not after it."""
+    """Whether a merge may proceed: it can be cancelled until it touches the checkout."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -586,7 +609,7 @@ class MergeIntent:
         self._has_begun = False
 
     def call_off(self) -> bool:
-        """True: nothing will be merged. False: it is being done, or has been."""
+        """True: nothing will be merged. False: it is in progress or done."""
         with self._lock:
             self._is_called_off = not self._has_begun
             return self._is_called_off
@@ -598,11 +621,15 @@ class MergeIntent:
 
 
 def merge(workspace: Workspace, commit: str, intent: MergeIntent, *, seconds: float) -> MergeResult:
-    """Bring `commit` into the branch that is checked out in the project."""
+    """Merge `commit` into the project's checked-out branch."""
     seconds = min(seconds, MERGING_SECONDS)
     stop_at = time.monotonic() + seconds
-    with file_lock(workspace.common_dir / REPOSITORY_LOCK, timeout=min(LOCK_WAIT_SECONDS, seconds)):
-        git = _project(workspace, stop_at)
+    patience = min(LOCK_WAIT_SECONDS, seconds)
+    with (
+        file_lock(workspace.common_dir / REPOSITORY_LOCK, timeout=patience),
+        file_lock(workspace.common_dir / COMMIT_LOCK, timeout=patience),  # a board commit is built on HEAD
+    ):
+        git = project_git(workspace, stop_at)
         if not git.asks("symbolic-ref", "--quiet", "HEAD"):
             return MergeResult(is_done=False, reason="no branch is checked out in the project (HEAD is detached)")
         into = git.says("symbolic-ref", "--short", "HEAD")
@@ -611,15 +638,15 @@ def merge(workspace: Workspace, commit: str, intent: MergeIntent, *, seconds: fl
             if isinstance(target, MergeResult):
                 return target
             if not intent.begin():
-                return MergeResult(is_done=False, into=into, reason="it was stopped before that")
+                return MergeResult(is_done=False, into=into, reason="it was stopped before the merge")
             git.run("merge", "--ff-only", "--no-autostash", "--no-stat", "--quiet", target)
         except GitFailed as failed:
-            return MergeResult(is_done=False, into=into, conflicts=_named_files(failed.words), reason=_why(failed, "the project"))
+            return MergeResult(is_done=False, into=into, conflicts=named_files(failed.words), reason=why_not_merged(failed, "the project"))
     return MergeResult(is_done=True, into=into)
 
 
 def merge_into_workspace(workspace: Workspace, commit: str, host: Workspace, intent: MergeIntent, *, seconds: float) -> MergeResult:
-    """Bring what `commit` adds to its base into the folder of the caller's workspace, beside whatever was done there since."""
+    """Merge the changes of `commit` since its base into the caller's workspace, beside changes made there since."""
     into = host.inside
     try:
         with open_git(host, seconds=min(seconds, MERGING_SECONDS)) as git:
@@ -632,10 +659,12 @@ def merge_into_workspace(workspace: Workspace, commit: str, host: Workspace, int
             if isinstance(target, MergeResult):
                 return target
             if not intent.begin():
-                return MergeResult(is_done=False, into=into, reason="it was stopped before that")
+                return MergeResult(is_done=False, into=into, reason="it was stopped before the merge")
             git.run("read-tree", "-m", "-u", tree, target)
     except GitFailed as failed:
-        return MergeResult(is_done=False, into=into, conflicts=_named_files(failed.words), reason=_why(failed, "the caller's workspace"))
+        return MergeResult(
+            is_done=False, into=into, conflicts=named_files(failed.words), reason=why_not_merged(failed, "the caller's workspace")
+        )
     return MergeResult(is_done=True, into=into)
 
 
@@ -644,12 +673,12 @@ class MergeWrite(NamedTuple):
 
     file: ChangedFile
     path: str
-    """Relative to the project; to the repository, where it is outside of the project."""
+    """Relative to the project; outside the project, to the repository."""
     protected: str | None
-    """Why it is protected, where its path alone does not say so."""
+    """Why it is protected, if its path alone does not tell."""
 
     def request(self, alike: PolicyRequest) -> PolicyRequest:
-        """What the policy is asked: the same as of a write or deletion by the agent itself."""
+        """The policy request: the same as for a write or deletion by the agent itself."""
         facts = path_facts(self.path, Path("/"))
         if self.protected is not None:
             facts["protected"] = str(self.protected)
@@ -658,15 +687,19 @@ class MergeWrite(NamedTuple):
 
 
 def merge_writes(workspace: Workspace, commit: str, *, seconds: float) -> list[MergeWrite]:
-    """What merging `commit` would change, for the policy."""
-    git = _project(workspace, time.monotonic() + seconds)
-    files = _entries(git.run("diff-tree", "-r", *_RAW_DIFF, workspace.base, commit))
-    below = f"{workspace.below}/" if workspace.below else ""
-    return [MergeWrite(file, file.path.removeprefix(below), _protection(git, file, file.path.removeprefix(below))) for file in files]
+    """Changes of merging `commit`, for the policy."""
+    git = project_git(workspace, time.monotonic() + seconds)
+    files = parse_raw_diff(git.run("diff-tree", "-r", *RAW_DIFF, workspace.base, commit))
+    return [describe_write(git, workspace, file) for file in files]
+
+
+def describe_write(git: Git, workspace: Workspace, file: ChangedFile) -> MergeWrite:
+    path = file.path.removeprefix(f"{workspace.below}/" if workspace.below else "")
+    return MergeWrite(file, path, _protection(git, file, path))
 
 
 def _protection(git: Git, file: ChangedFile, path: str) -> str | None:
-    """A link in the place of a protected file or folder puts other files there; of pyproject.toml only remit's own table counts."""
+    """A link in place of a protected file or folder would replace other files; in pyproject.toml only remit's own table counts."""
     if {file.mode, file.old_mode} & {_LINK, _SUBMODULE}:
         return protection_of(path, is_link=True)
     if not is_pyproject(path):
@@ -679,8 +712,8 @@ def _protection(git: Git, file: ChangedFile, path: str) -> str | None:
 
 
 def commit_without(workspace: Workspace, commit: str, left_out: Sequence[MergeWrite], *, message: str, seconds: float) -> str:
-    """The changes of `commit` except those of some files, as one commit on the base; `commit` stays on its branch."""
-    git = _project(workspace, time.monotonic() + seconds).using(workspace.metadata_folder / "index.merge")
+    """The changes of `commit` without some files, as one commit on the base; `commit` stays on its branch."""
+    git = project_git(workspace, time.monotonic() + seconds).using(workspace.metadata_folder / "index.merge")
     entries = (b"%b %b\t%b" % (f.old_mode.encode(), f.old_object_id.encode(), os.fsencode(f.path)) for f, _, _ in left_out)
     git.run("read-tree", commit)
     git.run("update-index", "--replace", "-z", "--index-info", stdin=b"".join(entry + b"\0" for entry in entries))
@@ -688,28 +721,6 @@ def commit_without(workspace: Workspace, commit: str, left_out: Sequence[MergeWr
     if tree == git.says("rev-parse", f"{workspace.base}^{{tree}}"):
         return workspace.base
     return git.says("commit-tree", tree, "-p", workspace.base, "-m", message)
-
-
-def merge_by_hand(workspace: Workspace, message: str, may_write: Callable[[Sequence[MergeWrite]], Sequence[bool]]) -> MergeResult:
-    """Bring its changes into the branch that is checked out in the project, as `merge = true` does. Nothing is removed.
-
-    `may_write`: which of the files may be merged; the others are left out.
-    """
-    if not workspace.branch:
-        return MergeResult(is_done=False, reason="it is a copy, which has no branch; its diff can be applied with git apply")
-    if workspace.host:
-        return MergeResult(
-            is_done=False, reason=f"it began from the workspace of {workspace.host}, and its branch also contains that one's work"
-        )
-    stop_at = time.monotonic() + MERGING_SECONDS
-    changes = take_changes(workspace, message=message, diff_in=None, seconds=MERGING_SECONDS)
-    if changes.doubt or changes.commit is None:
-        return MergeResult(is_done=False, reason=changes.doubt or "its changes could not be taken")
-    if not changes.count:
-        return MergeResult(is_done=False, reason="nothing was changed in it")
-    writes = merge_writes(workspace, changes.commit, seconds=stop_at - time.monotonic())
-    left_out = [one for one, is_allowed in zip(writes, may_write(writes), strict=True) if not is_allowed]
-    return merge_permitted(workspace, changes.commit, left_out, MergeIntent(), message=message, seconds=stop_at - time.monotonic())
 
 
 def merge_permitted(
@@ -722,7 +733,7 @@ def merge_permitted(
     seconds: float,
     host: Workspace | None = None,
 ) -> MergeResult:
-    """Bring `commit` without the files left out into the project, or into the caller's workspace."""
+    """Merge `commit` without the excluded files into the project or the caller's workspace."""
     stop_at = time.monotonic() + seconds
     if left_out:
         commit = commit_without(workspace, commit, left_out, message=message, seconds=seconds)
@@ -738,24 +749,24 @@ def merge_permitted(
 
 
 def is_merged(workspace: Workspace, commit: str, *, seconds: float) -> bool:
-    """Whether the project's branch holds this commit."""
-    return _project(workspace, time.monotonic() + seconds).asks("merge-base", "--is-ancestor", commit, "HEAD")
+    """Whether the project's branch contains this commit."""
+    return project_git(workspace, time.monotonic() + seconds).asks("merge-base", "--is-ancestor", commit, "HEAD")
 
 
-def _project(workspace: Workspace, stop_at: float) -> Git:
-    """Git in the project's own checkout, wherever the configuration now says that it lies."""
+def project_git(workspace: Workspace, stop_at: float) -> Git:
+    """Git in the project's own checkout, regardless of its current configuration."""
     git_dir = Path(workspace.project_git_dir) if workspace.project_git_dir else None
     git = Git(folder=workspace.root, stop_at=stop_at, git_dir=git_dir, work_tree=workspace.top)
     return held(git, Settings(workspace.commands, workspace.fetching))
 
 
 def _merge_commit(git: Git, workspace: Workspace, commit: str, into: str) -> str | MergeResult:
-    """The commit to go forward to: both histories in one."""
+    """The commit to fast-forward to: a merge of both histories."""
     ours = git.says("rev-parse", "--verify", "HEAD^{commit}")
     if git.asks("merge-base", "--is-ancestor", ours, commit):
         return commit
     if git.asks("merge-base", "--is-ancestor", commit, ours):
-        return ours  # it is in there already: a merge that was done before a crash
+        return ours  # already contained: merged before a crash
     tree = _merge_trees(git, ours, commit, into)
     return (
         tree
@@ -767,7 +778,7 @@ def _merge_commit(git: Git, workspace: Workspace, commit: str, into: str) -> str
 
 
 def _merge_trees(git: Git, ours: str, theirs: str, into: str) -> str | MergeResult:
-    """The tree with the changes of both; no file is touched."""
+    """The merged tree; no file is touched."""
     code, told = git.code("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs)
     tree, *names = [part.decode(errors="replace") for part in told.split(b"\0") if part]
     if code:
@@ -775,13 +786,13 @@ def _merge_trees(git: Git, ours: str, theirs: str, into: str) -> str | MergeResu
     return tree
 
 
-def _named_files(words: str) -> tuple[str, ...]:
-    """The files git names when it refuses: each on a line of its own, indented by a tab; or quoted, by its plainer commands."""
+def named_files(words: str) -> tuple[str, ...]:
+    """The files that git names when it refuses: each on a tab-indented line, or quoted by plumbing commands."""
     listed = tuple(line.strip() for line in words.splitlines() if line.startswith("\t"))
     return listed or tuple(_QUOTED.findall(words))
 
 
-def _why(failed: GitFailed, where: str) -> str:
+def why_not_merged(failed: GitFailed, where: str) -> str:
     if failed.exit_code == _UNKNOWN_OPTION:
         return f"this git is too old to merge without touching files; {NEEDED_GIT} or later is needed for work on both sides"
     if any(words in failed.words for words in _OVERWRITTEN):

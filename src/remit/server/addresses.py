@@ -1,8 +1,7 @@
-"""Addresses a server listens at: parsed, checked and bound before anything else starts, so that mistakes are reported at once.
+"""Addresses of a server: parsed, checked and bound before anything else starts, so that mistakes are reported at once.
 
-Nothing listens beyond this machine without TLS, unless a proxy in front ends TLS. A Unix socket belongs to its owner alone: it is bound in
-a private folder and then moved to its place. It replaces the socket of a dead server, but never that of a living one, nor any other file.
-"""
+Nothing listens beyond this machine without TLS, unless a proxy terminates TLS. A Unix socket belongs only to its owner: it is bound in a
+private folder and then moved to its place. It replaces the socket of a dead server, but never that of a live one, nor any other file."""
 
 import contextlib
 import errno
@@ -68,14 +67,14 @@ def place_of(text: str, usual: Path, root: Path) -> Place:
 def must_be_safe(place: Place, settings: ServeSettings) -> None:
     """Raises `Misused` for an address that other machines reach without TLS."""
     if not (place.is_local or settings.tls_certificate is not None or settings.behind_proxy):
-        advice = "Set serve.tls_certificate and serve.tls_key, or serve.behind_proxy if a proxy in front ends TLS."
+        advice = "Set serve.tls_certificate and serve.tls_key, or serve.behind_proxy if a proxy in front terminates TLS."
         raise Misused(
-            f"{place} can be reached from other machines, and all traffic, tokens too, would be readable on the way.", advice=advice
+            f"{place} can be reached from other machines, and all traffic, including tokens, would be unencrypted.", advice=advice
         )
 
 
 def url_of(sock: socket.socket, place: Place, *, is_tls: bool) -> str:
-    """With the port that was bound."""
+    """The URL, with the bound port."""
     if place.path is not None:
         return str(place)
     host, port = sock.getsockname()[:2]
@@ -197,7 +196,7 @@ def _unavailable(where: object, why: str, advice: str) -> Unavailable:
 
 
 class UnixSocket:
-    """A bound socket; removed at the end if it is still ours."""
+    """A bound socket, removed at the end if it still belongs to this server."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -239,7 +238,7 @@ def bind_unix(path: Path, listen: Callable[[str], object], setting: str) -> Unix
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Two servers that start at once must not both find the place free. A lock that is held for longer is ignored."""
+    """Two servers that start at once must not both find the place free. A lock is ignored after a while."""
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         end = time.monotonic() + LOCK_SECONDS
@@ -259,14 +258,14 @@ def _must_be_free(path: Path, setting: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise Misused(f"{path} exists and is no socket.", advice=f"Choose another path: [serve] {setting}.")
+        raise Misused(f"{path} exists and is not a socket.", advice=f"Choose another path: [serve] {setting}.")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(ANSWER_SECONDS)
         try:
             with ShortPath(path) as short:
                 sock.connect(short.name)
         except OSError as error:
-            if error.errno in (errno.ECONNREFUSED, errno.ENOENT):  # anything else, a full queue too, is a living server
+            if error.errno in (errno.ECONNREFUSED, errno.ENOENT):  # anything else, including a full queue, is a live server
                 return
     advice = f"Stop it, or choose another path: [serve] {setting}."
     raise Unavailable(f"Another server listens at {path}.", code="TOOL_UNAVAILABLE", advice=advice)

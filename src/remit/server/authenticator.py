@@ -1,9 +1,8 @@
-"""Authentication for every API: from the credentials of a request to a `Principal`, and the limits of that principal.
+"""Authentication for every API: from the credentials of a request to a `Principal` and its limits.
 
-An API passes what the request shows (`Credentials`); the decision is made here once. Unknown, expired, revoked and forged tokens get the
-same answer; the reason goes to the audit log. Clients that send wrong credentials are slowed down by address, in bounded memory, so that
-they never shut out anyone else.
-"""
+An API passes the request's `Credentials`; the decision is made here once. Unknown, expired, revoked and forged tokens get the same answer;
+the reason goes to the audit log. Clients with wrong credentials are rate-limited by address, in bounded memory, so that they never lock out
+others."""
 
 import asyncio
 import contextlib
@@ -32,12 +31,12 @@ if TYPE_CHECKING:
 
 HEADER = "authorization"
 DELEGATION_HEADER = "remit-delegation"
-"""Beside a credential of its own: the token of the delegation on whose behalf the caller asks."""
+"""Beside the caller's own credential: the token of the delegation on whose behalf it calls."""
 MAX_TOKEN = 16 * 1024
 FAILURES_PER_SECOND, FAILURES_BURST = 1.0, 20.0
-"""Wrong credentials from one address before it is told to wait."""
+"""Wrong credentials from one address before it must wait."""
 NOTES_PER_SECOND, NOTES_BURST = 5.0, 200.0
-"""Refusals written to the audit log; more are only counted there."""
+"""Refusals written to the audit log; more are only counted."""
 PEERS_KEPT = 4096
 MAX_BUCKETS = 10_000
 CHECK_SECONDS = 1.0
@@ -50,7 +49,7 @@ PRUNE_ABOVE = 1000
 
 
 class RateLimited(Refused):
-    """With the time after which to try again: `retry-after` of HTTP, `RetryInfo` of gRPC."""
+    """With the time after which to retry: `retry-after` in HTTP, `RetryInfo` in gRPC."""
 
     default_code = "RATE_LIMITED"
 
@@ -60,19 +59,19 @@ class RateLimited(Refused):
 
 
 class Buckets:
-    """Token buckets by name. The one unused for longest is forgotten when there are too many."""
+    """Token buckets by name. The least recently used is dropped when there are too many."""
 
     def __init__(self, clock: Callable[[], float], most: int = MAX_BUCKETS) -> None:
         self._clock = clock
         self._most = most
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """What is left, and when that was so."""
+        """The remaining tokens and their time."""
 
     def __len__(self) -> int:
         return len(self._left)
 
     def take(self, name: str, rate: float, burst: float) -> float:
-        """0 if one was taken; otherwise the seconds until one is there."""
+        """0 if one was taken; otherwise the seconds until one is available."""
         now, burst = self._clock(), max(burst, 1.0)
         before, at = self._left.get(name, (burst, now))
         left = min(burst, before + max(0.0, now - at) * rate)
@@ -214,7 +213,7 @@ def granted(certificate: Certificate, tokens: Sequence[Token]) -> tuple[Token, s
 
 
 def checked_name(text: str) -> str:
-    """What a token can be made for: a name in certificates, a pattern of names, or a fingerprint. Raises `Misused`."""
+    """A valid certificate for a token: a name in certificates, a pattern of names, or a fingerprint. Raises `Misused`."""
     name = text.strip()
     if name.lower().startswith(PIN):
         digits = name[len(PIN) :].replace(":", "").lower()
@@ -227,7 +226,7 @@ def checked_name(text: str) -> str:
 
 
 def _usable(names: Iterable[str]) -> tuple[str, ...]:
-    """Without those that have line breaks, zeros or other characters that could deceive a reader of a record or a rule."""
+    """Without names that contain line breaks, zeros or other characters that could mislead a reader of a record or a rule."""
     return tuple(dict.fromkeys(name for name in names if name.isprintable() and name.isascii() and 0 < len(name) <= _LONGEST_NAME))
 
 
@@ -244,7 +243,7 @@ def _is_address(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """What a request shows."""
+    """The credentials of a request."""
 
     authorization: str | None = None
     """The header."""
@@ -252,7 +251,7 @@ class Credentials:
     """The token of a delegation."""
     certificate: Certificate | None = None
     is_socket: bool = False
-    """It came over the project's own Unix socket (0600), which only the owner can open."""
+    """Whether it came over the project's own Unix socket (0600), which only the owner can open."""
     api: str = ""
     peer: str = ""
     """The address of the client."""
@@ -269,14 +268,14 @@ class RunningDelegation(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegationToken:
-    """For the remote agent that performs a delegation, which may delegate on its behalf.
+    """For the remote agent that executes a delegation and may delegate on its behalf.
 
-    Bound to one attempt and kept in memory: a server that restarts begins a new attempt, which gets a new token."""
+    Bound to one attempt and kept in memory: a restarted server starts a new attempt, which gets a new token."""
 
     session_id: str
     attempt: int
     holder: str | None
-    """The only principal that may show it; None: any."""
+    """The only principal that may use it; None: any."""
     deadline_at: float
 
 
@@ -320,7 +319,7 @@ class Authenticator:
     # ---- authentication
 
     def authenticate(self, shown: Credentials) -> Principal:
-        """Every credential that is shown must be valid, also where another one would do. Raises `Refused`, `RateLimited`."""
+        """Every presented credential must be valid, even if another one would suffice. Raises `Refused`, `RateLimited`."""
         try:
             principal = self._authenticate(shown)
         except RemitError as error:
@@ -397,7 +396,7 @@ class Authenticator:
         )
 
     def token_for(self, running: RunningDelegation, *, holder: str | None = None) -> str:
-        """A token for the remote agent that performs a delegation, valid until this attempt ends. `holder`: see `DelegationToken`."""
+        """A token for the remote agent that executes a delegation, valid until this attempt ends. `holder`: see `DelegationToken`."""
         delegation = running.delegation
         if running.is_settled:
             raise Refused(f"{delegation.session_id} has ended.", code="CALLER_REFUSED")
@@ -509,7 +508,7 @@ def authenticator_for(remit: "Remit") -> Authenticator:
     made = Authenticator(
         remit.folder, remit.settings.serve, running=remit.engine.find, audit=remit.note_access, report=report, clock=remit.clock
     )
-    if remit.trust.approved is None:  # everything is
-        with contextlib.suppress(RemitError):  # said when a token is shown
+    if remit.trust.approved is None:  # in this mode everything is valid
+        with contextlib.suppress(RemitError):  # reported when a token is used
             made.tokens.adopt()
     return made

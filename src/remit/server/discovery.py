@@ -1,8 +1,7 @@
 """How programs of the same user find the running server of a project: `.remit/run/serve.json`, with its addresses and no secret.
 
-Several servers of one project are listed, the newest first: when that ends or is killed, the one before is found. Entries of dead
-processes are ignored.
-"""
+Several servers of one project are listed, newest first: when the newest ends or is killed, the previous one is found. Entries of dead
+processes are ignored."""
 
 import contextlib
 import json
@@ -24,7 +23,7 @@ class ServerEntry:
     pid: int
     pid_started: str | None
     grpc: str | None = None
-    """As gRPC names it: `unix:/…/grpc.sock`, `127.0.0.1:50051`; None: not served."""
+    """In gRPC notation: `unix:/…/grpc.sock`, `127.0.0.1:50051`; None: not served."""
     http: str | None = None
     """`http://127.0.0.1:7411`, or `unix:/…`."""
     token_file: str | None = None
@@ -41,7 +40,7 @@ def announce(folder: Path, *, grpc: str | None, http: str | None, token_file: st
 
 
 def announced(folder: Path) -> ServerEntry | None:
-    """The newest living server of the project with this run folder."""
+    """The newest live server of the project with this run folder."""
     return next(_living(folder), None)
 
 
@@ -62,7 +61,8 @@ def _living(folder: Path) -> Iterator[ServerEntry]:
         entries = [ServerEntry(**one) for one in (newest, *newest.pop("others", ()))]
     except (OSError, ValueError, TypeError, AttributeError):
         return
-    # Without its start any process would do: a clone may contain such a file. The start names the boot, which no clone knows.
+    # Without its start time any process would match: a clone may contain such a file. The start time includes the boot id, which no clone
+    # knows.
     yield from (one for one in entries if (one.pid_started or not has_proc()) and is_alive(one.pid, one.pid_started))
 
 
@@ -77,7 +77,7 @@ def _write(folder: Path, entries: list[ServerEntry]) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Where it cannot be locked, a lost entry is the lesser harm."""
+    """If it cannot be locked, a lost entry is the lesser harm."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(RemitError):
             stack.enter_context(file_lock(folder / f"{FILE}.lock", timeout=LOCK_SECONDS))

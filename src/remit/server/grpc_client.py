@@ -139,7 +139,7 @@ class Client:
     def stream(
         self, target: str, operation: str | None = None, parameters: Mapping[str, Any] | None = None, **more: Any
     ) -> AsyncGenerator[Chunk]:
-        """Run a task and yield its chunks; the last has the result. To stop listening does not stop the task."""
+        """Run a task and yield its chunks; the last has the result. Closing the stream does not stop the task."""
         return self._chunks(target, operation, parameters, more, cancels=False)
 
     async def get(self, task_id: str) -> DelegateResult:
@@ -199,7 +199,7 @@ def _result_of(error: RemitError, agent: str, started_at: float, task_id: str | 
 
 
 def _message(target: str, operation: str | None, parameters: Mapping[str, Any], more: Mapping[str, Any]) -> "pb.ExecuteTaskRequest":
-    """The request as it is sent. Raises `DelegateError` for what cannot be sent; the rest is for the server to check."""
+    """The request as sent. Raises `DelegateError` for values that cannot be sent; the server checks the rest."""
     from remit.agents.proto.v1 import tasks_pb2 as pb
     from remit.agents.proto.values import nanoseconds, struct_of
 
@@ -226,7 +226,7 @@ def _message(target: str, operation: str | None, parameters: Mapping[str, Any], 
         config=pb.TaskConfig(
             parameters=struct_of(parameters),
             timeout_ns=nanoseconds(milliseconds("timeout", given["timeout"]) / 1000) if "timeout" in given else 0,
-            # A key of our own if none is given: a request whose answer was lost is sent again and must not run twice.
+            # Use a generated key if none is given: a request whose answer was lost is sent again and must not run twice.
             key=_text("key", given.get("key") or f"client-{uuid.uuid4().hex}"),
             resume=_text("resume", given.get("resume", "")),
             idle_ns=nanoseconds(milliseconds("idle", given["idle"]) / 1000) if "idle" in given else 0,

@@ -1,8 +1,7 @@
 """`remit serve` from start to end: opens the project, starts the APIs, and at the end finishes or hands over everything.
 
-On a signal it accepts no new work; running work may finish for a while; what can be resumed is left to the next server, and the rest is
-stopped with its results so far.
-"""
+On a signal it accepts no new work; running work may finish for a while; resumable work is left to the next server, and the rest is stopped
+with its results so far."""
 
 import asyncio
 import contextlib
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 
 PATHS = {"http": "/v1", "a2a": "/a2a", "mcp": "/mcp", "metrics": "/metrics"}
-"""Of the APIs at the HTTP port."""
+"""Paths of the APIs at the HTTP port."""
 NEEDED = {
     "grpc": ("grpc", "grpc_health", "grpc_reflection", "google"),
     "http": ("starlette", "uvicorn"),
@@ -45,7 +44,7 @@ STOP_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundApis:
-    """Checked addresses, and the HTTP port, bound."""
+    """Checked addresses, and the bound HTTP port."""
 
     names: tuple[str, ...]
     grpc: Place | None
@@ -61,13 +60,13 @@ def bound_apis(settings: ServeSettings, root: Path) -> Iterator[BoundApis]:
     """Raises `Misused` or `Unavailable`, before anything else is started."""
     names = tuple(settings.doors)
     if not names:
-        raise Misused("No API is to be served.", advice="Name one: remit serve --door grpc")
+        raise Misused("No API is selected.", advice="Name one: remit serve --api grpc")
     for name in names:
         missing = [package for package in NEEDED[name] if importlib.util.find_spec(package) is None]
         if missing:
             raise Misused(
                 f"The API {name} needs packages that are not installed: {', '.join(missing)}.",
-                advice="Install them: pip install 'remit[serve]'. Or leave it out: remit serve --door NAME serves only that one.",
+                advice="Install them: pip install 'remit[serve]'. Or leave it out: remit serve --api NAME serves only that one.",
             )
     certificates = certificates_of(settings, root)
     run_folder = root / ".remit" / "run"
@@ -101,7 +100,7 @@ class Apis:
         self.token_file = self.authenticator.open()
         self._stack.callback(self.authenticator.close)
         try:
-            if self._bound.http is not None:  # before gRPC: the card of A2A names both
+            if self._bound.http is not None:  # before gRPC: the A2A card names both
                 await self._start_http(self._bound.http)
             if self._bound.grpc is not None:
                 await self._start_grpc()
@@ -182,7 +181,7 @@ class Apis:
             self._grpc.stop_taking()
 
     def reload(self) -> list[str]:
-        """Read replaced certificates; the problems with them."""
+        """Reload replaced certificates and return their problems."""
         try:
             if self._http is not None:
                 self._http.reload_certificate()
@@ -267,7 +266,7 @@ async def serve(root: Path, settings: Mapping[str, Any], listener: Listener, tru
 
 @contextlib.asynccontextmanager
 async def _opened(remit: Remit, signals: Signals) -> AsyncIterator[bool]:
-    """False: stopped before it was open. Recovery after a crash may take a while; it is left to the next server then."""
+    """False: stopped before it was open. Recovery after a crash may take a while; then it is left to the next server."""
     opening = asyncio.ensure_future(remit.__aenter__())
     await _first_of(asyncio.wait([opening]), signals.stop.wait())
     if not opening.done():
@@ -280,7 +279,7 @@ async def _opened(remit: Remit, signals: Signals) -> AsyncIterator[bool]:
     try:
         yield True
     finally:
-        await remit.close(hand_over=True)  # also if an API cannot start: resumed work is not ended by it
+        await remit.close(hand_over=True)  # also if an API cannot start: it does not end resumed work
 
 
 async def _first_of(*waited: Awaitable[Any], timeout: float | None = None) -> None:

@@ -1,6 +1,6 @@
-"""The service behind every API: start work, look at it, follow it, cancel it, list it. Independent of protocols.
+"""The service behind every API: start, query, follow, cancel and list work. Independent of protocols.
 
-An API reads its request, passes the caller and its context (`Call`), and translates the answer: a `DelegateResult`, numbered chunks,
+An API parses its request, passes the caller and its context (`Call`), and translates the answer: a `DelegateResult`, numbered chunks,
 records. Callers see and end only their own work, unless they were granted more. Errors are `RemitError`s, which `status_of` maps to each
 protocol."""
 
@@ -34,14 +34,13 @@ from remit.core.delegate_results import (
 from remit.core.delegation import ORIGIN, ROOT_CALLER, CallerInfo, Origin
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.events import LAST, Event, EventKind, Step
-from remit.core.ids import is_session_id
+from remit.core.ids import is_session_id, parse_traceparent
 from remit.core.parameters import snake
 from remit.core.ports import Store
 from remit.core.protected_paths import is_private, session_of
 from remit.core.record import HistoryQuery, Record
 from remit.core.result import Return
 from remit.core.states import State
-from remit.core.tracing import parse
 from remit.runtime.authorize import on_behalf_of
 from remit.runtime.engine import LiveHandle
 from remit.runtime.tool.delegate_tool import DelegateTool
@@ -58,7 +57,7 @@ PRINCIPAL = "remit.principal"
 """Key of the ASGI scope: the authenticated `Principal`."""
 HOLD = "remit.hold"
 """Key of the ASGI scope: takes a place among the caller's open streams. Raises `RateLimited`."""
-EXTRAS = ("key", "accept", "budget", "resume", "idle")
+EXTRAS = ("key", "accept", "budget")
 """Arguments of a request besides those of the delegate tool."""
 MOST_ON_PAGE = 500
 MOST_TREE = 100_000
@@ -99,8 +98,8 @@ class Call:
 
     @classmethod
     def of(cls, principal: Principal, api: str, position: CallerPosition, traceparent: object, session: str | None = None) -> Self:
-        """`traceparent`: the header, as it came."""
-        trace, left = parse(traceparent), position.seconds_left
+        """`traceparent`: the header value."""
+        trace, left = parse_traceparent(traceparent), position.seconds_left
         return cls(
             principal=principal,
             api=api,
@@ -156,9 +155,9 @@ class Service:
             request = self.tool.read(arguments, *extras)
         except DelegateError:
             request = self.tool_for(call).read(arguments, *extras)  # names only agents that the caller may use
-        if not grants.may_use(request.agent):
+        if forbidden := [name for name in request.agents if not grants.may_use(name)]:
             raise Refused(
-                f"{principal.name} may not use {request.agent}.",
+                f"{principal.name} may not use {forbidden[0]}.",
                 code="FORBIDDEN",
                 advice=f"It was granted {', '.join(grants.agents or ())}; `remit token new --agent` makes another.",
             )
@@ -201,11 +200,11 @@ class Service:
                 yield chunk
 
     async def execute(self, call: Call, request: DelegateRequest) -> Handle:
-        """Started and recorded when this returns. A caller that is cancelled here has started it whole, or not at all. Errors that only the
-        runtime finds are raised like those of `read`."""
+        """Started and recorded when this returns. If the caller is cancelled here, it was started completely or not at all. Errors that
+        only the runtime finds are raised like those of `read`."""
         if self.is_stopping:
             raise Refused("This server is stopping and accepts no new work.", code="STOPPING", advice="Try again in a moment.")
-        if request.also.get("resume") is None and not self.remit.is_attached:  # nothing has begun before the engine has it
+        if request.resume is None and not self.remit.is_attached:  # nothing has started before the engine has it
             started: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             self._starting.add(started)
             try:
@@ -213,7 +212,7 @@ class Service:
             finally:
                 self._starting.discard(started)
                 started.set_result(None)
-        else:  # a task of its own: a caller that leaves must not interrupt the store or another process
+        else:  # its own task: a caller that leaves must not interrupt the store or another process
             task = asyncio.ensure_future(self._start(call, request))
             self._starting.add(task)
             task.add_done_callback(self._has_started)
@@ -232,8 +231,8 @@ class Service:
         key = extras.get("key")
         if isinstance(key, str) and key and call.api != "a2a" and not call.principal.is_local:  # A2A makes its own
             extras["key"] = own_key(call.principal.name, key)
-        if isinstance(extras.get("resume"), str):
-            await self._changeable(call, extras["resume"], "go on with")  # it takes over the workspace
+        if request.resume is not None:
+            await self._changeable(call, request.resume, "continue")  # it takes over the workspace
         asked = request.asked()
         longest = call.principal.grants.timeout_seconds
         if longest is not None and asked["timeout"] is None:
@@ -242,7 +241,7 @@ class Service:
             return await self.remit.start(request.agent, **asked, **extras)
 
     async def _budget(self, principal: Principal) -> Budget | None:
-        """With the token of a delegation its own; otherwise the one that all processes of the project share."""
+        """A delegation token has its own budget; otherwise the one that all processes of the project share."""
         given = principal.budget
         if given is None or principal.parent is not None:
             return given
@@ -256,7 +255,7 @@ class Service:
         return bool(self._starting or self._running)
 
     async def finish(self) -> None:
-        """Until everything that this process runs has ended. Cancelling it ends nothing."""
+        """Wait until everything in this process has ended. Cancelling the wait ends nothing."""
         while self._starting:
             await asyncio.wait(self._starting)
         if not self.remit.is_attached:
@@ -281,9 +280,14 @@ class Service:
         return record
 
     def _visible(self, call: Call, task_id: str) -> Record | None:
-        """Both reads on one thread: each trip there costs more than the read."""
+        """Both reads on one thread: each hop costs more than the read."""
         record = self.remit.store.get(task_id)
         return record if record is not None and self.may_see(call, record) else None
+
+    def traceback(self, call: Call, record: Record) -> str:
+        """Of the exception that its agent raised. It shows code and paths: empty for callers that see only their own work."""
+        may_see = call.principal.is_local or call.principal.may(Permission.SEE_ALL)
+        return record.result.traceback if may_see and record.result is not None else ""
 
     async def stream(self, call: Call, task_id: str, after: int = 0) -> AsyncGenerator[Chunk, None]:
         """State changes and output from the chunk after number `after`; the last one has the result. Nothing is buffered for slow
@@ -300,14 +304,14 @@ class Service:
                     yield chunk
 
     async def result(self, call: Call, task_id: str, wait_seconds: float) -> DelegateResult:
-        """When it has ended, or after so long."""
+        """The result when it has ended, or after this long."""
         record = await self.recovered(await self.record(call, task_id))
         if not record.state.is_settled:
             await self.remit.result(task_id, wait_seconds=wait_seconds)
         return await self.tool.look(task_id)
 
     async def wait(self, handle: Handle, seconds: float) -> Return | None:
-        """The return of a delegation started just now, if it ends within so long. Nothing is read from the store for local ones."""
+        """The return of a delegation just started, if it ends in time. Reads nothing from the store for local ones."""
         if seconds <= 0:
             return None
         if isinstance(handle, LiveHandle):
@@ -334,9 +338,11 @@ class Service:
         principal, store = call.principal, self.remit.store
         if query.before_session is not None:
             try:
-                await self.record(call, query.before_session)  # also unknown if it is another caller's
+                await self.record(call, query.before_session)  # also unknown if it belongs to another caller
             except Misused:
-                raise Misused("There is no such page (any more).", code="INVALID_PARAMETERS", advice="Begin with the first.") from None
+                raise Misused(
+                    "The page does not exist or has expired.", code="INVALID_PARAMETERS", advice="Begin with the first."
+                ) from None
         if not principal.may(Permission.SEE_ALL):
             if query.principal not in (None, principal.name):
                 return Page(records=(), next_page=None)
@@ -349,7 +355,7 @@ class Service:
     async def cancel(
         self, call: Call, task_id: str, reason: str = "", *, force: bool = False
     ) -> tuple[DelegateResult, Sequence[dict[str, Any]]]:
-        """Stops it with everything below it; the result then, and how each node ended. Does nothing if it has ended.
+        """Stop it with everything below it. Returns the result, and how each node ended. Does nothing if it has ended.
 
         `force`: without the grace period of its processes."""
         await self.recovered(await self._changeable(call, task_id, "cancel"))
@@ -376,7 +382,7 @@ class Service:
         return AgentInfo(spec, parameters_schema(spec), timeout, limits.maximum_seconds)
 
     def choose(self, call: Call, operation: str) -> str:
-        """The least loaded agent with that name, or else that operation; of equals, the project's own first. Raises `DelegateError`."""
+        """The least loaded agent with that name or operation; the project's own first among equals. Raises `DelegateError`."""
         allowed = self.agents(call)
         names = (operation, snake(operation))
         able = [spec for spec in allowed if spec.name in names] or [spec for spec in allowed if parts_of(spec.name)[1] in names]
@@ -386,7 +392,7 @@ class Service:
             raise DelegateError(
                 f"No agent has the operation {operation!r:.80}." if operation else "The request names neither an agent nor an operation.",
                 code="INVALID_OPERATION",
-                advice=f"Operations: {', '.join(known[:30])}{more}." if known else "There are none that you may use.",
+                advice=f"Operations: {', '.join(known[:30])}{more}." if known else "You may use no agent here.",
                 details={"operations": known},
             )
         loads = Counter(parts_of(running.delegation.agent)[0] for running in self._running.values())
@@ -406,10 +412,9 @@ class Service:
         return principal.may(others) or owner == principal.name
 
     def artifact_content(self, record: Record, path: str, limit_bytes: int) -> bytes | None:
-        """The file that an agent named in its return; None where there is none to hand out. Blocking.
+        """The file that an agent named in its return; None if it must not be read. Blocking.
 
-        An agent can name any file: none that is secret, of git or of remit, and of scratch folders only those of the same principal.
-        """
+        An agent can name any file: secrets and files of git and remit are refused, and scratch files of other principals."""
         root, owner = os.path.realpath(self.remit.root), on_behalf_of(record.caller_info)
         real = os.path.relpath(os.path.realpath(os.path.join(root, path)), root)
         if real.startswith("../") or is_private(real):
@@ -432,7 +437,7 @@ class Service:
 
 @contextlib.contextmanager
 def coming_from(call: Call, budget: Budget | None = None, *, has_commands: bool = False) -> Iterator[None]:
-    """Work started inside belongs to this caller. A plain request of the owner is the same as one from the command line, unless it brings
+    """Work started in this block belongs to this caller. A plain request of the owner equals one from the command line, unless it has
     acceptance commands: a model may have written them."""
     is_plain = call.principal.is_local and not (call.session or call.traceparent or call.deadline_at or call.path or has_commands)
     token = ORIGIN.set(None if is_plain else _origin(call, budget))
@@ -524,7 +529,7 @@ def _page(store: Store, query: HistoryQuery, parent: str | None) -> Page:
     return Page(records=found[:size], next_page=found[size - 1].session_id if len(found) > size else None)
 
 
-# ---- errors: one table from our codes to the statuses of every protocol; the code is sent along
+# ---- errors: one table from remit's codes to the statuses of every protocol; the code is sent along
 
 
 class Status(NamedTuple):

@@ -1,10 +1,9 @@
-"""Principals, what they are granted, and their tokens.
+"""Principals, their grants, and their tokens.
 
-Tokens made by `remit token` are kept in `.remit/access/tokens.json` as HMAC-SHA256 digests with a key of the project, never as secrets.
-A fast hash is enough for 256 random bits, and a slow one at every request would be a way to keep the server busy. The file's stamp is
-checked at every request, so a revoked token is refused at once. The owner's token, `.remit/run/serve.token`, is for programs on this
-machine: reading it needs the same rights as opening the project's socket.
-"""
+Tokens created by `remit token` are kept in `.remit/access/tokens.json` as HMAC-SHA256 digests with a key of the project, never as secrets.
+A fast hash is enough for 256 random bits, and a slow one on every request would allow denial of service. The file's stamp is checked on
+every request, so a revoked token is refused at once. The owner's token, `.remit/run/serve.token`, is for programs on this machine: reading
+it needs the same rights as opening the project's socket."""
 
 import binascii
 import hashlib
@@ -42,7 +41,7 @@ MOST_TOKENS = 10_000
 VERSION = 1
 PREFIX = "rmt_"
 DELEGATION_PREFIX = "rmd_"
-"""Of the token of a running delegation (`authenticator`)."""
+"""Prefix of the token of a running delegation (`authenticator`)."""
 _DIGITS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _LENGTH, _CHECK_LENGTH = 43, 6
 _WHOLE = re.compile(rf"{PREFIX}([0-9A-Za-z]{{{_LENGTH}}})([0-9A-Za-z]{{{_CHECK_LENGTH}}})")
@@ -54,7 +53,7 @@ _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 
 class Permission(StrEnum):
     DELEGATE = "delegate"
-    """Start work, and see, follow and cancel one's own."""
+    """Start work, and see, follow and cancel the caller's own."""
     SEE_ALL = "see-all"
     """See and follow the work of others."""
     CANCEL_ALL = "cancel-all"
@@ -76,7 +75,7 @@ _Count = Annotated[int, Field(ge=0, strict=True)]
 
 
 class Grants(BaseModel):
-    """None: not limited. An entry of the file that is not understood is an error: it may be a limit that a later version wrote."""
+    """None: not limited. An unknown entry in the file is an error: it may be a limit of a later version."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -84,18 +83,18 @@ class Grants(BaseModel):
         default=frozenset({Permission.DELEGATE}), validation_alias=AliasChoices("permissions", "doing"), serialization_alias="doing"
     )
     agents: tuple[str, ...] | None = None
-    """Patterns of agents and operations it may use (`worker`, `worker.read_file`, `code*`); for `serve`, the names it may take."""
+    """Patterns of allowed agents and operations (`worker`, `worker.read_file`, `code*`); for `serve`, the names it may register."""
     budget: _Limits | None = None
-    """Of everything it ever asks for together."""
+    """For everything it ever requests."""
     tree: _Limits | None = None
     """Of each tree."""
     timeout_seconds: _Seconds | None = None
-    """The longest it may ask for."""
+    """Maximum timeout."""
     max_depth: _Count | None = None
     expires_at: _Seconds | None = None
-    """Wall clock; the credentials are invalid from then on."""
+    """Wall clock after which the credentials are invalid."""
     deadline_at: _Seconds | None = None
-    """Wall clock; the work it asks for ends by then."""
+    """Wall clock by which its work ends."""
     requests_per_second: _Seconds | None = None
     burst: _Count | None = None
     request_bytes: _Count | None = None
@@ -127,7 +126,7 @@ class Principal:
     parent: str | None = None
     """With the token of a delegation: its session. New work is its child."""
     credentials: tuple[str, ...] = field(default=(), compare=False)
-    """Ids of the credentials it showed, for `Authenticator.is_valid`; none: always valid."""
+    """Ids of its credentials, for `Authenticator.is_valid`; empty: always valid."""
     budget: Budget | None = field(default=None, compare=False, repr=False)
     """Limits on everything it asks for; None: no limit."""
 
@@ -152,7 +151,7 @@ def new_secret() -> str:
 
 
 def is_whole(text: str) -> bool:
-    """Whether it has the form of a token: not truncated, not mistyped."""
+    """Whether it has the form of a token: not truncated or mistyped."""
     match = _WHOLE.fullmatch(text)
     return match is not None and _check(match[1]) == match[2]
 
@@ -180,7 +179,7 @@ class Token:
     grants: Annotated[Grants, BeforeValidator(lambda given: Grants.from_dict(given) if isinstance(given, dict) else given)]
     created_at: float
     digest: Annotated[str, Field(pattern="^([0-9a-f]{64})?$")] = ""
-    """Of its secret; empty with a certificate."""
+    """Digest of its secret; empty with a certificate."""
     certificate: str | None = None
     """The certificate it is for: a name, a pattern of names, or `sha256:…`."""
     revoked_at: float | None = None
@@ -255,7 +254,7 @@ class Tokens:
         return [token for token in self._stored.tokens if token.certificate is not None]
 
     def _refresh(self) -> None:
-        """Reads a changed file; with an unreadable one no token is valid."""
+        """Reload a changed file; with an unreadable one no token is valid."""
         stamp = stamp_of(self.path)
         if stamp == self._stamp:
             return
@@ -269,7 +268,7 @@ class Tokens:
         self._by_id = {token.token_id: token for token in self._stored.tokens}
 
     def used(self, token: Token) -> None:
-        """Written now and then, not at every request."""
+        """Written periodically, not on every request."""
         now = self._clock.wall()
         self._used[token.token_id] = now
         if now - self._used_written_at >= USED_SECONDS:
@@ -342,7 +341,7 @@ class Tokens:
         return list(ended.values())
 
     def adopt(self) -> bool:
-        """Accept the tokens of a file that was not made here; whether there is one."""
+        """Accept the tokens of a file that was not created here. Returns whether there is one."""
         key = self._parse().key
         is_foreign = bool(key) and not is_made_here(self.path, key)
         if is_foreign:
@@ -430,7 +429,7 @@ class LocalToken:
 
 
 def local_token(folder: Path) -> str:
-    """For a client on this machine. Raises `Unavailable` if no server made one, `Refused` for one that others can read."""
+    """For a client on this machine. Raises `Unavailable` if no server created one, `Refused` for one that others can read."""
     path = folder / "run" / LOCAL_FILE
     found = _read_local(path)
     if found is None:

@@ -1,1 +1,1 @@
-"""What remit asks of the operating system: process trees and their killing, locks, atomic files. Knows no delegation."""
+"""Operating system services: process trees, locks, atomic files. Independent of delegations."""

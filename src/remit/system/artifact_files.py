@@ -1,8 +1,7 @@
-"""Looking at artifacts: is the path inside the root, is there a file, how large, which hash, from when.
+"""Inspects artifacts: whether the path is inside the root, and the file's size, hash and time.
 
-Follows no symlink out of the root, waits on no pipe, opens no device, reads no file without end. Says what it saw;
-what follows from it is decided by `validate` and `harvest`. Blocking: call it off the event loop where files may be large.
-"""
+Follows no symlink out of the root, waits on no pipe, opens no device, reads no endless file. Only reports; `validate` and `harvest` decide.
+Blocking: call it off the event loop if files may be large."""
 
 import errno
 import hashlib
@@ -17,9 +16,9 @@ from remit.core.result import Artifact, Evidence
 from remit.system.beneath import Root, open_regular
 
 HASH_LIMIT_BYTES = 1 << 30
-"""Only so much of a file is hashed: one that grows for ever must come to an end here."""
+"""Maximum bytes hashed of a file, which may grow for ever."""
 FILE_CLOCK_LAG_SECONDS = 0.02
-"""Files are dated by a clock that moves in ticks: one just written can seem older than it is, on a busy machine by several."""
+"""Resolution of file times: a file just written can seem older, on a busy machine by several ticks."""
 SEEING_SECONDS = 2.0
 _BLOCK = 1 << 18
 _MAX_PATH = 4096
@@ -38,7 +37,7 @@ class FileInfo:
         return self.hashed_bytes >= self.size
 
     def checked(self, artifact: Artifact) -> Artifact:
-        """The artifact with what we saw of its file."""
+        """The artifact with the measured values of its file."""
         return replace(artifact, evidence=Evidence.CHECKED, size=self.size, sha256=self.sha256, mtime=self.mtime)
 
 
@@ -49,11 +48,11 @@ class FileProblem:
     reason: str
     """Continues a sentence: "does not exist"."""
     is_outside: bool = False
-    """The path leads out of the root: a breach whatever the status, not merely a missing file."""
+    """The path leads out of the root: a violation with any status, not merely a missing file."""
 
 
 def path_fault(path: str) -> str | None:
-    """What is wrong with the path as text, or None; touches no file."""
+    """The fault of the path as text, or None; touches no file."""
     if not path or not path.strip():
         return "is empty"
     if "\0" in path:
@@ -70,7 +69,7 @@ def path_fault(path: str) -> str | None:
 
 
 def relative_path(root: Path, path: str | Path) -> str:
-    """`path` as an artifact's path: relative to `root` where it is absolute and inside; otherwise as it was given."""
+    """`path` as an artifact's path: relative to `root` if it is absolute and inside; otherwise unchanged."""
     given = os.fspath(path)
     if not os.path.isabs(given):
         return given
@@ -81,10 +80,18 @@ def relative_path(root: Path, path: str | Path) -> str:
 
 
 def inspect_artifact(root: Path, path: str, *, within: str = "", stop_at: float | None = None) -> FileInfo | FileProblem:
-    """Size, hash and time of the file at `path` in `root`, or why not. `stop_at` (monotonic) ends the hashing early.
+    """Size, hash and time of the file at `path` in `root`, or why not. `stop_at` (monotonic) ends the hashing early."""
+    descriptor = open_artifact(root, path, within=within)
+    if isinstance(descriptor, FileProblem):
+        return descriptor
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        return _read(file.fileno(), stop_at)
 
-    `within`: a folder of the root (a workspace) that `path` is relative to and that no link may lead out of either.
-    """
+
+def open_artifact(root: Path, path: str, *, within: str = "") -> int | FileProblem:
+    """A descriptor of the regular file at `path` in `root`, or why not.
+
+    `within`: a folder of the root (a workspace) that `path` is relative to and that no link may leave either."""
     fault = path_fault(path)
     if fault is not None:
         return FileProblem(reason=fault, is_outside=True)
@@ -94,19 +101,17 @@ def inspect_artifact(root: Path, path: str, *, within: str = "", stop_at: float 
         inside = os.path.relpath(real, real_root)
         if inside == ".." or inside.startswith("../"):
             return FileProblem(reason=f"leads out of the {'workspace' if within else 'project root'} by a symlink", is_outside=True)
-        # No link is on the real path: what was swapped since is not followed.
+        # The real path has no links: a swapped part is not followed.
         with Root(real_root) as opened, opened.place(inside, follow=False) as place:
-            descriptor = open_regular(place.name, folder=place.folder)
+            return open_regular(place.name, folder=place.folder)
     except RemitError as error:
         return FileProblem(reason="does not exist" if error.code == "FILE_NOT_FOUND" else error.message)
     except (OSError, ValueError) as error:
         return FileProblem(reason=_why(error))
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
-        return _read(file.fileno(), stop_at)
 
 
 def checked_artifacts(root: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
-    """Those that are there, with their size, hash and time."""
+    """Existing artifacts, with their size, hash and time."""
     found = []
     stop_at = time.monotonic() + SEEING_SECONDS
     for artifact in artifacts:
@@ -117,7 +122,7 @@ def checked_artifacts(root: Path, artifacts: Sequence[Artifact]) -> tuple[Artifa
 
 
 def read_bounded(path: Path, limit_bytes: int) -> bytes | None:
-    """What a regular file holds, at most `limit_bytes` and one more; None when there is none to be read."""
+    """The content of a regular file, at most `limit_bytes` plus one; None if unreadable."""
     try:
         with os.fdopen(open_regular(path), "rb") as file:
             return file.read(limit_bytes + 1)
@@ -131,7 +136,7 @@ def _read(descriptor: int, stop_at: float | None) -> FileInfo | FileProblem:
         return FileProblem(reason="is empty")
     digest, hashed = hashlib.sha256(), 0
     try:
-        # Up to the size it had when it was opened: one that grows while it is read is recorded as it was then.
+        # Up to its size when opened: a growing file is recorded with that size.
         most = min(found.st_size, HASH_LIMIT_BYTES)
         while hashed < most:
             block = os.read(descriptor, min(_BLOCK, most - hashed))

@@ -1,7 +1,6 @@
-"""Files beneath a root, opened so that no link leads out of it, whatever is swapped meanwhile.
+"""Opens files beneath a root so that no link leads out of it, whatever is swapped meanwhile.
 
-Paths are resolved step by step from an open folder. `open_regular` opens a file at a path that is trusted up to its last part.
-"""
+Paths are resolved step by step from an open folder. `open_regular` opens a file at a path that is trusted except for its last part."""
 
 import errno
 import os
@@ -19,9 +18,9 @@ MAX_PATH = 4096
 MAX_LINKS = 40
 """As in the kernel."""
 MAX_STEPS = 10_000
-"""Links whose targets are thousands of `..` come to an end here."""
+"""Limits links whose targets are thousands of `..`."""
 _PASS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""O_PATH: a folder that may be entered but not listed can be passed through."""
+"""O_PATH: a folder that may be entered but not listed can be traversed."""
 _LIST = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _KINDS = (
@@ -36,7 +35,7 @@ _KINDS = (
 
 def open_regular(path: str | Path, flags: int = os.O_RDONLY, mode: int = 0o600, *, folder: int | None = None) -> int:
     """Open a regular file. Follows no link at the end of the path, waits on no pipe, opens no device. Raises `OSError`."""
-    if not flags & os.O_EXCL:  # looked at first: opening a device can itself do something
+    if not flags & os.O_EXCL:  # checked first: opening a device can have side effects
         with suppress(FileNotFoundError):
             _need_regular(path, os.stat(path, dir_fd=folder, follow_symlinks=False))
     descriptor = os.open(path, flags | _FILE, mode, dir_fd=folder)
@@ -59,7 +58,7 @@ def open_folder(path: str | Path, *, folder: int | None = None) -> int:
 
 
 def resolve_inside(root: Path, path: str | Path) -> Path:
-    """Where a path of remit's own really leads. Raises `Refused` where links lead out of the project, as they may in a clone."""
+    """The real location of one of remit's own paths. Raises `Refused` if links lead out of the project, as they may in a clone."""
     real = Path(os.path.realpath(root / path))
     if not real.is_relative_to(os.path.realpath(root)):
         named = shown(os.path.relpath(root / path, root))
@@ -77,13 +76,13 @@ class _Walker:
     __slots__ = ("_links", "_names", "_pending", "_root", "_steps", "folder", "passed")
 
     def __init__(self, root: int, parts: Sequence[str], names: Sequence[str]) -> None:
-        """`names`: absolute paths that the root is known by, for absolute links into it."""
+        """`names`: absolute paths of the root, for absolute links into it."""
         self._root, self._names = root, names
         self._pending = list(reversed(parts))
         self._links = self._steps = 0
         self.folder = os.open(".", _PASS, dir_fd=root)
         self.passed: list[str] = []
-        """Folders, none of them a link, from the root to where we are."""
+        """Real folders from the root to the current position."""
 
     def arrive(self, follow: bool) -> str:
         """The name in `folder`, which need not exist; "." for the root itself. With `follow` it is not a link."""
@@ -148,12 +147,12 @@ class _Walker:
         raise OutsideRoot
 
     def _back(self) -> None:
-        """Through `..` of a link. From the root again, not by the folder's own "..": that may have been moved out of the root by now."""
+        """Handle `..` of a link: from the root again, not by the folder's own "..", which may have been moved out of the root."""
         if not self.passed:
             raise OutsideRoot
         again = self.passed[:-1]
         self._restart()
-        # "." in the end: what is named here are folders to be entered, never what the path arrives at.
+        # "." in the end: these are folders to enter, never the target of the path.
         self._pending.extend((*([] if self._pending else ["."]), *reversed(again)))
 
     def _restart(self) -> None:
@@ -164,16 +163,16 @@ class _Walker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where something is or would be: `with root.place(…) as place`, which closes it."""
+    """A location, existing or not: `with root.place(…) as place`, which closes it."""
 
     folder: int
-    """The folder that holds it, open."""
+    """Its open folder."""
     name: str
     """Its name there: "." for the root itself."""
     inside: tuple[str, ...]
-    """Its path from the root as it really is: no link is on it. Empty for the root itself."""
+    """Its real path from the root, without links. Empty for the root itself."""
     asked: str
-    """As it was asked for, for messages."""
+    """The requested path, for messages."""
 
     def __enter__(self) -> Self:
         return self
@@ -186,7 +185,7 @@ class Place:
         return "/".join(self.inside) or "."
 
     def stat(self) -> os.stat_result | None:
-        """Of itself, never of what a link names; None when nothing is there."""
+        """Of itself, never of a link's target; None if it does not exist."""
         try:
             return os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -201,7 +200,7 @@ class Place:
         return found
 
     def open_file(self) -> int:
-        """For reading; of a regular file only. Never waits on a pipe, never opens a device."""
+        """For reading; regular files only. Never waits on a pipe, never opens a device."""
         found = self.need()
         if stat.S_ISDIR(found.st_mode):
             raise Misused(f"{shown(self.asked)} is a folder, not a file.", advice="Name a file in it; list_files shows them.")
@@ -213,10 +212,10 @@ class Place:
             raise cannot("read", self.asked, error) from None
 
     def open_folder(self) -> int:
-        """To be listed, or worked in."""
+        """For listing, or as a working folder."""
         found = self.need()
         if not stat.S_ISDIR(found.st_mode):
-            raise Misused(f"{self.asked} is {kind_of(found)}, not a folder.", advice="Name the folder that holds it.")
+            raise Misused(f"{self.asked} is {kind_of(found)}, not a folder.", advice="Name the folder that contains it.")
         try:
             return open_folder(self.name, folder=self.folder)
         except OSError as error:
@@ -229,7 +228,7 @@ class Root:
     __slots__ = ("descriptor", "path")
 
     def __init__(self, path: str | Path, *, descriptor: int | None = None) -> None:
-        """`descriptor`: the folder, open already. This object closes it; `path` is only its name."""
+        """`descriptor`: the already open folder. This object closes it; `path` is only its name."""
         self.path = os.path.abspath(path)
         try:
             self.descriptor = os.open(self.path, _LIST & ~os.O_NOFOLLOW) if descriptor is None else descriptor
@@ -243,7 +242,7 @@ class Root:
         os.close(self.descriptor)
 
     def place(self, path: str, *, follow: bool = True) -> Place:
-        """Where `path` leads. `follow`: a link at its very end is followed, to what it names; what it names need not exist."""
+        """Where `path` leads. `follow`: resolve a final link; its target need not exist."""
         names = tuple(dict.fromkeys((self.path, os.path.realpath(self.path))))
         walker = None
         try:
@@ -262,7 +261,7 @@ class Root:
 
 
 def parts_of(path: str, root: str = "") -> tuple[str, ...]:
-    """The path's parts, as text alone: relative, without `..`. Touches no file."""
+    """The path's parts, from its text: relative, without `..`. Touches no file."""
     if not path or path.isspace():
         raise Misused("The path is empty.", advice='Give a path below the workspace, e.g. "README.md"; "." is the workspace itself.')
     if "\0" in path:
@@ -292,7 +291,7 @@ def not_found(path: str, advice: str = "") -> Failed:
 
 
 def cannot(verb: str, path: str, error: OSError) -> RemitError:
-    """An error of the system in words that say what to do."""
+    """A system error as a message with advice."""
     what = shown(path)
     if error.errno == errno.ENOENT:
         return not_found(path)
@@ -312,6 +311,6 @@ def cannot(verb: str, path: str, error: OSError) -> RemitError:
 
 
 def shown(path: str) -> str:
-    """A path for a message: whatever it holds, in one short line."""
+    """A path for a message, on one short line."""
     text = path if path.isprintable() and path.strip() == path else repr(path)
     return shorten(text, 200)

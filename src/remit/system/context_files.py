@@ -1,4 +1,4 @@
-"""Context files of a project (`.remit/context`): which of them a task needs by its level and language, within a limit of bytes."""
+"""Context files of a project (`.remit/context`): selected by a task's level and language, within a size limit."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,23 +7,22 @@ from remit.core.context import LEVELS, ContextFiles
 from remit.core.errors import Misused
 
 LIMIT_BYTES = 200_000
-"""About 50,000 tokens: what a model can be given beside its task."""
+"""About 50,000 tokens, beside the task."""
 SUFFIXES = frozenset({".md", ".txt", ".rst", ".json", ".yaml", ".yml", ".toml"})
-"""Only text is context: a picture or a database in the folder is passed over."""
+"""Only text is context: other files in the folder are skipped."""
 COMMON = "common"
 CONTEXT_FOLDER = Path(".remit") / "context"
 
 
 def context_files(root_dir: Path, level: int, language: str, limit_bytes: int = LIMIT_BYTES) -> ContextFiles:
-    """Level 1 `common/`, 2 also the language's folder, 3 everything; the most widely valid first, by name within each.
+    """Level 1 `common/`, 2 also the language's folder, 3 everything; most general first, by name within each.
 
-    A file that does not fit into `limit_bytes` is left out whole and named; smaller ones after it still go in.
-    """
+    A file that does not fit into `limit_bytes` is omitted as a whole and named; smaller ones after it are still included."""
     if level not in LEVELS.values():
         raise Misused(f"Unknown context level {level!r}.", advice="Use 1, 2 or 3.")
     if not root_dir.is_dir():
         return ContextFiles(paths=(), text="", warnings=())
-    if not root_dir.resolve().is_relative_to(root_dir.absolute().parents[1].resolve()):  # of a clone, to the files of the user
+    if not root_dir.resolve().is_relative_to(root_dir.absolute().parents[1].resolve()):  # a link in a clone, to the user's files
         return ContextFiles(paths=(), text="", warnings=(f"{CONTEXT_FOLDER} was left out: it is a link that leads out of the project.",))
     paths: list[str] = []
     parts: list[str] = []
@@ -53,7 +52,7 @@ def _missing_folders(root_dir: Path, level: int, language: str) -> list[str]:
 
 
 def _is_folder_of(root_dir: Path, language: str) -> bool:
-    """A language is one plain name: one with a slash or dots would lead out of the context folder."""
+    """A language is one plain name: one with a slash or dots would leave the context folder."""
     return not language.startswith(".") and Path(language).name == language != "" and (root_dir / language).is_dir()
 
 

@@ -1,4 +1,4 @@
-"""Files and folders beneath a root replaced, exchanged and removed, whole or not at all, following no link."""
+"""Replaces, exchanges and removes files and folders beneath a root atomically, following no link."""
 
 import contextlib
 import ctypes
@@ -21,19 +21,18 @@ _AT_FDCWD = -100
 _NOREPLACE = 1
 _EXCHANGE = 2
 _UNKNOWN = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM})
-"""What a kernel, a file system or a sandbox without the call answers."""
+"""Errors of a kernel, file system or sandbox without the call."""
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Each has the other's name afterwards, and at no moment is one without. False: not to be had here; nothing was done.
+    """Exchange the names of two files atomically. False: not supported; nothing was done.
 
-    Raises `OSError`: `FileNotFoundError` when either is missing, EXDEV when they are on two disks.
-    """
+    Raises `OSError`: `FileNotFoundError` if either is missing, EXDEV if they are on two disks."""
     return _renamed(one, other, _EXCHANGE)
 
 
 def name_new(source: Path, target: Path) -> None:
-    """Rename, but never over an existing file: raises `FileExistsError`. On a disk without links, a file that appears meanwhile is lost."""
+    """Rename without overwriting: raises `FileExistsError`. On a disk without links, a file that appears meanwhile is lost."""
     if _renamed(source, target, _NOREPLACE):
         return
     try:
@@ -76,12 +75,11 @@ _NAME_BYTES = 255
 _ACCESS_LIST, _CAPABILITY = "system.posix_acl_access", "security.capability"
 
 
-def replace_file(place: Place, data: bytes, stop: Callable[[], bool] = lambda: False) -> bool:
+def replace_file(place: Place, data: bytes | Callable[[int], None], stop: Callable[[], bool] = lambda: False) -> bool:
     """Whether it is new. Permissions of the one before are kept, access lists and other attributes with them, its owner as far as we may;
-    but nothing stays setuid, as with any write, and no other user gains access.
+    but nothing stays setuid, as with any write, and no other user gains access. `data` may be what writes it to a descriptor.
 
-    A hard link to it elsewhere keeps the old content: it is another name for the old file, and may be outside.
-    """
+    A hard link to it elsewhere keeps the old content: it is another name for the old file, and may be outside."""
     before = place.stat()
     _need_writable(place, before)
     temporary = _temporary_name(place.name)
@@ -96,13 +94,13 @@ def replace_file(place: Place, data: bytes, stop: Callable[[], bool] = lambda: F
         except OSError as error:
             raise cannot("write", place.asked, error) from None
     finally:
-        with contextlib.suppress(OSError):  # gone when all went well; if it cannot be removed, the first error matters more
+        with contextlib.suppress(OSError):  # gone if all went well; if it cannot be removed, the first error is more important
             os.unlink(temporary, dir_fd=place.folder)
     return before is None
 
 
 def make_folder(place: Place) -> bool:
-    """Whether it had to be made."""
+    """Returns whether it was created."""
     try:
         os.mkdir(place.name, 0o777, dir_fd=place.folder)
     except FileExistsError:
@@ -127,21 +125,21 @@ def _need_writable(place: Place, before: os.stat_result | None) -> None:
         raise Failed(f"{shown(place.asked)} is read-only.", advice="Change its permissions if it is to be written.")
 
 
-def _write_new(place: Place, name: str, data: bytes, before: os.stat_result | None) -> None:
+def _write_new(place: Place, name: str, data: bytes | Callable[[int], None], before: os.stat_result | None) -> None:
     # Private until it has the permissions of the file it replaces.
     mode = 0o666 if before is None else 0o600
     descriptor = open_regular(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode, folder=place.folder)
     try:
         if before is not None:
             _permit_as(place, descriptor, before)
-        write_all(descriptor, data)
+        write_all(descriptor, data) if isinstance(data, bytes) else data(descriptor)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
 def _permit_as(place: Place, descriptor: int, before: os.stat_result) -> None:
-    """Who may do what with the new file: exactly those who might with the one before, or fewer where that is not ours to give."""
+    """Give the new file the permissions of the old one, or fewer if that is not permitted."""
     mode = stat.S_IMODE(before.st_mode) & ~(stat.S_ISUID | stat.S_ISGID)
     try:
         os.fchown(descriptor, before.st_uid, before.st_gid)
@@ -149,19 +147,19 @@ def _permit_as(place: Place, descriptor: int, before: os.stat_result) -> None:
         try:
             os.fchown(descriptor, -1, before.st_gid)
         except PermissionError:
-            mode &= ~stat.S_IRWXG  # its group would be another one now
+            mode &= ~stat.S_IRWXG  # its group would change
     held = _attributes(place)
-    with contextlib.suppress(OSError):  # what the folder hands on to new files was not the old one's
+    with contextlib.suppress(OSError):  # defaults that the folder gives to new files were not the old one's
         os.removexattr(descriptor, _ACCESS_LIST)
     # With an access list, the group's bits are the maximum for everyone on the list.
     os.fchmod(descriptor, mode & ~stat.S_IRWXG if _ACCESS_LIST in held else mode)
     for name, value in held.items():
-        with contextlib.suppress(OSError):  # not ours to set, or the disk knows none
+        with contextlib.suppress(OSError):  # not permitted, or unsupported by the disk
             os.setxattr(descriptor, name, value)
 
 
 def _attributes(place: Place) -> dict[str, bytes]:
-    """Of the file before, without what any write takes away from it."""
+    """Attributes of the old file, without those that any write removes."""
     held: dict[str, bytes] = {}
     if not hasattr(os, "listxattr"):
         return held
@@ -181,7 +179,7 @@ def _temporary_name(name: str) -> str:
 
 
 DEEPEST = 100
-"""Levels that are open at once; folders below them are left alone."""
+"""Maximum open levels; deeper folders are left alone."""
 _FAULTS_KEPT = 20
 
 
@@ -192,12 +190,12 @@ class RemovalReport:
     folders: int = 0
     size_bytes: int = 0
     faults: list[str] = field(default_factory=list)
-    """What is left, and why; the first of them."""
+    """Remaining entries and reasons; the first of them."""
     left: int = 0
 
 
 def remove_one(place: Place) -> RemovalReport:
-    """A file, a link, or a folder that is empty."""
+    """A file, a link, or an empty folder."""
     found = place.need()
     try:
         if stat.S_ISDIR(found.st_mode):
@@ -210,7 +208,7 @@ def remove_one(place: Place) -> RemovalReport:
 
 
 def remove_tree(place: Place, keep: Callable[[str], str | None], stop: Callable[[], bool]) -> RemovalReport:
-    """A folder and all that is in it. `keep`: why something of that name is not to be touched, or None; `stop`: whether to stop halfway."""
+    """A folder with all its content. `keep`: why an entry of that name must be kept, or None; `stop`: whether to stop halfway."""
     removal = _Removal(keep, stop)
     if f"{os.readlink(f'/proc/self/fd/{place.folder}')}/{place.name}" in removal.mounts:
         raise leads_out(place.asked, "is where something else is mounted", "Unmount it first; nothing was deleted.")

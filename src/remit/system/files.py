@@ -1,4 +1,4 @@
-"""Files of remit itself: written atomically, appended, locked, set aside, made private (0600)."""
+"""Remit's own files: written atomically, appended, locked, set aside, made private (0600)."""
 
 import contextlib
 import errno
@@ -21,10 +21,9 @@ LONGEST_WAIT_SECONDS = 0.02
 
 
 def atomic_write(path: Path, data: bytes, *, fsync: bool = True) -> None:
-    """Put `data` at `path`: a reader, or a crash at any moment, finds the old file or the new one, never a part.
+    """Write `data` to `path` atomically: a reader, or a crash at any moment, finds the old file or the new one, never a part.
 
-    Permissions of an existing file are kept; a link is followed, so that the file it names is the one replaced.
-    """
+    Permissions of an existing file are kept; a link is followed, so that its target is replaced."""
     target = Path(os.path.realpath(path))
     try:
         mode = stat.S_IMODE(target.stat().st_mode)
@@ -58,12 +57,12 @@ def _replace_file(target: Path, data: bytes, mode: int | None, *, fsync: bool) -
     except OSError as error:
         raise _cannot("write", target, error) from error
     finally:
-        with contextlib.suppress(OSError):  # gone when all went well; if it cannot be removed, the first error matters more
+        with contextlib.suppress(OSError):  # gone if all went well; if it cannot be removed, the first error is more important
             temporary.unlink()
 
 
 def new_file_mode(folder: int | str | Path) -> int:
-    """Permissions of a new file, before the umask: it is closed to everyone to whom its folder is closed."""
+    """Permissions of a new file, before the umask: not wider than those of its folder."""
     return os.stat(folder).st_mode & 0o666
 
 
@@ -74,7 +73,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def sync_folder(folder: str | Path, *, dir_fd: int | None = None) -> None:
-    """Put the names in a folder on disk."""
+    """Sync the names in a folder to disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         os.fsync(descriptor)
@@ -83,7 +82,7 @@ def sync_folder(folder: str | Path, *, dir_fd: int | None = None) -> None:
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Add one or more whole lines, on disk when this returns. Callers hold a lock of their own."""
+    """Append whole lines; on disk when this returns. Callers hold their own lock."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, new_file_mode(path.parent))
         try:
@@ -97,10 +96,9 @@ def append_line(path: Path, line: bytes) -> None:
 
 @contextlib.contextmanager
 def file_lock(path: Path, *, timeout: float) -> Iterator[None]:
-    """Hold the lock file `path` against other processes and other threads; wait at most `timeout` seconds.
+    """Lock the file `path` against other processes and threads; wait at most `timeout` seconds.
 
-    The kernel frees it when its holder dies. The file stays: removing it would let two holders lock two files of one name.
-    """
+    The kernel releases it when its holder dies. The file stays: removing it would let two holders lock two files of one name."""
     try:
         descriptor = _acquire(path, time.monotonic() + timeout)
     except OSError as error:
@@ -114,13 +112,13 @@ def file_lock(path: Path, *, timeout: float) -> Iterator[None]:
     try:
         yield
     finally:
-        # Unlocked by name and not only closed: a child forked meanwhile holds the same open file and would keep the lock.
+        # Unlock, not only close: a child forked meanwhile shares the open file and would keep the lock.
         fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 
 def write_beside(folder: Path, name: str, data: bytes) -> Path:
-    """A new file in a folder that others write to: never through a link, a pipe or an existing file that lies in wait there."""
+    """A new file in a folder that others write to: never through an existing link, pipe or file."""
     stem, dot, suffix = name.partition(".")
     opened = open_folder(folder)
     try:
@@ -133,16 +131,16 @@ def write_beside(folder: Path, name: str, data: bytes) -> Path:
                 return folder / chosen
     finally:
         os.close(opened)
-    raise FileExistsError(f"{folder} holds a thousand of {name}")
+    raise FileExistsError(f"{folder} contains a thousand of {name}")
 
 
 STALE_SECONDS = 60.0
-"""A temporary folder is locked within this time after it was made."""
+"""Time in which a new temporary folder is locked."""
 
 
 @contextlib.contextmanager
 def temporary_folder(prefix: str) -> Iterator[Path]:
-    """A folder below the system's temporary one. Those that killed processes left behind are removed when the next is made."""
+    """A folder below the system's temporary one. Left-overs of killed processes are removed with the next call."""
     sweep_folders(Path(tempfile.gettempdir()), prefix)
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
         descriptor = lock_folder(name)
@@ -153,7 +151,7 @@ def temporary_folder(prefix: str) -> Iterator[Path]:
 
 
 def lock_folder(folder: str | Path) -> int:
-    """Open and locked until it is closed: by that a folder in use is known. Where files cannot be locked, it is known by its age."""
+    """Open and locked until closed, which marks a folder as in use. If files cannot be locked, its age decides."""
     descriptor = open_folder(folder)
     with contextlib.suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -182,12 +180,12 @@ def sweep_folders(
 
 
 def set_aside(path: Path, *, at: float | None = None) -> Path:
-    """Rename a damaged file to NAME.damaged-YYYYmmddTHHMMSS (UTC) beside it; nothing is ever overwritten. The new name."""
+    """Rename a damaged file to NAME.damaged-YYYYmmddTHHMMSS (UTC) beside it without overwriting. Returns the new name."""
     moment = datetime.fromtimestamp(time.time() if at is None else at, UTC).strftime("%Y%m%dT%H%M%S")
     for attempt in range(1, 1000):
         target = path.with_name(f"{path.name}.damaged-{moment}" + (f"-{attempt}" if attempt > 1 else ""))
         try:
-            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))  # the name is ours from here on
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))  # the name is reserved from here on
         except FileExistsError:
             continue
         except OSError as error:
@@ -226,7 +224,7 @@ def _acquire(path: Path, give_up_at: float) -> int | None:
 
 
 def _still_named(descriptor: int, path: Path) -> bool:
-    """Whether the locked file is the one others find at `path`: it may have been removed between open and lock."""
+    """Whether the locked file is still the one at `path`: it may have been removed between open and lock."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -253,13 +251,15 @@ def _cannot(verb: str, path: Path, error: OSError) -> Unavailable:
 
 _OTHERS = 0o077
 _IGNORED = """\
-# made by remit: what runs here is not for the repository; agents, commands, the policy and assistant.md are
+# made by remit: what runs here is not for the repository; agents, commands, flows, the policy and assistant.md are
 *
 !.gitignore
 !agents/
 !agents/**
 !commands/
 !commands/**
+!flows/
+!flows/**
 !context/
 !context/**
 !policy.*
@@ -268,7 +268,7 @@ _IGNORED = """\
 
 
 def make_folder(folder: Path) -> None:
-    """Make `.remit`, for its owner alone. One of ours that others can look into is closed to them."""
+    """Create `.remit` for its owner only. Removes other users' access to an own one."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         found = folder.stat()
@@ -288,11 +288,11 @@ def make_folder(folder: Path) -> None:
 
 
 _SHARED = frozenset({"agents", "commands", "context", "flows", "policy.cedar", "assistant.md"})
-"""Files of the repository in `.remit`: remit reads them."""
+"""Repository files in `.remit` that remit only reads."""
 
 
 def _refuse_links(folder: Path) -> None:
-    """What remit writes in `.remit` stays in the project, whatever links came with a clone."""
+    """Remit's writes in `.remit` must stay in the project, whatever links a clone contains."""
     for entry in os.scandir(folder):
         if entry.name in _SHARED:
             continue
@@ -311,12 +311,12 @@ LARGEST_BYTES = 16 * 1024 * 1024
 
 
 def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where remit keeps what belongs to the user and not to a project; not made."""
+    """Folder of user data, outside projects; not created."""
     return _user_folder("XDG_STATE_HOME", ".local/state", environ)
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where remit keeps what it can make again; not made."""
+    """Folder of data that can be recreated; not created."""
     return _user_folder("XDG_CACHE_HOME", ".cache", environ)
 
 
@@ -331,7 +331,7 @@ def _user_folder(variable: str, default: str, environ: Mapping[str, str]) -> Pat
 
 
 def private_folder(path: Path) -> Path:
-    """Made if need be. One that others can look into is closed to them, when it is ours."""
+    """Created if necessary. Removes other users' access to an own one."""
     try:
         path.mkdir(mode=0o700, exist_ok=True, parents=True)
         found = os.stat(path, follow_symlinks=False)
@@ -345,7 +345,7 @@ def private_folder(path: Path) -> Path:
 
 
 def read_private(path: Path) -> bytes | None:
-    """Its content; None where there is no such file. Raises `Refused` for one that others can read or write, or that is not ours."""
+    """Its content; None if it does not exist. Raises `Refused` if others can read or write it, or it belongs to another user."""
     try:
         descriptor = open_regular(path)
     except FileNotFoundError:
@@ -364,7 +364,7 @@ def read_private(path: Path) -> bytes | None:
 
 
 def stamp_of(path: Path) -> tuple[int, ...] | None:
-    """Changes with whatever is written there: one call of the system, so that it can be asked for at every request."""
+    """Changes with every write: one system call, cheap enough for every request."""
     try:
         seen = os.stat(path, follow_symlinks=False)
     except OSError:

@@ -1,8 +1,6 @@
 """Messages on a byte stream between two processes: four bytes of length, then a JSON object.
 
-Never pickle: the other side may be an agent, and agents are not trusted. Bytes that are not a frame raise `FramingError`, which says
-that the other side is broken.
-"""
+Never pickle: the other side may be an agent, which is untrusted. Invalid bytes raise `FramingError`: the other side is broken."""
 
 import json
 import socket
@@ -10,7 +8,7 @@ from typing import Any
 
 try:
     from pydantic_core import from_json, to_json
-except ImportError:  # in the fork server of commands, which runs on the standard library alone: quick to start and small to fork
+except ImportError:  # in the fork server of commands, which uses only the standard library: quick to start and small to fork
 
     def from_json(data: bytes) -> Any:  # type: ignore[misc]
         return json.loads(data)

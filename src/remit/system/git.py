@@ -1,12 +1,10 @@
-"""Running git: bounded in time, deaf to hooks, editors, prompts and whatever the user's configuration would add to what we ask for.
+"""Runs git with a time limit and without hooks, editors, prompts and additions of the user's configuration.
 
-`as_user` is the one way to be heard by them: a commit that a person will find in their history is made with their name, their hooks,
-their filters. Blocking.
+Only `as_user` enables them: a commit that a person will find in their history is made with their name, hooks and filters. Blocking.
 
-An agent in a worktree can write the repository's configuration, and commands that it sets there must not run here. Filters and merge
-drivers are put back to what they were when the workspace was made (`held`); a missing object is fetched only where that was so before.
-Everything else that git would run is switched off outright.
-"""
+An agent in a worktree can write the repository's configuration, and commands set there must not run here. Filters and merge drivers are
+reset to their values when the workspace was created (`held`); a missing object is fetched only if that was so before. Everything else that
+git would run is disabled."""
 
 import contextlib
 import hashlib
@@ -29,12 +27,14 @@ from remit.system.processes import MARK, kill_tree
 
 LOCK_WAIT_SECONDS = 20.0
 REPOSITORY_LOCK = "remit.lock"
-"""In the repository's own folder: worktrees are made, merged and removed one at a time."""
+"""In the repository's own folder: worktrees are created, merged and removed one at a time."""
+COMMIT_LOCK = "remit-commit.lock"
+"""Held while a commit is made from the checkout, or its branch is moved. Taken after the other."""
 BARE = "cannot use bare repository"
 _FOUND_BARE = {"safe.bareRepository": "explicit"}
-"""Files of an agent (HEAD, config, objects, refs) are no repository: git would take its commands from there."""
+"""Files of an agent (HEAD, config, objects, refs) are not a repository: git would run its commands."""
 NO_SUBMODULES = "--ignore-submodules=dirty"
-"""For `diff` and `status`: they would run git in each repository inside, and that one the filters of its own configuration."""
+"""For `diff` and `status`, which would run git in each inner repository, and so the filters of its configuration."""
 _SETTINGS = {
     **_FOUND_BARE,
     "core.hooksPath": os.devnull,
@@ -58,23 +58,23 @@ _AS_USER = {
     "log.showSignature": "false",
     "i18n.commitEncoding": "utf-8",
 }
-"""What is ours even then: no tidying or packing at length while a person waits, and the words we give are UTF-8."""
+"""Remit's settings even then: no lengthy garbage collection, and messages in UTF-8."""
 _KEPT = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_EXEC_PATH", "GIT_SSH", "GIT_SSH_COMMAND", "GNUPGHOME")
 _KEPT_AS_USER = (
     "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL", "GIT_CEILING_DIRECTORIES",
     "GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_*", "GIT_CONFIG_VALUE_*", "GIT_CONFIG_PARAMETERS", "PRE_COMMIT_*", "SKIP", "HUSKY",
 )  # fmt: skip
 _WHOSE = (MARK, "REMIT_SESSION", "REMIT_ROOT", "REMIT_CALLER", "REMIT_BOARD_COMMITS")
-"""By which a hook is known to belong to an agent, if one started us."""
+"""Variables that mark a hook as belonging to an agent, if one started this process."""
 _TERM_GRACE_SECONDS = 0.5
-"""Between SIGTERM, at which git takes its lock files away, and SIGKILL."""
+"""Between SIGTERM, at which git removes its lock files, and SIGKILL."""
 _COMMAND_SETTINGS = (
     r"^(filter\..*|merge\..*\.driver"
     r"|remote\..*|extensions\.partialclone|core\.(sshcommand|gitproxy|askpass)|protocol\..*|url\..*|credential\..*|ssh\..*)$"
 )
 _SCRIPT_BYTES = 1 << 20
 _PLAIN_MERGE = "git merge-file -q --marker-size=%L %A %O %B"
-"""What git does without a driver. An empty one would take our side and lose the other."""
+"""git's default without a driver. An empty one would lose the other side."""
 
 
 class GitTimedOut(Unavailable):
@@ -82,7 +82,7 @@ class GitTimedOut(Unavailable):
 
 
 class GitFailed(Failed):
-    """Git ran and said no: `words` is what it said."""
+    """Git failed: `words` is its message."""
 
     def __init__(self, what: str, words: str, exit_code: int) -> None:
         super().__init__(f"git {what} failed: {_reason(words)}")
@@ -92,53 +92,53 @@ class GitFailed(Failed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Git:
-    """Git in one folder, until a given moment."""
+    """Git in one folder, with a time limit."""
 
     folder: Path
     stop_at: float
-    """Monotonic: no command runs beyond it."""
+    """Monotonic: no command runs longer."""
     git_dir: Path | None = None
-    """Named outright where the folder is an agent's: what it did to `.git` there must not lead us into another repository."""
+    """Set explicitly if the folder belongs to an agent: its changes to `.git` must not redirect git to another repository."""
     index: Path | None = None
     work_tree: Path | None = None
-    """Where `git_dir` is named and the folder is not the whole of it."""
+    """Set with `git_dir` if the folder is not the whole of it."""
     overrides: tuple[tuple[str, str], ...] = ()
     """Settings by name, before any configuration (see `held`)."""
     may_fetch: bool = True
-    """Whether objects that are missing may be fetched, where the repository is a partial clone."""
+    """Whether missing objects may be fetched in a partial clone."""
     as_user: bool = False
-    """With the user's identity, hooks, filters and signing, as if they had typed it; still without a terminal and bounded in time."""
+    """With the user's identity, hooks, filters and signing, as if they had typed it; still without a terminal and with a time limit."""
 
     def using(self, index: Path) -> "Git":
         return replace(self, index=index)
 
     def run(self, *arguments: str, allowed: tuple[int, ...] = (0,), stdout: "IO[bytes] | None" = None, stdin: bytes | None = None) -> bytes:
-        """What it prints. Raises `GitFailed` when it says no, `Unavailable` when there is no git or no time."""
+        """Its output. Raises `GitFailed` if it fails, `Unavailable` without git or time."""
         if self.as_user:
             return self._run_with_hooks(arguments, allowed, stdin or b"")
         return self._run(arguments, allowed, stdout, stdin)[1]
 
     def says(self, *arguments: str) -> str:
-        """Its answer in one line."""
+        """Its output as one line."""
         return os.fsdecode(self.run(*arguments).rstrip(b"\n"))
 
     def asks(self, *arguments: str) -> bool:
-        """A question that git answers by its exit code."""
+        """For questions that git answers by its exit code."""
         return self._run(arguments, (0, 1), None)[0] == 0
 
     def code(self, *arguments: str) -> tuple[int, bytes]:
-        """For commands whose failure 1 is an answer."""
+        """For commands whose exit code 1 is an answer."""
         return self._run(arguments, (0, 1), None)
 
     def _run_with_hooks(self, arguments: tuple[str, ...], allowed: tuple[int, ...], stdin: bytes) -> bytes:
-        """Reads and writes files, no pipes: what a hook leaves running in the background holds a pipe open, and we would wait for it."""
+        """Uses files instead of pipes: a background process of a hook keeps a pipe open, and this would wait for it."""
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as words:
             given.write(stdin)
             given.seek(0)
             process = self._started(arguments, stdin=given, stdout=output, stderr=words)
             try:
                 code = _wait(process, self._seconds_left(arguments))
-            except BaseException as error:  # also Ctrl-C: in a session of its own, it would go on without us
+            except BaseException as error:  # also Ctrl-C: in its own session, it would continue
                 kill_tree(process.pid, term_grace=_TERM_GRACE_SECONDS)
                 process.wait()
                 if isinstance(error, subprocess.TimeoutExpired):
@@ -176,7 +176,7 @@ class Git:
                 output, words = process.communicate(stdin, timeout=seconds)
             except subprocess.TimeoutExpired:
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)  # with whatever filter it started
+                    os.killpg(process.pid, signal.SIGKILL)  # with any filter it started
                 raise _too_slow(arguments) from None
         if process.returncode not in allowed:
             raise GitFailed(arguments[0], words.decode(errors="replace"), process.returncode)
@@ -191,12 +191,12 @@ class Git:
         return [*command, *arguments]
 
     def _environment(self) -> Mapping[str, str]:
-        """Without keys, which hooks and filters would see, and without what a git that started us would tell its children."""
+        """Without keys, which hooks and filters would see, and without variables of a git that started this process."""
         environment = without_relative_entries(listed_environment((*BASIC, *TOOLCHAINS, *NETWORK, *DESKTOP, *_KEPT)))
         environment |= {name: os.environ[name] for name in _WHOSE if name in os.environ}
         environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true", "GIT_OPTIONAL_LOCKS": "0"}
         if self.as_user:
-            environment |= listed_environment(_KEPT_AS_USER)  # without GPG_TTY: a question for a passphrase must fail at once
+            environment |= listed_environment(_KEPT_AS_USER)  # without GPG_TTY: a passphrase prompt must fail at once
         else:
             environment["LC_ALL"] = "C"
         if self.index is not None:
@@ -214,7 +214,7 @@ class Settings(NamedTuple):
     commands: Mapping[str, str]
     """Filters and merge drivers, by name."""
     fetching: str
-    """A digest of how missing objects are fetched (addresses may hold passwords); empty where they are not."""
+    """A digest of how missing objects are fetched (URLs may contain passwords); empty if they are not."""
 
 
 def settings_of(git: Git) -> Settings:
@@ -231,8 +231,8 @@ def settings_of(git: Git) -> Settings:
 
 
 def held(git: Git, before: Settings, *, base: str | None = None) -> Git:
-    """Git with these settings as they were; `overrides` names those that were changed since, or run a file that is not as in `base`,
-    the commit that an agent began from."""
+    """Git with these settings restored; `overrides` names those that changed since, or run a file that differs from `base`, the commit that
+    an agent started from."""
     now = settings_of(git)
     usable = {name: words for name, words in before.commands.items() if base is None or not _runs_changed_file(git, base, words)}
     names = sorted(name for name in {*now.commands, *usable} if now.commands.get(name) != usable.get(name))
@@ -241,7 +241,7 @@ def held(git: Git, before: Settings, *, base: str | None = None) -> Git:
 
 
 def _runs_changed_file(git: Git, base: str, command: str) -> bool:
-    """Whether a filter or merge driver names a file of the workspace that is not as it was: it would be run here, as the agent left it."""
+    """Whether a filter or merge driver names a changed file of the workspace: it would run here as the agent left it."""
     for word in filter(None, re.split(r"[\s;&|<>()'\"`$=]+", command)):
         path = os.path.normpath(word)
         if os.path.isabs(path) or path.startswith("..") or not os.path.lexists(git.folder / path) or os.path.isdir(git.folder / path):
@@ -255,7 +255,7 @@ def _runs_changed_file(git: Git, base: str, command: str) -> bool:
 
 
 def _wait(process: "subprocess.Popen[bytes]", seconds: float) -> int:
-    """`Popen.wait` without its delay: with a limit, that one looks only now and then, up to 50 ms too late."""
+    """`Popen.wait` without its delay of up to 50 ms."""
     handle = os.pidfd_open(process.pid)
     try:
         waiting = select.poll()
@@ -281,7 +281,7 @@ def _not_started(error: OSError, folder: Path) -> Unavailable:
 
 
 def _reason(words: str) -> str:
-    """What git gives as its reason, before whatever else it says: advice, warnings, its usage."""
+    """Git's reason, before advice, warnings and usage."""
     lines = [line.strip() for line in words.strip().splitlines() if line.strip() and not line.startswith("hint:")]
     reasons = [line for line in lines if line.startswith(("fatal:", "error:"))]
     return "; ".join((reasons or lines[:1])[-4:])[:800] or "it gave no reason"

@@ -1,4 +1,4 @@
-"""Patterns for paths: globs made into regular expressions, and the rules of .gitignore files."""
+"""Path patterns: globs as regular expressions, and the rules of .gitignore files."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,12 +10,12 @@ MAX_CHOICES = 64
 
 
 class BadPattern(ValueError):
-    """Says, in a clause that continues a sentence, what is wrong."""
+    """The fault, as a clause that continues a sentence."""
 
 
 @lru_cache(maxsize=256)
 def compile_glob(pattern: str) -> re.Pattern[str]:
-    """To be matched against a path (`fullmatch`). Without a slash it is the name that counts, in whatever folder."""
+    """For `fullmatch` against a path. Without a slash only the name counts, in any folder."""
     if not pattern or len(pattern) > MAX_LENGTH:
         raise BadPattern("is empty" if not pattern else f"is longer than {MAX_LENGTH} characters")
     return re.compile("|".join(_whole(choice) for choice in choices(pattern)), re.DOTALL)
@@ -32,7 +32,7 @@ def translate(pattern: str) -> str:
             runs.append([])
     if len(runs) == 1:
         return "/".join(runs[0])
-    # Between two `**` is a fixed number of parts, so the first place where they fit is as good as any.
+    # Between two `**` is a fixed number of parts, so the first match is as good as any.
     middle = "".join(rf"(?>(?:[^/]+/)*?{'/'.join(run)}/)" for run in runs[1:-1] if run)
     last = "(?:.+)" if not runs[-1] else rf"(?:[^/]+/)*?{'/'.join(runs[-1])}"
     first = "/".join(runs[0])
@@ -72,7 +72,7 @@ def _whole(pattern: str) -> str:
 
 
 def choices(pattern: str) -> Iterator[str]:
-    """`{a,b}c` is `ac` and `bc`; braces may nest. At most so many."""
+    """`{a,b}c` is `ac` and `bc`; braces may nest. Limited in number."""
     todo = [pattern]
     given = 0
     while todo:
@@ -89,7 +89,7 @@ def choices(pattern: str) -> Iterator[str]:
 
 
 def _brace(pattern: str) -> tuple[int, int, list[str]] | None:
-    """The first pair of braces with a comma in it: where it begins and ends, and what it offers."""
+    """The first pair of braces with a comma: its range and its alternatives."""
     start = pattern.find("{")
     if start < 0:
         return None
@@ -148,20 +148,20 @@ _PLAIN_NAME = re.compile(r"[^*?\[\]\\/!#\s][^*?\[\]\\/]*\Z")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     parts: tuple[str, ...]
-    """The pattern's parts: a single one is a name in any folder below, unless it is anchored."""
+    """The pattern's parts: a single one matches a name in any folder below, unless it is anchored."""
     is_anchored: bool
     is_negated: bool
     folders_only: bool
 
     @property
     def text(self) -> str:
-        """As it would be written, held to the folder it is for."""
+        """As written, anchored to its folder."""
         lead = "!" if self.is_negated else "\\" if self.parts[0][:1] in ("!", "#") and not self.is_anchored else ""
         return lead + ("/" if self.is_anchored else "") + "/".join(self.parts) + ("/" if self.folders_only else "")
 
 
 def read_rules(text: str) -> list[Rule]:
-    """Rules that mean nothing are left out, as git does."""
+    """Rules without meaning are skipped, as in git."""
     rules = []
     for line in text.removeprefix("\ufeff").split("\n")[: MAX_RULES * 4]:
         pattern = _trimmed(line)
@@ -178,7 +178,7 @@ def read_rules(text: str) -> list[Rule]:
 
 
 def below(rules: Iterable[Rule], folder: Sequence[str]) -> Iterator[Rule]:
-    """The same rules as seen from a folder further down: `/src/gen` is `/gen` from `src`. What cannot fit there is left out."""
+    """The same rules relative to a subfolder: `/src/gen` is `/gen` from `src`. Rules that cannot match there are omitted."""
     for rule in rules:
         if not rule.is_anchored:
             yield rule
@@ -189,7 +189,7 @@ def below(rules: Iterable[Rule], folder: Sequence[str]) -> Iterator[Rule]:
 
 
 class Rules:
-    """The rules of one file, ready to be asked."""
+    """The compiled rules of one file."""
 
     __slots__ = ("_names", "_on_name", "_on_path", "_rules")
 
@@ -200,7 +200,7 @@ class Rules:
         self._rules = tuple(reversed([(rule, _compiled(rule)) for rule in rules]))
 
     def verdict(self, name: str, path: str, is_folder: bool) -> bool | None:
-        """Whether it is ignored; None when nothing is said of it. `path` is from the folder of these rules."""
+        """Whether it is ignored; None if no rule matches. `path` is relative to the folder of these rules."""
         if (
             name not in self._names
             and (self._on_name is None or self._on_name.fullmatch(name) is None)
@@ -214,13 +214,13 @@ class Rules:
 
 
 def _trimmed(line: str) -> str:
-    """Without blanks at the end, but for one that a backslash protects."""
+    """Without trailing blanks, except one that a backslash protects."""
     stripped = line.rstrip(" \t\r")
     return stripped + " " if stripped.endswith("\\") and len(stripped) < len(line.rstrip("\r")) else stripped
 
 
 def _rests(parts: tuple[str, ...], folder: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """What is left of a pattern once it has matched its way down to `folder`: each way once, however many `**` there are."""
+    """The rests of a pattern after it has matched down to `folder`: each once, however many `**` there are."""
     here = {0}
     for name in folder:
         here = {step for position in here for step in _steps(parts, position, name)}

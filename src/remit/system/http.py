@@ -1,13 +1,12 @@
-"""HTTP to servers that are not trusted: guarded requests, and bodies that are bounded in bytes and time.
+"""HTTP to untrusted servers: guarded requests, and bodies bounded in bytes and time.
 
-Guarded requests are for addresses that others name (`worker.web_fetch`): an address is parsed strictly
-(`parse_target`), its name is resolved once, every resolved address is classified (`classify_address`), and the connection is made to
-exactly those addresses, so that a name server that answers differently the second time is not asked again (DNS rebinding). Certificates are
-always verified. Nothing is taken from the environment: no proxy, no cookies, no netrc. Each redirect is checked like the first request.
+Guarded requests are for URLs that others name (`worker.web_fetch`): a URL is parsed strictly (`parse_target`), its name is resolved once,
+every resolved address is classified (`classify_address`), and the connection is made to exactly those addresses, so that a different second
+DNS answer has no effect (DNS rebinding). Certificates are always verified. Nothing is taken from the environment: no proxy, no cookies, no
+netrc. Each redirect is checked like the first request.
 
-Bodies are the one implementation for all clients: they take chunks from any HTTP library. A body that is packed to explode costs the limit
-and no more, because it is unpacked in pieces.
-"""
+Bodies are the one implementation for all clients: they take chunks from any HTTP library. A decompression bomb costs the limit and no more,
+because it is decompressed in pieces."""
 
 import asyncio
 import contextlib
@@ -44,7 +43,7 @@ BAD_PORTS = frozenset(
         6667, 6668, 6669, 6679, 6697, 10080, 11211,
     }
 )  # fmt: skip
-"""Those that no browser opens (WHATWG), and two whose servers take an HTTP request for commands. Other protocols live there."""
+"""Ports that no browser opens (WHATWG), and two whose servers interpret an HTTP request as commands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,7 @@ class Target:
     path: str
     """With the query, as it is sent."""
     address: ipaddress.IPv4Address | ipaddress.IPv6Address | None = None
-    """When the host is an address and no name."""
+    """Set if the host is an address."""
 
     @property
     def origin(self) -> tuple[str, str, int]:
@@ -64,7 +63,7 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """As the Host header has it."""
+        """As in the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -74,12 +73,12 @@ class Target:
 
     @property
     def shown(self) -> str:
-        """For people and records: values of parameters that are secrets by their name are struck out."""
+        """For people and records: values of parameters with secret names are redacted."""
         return without_secrets(self.url)
 
 
 def without_secrets(url: str) -> str:
-    """`url` without user, password and fragment, and with the values of secret parameters struck out; never raises."""
+    """`url` without user, password and fragment, and with secret parameters redacted; never raises."""
     try:
         parts = urlsplit(url)
         said = parse_qsl(parts.query, keep_blank_values=True)
@@ -92,12 +91,12 @@ def without_secrets(url: str) -> str:
 
 
 def parse_target(url: str) -> Target:
-    """Parse an address strictly. Raises `Misused`, which never repeats a password."""
+    """Parse a URL strictly. Raises `Misused`, which never repeats a password."""
     url = url.strip()
     if len(url) > LONGEST:
         raise Misused(f"The address is {len(url)} characters long; at most {LONGEST} are read.")
     if _UNFIT.search(url):
-        raise Misused("The address holds a space, a backslash or a control character.", advice="Write them as %20, %5C, ….")
+        raise Misused("The address contains a space, a backslash or a control character.", advice="Write them as %20, %5C, ….")
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -144,16 +143,17 @@ def _host(netloc: str) -> tuple[str, ipaddress.IPv4Address | ipaddress.IPv6Addre
 
 
 def _dotted(name: str) -> tuple[str, ipaddress.IPv4Address]:
-    """What ends in a number is an IPv4 address, in its one plain spelling: others (2130706433, 0x7f.1, 0177.0.0.1) only ever hide one."""
+    """A name that ends in a number is an IPv4 address, accepted only in its plain spelling: others (2130706433, 0x7f.1, 0177.0.0.1) only
+    serve to hide one."""
     try:
         four = ipaddress.IPv4Address(name)
     except ValueError:
-        raise Misused("The host is an IPv4 address in an odd spelling.", advice="Write four decimal numbers: 192.0.2.1.") from None
+        raise Misused("The host is an IPv4 address in a non-standard notation.", advice="Write four decimal numbers: 192.0.2.1.") from None
     return str(four), four
 
 
 def _ascii(name: str) -> str:
-    """International names in the form that is looked up; what only looks like digits or dots is made such, and judged as such."""
+    """International names in their DNS form; characters that look like digits or dots are normalised first."""
     if name.isascii():
         return name
     import idna
@@ -165,22 +165,22 @@ def _ascii(name: str) -> str:
 
 
 def joined(base: Target, location: str) -> str:
-    """Where a redirect or a link leads, seen from `base`."""
+    """The target of a redirect or link, relative to `base`."""
     return urljoin(base.url, location)
 
 
 # ---- one request
 
 Resolve = Callable[[str, int], Awaitable[Sequence[Address]]]
-"""From a name and a port to its addresses, all of them."""
+"""All addresses of a name and port."""
 Headers = Sequence[tuple[str, str]]
 CONNECT_SECONDS = 15.0
-"""Until a server that says nothing is given up, where there is so much time."""
+"""Maximum wait for a silent server."""
 MOST_ADDRESSES = 8
 
 
 class UnreachableError(ConnectionError):
-    """The server could not be reached, or does not speak HTTP; in words for the caller."""
+    """The server could not be reached, or does not speak HTTP; a message for the caller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +189,7 @@ class Answer:
     headers: Headers
     """Names in lower case."""
     chunks: AsyncGenerator[bytes, None]
-    """As they come over the wire, packed as they are."""
+    """As received, still compressed."""
 
     def header(self, name: str) -> str:
         return ", ".join(self.all(name))
@@ -199,7 +199,7 @@ class Answer:
 
 
 async def resolve(host: str, port: int) -> Sequence[Address]:
-    """By the system's own means: the hosts file, name servers."""
+    """Uses the system's resolver: the hosts file, name servers."""
     try:
         found = await off_loop(_look_up, host, port)
     except (socket.gaierror, UnicodeError) as error:
@@ -231,7 +231,7 @@ class WebRequest:
 
 @contextlib.asynccontextmanager
 async def send_request(request: WebRequest, addresses: Sequence[Address], tls: ssl.SSLContext | None) -> AsyncIterator[Answer]:
-    """Ask the target at one of `addresses`, which were checked. The connection ends with this. Raises `UnreachableError`."""
+    """Send a request to one of the checked `addresses`. The connection ends with this. Raises `UnreachableError`."""
     core = need("httpcore", "web")
     target = request.target
     sent = [("Host", target.authority), *request.headers, ("Connection", "close")]
@@ -268,13 +268,13 @@ async def _chunks(core: Any, response: Any, target: Target) -> AsyncGenerator[by
 
 @contextlib.contextmanager
 def _told(core: Any, target: Target) -> Any:
-    """The transport's errors in words. None of them repeats a header or a query."""
+    """Convert the transport's errors. None of them repeats a header or a query."""
     try:
         yield
     except (core.TimeoutException, TimeoutError):
         raise UnreachableError(f"{target.authority} did not answer in time.") from None
     except core.ProtocolError as error:
-        # "illegal header line: bytearray(…)": what stood there may be a cookie.
+        # "illegal header line: bytearray(…)" may contain a cookie.
         why = str(error).partition(": bytearray(")[0].rstrip(".")
         raise UnreachableError(f"{target.authority} does not answer as HTTP asks: {why}.") from None
     except (core.NetworkError, OSError) as error:
@@ -294,7 +294,7 @@ def _backend(core: Any, target: Target, addresses: Sequence[Address]) -> Any:
     plain = core.AnyIOBackend()
 
     class Pinned(core.AsyncNetworkBackend):  # type: ignore[misc] # the package is optional, so its class is known only here
-        """Connects to the checked addresses, in their order, and to nothing else."""
+        """Connects to the checked addresses only, in order."""
 
         async def connect_tcp(self, host: str, port: int, timeout: float | None = None, **options: Any) -> Any:
             if (host, port) != (target.host, target.port):
@@ -321,7 +321,7 @@ def _backend(core: Any, target: Target, addresses: Sequence[Address]) -> Any:
 MOST_REDIRECTS = 10
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _KEPT_HEADERS = frozenset({"accept", "accept-language", "accept-encoding", "user-agent", "content-type"})
-"""Say nothing about who asks. Any other may be a key, whatever its name, and stays with the origin it was given for."""
+"""Headers that do not identify the caller. Any other may be a key and stays with its origin."""
 
 
 class Permit(Protocol):
@@ -332,7 +332,7 @@ class Permit(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """What requests go through: the policy, the look-up of names, whose certificates count."""
+    """Dependencies of requests: the policy, name resolution, trusted certificates."""
 
     permit: Permit
     tls: Callable[[], ssl.SSLContext]
@@ -341,7 +341,7 @@ class Network:
 
 @dataclass(slots=True)
 class Trail:
-    """Where it led so far."""
+    """The hops so far."""
 
     hops: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -350,7 +350,7 @@ class Trail:
 
 @contextlib.asynccontextmanager
 async def follow_redirects(request: WebRequest, network: Network, trail: Trail) -> AsyncIterator[Answer]:
-    """The answer at the end of all redirects. Raises `Refused`, `Misused`, `UnreachableError`."""
+    """The answer after all redirects. Raises `Refused`, `Misused`, `UnreachableError`."""
     while True:
         trail.last = request.target
         addresses = await check_target(request.target, request.method, network)
@@ -371,7 +371,7 @@ async def follow_redirects(request: WebRequest, network: Network, trail: Trail) 
 
 
 async def check_target(target: Target, method: str, network: Network) -> Sequence[Address]:
-    """The addresses of a target, each of them judged and allowed. Raises `Refused` if only one of them is not."""
+    """The addresses of a target, each classified and allowed. Raises `Refused` if one of them is not."""
     if target.address is not None:
         addresses: Sequence[Address] = [target.address]
     else:
@@ -409,10 +409,10 @@ _WORDS = {
 
 
 def _next(request: WebRequest, status: int, location: str, trail: Trail) -> WebRequest:
-    """The request that a redirect asks for."""
+    """The request for a redirect."""
     before = request.target
     try:
-        # Header bytes came as Latin-1; addresses are UTF-8 where they are not ASCII.
+        # Header bytes are decoded as Latin-1; URLs that are not ASCII are UTF-8.
         written = location.encode("latin-1").decode("utf-8", "replace").strip().replace(" ", "%20")  # as browsers do
         target = parse_target(joined(before, written))
     except (Misused, ValueError) as error:
@@ -443,14 +443,14 @@ def _next(request: WebRequest, status: int, location: str, trail: Trail) -> WebR
 
 ACCEPT_ENCODING = "gzip, deflate"
 MAX_GZIP_MEMBERS = 100
-"""Thousands of empty members would cost time and give nothing."""
+"""Limits thousands of empty members, which would only cost time."""
 _PIECE_BYTES = 1 << 16
 _EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
 _LONGEST_END = 4
 
 
 class BodyError(Exception):
-    """The body cannot be taken: too large, broken, or packed in an unknown way. The message says why, without quoting it."""
+    """The body is unusable: too large, broken, or with an unknown encoding. The message gives the reason, without quoting it."""
 
 
 class BodyTooLarge(BodyError):
@@ -462,11 +462,13 @@ class Body:
     content: bytes
     wire_bytes: int
     cut: str = ""
-    """Why the rest is missing; empty when it is complete."""
+    """Why the rest is missing; empty if complete."""
+    is_late: bool = False
+    """Whether it is missing because of the time limit."""
 
 
 class Decompressor:
-    """gzip, deflate (with and without a zlib header, as servers send both), or no encoding at all. Raises `BodyError` for any other."""
+    """gzip, deflate (with and without a zlib header, as servers send both), or no encoding. Raises `BodyError` for any other."""
 
     def __init__(self, content_encoding: str) -> None:
         names = [name for part in content_encoding.lower().split(",") if (name := part.strip()) not in ("", "identity")]
@@ -482,7 +484,7 @@ class Decompressor:
         return not self._bits or self._stream.eof or not self._is_begun
 
     def unpack(self, data: bytes, max_bytes: int) -> bytes:
-        """At most `max_bytes`; more is never made."""
+        """At most `max_bytes`; more is never produced."""
         out = bytearray()
         for piece in self.pieces(data, max_bytes):
             out += piece
@@ -521,9 +523,9 @@ class Decompressor:
 async def read_body(
     chunks: AsyncGenerator[bytes, None], *, max_bytes: int, seconds: float | None = None, content_encoding: str = ""
 ) -> Body:
-    """What arrives within the limits. A server that drips, breaks off or never ends loses only what is beyond: see `Body.cut`."""
+    """What arrives within the limits. A slow, broken or endless server loses only the rest: see `Body.cut`."""
     decompressor = Decompressor(content_encoding)
-    content, wire, cut = bytearray(), 0, ""
+    content, wire, cut, is_late = bytearray(), 0, "", False
     try:
         async with asyncio.timeout(seconds), contextlib.aclosing(chunks):
             async for chunk in chunks:
@@ -535,14 +537,14 @@ async def read_body(
             else:
                 cut = "" if decompressor.is_complete else "The answer broke off: its packed part has no end."
     except TimeoutError:
-        cut = f"The server was too slow; after {seconds:.0f} s the rest was left."
+        cut, is_late = f"The server was too slow; after {seconds:.0f} s the rest was left.", True
     except ConnectionError as error:
         cut = f"The answer broke off: {error}"
-    return Body(content=bytes(content[:max_bytes]), wire_bytes=wire, cut=cut)
+    return Body(content=bytes(content[:max_bytes]), wire_bytes=wire, cut=cut, is_late=is_late)
 
 
 async def unpack_chunks(chunks: AsyncIterator[bytes], content_encoding: str) -> AsyncIterator[bytes]:
-    """The same bytes unpacked, in small pieces."""
+    """The bytes decompressed, in small pieces."""
     decompressor = Decompressor(content_encoding)
     async for chunk in chunks:
         for piece in decompressor.pieces(chunk):
@@ -562,7 +564,7 @@ async def limit_chunks(chunks: AsyncIterator[bytes], max_bytes: int, what: str =
 async def limit_events(
     chunks: AsyncIterator[bytes], *, max_event_bytes: int, max_stream_bytes: int, max_event_lines: int | None = None
 ) -> AsyncIterator[bytes]:
-    """The chunks of a stream of server-sent events, which are divided by empty lines. Raises `BodyTooLarge`."""
+    """The chunks of a stream of server-sent events, separated by empty lines. Raises `BodyTooLarge`."""
     event = lines = 0
     tail = b""
     async for chunk in limit_chunks(chunks, max_stream_bytes, "one stream"):

@@ -1,4 +1,4 @@
-"""Where an internet address leads: out to the public internet, or to this machine, the network around it, or a cloud's metadata."""
+"""Classifies internet addresses: public, this machine, a private network, or a cloud's metadata service."""
 
 import ipaddress
 import socket
@@ -9,13 +9,13 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class AddressKind(StrEnum):
-    """Where an address leads: the fact `address` of the policy."""
+    """Kind of an address: the policy fact `address`."""
 
     PUBLIC = "public"
     LOOPBACK = "loopback"
-    """This machine, also by the public address of one of its interfaces."""
+    """This machine, also by a public address of one of its interfaces."""
     PRIVATE = "private"
-    """A network of one's own, also that of a provider (100.64.0.0/10)."""
+    """A private network, also a provider's (100.64.0.0/10)."""
     LINK_LOCAL = "link_local"
     METADATA = "metadata"
     """The metadata service of a cloud, which gives credentials to any process of the machine."""
@@ -42,7 +42,7 @@ _RESERVED = tuple(map(ipaddress.ip_network, ("192.88.99.0/24", "2002::/16", "200
 
 
 def classify_address(address: Address) -> AddressKind:
-    """Where it leads; of an address that carries another one inside, the worse of the two."""
+    """Its kind; for an address with another one inside, the worse of the two."""
     if address in METADATA_ADDRESSES:
         return AddressKind.METADATA
     if address.is_loopback:
@@ -63,13 +63,13 @@ def classify_address(address: Address) -> AddressKind:
 
 
 def _is_own(address: Address) -> bool:
-    """Whether an interface of this machine has it: the kernel then sends from the very address it sends to. Nothing is sent here."""
+    """Whether an interface of this machine has it: the kernel then uses the same address as source. Sends nothing."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect((str(address), 9))
             return ipaddress.ip_address(probe.getsockname()[0]) == address
-    except OSError:  # there is no way to it
+    except OSError:  # there is no route to it
         return False
 
 

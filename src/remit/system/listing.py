@@ -1,7 +1,6 @@
-"""What is in a folder and below it, by open folders alone: no link is followed, nothing git ignores is entered, and there is an end to it.
+"""Lists folders recursively through open folders: follows no link, skips ignored files, and is bounded.
 
-In the order of names, folder by folder. Knows no agents. Used by the worker to list and to search, by the coder to analyse.
-"""
+In name order, folder by folder. Used by the worker to list and to search, by the coder to analyse."""
 
 import contextlib
 import os
@@ -13,7 +12,7 @@ from remit.system.beneath import Root, open_folder, open_regular
 from remit.system.globs import Rule, Rules, below, read_rules
 
 DEEPEST = 100
-"""Levels below where it began; what is deeper is not looked at, and that is said."""
+"""Maximum levels; deeper folders are counted and skipped."""
 IGNORE_FILE_BYTES = 256 * 1024
 OWN_FOLDERS = frozenset({".git", ".remit"})
 """Folders of git and of remit."""
@@ -21,10 +20,10 @@ OWN_FOLDERS = frozenset({".git", ".remit"})
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something found. Its folder is open only until the next one is asked for."""
+    """A found entry. Its folder is open only until the next one is requested."""
 
     path: str
-    """From where the listing began."""
+    """Relative to the start of the listing."""
     name: str
     folder: int
     is_folder: bool
@@ -40,26 +39,26 @@ class Entry:
 
 @dataclass(slots=True)
 class Walk:
-    """How to go about it, and what was left out on the way."""
+    """Options of a listing, and counts of what was skipped."""
 
     max_depth: int | None = None
-    """1: what is in the folder itself."""
+    """1: only the folder itself."""
     stop: Callable[[], bool] = lambda: False
     rules: tuple[tuple[str, Rules], ...] = ()
-    """That hold from the start: each with the path of where we began, from its own folder, ending with a slash."""
+    """Rules that apply from the start: each with the path of the start relative to its own folder, ending with a slash."""
     keeps_ignored: bool = False
     """Also what git ignores."""
     closed: frozenset[str] = frozenset()
-    """Names of folders that are listed and not entered."""
+    """Names of folders that are listed but not entered."""
     shows_own: bool = False
-    """Everything, also what git ignores and what is git's or ours."""
+    """Everything, including ignored files and folders of git and remit."""
     too_deep: int = 0
     """Folders that were not entered because they are too far down."""
     unreadable: list[str] = field(default_factory=list)
     was_stopped: bool = False
 
     def entries(self, folder: int) -> Iterator[Entry]:
-        """All below an open folder, which stays open and is the caller's."""
+        """All entries below an open folder, which stays open and belongs to the caller."""
         yield from self._below(folder, "", 1, self.rules)
 
     def _below(self, folder: int, prefix: str, depth: int, rules: tuple[tuple[str, Rules], ...]) -> Iterator[Entry]:
@@ -102,10 +101,9 @@ class Walk:
 
 
 def rules_above(root: Root, inside: Sequence[str]) -> list[tuple[tuple[str, ...], list[Rule]]]:
-    """What git's files say between the root and a folder below it, that folder not included: nearest last, each with its own folder.
+    """Ignore rules between the root and a folder below it, exclusive: nearest last, each with its own folder.
 
-    Of the root also `.git/info/exclude`, which counts least; of `inside` itself only that.
-    """
+    For the root also `.git/info/exclude`, with the lowest precedence; for `inside` itself only that."""
     held: list[tuple[tuple[str, ...], list[Rule]]] = [((), read_rules(_exclude(root)))]
     descriptor = os.dup(root.descriptor)
     try:
@@ -114,7 +112,7 @@ def rules_above(root: Root, inside: Sequence[str]) -> list[tuple[tuple[str, ...]
             deeper = open_folder(name, folder=descriptor)
             os.close(descriptor)
             descriptor = deeper
-    except OSError:  # it has been moved meanwhile; what was read so far holds
+    except OSError:  # it has been moved meanwhile; what was read so far counts
         pass
     finally:
         os.close(descriptor)
@@ -122,7 +120,7 @@ def rules_above(root: Root, inside: Sequence[str]) -> list[tuple[tuple[str, ...]
 
 
 def asked_from(above: Sequence[tuple[tuple[str, ...], list[Rule]]], inside: Sequence[str]) -> tuple[tuple[str, Rules], ...]:
-    """Those rules for a `Walk` that begins at `inside`."""
+    """Those rules for a `Walk` that starts at `inside`."""
     return tuple(("".join(f"{part}/" for part in inside[len(folder) :]), Rules(rules)) for folder, rules in reversed(above))
 
 
@@ -140,7 +138,7 @@ def _is_ignored(rules: tuple[tuple[str, Rules], ...], name: str, is_folder: bool
 
 
 def _text_at(folder: int, name: str) -> str:
-    """A small regular file's text; empty where there is none. Git follows no link here either."""
+    """A small regular file's text; empty if missing. Git follows no link here either."""
     with contextlib.suppress(OSError), os.fdopen(open_regular(name, folder=folder), "rb") as file:
         return file.read(IGNORE_FILE_BYTES).decode("utf-8", "replace")
     return ""

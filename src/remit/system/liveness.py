@@ -1,6 +1,7 @@
 """Liveness: which processes of a project are alive, and which of their delegations look stuck.
 
-Every process that runs delegations is an owner: it is enrolled in the store and has a named pipe that other processes use to wake it."""
+Every process that runs delegations is an owner: it is registered in the store and has a named pipe through which other processes wake it.
+"""
 
 import contextlib
 import errno
@@ -16,15 +17,15 @@ from remit.core.deadline import Clock
 from remit.core.ports import Store
 from remit.core.record import Owner, Record
 from remit.core.states import State
-from remit.system.processes import is_alive, pid_space, process_start
+from remit.system.processes import boot_id, is_alive, pid_space, process_start
 
 EXPECTED_FOLDER = "registered"
 """Below `.remit`: one file per operation of a registered agent that is expected back."""
 QUIET_SECONDS = 60.0
 QUIET_SHARE = 0.5
-"""Of its timeout: silence for longer than this, or than `QUIET_SECONDS`, looks stuck."""
+"""Share of its timeout: silence for longer than this, or than `QUIET_SECONDS`, looks stuck."""
 LATE_SECONDS = 2.0
-"""So long after its deadline everything has been stopped, unless the process that runs it is gone."""
+"""After this long past its deadline everything has been stopped, unless its process is gone."""
 
 
 def this_owner(clock: Clock) -> Owner:
@@ -40,9 +41,12 @@ def this_owner(clock: Clock) -> Owner:
 
 
 def is_dead(owner: Owner, run_folder: Path) -> bool:
-    """Whether its delegations can no longer be running. If in doubt it is alive: running work is never taken over."""
+    """Whether its delegations can no longer be running. In doubt it is alive: running work is never taken over."""
     if closed_path(run_folder, owner.owner_id).exists():
         return True
+    is_this_boot = owner.pid_started.startswith(f"{boot_id()}:")
+    if not is_this_boot and owner.host != socket.gethostname():
+        return False  # of another machine that shares the record
     if owner.pid_space == pid_space():
         return not is_alive(owner.pid, owner.pid_started)
     return owner.host == socket.gethostname() and not has_reader(pipe_path(run_folder, owner.owner_id))
@@ -53,7 +57,7 @@ def living_owners(store: Store, run_folder: Path) -> set[str]:
 
 
 def closed_path(run_folder: Path, owner_id: str) -> Path:
-    """Made by an owner that closed and could not leave the store, since it could not write everything: its process may live on."""
+    """Created by an owner that closed without leaving the store, because it could not write everything: its process may live on."""
     return run_folder / f"{owner_id}.closed"
 
 
@@ -73,7 +77,7 @@ def has_reader(path: Path) -> bool:
 
 
 def wake(run_folder: Path, owner_id: str) -> bool:
-    """Make the owner look for requests now; False if it is not there."""
+    """Make the owner check for requests now; False if it is not there."""
     try:
         pipe = os.open(pipe_path(run_folder, owner_id), os.O_WRONLY | os.O_NONBLOCK)
     except OSError:
@@ -96,7 +100,7 @@ def remove_dead_pipes(run_folder: Path) -> None:
 
 
 def expected_agents(folder: Path) -> frozenset[str]:
-    """Operations of registered agents that are expected back, by the folder that they are kept in. Blocking."""
+    """Operations of registered agents that are expected back, by their folder. Blocking."""
     try:
         return frozenset(os.listdir(folder))
     except OSError:
@@ -110,7 +114,7 @@ class Stuck(StrEnum):
     """Why a delegation looks stuck."""
 
     GONE = "gone"
-    """The process that ran it is gone."""
+    """Its process is gone."""
     LATE = "late"
     """Past its deadline, and not ended."""
     QUIET = "quiet"
@@ -118,7 +122,7 @@ class Stuck(StrEnum):
 
 
 def is_gone(record: Record, living: Collection[str]) -> bool:
-    return not record.state.is_settled and record.owner not in living
+    return not record.state.is_settled and record.queue is None and record.owner not in living
 
 
 def stuck(record: Record, now: float, heard_at: float, living: Collection[str]) -> Stuck | None:
@@ -136,7 +140,7 @@ def stuck(record: Record, now: float, heard_at: float, living: Collection[str]) 
 
 
 def signs_with_children(records: Iterable[Record], signs: Mapping[str, float]) -> dict[str, float]:
-    """When each was last heard of; a sign of a child counts for its callers, since a caller that waits for a busy child is not stuck."""
+    """Time of the last sign of each; a child's sign counts for its callers, since a caller that waits for a busy child is not stuck."""
     known = list(records)
     heard = {record.session_id: signs.get(record.session_id, record.created_at) for record in known}
     for record in sorted(known, key=lambda r: -r.depth):
@@ -145,8 +149,18 @@ def signs_with_children(records: Iterable[Record], signs: Mapping[str, float]) -
     return heard
 
 
+def left_to_queues(live: Iterable[Record]) -> set[str]:
+    """Among live delegations, callers before children: those given to a task queue, and their children. The queue gives them out again when
+    their process dies."""
+    found: set[str] = set()
+    for record in live:
+        if record.queue is not None or record.parent_id in found:
+            found.add(record.session_id)
+    return found
+
+
 def below(records: Iterable[Record], session_id: str) -> list[Record]:
-    """A delegation and everything under it, out of its whole tree (callers come before their children)."""
+    """A delegation and everything below it, from its whole tree (callers before children)."""
     inside = {session_id}
     found = []
     for record in records:

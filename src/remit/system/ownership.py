@@ -1,9 +1,8 @@
-"""Whose a project is: its folders belong to the user, no link leads out of it, and its database was made here.
+"""Ownership of a project: its folders belong to the user, no link leads out of it, and its database was created here.
 
-A database is bound by a file in the user's state folder: its inode, and a random token that is also inside the database. One that came with
-a clone has neither; one that was moved or restored has another inode or place. Such a database is read, and written only once a person has
-adopted it, because unfinished delegations in a database are run again.
-"""
+A database is bound by a file in the user's state folder: its inode, and a random token that is also inside the database. One from a clone
+has neither; a moved or restored one has another inode or path. Such a database is read, and written only after a person has adopted it,
+because unfinished delegations in a database are run again."""
 
 import hashlib
 import hmac
@@ -33,7 +32,7 @@ _OWNED = (".", FOLDER, f"{FOLDER}/{DATABASE}", "remit.toml", "pyproject.toml")
 
 
 def owner_fault(root: Path) -> str:
-    """How another user could have written files of the project; empty: none could."""
+    """How another user could have written project files; empty: none could."""
     for name in _OWNED:
         path = root / name
         try:
@@ -55,7 +54,7 @@ def _user(uid: int) -> str:
 
 
 def must_stay_inside(root: Path) -> None:
-    """Raises `Refused` for a `.remit`, or a database in it, that is a link out of the project: remit would write there."""
+    """Raise `Refused` if `.remit` or its database is a link out of the project: remit would write there."""
     for name in _INSIDE:
         path = root / name
         if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
@@ -68,7 +67,7 @@ def must_stay_inside(root: Path) -> None:
 
 
 class DatabaseBinding:
-    """What the user's state folder says of the database at `path`."""
+    """The binding of the database at `path` in the user's state folder."""
 
     def __init__(self, path: Path, environ: Mapping[str, str] = os.environ) -> None:
         self.path = Path(os.path.realpath(path))
@@ -79,12 +78,12 @@ class DatabaseBinding:
         return _size(self.path) > 0 or self._has_foreign_log()
 
     def identity(self) -> str:
-        """Of the file and its logs as they are now: changes with anything that is written."""
+        """Identifies the file and its logs: changes with every write."""
         found = [os.stat(path) for path in (self.path, *map(self._log, _LOGS)) if path.exists()]
         return " ".join(f"{one.st_ino} {one.st_size} {one.st_mtime_ns}" for one in found)
 
     def token(self) -> str | None:
-        """What must be inside the database; None: it is not bound here."""
+        """The token expected inside the database; None: it is not bound here."""
         try:
             entry: Any = json.loads(read_private(self._place) or b"null")
             is_here = entry is not None and entry["path"] == str(self.path) and entry["inode"] == self.path.stat().st_ino
@@ -93,25 +92,25 @@ class DatabaseBinding:
             return None
 
     def bind(self, token: str) -> None:
-        """List the file, which is made if there is none, as the user's own; it is to contain `token`."""
+        """Register the file, created if missing, as the user's own, with `token` inside."""
         os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
         entry = {"path": str(self.path), "inode": self.path.stat().st_ino, "token": token}
-        write_private(self._place, json.dumps(entry).encode(), fsync=False)  # lost with the power: the person is asked
+        write_private(self._place, json.dumps(entry).encode(), fsync=False)  # lost at a power failure: the person is asked
 
     def forget(self) -> None:
         self._place.unlink(missing_ok=True)
 
     def note_open(self) -> None:
-        """From here on, under the lock, a log of SQLite beside the database is the user's own: the one that is there now, if one is."""
+        """From here on, under the lock, a SQLite log beside the database is the user's own: the present one, if any."""
         write_private(self._open_note, str(_inode(self._log("-wal")) or "").encode(), fsync=False)
 
     def note_closed(self) -> None:
-        """Under the lock, after a connection was closed. The last one takes the log away; where it stays, others have the database open."""
+        """Under the lock, after a connection was closed. The last one removes the log; if it stays, others have the database open."""
         if not any(self._log(tail).exists() for tail in _LOGS):
             self._open_note.unlink(missing_ok=True)
 
     def _has_foreign_log(self) -> bool:
-        """SQLite replays whatever log it finds beside a database, and a clone may contain one."""
+        """SQLite replays any log it finds beside a database, and a clone may contain one."""
         if not any(_size(self._log(tail)) for tail in _LOGS):
             return False
         try:
@@ -157,7 +156,7 @@ class DatabaseBinding:
 
 
 def _inode(path: Path) -> int:
-    """0: there is no such file."""
+    """0: the file does not exist."""
     try:
         return path.stat().st_ino
     except OSError:
@@ -175,14 +174,14 @@ def _size(path: Path) -> int:
 
 
 def note_made(path: Path, secret: bytes, environ: Mapping[str, str] = os.environ) -> None:
-    """List that this user's remit made the secret in the file at `path`, or that the user adopted it."""
+    """Record that this user's remit created the secret in the file at `path`, or that the user adopted it."""
     place = _secret_place(path, environ)
     private_folder(place.parent)
     write_private(place, hashlib.sha256(secret).hexdigest().encode(), fsync=False)
 
 
 def is_made_here(path: Path, secret: bytes, environ: Mapping[str, str] = os.environ) -> bool:
-    """A clone may contain such a file, and somebody else knows what is in it."""
+    """A clone may contain such a file, whose content others know."""
     try:
         return read_private(_secret_place(path, environ)) == hashlib.sha256(secret).hexdigest().encode()
     except RemitError:
@@ -197,7 +196,7 @@ def _secret_place(path: Path, environ: Mapping[str, str]) -> Path:
 
 
 def seal(text: str, environ: Mapping[str, str] = os.environ) -> str:
-    """What only remit of this user can write: a keyed hash of `text`."""
+    """A keyed hash of `text`, which only this user's remit can create."""
     return hmac.new(_key(environ), text.encode(), hashlib.sha256).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Installed packages: optional ones, imported when they are needed, and the entry points that packages offer."""
+"""Installed packages: optional ones, imported on demand, and entry points of packages."""
 
 import importlib
 import os
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def need(module: str, extra: str) -> ModuleType:
-    """The module; without it the delegation ends `blocked` / TOOL_UNAVAILABLE and says what to install."""
+    """The module; without it the delegation ends `blocked` / TOOL_UNAVAILABLE with the package to install."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         missing = (error.name or module).partition(".")[0]
         raise _missing(f"This needs the package {missing}, which is not installed here.", extra) from None
-    except ImportError as error:  # it is there, but cannot be used: what it rests on is missing, or too old
+    except ImportError as error:  # it exists but cannot be used: a dependency is missing or too old
         raise _missing(
             f"The package {module.partition('.')[0]} is installed, but cannot be used: {' '.join(str(error).split())}", extra
         ) from None
@@ -39,10 +39,31 @@ def offered(group: str) -> tuple["EntryPoint", ...]:
 
 @lru_cache(maxsize=16)
 def _read(group: str, places: tuple[tuple[str, int], ...]) -> tuple["EntryPoint", ...]:
-    """A package that comes or goes changes the folder it is in."""
-    import importlib.metadata
+    """A package that comes or goes changes the folder it is in. Metadata is parsed only where a file names the group."""
+    if not any(_may_name(group, folder) for folder, _ in places):
+        return ()
+    from importlib.metadata import entry_points
 
-    return tuple(importlib.metadata.entry_points(group=group))
+    return tuple(entry_points(group=group))
+
+
+def _may_name(group: str, folder: str) -> bool:
+    """Whether a package in this folder, or an archive, may offer entry points of the group."""
+    try:
+        packages = [one.path for one in os.scandir(folder or ".") if one.name.endswith((".dist-info", ".egg-info", "EGG-INFO"))]
+    except NotADirectoryError:
+        return True
+    except OSError:
+        return False
+    return any(_names(group, f"{package}/entry_points.txt") for package in packages)
+
+
+def _names(group: str, file: str) -> bool:
+    try:
+        with open(file, "rb") as text:
+            return group.encode() in text.read()
+    except OSError:  # most packages offer none
+        return False
 
 
 def _changed(folder: str) -> int:

@@ -1,8 +1,7 @@
-"""Processes as the kernel knows them: who one is, what descends from it, which carry our mark, and the killing of all of them.
+"""Processes: identity, descendants, marks, and killing process trees.
 
-Pids are used again: a process is known by pid *and* start time. Knows no delegation and no
-agent. Used by `agents.process` to stop agents and by recovery to reap what a dead run left behind. For Linux: needs /proc.
-"""
+Pids are reused: a process is identified by pid *and* start time. Independent of delegations and agents. Used by `agents.process` to stop
+agents and by recovery to reap what a dead run left. For Linux: needs /proc."""
 
 import contextlib
 import ctypes
@@ -16,20 +15,20 @@ from functools import cache
 from pathlib import Path
 
 FORK_SERVER = "fork_server"
-"""Stands in the mark of a fork server where that of other processes has a session."""
+"""Replaces the session in the mark of a fork server."""
 MARK = "REMIT_MARK"
-"""Name of the environment variable by which our processes are found when they have left their session and their parents."""
+"""Environment variable that identifies remit's processes after they have left their session and their parents."""
 
 KILL_LIMIT_SECONDS = 5.0
 _PROC = Path("/proc")
 _SCAN_STRIDE = 40
-"""Processes looked at between two pauses: under 2 ms."""
+"""Processes checked between two pauses: under 2 ms."""
 _BETWEEN_SCANS = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A process at the moment it was looked at."""
+    """A process at one moment."""
 
     pid: int
     parent: int
@@ -44,7 +43,7 @@ def has_proc() -> bool:
 
 
 @cache
-def _boot() -> str:
+def boot_id() -> str:
     try:
         return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -52,12 +51,12 @@ def _boot() -> str:
 
 
 def marker(project: str, owner_id: str, session_id: str = "") -> str:
-    """The mark of one delegation's processes; without a session, what the marks of all of an owner begin with."""
+    """The mark of one delegation's processes; without a session, the prefix of all marks of an owner."""
     return f"{project}:{owner_id}:{session_id}"
 
 
 def look(pid: int) -> Process | None:
-    """The process `pid` as it is now, or None."""
+    """The current process `pid`, or None."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             text = file.read(2048)
@@ -72,19 +71,19 @@ def look(pid: int) -> Process | None:
         pid=pid,
         parent=int(fields[1]),
         group=int(fields[2]),
-        started=f"{_boot()}:{int(fields[19])}",
+        started=f"{boot_id()}:{int(fields[19])}",
         is_zombie=state in (b"Z", b"X", b"x"),
     )
 
 
 def process_start(pid: int) -> str | None:
-    """When it started, as the kernel counts, with the boot that count belongs to; None: no such process, or no /proc."""
+    """Its start time in kernel ticks, with the boot id; None: no such process, or no /proc."""
     found = look(pid)
     return found.started if found else None
 
 
 def pid_space() -> str:
-    """The pid namespace we live in: a pid from another one says nothing here."""
+    """This process's pid namespace: a pid of another one is meaningless here."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -92,7 +91,7 @@ def pid_space() -> str:
 
 
 def is_alive(pid: int, started: str | None) -> bool:
-    """Whether the process that began then still runs. A zombie does not."""
+    """Whether the process with this start time still runs. A zombie does not."""
     if has_proc():
         found = look(pid)
         return found is not None and not found.is_zombie and (started is None or found.started == started)
@@ -107,7 +106,7 @@ def is_alive(pid: int, started: str | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessIdentity:
-    """A process as files name it: by pid, start time, pid namespace and host, so that a reused pid is another process."""
+    """A process in files: by pid, start time, pid namespace and host, so that a reused pid is another process."""
 
     pid: int = field(default_factory=os.getpid)
     pid_started: str = field(default_factory=lambda: process_start(os.getpid()) or "")
@@ -116,7 +115,7 @@ class ProcessIdentity:
 
     @property
     def is_dead(self) -> bool:
-        """Certainly dead: a process of another host or pid namespace cannot be judged from here."""
+        """Certainly dead: a process of another host or pid namespace cannot be checked from here."""
         return self.host == os.uname().nodename and self.pid_space == pid_space() and not is_alive(self.pid, self.pid_started or None)
 
 
@@ -128,7 +127,7 @@ def all_pids() -> list[int]:
 
 
 def children(pid: int) -> list[int]:
-    """Direct children, by the kernel's own list."""
+    """Direct children, from the kernel."""
     found: list[int] = []
     with contextlib.suppress(OSError):  # the process ended while it was read
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -138,12 +137,12 @@ def children(pid: int) -> list[int]:
 
 
 def descendants(pid: int) -> list[int]:
-    """Everything below `pid`, itself excluded. What was re-parented is below its new parent."""
+    """Everything below `pid`, excluding itself. Re-parented processes are below their new parent."""
     return list(walk_below(pid))
 
 
 def walk_below(pid: int) -> Iterator[int]:
-    """`descendants`, each as soon as it is found: for those who must act before it forks again."""
+    """`descendants`, each as soon as it is found, to act before it forks again."""
     known = {pid}
     queue = [pid]
     while queue:
@@ -155,7 +154,7 @@ def walk_below(pid: int) -> Iterator[int]:
 
 
 def _below(roots: set[int], seen: Iterable[Process]) -> set[int]:
-    """`roots` and everything below them, from one look at all processes."""
+    """`roots` and everything below them, from one scan of all processes."""
     by_parent: dict[int, list[int]] = {}
     for process in seen:
         by_parent.setdefault(process.parent, []).append(process.pid)
@@ -170,7 +169,7 @@ def _below(roots: set[int], seen: Iterable[Process]) -> set[int]:
 
 
 def mark_of(pid: int) -> str | None:
-    """The mark it carries in its environment, if any."""
+    """The mark in its environment, if any."""
     try:
         with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
             environ = file.read(1 << 22)
@@ -183,12 +182,12 @@ def mark_of(pid: int) -> str | None:
 
 
 def marked(marker: str) -> list[int]:
-    """Processes whose mark begins with `marker`, ourselves excluded."""
+    """Processes whose mark begins with `marker`, excluding this one."""
     return [pid for pid in all_pids() if pid != os.getpid() and (mark_of(pid) or "").startswith(marker)]
 
 
 def send_signal(process: Process, number: int) -> bool:
-    """Signal exactly this process: a pid that was given to another meanwhile is left alone. False: it is gone."""
+    """Signal exactly this process: a reused pid is left alone. False: it is gone."""
     try:
         handle = os.pidfd_open(process.pid)
     except OSError:
@@ -212,10 +211,9 @@ def kill_tree(
     term_grace: float = 0.25,
     limit: float = KILL_LIMIT_SECONDS,
 ) -> bool:
-    """Ask `pid`, all below it and all that carry `marker` to end; after the grace, kill until none is left.
+    """Ask `pid`, everything below it and everything with `marker` to end; after the grace, kill until none is left.
 
-    True when none is left, False when `limit` seconds were not enough. `started` guards against a pid used again.
-    """
+    True if none is left, False if `limit` seconds were not enough. `started` guards against a reused pid."""
     steps = _killing(pid, started, marker, term_grace, limit)
     while True:
         try:
@@ -232,8 +230,8 @@ async def kill_tree_async(
     term_grace: float = 0.25,
     limit: float = KILL_LIMIT_SECONDS,
 ) -> bool:
-    """`kill_tree` that holds the loop for no more than a few milliseconds at a time."""
-    import asyncio  # here, so that light processes need not load it
+    """`kill_tree` that blocks the loop for only a few milliseconds at a time."""
+    import asyncio  # imported here, so that light processes need not load it
 
     steps = _killing(pid, started, marker, term_grace, limit)
     while True:
@@ -244,7 +242,7 @@ async def kill_tree_async(
 
 
 Steps = Generator[float, None, bool]
-"""Yields the seconds to pause, ends with whether all are gone: one procedure for the blocking and for the async driver."""
+"""Yields the seconds to pause, returns whether all are gone: one procedure for the blocking and the async driver."""
 
 
 def _killing(pid: int | None, started: str | None, marker: str | None, term_grace: float, limit: float) -> Steps:
@@ -258,7 +256,7 @@ def _killing(pid: int | None, started: str | None, marker: str | None, term_grac
     while True:
         alive = yield from _victims(known, marker)
         looks_without_any = 0 if alive else looks_without_any + 1
-        if looks_without_any == 2:  # one look can miss a process that forks and ends while it goes on
+        if looks_without_any == 2:  # one scan can miss a process that forks and ends during it
             return True
         if not alive:
             yield 0.0
@@ -272,13 +270,13 @@ def _killing(pid: int | None, started: str | None, marker: str | None, term_grac
             _signal_all(fresh, signal.SIGTERM, groups=())
             yield min(0.01, term_grace - spent)
         else:
-            # A whole group at once first: a process that forks faster than we look cannot slip out of that.
+            # A whole group first: a process that forks faster than the scan cannot escape that.
             _signal_all(alive, signal.SIGKILL, groups={process.group for process in alive} & known.keys())
             yield _BETWEEN_SCANS
 
 
 def _victims(known: dict[int, Process], marker: str | None) -> Generator[float, None, list[Process]]:
-    """Who is still to be killed, by one look at all processes. `known` remembers, as parents die before their children do."""
+    """Processes still to kill, from one scan. `known` remembers, as parents die before their children."""
     seen: dict[int, Process] = {}
     roots: set[int] = set()
     for count, pid in enumerate(all_pids()):
@@ -310,7 +308,7 @@ def _signal_all(processes: Iterable[Process], number: int, groups: Iterable[int]
 
 
 MARK_LENGTH = 160
-"""The mark is padded to this: it is overwritten in place, so it can neither grow nor shrink."""
+"""The mark is padded to this length: it is overwritten in place."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -331,12 +329,12 @@ def _prctl(option: int, value: int) -> bool:
 
 
 def adopt_orphans() -> bool:
-    """Whatever is orphaned below us becomes our child instead of init's: nothing leaves our sight by daemonising."""
+    """Orphans below this process become its children instead of init's: daemonising does not escape it."""
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(parent: int) -> bool:
-    """Be killed when `parent`, which forked us, dies; at once if it is dead already."""
+    """Be killed when `parent`, which forked this process, dies; at once if it is already dead."""
     done = _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if done and os.getppid() != parent:  # it died before the line above took effect
         os._exit(1)
@@ -348,16 +346,15 @@ def padded(mark: str) -> str:
 
 
 def find_mark() -> int | None:
-    """The address of this process's mark in memory. To be called before anything sets the variable again.
+    """The address of this process's mark in memory. Call it before anything sets the variable again.
 
-    /proc/PID/environ shows that memory, for a fork without exec too, so writing there changes what the mark of a process is.
-    """
+    /proc/PID/environ shows that memory, also for a fork without exec, so writing there changes the mark."""
     address = _libc().getenv(MARK.encode())
     return address if address and len(os.environ.get(MARK, "")) == MARK_LENGTH else None
 
 
 def write_mark(address: int | None, mark: str) -> None:
-    """Mark this process, and by inheritance all it will fork, exec or not."""
+    """Mark this process, and by inheritance everything it will fork or exec."""
     text = padded(mark).encode("ascii", "replace")
     if address is not None:
         ctypes.memmove(address, text, MARK_LENGTH)

@@ -1,7 +1,6 @@
-"""Reads settings: `remit.toml` (or `[tool.remit]` in pyproject.toml) < environment `REMIT_*` < arguments, and where each value came from.
+"""Reads settings: `remit.toml` (or `[tool.remit]` in pyproject.toml) < environment `REMIT_*` < arguments, with the source of each value.
 
-The one place where settings are read: everything else is given values (`remit.core.settings`).
-"""
+The only place that reads settings: everything else gets values (`remit.core.settings`)."""
 
 import json
 import os
@@ -25,7 +24,7 @@ from remit.system.trust import SETTINGS_FILES, ProjectTrust, leaves, load_trust
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
-# ---- layers: one flat mapping from key to value and source for each place
+# ---- layers: one flat mapping from key to value and source per place
 
 
 PREFIX = "REMIT_"
@@ -33,7 +32,7 @@ OURS = frozenset(
     f"{PREFIX}{name}"
     for name in ("MARK", "SESSION", "CALLER", "ROOT", "SCRATCH", "RETURN_FILE", "DEADLINE", "SOFT_DEADLINE", "PROMPT_FILE", "TRUST")
 )
-"""Set by remit itself in the processes of agents, and REMIT_TRUST: no settings."""
+"""Set by remit itself in agents' processes, and REMIT_TRUST: not settings."""
 
 Key = tuple[str, ...]
 
@@ -45,10 +44,12 @@ class SourcedValue:
 
 
 Layer = dict[Key, SourcedValue]
+ALIASES: Mapping[Key, Key] = {("serve", "apis"): ("serve", "doors")}
+"""Other names of settings."""
 
 
 def file_layers(trust: ProjectTrust) -> list[Layer]:
-    """What is harmless or approved. pyproject.toml first: where both set a key, remit.toml is used."""
+    """Harmless or approved settings. pyproject.toml first: remit.toml takes precedence."""
     return [
         {
             key: SourcedValue(value, _place(file, (*SETTINGS_FILES[file], *key)))
@@ -60,7 +61,7 @@ def file_layers(trust: ProjectTrust) -> list[Layer]:
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:
-    """`REMIT_TIMEOUTS__WORKER__DEFAULT=30`. A variable that resembles no setting is somebody else's and left alone."""
+    """`REMIT_TIMEOUTS__WORKER__DEFAULT=30`. A variable that resembles no setting belongs to another program and is ignored."""
     layer: Layer = {}
     for variable in sorted(environ):
         if variable.startswith(PREFIX) and variable not in OURS:
@@ -75,16 +76,17 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
 
 
 def argument_layer(arguments: Mapping[str, Any]) -> Layer:
-    """None means: not given."""
+    """None: not given."""
     plain = {name: _unlimited(value) if isinstance(value, Limits) else value for name, value in arguments.items()}
     return {key: SourcedValue(value, "argument") for key, value in leaves(plain) if value is not None}
 
 
 def merge_layers(layers: Iterable[Layer]) -> Layer:
-    """One layer of them all. What a later one says of a table replaces it, what it says of a key in a table only that key."""
+    """All layers as one. A later table replaces an earlier one; a later key of a table replaces only that key."""
     together: Layer = {}
     for layer in layers:
-        for key, said in layer.items():
+        for written, said in layer.items():
+            key = ALIASES.get(written, written)
             for hidden in [k for k in together if k[: len(key)] == key or key[: len(k)] == k]:
                 del together[hidden]
             together[key] = said
@@ -107,7 +109,7 @@ def _place(file: str, key: Key) -> str:
 
 
 def _value(text: str) -> Any:
-    """As TOML reads it: a number, true, a list, an inline table; whatever else is a word."""
+    """As TOML: a number, true, a list, an inline table; anything else is a word."""
     try:
         document = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
@@ -119,7 +121,7 @@ _NAMES: dict[str, Iterable[str]] = {"timeouts": DEFAULT_TIMEOUTS, "routing": DEF
 
 
 def _key_of_variable(parts: list[str]) -> Key:
-    """A variable cannot hold a hyphen: known names are recognised without it."""
+    """A variable name cannot contain a hyphen: known names are recognised without it."""
     if len(parts) < 2:
         return tuple(parts)
     known = {name.replace("-", "_"): name for name in _NAMES.get(parts[0], ())}
@@ -152,9 +154,7 @@ _PATTERNS = {
 
 def settings_error(faults: list[str]) -> Misused:
     message = "; ".join(faults)
-    return Misused(
-        message if message.endswith("?") else f"{message}.", advice="Put it right; `remit config --all` then lists every setting."
-    )
+    return Misused(message if message.endswith("?") else f"{message}.", advice="Correct it; `remit config --all` lists every setting.")
 
 
 def shape_faults(error: "ValidationError", layer: Layer) -> list[str]:
@@ -162,7 +162,7 @@ def shape_faults(error: "ValidationError", layer: Layer) -> list[str]:
 
 
 def timeout_faults(limits: Mapping[str, TimeLimits], layer: Layer) -> list[str]:
-    """A default above its maximum: each may be right, the two together are not."""
+    """A default above its maximum: each may be valid, but not both together."""
     return [
         f"{_source(('timeouts', name), layer)}: the default of {limit.default_seconds:g} s for {name} is above its maximum of "
         f"{limit.maximum_seconds:g} s"
@@ -192,7 +192,7 @@ def _fault(found: dict[str, Any], layer: Layer) -> str:
         demand = "text that is not empty"
     elif found["type"] == "string_pattern_mismatch":
         demand = _PATTERNS.get(location[-1], f"text of the form {found['ctx']['pattern']}")
-    # Whoever puts a key where its variable's name belongs, or a password into an address, is not shown it on every screen.
+    # A key in place of its variable's name, or a password in a URL, is not repeated on the screen.
     text = str(found["input"])
     is_secret = location[-1].endswith("key_variable") or redact_text(text) != text
     shown = "not the value given" if is_secret else f"not {found['input']!r}"
@@ -211,12 +211,12 @@ def _keys_at(location: Key) -> list[str]:
 
 
 def _types() -> dict[str, Any]:
-    """Of each setting, as it is written."""
+    """The type of each setting as written."""
     return {**{name: kind for name, kind in get_type_hints(Settings, include_extras=True).items() if name in NAMES}, **WRITTEN}
 
 
 def _source(location: Key, layer: Layer) -> str:
-    """Where the value at `location`, or the nearest part of it, was said."""
+    """The source of the value at `location`, or of its nearest part."""
     for key, said in layer.items():
         shorter = min(len(key), len(location))
         if key[:shorter] == location[:shorter]:
@@ -234,8 +234,8 @@ def load_settings(
     *,
     trust: ProjectTrust | None = None,
 ) -> Settings:
-    """What holds for the project at `root`: of its files what is harmless or approved. Raises `Misused` that names every unknown key and
-    bad value at once. `trust`: what is approved, where that was read already."""
+    """The settings of the project at `root`; from its files those that are harmless or approved. Raises `Misused` with every unknown key
+    and invalid value. `trust`: the approvals, if already read."""
     trust = trust or load_trust(root)
     layer = merge_layers([*file_layers(trust), environment_layer(environ), argument_layer(arguments or {})])
     settings = _checked(layer) if layer else Settings()
@@ -244,7 +244,7 @@ def load_settings(
 
 
 def _checked(layer: Layer) -> Settings:
-    # Here: most projects have no settings, and the checks of pydantic take long to build.
+    # Imported here: most projects have no settings, and pydantic's validators are slow to build.
     from pydantic import ConfigDict, ValidationError, create_model
 
     options: Any = {name: (kind, None) for name, kind in _types().items()}
@@ -266,12 +266,23 @@ def describe(settings: Settings) -> list[tuple[str, Any, str]]:
 
 
 def environment_of(settings: Settings) -> dict[str, str]:
-    """What agents in processes of their own read by `load_settings`: with these variables they find what holds here, arguments too."""
+    """Variables from which agents in their own processes load the settings of this process, including arguments."""
     told = ((key, value) for key, value in _flat_values(settings) if key.partition(".")[0] in ("web", "search"))
     return {
         f"{PREFIX}{key.replace('.', '__').upper()}": "none" if value is None else json.dumps(value, ensure_ascii=False)
         for key, value in told
     }
+
+
+def _flat_table(prefix: str, table: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The keys of a table, and of the tables in it."""
+    told: list[tuple[str, Any]] = []
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            told += _flat_table(f"{prefix}.{key}", value)
+        else:
+            told.append((f"{prefix}.{key}", list(value) if isinstance(value, tuple) else value))
+    return told
 
 
 def _flat_values(settings: Settings) -> list[tuple[str, Any]]:
@@ -290,9 +301,8 @@ def _flat_values(settings: Settings) -> list[tuple[str, Any]]:
                 told += [(f"{name}.{agent}", value) for agent, value in getattr(settings, name).items()]
             case "routing":
                 told += [(f"routing.{command}", [_shown(r) for r in rules]) for command, rules in settings.routing.commands.items()]
-            case "web" | "search" | "assistant" | "serve" | "signals":
-                table = asdict(getattr(settings, name))
-                told += [(f"{name}.{key}", list(value) if isinstance(value, tuple) else value) for key, value in table.items()]
+            case "web" | "search" | "assistant" | "serve" | "signals" | "workspace" | "store" | "engine":
+                told += _flat_table(name, asdict(getattr(settings, name)))
             case "languages" | "builtin_agents" | "accept_env" | "accept_read":
                 told.append((name, list(getattr(settings, name))))
             case "model":
@@ -312,7 +322,7 @@ def _flat_values(settings: Settings) -> list[tuple[str, Any]]:
 
 
 def _flat_agent(name: str, said: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Of its environment only the names: a value may be a key of somebody's."""
+    """Only the names of its environment variables: a value may be a secret key."""
     if not said:
         return [(f"agents.{name}", {})]
     return [

@@ -1,7 +1,6 @@
-"""Threads of our own for what would hold the loop: never asyncio's default executor, which agents share and can fill.
+"""Threads for blocking work: separate from asyncio's default executor, which agents share and can fill.
 
-Daemons: a file system that hangs keeps no program from ending. Each is used again; there are as many as there is work at once.
-"""
+Daemons: a hanging file system does not prevent a program from exiting. Threads are reused; there are as many as parallel jobs."""
 
 import asyncio
 import contextlib
@@ -13,7 +12,7 @@ from typing import Any, TypeVar
 
 IDLE_SECONDS = 10.0
 MOST = 128
-"""Beyond it work waits: by then the disk, not the number of threads, is what is slow."""
+"""Beyond it work waits: by then the disk, not the number of threads, is the bottleneck."""
 
 T = TypeVar("T")
 
@@ -22,7 +21,7 @@ _guard = threading.Lock()
 _idle = 0
 _alive = 0
 _waiting = 0
-"""Jobs that no thread has taken yet; counted with `_idle`, so that a thread about to work is not taken for a free one."""
+"""Jobs that no thread has taken yet; counted with `_idle`, so that a thread about to work does not count as free."""
 
 
 def _forget() -> None:
@@ -36,7 +35,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 async def off_loop(function: Callable[..., T], *args: Any) -> T:
-    """`function(*args)` on a thread. Cancelled, it is no longer waited for; it ends by itself."""
+    """Run `function(*args)` on a thread. If cancelled, it is no longer awaited; it ends by itself."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 

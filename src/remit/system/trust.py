@@ -1,15 +1,16 @@
 """Trust in a project: its files start nothing, send nothing and weaken no limit until a person has approved their content.
 
 Approvals are kept outside the project, in `$XDG_STATE_HOME/remit/trust.json`: for each project the names and digests of approved files and
-tables of settings. `ProjectTrust` is what holds for one project at one moment; loaders ask it with the content that they have read.
-"""
+settings tables. `ProjectTrust` is the state of one project at one moment; loaders query it with the content that they have read."""
 
 import contextlib
 import hashlib
 import json
+import math
 import os
 import re
 import shlex
+import stat
 import time
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,21 +21,23 @@ from typing import Any
 
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.ids import CALLER
+from remit.core.protected_paths import protection_of
 from remit.core.redaction import redact_parameters, redact_text
 from remit.core.settings import is_harmless
 from remit.core.text import one_line
 from remit.system.beneath import open_regular
 from remit.system.files import file_lock, private_folder, read_private, stamp_of, write_private
 from remit.system.files import state_folder as state_folder
+from remit.system.mcp_servers import is_server, seen_tools, server_key, tools_in, with_adopted
 from remit.system.ownership import CODE as CODE
 from remit.system.ownership import DATABASE, FOLDER, DatabaseBinding, must_stay_inside, owner_fault
 
-DATABASE_KIND, OWNER = "database", "owner"
+DATABASE_KIND, OWNER, TOOLS = "database", "owner", "tools"
 VARIABLE = "REMIT_TRUST"
 """`1` approves everything in every project; otherwise the hash that `remit trust --list` prints."""
 ADVICE = "Review and approve: remit trust"
 SETTINGS_FILES: Mapping[str, tuple[str, ...]] = {"pyproject.toml": ("tool", "remit"), "remit.toml": ()}
-"""The table of remit in each; where both set a key, the later one is used."""
+"""The table of remit in each; the later one takes precedence."""
 POLICY = ".remit/policy.cedar"
 FOLDERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ".remit/agents": ("agent", (".py", ".md")),
@@ -47,7 +50,7 @@ FOLDERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ".opencode/commands": ("command", (".md",)),
     ".remit/flows": ("flow", ("",)),
 }
-"""Folders whose files need approval: what they declare, and how their names end."""
+"""Folders whose files need approval: what they declare, and their file name suffixes."""
 FILES = {POLICY: "policy", ".remit/assistant.md": "instructions"}
 """Single files that need approval."""
 EFFECTS = {
@@ -68,43 +71,60 @@ _VERBS = {
     "accept_in": "decides whether acceptance commands run in the sandbox",
     "accept_env": "passes variables to acceptance commands",
     "accept_read": "shows files to acceptance commands",
+    "store": "keeps the record on a server",
+    "engine": "hands work to a server and its workers",
+    "workspace": "runs commands in worktrees, and copies or links files into them",
 }
 _NAME_LINE = re.compile(r"^name:[ \t]*[\"']?([\w.-]+)", re.MULTILINE)
 _WORD = re.compile(r"[\w./@+-]+")
 _BOUNDARY = re.compile(r"^---[ \t]*$", re.MULTILINE)
-"""Around the head of an agent file, as `agents.agent_files` reads it."""
+"""Delimits the front matter of an agent file, as in `agents.agent_files`."""
 DECLINED = "declined"
-"""Among approvals: the hash of what the person was asked to approve and did not."""
+"""Among approvals: the hash of what the person declined."""
 _FILE_KEYS = frozenset({"ca_file", "client_ca", "tls_certificate", "tls_key"})
-"""Settings that name a file by which others are trusted."""
+"""Settings that name a file of trusted certificates."""
 _SHIM_FILES = (".tool-versions", ".volta/hooks.json")
-"""By these, version managers choose the program that a name starts."""
+"""Files by which version managers choose a program."""
 _BUN_FILES = ("bunfig.toml", ".env")
+_SKILL = ("SKILL.md", "scripts/*")
 VENDOR_FILES: Mapping[str, tuple[str, ...]] = {
-    "claude": (".claude/settings.json", ".claude/settings.local.json", ".claude/hooks/*", ".mcp.json", *_BUN_FILES, *_SHIM_FILES),
-    "codex": (".codex/config.toml", ".codex/hooks.json", *_SHIM_FILES),
-    "opencode": (
-        "opencode.json*",
-        ".opencode/opencode.json*",
-        *(f".opencode/{name}/*" for name in ("plugin", "plugins", "tool", "tools")),
+    "claude": (
+        ".claude/settings.json",
+        ".claude/settings.local.json",
+        ".mcp.json",
+        *(f".claude/{name}/*" for name in ("hooks", "agents", "commands")),
+        *(f".claude/skills/*/{name}" for name in _SKILL),
         *_BUN_FILES,
         *_SHIM_FILES,
     ),
+    "codex": (".codex/config.toml", ".codex/hooks.json", ".codex/rules/*", *_SHIM_FILES),
+    "opencode": (
+        "opencode.json*",
+        ".opencode/opencode.json*",
+        *(f".opencode/{name}/*" for name in ("plugin", "plugins", "tool", "tools", "agent", "agents", "command", "commands")),
+        *_BUN_FILES,
+        *_SHIM_FILES,
+    ),
+    "gemini": (".gemini/settings.json", ".gemini/.env", ".gemini/commands/*", ".env", *_SHIM_FILES),
+    "qwen": (".qwen/settings.json", ".qwen/.env", ".qwen/commands/*", ".env", *_SHIM_FILES),
+    "auggie": (".augment/*", *_SHIM_FILES),
 }
-"""Files of a project by which each coding agent starts programs, without a question where nobody is at its terminal."""
+"""Project files by which each coding agent starts programs, without asking if no person is at its terminal."""
 MAX_FILES = 1000
 MAX_FOLDERS = 500
 MAX_BYTES = 1024 * 1024
 MAX_SECONDS = 5.0
 LOCK_SECONDS = 10.0
+WATCH_SECONDS = 2.0
+"""Interval of checks of an open project's declarations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustItem:
-    """A file, or a table of settings, that needs approval."""
+    """A file or settings table that needs approval."""
 
     kind: str
-    """agent, command, flow, instructions, policy, model (its settings), setting, database or owner."""
+    """agent, command, flow, instructions, policy, model (its settings), setting, tools (of an MCP server), database or owner."""
     name: str
     """`.remit/agents/x.py`, `remit.toml:[agents.x]`, `remit.toml:policy_mode`."""
     digest: str
@@ -112,11 +132,11 @@ class TrustItem:
     """What it would run, send or weaken, in one line."""
     text: str = field(repr=False)
     covers_files: bool = False
-    """Whether its digest is also one of other files of the project, which it runs or relies on."""
+    """Whether its digest also covers other project files, which it runs or relies on."""
 
     @property
     def agent(self) -> str | None:
-        """The agent that a table or a Markdown file declares, by a look at its text."""
+        """The agent that a table or a Markdown file declares, from its text."""
         if self.kind != "agent" or self.name.endswith(".py"):
             return None
         if self.name.endswith("]"):
@@ -127,7 +147,7 @@ class TrustItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectTrust:
-    """What is approved in a project."""
+    """The approvals of a project."""
 
     root: Path
     settings: Mapping[str, Mapping[str, Any]]
@@ -135,7 +155,7 @@ class ProjectTrust:
     approved: Mapping[str, str] | None
     """Digests by name; None: everything is approved."""
     items: tuple[TrustItem, ...] = ()
-    """All that need approval; not looked for where everything is approved."""
+    """All items that need approval; not searched if everything is approved."""
     left_out: tuple[TrustItem, ...] = ()
     """Those without approval."""
     is_given: bool = False
@@ -151,12 +171,12 @@ class ProjectTrust:
         return self.approved is None or self.approved.get(item.name) == item.digest
 
     def allows_content(self, path: Path, data: bytes) -> bool:
-        """Whether this content of a file of the project is approved. To be asked with the bytes that are then used."""
+        """Whether this content of a project file is approved. Pass the bytes that are then used."""
         name = _relative(path, self.root)
         return self.approved is None or self.approved.get(name) == _content_digest(name, data, self.root)
 
     def allows_file(self, path: Path) -> bool:
-        """Whether a file of the project is approved as it is on disk now."""
+        """Whether a project file is approved with its current content."""
         data = None if self.approved is None else _content(path, self.root)
         return self.approved is None or (data is not None and self.allows_content(path, data))
 
@@ -167,13 +187,13 @@ class ProjectTrust:
 
     @property
     def foreign_database(self) -> DatabaseBinding | None:
-        """Where the database is only read: it was not made here, and nobody adopted it."""
+        """Set if the database is only read: it was not created here, and no person adopted it."""
         is_left_out = any(item.kind == DATABASE_KIND for item in self.left_out)
         return DatabaseBinding(self.root / FOLDER / DATABASE) if is_left_out else None
 
     @property
     def notice(self) -> str:
-        """One line that says what is left out and how to approve it; empty when nothing is."""
+        """One line that names unapproved parts and how to approve them; empty if there are none."""
         if self.is_complete:
             return ""
         why = f" ({self.fault.rstrip('.')}.)" if self.fault else ""
@@ -181,23 +201,28 @@ class ProjectTrust:
 
     @property
     def environment(self) -> dict[str, str]:
-        """For agents in processes of their own: they see as approved what the caller of this one approved."""
+        """For agents in their own processes: they see the same approvals as this process."""
         if self.approved is None:
             return {VARIABLE: "1"}
         return {VARIABLE: hash_of(self.items)} if self.is_given and self.approved else {}
 
     @property
     def is_declined(self) -> bool:
-        """Whether the person was asked to approve exactly this, and said no."""
-        return self.approved is not None and self.approved.get(DECLINED) == hash_of(self.left_out)
+        """Whether the person declined exactly this."""
+        return self.approved is not None and self.approved.get(DECLINED) == hash_of(self.left_out, without=(DATABASE_KIND,))
 
     @property
     def allows_recovery(self) -> bool:
-        """Whether work of dead processes may be resumed: while a person has not decided, what is left out may be what it needs."""
+        """Whether work of dead processes may be resumed: while a person has not decided, it may need unapproved parts."""
         return self.is_complete or self.is_declined
 
+    def approved_tools(self, server: str, environ: Mapping[str, str] = os.environ) -> dict[str, dict[str, Any]]:
+        """The approved tools of an MCP server, by name."""
+        text = approved_text((self.approved or {}).get(tools_name(server), ""), environ)
+        return {} if text is None else tools_in(text)
+
     def refused(self, what: str) -> Refused:
-        """The error of a call that needs something left out."""
+        """The error of a call that needs an unapproved part."""
         return Refused(f"{what} is not approved.", code=CODE, advice=f"{ADVICE} (in {self.root})")
 
 
@@ -206,6 +231,7 @@ _WHOLE = {
     "policy": "the policy",
     "model": "model settings",
     "setting": "settings",
+    TOOLS: "tools of MCP servers",
     "database": "the database",
 }
 
@@ -219,9 +245,10 @@ def summary_of(items: Iterable[TrustItem]) -> str:
     return ", ".join(words)
 
 
-def hash_of(items: Iterable[TrustItem]) -> str:
-    """The overall hash, for REMIT_TRUST and `Remit.open(trust=…)`. A database is not content that could be reviewed elsewhere."""
-    return digest_of(json.dumps(sorted((item.name, item.digest) for item in items if item.kind != DATABASE_KIND)).encode())
+def hash_of(items: Iterable[TrustItem], without: Sequence[str] = (DATABASE_KIND, TOOLS)) -> str:
+    """The overall hash, for REMIT_TRUST and `Remit.open(trust=…)`. Databases and server tools are excluded: they are not project files that
+    could be reviewed elsewhere."""
+    return digest_of(json.dumps(sorted((item.name, item.digest) for item in items if item.kind not in without)).encode())
 
 
 def digest_of(data: bytes) -> str:
@@ -229,8 +256,8 @@ def digest_of(data: bytes) -> str:
 
 
 def load_trust(root: Path | str, trust: bool | str | None = None, environ: Mapping[str, str] = os.environ) -> ProjectTrust:
-    """What is approved of the project at `root`. `trust`: True approves everything, a hash the content that has it, False nothing; None
-    leaves it to REMIT_TRUST and the approvals of this user, "" to these alone."""
+    """The approvals of the project at `root`. `trust`: True approves everything, a hash the content with that hash, False nothing; None
+    uses REMIT_TRUST and the user's approvals, "" only the latter."""
     root = Path(root).resolve()
     check_place(root, trust, environ)
     settings = {file: _table(root / file, keys) for file, keys in SETTINGS_FILES.items()}
@@ -258,7 +285,7 @@ def load_trust(root: Path | str, trust: bool | str | None = None, environ: Mappi
 
 
 def items_of(root: Path) -> tuple[TrustItem, ...]:
-    """Everything of the project that needs approval, approved or not."""
+    """Everything in the project that needs approval, approved or not."""
     root = root.resolve()
     return tuple(_items(root, {file: _table(root / file, keys) for file, keys in SETTINGS_FILES.items()}))
 
@@ -266,6 +293,7 @@ def items_of(root: Path) -> tuple[TrustItem, ...]:
 def _items(root: Path, settings: Mapping[str, Mapping[str, Any]], environ: Mapping[str, str] = os.environ) -> Iterator[TrustItem]:
     for file, table in settings.items():
         yield from _setting_items(file, table, root)
+        yield from _tool_items(table, root, environ)
     end = time.monotonic() + MAX_SECONDS
     for folder, (kind, endings) in FOLDERS.items():
         for name in _files(root, folder, endings, end):
@@ -279,7 +307,7 @@ def _items(root: Path, settings: Mapping[str, Mapping[str, Any]], environ: Mappi
 
 
 def database_item(root: Path, environ: Mapping[str, str] = os.environ) -> TrustItem | None:
-    """The database of the project where it was not made here; to approve it is to adopt it as it is now."""
+    """The project's database if it was not created here; approving it adopts its current state."""
     binding = DatabaseBinding(root / FOLDER / DATABASE, environ)
     if not binding.has_content or binding.token() is not None:
         return None
@@ -289,14 +317,14 @@ def database_item(root: Path, environ: Mapping[str, str] = os.environ) -> TrustI
 
 
 def owner_item(root: Path) -> TrustItem | None:
-    """The owner of the project's files where that is another user; to approve it is to trust that user."""
+    """The owner of the project's files if that is another user; approving it trusts that user."""
     fault = owner_fault(root)
     return TrustItem(kind=OWNER, name=OWNER, digest=digest_of(fault.encode()), effect=fault, text=fault) if fault else None
 
 
 def check_place(root: Path, trust: bool | str | None = None, environ: Mapping[str, str] = os.environ) -> None:
-    """Raises `Refused` for a project whose `.remit` leads out of it, or whose files another user could have written, unless that was
-    approved. An agent's process leaves the owner to the process that runs its tree."""
+    """Raise `Refused` for a project whose `.remit` leads out of it, or whose files another user could have written, unless approved. An
+    agent's process leaves the owner check to the process that runs its tree."""
     must_stay_inside(root)
     given = environ.get(VARIABLE, "") if trust is None else trust
     item = None if given is True or given == "1" or CALLER in environ else owner_item(root)
@@ -321,8 +349,7 @@ def _setting_items(file: str, table: Mapping[str, Any], root: Path) -> Iterator[
         first = next(iter(found))
         kind = {"agents": "agent", "models": "model", "model": "model"}.get(first[0], "setting")
         values = {".".join(key[1:] if len(key) < 3 else key[2:]) or key[0]: value for key, value in found.items()}
-        named = {key: value for key, value in values.items() if key.endswith("_variable")}  # which key is sent, by its name
-        shown = redact_parameters(values) | named
+        shown = redact_parameters(values) | {key: value for key, value in values.items() if _is_shown(key, value)}
         lines = [f"{key} = {json.dumps(value, default=str, ensure_ascii=False)}" for key, value in shown.items()]
         references = references_of(
             (word for key, value in found.items() for word in _words(key, value)),
@@ -339,13 +366,34 @@ def _setting_items(file: str, table: Mapping[str, Any], root: Path) -> Iterator[
         yield TrustItem(kind=kind, name=name, digest=digest, effect=effect, text=text, covers_files=bool(references))
 
 
+def tools_name(server: str) -> str:
+    """Name of the item with the tools of an MCP server."""
+    return f"mcp:{server}"
+
+
+def _tool_items(table: Mapping[str, Any], root: Path, environ: Mapping[str, str]) -> Iterator[TrustItem]:
+    """The last known tools of each MCP server in the settings. One that was never asked has none."""
+    agents = table.get("agents")
+    for name, agent in agents.items() if isinstance(agents, Mapping) else ():
+        seen = seen_tools(server_key(root, name, agent), environ) if is_server(agent) else None
+        if seen is not None and seen.text:
+            names = list(tools_in(seen.text))
+            effect = one_line(f"offers {len(names)} tools, each of them an agent: {', '.join(names)}")
+            yield TrustItem(kind=TOOLS, name=tools_name(name), digest=digest_of(seen.text.encode()), effect=effect, text=seen.text)
+
+
+def _is_shown(key: str, value: Any) -> bool:
+    """Shown under a secret's name too: which key is sent, by its name; and what may start a program, like GIT_ASKPASS."""
+    return key.endswith("_variable") or any(sign in str(value) for sign in "/ $`;|&")
+
+
 def _without_secrets(line: str) -> str:
-    """Whatever a shell would run is shown: `https://x:$(…)@host` looks like a password."""
+    """Anything that a shell would run is shown: `https://x:$(…)@host` looks like a password."""
     return line if any(sign in line for sign in "$`;|&") else redact_text(line)
 
 
 def _words(key: Sequence[str], value: Any) -> list[str]:
-    """Of a setting, those that may be files of the project which it runs or relies on."""
+    """Words of a setting that may be project files which it runs or relies on."""
     if key[0] == "agents" and key[-1] in ("command", "kind", "options"):
         try:
             words = shlex.split(value) if isinstance(value, str) else [word for word in value if isinstance(word, str)]
@@ -356,22 +404,36 @@ def _words(key: Sequence[str], value: Any) -> list[str]:
 
 
 def references_of(words: Iterable[str], root: Path, folders: Iterable[str] = ()) -> dict[str, str]:
-    """Words that are files of the project, with their digests: to approve `command = "./build.sh"` is to approve the script, and to approve
-    a coding agent its hooks and plug-ins in the project. `folders`: where else the agent may work."""
+    """Words that are project files, with their digests: approving `command = "./build.sh"` approves the script, and approving a coding
+    agent approves its hooks and plug-ins in the project. `folders`: where else the agent may work."""
     found: dict[str, str] = {}
     words = dict.fromkeys(words)
-    patterns = [
-        pattern for vendor, files in VENDOR_FILES.items() if any(vendor in os.path.basename(word) for word in words) for pattern in files
-    ]
-    for place in (root, *(root / folder for folder in folders)):
-        for path in (*(place / word for word in words), *(path for pattern in patterns for path in sorted(place.glob(pattern)))):
+    names = [os.path.basename(word) for word in words]
+    patterns = [pattern for vendor, files in VENDOR_FILES.items() if any(vendor in name for name in names) for pattern in files]
+    for place in dict.fromkeys((str(root), *(os.path.normpath(os.path.join(root, folder)) for folder in folders))):
+        named = (path for pattern in patterns for path in _matching(f"{place}/{pattern}"))
+        for path in (*(os.path.join(place, word) for word in words), *named):
             with contextlib.suppress(OSError, ValueError), _open_inside(path, root) as opened:  # most words are not files
-                found[os.path.relpath(path, root)] = hashlib.file_digest(opened, "sha256").hexdigest()
+                found[os.path.normpath(path).removeprefix(f"{root}/")] = hashlib.file_digest(opened, "sha256").hexdigest()
     return found
 
 
+def _matching(pattern: str) -> list[str]:
+    """Paths that match a pattern, with `*` for any names. Not `glob`, which is slow and skips hidden files."""
+    before, wildcard, after = pattern.partition("*")
+    if not wildcard:
+        return [pattern]
+    folder, start = os.path.split(before)
+    ending, slash, rest = after.partition("/")
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.startswith(start) and name.endswith(ending))
+    except OSError:
+        return []
+    return [path for name in names for path in _matching(f"{folder}/{name}{slash}{rest}")]
+
+
 def setting_name(file: str, key: Sequence[str]) -> str:
-    """The item that a key belongs to: `remit.toml:[agents.x]`, `remit.toml:[budget].cost`, `remit.toml:model`."""
+    """The item of a key: `remit.toml:[agents.x]`, `remit.toml:[budget].cost`, `remit.toml:model`."""
     whole = (*SETTINGS_FILES[file], *key[:2])
     if len(key) > 2 or key[0] == "agents":
         return f"{file}:[{'.'.join(whole)}]"
@@ -380,14 +442,14 @@ def setting_name(file: str, key: Sequence[str]) -> str:
 
 
 def leaves(value: Any, key: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
-    """The keys of a table and of those inside it, with their values."""
+    """The leaf keys of a table, with their values."""
     if isinstance(value, Mapping) and (value or key[:1] != ("agents",)):  # an agent may be declared by its name alone
         return [leaf for name, inner in value.items() for leaf in leaves(inner, (*key, str(name)))]
     return [(key, value)]
 
 
 def _content_digest(name: str, data: bytes, root: Path) -> str:
-    """Of a file, and of the files of the project that an agent file with a command or a coding agent's kind runs."""
+    """Digest of a file, and of the project files that an agent file with a command or a coding agent's kind runs."""
     head = _head(name, data)
     words = set(_WORD.findall(head))
     folders = [word for word in sorted(words) if not os.path.isabs(word) and (root / word).is_dir()] if "folder" in words else ()
@@ -398,7 +460,7 @@ def _content_digest(name: str, data: bytes, root: Path) -> str:
 
 
 def _head(name: str, data: bytes) -> str:
-    """Of an agent file that may declare a command: other tools' folders cannot."""
+    """The front matter of an agent file that may declare a command: other tools' folders cannot."""
     if not name.startswith(".remit/agents/") or not name.endswith(".md"):
         return ""
     text = data.decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\r", "\n")
@@ -415,13 +477,13 @@ def _file_item(kind: str, name: str, data: bytes, root: Path) -> TrustItem:
 
 
 def _relative(path: Path, root: Path) -> str:
-    """`root` is resolved; `path` may have been reached by another spelling of it."""
+    """`root` is resolved; `path` may use another spelling of it."""
     name = str(path) if str(path).startswith(f"{root}/") else f"{os.path.realpath(path.parent)}/{path.name}"
     return name.removeprefix(f"{root}/")
 
 
 def _files(root: Path, folder: str, endings: tuple[str, ...], end: float) -> Iterator[str]:
-    """Their paths in the project, in order of their names, as many as are ever loaded: a clone may contain a whole disk."""
+    """Their paths in the project, by name, as many as are ever loaded: a clone may contain a whole disk."""
     found, is_deep = 0, not folder.startswith(".remit/")
     for number, (place, below, names) in enumerate(os.walk(f"{root}/{folder}")):
         below[:] = sorted(below) if is_deep else []
@@ -434,10 +496,10 @@ def _files(root: Path, folder: str, endings: tuple[str, ...], end: float) -> Ite
 
 
 def _content(path: str | Path, root: Path) -> bytes | None:
-    """None for anything that is not loaded: a link out of the project, a pipe, a file that is too large or cannot be read."""
+    """None for anything that is not loaded: a link out of the project, a pipe, a file that is too large or unreadable."""
     try:
         with _open_inside(path, root) as opened:
-            size = os.fstat(opened.fileno()).st_size  # to ask for the most there may be would take memory for it
+            size = os.fstat(opened.fileno()).st_size  # requesting the maximum would allocate memory for it
             data = opened.read(min(size, MAX_BYTES) + 1)
     except (OSError, ValueError):
         return None
@@ -445,11 +507,14 @@ def _content(path: str | Path, root: Path) -> bytes | None:
 
 
 def _open_inside(path: str | Path, root: Path) -> BufferedReader:
-    """A regular file of the project, also by a link inside it. Raises `OSError` or `ValueError`."""
-    real = os.path.realpath(path, strict=True)
-    if not real.startswith(f"{root}/"):
-        raise ValueError(path)
-    return os.fdopen(open_regular(real), "rb")
+    """A regular project file, also through a link inside it. Raises `OSError` or `ValueError`."""
+    handle = os.open(path, os.O_PATH | os.O_CLOEXEC)  # opens nothing yet: opening a device can have side effects
+    try:
+        if not os.readlink(f"/proc/self/fd/{handle}").startswith(f"{root}/") or not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise ValueError(path)
+        return open(f"/proc/self/fd/{handle}", "rb")
+    finally:
+        os.close(handle)
 
 
 def _table(path: Path, keys: Sequence[str]) -> Mapping[str, Any]:
@@ -475,14 +540,60 @@ def _table_in(data: bytes, path: Path, keys: Sequence[str]) -> Mapping[str, Any]
         found = found.get(key, {}) if isinstance(found, dict) else {}
     if not isinstance(found, dict):
         raise Misused(f"{path.name}:[tool].remit must be a table of keys, not {found!r}.", advice="Write [tool.remit].")
-    return found
+    return with_adopted(found, path.parent)
+
+
+class DeclarationWatch:
+    """Detects changed declarations of an open project, which are loaded only when it is opened again."""
+
+    def __init__(self, trust: ProjectTrust) -> None:
+        self._root = trust.root
+        self._known = None if trust.approved is None else _declared(trust.items)
+        self._stamps: Mapping[str, tuple[int, ...] | None] = {}
+        self.due_at = math.inf if self._known is None else time.monotonic() + WATCH_SECONDS
+        """When `notice` checks again: compared before each delegation, so that most do not call it."""
+
+    def notice(self) -> str:
+        """One line for a change that was not reported yet; usually empty. Checks only from time to time."""
+        if self._known is None or time.monotonic() < self.due_at:
+            return ""
+        self.due_at = time.monotonic() + WATCH_SECONDS
+        files = (*SETTINGS_FILES, *FOLDERS, *(name for name in self._known if ":" not in name))
+        stamps = {file: stamp_of(self._root / file) for file in files}
+        if stamps == self._stamps:
+            return ""
+        self._stamps = stamps
+        try:
+            items, approved = items_of(self._root), approvals_of(self._root)
+        except RemitError:
+            return ""  # reported when it is opened again
+        before, self._known = self._known, _declared(items)
+        changed = sorted({*before.items()} ^ {*self._known.items()})
+        if not changed:
+            return ""
+        names = one_line(", ".join(dict.fromkeys(name for name, _ in changed)), 300)
+        is_approved = all(approved.get(name) == digest for name, digest in self._known.items() if before.get(name) != digest)
+        advice = "Open it again to use the change." if is_approved else f"It is not approved. {ADVICE}"
+        return f"Changed while this project is open: {names}. The content read before stays in force. {advice}"
+
+
+def _declared(items: Iterable[TrustItem]) -> dict[str, str]:
+    """Without the policy, which reports its own changes, and items that are not files."""
+    return {item.name: item.digest for item in items if item.kind not in (DATABASE_KIND, TOOLS, "policy")}
 
 
 # ---- approvals
 
 
 def approvals_of(root: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Digests by name, as they are approved now. Raises `RemitError` where they cannot be read."""
+    """Current approvals: digests by name. Raises `RemitError` if they are unreadable, or agents could write them."""
+    folder = Path(os.path.realpath(state_folder(environ)))
+    if folder.is_relative_to(root.resolve()) and protection_of(str(folder.relative_to(root.resolve()))) is None:
+        raise Refused(
+            f"{folder} is inside the project, where agents could write approvals, so nothing is approved.",
+            code=CODE,
+            advice="Set XDG_STATE_HOME to a folder outside.",
+        )
     return dict(_read_approvals(environ).get(str(root.resolve()), {}))
 
 
@@ -495,7 +606,7 @@ def approvals_stamp(environ: Mapping[str, str] = os.environ) -> tuple[int, ...] 
 
 
 def _read_approvals(environ: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """By project: name → digest. Raises `RemitError` for a file that is damaged or not private: it approves nothing."""
+    """By project: name → digest. Raises `RemitError` for a damaged file or one that is not private: it approves nothing."""
     path = state_folder(environ) / "trust.json"
     data = read_private(path)
     if data is None:
@@ -534,14 +645,14 @@ def _change_approvals(root: Path, items: Iterable[TrustItem], environ: Mapping[s
 
 
 def approve(root: Path, items: Iterable[TrustItem], environ: Mapping[str, str] = os.environ) -> None:
-    """Approve these items as they are here. Items of the same name that were approved before are replaced; others stay approved."""
+    """Approve these items with their current content. Earlier approvals of the same names are replaced; others stay."""
     _change_approvals(root, tuple(items), environ, keep=True)
 
 
 def approve_written(root: Path, path: Path, before: bytes | None, after: bytes, environ: Mapping[str, str] = os.environ) -> None:
-    """Approve what remit itself changed in a file, on a person's command: only where all of the file was approved before, or there was none
-    (`before` None). Where that is not so, or an agent gave the command, the file waits for `remit trust`; so does an item that would run
-    other files of the project, as a coding agent its hooks: the person has not seen them."""
+    """Approve what remit itself changed in a file on a person's command, if all of the file was approved before, or it did not exist
+    (`before` None). Otherwise, or if an agent gave the command, the file waits for `remit trust`; so does an item that would run other
+    project files, like a coding agent its hooks: the person has not seen them."""
     with contextlib.suppress(RemitError):
         root = root.resolve()
         approved = approvals_of(root, environ)
@@ -551,7 +662,7 @@ def approve_written(root: Path, path: Path, before: bytes | None, after: bytes, 
 
 
 def _items_in(root: Path, path: Path, data: bytes | None) -> tuple[TrustItem, ...]:
-    """What needs approval in a file of this content."""
+    """Items that need approval in a file with this content."""
     name = _relative(path, root)
     if data is None:
         return ()
@@ -561,9 +672,16 @@ def _items_in(root: Path, path: Path, data: bytes | None) -> tuple[TrustItem, ..
     return () if kind is None else (_file_item(kind, name, data, root),)
 
 
+def flow_item(root: Path, path: Path, data: bytes) -> TrustItem:
+    """For a flow that a person named by its path: anywhere in the project."""
+    return _file_item("flow", _relative(path, root), data, root)
+
+
 def decline(root: Path, items: Iterable[TrustItem], environ: Mapping[str, str] = os.environ) -> None:
-    """Remember that these were not approved, so that the question is not asked again."""
-    _change_approvals(root, (TrustItem(kind="", name=DECLINED, digest=hash_of(items), effect="", text=""),), environ, keep=True)
+    """Remember that these were declined, so that the question is not repeated."""
+    _change_approvals(
+        root, (TrustItem(kind="", name=DECLINED, digest=hash_of(items, without=(DATABASE_KIND,)), effect="", text=""),), environ, keep=True
+    )
 
 
 def forget(root: Path, environ: Mapping[str, str] = os.environ) -> None:
@@ -572,7 +690,7 @@ def forget(root: Path, environ: Mapping[str, str] = os.environ) -> None:
 
 
 def approved_text(item_digest: str, environ: Mapping[str, str] = os.environ) -> str | None:
-    """What was approved under this digest, to show the difference; None where it is not kept."""
+    """The approved text of this digest, for a diff; None if it is not kept."""
     try:
         data = read_private(state_folder(environ) / "approved" / item_digest)
     except RemitError:

@@ -1,4 +1,4 @@
-"""Unix sockets at paths of any length, for this user alone, and who is at the other end."""
+"""Unix sockets at paths of any length, for this user only, and the peer process."""
 
 import os
 import socket
@@ -12,14 +12,14 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class Peer(NamedTuple):
-    """The process at the other end, as the kernel reports it. None where it does not."""
+    """The process at the other end, from the kernel. None if unknown."""
 
     pid: int | None
     uid: int | None
 
 
 def listen_at(path: Path) -> socket.socket:
-    """A socket at `path` for this user alone; one that a dead process left there is replaced."""
+    """A socket at `path` for this user only; one of a dead process is replaced."""
     path.parent.mkdir(parents=True, exist_ok=True)
     os.chmod(path.parent, 0o700)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -60,12 +60,12 @@ def peer_of(sock: socket.socket) -> Peer:
 
 
 class ShortPath:
-    """A `name` for the path that fits into the address of a socket, until it is closed."""
+    """A short `name` for the path that fits into a socket address, until it is closed."""
 
     __slots__ = ("_folder", "name")
 
     def __init__(self, path: Path) -> None:
-        """Raises `OSError` where its folder is needed and does not exist."""
+        """Raises `OSError` if its folder is needed and does not exist."""
         self._folder: int | None = None
         self.name = str(path)
         if len(os.fsencode(path)) > MAX_PATH_BYTES:
@@ -85,5 +85,5 @@ class ShortPath:
 
 
 def grpc_target(name: str) -> str:
-    """gRPC reads a percent sign as the beginning of an escape."""
+    """gRPC parses a percent sign as the start of an escape."""
     return f"unix:{name.replace('%', '%25')}"

@@ -1,1 +1,1 @@
-"""Agents elsewhere that speak A2A, asked from here as any other agent: `[agents.NAME] a2a = "https://…"`. Needs `remit[a2a]`."""
+"""Remote agents that speak A2A: `[agents.NAME] a2a = "https://…"`. Needs `remit[a2a]`."""

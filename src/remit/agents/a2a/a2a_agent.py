@@ -1,4 +1,4 @@
-"""The executor of agents that speak A2A (kind `a2a`). Imports the A2A library when an agent is first asked."""
+"""The executor of agents that speak A2A (kind `a2a`). Imports the A2A library when an agent is first called."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ class A2aAgent(RemoteExecutor):
         super().__init__(definition, deps)
         self._remote: RemoteAgent | None = None
         self._held: SecretValues | None = None
-        """The token, kept out of everything that is written down."""
+        """Keeps the token redacted from everything stored."""
 
     async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> Any:
         await self.load("remit.agents.a2a.task", "a2a")

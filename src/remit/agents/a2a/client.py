@@ -1,4 +1,5 @@
-"""The address of an A2A agent, its card, and an HTTP client that does not trust it: bounded answers, no redirects, no proxy, no cookies."""
+"""The address and card of an A2A agent, and an HTTP client that does not trust it: bounded responses, no
+redirects, no proxy, no cookies."""
 
 import asyncio
 import json
@@ -17,18 +18,18 @@ from google.protobuf.json_format import ParseError
 
 from remit.agents.proto.metadata import EXTENSION
 from remit.core.errors import Failed, Misused, Unavailable
-from remit.system.http import BodyTooLarge, Target, limit_chunks, limit_events, parse_target
+from remit.system.http import BodyTooLarge, Target, joined, limit_chunks, limit_events, parse_target
 
 # ---- HTTP
 
 ANSWER_BYTES = 16 * 1024 * 1024
-"""Of one answer that is no stream."""
+"""Maximum size of one response that is not a stream."""
 EVENT_BYTES = 8 * 1024 * 1024
-"""Of one event of a stream."""
+"""Maximum size of one event of a stream."""
 STREAM_BYTES = 512 * 1024 * 1024
 CONNECT_SECONDS = 10.0
 QUIET_SECONDS = 60.0
-"""A stream that says nothing for so long is taken up again: its connection may be dead without anybody having been told."""
+"""A stream that is silent for this long is reopened: its connection may be dead."""
 
 
 def http_client(tls: ssl.SSLContext | bool, headers: dict[str, str]) -> httpx.AsyncClient:
@@ -49,11 +50,9 @@ class BoundedTransport(httpx.AsyncBaseTransport):
         stream = response.stream
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
-                raise Failed("It answers with something packed, which was not asked for.", code="TOO_LARGE")
+                raise Failed("It sent a compressed response, which was not requested.", code="TOO_LARGE")
             if response.is_redirect:
-                raise Failed(
-                    f"It answers {response.status_code}: it wants to send us elsewhere.", advice="Write the address it is found at."
-                )
+                raise Failed(f"It answered {response.status_code}: redirects are not followed.", advice="Configure its final address.")
         except Failed:
             await stream.aclose()
             raise
@@ -75,14 +74,14 @@ class _Answer(httpx.AsyncByteStream):
             async for chunk in self._chunks:
                 yield chunk
         except BodyTooLarge as error:
-            raise Failed(f"{error}: that is not taken.".capitalize(), code="TOO_LARGE", advice="Ask it for less.") from None
+            raise Failed(f"{error}: refused.".capitalize(), code="TOO_LARGE", advice="Ask it for less.") from None
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
 def too_large(what: str, most: int) -> Failed:
-    return Failed(f"It sends more than {most // 1024} KiB in {what}: that is not taken.", code="TOO_LARGE", advice="Ask it for less.")
+    return Failed(f"It sent more than {most // 1024} KiB in {what}, which is above the limit.", code="TOO_LARGE", advice="Ask it for less.")
 
 
 # ---- address and card
@@ -92,12 +91,12 @@ CARD_BYTES = 1024 * 1024
 CARD_SECONDS = 15.0
 KEPT_SECONDS = 300.0
 BINDINGS = ("JSONRPC", "HTTP+JSON")
-"""The best first."""
+"""In order of preference."""
 
 
 @dataclass(slots=True)
 class RemoteConnection:
-    """A remote that was reached: what it says of itself, and a client for it."""
+    """A reached remote: its card and a client for it."""
 
     card: AgentCard
     client: Client
@@ -106,7 +105,7 @@ class RemoteConnection:
 
     @property
     def is_remit(self) -> bool:
-        """It knows our extension: so it takes a message that is sent twice as one, and counts depth and path on."""
+        """Whether it knows remit's extension: then it deduplicates messages and continues depth and path."""
         return any(extension.uri == EXTENSION for extension in self.card.capabilities.extensions)
 
     @property
@@ -122,7 +121,7 @@ class RemoteConnection:
 
 
 class RemoteAgent:
-    """One address. Its card is shared by all delegations to it."""
+    """One address. All delegations to it share its card."""
 
     def __init__(self, address: str, ca_file: Path | None) -> None:
         self.target: Target = parse_target(address)
@@ -161,34 +160,40 @@ class RemoteAgent:
             return self._card
 
     async def _fetched(self, http: httpx.AsyncClient) -> AgentCard:
+        """The card below the address, else that of the host: many servers answer at a path, like `remit serve` at /a2a."""
         url = self.target.url.rstrip("/")
-        url = url if url.endswith(".json") else f"{url}{CARD_PATH}"
+        places = [url] if url.endswith(".json") else list(dict.fromkeys([f"{url}{CARD_PATH}", joined(self.target, CARD_PATH)]))
+        for place in places:
+            status, card = await self._card_at(place, http)
+            if card is not None:
+                return card
+            if status != 404:
+                break
+        raise Unavailable(f"{self.target.shown} has no agent card: it answered {status}.", advice="Check its address.")
+
+    async def _card_at(self, url: str, http: httpx.AsyncClient) -> tuple[int, AgentCard | None]:
         try:
             async with asyncio.timeout(CARD_SECONDS), http.stream("GET", url) as response:
                 body = b"".join([chunk async for chunk in limit_chunks(response.aiter_bytes(), CARD_BYTES, "its card")])
-                if response.status_code != 200:
-                    raise Unavailable(
-                        f"{self.target.shown} gives no card: it answers {response.status_code}.", advice="Is that its address?"
-                    )
-                return parse_agent_card(json.loads(body))
+                return response.status_code, parse_agent_card(json.loads(body)) if response.status_code == 200 else None
         except BodyTooLarge as error:
             raise Failed(f"{self.target.shown}: {error}.", code="TOO_LARGE") from None
         except (TimeoutError, httpx.TimeoutException):
-            raise Unavailable(f"{self.target.shown} gave no card in {CARD_SECONDS:g} s.") from None
+            raise Unavailable(f"{self.target.shown} did not send its agent card within {CARD_SECONDS:g} s.") from None
         except httpx.HTTPError as error:
             raise Unavailable(f"{self.target.shown} cannot be reached: {str(error) or type(error).__name__}.") from None
         except (ValueError, ParseError, AttributeError, TypeError, RecursionError) as error:
             words = f"The card of {self.target.shown} cannot be read: {type(error).__name__}: {error}"
-            raise Failed(words[:400], code="VALIDATION_FAILED", advice="Does it speak A2A 1.0?") from None
+            raise Failed(words[:400], code="VALIDATION_FAILED", advice="Check that it speaks A2A 1.0.") from None
 
     def _chosen(self, card: AgentCard, *, is_exact: bool) -> AgentCard:
-        """With the interfaces alone that we go to. `is_exact`: those of the very address that the token is for; another port of that
-        host may belong to somebody else."""
+        """The card with only the usable interfaces. `is_exact`: those of the exact address that the token is for; another port of the host
+        may belong to someone else."""
         ours = [one for one in card.supported_interfaces if one.protocol_binding in BINDINGS and self._is_ours(one, is_exact=is_exact)]
         if not ours:
             named = ", ".join(f"{one.protocol_binding} at {one.url}"[:120] for one in card.supported_interfaces[:5]) or "nothing"
             raise Failed(
-                f"The card of {self.target.shown} names {named}: nothing that we can speak to at that {'address' if is_exact else 'host'}.",
+                f"The card of {self.target.shown} names {named}, which are not supported at that {'address' if is_exact else 'host'}.",
                 code="AGENT_UNAVAILABLE",
                 advice="Write the address in remit.toml as the card has it.",
             )

@@ -1,4 +1,4 @@
-"""One delegation carried out by an A2A agent: the message, the task as it grows, its errors, and the return made of it."""
+"""One delegation executed by an A2A agent: the message, the growing task, its errors, and the resulting return."""
 
 import asyncio
 import contextlib
@@ -37,11 +37,11 @@ from remit.agents.proto.values import dict_of, json_of, struct_of, text_of, valu
 from remit.agents.remote import error_entry, errors_of, seconds_for_remote
 from remit.core.context import Context
 from remit.core.errors import Failed, OutOfTime, RemitError, Unavailable
+from remit.core.ids import TRACEPARENT_HEADER as TRACEPARENT
+from remit.core.ids import traceparent_of
 from remit.core.redaction import redact_text
 from remit.core.result import ARTIFACT_TYPES
 from remit.core.text import shorten_with_count
-from remit.core.tracing import HEADER as TRACEPARENT
-from remit.core.tracing import traceparent_of
 from remit.system.beneath import open_regular
 from remit.system.threads import off_loop
 
@@ -68,7 +68,7 @@ def error_of(error: A2AError, address: str) -> RemitError:
 
 
 def may_pass(error: A2AError) -> bool:
-    """Whether trying again later may help: the connection was lost, or it is busy."""
+    """Whether a retry may help: the connection was lost, or the remote is busy."""
     if isinstance(error, TaskNotFoundError | VersionNotSupportedError):
         return False
     for found, passing in ((_code(error), _BUSY), (_status(error), _PASSING)):
@@ -78,7 +78,7 @@ def may_pass(error: A2AError) -> bool:
 
 
 def retry_after(error: A2AError) -> float | None:
-    """Seconds that it asked for; None: it did not."""
+    """Seconds that the remote requested; None: it did not."""
     given = _said(error).get("retryAfterSeconds")
     if given is None and isinstance(error.__cause__, httpx.HTTPStatusError):
         header = error.__cause__.response.headers.get("retry-after", "")
@@ -87,12 +87,12 @@ def retry_after(error: A2AError) -> float | None:
 
 
 def _said(error: A2AError) -> Mapping[str, Any]:
-    """What a remit says beside the error."""
+    """Remit's additional data of an error."""
     return error.data if isinstance(error.data, dict) else {}
 
 
 def _code(error: A2AError) -> str | None:
-    """Of a remit: its own code."""
+    """The error code of a remote remit."""
     code = _said(error).get("code")
     return code[:100] if isinstance(code, str) else None
 
@@ -107,7 +107,7 @@ def _status(error: A2AError) -> int | None:
 MOST_BYTES = 32 * 1024 * 1024
 MOST_ARTIFACTS = 200
 STREAM = "stream"
-"""Of a remit: the artifact of what was said on the way."""
+"""The artifact in which a remit streams its output."""
 ENDED = frozenset(
     {
         TaskState.TASK_STATE_COMPLETED,
@@ -128,16 +128,16 @@ class TaskSnapshot:
         self._last_words = ""
         self.task: Task | None = None
         self.message: Message | None = None
-        """The whole answer, of one that makes no task of it."""
+        """The whole answer of a remote that creates no task."""
         self.was_lost = False
-        """Something may be missing: what was said while nobody listened."""
+        """Output during a lost connection may be missing."""
 
     @property
     def is_over(self) -> bool:
         return self.message is not None or (self.task is not None and self.task.status.state in ENDED | ASKS)
 
     def take(self, event: StreamResponse) -> None:
-        """Raises `Failed` when it is too much."""
+        """Raises `Failed` beyond the size limit."""
         match event.WhichOneof("payload"):
             case "task":
                 self.replace(event.task)
@@ -151,7 +151,7 @@ class TaskSnapshot:
                 self._artifact(event.artifact_update.artifact, is_more=event.artifact_update.append)
 
     def replace(self, task: Task) -> None:
-        """As it stands over there."""
+        """Replace it with the state on the remote."""
         self._bytes = 0
         self._count(task.ByteSize())
         if len(task.artifacts) > MOST_ARTIFACTS:
@@ -200,7 +200,7 @@ class TaskSnapshot:
             self._ctx.emit(json_of(part.data))
 
     def _tell(self, status: TaskStatus, metadata: dict[str, Any]) -> None:
-        """What it says on the way; what it says at the end is its answer."""
+        """Report its intermediate output; its final output is its answer."""
         if status.state in ENDED | ASKS:
             return
         words = words_of(status.message)
@@ -228,7 +228,7 @@ MODES = ("text/plain", "application/json")
 def message_of(
     line: RemoteConnection, definition: Definition, ctx: Context, arguments: Mapping[str, Any], before: Task | None, *, turn: int
 ) -> Message:
-    """`before`: the task that it goes on with, or after; one that asked something is answered, one that has ended shares its context."""
+    """`before`: the task to continue. One that waits for input is answered; one that has ended shares its context."""
     metadata: dict[str, Any] = {}
     skill = definition.remote or (definition.name if line.is_remit else None)
     if skill is not None:
@@ -236,7 +236,7 @@ def message_of(
     if line.is_remit:
         metadata[EXTENSION] = CallerPosition(depth=ctx.depth, path=ctx.path, seconds_left=seconds_for_remote(ctx)).to_dict()
     return Message(
-        # The same for the same try of the same delegation, whoever sends it: a remit then does not run it twice.
+        # The same id for the same attempt of the same delegation, in any process: a remit then does not run it twice.
         message_id=f"{ctx.session_id}-{turn}",
         context_id=before.context_id if before is not None else "",
         task_id=before.id if before is not None and before.status.state in ASKS else "",
@@ -262,12 +262,12 @@ def _parts(arguments: Mapping[str, Any], *, is_remit: bool) -> list[Part]:
 
 FILE_BYTES, FILES_BYTES, MOST_FILES = 16 * 1024 * 1024, 32 * 1024 * 1024, 100
 RESULT = "result"
-"""Of a remit: the artifact of the data it handed back."""
+"""The artifact with the data that a remit returned."""
 _UNFIT = re.compile(r"[^\w.-]+")
 
 
 async def answer_of(gathered: TaskSnapshot, definition: Definition, ctx: Context) -> dict[str, Any]:
-    """A return, as an agent writes one; `runtime.validate` judges it."""
+    """The answer as a return document; `runtime.validate` checks it."""
     name = definition.name
     if gathered.message is not None:
         return _of_message(gathered.message, name)
@@ -288,7 +288,7 @@ async def answer_of(gathered: TaskSnapshot, definition: Definition, ctx: Context
     if notes := await _keep_files(task.artifacts, ctx):
         answer["warnings"] = notes
     if answer["status"] == "partial" and reason == "deadline":
-        raise OutOfTime(answer["summary"], answer=answer)  # its time was ours, a little less
+        raise OutOfTime(answer["summary"], answer=answer)  # its timeout was ours, slightly reduced
     return answer
 
 
@@ -302,7 +302,7 @@ def _of_message(message: Message, name: str) -> dict[str, Any]:
 def _answer_status(task: Task, said: dict[str, Any]) -> str:
     match task.status.state:
         case TaskState.TASK_STATE_COMPLETED:
-            # A remit says when it is not all that was asked for; whatever else it may say there, it is not completed.
+            # A remit reports if its work is incomplete; whatever its state, it is not completed then.
             return "completed" if said.get("status") in (None, "completed") or EXTENSION not in said else "partial"
         case TaskState.TASK_STATE_INPUT_REQUIRED | TaskState.TASK_STATE_AUTH_REQUIRED:
             return "blocked"
@@ -317,10 +317,10 @@ def _summary(said: dict[str, Any], words: str, name: str) -> str:
 
 
 _STATE_ERRORS = {
-    TaskState.TASK_STATE_INPUT_REQUIRED: ("input_required", "INPUT_REQUIRED", "It asks for something, without saying what."),
+    TaskState.TASK_STATE_INPUT_REQUIRED: ("input_required", "INPUT_REQUIRED", "It asks for input, without saying what."),
     TaskState.TASK_STATE_AUTH_REQUIRED: ("auth_required", "AUTH_REQUIRED", "It asks to be authenticated."),
     TaskState.TASK_STATE_REJECTED: ("rejected", "REJECTED", "It refused the task."),
-    TaskState.TASK_STATE_CANCELED: ("cancelled", "CANCELLED", "It was cancelled on the other side."),
+    TaskState.TASK_STATE_CANCELED: ("cancelled", "CANCELLED", "It was cancelled on the remote."),
 }
 
 
@@ -340,7 +340,7 @@ def _errors(task: Task, said: dict[str, Any], words: str, ctx: Context) -> list[
 
 
 def data_of(artifacts: Sequence[Artifact]) -> Any:
-    """The one thing it handed back, or all of them by their names. Files are no data."""
+    """The one returned value, or all by name. Files are not data."""
     ours = next((one for one in artifacts if one.artifact_id == RESULT), None)
     if ours is not None and len(ours.parts) == 1:
         return _value(ours.parts[0])
@@ -378,13 +378,13 @@ def _value(part: Part) -> Any:
 
 
 async def _keep_files(artifacts: Sequence[Artifact], ctx: Context) -> list[str]:
-    """What was not kept, in words."""
+    """Save files and return messages about those that were not kept."""
     room, count, notes = FILES_BYTES, 0, list[str]()
     files = [(one, part) for one in artifacts for part in one.parts if part.WhichOneof("content") == "raw"]
     for artifact, part in files:
         count += 1
         if len(part.raw) > min(room, FILE_BYTES) or count > MOST_FILES:
-            notes.append(f"A file of {len(part.raw)} bytes from there was not kept: it is too large, or there are too many.")
+            notes.append(f"A file of {len(part.raw)} bytes from the remote was not kept: it is too large, or there are too many.")
             continue
         room -= len(part.raw)
         kept = await off_loop(_written, ctx.scratch / "remote", safe_name(part.filename or artifact.name, count), part.raw)
@@ -394,7 +394,7 @@ async def _keep_files(artifacts: Sequence[Artifact], ctx: Context) -> list[str]:
 
 
 def safe_name(given: str, number: int) -> str:
-    """A name of ours for it: letters, digits, dots and hyphens, no folder, nothing hidden, and no two alike."""
+    """A safe, unique file name: letters, digits, dots and hyphens, no folder, not hidden."""
     name = _UNFIT.sub("_", given.replace("\\", "/").rpartition("/")[2]).strip("._")[-80:].lstrip("._-")
     return f"{number:03d}-{name or 'file'}"
 
@@ -402,7 +402,7 @@ def safe_name(given: str, number: int) -> str:
 def _written(folder: Path, name: str, content: bytes) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / name
-    path.unlink(missing_ok=True)  # of a try before
+    path.unlink(missing_ok=True)  # from an earlier attempt
     with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
         file.write(content)
     return path
@@ -412,9 +412,9 @@ def _written(folder: Path, name: str, content: bytes) -> Path:
 
 KIND = "a2a"
 POLL_SECONDS = (0.5, 5.0)
-"""Between two looks: at first, and at most."""
+"""Polling interval: initial and maximum."""
 LOST_SECONDS = 60.0
-"""One that cannot be reached for so long is given up."""
+"""Time without a connection after which the remote is given up."""
 CALL_SECONDS = 30.0
 CANCEL_SECONDS = 10.0
 
@@ -437,7 +437,7 @@ class RemoteTask:
 
     @property
     def is_left(self) -> bool:
-        """Something of it may still run over there."""
+        """Whether a part of it may still run on the remote."""
         return (self._sent is not None or self._snapshot.task is not None) and not self._snapshot.is_over
 
     async def done(self) -> Any:
@@ -455,7 +455,7 @@ class RemoteTask:
     # ---- where it was before
 
     async def _before(self) -> Task | None:
-        """The task that this goes on with: of the same delegation, run again, or of the one that it resumes. It may still be running."""
+        """The task to continue: of the same delegation run again, or of the one it resumes. It may still be running."""
         saved = self._ctx.saved
         if not isinstance(saved, Mapping) or saved.get("kind") != KIND or saved.get("address") != self._line.address:
             return None
@@ -465,14 +465,14 @@ class RemoteTask:
             return None
         is_same = saved.get("session_id") == self._ctx.session_id
         if task.status.state not in ENDED | ASKS or (is_same and task.status.state not in FAILED):
-            self._snapshot.replace(task)  # it runs there still, or ended while nobody was here
+            self._snapshot.replace(task)  # it still runs there, or ended while this process was down
             await self._keep(task)
         return task
 
     # ---- sending
 
     async def _send(self, before: Task | None) -> None:
-        """Until a task, or an answer, has come back."""
+        """Send until a task or an answer is received."""
         message = message_of(self._line, self._definition, self._ctx, self._arguments, before, turn=self._turn)
         configuration = SendMessageConfiguration(accepted_output_modes=MODES, return_immediately=not self._line.streams)
         request = SendMessageRequest(message=message, configuration=configuration)
@@ -490,10 +490,10 @@ class RemoteTask:
             else:
                 if self._snapshot.task is not None or self._snapshot.message is not None:
                     return
-                await self._wait(A2AClientError("it answered nothing"))
+                await self._wait(A2AClientError("it sent no answer"))
 
     def _next_turn(self) -> int:
-        """A second try of one delegation is another message: the first one was answered with its failure."""
+        """A second attempt of a delegation is a new message: the first was answered with its failure."""
         saved = self._ctx.saved
         is_again = isinstance(saved, Mapping) and saved.get("kind") == KIND and saved.get("session_id") == self._ctx.session_id
         return int(saved.get("turn", 0)) + 1 if is_again else 0
@@ -527,7 +527,7 @@ class RemoteTask:
     # ---- following
 
     async def _followed(self) -> None:
-        """To its end. What was said while nobody listened is missing in between, never at the end: that is fetched whole."""
+        """Follow it to its end. Output during a lost connection may be missing, but never the end, which is fetched whole."""
         while not self._snapshot.is_over:
             task = self._snapshot.task
             assert task is not None
@@ -544,16 +544,16 @@ class RemoteTask:
                 self._lose(error)
                 await self._wait(error)
         if self._snapshot.was_lost and self._snapshot.task is not None:
-            with contextlib.suppress(A2AError):  # what was heard of it is there all the same
+            with contextlib.suppress(A2AError):  # output received so far is kept
                 self._snapshot.replace(await self._get(self._snapshot.task.id))
 
     async def _subscribed(self, task_id: str) -> None:
-        """Ends when the task does, or the connection."""
+        """Ends with the task or the connection."""
         self._snapshot.was_lost = True
         try:
             await self._taken(self._line.client.subscribe(SubscribeToTaskRequest(id=task_id), context=self._call(stream=True)))
         except UnsupportedOperationError:
-            return  # it has ended meanwhile, or cannot do that: it is looked at instead
+            return  # it has ended, or does not support streaming: poll it instead
 
     async def _get(self, task_id: str) -> Task:
         with _understood():
@@ -563,7 +563,7 @@ class RemoteTask:
     # ---- losing it
 
     def _lose(self, error: A2AError) -> None:
-        """Raises it, where waiting does not help."""
+        """Raise the error if waiting does not help."""
         self._snapshot.was_lost = True
         if not may_pass(error):
             raise error
@@ -587,13 +587,13 @@ class RemoteTask:
     # ---- ending it
 
     async def cancelled(self, remote: RemoteAgent, token: str | None) -> None:
-        """Stop it there too, over a connection of its own: this one is closing. Whatever goes wrong, nobody waits for it."""
+        """Stop it on the remote too, over its own connection: this one is closing. Nothing waits for it."""
         try:
             async with asyncio.timeout(CANCEL_SECONDS), await remote.open(token) as line:
                 if self._snapshot.task is not None:
                     await line.client.cancel_task(CancelTaskRequest(id=self._snapshot.task.id), context=self._call())
         except (A2AError, RemitError, TimeoutError, httpx.HTTPError):
-            return  # it has ended there, or nobody is there: its own deadline, which it was told, ends it
+            return  # it has ended, or the remote is unreachable: its own deadline ends it
 
 
 async def _each(events: AsyncIterator[StreamResponse]) -> AsyncIterator[StreamResponse]:
@@ -608,11 +608,11 @@ async def _each(events: AsyncIterator[StreamResponse]) -> AsyncIterator[StreamRe
 
 @contextlib.contextmanager
 def _understood() -> Iterator[None]:
-    """What the SDK makes of answers that are none: it looks into them before it looks at them."""
+    """Convert SDK errors for invalid answers: the SDK uses them before it validates them."""
     try:
         yield
     except (ParseError, DecodeError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise A2AClientError(f"It answers what cannot be understood: {type(error).__name__}: {error}"[:400]) from None
+        raise A2AClientError(f"Its answer is invalid: {type(error).__name__}: {error}"[:400]) from None
 
 
 def _never_arrived(error: A2AError) -> bool:

@@ -1,5 +1,4 @@
 """Agents that speak the Agent Client Protocol.
 
-`agent` carries out one delegation, `connection` is one process and its session, `updates` is what it says and asks. The last two import the
-optional package `agent-client-protocol`: they are imported only when such an agent runs.
-"""
+`agent` executes one delegation, `connection` is one process and its session, `updates` handles its messages and requests. The last two need
+the optional package `agent-client-protocol`: they are imported only when such an agent runs."""

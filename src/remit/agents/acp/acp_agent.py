@@ -1,8 +1,7 @@
-"""The adapter for every agent that speaks the Agent Client Protocol: one delegation is one session with one process of its own.
+"""The executor of agents that speak the Agent Client Protocol: one delegation is one session with its own process.
 
-Says what is asked and what counts as the answer; `acp.connection` holds the session. Made by `agents.executors` of a definition of
-kind `acp`. The protocol library is optional and imported when an agent first runs.
-"""
+Builds the prompts and finds the answer; `acp.connection` keeps the session. Created by `agents.executors` for a definition of kind `acp`.
+The protocol library is optional and imported when an agent first runs."""
 
 import asyncio
 import contextlib
@@ -10,13 +9,23 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.command import check_own_tools, out_of_time, programs_of, return_file_of, session_prompt, set_aside
+from remit.agents.command import (
+    STARTED_AGAIN,
+    STARTS,
+    check_own_tools,
+    is_start_collision,
+    out_of_time,
+    programs_of,
+    return_file_of,
+    session_prompt,
+    set_aside,
+)
 from remit.agents.definition import NO_SIGNAL, Definition, checked_task
 from remit.agents.prompt import first_prompt, hand_in_prompt
 from remit.agents.transcript import holds_return
 from remit.core.agents import AgentSpec, Answers
 from remit.core.context import Context
-from remit.core.errors import RemitError, Stopped, Unavailable
+from remit.core.errors import AgentCrashed, RemitError, Stopped, Unavailable
 from remit.runtime.receive import read_answer
 from remit.system.threads import off_loop
 
@@ -26,19 +35,19 @@ if TYPE_CHECKING:
 
 
 HAND_IN_SECONDS = 3.0
-"""With less than this left there is no time for one more question."""
+"""With less time left, no further question is asked."""
 _PARKED_SECONDS = 10.0
 
 
 class AcpAgent:
     def __init__(self, definition: Definition, deps: "ExecutorDeps", *, start_seconds: float = 30.0) -> None:
-        """`start_seconds`: how long its process may take to say that it speaks the protocol."""
+        """`start_seconds`: time limit for its process to initialize the protocol."""
         self.spec: AgentSpec = definition.spec
         self._definition = definition
         self._pool = programs_of(definition, deps)
         self._start_seconds = start_seconds
         self._parked: dict[str, Session] = {}
-        """Conversations whose answer is going to be refused: the same session is asked again at once."""
+        """Sessions whose answer will be refused: the same session is asked again at once."""
         self._closing: set[asyncio.Task[None]] = set()
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -59,10 +68,10 @@ class AcpAgent:
             self._check_end(ctx, turn, is_return=self._is_read and is_valid)
             if not is_valid and ctx.repair is None:
                 if ctx.hand_in and ctx.remaining < HAND_IN_SECONDS:
-                    raise out_of_time(self._definition, "handed in no valid return, and there is no time to ask again")
+                    raise out_of_time(self._definition, "gave no valid return, and there is no time to ask again")
                 is_parked = self._park(conversation, ctx)
             elif not is_valid and ctx.hand_in:
-                raise out_of_time(self._definition, "handed in no valid return when it was told to")
+                raise out_of_time(self._definition, "gave no valid return when it was asked for one")
             return answer
         except asyncio.CancelledError:
             await conversation.cancel()
@@ -75,17 +84,14 @@ class AcpAgent:
 
     async def _opened(self, ctx: Context) -> "Session":
         try:
-            await off_loop(importlib.import_module, "remit.agents.acp.connection")  # takes long enough to hold up the loop
+            await off_loop(importlib.import_module, "remit.agents.acp.connection")  # slow enough to block the loop
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] != "acp":
                 raise
             raise Unavailable(
                 "The Agent Client Protocol needs a package that is not installed.", advice="pip install 'remit[acp]'"
             ) from None
-        from remit.agents.acp.connection import Session
-
-        conversation = Session(self._definition, ctx)
-        await conversation.open(self._pool, start_seconds=self._start_seconds)
+        conversation = await self._started(ctx)
         try:
             await conversation.enter_session(ctx.saved)
         except BaseException:
@@ -93,8 +99,21 @@ class AcpAgent:
             raise
         return conversation
 
+    async def _started(self, ctx: Context, starts: int = STARTS) -> "Session":
+        from remit.agents.acp.connection import Session
+
+        conversation = Session(self._definition, ctx)
+        try:
+            await conversation.open(self._pool, start_seconds=self._start_seconds)
+        except AgentCrashed as error:
+            if starts <= 1 or not is_start_collision(error.exit_code, error.stderr_tail):
+                raise
+            ctx.progress(STARTED_AGAIN)
+            return await self._started(ctx, starts - 1)
+        return conversation
+
     async def _asked(self, conversation: "Session", ctx: Context, question: str) -> "Turn":
-        """The turn's end; from the soft deadline on, what it hands in then."""
+        """The end of the turn; from the soft deadline on, its final answer."""
         asking = asyncio.create_task(conversation.prompt(question))
         waits = {asking}
         if self._definition.hand_in != NO_SIGNAL and not ctx.hand_in:
@@ -103,7 +122,7 @@ class AcpAgent:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
                 return asking.result()
-            if not ctx.hand_in:  # a stop, too, ends the wait, and is about to end this
+            if not ctx.hand_in:  # a stop also ends the wait, and is about to end this
                 return await asking
             return await self._handed_in(conversation, ctx, asking)
         finally:
@@ -114,28 +133,28 @@ class AcpAgent:
             _seen(asking)
 
     async def _handed_in(self, conversation: "Session", ctx: Context, asking: "asyncio.Task[Turn]") -> "Turn":
-        """What goes wrong from now on is the deadline's: it hands back what there is."""
-        ctx.progress("Its time is nearly up: it is told to hand in.")
+        """Failures from now on count as the deadline: the partial work is returned."""
+        ctx.progress("Its time is nearly up: it is asked for its result.")
         await conversation.cancel()
         try:
-            so_far = await asking  # one that goes on all the same is heard until it is stopped
+            so_far = await asking  # an agent that continues is heard until it is stopped
             if so_far.stop_reason == "end_turn" or ctx.remaining < HAND_IN_SECONDS:
                 return so_far
             handed_in = await conversation.prompt(hand_in_prompt(ctx, ctx.remaining - 1, self.spec.output_schema))
         except Stopped:
             raise
         except RemitError as error:
-            raise out_of_time(self._definition, f"could not hand in ({error.message})") from error
+            raise out_of_time(self._definition, f"could not return its result ({error.message})") from error
         return handed_in if handed_in.whole.strip() else so_far
 
     # ---- what comes of the answer
 
     def _check_end(self, ctx: Context, turn: "Turn", *, is_return: bool) -> None:
-        """A turn that was broken off is no answer, unless it holds one."""
+        """An interrupted turn is not an answer, unless it contains a return."""
         if turn.stop_reason == "end_turn" or is_return:
             return
         if ctx.hand_in:
-            raise out_of_time(self._definition, "ended when it was told to hand in, without a return")
+            raise out_of_time(self._definition, "ended without a return when it was asked for its result")
         from remit.agents.acp.connection import stopped_early
 
         raise stopped_early(self.spec.name, turn.stop_reason, turn.whole)
@@ -145,7 +164,7 @@ class AcpAgent:
         return self.spec.answers is Answers.RETURN
 
     def _park(self, conversation: "Session", ctx: Context) -> bool:
-        """Kept until `runtime.perform`, in this same task, asks again; with the end of the task it is closed in any case."""
+        """Kept until `runtime.perform`, in this same task, asks again; closed at the latest with the task."""
         task = asyncio.current_task()
         if task is None:
             return False
@@ -164,13 +183,13 @@ class AcpAgent:
 
 
 def _answer(turn: "Turn", answers: Answers) -> str:
-    """Its last message; all it said where that alone holds no return."""
+    """Its last message; all of its text if that alone contains no return."""
     if answers is Answers.VALUE:
         return turn.last.strip() or turn.whole.strip()
     return turn.last if read_answer(turn.last).candidate is not None else turn.whole
 
 
 def _seen(task: "asyncio.Task[Any]") -> None:
-    """Its error, if it has one, was raised or is of no more interest."""
+    """Mark its error, if any, as retrieved."""
     if task.done() and not task.cancelled():
         task.exception()

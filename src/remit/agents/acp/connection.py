@@ -1,8 +1,7 @@
-"""One process that speaks the Agent Client Protocol, and the session held with it.
+"""One process that speaks the Agent Client Protocol, and its session.
 
-Opens, asks, cancels and closes. Every wait is bounded here, except the wait for the end of a turn: that is bounded by the deadline of the
-delegation. Knows no prompts and no returns; `acp.agent` uses it. The process pool starts the process, not the protocol library.
-"""
+Opens, asks, cancels and closes. Every wait is bounded here, except the wait for the end of a turn, which the deadline of the delegation
+bounds. Independent of prompts and returns; used by `acp.agent`. The process pool starts the process, not the protocol library."""
 
 import asyncio
 import contextlib
@@ -35,10 +34,10 @@ METHOD_NOT_FOUND = -32601
 _WORDS_CHARACTERS = 700
 
 _STOPPED = {
-    "max_tokens": ("it ran out of tokens for its answer", "Ask for less at once, or give it a model with more room."),
+    "max_tokens": ("it ran out of tokens for its answer", "Ask for less at once, or use a model with a larger limit."),
     "max_turn_requests": ("it made as many model requests as one turn allows", "Ask for less at once, or raise its limit of turns."),
     "refusal": ("it refused", "Word the task differently, or give it to another agent."),
-    "cancelled": ("its turn was cancelled, and not by us", "Delegate it again."),
+    "cancelled": ("its turn was cancelled, but not by remit", "Delegate it again."),
 }
 
 
@@ -46,22 +45,22 @@ def stopped_early(name: str, reason: str, words: str) -> Failed:
     """A turn that ended without an answer."""
     what, advice = _STOPPED.get(reason, (f"its turn ended with {reason[:60]!r}", "Delegate it again."))
     said = words.strip()
-    tail = f" Its last words: {said[-_WORDS_CHARACTERS:]}" if said else ""
+    tail = f" Its last output: {said[-_WORDS_CHARACTERS:]}" if said else ""
     return Failed(f"{name} stopped early ({reason[:60]}): {what}.{tail}", advice=advice)
 
 
 def of_request(name: str, method: str, error: RequestError, login: str) -> RemitError:
-    """What the agent answered in place of a result."""
+    """The error that the agent answered with."""
     words = _words(error)
     if error.code == AUTH_REQUIRED:
         return Unavailable(f"{name} is not logged in: {words}.", advice=login)
     if error.code == METHOD_NOT_FOUND:
         return Unavailable(f"{name} does not know {method}.", advice="It may be too old, or speak another version of the protocol.")
-    return Failed(f"{name} answered {method} with an error: {words} ({error.code}).", advice=f"Look into {name}; its own log says more.")
+    return Failed(f"{name} answered {method} with an error: {words} ({error.code}).", advice=f"See the log of {name} for details.")
 
 
 def login_advice(name: str, command: Sequence[str], methods: Sequence[Mapping[str, Any]]) -> str:
-    """How to log in: only a person can, once."""
+    """How to log in, which only a person can do."""
     ways = "; ".join(way for method in methods if (way := _way(method)))
     program = command[0] if command else name
     return f'Log in once with {program} itself{f" ({ways})" if ways else ""}, or pass its key: pass_environment = ["…_API_KEY"].'
@@ -82,12 +81,13 @@ def _words(error: RequestError) -> str:
 # ---- messages
 
 NOISE_BEFORE_LIMIT = 50
-"""Lines that are no messages before the first message: some agents print a greeting; one that goes on does not speak the protocol."""
+"""Maximum lines that are not messages before the first message: some agents print a greeting; one that continues does not speak the
+protocol."""
 NOISE_LIMIT = 5_000
 _OURS = "initialize"
-"""What only we ask: whoever asks us repeats its input, as `cat` does."""
+"""Only clients send this: an agent that sends it echoes its input, like `cat`."""
 _BREATH = 32
-"""After so many messages the loop is given to others: a flood must not hold it."""
+"""Messages after which other tasks may run: a flood must not block the loop."""
 
 
 class Lines:
@@ -100,15 +100,15 @@ class Lines:
         self._messages = 0
         self.first_noise = ""
         self.fault = ""
-        """Why we stopped reading, when it was not the agent that ended."""
+        """Why reading stopped, if the agent did not end."""
 
     async def send(self, message: dict[str, Any]) -> None:
         try:
             self._writer.write((json.dumps(message, separators=(",", ":")) + "\n").encode())
             await self._writer.drain()
         except (ConnectionError, RuntimeError) as error:
-            if "method" in message:  # an answer that nobody reads is no loss; a question would never be answered
-                raise ConnectionError("it reads no more") from error
+            if "method" in message:  # a lost answer does no harm; a question would never be answered
+                raise ConnectionError("it no longer reads its input") from error
 
     async def receive(self) -> dict[str, Any] | None:
         while not self.fault:
@@ -123,7 +123,7 @@ class Lines:
                 break
             message = _message(line)
             if message is not None and message.get("method") == _OURS:
-                self.fault = "it does not speak the Agent Client Protocol; it says back what it is told"
+                self.fault = "it does not speak the Agent Client Protocol; it repeats its input"
                 break
             if message is not None:
                 self._messages += 1
@@ -134,7 +134,7 @@ class Lines:
         return None
 
     async def close(self) -> None:
-        """The pipes are closed by whoever started the process."""
+        """The owner of the process closes the pipes."""
 
     async def _skip(self, line: bytes) -> None:
         shown = line.decode(errors="replace").strip()
@@ -143,13 +143,13 @@ class Lines:
         self._noise += 1
         self.first_noise = self.first_noise or shown[:200]
         if self._noise > (NOISE_LIMIT if self._messages else NOISE_BEFORE_LIMIT):
-            self.fault = f"it does not speak the Agent Client Protocol; it said: {self.first_noise}"
+            self.fault = f"it does not speak the Agent Client Protocol; it printed: {self.first_noise}"
         if self._noise % _BREATH == 0:
             await asyncio.sleep(0)
 
 
 def _message(line: bytes) -> dict[str, Any] | None:
-    """The message a line is: of a shape that the library can be given without harm."""
+    """Parse a line into a message that is safe to pass to the library."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
@@ -158,7 +158,7 @@ def _message(line: bytes) -> dict[str, Any] | None:
         return None
     if "method" in message:
         return message if isinstance(message["method"], str) else None
-    if type(message.get("id")) is not int:  # ours are numbers
+    if type(message.get("id")) is not int:  # our ids are numbers
         return None
     error = message.get("error")
     if error is not None and not (isinstance(error, dict) and isinstance(error.get("code"), int)):
@@ -171,7 +171,7 @@ def _message(line: bytes) -> dict[str, Any] | None:
 PERMISSION = "OPENCODE_PERMISSION"
 _OPENCODE = "opencode"
 _FREE = ("read", "glob", "grep", "list", "todowrite", "todoread", "skill")
-"""What opencode does without asking: nothing of it changes anything."""
+"""Tools that opencode uses without asking; they change nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,13 +179,13 @@ class AskingMode:
     environment: Mapping[str, str]
     """The whole environment of the process."""
     mode: str
-    """The mode in which it asks: its session must be in it, where it is one of those it must be told."""
+    """The mode in which it asks for permission; its session must be in it."""
 
 
 def asking_mode(definition: Definition, scratch: Path, environment: Mapping[str, str]) -> AskingMode:
-    """`environment`: what the process would get. A permission that stands in it wins over ours."""
-    # What is said of one of its agents goes before what is said of all, and a project's settings may say it of any that they can name:
-    # so the one that runs is ours, and its name new each time.
+    """`environment`: the environment of the process. A permission set in it overrides ours."""
+    # Settings of a named agent override general ones, and a project can name any agent it knows: so remit defines its own agent with a new
+    # name each time.
     mode = f"remit-{secrets.token_hex(8)}"
     own = _table(environment[PERMISSION]) if PERMISSION in environment else None
     permission = _permission(definition, scratch) if own is None else own
@@ -204,16 +204,16 @@ def asking_mode(definition: Definition, scratch: Path, environment: Mapping[str,
 
 
 def must_be_told(answer: Mapping[str, Any]) -> bool:
-    """Whether it is one of those, by what it answered to `initialize`."""
+    """Whether it must be set, by its answer to `initialize`."""
     info = answer.get("agentInfo")
     return isinstance(info, dict) and str(info.get("name", "")).lower() == _OPENCODE
 
 
 def _permission(definition: Definition, scratch: Path) -> dict[str, object]:
     permission: dict[str, object] = {"*": "ask", **dict.fromkeys(_FREE, "allow")}
-    # To be refused by us ends its turn; to be refused by its own settings is an error it can go on from.
+    # A refusal by remit ends its turn; a refusal by its own settings is an error that it can handle.
     permission |= {"question": "deny", "doom_loop": "deny", "external_directory": {"*": "deny", f"{scratch}/**": "allow"}}
-    # Its agents below the one that runs are another's to describe, and what they ask does not reach us.
+    # Its subagents are configured elsewhere, and their permission requests do not reach remit.
     permission["task"] = "ask" if EVERYTHING in definition.allow else "deny"
     if definition.delegates:
         permission["remit_*"] = "allow"
@@ -221,12 +221,12 @@ def _permission(definition: Definition, scratch: Path) -> dict[str, object]:
 
 
 def _of_all(definition: Definition, permission: dict[str, object]) -> dict[str, object]:
-    """Where everything is allowed, those below need not ask: they would wait for an answer until their time is up."""
+    """If everything is allowed, subagents need not ask: they would wait for an answer until the timeout."""
     return {**permission, "*": "allow"} if EVERYTHING in definition.allow else permission
 
 
 def _without_callers(definition: Definition, environment: Mapping[str, str]) -> dict[str, str]:
-    """Without what would make it believe that it runs inside of another one's session, unless the definition itself says so."""
+    """Without variables that make it believe that it runs inside another session, unless the definition sets them."""
     own = definition.environment
     return {
         name: value for name, value in environment.items() if name in own or not any(fnmatchcase(name, hidden) for hidden in NEVER_PASSED)
@@ -237,27 +237,27 @@ def _table(text: str) -> dict[str, Any] | None:
     try:
         table = json.loads(text)
     except ValueError:
-        return None  # it passes over what it cannot read
+        return None  # it ignores what it cannot read
     return table if isinstance(table, dict) else None
 
 
 # ---- the session
 
 START_SECONDS = 30.0
-"""For an agent to say that it is there; of a short delegation a part, so that what is wrong is said before its deadline."""
+"""Time limit for initialization; less for a short delegation, so that the fault is reported before its deadline."""
 START_SHARE = 1 / 3
 LEAST_START_SECONDS = 2.0
 SESSION_SECONDS = 60.0
-"""For it to open a session: it starts its own servers then."""
+"""Time limit to open a session, in which it starts its own servers."""
 CANCEL_SECONDS = 0.1
-"""For the word to stop to be written; whoever waits for us is already owed an answer."""
+"""Time limit to send the cancellation; the caller is waiting."""
 _LAST_WORDS_SECONDS = 1.0
 VENDOR = "acp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """How a prompt was answered."""
+    """The answer to a prompt."""
 
     stop_reason: str
     whole: str
@@ -277,12 +277,12 @@ class Session:
         self._asking_mode, self._must_be_told = "", False
         self._session_id = ""
         self.remembers = False
-        """Whether the session is an earlier one, gone on with."""
+        """Whether an earlier session is continued."""
 
     # ---- beginning and end
 
     async def open(self, pool: ProgramStarter, *, start_seconds: float = START_SECONDS) -> None:
-        """The process runs and has said that it speaks the protocol; or nothing is left, and the error says why."""
+        """Start the process and initialize the protocol. On failure nothing is left running, and the error gives the reason."""
         try:
             told = asking_mode(self._definition, self._ctx.scratch, environment_for(self._definition, self._ctx))
             self._environment, self._asking_mode = dict(told.environment), told.mode
@@ -305,7 +305,7 @@ class Session:
         await self._stack.aclose()
 
     async def cancel(self) -> None:
-        """Tell it to stop its turn. It is not waited for."""
+        """Ask it to stop its turn, without waiting."""
         if self._session_id:
             with contextlib.suppress(ConnectionError, TimeoutError):
                 async with asyncio.timeout(CANCEL_SECONDS):
@@ -314,7 +314,7 @@ class Session:
     # ---- the session
 
     async def enter_session(self, earlier: Any) -> None:
-        """The session that was kept, if there is one and the agent can go on with it; else a new one."""
+        """Continue the earlier session if there is one and the agent supports it; else open a new one."""
         session_id = earlier.get("session") if isinstance(earlier, dict) and earlier.get("vendor") == VENDOR else None
         answer = await self._load(session_id) if isinstance(session_id, str) and session_id else None
         if answer is None:
@@ -325,7 +325,7 @@ class Session:
             await self._choose_model(self._definition.model, answer)
 
     async def prompt(self, text: str) -> Turn:
-        """Ask, and wait for the turn to end, however long."""
+        """Send a prompt and wait for the turn to end, without a time limit."""
         self.listener.begin_turn()
         params = {"sessionId": self._session_id, "prompt": [{"type": "text", "text": text}]}
         answer = await self._ask("session_prompt", params, None)
@@ -335,7 +335,7 @@ class Session:
         return self.turn(str(answer.get("stopReason", "nothing")))
 
     def turn(self, stop_reason: str) -> Turn:
-        """What was said so far."""
+        """The text so far."""
         return Turn(stop_reason=stop_reason, whole=self.listener.whole.text(), last=self.listener.last.text())
 
     # ---- how it is done
@@ -373,7 +373,7 @@ class Session:
         return answer
 
     async def _let_in(self) -> bool:
-        """Only with a key that it was given in its environment: everything else needs a person."""
+        """Only with a key from its environment: any other login needs a person."""
         for way in self._ways_in:
             names = [mapping_of(one).get("name") for one in way.get("vars") or () if not mapping_of(one).get("optional")]
             if way.get("type") == "env_var" and names and all(name in self._environment for name in names):
@@ -387,7 +387,7 @@ class Session:
         elif self._capabilities.get("loadSession") is True:
             method = "session_load"
         else:
-            self._ctx.progress(f"{self._definition.name} cannot go on with an earlier session; it begins a new one.")
+            self._ctx.progress(f"{self._definition.name} cannot continue an earlier session; it starts a new one.")
             return None
         self.listener.is_replay = True
         try:
@@ -395,7 +395,7 @@ class Session:
         except AgentCrashed:
             raise
         except RemitError as error:
-            self._ctx.progress(f"The earlier session could not be gone on with ({error.message}); a new one is begun.")
+            self._ctx.progress(f"The earlier session could not be continued ({error.message}); a new one is started.")
             return None
         finally:
             self.listener.is_replay = False
@@ -412,7 +412,7 @@ class Session:
         return {"cwd": str(folder_of(self._definition, self._ctx)), "mcpServers": servers}
 
     async def _be_asked(self, answer: Mapping[str, Any]) -> None:
-        """In the mode in which it asks. A session that is gone on with comes back in the one it had, which anybody may have named."""
+        """Select the mode in which it asks. A continued session has its earlier mode, which anyone may have set."""
         for option in items_of(answer.get("configOptions")):
             if self._asking_mode in _values(option):
                 if option.get("currentValue") != self._asking_mode:
@@ -426,7 +426,7 @@ class Session:
             return
         if self._must_be_told:
             raise Unavailable(
-                f"{self._definition.name} does not offer the mode in which it asks before it uses tools: nothing holds it to its list.",
+                f"{self._definition.name} does not offer the mode in which it asks before using tools: its list of tools is not enforced.",
                 advice="Install a newer version of it.",
             )
 
@@ -435,7 +435,7 @@ class Session:
         await self._ask("session_set_config_option", params, SESSION_SECONDS)
 
     async def _choose_model(self, model: str, answer: Mapping[str, Any]) -> None:
-        """As the agent offers it: an option of the session, or, in older ones, a method of its own."""
+        """Select the model through a session option or, in older agents, a method."""
         for option in items_of(answer.get("configOptions")):
             values = _values(option)
             if (option.get("category") or option.get("id")) == "model" and model in values:
@@ -445,7 +445,7 @@ class Session:
         if any(one.get("modelId") == model for one in offered):
             await self._ask("session_set_model", {"sessionId": self._session_id, "modelId": model}, SESSION_SECONDS)
             return
-        self._ctx.progress(f"{self._definition.name} does not offer the model {model!r}; it goes on with its own.")
+        self._ctx.progress(f"{self._definition.name} does not offer the model {model!r}; it uses its own.")
 
     async def _ask(self, method: str, params: dict[str, Any], seconds: float | None) -> Mapping[str, Any]:
         name = AGENT_METHODS.get(method, method.replace("_", "/", 1))
@@ -461,7 +461,7 @@ class Session:
             raise of_request(self._definition.name, name, error, login) from None
 
     def _silent(self, method: str, seconds: float) -> Unavailable:
-        said = f" It said instead: {self._lines.first_noise}" if self._lines.first_noise else ""
+        said = f" It printed instead: {self._lines.first_noise}" if self._lines.first_noise else ""
         doubt = ": is this an ACP agent?" if method == AGENT_METHODS["initialize"] else "."
         return Unavailable(
             f"{self._definition.name} did not answer {method} within {seconds:g} seconds{doubt}{said}",
@@ -475,9 +475,9 @@ class Session:
         )
 
     async def _lost(self, method: str) -> AgentCrashed:
-        """It ended, or we had to stop listening to it."""
+        """It ended, or reading had to stop."""
         if self._lines.fault:
-            return AgentCrashed(f"{self._definition.name} cannot be spoken to: {self._lines.fault}.", advice=self._how_to_check())
+            return AgentCrashed(f"The connection to {self._definition.name} failed: {self._lines.fault}.", advice=self._how_to_check())
         exit_code, tail = None, ""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS_SECONDS):
@@ -489,7 +489,7 @@ class Session:
 
 
 def _values(option: Mapping[str, Any]) -> set[str]:
-    """What an option can be set to; the values may stand in groups."""
+    """Values of an option; they may be grouped."""
     found = set()
     for one in items_of(option.get("options")):
         found |= {str(inner.get("value")) for inner in items_of(one.get("options"))} or {str(one.get("value"))}

@@ -1,7 +1,6 @@
 """Updates and permission requests of an agent that speaks the Agent Client Protocol.
 
-Reads plain mappings, not the models of the protocol library: an agent may be newer than the library. Used by `acp.connection`.
-"""
+Reads plain mappings instead of the library's models: an agent may be newer than the library. Used by `acp.connection`."""
 
 import asyncio
 import math
@@ -24,13 +23,13 @@ from remit.core.errors import Refused, Stopped
 
 KINDS = frozenset({"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"})
 OWN_TOOLS = ("other:mcp__remit__*", "other:remit_*", "other:remit.*", "other:remit: *")
-"""How agents name the tools of our own server: given together with the server itself."""
+"""Names that agents give to the tools of remit's own server, which is provided with it."""
 _ACTING = frozenset({"edit", "delete", "move", "execute", "fetch", "switch_mode"})
-"""Granted by their kind only: their title is what they do it to, a command or a path, and so the model's own words."""
+"""Allowed by kind only: their title is a command or a path, so text of the model."""
 _JOINING = frozenset(";&|<>$`()\n\r")
-"""What makes two commands of one, or hides one in another."""
+"""Characters that join or embed commands."""
 _GRANTS = ("allow_once", "allow_always")
-"""In the order they are taken: what holds for ever is granted only where nothing less is offered."""
+"""In order of preference: a permanent grant is used only if nothing less is offered."""
 _REFUSALS = ("reject_once", "reject_always")
 
 
@@ -42,7 +41,7 @@ class RequestedTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionOption:
-    """One of the answers the agent offers."""
+    """An answer that the agent offers."""
 
     option_id: str
     kind: str
@@ -52,12 +51,12 @@ class PermissionOption:
 class Decision:
     allowed: bool
     option_id: str | None
-    """What to answer; None: the request is cancelled, because no answer that says this was offered."""
+    """The answer; None: the request is cancelled, because no suitable answer was offered."""
     because: str
 
 
 def decide(allow: Sequence[str], tool: RequestedTool, options: Sequence[PermissionOption]) -> Decision:
-    """Whether `tool` may be used, and which of `options` says so."""
+    """Whether `tool` may be used, and the option to answer with."""
     pattern = next((pattern for pattern in allow if _fits(pattern, tool)), None)
     if pattern is not None:
         granted = _first(options, _GRANTS)
@@ -76,7 +75,7 @@ EFFECTS = {
     "execute": "execute",
     "fetch": "network",
 }
-"""What a kind of tool does to the world, for rules of the policy."""
+"""Effect of a kind of tool, for policy rules."""
 _PATHS = ("path", "file_path", "filePath", "filepath", "abs_path", "notebook_path")
 _SEVERAL = ("paths", "files", "file_paths", "edits", "changes")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s`'\"<>]+")
@@ -86,12 +85,12 @@ _MOST_PATHS = 50
 async def check_policy(
     ctx: Context, tool: RequestedTool, call: Mapping[str, Any], options: Sequence[PermissionOption], allowed: Decision
 ) -> Decision:
-    """What the allow-list granted, if the policy grants it too."""
+    """The decision of the allow-list, if the policy agrees."""
     try:
         for facts in _facts(ctx, tool, call):
             await ctx.permit(f"acp.{tool.kind or 'other'}", effects=_effects(tool), tool=tool.title, **facts)
     except Refused as no:
-        return replace(allowed, allowed=False, option_id=_first(options, _REFUSALS), because=f"the policy says no: {no.message}")
+        return replace(allowed, allowed=False, option_id=_first(options, _REFUSALS), because=f"the policy denies it: {no.message}")
     return allowed
 
 
@@ -100,7 +99,7 @@ def _effects(tool: RequestedTool) -> tuple[str, ...]:
 
 
 def _facts(ctx: Context, tool: RequestedTool, call: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Of its command; else of its address, and of each path that it names one. Its own scratch folder is not asked about."""
+    """Facts of its command; else of its URL and of each named path. Its own scratch folder is exempt."""
     given = call.get("rawInput")
     said: Mapping[str, Any] = given if isinstance(given, dict) else {}
     if tool.kind == "execute":
@@ -127,7 +126,7 @@ def _named(call: Mapping[str, Any], said: Mapping[str, Any]) -> Iterator[str]:
     for name in _PATHS:
         if isinstance(said.get(name), str):
             yield said[name]
-    for name in _SEVERAL:  # a list of them or of what is done to each; or by their names
+    for name in _SEVERAL:  # a list of paths or of operations on them; or keyed by path
         several = said.get(name)
         for one in several if isinstance(several, list | dict) else ():
             yield from [one] if isinstance(one, str) else _named({}, one) if isinstance(one, dict) else ()
@@ -138,7 +137,7 @@ def _is_below(path: str, folder: Path) -> bool:
 
 
 def _fits(pattern: str, tool: RequestedTool) -> bool:
-    """The name of a kind stands for that kind alone: a command that calls itself "read" is no reading."""
+    """The name of a kind matches that kind only: a command titled "read" is not a read."""
     if pattern in KINDS:
         return pattern == tool.kind
     kind, colon, title = pattern.partition(":")
@@ -148,7 +147,7 @@ def _fits(pattern: str, tool: RequestedTool) -> bool:
 
 
 def _title_fits(pattern: str, tool: RequestedTool) -> bool:
-    """`execute:pytest *` is pytest and nothing after it: what joins commands must stand in the pattern itself."""
+    """`execute:pytest *` matches pytest only: characters that join commands must be in the pattern itself."""
     title = tool.title.strip()
     if title.startswith("`") and title.endswith("`"):  # as some agents write a command
         title = title.strip("`").strip()
@@ -176,18 +175,18 @@ class Listener:
         self.ctx = ctx
         self._allow = allow
         self.is_replay = False
-        """While a session is loaded the agent says again what it said before: nothing of that is new."""
+        """While a session is loaded the agent repeats earlier output, which is ignored."""
         self.is_over = False
         self.whole, self.last = Tail(), Tail()
         self._message_id: Any = None
         self._tools = ToolCalls(ctx)
         self._words = Words(ctx)
         self._announced: dict[str, asyncio.TimerHandle] = {}
-        """Calls that are not told of yet: many are announced before it is known what they are for."""
+        """Calls that are not reported yet: many are announced before their purpose is known."""
         self._buffer = TextBuffer(self._say, characters=CHUNK_CHARACTERS, seconds=CHUNK_SECONDS)
         self._thought_at = -math.inf
         self._context, self._cost = 0, 0.0
-        """Of the session, as the agent counts them: tokens that its context holds, and what it has cost."""
+        """Of the session, as counted by the agent: tokens in its context, and its cost."""
         self._turn_tokens = 0
         """Spent in this turn."""
 
@@ -212,14 +211,14 @@ class Listener:
         self._turn_tokens = 0
 
     def end(self) -> None:
-        """Nothing that comes later counts."""
+        """Ignore everything from now on."""
         for timer in self._announced.values():
             timer.cancel()
         self._end_message()
         self.is_over = True
 
     def end_turn(self) -> None:
-        """What it said last is its answer."""
+        """Its last message is its answer."""
         self._buffer.flush()
         self._guarded(self._words.end_turn)
 
@@ -231,7 +230,7 @@ class Listener:
         self._guarded(self._words.end_message)
 
     def _guarded(self, tell: Callable[[], None]) -> bool:
-        """Whether it was told: whoever it is told to may have ended."""
+        """Whether it was delivered; the delegation may have ended."""
         try:
             tell()
         except Stopped:
@@ -239,12 +238,12 @@ class Listener:
         return not self.is_over
 
     def count_turn(self, tokens: Any) -> None:
-        """What the turn took in all; what of it was spent while it ran is not spent again."""
+        """Draw the tokens of the turn that were not drawn while it ran."""
         if _is_number(tokens) and tokens > self._turn_tokens:
             self._spend(int(tokens) - self._turn_tokens, 0.0)
 
     def _count(self, used: Any, cost: Any) -> None:
-        """Its context has grown, the session has cost more: the differences are spent as they are told."""
+        """Draw the growth of context and cost as it is reported."""
         tokens = max(0, int(used) - self._context) if _is_number(used) else 0
         money = max(0.0, float(cost) - self._cost) if _is_number(cost) else 0.0
         self._context += tokens
@@ -292,7 +291,7 @@ class Listener:
         self._buffer.add(text)
 
     def _thought(self) -> None:
-        """Not told on, but a sign of life."""
+        """Not forwarded, but a sign of life."""
         now = asyncio.get_running_loop().time()
         if now - self._thought_at >= THINKING_SECONDS:
             self._thought_at = now
@@ -300,7 +299,7 @@ class Listener:
 
     def _tool(self, update: Mapping[str, Any]) -> None:
         self._end_message()
-        self.last.clear()  # what it says after a tool is a message of its own
+        self.last.clear()  # text after a tool call is a new message
         call_id, status = _word(update.get("toolCallId")), _word(update.get("status"))
         call = self._tools.known(call_id, kind=_word(update.get("kind")), title=_word(update.get("title")))
         if status in OVER:

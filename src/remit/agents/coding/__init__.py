@@ -1,4 +1,3 @@
-"""Coding agents of the command line in their own headless modes: claude, codex, opencode.
+"""Command-line coding agents in their headless modes: claude, codex, opencode.
 
-`agent` carries out a delegation, `dialects` are the vendors' command lines and streams, `detect` finds which of them are installed.
-"""
+`agent` executes a delegation, `dialects` are the vendors' command lines and streams, `detect` finds installed ones."""

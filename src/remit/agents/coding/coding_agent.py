@@ -1,8 +1,7 @@
-"""Coding agents of the command line (`claude`, `codex`, `opencode`) as agents, in a session that can be resumed.
+"""Command-line coding agents (`claude`, `codex`, `opencode`) as agents, in a resumable session.
 
-`CodingAgent` decides what is asked and what counts as the answer, `Run` runs the program once, `Listener` passes on what it says, and a
-dialect speaks the vendor's language. `runtime.perform` judges the answer and asks again.
-"""
+`CodingAgent` builds the prompts and finds the answer, `Run` runs the program once, `Listener` forwards its output, and a dialect speaks the
+vendor's format. `runtime.perform` validates the answer and asks again."""
 
 import asyncio
 import contextlib
@@ -10,19 +9,23 @@ import json
 import re
 import shutil
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.coding.dialects import Claude, Codex, Dialect, OpenCode, Scope, Turn
+from remit.agents.coding.rollouts import POLL_SECONDS, Rollout
 from remit.agents.command import (
+    STARTED_AGAIN,
+    STARTS,
     check_own_tools,
     environment_for,
     exit_words,
     feed,
     folder_of,
+    is_start_collision,
     programs_of,
     return_file_of,
     session_prompt,
@@ -35,11 +38,13 @@ from remit.agents.transcript import OVER, Tail, ToolCalls, Words, tell_plan
 from remit.core.agents import AgentSpec, Answers
 from remit.core.context import Context
 from remit.core.errors import AgentCrashed, Failed, RemitError, Stopped, Unavailable
+from remit.models.pricing import UNPRICED, TokenUsage
 from remit.runtime.receive import looks_like_return, read_answer
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.agents.executors import ExecutorDeps
+    from remit.models.client import Models
 
 # ---- errors
 
@@ -67,19 +72,19 @@ _LATER = re.compile(
     r"|bad gateway|service unavailable|gateway timeout|server_error|could not resolve|name does not resolve|stream error",
     re.IGNORECASE,
 )
-"""Words of the vendors for a service that is busy or cannot be reached: another time it may answer."""
+"""Vendors' messages about a busy or unreachable service: a retry may succeed."""
 _STATUS = re.compile(r"\b(?:status:?|error:?|http)\s*(?:code:?\s*)?([45]\d\d)\b", re.IGNORECASE)
 _LOGGED = re.compile(r'error\.(?:error|message)="([^"]+)"')
 
 
 def is_session_gone(words: str) -> bool:
-    """It knows no such session: begun in another folder, or cleaned away."""
+    """Whether the session is unknown: started in another folder, or removed."""
     return _SESSION_GONE.search(words) is not None
 
 
 def error_for(vendor: str, message: str, status: int | None = None) -> RemitError:
-    """A vendor's error: log in, try again later, or failed, always with its own words."""
-    words = " ".join(message.split())[:_WORDS_CHARACTERS] or "no word why"
+    """Convert a vendor's error, with its own message: log in, retry later, or failed."""
+    words = " ".join(message.split())[:_WORDS_CHARACTERS] or "no reason given"
     if status is None and (found := _STATUS.search(words)):
         status = int(found[1])
     if status in (401, 403) or (status is None and _LOGIN.search(words)):
@@ -90,7 +95,7 @@ def error_for(vendor: str, message: str, status: int | None = None) -> RemitErro
 
 
 def last_trouble(stderr: str) -> str:
-    """The last line of its standard error that is about its model's service; empty where none is."""
+    """The last line of its standard error about its model service; empty without one."""
     for line in reversed(stderr.splitlines()):
         if _LATER.search(line) or _STATUS.search(line) or _LOGIN.search(line):
             logged = _LOGGED.search(line)
@@ -99,7 +104,7 @@ def last_trouble(stderr: str) -> str:
 
 
 def crash_of(vendor: str, argv0: str, code: int | None, stderr: str, printed: str) -> RemitError:
-    """It ended without an answer and without an error in its stream: its last words may still say why."""
+    """It ended without an answer or an error in its stream: its last output may give the reason."""
     words = f"{stderr}\n{printed}".strip()
     if _LOGIN.search(words) or is_session_gone(words):
         return error_for(vendor, words[-_WORDS_CHARACTERS:])
@@ -124,21 +129,21 @@ def missing(vendor: str, program: str, environment: Mapping[str, str]) -> Unavai
 # ---- what it says
 
 ITEMS_KEPT = 10_000
-"""Messages and steps whose usage may be said again; the oldest are forgotten."""
+"""Messages and steps whose usage may be repeated; the oldest are dropped."""
 _NOT_ALLOWED = "nothing in its allow-list fits"
 _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,199}")
 
 
 def is_session(name: object) -> bool:
-    """Whether a vendor's word for a session can be handed back to it as an argument: no option, no path, no odd signs."""
+    """Whether a vendor's session name is safe as an argument: not an option, not a path, no special characters."""
     return isinstance(name, str) and _SESSION.fullmatch(name) is not None
 
 
 class UsageCounter:
-    """Tokens and money of one run, each counted once however often it is said."""
+    """Tokens and money of one run, each counted once even if repeated."""
 
     def __init__(self, before: int = 0) -> None:
-        """`before`: tokens of the session that earlier runs have counted."""
+        """`before`: tokens of the session that earlier runs counted."""
         self._before = before
         self._items: dict[str, tuple[int, float]] = {}
         self._tokens, self._cost = 0, 0.0
@@ -148,7 +153,7 @@ class UsageCounter:
         return self._before + self._tokens
 
     def more(self, scope: Scope, tokens: int, cost: float, key: str) -> tuple[int, float]:
-        """What of it has not been counted yet."""
+        """The part that is not counted yet."""
         if scope is Scope.ITEM:
             known = self._items.get(key, (0, 0.0))
             self._items[key] = (max(known[0], tokens), max(known[1], cost))
@@ -162,24 +167,53 @@ class UsageCounter:
         return more
 
 
-class Listener:
-    """What one run says, passed on; a `VendorListener`."""
+class Prices:
+    """Token prices of a coding agent's model, from `[prices]` and the price table."""
 
-    def __init__(self, ctx: Context, vendor: str, *, session: str | None, counted: int) -> None:
+    def __init__(self, models: "Models", declared: str | None) -> None:
+        """`declared`: the model in its declaration, for vendors that do not report the model."""
+        self._models = models
+        self._declared = declared
+        self._unknown: set[str] = set()
+        self._is_said = False
+
+    async def load(self) -> None:
+        await self._models.load_prices()
+
+    def cost(self, model: str, used: TokenUsage, ctx: Context) -> float:
+        """0 if the price is unknown, with one warning if the budget limits money."""
+        bare = model.rpartition(":")[2]
+        named = next((name for name in (bare, model, self._declared) if name and self._models.is_priced(name)), None)
+        known = model if bare != model else f"openai:{bare}" if bare else self._declared
+        if (name := named or known) and name not in self._unknown:
+            if (cost := self._models.cost(name, used)) is not None:
+                return cost
+            self._unknown.add(name)
+        if not self._is_said and used.tokens and ctx.budget.cost is not None:
+            self._is_said = True
+            ctx.progress(UNPRICED)
+        return 0.0
+
+
+class Listener:
+    """Forwards the output of one run; a `VendorListener`."""
+
+    def __init__(self, ctx: Context, vendor: str, *, session: str | None, counted: int, prices: "Prices") -> None:
         self._ctx = ctx
         self._vendor = vendor
+        self._prices = prices
         self._usage = UsageCounter(counted)
         self._last, self._whole = Tail("\n\n"), Tail("\n\n")
         self._printed = Tail()
         self._tools = ToolCalls(ctx)
         self._words = Words(ctx)
         self._in_trouble = ""
-        """What was last heard of a service that does not answer; empty when it has answered since."""
+        """The last report of an unresponsive service; empty once it has answered."""
         self._kept: object = None
         self.session = session
         self.final: str | None = None
         self.over = asyncio.Event()
-        """Set when the turn has come to its end, by its own word."""
+        """Set when the turn has ended by its own report."""
         self.is_broken = False
         self.error: tuple[str, int | None] | None = None
         self.is_hopeless = False
@@ -190,17 +224,20 @@ class Listener:
 
     @property
     def printed(self) -> str:
-        """What it printed outside its stream."""
+        """Output outside its stream."""
         return self._printed.text()
 
     @property
     def last(self) -> str:
-        """Its answer: its final word, or what it said last."""
+        """Its answer: its final message, or its last text."""
         return self.final or self._last.text()
 
     @property
     def whole(self) -> str:
         return self._whole.text()
+
+    async def load_prices(self) -> None:
+        await self._prices.load()
 
     # ---- a vendor's events
 
@@ -219,7 +256,7 @@ class Listener:
 
     def tool(self, name: str, detail: str, status: str, *, call_id: str = "", why: str = "") -> None:
         self._in_trouble = ""
-        self._last.clear()  # what it says after a tool is a message of its own
+        self._last.clear()  # text after a tool call is a new message
         self._words.end_message()
         if status in OVER:
             self._tools.end(call_id, status, kind=name, title=detail, why=why)
@@ -229,7 +266,11 @@ class Listener:
     def plan(self, steps: Sequence[tuple[str, str]]) -> None:
         tell_plan(self._ctx, steps)
 
-    def spent(self, scope: Scope, tokens: int, *, cost: float = 0.0, key: str = "") -> None:
+    def spent(
+        self, scope: Scope, tokens: int, *, cost: float = 0.0, key: str = "", model: str = "", used: TokenUsage | None = None
+    ) -> None:
+        if not cost and used is not None:
+            cost = self._prices.cost(model, used, self._ctx)
         more = self._usage.more(scope, tokens, cost, key)
         if any(more):
             self._ctx.spend(tokens=more[0], cost=more[1])
@@ -255,28 +296,28 @@ class Listener:
     # ---- the rest
 
     def plain(self, text: str) -> None:
-        """A line that is no JSON: perhaps all that this program prints."""
+        """A line that is not JSON: possibly the whole output of this program."""
         self._printed.add(text)
         if text.strip():
             self._ctx.emit(text)
 
     def end(self, *, is_whole: bool, stderr: str = "") -> None:
-        """Nothing more comes. `is_whole`: its turn came to its end, so what it said last is its answer."""
+        """The output has ended. `is_whole`: its turn is complete, so its last text is its answer."""
         with contextlib.suppress(Stopped):  # its delegation has ended
             if is_whole:
                 self._words.end_turn()
                 return
             if self.final and self.final != self._last.text():
-                self.said(self.final)  # handed back with what it left
+                self.said(self.final)  # returned with its partial work
             self._words.end_message()
             words = self._in_trouble or last_trouble(stderr)
-            if words and self.error is None:  # stopped while it tried its model again and again
+            if words and self.error is None:  # stopped while it retried its model
                 self._ctx.emit({"trouble": {"vendor": self._vendor, "message": words}})
                 if words != self._in_trouble:
                     self._ctx.progress(f"{self._vendor}: {words}")
 
     async def keep(self) -> None:
-        """Checkpoint the session and what of it is counted, for a run that resumes it."""
+        """Checkpoint the session and its counted tokens, for a run that resumes it."""
         kept = {"vendor": self._vendor, "session": self.session, "tokens": self._usage.session_tokens}
         if self.session is None or kept == self._kept:
             return
@@ -290,27 +331,31 @@ class Listener:
 # ---- one run of its program
 
 SETTLE_SECONDS = 2.0
-"""For a program that was interrupted, or has said that it is done, to write its session down and end."""
+"""Time for an interrupted or finished program to save its session and exit."""
 _BREATH = 32
-"""After so many lines the loop is given to others: a flood must not hold it."""
+"""Lines after which other tasks may run: a flood must not block the loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramExit:
     code: int | None
-    """Its exit code; None: it was not waited for."""
+    """Exit code; None: not awaited."""
     stderr: str
     was_interrupted: bool
+    was_silent: bool
+    """It ended before it printed a line."""
 
 
 class Run:
-    def __init__(self, dialect: Dialect, ctx: Context, listener: Listener, *, is_told: bool) -> None:
-        """`is_told`: whether it is interrupted at the soft deadline."""
+    def __init__(self, dialect: Dialect, ctx: Context, listener: Listener, *, is_told: bool, rollout: Rollout | None = None) -> None:
+        """`is_told`: whether it is interrupted at the soft deadline. `rollout`: where it records the usage of its requests."""
         self._dialect = dialect
+        self._rollout = rollout
         self._ctx = ctx
         self._listener = listener
         self._is_told = is_told and not ctx.hand_in
         self._was_interrupted = False
+        self._was_silent = True
 
     async def to_the_end(self, pool: ProgramStarter, program: Program, prompt: str) -> ProgramExit:
         tasks: list[asyncio.Task[Any]] = []
@@ -322,6 +367,7 @@ class Run:
                 tasks = [
                     running,
                     asyncio.create_task(self._run_out(spawned)),
+                    asyncio.create_task(self._follow_rollout()),
                     asyncio.create_task(feed(spawned, prompt.encode("utf-8", "replace"))),
                 ]
                 await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
@@ -335,15 +381,16 @@ class Run:
             self._listener.end(is_whole=is_whole, stderr=stderr)
         with contextlib.suppress(Stopped):
             await self._listener.keep()
-        return ProgramExit(code=code, stderr=stderr, was_interrupted=self._was_interrupted)
+        return ProgramExit(code=code, stderr=stderr, was_interrupted=self._was_interrupted, was_silent=self._was_silent)
 
     async def _listen(self, spawned: CommandProcess) -> int | None:
-        """Its exit code, which may come long after its last word; None: it is not worth waiting for."""
+        """Exit code, which may come long after its last output; None: not worth waiting for."""
+        await self._listener.load_prices()
         await self._read(spawned.stdout)
         return None if self._listener.is_hopeless else await spawned.wait()
 
     async def _read(self, stdout: asyncio.StreamReader) -> None:
-        """To the end of the stream, not of the turn: a program may say that it is done and have others at work still."""
+        """Read to the end of the stream, not of the turn: a program may report completion while others still work."""
         lines = 0
         while not self._listener.is_hopeless:
             lines += 1
@@ -352,11 +399,19 @@ class Run:
             try:
                 line = await stdout.readline()
             except ValueError:
+                self._was_silent = False
                 self._ctx.progress("A line of its stream was too long to be read.")
                 continue
             if not line:
                 return
+            self._was_silent = False
             await self._hear(line)
+
+    async def _follow_rollout(self) -> None:
+        """Draw its usage during the turn."""
+        while self._rollout is not None:
+            self._rollout.read(self._listener.session, self._listener)
+            await asyncio.sleep(POLL_SECONDS)
 
     async def _hear(self, line: bytes) -> None:
         text = line.decode("utf-8", "replace")
@@ -375,14 +430,13 @@ class Run:
                 await self._listener.keep()
 
     async def _run_out(self, spawned: CommandProcess) -> None:
-        """Gives back when it is not to be waited for any longer, which is never before the soft deadline.
+        """Return when waiting is no longer useful, never before the soft deadline.
 
-        Then its turn is ended, so that it can be asked to hand in. One that has said that it is done, and stays all the same, is left:
-        its answer must not be lost with it.
-        """
+        Then its turn is ended, so that it can be asked for its result. A program that reported completion but does not exit is left: its
+        answer must not be lost."""
         await self._ctx.wait_hand_in()
-        if self._ctx.hand_in and self._is_told and self._may_interrupt():  # a stop, too, ends the wait
-            self._ctx.progress("Its time is nearly up: it is interrupted, to hand in what it has.")
+        if self._ctx.hand_in and self._is_told and self._may_interrupt():  # a stop also ends the wait
+            self._ctx.progress("Its time is nearly up: it is interrupted and asked for its result so far.")
             self._was_interrupted = True
             spawned.signal(signal.SIGINT)
             await asyncio.sleep(SETTLE_SECONDS)
@@ -391,25 +445,26 @@ class Run:
         await asyncio.sleep(min(SETTLE_SECONDS, max(0.0, self._ctx.remaining / 2)))
 
     def _may_interrupt(self) -> bool:
-        """Not where no time is left for one more question, nor where there is no session to ask it in; then it just goes on."""
+        """Not if no time is left for another question, or without a session for it; then it continues."""
         is_worth_it = self._ctx.remaining >= self._dialect.hand_in_seconds and self._listener.session is not None
         return is_worth_it and not self._listener.is_over
 
 
 # ---- the agent
 
-DIALECTS: Mapping[str, Dialect] = {Kind.CLAUDE: Claude(), Kind.CODEX: Codex(), Kind.OPENCODE: OpenCode()}
+DIALECTS: Mapping[str, Callable[[], Dialect]] = {Kind.CLAUDE: Claude, Kind.CODEX: Codex, Kind.OPENCODE: OpenCode}
 _ANSWER_SECONDS = 1.0
-"""Of what is left, not promised to an agent that is told to hand in."""
+"""Part of the remaining time that is not promised to an agent that is asked for its result."""
 
 
 class CodingAgent:
-    __slots__ = ("_dialect", "_pool", "definition", "spec")
+    __slots__ = ("_deps", "_dialect", "_pool", "definition", "spec")
 
     def __init__(self, definition: Definition, deps: "ExecutorDeps") -> None:
         self.spec: AgentSpec = definition.spec
         self.definition = definition
-        self._dialect = DIALECTS[definition.kind]
+        self._deps = deps
+        self._dialect = DIALECTS[definition.kind]()
         self._pool = programs_of(definition, deps)
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -419,20 +474,20 @@ class CodingAgent:
         if ctx.hand_in and ctx.remaining < self._dialect.hand_in_seconds:
             await _out_of_time()
         check_own_tools(self.definition)
-        set_aside(ctx)  # of its first answer, when it is asked again: it must not be taken for the second
+        set_aside(ctx)  # of its first answer, if it is asked again: it must not be mistaken for the second
         first = first_prompt(self.definition, ctx, arguments)
         session, counted = _kept_session(ctx.saved, self._dialect.vendor)
         listener, ran = await self._asked(ctx, session_prompt(self.definition, ctx, first, is_known=session is not None), session, counted)
         if session is not None and _has_forgotten(listener, ran):
-            ctx.progress(f"{self._dialect.vendor} no longer has the session {session}: it begins a new one.")
+            ctx.progress(f"{self._dialect.vendor} no longer has the session {session}: it starts a new one.")
             listener, ran = await self._asked(ctx, session_prompt(self.definition, ctx, first, is_known=False), None, 0)
-        is_done = listener.is_over or (ran.code == 0 and not listener.is_broken)  # it may have been, at that very moment
+        is_done = listener.is_over or (ran.code == 0 and not listener.is_broken)  # it may have been at that very moment
         if ran.was_interrupted and not is_done:
             return await self._handed_in(ctx, listener)
         return await self._answer(ctx, listener, ran)
 
     async def _handed_in(self, ctx: Context, before: Listener) -> str:
-        """One more question in the same session. What goes wrong now is the deadline's: it hands back what there is."""
+        """One more question in the same session. Failures now count as the deadline: the partial work is returned."""
         if before.session is None or ctx.remaining < self._dialect.hand_in_seconds / 2:
             await _out_of_time()
         _, counted = _kept_session(ctx.saved, self._dialect.vendor)
@@ -443,7 +498,7 @@ class CodingAgent:
         except Stopped:
             raise
         except RemitError as error:
-            ctx.progress(f"It could not hand in: {error.message}")
+            ctx.progress(f"It could not return its result: {error.message}")
             return await _out_of_time()
 
     # ---- one run of the program
@@ -451,10 +506,33 @@ class CodingAgent:
     async def _asked(
         self, ctx: Context, prompt: str, session: str | None, counted: int, *, is_last: bool = False
     ) -> tuple[Listener, ProgramExit]:
-        listener = Listener(ctx, self._dialect.vendor, session=session, counted=counted)
-        run = Run(self._dialect, ctx, listener, is_told=self.definition.hand_in != NO_SIGNAL and not is_last)
-        program = self._program(ctx, session, is_contained=await self._pool.contains())
+        for _ in range(STARTS - 1):
+            listener, ran = await self._asked_once(ctx, prompt, session, counted, is_last=is_last)
+            if not ran.was_silent or ran.was_interrupted or not is_start_collision(ran.code, ran.stderr):
+                return listener, ran
+            ctx.progress(STARTED_AGAIN)
+        return await self._asked_once(ctx, prompt, session, counted, is_last=is_last)
+
+    async def _asked_once(
+        self, ctx: Context, prompt: str, session: str | None, counted: int, *, is_last: bool
+    ) -> tuple[Listener, ProgramExit]:
+        prices = Prices(self._deps.models, self.definition.model)
+        listener = Listener(ctx, self._dialect.vendor, session=session, counted=counted, prices=prices)
+        is_contained = await self._pool.contains()
+        program = self._program(ctx, session, is_contained=is_contained)
+        rollout = self._rollout(program, session, is_contained=is_contained)
+        run = Run(
+            DIALECTS[self.definition.kind](), ctx, listener, is_told=self.definition.hand_in != NO_SIGNAL and not is_last, rollout=rollout
+        )
         return listener, await run.to_the_end(self._pool, program, prompt)
+
+    def _rollout(self, program: Program, session: str | None, *, is_contained: bool) -> Rollout | None:
+        folder = self._dialect.rollouts(program.environment)
+        if folder is not None and is_contained:
+            from remit.agents.containment.vendor_home import sessions_folder
+
+            folder = sessions_folder(self._dialect.vendor, (str(self._deps.root), self.definition.name))
+        return None if folder is None else Rollout(folder, is_resumed=session is not None)
 
     def _program(self, ctx: Context, session: str | None, *, is_contained: bool) -> Program:
         environment = self._environment(ctx)
@@ -466,6 +544,7 @@ class CodingAgent:
             delegation_id=ctx.session_id,
             session=session,
             is_contained=is_contained,
+            is_limited=ctx.budget.tokens is not None or ctx.budget.cost is not None,
         )
         line = self._dialect.command_line(turn)
         program = line.argv[0]
@@ -483,10 +562,9 @@ class CodingAgent:
     # ---- what comes of it
 
     async def _answer(self, ctx: Context, listener: Listener, ran: ProgramExit) -> str:
-        """Its last message; all it said where that alone holds no return. Raises what its vendor's error means.
+        """Its last message; all of its text if that alone contains no return. Raises the vendor's error.
 
-        However it ended, a return that was handed in counts, and so does the word that it is done.
-        """
+        However it ended, a submitted return counts, and so does its report of completion."""
         if listener.error is not None:
             raise error_for(self._dialect.vendor, *listener.error)
         last = listener.last or listener.printed
@@ -502,7 +580,7 @@ class CodingAgent:
 
 
 def _kept_session(saved: Any, vendor: str) -> tuple[str | None, int]:
-    """The vendor's session that an earlier run kept, and how many of its tokens are counted."""
+    """The vendor's session saved by an earlier run, and its counted tokens."""
     if not isinstance(saved, dict) or saved.get("vendor") != vendor:
         return None, 0
     session, counted = saved.get("session"), saved.get("tokens")
@@ -527,6 +605,6 @@ def _found(last: str, whole: str, return_file: Path) -> tuple[str, bool]:
 
 
 async def _out_of_time() -> str:
-    """Too late to ask: its deadline, which hands back what there is, is near."""
+    """Too late to ask: its deadline is near and returns the partial work."""
     await asyncio.Event().wait()
-    raise AssertionError("nobody sets it")
+    raise AssertionError("it is not set")

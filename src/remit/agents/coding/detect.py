@@ -1,4 +1,4 @@
-"""Which coding agents are installed, whether they start, and the lines of remit.toml that declare them: `remit agents --detect`."""
+"""Finds installed coding agents, checks whether they start, and builds their lines for remit.toml: `remit agents --detect`."""
 
 import asyncio
 import contextlib
@@ -21,21 +21,21 @@ from remit.system.processes import kill_tree_async, process_start
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownAgent:
     name: str
-    """Of the agent, in remit.toml."""
+    """Name of the agent in remit.toml."""
     about: str
     program: str
     kind: Kind
     arguments: tuple[str, ...] = ()
-    """What makes it speak the Agent Client Protocol."""
+    """Arguments that make it speak the Agent Client Protocol."""
     install: str = ""
     keys: tuple[str, ...] = ()
-    """Variables that hold a login of it. Whether they are set is looked at, never what they hold."""
+    """Environment variables with its login. Only their presence is checked, never their values."""
     login_files: tuple[str, ...] = ()
-    """Files that hold one; `$NAME/` at the beginning is that variable's folder, where it is set."""
+    """Files with its login; `$NAME/` at the beginning is that variable's folder, if set."""
     pass_environment: tuple[str, ...] = ()
-    """What it must be given, for a kind whose adapter does not know."""
+    """Variables to pass, for a kind whose adapter does not know them."""
     is_tried: bool = False
-    """Whether our tests run the real one. Of the others the option that makes them speak the protocol may have changed."""
+    """Whether the tests run the real program. For the others the option for the protocol may have changed."""
 
 
 _ANTHROPIC = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX")
@@ -91,7 +91,7 @@ KNOWN = (
 # ---- detection
 
 VERSION_SECONDS = 15.0
-"""For a program to say its version: those written in JavaScript take seconds on a busy machine."""
+"""Time limit for a program to print its version: JavaScript programs take seconds on a busy machine."""
 AT_ONCE = 4
 TIMEOUT_SECONDS = 1800
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)?(?:[-+.\w]*)")
@@ -104,9 +104,9 @@ class DetectedAgent:
     path: str
     version: str = ""
     fault: str = ""
-    """Why it does not start; empty when it does."""
+    """Why it does not start; empty if it does."""
     login: str = ""
-    """Where a login seems to be: the name of a variable or file; empty when none was seen."""
+    """Where a login was found: the name of a variable or file; empty if none was."""
 
     @property
     def is_usable(self) -> bool:
@@ -116,7 +116,7 @@ class DetectedAgent:
 async def detect(
     environment: Mapping[str, str] | None = None, known: Sequence[KnownAgent] = KNOWN
 ) -> tuple[list[DetectedAgent], list[KnownAgent]]:
-    """Those on PATH, in the order of `known`, and those that are not there."""
+    """Agents on PATH, in the order of `known`, and the missing ones."""
     given = dict(os.environ if environment is None else environment)
     places = [(one, shutil.which(one.program, path=given.get("PATH", os.defpath))) for one in known]
     at_once = asyncio.Semaphore(AT_ONCE)
@@ -137,17 +137,20 @@ def login_of(known: KnownAgent, environment: Mapping[str, str]) -> str:
     for written in known.login_files:
         path = _place(written, environment)
         with contextlib.suppress(OSError):
-            if path is not None and path.stat().st_size > 2:  # an empty object is no login
+            if path is not None and path.stat().st_size > 2:  # an empty object is not a login
                 return written
     return ""
 
 
-def lines_for(found: DetectedAgent, *, is_git: bool) -> list[str]:
-    """What to write into remit.toml. It may read, edit and run commands: in a worktree of its own, where there is git."""
+def lines_for(found: DetectedAgent, *, is_git: bool, can_delegate: bool = True) -> list[str]:
+    """The lines for remit.toml. The agent may read, edit and run commands, in a worktree of its own where there is git.
+
+    `can_delegate`: the package that its tools to delegate need is installed; declared without it, the agent could not start.
+    """
     known = found.known
     lines = [f"[agents.{known.name}]", f'kind = "{known.kind}"']
     if known.kind is Kind.ACP:
-        untried = "" if known.is_tried else f"  # not tried by us: see {known.program} --help"
+        untried = "" if known.is_tried else f"  # not tested with remit: see {known.program} --help"
         lines.append(f"command = {json.dumps([known.program, *known.arguments])}{untried}")
     if known.pass_environment:
         lines.append(f"pass_environment = {json.dumps(list(known.pass_environment))}")
@@ -155,9 +158,9 @@ def lines_for(found: DetectedAgent, *, is_git: bool) -> list[str]:
         *lines,
         f"description = {json.dumps(f'{known.about}: reads, edits and runs code.')}",
         'allow = ["read", "search", "edit", "execute"]',
-        "delegates = true",
+        *(["delegates = true"] if can_delegate else []),
         f'workspace = "{"worktree" if is_git else "shared"}"',
-        *(['contain = "auto"'] if known.kind is not Kind.ACP else []),  # of the others we know neither directory nor hosts
+        *(['contain = "auto"'] if known.kind is not Kind.ACP else []),  # directory and hosts of the others are unknown
         f"timeout = {TIMEOUT_SECONDS}",
     ]
 
@@ -169,7 +172,7 @@ def _place(written: str, environment: Mapping[str, str]) -> Path | None:
 
 
 async def _version_of(path: str, environment: Mapping[str, str]) -> tuple[str, str]:
-    """Its version, or why it does not say one."""
+    """Its version, or why it prints none."""
     try:
         process = await asyncio.create_subprocess_exec(
             path,
@@ -178,7 +181,7 @@ async def _version_of(path: str, environment: Mapping[str, str]) -> tuple[str, s
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env={**listed_environment((*BASIC, *TOOLCHAINS), environment), **_QUIET},
-            cwd="/",  # version managers and Bun obey files of the folder they are started in
+            cwd="/",  # version managers and Bun obey files of the current folder
             start_new_session=True,
         )
     except OSError as error:
@@ -188,7 +191,7 @@ async def _version_of(path: str, environment: Mapping[str, str]) -> tuple[str, s
         async with asyncio.timeout(VERSION_SECONDS):
             said, _ = await process.communicate()
     except TimeoutError:
-        return "", f"it did not say its version within {VERSION_SECONDS:g} s"
+        return "", f"it did not print its version within {VERSION_SECONDS:g} s"
     finally:
         if process.returncode is None:
             await kill_tree_async(process.pid, started=started, term_grace=0.0)

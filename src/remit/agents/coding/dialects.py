@@ -1,8 +1,7 @@
 """The vendors' command lines and event streams: Claude Code, Codex and OpenCode, each a `Dialect`.
 
-A dialect builds the command line of a turn, with the allow-list in the vendor's words, and reads each line that the program prints.
-Used by `coding.agent`; the settings of OpenCode also by `acp.connection`.
-"""
+A dialect builds the command line of a turn, with the allow-list in the vendor's format, and parses each line of output. Used by
+`coding.agent`; `acp.connection` also uses the settings of OpenCode."""
 
 import json
 import re
@@ -14,74 +13,81 @@ from typing import Any, Protocol
 
 from remit.agents.definition import Definition
 from remit.core.agents import WorkspaceKind
+from remit.models.pricing import TokenUsage
 from remit.system.interpreter import MCP_SERVER_NAME, NETWORK, mcp_server_command
 
 # ---- dialects and their events
 
 TOLD = "REMIT_"
-"""What the names of remit's own variables begin with."""
+"""Prefix of remit's own variables."""
 _DETAIL_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What is asked of the vendor's program: one prompt, in a new session or in one that is there."""
+    """One prompt for the vendor's program, in a new or an existing session."""
 
     definition: Definition
     environment: Mapping[str, str]
-    """As it will be, without the vendor's own settings."""
+    """The environment without the vendor's own settings."""
     folder: Path
     scratch: Path
     delegation_id: str
     session: str | None = None
-    """The vendor's session to go on in."""
+    """The vendor's session to continue."""
     is_contained: bool = False
-    """Whether it runs in a container of ours."""
+    """Whether it runs in a container."""
+    is_limited: bool = False
+    """Whether its budget limits tokens or money: its usage must be known immediately."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandLine:
     argv: tuple[str, ...]
-    """The prompt is not in it: it is written to the standard input."""
+    """Without the prompt, which is written to standard input."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """What the vendor's program is set to, unless the user has set it otherwise."""
+    """Settings of the vendor's program, unless the user overrides them."""
     imposed: Mapping[str, str] = field(default_factory=dict)
-    """What it is set to whatever the user has set."""
+    """Settings that override the user's."""
 
 
 class Scope(StrEnum):
-    """What a number of tokens counts: all tokens of input, cached ones too, and of output."""
+    """What a token count covers: all input tokens, cached ones included, and output tokens."""
 
     ITEM = "item"
-    """One message or step, known by its key; said again it replaces what was said before."""
+    """One message or step, identified by its key; a repetition replaces the earlier value."""
     RUN = "run"
-    """All since the program was started."""
+    """All since the start of the program."""
     SESSION = "session"
-    """All since the session began, earlier runs included."""
+    """All since the start of the session, earlier runs included."""
 
 
 class VendorListener(Protocol):
-    """What is made of the lines that a vendor's program prints."""
+    """Receives parsed lines of a vendor's program."""
 
     def started(self, session: str) -> None: ...
     def said(self, text: str) -> None: ...
     def tool(self, name: str, detail: str, status: str, *, call_id: str = "", why: str = "") -> None:
-        """A tool is used, or was: pending, completed or failed. What was said of it before may be left out."""
+        """The state of a tool call: pending, completed or failed. Later reports may omit details."""
 
     def plan(self, steps: Sequence[tuple[str, str]]) -> None:
-        """Each step and its status."""
+        """The steps with their status."""
 
-    def spent(self, scope: Scope, tokens: int, *, cost: float = 0.0, key: str = "") -> None: ...
+    def spent(
+        self, scope: Scope, tokens: int, *, cost: float = 0.0, key: str = "", model: str = "", used: TokenUsage | None = None
+    ) -> None:
+        """Tokens and money. If the vendor reports no cost, `used` is priced as tokens of `model`."""
+
     def denied(self, name: str, detail: str, *, call_id: str = "") -> None: ...
     def note(self, message: str, *, is_trouble: bool = False) -> None:
-        """Something worth a line. `is_trouble`: its service does not answer as it should, and it tries again."""
+        """A noteworthy line. `is_trouble`: its service fails, and it retries."""
 
     def ended(self, text: str | None = None) -> None:
-        """The turn is over and this is the answer; None: what was said last."""
+        """The turn has ended with this answer; None: its last text."""
 
     def interrupted(self) -> None: ...
     def failed(self, message: str, status: int | None = None, *, is_hopeless: bool = False) -> None:
-        """The vendor's error. `is_hopeless`: the program goes on trying, in vain, and is not waited for."""
+        """The vendor's error. `is_hopeless`: the program retries in vain and is not awaited."""
 
 
 class Dialect(Protocol):
@@ -93,25 +99,27 @@ class Dialect(Protocol):
 
     @property
     def variables(self) -> Sequence[str]:
-        """Names (or patterns) of the variables it is configured by, which reach it."""
+        """Names (or patterns) of variables that configure it and are passed on."""
 
     @property
     def never_passed(self) -> Sequence[str]:
-        """Names (or patterns) of variables that would make it believe that it runs inside another session."""
+        """Names (or patterns) of variables that make it believe that it runs inside another session."""
 
     @property
     def hand_in_seconds(self) -> float:
-        """The least time that one more question takes: with less left, it is not interrupted."""
+        """Minimum time for another question: with less left, it is not interrupted."""
 
     def command_line(self, turn: Turn) -> CommandLine: ...
     def read(self, line: Mapping[str, Any], to: VendorListener) -> None: ...
+    def rollouts(self, environment: Mapping[str, str]) -> Path | None:
+        """Folder of files in which it records the usage of each request; None: its stream contains it."""
 
 
 NETWORK_VARIABLES = (*NETWORK, "XDG_*")
 
 
 def told_names(turn: Turn) -> list[str]:
-    """The variables by which our server knows whose child a delegation is. By name: their values belong into no file and no argument."""
+    """Variables from which remit's server knows the parent delegation. By name only: their values must not be in a file or argument."""
     return sorted(name for name in turn.environment if name.startswith(TOLD))
 
 
@@ -124,7 +132,7 @@ def is_inside(path: Path, folder: Path) -> bool:
 
 
 def detail_of(value: Any) -> str:
-    """What a tool was given, in a line: the part of it that tells most."""
+    """The most informative part of a tool's input, on one line."""
     if isinstance(value, Mapping):
         named = ("command", "cmd", "file_path", "filePath", "path", "pattern", "url", "query", "target", "agent", "description", "prompt")
         told = next((value[name] for name in named if isinstance(value.get(name), str)), None)
@@ -145,7 +153,7 @@ def items_of(value: Any) -> list[Mapping[str, Any]]:
 
 
 def count_of(value: Any) -> int:
-    """A number of tokens, as far as it is one."""
+    """A token count, or 0 if invalid."""
     return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12 else 0
 
 
@@ -198,7 +206,7 @@ _OPENCODE = {
     "skill": ("skill",),
 }
 _FREE = ("read", "glob", "grep", "list", "todowrite", "todoread", "skill")
-"""What opencode does without being asked: nothing of it changes anything."""
+"""Tools that opencode uses without asking; they change nothing."""
 _CHANGING = frozenset({"edit", "delete", "move", "execute", "bash", "write", "multiedit", "notebookedit", "patch"})
 _ENTRY = re.compile(r"(?P<name>[\w*.-]+)(?:\((?P<inner>.*)\)|:(?P<outer>.*))?", re.DOTALL)
 
@@ -207,7 +215,7 @@ _ENTRY = re.compile(r"(?P<name>[\w*.-]+)(?:\((?P<inner>.*)\)|:(?P<outer>.*))?", 
 class Entry:
     name: str
     only: str | None
-    """For some uses of it alone: a pattern."""
+    """A pattern that limits it to some uses."""
     is_kind: bool
     original: str
 
@@ -238,7 +246,7 @@ def for_claude(allow: Sequence[str]) -> list[str]:
 
 
 def for_opencode(allow: Sequence[str], scratch_pattern: str) -> dict[str, object]:
-    """The table `permission` of its configuration: the last rule that fits decides."""
+    """The table `permission` of its configuration: the last matching rule decides."""
     table: dict[str, object] = {"*": "deny", **dict.fromkeys(_FREE, "allow")}
     table["external_directory"] = {"*": "deny", scratch_pattern: "allow"}
     for entry in entries(allow):
@@ -252,7 +260,7 @@ def for_opencode(allow: Sequence[str], scratch_pattern: str) -> dict[str, object
 
 
 def may_change(allow: Sequence[str]) -> bool:
-    """For a vendor that knows no list but a sandbox: whether it may write in its workspace. An empty list leaves it at that."""
+    """For a vendor with a sandbox instead of a list: whether it may write in its workspace. An empty list permits it."""
     return not allow or any(entry.name.lower() in (EVERYTHING, *_CHANGING) for entry in entries(allow))
 
 
@@ -269,9 +277,9 @@ _HYGIENE = {
     "DISABLE_ERROR_REPORTING": "1",
 }
 START_MILLISECONDS = "60000"
-"""For our server to start, on a busy machine."""
+"""Time for remit's server to start on a busy machine."""
 _HOPELESS = (401, 403)
-"""It tries ten times, for minutes, also where its key is wrong."""
+"""It retries ten times, for minutes, even if its key is wrong."""
 _DENIED = re.compile(r"Permission to use .{1,200} (?:has been|was) denied|Claude requested permissions? to", re.DOTALL)
 _INTERRUPTED = ("aborted_tools", "aborted_streaming")
 
@@ -290,10 +298,16 @@ class Claude:
     )
     hand_in_seconds = 5.0
 
+    def __init__(self) -> None:
+        self._begun: dict[str, Mapping[str, Any]] = {}
+        """Messages that are not complete yet."""
+
     def command_line(self, turn: Turn) -> CommandLine:
         definition = turn.definition
         argv = [*program_of(turn, self.program), "-p", "--output-format", "stream-json", "--verbose"]
-        # Whatever is not allowed is denied, not asked for; also where the user's own settings would let everything pass.
+        if turn.is_limited:  # a message is reported at its start; its usage is known at its end, before its tools run
+            argv.append("--include-partial-messages")
+        # Everything not allowed is denied without asking, even if the user's own settings allow everything.
         argv += ["--permission-mode", "dontAsk"]
         if turn.session is not None:
             argv += ["--resume", turn.session]
@@ -306,7 +320,7 @@ class Claude:
         if definition.delegates:
             allowed.append(f"mcp__{MCP_SERVER_NAME}__*")
             argv += ["--mcp-config", json.dumps({"mcpServers": {MCP_SERVER_NAME: self._server(turn)}})]
-            # Its tools stand in the prompt by name: they must not be hidden behind a search.
+            # The prompt names its tools: they must not be hidden behind a search.
             environment |= {"ENABLE_TOOL_SEARCH": "false", "MCP_TIMEOUT": START_MILLISECONDS, "MCP_CONNECT_TIMEOUT_MS": START_MILLISECONDS}
         if allowed:
             argv += ["--allowedTools", *allowed]
@@ -315,8 +329,11 @@ class Claude:
     def _server(self, turn: Turn) -> dict[str, Any]:
         command, *arguments = mcp_server_command()
         references = {name: f"${{{name}}}" for name in told_names(turn)}
-        # `alwaysLoad`: the first request waits until this server is up, else it may leave without its tools.
+        # `alwaysLoad`: the first request waits until this server is up; otherwise it may be sent without its tools.
         return {"type": "stdio", "command": command, "args": arguments, "env": references, "alwaysLoad": True}
+
+    def rollouts(self, environment: Mapping[str, str]) -> Path | None:
+        return None
 
     def read(self, line: Mapping[str, Any], to: VendorListener) -> None:
         match line.get("type"):
@@ -324,6 +341,8 @@ class Claude:
                 self._system(line, to)
             case "assistant":
                 self._assistant(line, to)
+            case "stream_event":
+                self._partial(mapping_of(line.get("event")), text_of(line.get("parent_tool_use_id")), to)
             case "user":
                 for block in items_of(mapping_of(line.get("message")).get("content")):
                     if block.get("type") == "tool_result":
@@ -341,15 +360,22 @@ class Claude:
             if status in _HOPELESS and count_of(line.get("attempt")) >= 2:
                 to.failed(words, status, is_hopeless=True)
             else:
-                to.note(f"The model's service answered {words}; it tries again.", is_trouble=True)
+                to.note(f"The model's service answered {words}; retrying.", is_trouble=True)
+
+    def _partial(self, event: Mapping[str, Any], parent: str, to: VendorListener) -> None:
+        """The usage of a message at its end. `parent`: for messages of a subagent, which are interleaved with its caller's."""
+        if event.get("type") == "message_start":
+            self._begun[parent] = mapping_of(event.get("message"))
+        elif event.get("type") == "message_delta" and parent in self._begun:
+            begun, told = self._begun[parent], mapping_of(event.get("usage"))
+            usage = {**mapping_of(begun.get("usage")), **{name: value for name, value in told.items() if value is not None}}
+            _claude_spent({**begun, "usage": usage}, to)
 
     def _assistant(self, line: Mapping[str, Any], to: VendorListener) -> None:
         message = mapping_of(line.get("message"))
         if message.get("model") == "<synthetic>":
-            return  # its own words about an error, which are in the result too
-        usage, key = mapping_of(message.get("usage")), text_of(message.get("id"))
-        if usage and key:
-            to.spent(Scope.ITEM, _sum_of(usage, _CLAUDE_TOKENS), key=key)
+            return  # its own text about an error, which is also in the result
+        _claude_spent(message, to)
         is_own = line.get("parent_tool_use_id") is None
         for block in items_of(message.get("content")):
             tool, given = text_of(block.get("name")), block.get("input")
@@ -380,7 +406,7 @@ class Claude:
 
 
 def _tool_result(block: Mapping[str, Any], to: VendorListener) -> None:
-    """Of its output only why it failed is worth a line."""
+    """Only the reason of a failure is reported."""
     call_id, words = text_of(block.get("tool_use_id")), _content(block.get("content"))
     if not block.get("is_error"):
         to.tool("", "", "completed", call_id=call_id)
@@ -409,6 +435,30 @@ _CLAUDE_TOKENS = ("input_tokens", "cache_creation_input_tokens", "cache_read_inp
 _CLAUDE_MODEL_TOKENS = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
 
 
+def _claude_spent(message: Mapping[str, Any], to: VendorListener) -> None:
+    """Anthropic counts input without its cache, the price table with it."""
+    usage, key = mapping_of(message.get("usage")), text_of(message.get("id"))
+    if not usage or not key:
+        return
+    used = TokenUsage(
+        input_tokens=_sum_of(usage, _CLAUDE_TOKENS[:3]),
+        output_tokens=count_of(usage.get("output_tokens")),
+        cached_tokens=count_of(usage.get("cache_read_input_tokens")),
+        written_tokens=count_of(usage.get("cache_creation_input_tokens")),
+    )
+    to.spent(Scope.ITEM, used.tokens, key=key, model=f"anthropic:{text_of(message.get('model'))}", used=used)
+
+
+def codex_usage(usage: Mapping[str, Any]) -> TokenUsage:
+    """Usage of one request, from its rollout file."""
+    return TokenUsage(
+        input_tokens=count_of(usage.get("input_tokens")),
+        output_tokens=count_of(usage.get("output_tokens")),
+        cached_tokens=count_of(usage.get("cached_input_tokens")),
+        written_tokens=count_of(usage.get("cache_write_input_tokens")),
+    )
+
+
 def _sum_of(usage: Mapping[str, Any], names: Sequence[str]) -> int:
     return sum(count_of(usage.get(name)) for name in names)
 
@@ -416,7 +466,7 @@ def _sum_of(usage: Mapping[str, Any], names: Sequence[str]) -> int:
 # ---- Codex
 
 TOOL_SECONDS = 1800
-"""Our server answers with a handle long before; until then a call must not be cut."""
+"""Remit's server answers with a handle long before; until then a call must not be cut."""
 START_SECONDS = 60
 
 
@@ -443,7 +493,7 @@ class Codex:
         definition = turn.definition
         is_writer = may_change(definition.allow) and definition.spec.workspace is not WorkspaceKind.NONE
         settings: dict[str, Any] = {"approval_policy": "never", "sandbox_mode": "workspace-write" if is_writer else "read-only"}
-        if turn.is_contained:  # which is a sandbox, and no other can be made inside it
+        if turn.is_contained:  # which is a sandbox, inside which no other can be created
             settings["sandbox_mode"], is_writer = "danger-full-access", False
         if is_writer:
             settings["sandbox_workspace_write.writable_roots"] = [str(turn.scratch)]
@@ -456,14 +506,17 @@ class Codex:
                 for name, value in {
                     "command": command,
                     "args": arguments,
-                    "env_vars": told_names(turn),  # it hands its servers few variables of its own accord
-                    "required": True,  # else the first request may leave before the server is up
+                    "env_vars": told_names(turn),  # it passes only a few variables to its servers
+                    "required": True,  # otherwise the first request may be sent before the server is up
                     "default_tools_approval_mode": "approve",
                     "startup_timeout_sec": START_SECONDS,
                     "tool_timeout_sec": TOOL_SECONDS,
                 }.items()
             }
         return settings
+
+    def rollouts(self, environment: Mapping[str, str]) -> Path | None:
+        return Path(environment.get("CODEX_HOME") or Path(environment.get("HOME", "/")) / ".codex") / "sessions"
 
     def read(self, line: Mapping[str, Any], to: VendorListener) -> None:
         match line.get("type"):
@@ -475,7 +528,7 @@ class Codex:
                 to.ended()
             case "turn.failed":
                 to.failed(_message(mapping_of(line.get("error")).get("message")))
-            case "error":  # one attempt; when it gives up, `turn.failed` says so
+            case "error":  # one attempt; `turn.failed` reports that it gave up
                 to.note(f"Codex: {_message(line.get('message'))}", is_trouble=True)
             case "item.started" | "item.updated" | "item.completed":
                 self._item(mapping_of(line.get("item")), line.get("type") == "item.completed", to)
@@ -506,7 +559,7 @@ class Codex:
 
 
 def _message(message: Any) -> str:
-    """Now and then the service's JSON, as text: the words in it are meant for people."""
+    """Sometimes the service's JSON as text: extract its message."""
     text = text_of(message)
     try:
         told = mapping_of(mapping_of(json.loads(text)).get("error")).get("message")
@@ -516,7 +569,7 @@ def _message(message: Any) -> str:
 
 
 def _toml(value: Any) -> str:
-    """Strings, lists of them, numbers and truth look the same in JSON."""
+    """Strings, lists of them, numbers and booleans look the same in JSON."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -524,9 +577,9 @@ def _toml(value: Any) -> str:
 
 CONTENT = "OPENCODE_CONFIG_CONTENT"
 TOOL_MILLISECONDS = 120_000
-"""Our server answers within a minute, if only with a handle."""
+"""Remit's server answers within a minute, at least with a handle."""
 CONTAINED_TOOL_MILLISECONDS = 3_600_000
-"""In a container it answers when it is done: nobody there can ask later."""
+"""In a container it answers when it is done: a later query is not possible there."""
 HYGIENE = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1"}
 NEVER_PASSED = ("OPENCODE", "OPENCODE_PID", "OPENCODE_CALLER", "OPENCODE_SERVER_*", "OPENCODE_CLIENT", "OPENCODE_RUN_ID")
 
@@ -541,17 +594,17 @@ class OpenCode:
     def command_line(self, turn: Turn) -> CommandLine:
         definition = turn.definition
         argv = [*program_of(turn, self.program), "run", "--format", "json"]
-        # A title of ours spares it the request to a model for one.
+        # A given title avoids its request to a model for one.
         argv += ["--session", turn.session] if turn.session is not None else ["--title", f"remit {turn.delegation_id}"]
         if definition.model:
             argv += ["--model", definition.model]
         if not any(option.startswith(("--print-logs", "--log-level")) for option in definition.options):
-            argv += ["--print-logs", "--log-level", "ERROR"]  # it says nowhere else that its service refuses it and it tries again
+            argv += ["--print-logs", "--log-level", "ERROR"]  # the only report that its service refuses it and it retries
         config = {**_given(turn), **self._config(turn)}
         if not (named := _agent_named(definition.options)):
             argv += ["--agent", _own_agent(turn)]
         permission = config["permission"]
-        # What an agent of the project's own settings may do goes before what all may: so it is said of the agent that runs, too.
+        # Permissions of an agent in the project's settings override general ones, so they are set on the running agent, too.
         config["agent"] = {**mapping_of(config.get("agent")), named or _own_agent(turn): {"mode": "primary", "permission": permission}}
         return CommandLine(argv=(*argv, *definition.options), environment=HYGIENE, imposed={CONTENT: json.dumps(config)})
 
@@ -573,6 +626,9 @@ class OpenCode:
             }
         return config
 
+    def rollouts(self, environment: Mapping[str, str]) -> Path | None:
+        return None
+
     def read(self, line: Mapping[str, Any], to: VendorListener) -> None:
         if session := text_of(line.get("sessionID")):
             to.started(session)
@@ -587,7 +643,7 @@ class OpenCode:
                 count = count_of(tokens.get("total")) or _sum_of(
                     {**tokens, **mapping_of(tokens.get("cache"))}, ("input", "output", "reasoning", "read", "write")
                 )
-                to.spent(Scope.ITEM, count, cost=cost_of(part.get("cost")), key=text_of(part.get("id")))
+                to.spent(Scope.ITEM, count, cost=cost_of(part.get("cost")), key=text_of(part.get("id")), used=_opencode_usage(tokens))
             case "error":
                 error = mapping_of(line.get("error"))
                 data = mapping_of(error.get("data"))
@@ -595,12 +651,22 @@ class OpenCode:
                 to.failed(words, status_of(data.get("statusCode")))
 
 
+def _opencode_usage(tokens: Mapping[str, Any]) -> TokenUsage:
+    cache = mapping_of(tokens.get("cache"))
+    return TokenUsage(
+        input_tokens=count_of(tokens.get("input")) + _sum_of(cache, ("read", "write")),
+        output_tokens=_sum_of(tokens, ("output", "reasoning")),
+        cached_tokens=count_of(cache.get("read")),
+        written_tokens=count_of(cache.get("write")),
+    )
+
+
 def _opencode_tool(part: Mapping[str, Any], to: VendorListener) -> None:
     tool, state = text_of(part.get("tool")), mapping_of(part.get("state"))
     given, call_id, error = mapping_of(state.get("input")), text_of(part.get("callID")), text_of(state.get("error"))
     if tool == "todowrite" and state.get("status") == "completed":
         to.plan(_steps(given.get("todos")))
-    elif tool == "invalid":  # a tool that is not there, which is what it makes of one that was denied
+    elif tool == "invalid":  # an unknown tool, which it reports for a denied one
         to.denied(text_of(given.get("tool")), detail_of(given.get("error")), call_id=call_id)
     elif "rejected permission" in error or "prevents you from using" in error:
         to.denied(tool, detail_of(given), call_id=call_id)
@@ -610,12 +676,12 @@ def _opencode_tool(part: Mapping[str, Any], to: VendorListener) -> None:
 
 
 def _own_agent(turn: Turn) -> str:
-    """A name that no file can have known beforehand."""
+    """A name that no file can contain beforehand."""
     return f"remit-{turn.delegation_id.replace('_', '-')}"
 
 
 def _agent_named(options: Sequence[str]) -> str:
-    """Which of its agents the definition's own options choose."""
+    """The agent that the definition's own options select."""
     for index, option in enumerate(options):
         name, equals, value = option.partition("=")
         if name == "--agent":
@@ -624,7 +690,7 @@ def _agent_named(options: Sequence[str]) -> str:
 
 
 def _given(turn: Turn) -> dict[str, Any]:
-    """What the user had put there is kept, but for what is ours to say."""
+    """The user's values, except those that remit sets."""
     try:
         given = json.loads(turn.environment.get(CONTENT, "{}"))
     except ValueError:

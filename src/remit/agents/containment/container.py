@@ -1,8 +1,7 @@
-"""Containers: a program of an agent inside bubblewrap, with the files, the network and the environment that it needs and no more.
+"""Containers: runs an agent's program in bubblewrap with only the files, network and environment that it needs.
 
 The workspace and the scratch directory are writable at their own paths, the system is readable, everything else does not exist inside.
-The supervisor, deadlines and the killing of the whole tree are those of any command: bubblewrap is merely put before the program.
-"""
+Supervisor, deadlines and kills work as for any command: bubblewrap is merely put before the program."""
 
 import asyncio
 import contextlib
@@ -21,11 +20,10 @@ from remit.agents.containment.gateway import CONNECT, Gateway
 from remit.agents.containment.hosts import VENDOR_HOSTS, HostList, parse_host
 from remit.agents.containment.vendor_home import HIDDEN_VARIABLES, VendorHome, vendor_home
 from remit.agents.definition import Definition, Kind
-from remit.agents.process.command_process import CommandProcess, Program, start_error
+from remit.agents.process.command_process import CommandProcess, Program, ProgramContext, start_error
 from remit.agents.process.fork_server import FILTER_FD
 from remit.agents.process.pool import ProcessPool
 from remit.core.agents import WorkspaceKind
-from remit.core.context import Context
 from remit.core.errors import Stopped, Unavailable
 from remit.core.ids import CALLER, decode
 from remit.core.protected_paths import PYPROJECT, Protection
@@ -42,7 +40,7 @@ PROXY_PORT = 3128
 _NETLINK = 16
 _REFUSALS_SHOWN = 20
 _EDITED = (PYPROJECT, "specs")
-"""Protected in part: of the one, `[tool.remit]` needs approval anyhow; in the other agents write plans and reports."""
+"""Partly protected: in the one, `[tool.remit]` needs approval anyway; in the other, agents write plans and reports."""
 _CERTIFICATES = ("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _PROXIES = {
     **{name: f"http://127.0.0.1:{PROXY_PORT}" for one in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY") for name in (one, one.lower())},
@@ -73,8 +71,8 @@ try:
 except OSError as error:
     sys.exit(f"{argv[0]} cannot be started in the container: {error.strerror}")
 """
-"""The first program inside: opens the listening sockets, hands them over, and becomes the agent's program. It imports what
-`socket` is made of, because that takes 13 ms."""
+"""The first program inside: opens the listening sockets, hands them over, and executes the agent's program. It imports `_socket`, because
+importing `socket` takes 13 ms."""
 
 
 class Container:
@@ -86,8 +84,8 @@ class Container:
         self._root = root
 
     @contextlib.asynccontextmanager
-    async def spawn(self, program: Program, ctx: Context) -> AsyncIterator[CommandProcess]:
-        """As `ProcessPool.spawn`. Raises `Unavailable` where the agent must be contained and cannot be."""
+    async def spawn(self, program: Program, ctx: ProgramContext) -> AsyncIterator[CommandProcess]:
+        """Like `ProcessPool.spawn`. Raises `Unavailable` if containment is required but not possible."""
         if await self.contains():
             starting = self._contained(program, ctx, probe())
         else:
@@ -97,7 +95,7 @@ class Container:
             yield spawned
 
     async def contains(self) -> bool:
-        """Raises `Unavailable` where the agent must be contained and cannot be."""
+        """Raises `Unavailable` if containment is required but not possible."""
         offer = await off_loop(probe)
         if self._definition.contain is True and not offer.has_bubblewrap:
             raise Unavailable(
@@ -108,7 +106,7 @@ class Container:
         return offer.has_bubblewrap
 
     @contextlib.asynccontextmanager
-    async def _contained(self, program: Program, ctx: Context, offer: Offer) -> AsyncIterator[CommandProcess]:
+    async def _contained(self, program: Program, ctx: ProgramContext, offer: Offer) -> AsyncIterator[CommandProcess]:
         definition = self._definition
         vendor = vendor_of(definition)
         owner = (str(self._root), definition.name)
@@ -133,22 +131,21 @@ class Container:
                 await handover.go()
             yield spawned
 
-    def _refusals_of(self, ctx: Context) -> Callable[[Mapping[str, Any], str], Awaitable[None]]:
-        delegation = ctx.backend.delegation
+    def _refusals_of(self, ctx: ProgramContext) -> Callable[[Mapping[str, Any], str], Awaitable[None]]:
         known: set[str] = set()
 
         async def note(facts: Mapping[str, Any], because: str) -> None:
             entry = {
                 "event": "decided",
                 "verdict": "deny",
-                "caller": delegation.agent,
+                "caller": self._definition.name,
                 "action": CONNECT,
-                "depth": delegation.lineage.depth,
+                "depth": ctx.depth,
                 "rules": ["hosts"],
                 "facts": dict(facts),
                 "on_the_way": True,
                 "because": because,
-                "sessions": [delegation.session_id],
+                "sessions": [ctx.session_id],
             }
             if because not in known and len(known) < _REFUSALS_SHOWN:
                 known.add(because)
@@ -160,7 +157,7 @@ class Container:
 
 
 async def _entered(stack: contextlib.AsyncExitStack, manager: "contextlib.AbstractContextManager[VendorHome]") -> VendorHome:
-    """On a thread: files are written when it is entered and left."""
+    """On a thread, because entering and leaving writes files."""
     made = await off_loop(manager.__enter__)
 
     async def leave() -> None:
@@ -175,7 +172,7 @@ def _fault(offer: Offer) -> str:
 
 
 def vendor_of(definition: Definition) -> str | None:
-    """Whose directory it needs. Of an agent that speaks the Agent Client Protocol, by its program."""
+    """The vendor whose directory it needs; for an agent with the Agent Client Protocol, by its program."""
     if definition.kind in VENDOR_HOSTS:
         return str(definition.kind)
     name = Path(definition.command[0]).name if definition.command and definition.kind is Kind.ACP else ""
@@ -183,7 +180,7 @@ def vendor_of(definition: Definition) -> str | None:
 
 
 def _own_hosts(environment: Mapping[str, str], home: VendorHome) -> Iterator[str]:
-    """Where the user's own settings say that the model is."""
+    """Model hosts in the user's own settings."""
     named = [value for name, value in environment.items() if name.endswith("_BASE_URL")]
     for address in (*named, *home.addresses):
         with contextlib.suppress(ValueError):
@@ -199,7 +196,7 @@ def _own_hosts(environment: Mapping[str, str], home: VendorHome) -> Iterator[str
 
 
 class Handover:
-    """A socket by which the first process inside hands over the sockets that it listens at, once."""
+    """A socket through which the first process inside hands over its listening sockets, once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -216,7 +213,7 @@ class Handover:
             pass
         if not accepting.done():
             accepting.cancel()
-            words = spawned.stderr_tail() or f"nothing came of it within {_START_SECONDS:g} s"
+            words = spawned.stderr_tail() or f"it did not start within {_START_SECONDS:g} s"
             raise Unavailable(f"The container could not be made: {words}.", code="TOOL_UNAVAILABLE", advice="`remit doctor` tries it.")
         self._link, _ = accepting.result()
         ready = asyncio.Event()
@@ -232,7 +229,7 @@ class Handover:
         return sockets
 
     async def go(self) -> None:
-        """From here on it is the agent's program; nothing more is taken."""
+        """From here on it is the agent's program; nothing more is accepted."""
         assert self._link is not None
         await asyncio.get_running_loop().sock_sendall(self._link, b"G")
         self.close()
@@ -247,20 +244,20 @@ class Handover:
 
 
 class _Inside:
-    """What one run sees, and its command line."""
+    """The view of one run, and its command line."""
 
-    def __init__(self, definition: Definition, program: Program, ctx: Context, home: VendorHome, offer: Offer) -> None:
+    def __init__(self, definition: Definition, program: Program, ctx: ProgramContext, home: VendorHome, offer: Offer) -> None:
         left_out = (*HIDDEN_VARIABLES, *_PROXIES, *(() if definition.delegates else (CALLER,)))
         self._environ = {name: value for name, value in program.environment.items() if name not in left_out}
         self._program = program
         self.home = home
         self._offer = offer
         workspace, scratch = ctx.workspace.resolve(), ctx.scratch.resolve()
-        is_reader = definition.kind is Kind.CODEX and not may_change(definition.allow)  # the others keep to their lists themselves
+        is_reader = definition.kind is Kind.CODEX and not may_change(definition.allow)  # the others enforce their own lists
         is_written = definition.spec.workspace not in (WorkspaceKind.NONE, WorkspaceKind.SCRATCH) and not is_reader
         self.writes = (workspace, scratch) if is_written else (scratch,)
         self._is_shared = is_written and definition.spec.workspace is WorkspaceKind.SHARED
-        # OpenCode does not start where it cannot write its packages into the project's directory of it.
+        # OpenCode does not start if it cannot write its packages into the project's directory.
         self._edited = (*_EDITED, ".opencode") if vendor_of(definition) == "opencode" else _EDITED
         self._fixed = self._tool_files()
         own, dot = workspace / ".remit", workspace / ".git"
@@ -302,19 +299,19 @@ class _Inside:
         return replace(self._program, argv=argv, environment=environment, seccomp=filter_program, pins=held)
 
     def _tool_files(self) -> list[Path]:
-        """By which programs on the host are started, at the top of the project itself: from a worktree they reach it as a diff only."""
+        """Files at the top of the project that start programs on the host; a worktree passes them on as a diff only."""
         found = protected_entries(self.writes[0], Protection.SETTINGS, Protection.TOOLS) if self._is_shared else []
         return [path for path in found if path.name not in self._edited]
 
-    async def note_tool_files(self, ctx: Context) -> None:
-        """Those that were there are read-only inside; say so of new ones."""
+    async def note_tool_files(self, ctx: ProgramContext) -> None:
+        """Existing ones are read-only inside; warn about new ones."""
         made = sorted(path.name for path in await off_loop(self._tool_files) if path not in self._fixed)
         if made:
             with contextlib.suppress(Stopped):
-                ctx.progress(f"It made {', '.join(made)}: other programs run what is in there, so look at it before you use them.")
+                ctx.progress(f"It created {', '.join(made)}, which other programs execute: review before you use them.")
 
     def _sockets(self) -> Iterator[Path]:
-        """By which the first program hands over, and that of the owner of the tree, for one that delegates."""
+        """The hand-over socket, and that of the tree's owner for an agent that delegates."""
         if self.home.link.exists():
             yield self.home.link
         token = self._environ.get(CALLER)
@@ -322,25 +319,30 @@ class _Inside:
             yield path
 
     def _tools(self, definition: Definition, workspace: Path) -> list[Path]:
-        """The toolchain, the program, and files that its declaration names, as far as nothing shows them already."""
+        """The toolchain, the program, and files named in its declaration, unless already visible."""
         shown = list(toolchain(workspace, self._environ))
         self._name, parts = _installed(self._program)
         words = [*definition.command[1:], *(self._environ.get(name, "") for name in _CERTIFICATES)]
-        named = [Path(word) for word in words if os.path.isabs(word) and os.path.isfile(word)]
+        named = [part for word in words if os.path.isabs(word) and os.path.isfile(word) for part in (_packages(word) or [Path(word)])]
         for path in (*parts, *named):
             if not any(path.is_relative_to(folder) for folder in (workspace, *map(Path, recipes.SYSTEM_FOLDERS), *shown)):
                 shown.append(path)
         return shown
 
 
+def _packages(path: str | Path) -> list[Path]:
+    """The Node packages that a file belongs to."""
+    return [folder for folder in Path(os.path.realpath(path)).parents if folder.name == "node_modules"][-1:]
+
+
 def _installed(program: Program) -> tuple[str, list[Path]]:
-    """The program as it is called inside, and where it is: with the packages of one of Node, the virtual environment of one of Python."""
+    """The program's path inside, and its location, with its Node packages or Python virtual environment."""
     name = program.argv[0]
     found = shutil.which(name, path=program.environment.get("PATH")) if "/" not in name else str(program.folder / name)
     if found is None or not os.path.exists(found):
         raise start_error(program, {"step": "program", "errno": errno.ENOENT})
     real = Path(os.path.realpath(found))
-    packages = [folder for folder in real.parents if folder.name == "node_modules"][-1:]
+    packages = _packages(real)
     if packages:  # by its real path: links among packages are relative
         return str(real), packages
     environment = Path(found).parent.parent

@@ -1,8 +1,7 @@
-"""The way out of a container: a CONNECT proxy with a list of hosts, and ports of this machine's loopback address.
+"""The network access of a container: a CONNECT proxy with a list of hosts, and ports of the host's loopback address.
 
-A container has a network namespace of its own. Its first process opens listening sockets there and hands them to us: whoever connects to
-one inside is answered here. Names are looked up and connected to on this side, so that a name cannot lead to another address later.
-"""
+A container has its own network namespace. Its first process opens listening sockets there and passes them to remit, which accepts their
+connections. Names are resolved and connected on the host, so that a name cannot lead to another address later."""
 
 import asyncio
 import contextlib
@@ -17,7 +16,7 @@ from remit.system.http import Target, UnreachableError, parse_target, resolve
 from remit.system.ip_addresses import Address, AddressKind, classify_address
 
 CONNECT = "contain.connect"
-"""The action that the policy is asked about."""
+"""The action in policy requests."""
 HEAD_BYTES = 16 * 1024
 HEAD_SECONDS = 10.0
 CONNECT_SECONDS = 20.0
@@ -37,8 +36,8 @@ class Permit(Protocol):
 
 
 class Gateway:
-    """Of one container. Every decision goes to the policy or, where the list of hosts refuses, to `note_refusal`: both write the audit
-    log."""
+    """The gateway of one container. Every decision goes to the policy or, if the list of hosts refuses, to `note_refusal`: both write the
+    audit log."""
 
     def __init__(
         self,
@@ -56,7 +55,7 @@ class Gateway:
         self._open: set[asyncio.Task[None]] = set()
 
     async def serve(self, proxy: socket.socket, forwarded: Mapping[int, socket.socket]) -> None:
-        """Answer at these sockets; `forwarded` by the port of this machine that each stands for."""
+        """Serve these sockets; `forwarded` by the host's port that each maps to."""
         self._servers.append(await asyncio.start_server(self._begin(self._answer), sock=proxy, limit=HEAD_BYTES))
         for port, sock in forwarded.items():
             self._servers.append(await asyncio.start_server(self._begin(self._forwarder(port)), sock=sock))
@@ -79,7 +78,7 @@ class Gateway:
                 else:
                     await answer(reader, writer)
             except (OSError, asyncio.CancelledError):
-                pass  # one of the two ends is gone, or the container is
+                pass  # one of the two ends or the container is gone
             finally:
                 self._open.discard(task)
                 writer.close()
@@ -94,7 +93,7 @@ class Gateway:
         return forward
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One CONNECT, to its end."""
+        """Handle one CONNECT to its end."""
         try:
             async with asyncio.timeout(HEAD_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -133,7 +132,7 @@ class Gateway:
         return addresses
 
     async def _hello(self, reader: asyncio.StreamReader, target: Target) -> bytes:
-        """The first message of TLS. It must name the host that was asked for: servers that many sites share give whichever it names."""
+        """The first TLS message. It must name the requested host: shared servers serve whichever host it names."""
         try:
             async with asyncio.timeout(HEAD_SECONDS):
                 sent = await _read_hello(reader)
@@ -141,7 +140,7 @@ class Gateway:
         except (TimeoutError, ValueError, IndexError, asyncio.IncompleteReadError):
             sent, named = b"", None
         if named != target.host:
-            words = f"names {named}" if named else "names no host that can be read"
+            words = f"names {named}" if named else "names no readable host"
             await self._refused({"host": target.host, "port": target.port, "method": "CONNECT"}, f"TLS to {target.host} {words}.")
         return sent
 
@@ -164,7 +163,7 @@ async def _read_hello(reader: asyncio.StreamReader) -> bytes:
 
 
 def server_name(records: bytes) -> str | None:
-    """The host that a ClientHello names; None where it names none, or hides another one (Encrypted Client Hello)."""
+    """The host in a ClientHello; None if there is none or it hides another one (Encrypted Client Hello)."""
     message = b""
     while records:
         length = 5 + int.from_bytes(records[3:5])
@@ -183,7 +182,7 @@ def server_name(records: bytes) -> str | None:
         if kind == _ENCRYPTED_HELLO or (kind == _SERVER_NAME and named is not None):
             return None
         if kind == _SERVER_NAME:
-            if data[2] != 0 or int.from_bytes(data[:2]) != 3 + int.from_bytes(data[3:5]):  # one name, of the one type there is
+            if data[2] != 0 or int.from_bytes(data[:2]) != 3 + int.from_bytes(data[3:5]):  # one name, of the only type
                 return None
             named = data[5 : 5 + int.from_bytes(data[3:5])].decode("ascii", "replace").lower()
     return named

@@ -14,7 +14,7 @@ VENDOR_HOSTS: Mapping[str, tuple[str, ...]] = {
     "codex": ("api.openai.com", "auth.openai.com", "chatgpt.com"),
     "opencode": ("opencode.ai", "api.anthropic.com", "console.anthropic.com", "api.openai.com", "auth.openai.com", "chatgpt.com"),
 }
-"""The model service and the sign-in of each vendor; no telemetry, no updates, no package registry."""
+"""Model service and sign-in of each vendor; no telemetry, no updates, no package registry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,11 +67,11 @@ class HostList:
         return any(host.has_name(target.host, target.port) for host in self._hosts)
 
     def lists_address(self, address: Address, port: int) -> bool:
-        """Whether the address itself is listed: what a name leads to must be public otherwise."""
+        """Whether the address itself is listed; otherwise a name must resolve to a public address."""
         return any(host.has_address(address, port) for host in self._hosts)
 
     def loopback_ports(self) -> tuple[int, ...]:
-        """Ports of this machine that are listed: a container reaches them at its own loopback address."""
+        """Listed ports of this machine: a container reaches them at its own loopback address."""
         here = (ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1"))
         listed = {host.port for host in self._hosts for one in here if host.has_address(one, host.port) or host.name == "localhost"}
         return tuple(sorted(listed))

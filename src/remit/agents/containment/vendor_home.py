@@ -1,8 +1,7 @@
-"""The home directory of a contained coding agent: a private copy with its vendor's credentials and the least of its settings.
+"""The home directory of a contained coding agent: a private copy with its vendor's credentials and minimal settings.
 
-It is made anew for each run below `$XDG_STATE_HOME/remit/vendors` and removed afterwards. Sessions are kept beside it, so that a later run
-can resume them. After a run only refreshed credentials are written back: values of known keys that were there before.
-"""
+Created for each run below `$XDG_STATE_HOME/remit/vendors` and removed afterwards. Sessions are kept beside it, so that a later run can
+resume them. After a run only refreshed credentials are written back: values of known keys that existed before."""
 
 import contextlib
 import hashlib
@@ -24,8 +23,8 @@ from remit.system.sandbox.keeper import clear
 from remit.system.trust import state_folder
 
 HIDDEN_VARIABLES = ("OPENCODE_CONFIG", "OPENCODE_CONFIG_DIR", "OPENCODE_MODELS_PATH", "XDG_RUNTIME_DIR")
-"""They name files that do not exist inside."""
-_RUN = "run-"
+"""Variables that name files which do not exist inside."""
+_RUN, _SESSIONS = "run-", "sessions"
 _LARGEST_BYTES = 1 << 20
 _LONGEST_VALUE = 16 * 1024
 
@@ -35,13 +34,13 @@ class Vendor:
     """Where a vendor's program keeps its files, and which of them a contained run gets."""
 
     variable: str
-    """Names its directory."""
+    """Environment variable that names its directory."""
     usual: str
     """Its directory below the home directory."""
     credentials: str
-    """The file in it that contains the sign-in."""
+    """The file in it with the sign-in."""
     refreshed: frozenset[str]
-    """Keys of that file that a refresh of the sign-in changes."""
+    """Keys of that file that a refresh changes."""
     sessions: str
     """The directory in it that is kept for `resume`; empty: all of it."""
     settings: Callable[[Path, Mapping[str, str]], "Settings"]
@@ -52,9 +51,9 @@ class Settings:
     files: Mapping[str, str] = field(default_factory=dict)
     """By their path below the home directory."""
     addresses: tuple[str, ...] = ()
-    """URLs of model services that they name."""
+    """URLs of model services in them."""
     shown: Mapping[str, Path] = field(default_factory=dict)
-    """Files and directories to read, by their path below the home directory."""
+    """Readable files and directories, by their path below the home directory."""
 
 
 # ---- the vendors
@@ -95,7 +94,7 @@ _OPENCODE_KEYS = ("provider", "model", "small_model", "enabled_providers", "disa
 
 
 def _opencode(folder: Path, environment: Mapping[str, str]) -> Settings:
-    """`folder` is its data directory; its settings are in the directory for settings, or where `OPENCODE_CONFIG` says."""
+    """`folder` is its data directory; its settings are in the settings directory, or in `OPENCODE_CONFIG`."""
     home = Path(environment.get("HOME", "/"))
     config = Path(environment.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
     cache = Path(environment.get("XDG_CACHE_HOME") or home / ".cache") / "opencode"
@@ -103,7 +102,7 @@ def _opencode(folder: Path, environment: Mapping[str, str]) -> Settings:
     kept = {key: given[key] for key in _OPENCODE_KEYS if key in given}
     options = [_table(_table(one).get("options")) for one in _table(kept.get("provider")).values()]
     addresses = tuple(one["baseURL"] for one in options if isinstance(one.get("baseURL"), str))
-    # Packages of providers and of plugins' types are installed beforehand: in the container there is no package registry.
+    # Packages of providers and plugins' types are installed beforehand: a container has no package registry.
     packages = {name: config / name for name in ("package.json", "package-lock.json", "bun.lock", "node_modules")}
     shown = {f".config/opencode/{name}": path for name, path in packages.items() if path.exists()}
     shown |= {f".cache/opencode/{path.name}": path for path in (cache / "node_modules", cache / "package.json") if path.exists()}
@@ -145,7 +144,7 @@ VENDORS: Mapping[str, Vendor] = {
 
 
 class VendorHome:
-    """Of one run."""
+    """The home directory of one run."""
 
     def __init__(self, folder: Path, kept: Path, vendor: Vendor | None, environment: Mapping[str, str]) -> None:
         self._folder = folder
@@ -163,7 +162,7 @@ class VendorHome:
         return self._settings.addresses
 
     def fill(self) -> None:
-        """Write what the run gets."""
+        """Write the files of the run."""
         private_folder(self.home)
         for name, text in self._settings.files.items():
             private_folder((self.home / name).parent)
@@ -181,7 +180,7 @@ class VendorHome:
             self._credentials.unlink(missing_ok=True)
 
     def _lead(self, name: str, path: Path) -> None:
-        """A link in the home directory."""
+        """Create a link in the home directory."""
         private_folder((self.home / name).parent)
         (self.home / name).symlink_to(path)
 
@@ -206,7 +205,7 @@ class VendorHome:
         return told
 
     def write_back(self) -> bool:
-        """Refreshed credentials, if there are any and the vendor's own file is as it was. Whether something was written."""
+        """Write refreshed credentials back, if the vendor's own file is unchanged. Returns whether something was written."""
         if self._vendor is None or self._copied is None:
             return False
         try:
@@ -218,7 +217,7 @@ class VendorHome:
             if after == before:
                 return False
             atomic_write(self._own_credentials, json.dumps(after, indent=2).encode())
-        except (OSError, ValueError, RecursionError, RemitError):  # the agent may have put anything there
+        except (OSError, ValueError, RecursionError, RemitError):  # the agent may have written anything there
             return False
         return True
 
@@ -246,16 +245,16 @@ class VendorHome:
 
 @contextlib.contextmanager
 def vendor_home(vendor: str | None, owner: tuple[str, ...], environment: Mapping[str, str]) -> Iterator[VendorHome]:
-    """For one run, removed afterwards with what killed processes left. `owner`: project and agent, whose sessions are kept apart.
+    """For one run, removed afterwards together with left-overs of killed processes. `owner`: project and agent, whose sessions are
+    separate.
 
-    `environment`: of the agent, as it would be without containment."""
-    key = hashlib.sha256("\0".join(owner).encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    parent = private_folder(private_folder(state_folder() / "vendors") / f"{vendor or 'command'}-{key}")
+    `environment`: the agent's environment without containment."""
+    parent = private_folder(private_folder(state_folder() / "vendors") / _folder_name(vendor, owner))
     sweep_folders(parent, _RUN, remove=clear)
     folder = Path(tempfile.mkdtemp("", _RUN, parent))
     lock = lock_folder(folder)
     try:
-        made = VendorHome(folder, parent / "sessions", VENDORS.get(vendor or ""), environment)
+        made = VendorHome(folder, parent / _SESSIONS, VENDORS.get(vendor or ""), environment)
         made.fill()
         yield made
         made.write_back()
@@ -264,8 +263,17 @@ def vendor_home(vendor: str | None, owner: tuple[str, ...], environment: Mapping
         clear(str(folder))
 
 
+def sessions_folder(vendor: str, owner: tuple[str, ...]) -> Path:
+    """Where the sessions of a contained agent are kept."""
+    return state_folder() / "vendors" / _folder_name(vendor, owner) / _SESSIONS
+
+
+def _folder_name(vendor: str | None, owner: tuple[str, ...]) -> str:
+    return f"{vendor or 'command'}-{hashlib.sha256(chr(0).join(owner).encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
+
+
 def refreshed(before: Any, after: Any, names: frozenset[str]) -> Any:
-    """`before` with the values of these keys as they are in `after`, where they were there before and are of the same type."""
+    """`before` with the values of these keys from `after`, if they existed before with the same type."""
     if not isinstance(before, dict) or not isinstance(after, dict):
         return before
     made = {}
@@ -285,7 +293,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _bytes_of(path: Path) -> bytes:
-    """Without following a link at its end: an agent may have put one there."""
+    """Without following a final link, which an agent may have created."""
     with os.fdopen(open_regular(path), "rb") as opened:
         return opened.read(_LARGEST_BYTES)
 

@@ -1,1 +1,1 @@
-"""Agents of another remit, or of anything that speaks `tasks.proto`, as agents of this project: `[agents.NAME] grpc = "host:port"`."""
+"""Agents of another remit, or of any server that speaks `tasks.proto`: `[agents.NAME] grpc = "host:port"`."""

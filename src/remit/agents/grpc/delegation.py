@@ -1,7 +1,6 @@
-"""One delegation carried out by an agent elsewhere, over gRPC: what is sent there, what is heard on the way, and the return made of it.
+"""One delegation executed by a remote agent over gRPC: the request, its stream, and the resulting return.
 
-Files that it names lie over there: they are told with the return (`remote`), and are no artifacts of ours.
-"""
+Its files are on the remote: the return lists them under `remote`, not as artifacts."""
 
 import json
 import time
@@ -18,8 +17,8 @@ from remit.core.context import Context
 from remit.core.delegate_requests import parts_of
 from remit.core.delegate_results import Chunk, ChunkType, DelegateResult, TaskState
 from remit.core.errors import OutOfTime, Unavailable
+from remit.core.ids import traceparent_of
 from remit.core.text import shorten_with_count
-from remit.core.tracing import traceparent_of
 
 if TYPE_CHECKING:
     from remit.agents.grpc.grpc_agent import GrpcAgent
@@ -41,7 +40,7 @@ class GrpcDelegation:
 
     @property
     def is_left(self) -> bool:
-        """Something of it may still run over there."""
+        """Whether a part of it may still run on the remote."""
         return self._following is not None and not self._following.is_over
 
     async def cancel(self) -> None:
@@ -49,7 +48,7 @@ class GrpcDelegation:
         await self._following.give_back(f"{self._ctx.session_id} was stopped")
 
     async def done(self) -> Any:
-        """The return, as an agent writes one. Raises `Unavailable`, `OutOfTime`, and what is wrong with the request."""
+        """The return document. Raises `Unavailable`, `OutOfTime`, and faults of the request."""
         left = self._ctx.remaining
         asked = TaskOrder(request=self._request(), until=time.monotonic() + left, reach_seconds=min(REACH_SECONDS, left), more=self._more)
         self._following = RemoteTask(self._service, asked)
@@ -58,7 +57,7 @@ class GrpcDelegation:
                 if chunk.result is not None:
                     return self._return_of(chunk.result)
                 self._tell(chunk)
-        raise NoAnswer(f"{self._service.address} told no end.")
+        raise NoAnswer(f"{self._service.address} reported no outcome.")
 
     def _request(self) -> pb.ExecuteTaskRequest:
         target, operation = parts_of(self._agent.remote)
@@ -71,21 +70,21 @@ class GrpcDelegation:
             priority=int(self._ctx.backend.delegation.priority),  # type: ignore[arg-type]
             config=pb.TaskConfig(
                 parameters=struct_of(self._arguments),
-                # Above what is allowed there it would be refused. Where that is not known, the deadline in the metadata holds it.
+                # Above the remote's maximum it would be refused. If that is unknown, the deadline in the metadata limits it.
                 timeout_ns=nanoseconds(min(given, longest)) if longest is not None else 0,
                 key=self._key,
             ),
         )
 
     def _more(self) -> Pairs:
-        """Where it stands. Honoured of those who may `relay`."""
+        """The caller's position. Honoured for principals with `relay`."""
         ctx = self._ctx
         pairs = [
             (DEPTH, str(ctx.depth)),
             (PATH, json.dumps(list(ctx.path))),
             (TRACEPARENT, traceparent_of(ctx.backend.delegation)),
         ]
-        if self._agent.longest_seconds is None or self._is_here():  # two machines' clocks differ; a number of seconds does not
+        if self._agent.longest_seconds is None or self._is_here():  # clocks of two machines differ; a number of seconds does not
             pairs.append((DEADLINE, str(nanoseconds(ctx.deadline))))
         return pairs
 
@@ -97,7 +96,7 @@ class GrpcDelegation:
         if chunk.type is ChunkType.DATA:
             self._ctx.emit(chunk.data.get("chunk"))
         elif chunk.type is ChunkType.STATUS and chunk.data.get("state") != TaskState.PAUSED:
-            return  # that it is queued and runs there, as it does here
+            return  # that it is queued and running there, as here
         elif chunk.number:
             fraction = chunk.data.get("fraction")
             self._ctx.progress(str(chunk.data.get("message", "")), fraction if isinstance(fraction, int | float) else None)
@@ -125,14 +124,14 @@ class GrpcDelegation:
             },
         }
         if status == "partial" and result.metadata.stop_reason == "deadline":
-            raise OutOfTime(answer["summary"], answer=answer)  # its time was ours, a little less
+            raise OutOfTime(answer["summary"], answer=answer)  # its timeout was ours, slightly reduced
         return answer
 
 
 def _errors(result: DelegateResult) -> list[dict[str, Any]]:
     error = result.error
     if error is None:
-        return [error_entry(result.output or "It failed, and did not say why.")]
+        return [error_entry(result.output or "It failed without a reason.")]
     own = {name: value for name, value in error.details.items() if name not in ("message", "recommendation")}
     return errors_of(error.details.get("errors")) or [
         error_entry(error.message or "It failed.", **own, recommendation=error.recommendation)

@@ -1,8 +1,7 @@
-"""The executor of agents that are reached over gRPC (kind `grpc`). Imports the gRPC library when an agent is first asked.
+"""The executor of agents reached over gRPC (kind `grpc`). Imports the gRPC library when an agent is first called.
 
-Parameters pass through; what the agent takes is asked of the other side. Depth, path, trace and the remaining time travel along. A broken
-connection is resumed by the task's id.
-"""
+Parameters pass through; the remote provides their schema. Depth, path, trace and the remaining time are sent along. A broken connection is
+resumed by the task's id."""
 
 import asyncio
 import contextlib
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
     from remit.agents.proto.v1 import tasks_pb2 as pb
 
 KNOWN_SECONDS = 60.0
-"""For which what the other side said of the agent is believed."""
+"""How long the remote's description of the agent is cached."""
 LEARN_SECONDS = 2.0
-"""For the other side to say what the agent takes; then it is asked without knowing that."""
+"""Time limit for the remote's description; then it is called without it."""
 MOST_COUNTED = 1000
 
 
@@ -36,7 +35,7 @@ class GrpcAgent(RemoteExecutor):
         self._info: pb.AgentInfo | None = None
         self._learned_at = float("-inf")
         self._runs: OrderedDict[str, int] = OrderedDict()
-        """Runs of each delegation: a retry is another task there, a run after a crash of ours the same."""
+        """Runs of each delegation: a retry is another task there, a run after a crash the same."""
 
     @property
     def remote(self) -> str:
@@ -45,7 +44,7 @@ class GrpcAgent(RemoteExecutor):
 
     @property
     def longest_seconds(self) -> float | None:
-        """The longest timeout the other side accepts; None: not known."""
+        """The longest timeout the remote accepts; None: unknown."""
         return self._info.max_timeout_ns / 1e9 if self._info is not None and self._info.max_timeout_ns > 0 else None
 
     async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> Any:
@@ -55,7 +54,7 @@ class GrpcAgent(RemoteExecutor):
         service = self._opened()
         delegation = GrpcDelegation(self, service, ctx, arguments, key=f"remit-{ctx.session_id}-{self._run_of(ctx)}")
         try:
-            with contextlib.suppress(RemitError, TimeoutError):  # whether it can be reached shows when it is asked
+            with contextlib.suppress(RemitError, TimeoutError):  # the call itself shows whether it can be reached
                 async with asyncio.timeout(min(LEARN_SECONDS, 0.1 * ctx.remaining)):
                     await self._learn(service)
             return await delegation.done()
@@ -72,7 +71,7 @@ class GrpcAgent(RemoteExecutor):
             await self._service.close()
 
     async def _learn(self, service: "TaskService") -> None:
-        """What the other side says of it: description, parameters and longest time."""
+        """Read its description, parameters and maximum timeout from the remote."""
         from remit.agents.proto.values import dict_of
 
         if time.monotonic() - self._learned_at < KNOWN_SECONDS:

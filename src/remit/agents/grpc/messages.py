@@ -1,8 +1,7 @@
-"""Results and chunks of the delegate tool as messages of gRPC (`remit/agents/proto/v1/tasks.proto`), there and back. Knows no connection.
+"""Results and chunks of the delegate tool as gRPC messages (`remit/agents/proto/v1/tasks.proto`), both ways. Independent of connections.
 
-What is written here by the gRPC door is read here by its clients and by remotes; so both sides have the same objects. Needs
-`remit[grpc]`: imported only where gRPC is used.
-"""
+The gRPC API writes them and its clients and remotes read them, so both sides share the same objects. Needs `remit[grpc]`: imported only if
+gRPC is used."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ _STATES_BACK: Mapping[int, TaskState] = {number: state for state, number in _STA
 
 
 class Place(NamedTuple):
-    """What a task's record says of it beside its result."""
+    """Fields of a task's record beside its result."""
 
     root_id: str = ""
     parent_id: str = ""
@@ -30,7 +29,7 @@ class Place(NamedTuple):
     """Wall clock."""
     principal: str = ""
     session: str = ""
-    """The caller's own word for the conversation."""
+    """The caller's name of the conversation."""
 
 
 NOWHERE = Place()
@@ -66,7 +65,7 @@ def state_number(state: TaskState) -> Any:
 
 
 def state_of_number(number: int) -> TaskState:
-    """What a newer server calls by a number unknown here has not ended, as far as is known."""
+    """An unknown number from a newer server counts as not ended."""
     return _STATES_BACK.get(number, TaskState.RUNNING)
 
 
@@ -195,7 +194,7 @@ def _tell(message: pb.TaskChunk, chunk: Chunk) -> None:
 
 
 def chunk_of_message(message: pb.TaskChunk) -> Chunk | None:
-    """None: of a kind that is not known here."""
+    """None: an unknown kind."""
     kind, number, task_id = message.WhichOneof("chunk"), message.number, message.task_id or None
     if kind == "complete" or (kind == "error" and message.error.HasField("task")):
         return final_chunk(result_of_task(message.complete if kind == "complete" else message.error.task), number)

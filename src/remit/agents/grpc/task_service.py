@@ -1,7 +1,6 @@
-"""Where a task service listens, what is shown there, and the channel to it. Nothing is sent here.
+"""Addresses of task services, credentials for them, and channels to them.
 
-`unix:/path` and loopback are spoken to in the clear; any other host by TLS, so that no token ever crosses a network for others to read.
-"""
+`unix:/path` and loopback are used without TLS; any other host requires TLS, so that no token crosses a network in the clear."""
 
 import asyncio
 import contextlib
@@ -34,11 +33,11 @@ from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.redaction import SecretValues, redact_text, register_secrets
 from remit.system.unix_sockets import MAX_PATH_BYTES, ShortPath, grpc_target
 
-# ---- Where a task service listens, what is shown there, and the channel to it. Nothing is sent here.
+# ---- addresses, credentials and channels
 
 
 MOST_BYTES = 64 * 1024 * 1024
-"""Of one message from there."""
+"""Maximum size of one received message."""
 _PLAIN, _TLS = "plain:", "tls:"
 _OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.max_receive_message_length", MOST_BYTES),
@@ -46,15 +45,15 @@ _OPTIONS: tuple[tuple[str, Any], ...] = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.use_local_subchannel_pool", 1),  # a channel that is closed shares nothing with the next one
-    ("grpc.enable_retries", 0),  # what may be sent again is decided here, by its key
+    ("grpc.use_local_subchannel_pool", 1),  # a closed channel shares nothing with the next one
+    ("grpc.enable_retries", 0),  # retries are decided here, by the request's key
     ("grpc.enable_http_proxy", 0),
 )
 
 
 class Target(NamedTuple):
     target: str
-    """As gRPC takes it."""
+    """In gRPC's format."""
     is_tls: bool
 
 
@@ -63,16 +62,16 @@ class ServiceAddress:
     """How a service is reached."""
 
     address: str
-    """`unix:/path`, `host:port`, `tls:host:port`, or `plain:host:port` for a host whose network is trusted."""
+    """`unix:/path`, `host:port`, `tls:host:port`, or `plain:host:port` for a host in a trusted network."""
     token: Callable[[], str | None] = field(default=lambda: None, repr=False)
-    """What is shown; asked for at each call, since it may be renewed."""
+    """The token; read on each call, since it may be renewed."""
     ca_file: str | Path | None = None
     certificate_file: str | Path | None = None
-    """Of ours, for mutual TLS."""
+    """The client certificate for mutual TLS."""
     key_file: str | Path | None = None
 
     def where(self) -> Target:
-        """Raises `Misused` for what is no address."""
+        """Raises `Misused` for an invalid address."""
         address = self.address.strip()
         if address.startswith("unix:"):
             path = address.removeprefix("unix:")
@@ -100,7 +99,7 @@ class ServiceAddress:
         return [(AUTHORIZATION, f"Bearer {token}")]
 
     def open(self) -> grpc.aio.Channel:
-        """A channel; connected when it is first used. Raises `Misused`, or `Unavailable` where a file cannot be read."""
+        """A channel, connected on first use. Raises `Misused`, or `Unavailable` if a file cannot be read."""
         target, is_tls = self.where()
         if not is_tls:
             if self.address.startswith(_PLAIN) and self.token() and not is_loopback(target.rpartition(":")[0]):
@@ -116,7 +115,7 @@ class ServiceAddress:
 
 
 def _opened(target: str) -> grpc.aio.Channel:
-    """A socket's path may be longer than the kernel takes: it is then reached by another name, for as long as there is the channel."""
+    """A socket path may be longer than the kernel allows: then it is reached through another name while the channel exists."""
     path = target.removeprefix("unix:")
     if path == target or len(os.fsencode(path)) <= MAX_PATH_BYTES:
         return grpc.aio.insecure_channel(target if path == target else grpc_target(path), options=_OPTIONS)
@@ -124,7 +123,7 @@ def _opened(target: str) -> grpc.aio.Channel:
         reached = ShortPath(Path(path))
     except OSError as error:
         raise Unavailable(
-            f"{path} cannot be reached: {error.strerror or error}.", advice="Is it running? `remit serve` starts one."
+            f"{path} cannot be reached: {error.strerror or error}.", advice="Check that it is running: `remit serve` starts one."
         ) from None
     channel = grpc.aio.insecure_channel(grpc_target(reached.name), options=_OPTIONS)
     weakref.finalize(channel, reached.close)
@@ -142,7 +141,7 @@ def is_loopback(host: str) -> bool:
 
 
 def token_from(variable: str | None) -> Callable[[], str | None]:
-    """Of the environment as it is when it is needed; it never stands in a file, and is struck out of whatever is kept."""
+    """Reads the current environment; the token is never in a file, and is redacted from everything stored."""
     return lambda: (os.environ.get(variable) or "").strip() or None if variable else None
 
 
@@ -157,10 +156,10 @@ def _read(path: str | Path | None) -> bytes | None:
 
 
 def _no_address(given: str) -> Misused:
-    return Misused(f"{given!r:.200} is no address of a task service.", advice="Write unix:/path/of/the/socket or host:port.")
+    return Misused(f"{given!r:.200} is not the address of a task service.", advice="Write unix:/path/of/the/socket or host:port.")
 
 
-# ---- What a task service elsewhere answers in place of an answer, as an error of ours. One that may be tried again is `Unavai
+# ---- error answers of a task service as remit errors; retryable ones are `Unavailable`
 
 
 UNIMPLEMENTED = "UNIMPLEMENTED"
@@ -169,16 +168,16 @@ _WORDS = 2000
 _BUSY = frozenset({"RATE_LIMITED", "QUEUE_FULL", "STOPPING", "STORE_UNAVAILABLE", "AGENT_UNAVAILABLE", "TOOL_UNAVAILABLE"})
 Code = grpc.StatusCode
 _LOST = frozenset({Code.UNAVAILABLE, Code.CANCELLED, Code.DEADLINE_EXCEEDED, Code.ABORTED, Code.INTERNAL, Code.UNKNOWN, Code.DATA_LOSS})
-"""Also what is told of a connection that breaks in the middle of an answer; it says nothing of the task."""
+"""Includes errors of a connection that breaks during an answer; they say nothing about the task."""
 
 
 class ConnectionLost(Unavailable):
-    """It could not be reached, or not any more, or has no time now: to ask again is safe, by the key of the request."""
+    """Unreachable, disconnected or overloaded: a retry with the request's key is safe."""
 
     def __init__(self, message: str, *, code: str | None = None, advice: str = "", retry_after: float | None = None) -> None:
         super().__init__(message, code=code, advice=advice)
         self.retry_after = retry_after
-        """Seconds; None: whenever."""
+        """Seconds; None: unspecified."""
 
 
 class _Told(NamedTuple):
@@ -198,22 +197,22 @@ def error_of(error: grpc.aio.AioRpcError, address: str) -> RemitError:
         case Code.UNIMPLEMENTED:
             return Unavailable(f"{address} does not know this call: {words}.", code=UNIMPLEMENTED)
         case Code.UNAUTHENTICATED:
-            advice = "Show a token that it made: `remit token new`."
-            return Refused(f"{address} does not let us in: {words}.", code="UNAUTHENTICATED", advice=advice)
+            advice = "Use a token of that server: `remit token new`."
+            return Refused(f"{address} refused the credentials: {words}.", code="UNAUTHENTICATED", advice=advice)
         case Code.PERMISSION_DENIED:
-            return Refused(f"{address} refuses it: {words}.", code="FORBIDDEN", advice="The token we show was not granted it.")
+            return Refused(f"{address} refuses it: {words}.", code="FORBIDDEN", advice="The token lacks this permission.")
         case Code.INVALID_ARGUMENT | Code.OUT_OF_RANGE:
             return DelegateError(f"{words}.", code="INVALID_PARAMETERS")
         case Code.NOT_FOUND:
             return Misused(f"{words}.", code="TASK_NOT_FOUND")
         case Code.RESOURCE_EXHAUSTED if "larger than max" in words:
-            return Failed(f"The answer of {address} is too large to be taken: {words}.", code="TOO_LARGE")
+            return Failed(f"The answer of {address} is above the size limit: {words}.", code="TOO_LARGE")
         case Code.RESOURCE_EXHAUSTED:
             return ConnectionLost(
-                f"{address} has no room: {words}.", code="RATE_LIMITED", advice="Try again later.", retry_after=told.retry_after
+                f"{address} is overloaded: {words}.", code="RATE_LIMITED", advice="Try again later.", retry_after=told.retry_after
             )
         case code if code in _LOST:
-            return ConnectionLost(f"{address} cannot be reached: {words}.", advice="Is it running? `remit serve` starts one.")
+            return ConnectionLost(f"{address} cannot be reached: {words}.", advice="Check that it is running: `remit serve` starts one.")
     return Failed(f"{address} answered {error.code().name}: {words}.")
 
 
@@ -228,7 +227,7 @@ def _of_code(told: _Told, words: str) -> RemitError:
 
 
 def _told(error: grpc.aio.AioRpcError) -> _Told:
-    """Whatever of it is there and can be read: trailers are a stranger's."""
+    """The readable parts of an error; trailers are untrusted."""
     found = dict(error.trailing_metadata() or ())
     code, advice, wait, details = (found.get(name) for name in (CODE, ADVICE, PUSHBACK, DETAILS))
     return _Told(
@@ -248,19 +247,19 @@ def _details(packed: bytes) -> dict[str, Any]:
         return {}
 
 
-# ---- `TaskService`: the calls of a task service elsewhere, one method each, in our own values and errors. Knows nothing of tr
+# ---- `TaskService`: the calls of a remote task service, with remit's values and errors
 
 
 ANSWER_SECONDS = 10.0
-"""So long one answer is waited for; a service that needs longer counts as lost for now."""
+"""Time limit of one answer; a slower service counts as lost."""
 QUIET_SECONDS = 15.0
-"""A stream that says nothing for so long is looked into: by a question of its own, on which a dead connection shows."""
+"""A stream that is silent for this long is checked with a separate call, which detects a dead connection."""
 Pairs = Sequence[tuple[str, str]]
 
 
 class TaskService:
     def __init__(self, reach: ServiceAddress | None = None, channel: grpc.aio.Channel | None = None) -> None:
-        """By an address, or over a channel of the caller's, which it closes itself."""
+        """With an address, or with the caller's channel, which the caller closes."""
         if (reach is None) == (channel is None):
             raise TypeError("either where it is reached, or a channel")
         self._reach = reach
@@ -268,7 +267,7 @@ class TaskService:
         self._channel = channel
         self._stub: Any = None
         self._held: SecretValues | None = None
-        """Our token, while it is in use: struck out of whatever is kept."""
+        """Keeps the token redacted while it is in use."""
         self.address = reach.address if reach is not None else "the task service"
 
     def _calls(self) -> Any:
@@ -303,7 +302,7 @@ class TaskService:
         return result_of_task(answer.task)
 
     async def cancel(self, task_id: str, reason: str = "", *, force: bool = False, more: Pairs = ()) -> DelegateResult:
-        """Answers when it has stopped."""
+        """Returns when it has stopped."""
         request = pb.CancelTaskRequest(task_id=task_id, reason=reason[:1000], force=force)
         answer: pb.CancelTaskResponse = await self._asked(lambda calls: calls.CancelTask, request, more, 2 * ANSWER_SECONDS)
         return result_of_task(answer.task)
@@ -326,14 +325,14 @@ class TaskService:
     # ---- streams
 
     def run(self, request: pb.ExecuteTaskRequest, more: Pairs = ()) -> AsyncGenerator[Chunk]:
-        """Begins a task and streams it; the first chunk tells its id."""
+        """Start a task and stream it; the first chunk has its id."""
         return self._heard(lambda calls: calls.RunTask, request, more)
 
     def stream(self, task_id: str, after: int = 0, more: Pairs = ()) -> AsyncGenerator[Chunk]:
         return self._heard(lambda calls: calls.StreamTask, pb.StreamTaskRequest(task_id=task_id, after=after), more)
 
     async def _heard(self, method: Callable[[Any], Any], request: Any, more: Pairs) -> AsyncGenerator[Chunk]:
-        """Raises `ConnectionLost` when the connection breaks, or when nobody is there any more."""
+        """Raises `ConnectionLost` if the connection breaks or the service is gone."""
         call: Any = None
         reading: asyncio.Task[Any] | None = None
         task_id = getattr(request, "task_id", "")
@@ -346,7 +345,7 @@ class TaskService:
                 message, reading = await reading, None
                 if message is grpc.aio.EOF:
                     if await call.code() != grpc.StatusCode.OK:
-                        await call  # raises what it ended with
+                        await call  # raises its final error
                     return
                 task_id = message.task_id or task_id
                 if (chunk := chunk_of_message(message)) is not None:
@@ -364,24 +363,24 @@ class TaskService:
                     await reading
 
     async def _still_there(self, task_id: str, more: Pairs) -> None:
-        """Raises `ConnectionLost`. Of one that has ended all the same the stream has been lost on its way, and is begun again."""
+        """Raises `ConnectionLost`. If the task has ended anyway, its stream was lost and is started again."""
         if not task_id:
             raise ConnectionLost(f"{self.address} did not answer within {QUIET_SECONDS:g} s.", advice="Try again later.")
         if (await self.look(task_id, more)).task_state.is_terminal:
-            raise ConnectionLost(f"{self.address} has not told the end of {task_id}.")
+            raise ConnectionLost(f"{self.address} has not reported the outcome of {task_id}.")
 
 
-# ---- One task elsewhere, begun once and followed to its end, whatever becomes of the connection meanwhile.
+# ---- one remote task, started once and followed to its end across lost connections
 
 
 POLL_SECONDS = 0.5
 FAILING_STREAMS = 3
-"""After so many in a row that told nothing, though the service answers, streams are given up."""
+"""After this many empty streams in a row, although the service answers, streams are given up."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
 
 class NoAnswer(Unavailable):
-    """Not ended, or not heard of, in the time there was."""
+    """Not ended, or not reached, in the available time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,17 +388,17 @@ class TaskOrder:
     request: pb.ExecuteTaskRequest
     """With a key in its config."""
     until: float
-    """Monotonic: then nobody waits any longer."""
+    """Monotonic end of the wait."""
     reach_seconds: float = 5.0
-    """So long a service that cannot be reached is tried before the task is known to have begun."""
+    """How long an unreachable service is retried before the task is known to have started."""
     is_streamed: bool = True
     poll_seconds: float = POLL_SECONDS
     more: Callable[[], Pairs] = tuple
-    """Further metadata, as it is when a call is made."""
+    """Further metadata, computed for each call."""
 
 
 class RemoteTask:
-    """Of one order. `async for chunk in following.chunks()`: the last one has the result."""
+    """`async for chunk in following.chunks()`: the last one has the result."""
 
     def __init__(self, service: TaskService, order: TaskOrder) -> None:
         self._service = service
@@ -409,15 +408,15 @@ class RemoteTask:
         self._after = 0
         self._streams = order.is_streamed
         self._failures = 0
-        """In a row, with nothing heard between them."""
+        """Consecutive failures."""
         self._failing_since: float | None = None
         self._tried_at = 0.0
         self._has_told = False
         self.is_over = False
-        """Its end was told."""
+        """Its end was received."""
 
     async def chunks(self) -> AsyncGenerator[Chunk]:
-        """Raises `NoAnswer` at the end of the time, `Unavailable` where it could not be begun, and what the service refuses it with."""
+        """Raises `NoAnswer` at the end of the time, `Unavailable` if it could not start, and the service's refusal."""
         while True:
             self._tried_at = time.monotonic()
             try:
@@ -438,7 +437,7 @@ class RemoteTask:
                 await self._again_after(error)
 
     async def _next(self, source: AsyncGenerator[Chunk]) -> Chunk | None:
-        """Bounded each by itself: whoever reads the chunks takes its own time between them."""
+        """Each wait is bounded separately: the reader may take any time between chunks."""
         left = self._order.until - time.monotonic()
         try:
             async with asyncio.timeout(max(0.0, left)):
@@ -465,20 +464,20 @@ class RemoteTask:
             yield _as_it_stands(result)
 
     def _heard(self, chunk: Chunk) -> Chunk | None:
-        """What is new of it."""
+        """The new part of a chunk."""
         self._failures, self._failing_since = 0, None
         self.task_id = chunk.task_id or self.task_id
         if chunk.number:
             if chunk.number <= self._after and chunk.result is None:
                 return None
             self._after = max(self._after, chunk.number)
-        elif chunk.result is None and self._has_told:  # that it has begun, once more
+        elif chunk.result is None and self._has_told:  # the start, repeated
             return None
         self._has_told = True
         return chunk
 
     async def _again_after(self, error: RemitError) -> None:
-        """Wait a moment before the next try, or raise what there is no trying again for."""
+        """Wait before the next attempt, or raise if a retry is useless."""
         now = time.monotonic()
         if error.code == UNIMPLEMENTED and self._streams:
             self._streams = False
@@ -486,7 +485,7 @@ class RemoteTask:
         if not isinstance(error, ConnectionLost):
             raise error
         self._failures += 1
-        # Since it was asked, not since it failed to answer: one that takes connections and says nothing is not there either.
+        # Since the call, not since the failure: a service that accepts connections without answering is not available either.
         self._failing_since = self._tried_at if self._failing_since is None else self._failing_since
         if self.task_id is None and now - self._failing_since >= self._order.reach_seconds:
             raise error
@@ -499,8 +498,8 @@ class RemoteTask:
         await asyncio.sleep(pause)
 
     async def give_back(self, reason: str) -> None:
-        """Have it stopped there. Where it was sent and its first answer has not come yet, it is asked for by its key, which begins nothing
-        twice; where it was lost on the way it may never have arrived, and is left to its own deadline."""
+        """Stop it on the remote. If its first answer is missing, it is looked up by its key, which starts nothing twice; if the request was
+        lost it may never have arrived, and its own deadline applies."""
         if self.is_over:
             return
         if self.task_id is None and self._tried_at and self._failing_since is None:
@@ -509,11 +508,15 @@ class RemoteTask:
             await self._service.cancel(self.task_id, reason)
 
     def _gave_up(self, last: RemitError | None = None) -> NoAnswer:
-        why = f" The last that was heard: {last.message}" if last is not None else ""
+        why = f" Its last message: {last.message}" if last is not None else ""
         if self.task_id is None:
-            return NoAnswer(f"{self._service.address} was not reached in time.{why}", advice="Is it running? `remit serve` starts one.")
+            return NoAnswer(
+                f"{self._service.address} was not reached in time.{why}", advice="Check that it is running: `remit serve` starts one."
+            )
         advice = f"It may still be running there; ask for task {self.task_id}."
-        return NoAnswer(f"{self._service.address} has not told the end of {self.task_id} in time.{why}", code="TIMEOUT", advice=advice)
+        return NoAnswer(
+            f"{self._service.address} has not reported the outcome of {self.task_id} in time.{why}", code="TIMEOUT", advice=advice
+        )
 
 
 def _as_it_stands(result: DelegateResult) -> Chunk:

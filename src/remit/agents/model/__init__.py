@@ -1,1 +1,1 @@
-"""Language models as agents: asked in words, acting on the world only by delegating, answering with a return."""
+"""Language models as agents: prompted with text, acting only by delegating, answering with a return."""

@@ -1,8 +1,7 @@
-"""How long a part of what a model is shown may be, and about how many tokens it takes. Pure; used before each question, by model agents and
-by the assistant.
+"""Fits a conversation into a model's context: lengths of parts and estimated tokens. Pure; used before each request by model agents and the
+assistant.
 
-Results, and the arguments of calls, never take more characters than the setting says: what was left out is said, and stands in the record.
-"""
+Results and arguments of calls never exceed the configured length: omissions are marked, and the record has the whole."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,13 +16,13 @@ from remit.core.text import shorten_middle
 # ---- bounds
 
 _BYTES_PER_TOKEN = 3
-"""Four for English, three for code, and a sign of Chinese has three: rather too many tokens than too few."""
+"""Four for English, three for code, three per Chinese character: overestimates tokens rather than underestimates."""
 _MESSAGE_TOKENS = 8
 _CALL_TOKENS = 12
 
 
 def tokens_of(messages: Sequence[Message]) -> int:
-    """About how many; rather too many than too few."""
+    """Estimated tokens, rather too many than too few."""
     return sum(map(_tokens_of_message, messages))
 
 
@@ -36,7 +35,7 @@ def _tokens_of_message(message: Message) -> int:
         return tokens_of_text(message.text) + _MESSAGE_TOKENS
     calls = sum(tokens_of_text(_text_of(call.arguments)) + _CALL_TOKENS for call in message.calls)
     said = tokens_of_text(message.text) + calls
-    return max(said, tokens_of_text(_text_of(message.raw)) if message.raw else 0) + _MESSAGE_TOKENS  # raw goes out in their place
+    return max(said, tokens_of_text(_text_of(message.raw)) if message.raw else 0) + _MESSAGE_TOKENS  # raw is sent in their place
 
 
 def _text_of(arguments: Mapping[str, Any] | str) -> str:
@@ -44,12 +43,12 @@ def _text_of(arguments: Mapping[str, Any] | str) -> str:
 
 
 def bounded(messages: Sequence[Message], characters: int) -> list[Message]:
-    """No result, and no call's arguments, longer than so many characters."""
+    """Cut results and call arguments to this many characters."""
     return [_bounded(message, characters) for message in messages]
 
 
 def squeezed(messages: Sequence[Message], tokens: int, characters: int) -> list[Message]:
-    """Within so many tokens, where that can be had without leaving out a message: results first, then replies, then what was said."""
+    """Within this many tokens, if possible without dropping a message: shortens results first, then replies, then user messages."""
     kept = list(messages)
     while tokens_of(kept) > tokens and characters > 100:
         characters = max(100, characters // 2)
@@ -77,7 +76,7 @@ def _bounded(message: Message, characters: int) -> Message:
 
 
 def _length_of(result: ToolResult) -> int:
-    """As it goes out: APIs that have no mark for errors are sent `{"error":"…"}`."""
+    """Its length as sent: APIs without an error flag get `{"error":"…"}`."""
     return len(result.text) if not result.is_error else len(json.dumps({"error": result.text}, ensure_ascii=False))
 
 
@@ -98,7 +97,7 @@ def _is_long(call: ToolCall, characters: int) -> bool:
 
 
 def with_short_arguments(call: ToolCall, characters: int) -> ToolCall:
-    """In so many characters: what was called, without its parameters."""
+    """The call without its parameters, within this many characters."""
     if not _is_long(call, characters):
         return call
     if isinstance(call.arguments, str):
@@ -114,16 +113,16 @@ def with_short_arguments(call: ToolCall, characters: int) -> ToolCall:
 # ---- checkpoints
 
 KEPT_CHARACTERS = 240_000
-"""Of a conversation that is kept."""
+"""Maximum size of a stored conversation."""
 ASKED_TOKENS = 80_000
-"""What a model is asked with at most, also where it can read more."""
+"""Maximum tokens of a request, even for larger models."""
 LEAST_TOKENS = 400
 WINDOW_SHARE = 0.7
-"""Of what a model can read: the rest is for what it says, and for having counted wrong."""
+"""Share of the context used: the rest is for the reply and estimation errors."""
 _STUB_CHARACTERS = 300
 _RECENT = 6
-"""So many messages at the end are never cut."""
-_LEFT_OUT = "… (left out here, since the conversation has grown; ask again for what you still need)"
+"""Number of last messages that are never cut."""
+_LEFT_OUT = "… (left out because the conversation is long; request again what you still need)"
 
 
 def to_plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -131,7 +130,7 @@ def to_plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def from_plain(kept: Any) -> list[Message] | None:
-    """None where it is no conversation of ours."""
+    """None if it is not a valid conversation."""
     if not isinstance(kept, list):
         return None
     try:
@@ -141,7 +140,7 @@ def from_plain(kept: Any) -> list[Message] | None:
 
 
 def trimmed(messages: Sequence[Message], characters: int = KEPT_CHARACTERS) -> list[Message]:
-    """The same conversation in so many characters, as far as cutting old results and replies leads there; nothing is left out whole."""
+    """The conversation within this many characters, as far as cutting old results and replies allows; no message is dropped."""
     kept = list(messages)
     over = sum(map(size_of, kept)) - characters
     for number in range(1, max(1, len(kept) - _RECENT)):
@@ -154,18 +153,18 @@ def trimmed(messages: Sequence[Message], characters: int = KEPT_CHARACTERS) -> l
 
 
 def room_in(window: int | None, overhead: int) -> int:
-    """In tokens, for the conversation: of a model that can read so many (None: unknown), less what stands beside it."""
+    """Tokens for the conversation in this context size (None: unknown), minus `overhead`."""
     most = ASKED_TOKENS if window is None else min(ASKED_TOKENS, int(WINDOW_SHARE * window))
     return max(LEAST_TOKENS, most - overhead)
 
 
 def characters_in(tokens: int) -> int:
-    """Of one result, where there is room for so many tokens: about a third of it."""
+    """Length of one result: about a third of the space."""
     return max(LEAST_CHARACTERS, min(SHOWN_CHARACTERS, tokens))
 
 
 def fitted(messages: Sequence[Message], tokens: int) -> list[Message]:
-    """What is asked instead of the whole conversation, which has no calls left to make."""
+    """The messages to send instead of the whole conversation, without pending calls."""
     characters = characters_in(tokens)
     kept = bounded(messages, characters)
     if tokens_of(kept) > tokens:
@@ -181,7 +180,7 @@ def size_of(message: Message) -> int:
 
 def _cut(message: Message) -> Message:
     if isinstance(message, Reply):
-        # As the provider keeps it, it can only be given back whole.
+        # The provider's form can only be sent back unchanged.
         calls = tuple(with_short_arguments(call, _STUB_CHARACTERS) for call in message.calls)
         return replace(message, text=_stub(message.text), calls=calls, raw=None)
     return message if isinstance(message, UserMessage) else replace(message, text=_stub(message.text))
@@ -204,12 +203,12 @@ def _fields(message: Message) -> dict[str, Any]:
 
 
 def is_struck(call: ToolCall) -> bool:
-    """Whether a secret stood in its arguments: it is kept without, so it cannot be made again."""
+    """Whether its arguments contained a redacted secret, so that it cannot be repeated."""
     return isinstance(call.arguments, Mapping) and is_redacted(call.arguments)
 
 
 def _kept_arguments(call: ToolCall) -> Any:
-    """Without secrets under telling names, as the parameters of every delegation are kept."""
+    """Without values under secret names, like the parameters of every delegation."""
     return redact_parameters(call.arguments) if isinstance(call.arguments, Mapping) else call.arguments
 
 

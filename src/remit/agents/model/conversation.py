@@ -1,9 +1,8 @@
-"""The talk with a model: it is asked, what it calls is done, it is told what came of it, until it answers in words.
+"""The conversation loop with a model: request, execute its calls, send the results, until it answers with text.
 
-Its only tool is `delegate`. A call that cannot be made is answered in words too, and the talk goes on; but not for ever: the requests, the
-deadline, the budget and the number of turns without a valid call bound it. Knows neither returns nor conversations that are stored:
-`agents.model.agent` and the assistant hold talks.
-"""
+Its only tool is `delegate`. An invalid call is answered with text and the loop continues, bounded by the number of requests, the deadline,
+the budget and the number of turns without a valid call. Independent of returns and stored conversations: `agents.model.agent` and the
+assistant use it."""
 
 import asyncio
 import json
@@ -36,16 +35,16 @@ from remit.runtime.tool.delegate_tool import DelegateTool
 # ---- limits of a reply
 
 MOST_CALLS = 64
-"""In one turn; the model is told to make the others later."""
+"""Maximum calls in one turn; the model must make the others later."""
 NAME_CHARACTERS = 64
 ARGUMENT_LEVELS = 60
-"""Of nesting; a conversation is stored with its calls some levels deep in it."""
+"""Maximum nesting of arguments; a conversation is stored with its calls nested in it."""
 ARGUMENT_CHARACTERS = 400_000
-"""Of all calls of one reply."""
+"""Maximum size of all calls of one reply."""
 
 
 def within_limits(reply: Reply) -> tuple[Reply, str]:
-    """The reply, and what the model is told beside the results of its calls; empty: nothing."""
+    """The reply, and a message for the model beside the results; empty: none."""
     left = ARGUMENT_CHARACTERS
     calls: list[ToolCall] = []
     for call in reply.calls[:MOST_CALLS]:
@@ -57,20 +56,20 @@ def within_limits(reply: Reply) -> tuple[Reply, str]:
     note = ""
     if len(reply.calls) > MOST_CALLS:
         note = f"Only the first {MOST_CALLS} of your {len(reply.calls)} calls were made. Make the others in your next turn."
-    # `raw` is the reply as the provider has it: it would bring back what was cut.
+    # `raw` is the provider's form of the reply: it would restore what was cut.
     return (reply if tuple(calls) == reply.calls else replace(reply, calls=tuple(calls), raw=None)), note
 
 
 def _fault_of(arguments: Mapping[str, Any] | str, left: int) -> str:
     if not isinstance(arguments, str):
         if not _is_shallow(arguments, ARGUMENT_LEVELS):
-            return f"(arguments nested deeper than {ARGUMENT_LEVELS} levels are not taken)"
+            return f"(arguments nested deeper than {ARGUMENT_LEVELS} levels are not accepted)"
         try:
             to_jsonable(arguments)
         except Failed as error:
-            return f"(arguments that hold {error.message} are not taken)"
+            return f"(arguments that contain {error.message} are not accepted)"
     if (length := _length(arguments)) > left:
-        return f"(arguments of {length} characters are not taken: the calls of one reply may have {ARGUMENT_CHARACTERS}; write in parts)"
+        return f"(arguments of {length} characters are not accepted: the calls of one reply may have {ARGUMENT_CHARACTERS}; write in parts)"
     return ""
 
 
@@ -87,13 +86,13 @@ def _length(arguments: Mapping[str, Any] | str) -> int:
 
 FAULT_CHARACTERS = 3000
 CHILDREN_SHARE = 0.3
-"""Of the time that is left at the soft deadline: so long children may still end by themselves."""
+"""Share of the time left at the soft deadline in which children may still finish."""
 _NOBODY_WAITS = "its caller no longer waits for it"
-_TIME_IS_UP = "its caller must hand in"
+_TIME_IS_UP = "its caller must return its result"
 
 
 class HandInSignal(Protocol):
-    """When whoever talks must hand in: a `Context` at its soft deadline, the assistant shortly before the limit of its message."""
+    """When a result is due: a `Context` at its soft deadline, the assistant shortly before the limit of its message."""
 
     @property
     def hand_in(self) -> bool: ...
@@ -110,7 +109,7 @@ Started = Callable[[ToolCall, str], None]
 class CallOutcome:
     result: ToolResult
     is_run: bool
-    """Whether something was done: it was neither faulty nor refused."""
+    """Whether it ran: it was neither invalid nor refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,17 +121,17 @@ class Caller:
     ending: HandInSignal | None = None
     """None: the context's."""
     stopping: set[asyncio.Future[Any]] = field(default_factory=set)
-    """Cancellations under way: the loop itself holds tasks only weakly."""
+    """Running cancellations: the loop itself keeps only weak references to tasks."""
 
     async def call_all(self, calls: Sequence[ToolCall]) -> list[CallOutcome]:
-        """What each gave, in their order. At the soft deadline those that still run may end by themselves for a while, then are stopped."""
+        """The outcomes in call order. At the soft deadline running calls may finish for a while, then are stopped."""
         turn, ending = _Turn(asyncio.Semaphore(self._room()), self.stopping), self.ending or self.ctx
         tasks = [asyncio.ensure_future(self._one(call, turn)) for call in calls]
         try:
             if not await until_hand_in(ending, tasks):
                 await asyncio.wait(tasks, timeout=max(0.0, ending.remaining * CHILDREN_SHARE))
                 await turn.stop(max(0.0, ending.remaining * CHILDREN_SHARE))
-                await asyncio.wait(tasks, timeout=0.1)  # what was stopped tells what it has
+                await asyncio.wait(tasks, timeout=0.1)  # a stopped call returns its partial result
             for task in tasks:
                 task.cancel()
             return [_ended(call, one) for call, one in zip(calls, await asyncio.gather(*tasks, return_exceptions=True), strict=True)]
@@ -165,7 +164,7 @@ class Caller:
                 f"Targets: {', '.join(sorted(self.tool.catalogue.targets())[:30]) or 'none'}."
             )
         if isinstance(call.arguments, str):
-            return f"The arguments of {call.name} must be one JSON object, whole; these are none: {call.arguments!r:.200}"
+            return f"The arguments of {call.name} must be one complete JSON object; these are not: {call.arguments!r:.200}"
         return None
 
     async def _run(self, call: ToolCall, request: DelegateRequest, turn: "_Turn") -> CallOutcome:
@@ -174,21 +173,21 @@ class Caller:
             handle = await self.ctx.start(request.agent, **request.asked())
         except Stopped:
             raise
-        except RemitError as error:  # it could not be put on record, or there is no such agent any more
+        except RemitError as error:  # it could not be recorded, or the agent no longer exists
             return faulty(call, _words_of(error))
         if self.started is not None:
             self.started(call, handle.session_id)
         returned = await turn.result(handle)
         shown = self.shown(result_of(returned, asked_at))
         return CallOutcome(
-            # It says itself whether it succeeded. Marked as an error, it would be wrapped in JSON once more on its way to some models.
+            # It states itself whether it succeeded. Marked as an error, it would be wrapped in JSON again for some models.
             result=ToolResult(call_id=call.call_id, name=call.name, text=shown),
             is_run=returned.stop_reason is not StopReason.REFUSED,
         )
 
 
 class _Turn:
-    """What runs of one turn."""
+    """The running calls of one turn."""
 
     def __init__(self, at_once: asyncio.Semaphore, stopping: set[asyncio.Future[Any]]) -> None:
         self.at_once = at_once
@@ -196,7 +195,7 @@ class _Turn:
         self._handles: dict[str, Handle] = {}
 
     async def result(self, handle: Handle) -> Return:
-        """Whoever stops waiting for it stops it: nobody would see what it does."""
+        """Cancelling the wait cancels the delegation: its result would be lost."""
         self._handles[handle.session_id] = handle
         try:
             return await handle.result()
@@ -240,12 +239,12 @@ def _ended(call: ToolCall, outcome: CallOutcome | BaseException) -> CallOutcome:
 
 
 def faulty(call: ToolCall, words: str) -> CallOutcome:
-    """A call of which nothing came but these words."""
+    """The outcome of an invalid call: only this message."""
     return CallOutcome(result=ToolResult(call_id=call.call_id, name=call.name, text=words[:FAULT_CHARACTERS], is_error=True), is_run=False)
 
 
 def _words_of(error: RemitError) -> str:
-    """What is wrong, and what is allowed, within a limit: a model is to do better with it."""
+    """The fault and the allowed values, limited in length, so that the model can correct its call."""
     words = f"{error.code}: {error}"
     details = {name: value for name, value in error.details.items() if name != "faults"} if isinstance(error, DelegateError) else {}
     allowed = json_text(details) if details else ""
@@ -255,18 +254,18 @@ def _words_of(error: RemitError) -> str:
 # ---- the conversation
 
 FAULTY_TURNS = 6
-"""So many turns in a row in which nothing was called that could be done, and it is given up."""
+"""Consecutive turns without a valid call after which it is given up."""
 EMPTY_TURNS = 2
 HANDING_IN_SHARE = 0.5
-"""Of the time that is left at the soft deadline: so long the model may still finish what it is saying."""
+"""Share of the time left at the soft deadline in which the model may finish its reply."""
 _EMPTY = "Your answer was empty. Answer in words, or call your tool."
 
 Keep = Callable[[Message], Awaitable[None]]
 
 
 def answer_now(why: str) -> str:
-    """What a model is told when it may call nothing any more."""
-    return f"{why} You can call nothing any more: answer now, with what you have, and say what is missing."
+    """Message to a model that may make no more calls."""
+    return f"{why} You can make no more calls: answer now with what you have, and say what is missing."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,48 +273,48 @@ class ConversationOptions:
     models: Models
     choice: Choice
     ctx: Context
-    """Whose children the delegations are, whose time and money is spent."""
+    """Parent of the delegations, and owner of time and money."""
     instructions: str = ""
     messages: list[Message] = field(default_factory=list)
-    """What was said so far; not changed. If calls at its end have no results, they are made first."""
+    """The conversation so far; not changed. Pending calls at its end are made first."""
     tool: DelegateTool | None = None
     requests: int = 50
-    """So often the model may be asked; the last time without the tool."""
+    """Maximum requests; the last one without the tool."""
     hear: Callable[[str], None] | None = None
-    """The words as they come."""
+    """Receives text as it arrives."""
     keep: Keep | None = None
-    """Told each new message, in order, before it counts: a call before it is made, a result before the model sees it."""
+    """Called with each new message, in order, before it counts: a call before it is made, a result before the model sees it."""
     shown: Shown = shorten_result
     temperature: float | None = None
     output_schema: Mapping[str, Any] | None = None
-    """Of its answer, asked for whenever the tool is not offered."""
+    """Schema of its answer, sent whenever the tool is not offered."""
     before: Callable[[list[Message]], Awaitable[list[Message]]] | None = None
-    """What is asked instead of all that was said: for conversations that grow."""
+    """Replaces the messages of a request, for long conversations."""
     started: Started | None = None
-    """Told of each delegation when it is on record."""
+    """Called with each delegation once it is recorded."""
     closing: Callable[[str], str] = answer_now
-    """What the model is told when it must answer now, given why."""
+    """Message to the model when it must answer now, given the reason."""
     ending: HandInSignal | None = None
     """When that is, if not at the context's soft deadline."""
     is_heard: Callable[[], bool] | None = None
-    """Whether somebody hears an answer being given: that is not interrupted by being told to answer."""
+    """Whether a reader is receiving the answer: then it is not interrupted."""
     told: Callable[[Answer], None] | None = None
-    """What came of each question: its tokens, its price, who was tried."""
+    """Called after each request with tokens, price and tried models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationEnd:
     text: str
     messages: list[Message]
-    """All of it, with what was there before."""
+    """The whole conversation, including the earlier part."""
     asked: int
-    """How often the model was asked."""
+    """Number of requests."""
     ended: EndReason
     """Why its last reply ended."""
 
 
 async def talk(talk: ConversationOptions) -> ConversationEnd:
-    """The answer in words. Raises `Unavailable` when no model answers, `OutOfTime` when none came in time, `Failed` when it is given up."""
+    """The final text. Raises `Unavailable` if no model answers, `OutOfTime` if there was no answer in time, `Failed` if it is given up."""
     return await _Conversation(talk).to_the_end()
 
 
@@ -335,7 +334,7 @@ class _Conversation:
         while True:
             await self._close_in_time()
             asked = await self._ask()
-            if asked is None:  # the soft deadline came before it had answered
+            if asked is None:  # the soft deadline came before its answer
                 continue
             reply, note = within_limits(asked.reply)
             await self._add(reply)
@@ -371,7 +370,7 @@ class _Conversation:
         return asked
 
     async def _answered(self, question: Question) -> Answer | None:
-        """Its reply; None where it was still speaking at the soft deadline, and for long after."""
+        """Its reply; None if it was still replying long after the soft deadline."""
         ending, is_heard = self._ending, self._talk.is_heard
         asking = asyncio.ensure_future(self._talk.models.ask(self._talk.ctx, question))
         try:
@@ -389,13 +388,13 @@ class _Conversation:
         except Unavailable as error:
             if not ending.hand_in:
                 raise
-            raise OutOfTime(f"No model answered when it was to hand in: {error.message}", advice="Give it a longer timeout.") from error
+            raise OutOfTime(f"No model answered when its result was due: {error.message}", advice="Give it a longer timeout.") from error
         finally:
             asking.cancel()
             asking.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
     async def _close_in_time(self) -> None:
-        """Told once that it must answer now: when its time is nearly up, or this is the last time that it is asked."""
+        """Tell it once that it must answer now: its time is nearly up, or this is the last request."""
         talk = self._talk
         if self._ending.hand_in:
             why = f"Time is nearly up: {max(0.0, self._ending.remaining - 1):.0f} seconds are left."
@@ -409,7 +408,7 @@ class _Conversation:
                 await self._add(UserMessage(text=talk.closing(why)))
 
     async def _is_asked_again(self) -> bool:
-        """An empty answer is no answer; but it is not asked for ever."""
+        """Whether an empty answer is retried; not without limit."""
         self._empty += 1
         if self._empty >= EMPTY_TURNS or self._asked >= self._talk.requests:
             return False
@@ -420,7 +419,7 @@ class _Conversation:
 
     async def _call(self, calls: Sequence[ToolCall], note: str = "") -> None:
         if self._is_closing or self._ending.hand_in:
-            called = [faulty(call, "Nothing new is started: you are to answer now.") for call in calls]
+            called = [faulty(call, "No new work is started: answer now.") for call in calls]
         else:
             called = await self._caller.call_all(calls)
         for one in called:
@@ -439,9 +438,9 @@ class _Conversation:
             )
 
     def _given_up(self, message: str, advice: str) -> RemitError:
-        """What goes wrong from the soft deadline on is the deadline's."""
+        """Failures from the soft deadline on count as the deadline."""
         if self._ending.hand_in:
-            return OutOfTime(f"It handed in nothing when it was told to: {message}", advice="Give it a longer timeout.")
+            return OutOfTime(f"It returned nothing when its result was due: {message}", advice="Give it a longer timeout.")
         return Failed(message, advice=advice)
 
     async def _add(self, message: Message) -> None:
@@ -451,7 +450,7 @@ class _Conversation:
 
 
 def offer_of(tool: DelegateTool) -> ToolOffer:
-    """The tool as a model is offered it."""
+    """The tool as offered to a model."""
     schema = tool.plain_schema()
     return ToolOffer(
         name=schema["name"],
@@ -462,7 +461,7 @@ def offer_of(tool: DelegateTool) -> ToolOffer:
 
 
 def in_words(messages: Sequence[Message]) -> list[Message]:
-    """The same without calls: some providers refuse a history of calls where no tool is offered."""
+    """The messages without calls: some providers refuse a history of calls if no tool is offered."""
     told: list[Message] = []
     for message in messages:
         if isinstance(message, Reply) and message.calls:
@@ -481,7 +480,7 @@ def in_words(messages: Sequence[Message]) -> list[Message]:
 
 
 def unanswered(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
-    """The calls at the end that have no results yet: those of a talk that was interrupted."""
+    """The calls at the end without results, of an interrupted conversation."""
     position = next((number for number in reversed(range(len(messages))) if not isinstance(messages[number], ToolResult)), -1)
     last = messages[position] if position >= 0 else None
     if not isinstance(last, Reply):

@@ -1,8 +1,7 @@
-"""A model as an agent: made of a definition of kind `model` by `agents.executors`.
+"""A language model as an agent, created by `agents.executors` from a definition of kind `model`.
 
-Says what is asked and what counts as the answer; `talking` holds the talk. It acts on the world only by delegating to those that its
-definition names. A repair, and a run after a crash, go on with the same conversation, which is kept in the checkpoint.
-"""
+Builds the prompts and finds the answer; `conversation` runs the loop. It acts only by delegating to the agents in its definition. A repair,
+and a run after a crash, continue the same conversation, which is kept in the checkpoint."""
 
 import json
 import re
@@ -39,7 +38,7 @@ _SEARCHED_CHARACTERS = 400_000
 
 
 def value_in(answer: str) -> Any:
-    """The JSON that the answer is, or that its last block holds; the answer itself where there is none."""
+    """The JSON in the answer or in its last block; the answer itself without any."""
     answer = answer.strip()
     for text in (answer, *(found[2] for found in reversed(list(_FENCED.finditer(answer[-_SEARCHED_CHARACTERS:]))))):
         try:
@@ -56,7 +55,7 @@ _RESULTS = (READ, SUMMARISE)
 
 
 def reachable(tools: Sequence[str] | None, itself: str) -> Callable[[AgentSpec], bool]:
-    """`tools`: names of agents and targets, `target.operation`, `target.*`; None: those that come with remit."""
+    """`tools`: names of agents and targets, `target.operation`, `target.*`; None: the built-in ones."""
     entries = tuple(entry.removesuffix(".*") for entry in (BUILTIN_TARGETS if tools is None else tools))
 
     def is_reachable(spec: AgentSpec) -> bool:
@@ -93,7 +92,7 @@ class ProgressReporter:
             self._buffer.add(text)
 
     def end(self, message: Message) -> None:
-        """A message is whole; the return at the end of an answer is not streamed: it reaches the caller as the return."""
+        """A message is complete. A return at the end is not streamed: the caller gets it as the return."""
         if isinstance(message, Reply):
             self._buffer.flush()
             if message.calls:
@@ -110,7 +109,7 @@ class ProgressReporter:
         if asked.cost is None and self._is_news(f"price of {by}"):
             self._ctx.warn(f'The price of {by} is unknown: what it cost is not counted. Write it under [prices."{by}"].')
         if asked.ended is EndReason.LENGTH:
-            self._ctx.progress(f"A reply of {by} was longer than is taken, and was cut off.")
+            self._ctx.progress(f"A reply of {by} was above the length limit and was cut off.")
 
     def _is_news(self, what: str) -> bool:
         is_news = what not in self._known
@@ -121,7 +120,7 @@ class ProgressReporter:
 # ---- the agent
 
 REPAIR_SECONDS = 2.0
-"""With less than this left at the soft deadline there is no time for a repair."""
+"""With less time left at the soft deadline there is no repair."""
 _KIND = "model"
 
 
@@ -154,14 +153,14 @@ class ModelAgent:
         return self.definition.requests or self._office.settings.model_requests
 
     def tool(self) -> DelegateTool | None:
-        """Of the agents that it may delegate to. None: it may not."""
+        """The tool with the agents it may delegate to; None: it may not delegate."""
         tools = self.definition.tools
         return None if tools is not None and not tools else DelegateTool(self._office, reachable(tools, self.spec.name))
 
 
 @dataclass(slots=True)
 class _Run:
-    """One time that it is asked, or asked again."""
+    """One call of the agent, or one repair."""
 
     agent: ModelAgent
     ctx: Context
@@ -176,13 +175,13 @@ class _Run:
         messages = self._begun(arguments, tool)
         last = messages[-1]
         if isinstance(last, Reply) and not last.calls:
-            return last.text  # it had answered, and was interrupted before that was on record
+            return last.text  # it had answered, but was interrupted before that was recorded
         if self.ctx.repair is not None and not _is_work_missing(self.ctx.repair.faults):
             tool = None
         return (await self._talked(messages, tool)).text
 
     def _begun(self, arguments: Mapping[str, Any], tool: DelegateTool | None) -> list[Message]:
-        """The conversation so far, with what it is asked now at its end."""
+        """The conversation so far, followed by the current request."""
         ctx = self.ctx
         agents = names_for_prompt(tool.catalogue.specs) if tool is not None else []
         first = model_prompt(self._definition, ctx, arguments, agents)
@@ -193,14 +192,16 @@ class _Run:
         if not kept:
             return [UserMessage(text=first)]
         if not is_same:
-            return repaired([*kept, UserMessage(text=going_on_prompt(ctx, self._definition))])
+            is_told = any(isinstance(one, UserMessage) and str(arguments.get("task", "")) in one.text for one in kept)
+            return repaired([*kept, UserMessage(text=going_on_prompt(ctx, self._definition) if is_told else first)])
         pending = unanswered(kept)
-        if pending and (not self.agent.spec.resumable or any(map(is_struck, pending))):  # not known what was done of them: not done unasked
+        # unknown whether they were executed: not repeated automatically
+        if pending and (not self.agent.spec.resumable or any(map(is_struck, pending))):
             return repaired([*kept, UserMessage(text=going_on_prompt(ctx, self._definition))])
         return kept
 
     def _kept(self) -> tuple[list[Message], bool]:
-        """The conversation of the run before, and whether that was of this very delegation."""
+        """The conversation of the earlier run, and whether it belongs to this delegation."""
         saved = self.ctx.saved
         if not isinstance(saved, Mapping) or saved.get("kind") != _KIND:
             return [], False
@@ -215,7 +216,7 @@ class _Run:
             telling.end(message)
             said.append(message)
             if isinstance(message, ToolResult) and unanswered(said):
-                return  # written down once for all results of a turn: until then their delegations have them
+                return  # stored once for all results of a turn: until then their delegations have them
             await ctx.checkpoint({"kind": _KIND, "session_id": ctx.session_id, "messages": to_plain(trimmed(said))})
 
         async def within_limits(all_of_it: list[Message]) -> list[Message]:
@@ -245,17 +246,17 @@ class _Run:
         return talked
 
     def _beside(self, tool: DelegateTool | None) -> int:
-        """In tokens: what stands beside the conversation in every question. Off the loop: what is known of models is loaded with it."""
+        """Tokens of everything beside the conversation in each request. Off the loop, because it loads the model table."""
         self.agent.models.context_tokens(self.choice)
         offer = "" if tool is None else json_text(dict(offer_of(tool).schema)) + offer_of(tool).description
         return tokens_of_text(system_prompt(self._definition)) + tokens_of_text(offer)
 
     def _room(self, beside: int) -> int:
-        """Asked for each time: of a local model it is known once it runs."""
+        """Computed each time: a local model's context is known only once it runs."""
         return room_in(self.agent.models.context_tokens(self.choice), beside)
 
     def _schema(self) -> Mapping[str, Any] | None:
-        """What a provider that can is to hold the answer to. Not where it would leave no room for data of a form that nobody declared."""
+        """The schema for providers that can enforce it. None if it would not allow undeclared data."""
         ctx, declared = self.ctx, self.agent.spec.output_schema
         if self.agent.spec.answers is Answers.VALUE:
             return declared
@@ -264,24 +265,24 @@ class _Run:
         return return_schema(ctx.session_id, ctx.path[-1], ctx.depth, ctx.path, declared)
 
     async def value(self, answer: str) -> Any:
-        """Of one whose answer is the result itself, of a declared form: the JSON in it, asked for once more where it is faulty."""
+        """For an agent whose answer is the declared result itself: its JSON, requested once more if invalid."""
         schema = self.agent.spec.output_schema
         assert schema is not None
         value, faults = await off_loop(_judged, answer, schema)
         if not faults or self.ctx.remaining < REPAIR_SECONDS:
             return value
-        self.ctx.progress(f"Its answer was not as it should be ({'; '.join(faults)[:300]}); asking once more.")
+        self.ctx.progress(f"Its answer was not valid ({'; '.join(faults)[:300]}); asking once more.")
         kept, _ = self._kept()
         talked = await self._talked([*kept, UserMessage(text=value_repair(faults, schema))], None, schema)
         return (await off_loop(_judged, talked.text, schema))[0]
 
     async def check_in_time(self, answer: str) -> None:
-        """What goes wrong from the soft deadline on is the deadline's: it hands back what there is."""
+        """Failures from the soft deadline on count as the deadline: the partial work is returned."""
         ctx = self.ctx
         if not ctx.hand_in or (ctx.repair is None and ctx.remaining >= REPAIR_SECONDS):
             return
         if not await off_loop(holds_return, answer, ctx, self.agent.spec):
-            raise OutOfTime(f"{self.agent.spec.name} handed in no valid return when it was told to.", advice="Give it a longer timeout.")
+            raise OutOfTime(f"{self.agent.spec.name} gave no valid return when it was asked for one.", advice="Give it a longer timeout.")
 
 
 def _judged(answer: str, schema: Mapping[str, Any]) -> tuple[Any, list[str]]:
@@ -290,7 +291,7 @@ def _judged(answer: str, schema: Mapping[str, Any]) -> tuple[Any, list[str]]:
 
 
 def _is_work_missing(faults: tuple[str, ...]) -> bool:
-    """Whether more than the form of the answer is wrong: files that are not there have to be written."""
+    """Whether more than the form is wrong: missing files must be written."""
     return any(fault.startswith("artifacts:") for fault in faults)
 
 

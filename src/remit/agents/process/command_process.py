@@ -1,17 +1,16 @@
-"""A command to be started, and a command that runs: its streams, its signals and its exit code."""
+"""A command to start, and a running command: its streams, signals and exit code."""
 
 import asyncio
 import contextlib
 import errno
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from remit.agents.process.worker_client import SupervisorLink
-from remit.core.context import Context
 from remit.core.errors import AgentCrashed, Misused, RemitError, Unavailable
 from remit.system.framing import encode_frame
 from remit.system.processes import Process, children, look, send_signal
@@ -19,25 +18,25 @@ from remit.system.processes import Process, children, look, send_signal
 # ---- a command to start
 
 ARGUMENT_BYTES = 128 * 1024
-"""What Linux takes as one argument (MAX_ARG_STRLEN)."""
+"""Linux's limit for one argument (MAX_ARG_STRLEN)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     argv: tuple[str, ...]
     environment: Mapping[str, str]
-    """The whole of it: nothing is added but the mark by which its processes are found."""
+    """The whole environment: only the mark that identifies its processes is added."""
     folder: Path
     takes_input: bool = False
-    """Whether it is written to; its standard input is empty otherwise."""
+    """Whether its standard input is written; otherwise it is empty."""
     seccomp: bytes | None = None
-    """Of bubblewrap, with another program inside: the filter that it reads from `FILTER_FD`; may be empty. None: of any other."""
+    """For bubblewrap with another program inside: the filter that it reads from `FILTER_FD`; may be empty. None: any other program."""
     pins: tuple[str, ...] = ()
     """Paths that bubblewrap finds open after `FILTER_FD`."""
 
 
 def program_to_wire(program: Program, mark: Mapping[str, str]) -> dict[str, Any]:
-    """Bytes as the kernel takes them, one character each: names and values need not be UTF-8. Raises `Misused`."""
+    """Bytes as one character each: names and values need not be UTF-8. Raises `Misused`."""
     if not program.argv or not program.argv[0]:
         raise Misused("There is no command to start.", advice='Name the program: command = ["program", "argument"].')
     environment = {**program.environment, **mark}
@@ -52,22 +51,22 @@ def program_to_wire(program: Program, mark: Mapping[str, str]) -> dict[str, Any]
     except ValueError as error:
         raise Misused(
             f"{program.argv[0]} cannot be started: {error}.",
-            advice='Pass the prompt by standard input or file (prompt = "stdin" or "file"), where any text can stand.',
+            advice='Pass the prompt by standard input or file (prompt = "stdin" or "file"), which accept any text.',
         ) from None
 
 
 def _to_wire(text: str) -> str:
     held = os.fsencode(text)
     if b"\0" in held:
-        raise ValueError("an argument or variable holds a NUL character")
+        raise ValueError("an argument or variable contains a NUL character")
     if len(held) >= ARGUMENT_BYTES:
-        raise ValueError(f"an argument or variable has {len(held):,} bytes, and the system takes at most {ARGUMENT_BYTES - 1:,}")
+        raise ValueError(f"an argument or variable has {len(held):,} bytes; the system accepts at most {ARGUMENT_BYTES - 1:,}")
     return held.decode("latin-1")
 
 
 def _name_to_wire(name: str) -> str:
     if not name or "=" in name:
-        raise ValueError(f"{name!r} is no name of a variable")
+        raise ValueError(f"{name!r} is not a valid variable name")
     return _to_wire(name)
 
 
@@ -77,7 +76,7 @@ def start_error(program: Program, fault: Mapping[str, Any]) -> RemitError:
     number = int(fault.get("errno", 0))
     if fault.get("step") == "folder":
         return Unavailable(
-            f"{name} cannot be started in {folder}: {os.strerror(number)}.", advice="Name a folder that is there, inside the workspace."
+            f"{name} cannot be started in {folder}: {os.strerror(number)}.", advice="Name an existing folder inside the workspace."
         )
     if number == errno.E2BIG:
         advice = 'Pass the prompt by standard input or file: prompt = "stdin" or "file".'
@@ -100,10 +99,10 @@ def _where_to_look(program: Program) -> str:
 # ---- a command that runs
 
 LINE_BYTES = 8 * 1024 * 1024
-"""The longest line that `stdout.readline` gives; beyond it `ValueError` and `LimitOverrunError`, as ever with asyncio."""
+"""The longest line that `stdout.readline` returns; beyond it, `ValueError` and `LimitOverrunError` as usual in asyncio."""
 STDERR_TAIL_CHARACTERS = 2000
 _HANG_UP_SECONDS = 0.5
-"""After it and all below it are dead, for whoever else may hold its output open (a server it was passed to)."""
+"""Time after its whole tree is dead for other holders of its output (a server it was passed to)."""
 
 
 class CommandProcess:
@@ -115,7 +114,7 @@ class CommandProcess:
         self.stdin: asyncio.StreamWriter | None = None
         self.stdout = asyncio.StreamReader(limit=LINE_BYTES)
         self.pid = 0
-        """Of the command itself."""
+        """Pid of the command itself."""
         self._started: str | None = None
 
     # ---- for the adapter
@@ -129,7 +128,7 @@ class CommandProcess:
         return code
 
     def signal(self, number: int) -> bool:
-        """To the command alone, not to what it has started. False: it is gone."""
+        """Signal the command itself, not its children. False: it is gone."""
         process = look(self.pid)
         if process is None or process.started != self._started:
             return False
@@ -138,7 +137,7 @@ class CommandProcess:
         return process is not None and send_signal(process, number)
 
     def catches(self, number: int) -> bool:
-        """Whether it has a handler of its own for this signal: to one that has none, the signal would be the end."""
+        """Whether it handles this signal; otherwise the signal would kill it."""
         process = look(self.pid)
         if process is not None and self._program.seccomp is not None:
             process = _inside(process)
@@ -151,13 +150,13 @@ class CommandProcess:
         return False
 
     def stderr_tail(self) -> str:
-        """The end of what it wrote to its standard error; after `wait`."""
+        """The end of its standard error; after `wait`."""
         return str((self.link.report or {}).get("stderr_tail", ""))[-STDERR_TAIL_CHARACTERS:]
 
     # ---- for the pool
 
     async def open(self, theirs: contextlib.ExitStack) -> tuple[int, list[int]]:
-        """Our ends of its pipes; the descriptors of the others: its supervisor's link, then its output and input."""
+        """Our ends of its pipes, and the descriptors of the other ends: its supervisor's link, then its output and input."""
         try:
             link, link_end = socket.socketpair()
             theirs.callback(link_end.close)
@@ -174,7 +173,7 @@ class CommandProcess:
         self.link.send(encode_frame(wire))
 
     async def wait_begun(self) -> None:
-        """Until it runs. Raises why it does not."""
+        """Wait until it runs. Raises the reason if it does not."""
         begun = await asyncio.shield(self.link.begun)
         if begun is None:
             raise self._unsupervised()
@@ -200,7 +199,7 @@ class CommandProcess:
         )
 
     def _hang_up(self, seconds: float) -> None:
-        """Its supervisor is gone: whoever reads its output must not wait for ever for an end that others keep from coming."""
+        """Its supervisor is gone: readers of its output must not wait for ever because others keep it open."""
         asyncio.get_running_loop().call_later(seconds, self._end_output)
 
     def _end_output(self) -> None:
@@ -212,7 +211,7 @@ class CommandProcess:
                     is_reading = True
                 if is_reading:
                     transport.close()
-                else:  # it is read more slowly than it printed: what is left comes first
+                else:  # it is read more slowly than it printed: the rest comes first
                     self._hang_up(_HANG_UP_SECONDS)
 
     async def _open_output(self, theirs: contextlib.ExitStack) -> int:
@@ -226,7 +225,7 @@ class CommandProcess:
     async def _open_input(self, theirs: contextlib.ExitStack) -> int:
         end, ours = os.pipe2(os.O_CLOEXEC)
         theirs.callback(os.close, end)
-        self._unread = asyncio.StreamReader()  # the stream's protocol wants one, and to be kept alive
+        self._unread = asyncio.StreamReader()  # the stream's protocol requires one, kept alive
         protocol = asyncio.StreamReaderProtocol(self._unread)
         loop = asyncio.get_running_loop()
         transport, _ = await loop.connect_write_pipe(lambda: protocol, _file(ours, "wb"))
@@ -236,7 +235,7 @@ class CommandProcess:
 
 
 def _inside(bubblewrap: Process) -> Process | None:
-    """The program in a container: the first that the first process of its namespace has started."""
+    """The program in a container: the first child of the first process in its namespace."""
     found: Process | None = bubblewrap
     for _ in range(2):
         below = [] if found is None else [process for pid in children(found.pid) or () if (process := look(pid)) is not None]
@@ -244,15 +243,38 @@ def _inside(bubblewrap: Process) -> Process | None:
     return found
 
 
+class AbandonmentNotes(Protocol):
+    def abandoned(self, why: str) -> Callable[[], None]:
+        """Note that processes are still being killed. Call the result when they are gone."""
+        ...
+
+
+class ProgramContext(Protocol):
+    """Owner of a program: the `Context` of a delegation, or that of an MCP server, which outlives delegations."""
+
+    @property
+    def session_id(self) -> str: ...
+    @property
+    def depth(self) -> int: ...
+    @property
+    def workspace(self) -> Path: ...
+    @property
+    def scratch(self) -> Path: ...
+    @property
+    def backend(self) -> AbandonmentNotes: ...
+    def progress(self, message: str, fraction: float | None = None) -> None: ...
+    def permit(self, action: str = "", /, **facts: Any) -> Awaitable[None]: ...
+
+
 class ProgramStarter(Protocol):
     async def contains(self) -> bool:
         """Whether its programs are contained."""
         ...
 
-    def spawn(self, program: Program, ctx: Context) -> "contextlib.AbstractAsyncContextManager[CommandProcess]":
-        """A command that runs. When the block is left, by whatever way, it and all its descendants are dead."""
+    def spawn(self, program: Program, ctx: ProgramContext) -> "contextlib.AbstractAsyncContextManager[CommandProcess]":
+        """A running command. When the block ends, it and all its descendants are dead."""
         ...
 
 
 def _file(fd: int, mode: str) -> Any:
-    return open(fd, mode, buffering=0)  # the transport that is given it closes it
+    return open(fd, mode, buffering=0)  # the transport that receives it closes it

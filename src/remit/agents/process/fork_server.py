@@ -4,7 +4,7 @@ It takes one order at a time over its control socket and answers each:
   exec   descriptors of a supervisor's link and of a command's output and input come along; the command itself comes over the link
   sweep  kill what this process adopted because its supervisor was killed
 Run as a program of its own (`main`, see `process.pool`) it starts commands: then nothing is imported but the standard library and the few
-modules of ours that need no more. `worker_process` adds the forking of Python agents.
+modules of remit that need no more. `worker_process` adds the forking of Python agents.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from remit.agents.process.supervisor import Supervisor, child_alarm
 from remit.system.framing import receive_frame, send_frame, take_frames
 from remit.system.processes import adopt_orphans, children, find_mark, kill_tree, process_start, write_mark
 
-# ---- starting a command below its supervisor: a session of its own, only its three streams, then the program itself
+# ---- starting a command below its supervisor: its own session, only its three streams, then the program itself
 
 
 FILTER_FD = 100
@@ -39,7 +39,7 @@ class Streams:
 
 
 def launch(program: Mapping[str, Any], streams: Streams) -> tuple[int | None, dict[str, Any]]:
-    """Its pid, and the report: pid and start, or the step that failed with its error number."""
+    """Its pid, and the report: pid and start, or the failed step with its error number."""
     folder = _from_wire(program["folder"])
     try:
         passed = () if program["seccomp"] is None else _prepare_container(program["seccomp"], program["pins"])
@@ -55,12 +55,12 @@ def launch(program: Mapping[str, Any], streams: Streams) -> tuple[int | None, di
         )
     except OSError as error:
         return None, {"step": "folder" if error.filename == folder else "program", "errno": error.errno or 0}
-    process.returncode = 0  # its end is seen by the supervisor, who waits for whatever is below it
+    process.returncode = 0  # the supervisor sees its end and waits for everything below it
     return process.pid, {"pid": process.pid, "started": process_start(process.pid)}
 
 
 def _prepare_container(seccomp: str, pins: Sequence[str]) -> tuple[int, ...]:
-    """For bubblewrap with another program inside: the descriptors of its filter and of paths that it shows."""
+    """For bubblewrap with another program inside: the descriptors of its filter and of the paths it shows."""
     for place, path in enumerate(pins, FILTER_FD + 1):
         os.dup2(os.open(_from_wire(path), os.O_PATH), place)
     if seccomp:
@@ -72,7 +72,7 @@ def _prepare_container(seccomp: str, pins: Sequence[str]) -> tuple[int, ...]:
 
 
 def leave_no_signal_ignored() -> None:
-    """What is ignored stays ignored in a new program; what is only not heeded does not. For a supervisor of commands."""
+    """Ignored signals stay ignored in a new program, handled ones do not. For a supervisor of commands."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, lambda *_: None)
@@ -87,9 +87,9 @@ def _from_wire(text: str) -> bytes:
 
 _ORDER_BYTES = 64 * 1024
 _CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-"""Without it every program a worker starts would hold the worker's channel open."""
+"""Without it every program that a worker starts would keep the worker's channel open."""
 _SUPERVISORS_END_SECONDS = 0.7
-"""Less than `process.pool` waits for us to end."""
+"""Less than `process.pool` waits for the end of the fork server."""
 
 
 class ForkServer:
@@ -98,10 +98,10 @@ class ForkServer:
         self.owner = owner
         self.mark_address = mark_address
         self._alarm = child_alarm()
-        self._own_children = set(children(os.getpid()) or ())  # a grown one may have some, of modules it imported
+        self._own_children = set(children(os.getpid()) or ())  # a grown one may have some, from imported modules
 
     def serve(self) -> None:
-        """Until the Remit process closes its end or is gone."""
+        """Serve until the Remit process closes its end or is gone."""
         watched = [self.control.fileno(), self._alarm[0], *([] if self.owner is None else [self.owner])]
         while True:
             ready, _, _ = select.select(watched, [], [])
@@ -113,7 +113,7 @@ class ForkServer:
                 return self._wait_for_supervisors()
 
     def _wait_for_supervisors(self) -> None:
-        """Nobody is left to serve. Supervisors end by themselves; what a supervisor that is killed now leaves is adopted here."""
+        """The Remit process is gone. Supervisors end by themselves; orphans of a killed supervisor are adopted here."""
         end = time.monotonic() + _SUPERVISORS_END_SECONDS
         while self._own_children and (left := end - time.monotonic()) > 0:
             select.select([self._alarm[0]], [], [], left)
@@ -129,7 +129,7 @@ class ForkServer:
             return False
         try:
             answer = self.execute(take_frames(bytearray(text))[0], fds)
-        except OSError as error:  # no processes or memory left: reported to the parent, and this process lives on
+        except OSError as error:  # no processes or memory left: reported to the parent, and this process continues
             answer = {"error": str(error)}
         finally:
             for fd in fds:
@@ -151,7 +151,7 @@ class ForkServer:
 
     @staticmethod
     def report(pid: int) -> dict[str, Any]:
-        """Which process was forked: a pid alone may be used again."""
+        """The forked process with its start time: a pid alone may be reused."""
         return {"pid": pid, "started": process_start(pid)}
 
     def fork(self, run_child: Callable[[], None]) -> int:
@@ -166,14 +166,14 @@ class ForkServer:
             os._exit(0)  # never back into the loop of the fork server
 
     def leave_behind(self) -> None:
-        """In a child: what belongs to the fork server alone."""
+        """In a child: close what belongs to the fork server only."""
         signal.set_wakeup_fd(-1)
         for fd in self._alarm:
             os.close(fd)
         self.control.close()
 
     def become_supervisor(self, order: dict[str, Any]) -> tuple[int, int]:
-        """In a child: its mark, signals ignored, and an alarm for children that end."""
+        """In a child: set its mark, ignore signals, and create an alarm for ended children."""
         self.leave_behind()
         write_mark(self.mark_address, order["mark"])
         os.environ["REMIT_SESSION"] = order["session_id"]
@@ -195,7 +195,7 @@ class ForkServer:
         for fd in (*fds[1:], stderr[1]):
             os.close(fd)
         os.set_blocking(stderr[0], False)
-        with contextlib.suppress(OSError):  # the Remit process may be gone; the supervisor sees that
+        with contextlib.suppress(OSError):  # the Remit process may be gone; the supervisor detects that
             send_frame(sock, {"begun": begun})
         if pid is None:
             return
@@ -211,7 +211,7 @@ class ForkServer:
         ).run()
 
     def _sweep(self) -> int:
-        """Children that we did not fork are orphans of a killed supervisor."""
+        """Children that were not forked here are orphans of a killed supervisor."""
         self._reap()
         strays = [pid for pid in children(os.getpid()) or () if pid not in self._own_children]
         for pid in strays:
@@ -220,7 +220,7 @@ class ForkServer:
         return len(strays)
 
     def _reap(self) -> bool:
-        """Reap dead children; whether a supervisor was killed, so that its processes were adopted here."""
+        """Reap dead children. Returns whether a supervisor was killed, so that its processes were adopted here."""
         was_killed = False
         with contextlib.suppress(BlockingIOError):
             os.read(self._alarm[0], 4096)
@@ -232,7 +232,8 @@ class ForkServer:
 
 
 def watch_owner(owner_pid: int) -> int | None:
-    """A descriptor that tells when the Remit process ends; None where there is none: then the control socket tells. Exits if it is gone."""
+    """A descriptor that signals the end of the Remit process; None if unsupported: then the control socket signals it. Exits if it is
+    already gone."""
     try:
         owner: int | None = os.pidfd_open(owner_pid)
     except (AttributeError, OSError):
@@ -243,8 +244,8 @@ def watch_owner(owner_pid: int) -> int | None:
 
 
 def announce_ready(server: ForkServer) -> None:
-    """Report to the parent. Standard error, by which it learns why a start failed, is closed."""
-    gc.freeze()  # collecting first would take longer than what it frees is worth
+    """Report to the parent and close standard error, which told it why a start failed."""
+    gc.freeze()  # collecting first would take longer than it saves
     gc.enable()
     send_frame(server.control, {"ready": True})
     silence = os.open(os.devnull, os.O_RDWR)

@@ -1,26 +1,28 @@
-"""Questions of a built-in agent in its own process to the models of the Remit process, which has their keys and draws what they cost."""
+"""Access of a built-in agent in its own process to the models of the Remit process, which has their keys and draws their cost."""
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remit.agents.remote_context import RemoteBackend
 from remit.core.context import Context
 from remit.core.errors import Misused
 from remit.core.jsonable import to_jsonable
 from remit.core.model_messages import Answer, EndReason, Reply, SpendSink
-from remit.models.questions import TextModel
+
+if TYPE_CHECKING:
+    from remit.models.questions import TextModel
 
 MAX_QUESTIONS, QUESTIONS_AT_ONCE = 64, 4
-"""Of one worker. Few at once, as each draws on the budget only when it is answered."""
+"""Limits of one worker. Few at once, as each draws on the budget only when answered."""
 MAX_QUESTION_CHARACTERS = 1_000_000
-"""With its schema."""
+"""Including its schema."""
 
 
 class ModelService:
     """Answers the questions of one worker."""
 
-    def __init__(self, ctx: Context, models: TextModel) -> None:
+    def __init__(self, ctx: Context, models: "TextModel") -> None:
         self._ctx = ctx
         self._models = models
         self._questions = 0
@@ -28,7 +30,7 @@ class ModelService:
 
     async def write(self, prompt: str, instructions: str = "", schema: dict[str, Any] | None = None) -> Any:
         if not isinstance(prompt, str) or not isinstance(instructions, str) or not isinstance(schema, dict | None):
-            raise Misused("A question to a model is text.")
+            raise Misused("A question to a model must be text.")
         if len(prompt) + len(instructions) + len(str(schema or "")) > MAX_QUESTION_CHARACTERS:
             raise Misused(f"A question to a model has at most {MAX_QUESTION_CHARACTERS:,} characters.", advice="Ask about less at once.")
         if self._questions >= MAX_QUESTIONS:
@@ -47,7 +49,7 @@ class ModelService:
 
 
 class RemoteModels:
-    """The models of the Remit process, for an agent in a process of its own."""
+    """The models of the Remit process, for an agent in its own process."""
 
     def __init__(self, backend: RemoteBackend) -> None:
         self._backend = backend
@@ -62,8 +64,8 @@ class RemoteModels:
         return Answer(reply=reply, ended=EndReason(answer.pop("ended")), **answer)
 
 
-def models_of(ctx: Context) -> TextModel | None:
-    """The models of the Remit process, for a function that runs in a process of its own. None where none is configured."""
+def models_of(ctx: Context) -> "TextModel | None":
+    """The models of the Remit process, for a function in its own process. None if none is configured."""
     backend: object = ctx.backend
     models = RemoteModels(backend) if isinstance(backend, RemoteBackend) else None
     return models if models is not None and models.is_configured() else None

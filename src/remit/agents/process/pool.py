@@ -1,4 +1,4 @@
-"""The pool of agent processes and commands: it starts them through fork servers and kills them with all they started."""
+"""The pool of agent processes and commands: starts them through fork servers and kills them with all their descendants."""
 
 import asyncio
 import contextlib
@@ -10,20 +10,22 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from remit.agents.process.command_process import CommandProcess, Program, program_to_wire
+from remit.agents.process.command_process import AbandonmentNotes, CommandProcess, Program, ProgramContext, program_to_wire
 from remit.agents.process.model_access import ModelService
 from remit.agents.process.supervisor import SET_MARK
 from remit.agents.process.target import Target
 from remit.agents.process.worker_client import SupervisorLink, WorkerClient
 from remit.agents.remote_context import ContextService, facts_to_wire
-from remit.core.context import Context, ContextBackend, ContextFacts
+from remit.core.context import Context, ContextFacts
 from remit.core.errors import Misused, RemitError, Unavailable
-from remit.models.questions import TextModel
 from remit.system.framing import FramingError, encode_frame, take_frames
 from remit.system.interpreter import agent_path
 from remit.system.processes import FORK_SERVER, MARK, is_alive, kill_tree_async, marker, padded, process_start
+
+if TYPE_CHECKING:
+    from remit.models.questions import TextModel
 
 # ---- fork servers
 
@@ -42,7 +44,7 @@ for name, path in json.loads(sys.argv.pop(1)):
 from remit.agents.process.fork_server import main
 main()
 """
-"""Packages without what their `__init__` imports: the modules below them are then imported one by one, as they are needed."""
+"""Packages without the imports of their `__init__`: submodules are then imported one by one on demand."""
 _PACKAGES = ("remit", "remit.agents", "remit.agents.process", "remit.system")
 _START_LIMIT = 20.0
 _ORDER_LIMIT = 5.0
@@ -58,7 +60,7 @@ class ForkServerGone(Exception):
 
 
 class ForkServerClient:
-    """One fork server as seen from here: one order at a time, each answered."""
+    """A fork server as seen by the Remit process: one order at a time, each answered."""
 
     def __init__(self, control: socket.socket, pid: int, process: subprocess.Popen[bytes] | None) -> None:
         control.setblocking(False)
@@ -70,7 +72,7 @@ class ForkServerClient:
         self.is_gone = False
 
     async def order(self, message: dict[str, Any], fds: Sequence[int] = ()) -> dict[str, Any]:
-        """Not to be cancelled in the middle: shield it, or the next order gets this one's answer."""
+        """Must not be cancelled halfway: shield it, or the next order gets this answer."""
         async with self._order:
             if self.is_gone:
                 raise ForkServerGone
@@ -94,7 +96,7 @@ class ForkServerClient:
         raise ForkServerGone
 
     def kill(self) -> None:
-        """Workers it forked live on: each is watched by its own supervisor."""
+        """Its workers continue: each is watched by its own supervisor."""
         self.is_gone = True
         self._control.close()
         if is_alive(self.pid, self._started):
@@ -105,7 +107,7 @@ class ForkServerClient:
 
     async def close(self) -> None:
         self.is_gone = True
-        self._control.close()  # it ends by itself when it sees that
+        self._control.close()  # it ends by itself when it detects that
         for _ in range(int(_CLOSE_LIMIT / 0.005)):
             if self._process is not None:
                 self._process.poll()
@@ -137,13 +139,13 @@ class Spare(NamedTuple):
         return not self.server.is_gone and is_alive(self.supervisor["pid"], self.supervisor["started"])
 
     def close(self) -> None:
-        """Both end by themselves when they see that."""
+        """Both end by themselves when they detect that."""
         self.channel.close()
         self.link.close()
 
 
 class ForkServers:
-    """Started when they are first needed, and replaced when they die: a clean one, one with the agents' modules, one for commands."""
+    """Started on first use and replaced when they die: a clean one, one with the agents' modules, one for commands."""
 
     def __init__(self, *, mark_prefix: str) -> None:
         self._mark = f"{mark_prefix}{FORK_SERVER}"
@@ -153,7 +155,7 @@ class ForkServers:
         self._forks = 0
 
     async def fork_ahead(self) -> None:
-        """Fork the next worker before it is asked for: an agent that ran twice will run again."""
+        """Fork the next worker early: an agent that ran twice will run again."""
         self._forks += 1
         server = self._servers.get("grown")
         if self._forks < 2 or self._spare is not None or server is None or server.is_gone:
@@ -176,11 +178,12 @@ class ForkServers:
         return None
 
     async def fork(self, order: dict[str, Any], channel: int, link: int) -> dict[str, Any]:
-        """A supervisor with a worker; the supervisor's pid and start."""
+        """Fork a supervisor with a worker. Returns the supervisor's pid and start."""
         return await self._make(order, [channel, link], self._for_agents)
 
     async def launch(self, *, mark: str, session_id: str, link: int, streams: Sequence[int]) -> dict[str, Any]:
-        """A supervisor that starts the program that comes over its link; its pid and start. `streams`: output and input of the program."""
+        """Fork a supervisor that starts the program received over its link. Returns its pid and start. `streams`: output and input of the
+        program."""
         return await self._make({"op": "exec", "mark": mark, "session_id": session_id}, [link, *streams], self.for_commands)
 
     async def for_commands(self) -> ForkServerClient:
@@ -210,14 +213,14 @@ class ForkServers:
         raise Unavailable("No process could be started: the fork server dies each time.", advice="Try again; see the log.")
 
     async def sweep(self) -> None:
-        """Kill what the fork servers adopted because its supervisor was killed."""
+        """Kill orphans of killed supervisors that the fork servers adopted."""
         for server in list(self._servers.values()):
             if not server.is_gone:
                 with contextlib.suppress(ForkServerGone):
                     await server.order({"op": "sweep"})
 
     async def preload(self, targets: Sequence[Target]) -> None:
-        """Grow a fork server that has imported the targets' modules."""
+        """Fork a fork server that imports the targets' modules."""
         clean = await self._running("clean")
         ours, theirs = socket.socketpair()
         try:
@@ -269,7 +272,7 @@ class ForkServers:
             words = process.stderr.read().decode(errors="replace").strip()
             raise Unavailable(
                 f"The process that starts agents did not start: {words[-500:] or 'it printed nothing'}",
-                advice="Check that this Python can import remit outside of this program.",
+                advice="Check that this Python can import remit outside this program.",
             ) from None
         except BaseException:
             server.kill()
@@ -303,21 +306,21 @@ def _spawn(kind: str, control: socket.socket, mark: str) -> "subprocess.Popen[by
 
 TERM_GRACE_SECONDS = 0.25
 _GONE_LIMIT = 3.0
-"""For a supervisor to kill all and report before that is done without it; usually a few milliseconds."""
+"""Time for a supervisor to kill everything and report before it is bypassed; usually milliseconds."""
 _WAIT_LIMIT = 0.2
-"""After the grace, how long a caller waits for all to be dead. The killing goes on after that, and is reported."""
+"""After the grace period, how long a caller waits for all to be dead. The kill continues after that and is reported."""
 _LEAVE_LIMIT = 1.0
-"""For a worker that has answered to end by itself."""
+"""Time for a worker to end by itself after its answer."""
 
 
 class Job:
-    """What a worker is to run."""
+    """The job of a worker."""
 
     __slots__ = ("is_listed", "models", "target")
 
-    def __init__(self, target: Target, models: TextModel | None = None, *, is_listed: bool = False) -> None:
-        """`models`: what it may ask (`models_of`); the asking is done in the Remit process.
-        `is_listed`: it gets no key of the environment; else it is the user's own code, and sees what it would see in this process."""
+    def __init__(self, target: Target, models: "TextModel | None" = None, *, is_listed: bool = False) -> None:
+        """`models`: the models it may use (`models_of`), called in the Remit process. `is_listed`: it gets no keys from the environment;
+        otherwise it is the user's own code and sees this process's environment."""
         self.target = target.to_wire()
         self.models = models
         self.is_listed = is_listed
@@ -327,7 +330,7 @@ class ProcessPool:
     def __init__(
         self, *, project: str, owner_id: str, term_grace: float = TERM_GRACE_SECONDS, environment: Mapping[str, str] | None = None
     ) -> None:
-        """`environment` is added to what workers inherit: settings that their agents read."""
+        """`environment` is added to the inherited one: settings that agents read."""
         self._environment = dict(environment or {})
         self._mark_prefix = marker(project, owner_id)
         self._term_grace = term_grace
@@ -335,14 +338,13 @@ class ProcessPool:
         self._warming: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._processes: dict[WorkerClient | CommandProcess, str] = {}
-        """What runs, and for which delegation."""
+        """Running processes and their delegations."""
         self._sys_path: tuple[list[str], list[str]] = ([], [])
-        """That of this process when it was last looked at, and what agents get of it."""
+        """The last known `sys.path` of this process, and the part that agents get."""
         self._is_closed = False
 
     def warm_up(self, targets: Sequence[Target], *, for_commands: bool = False) -> None:
-        """Load the targets' modules ahead, and have what starts commands ready, in the background. Nothing waits for it. Asked for again,
-        it is done again when the first is done."""
+        """Preload the targets' modules and the fork server for commands in the background. A repeated request runs after the first."""
         if not self._is_closed:
             self._warming = asyncio.create_task(self._warm_up(targets, for_commands, self._warming))
 
@@ -370,7 +372,7 @@ class ProcessPool:
         return worker.outcome()
 
     async def _work(self, worker: WorkerClient, job: Job, facts: ContextFacts, answered: "asyncio.Future[None]") -> None:
-        """The whole life of a worker. The pool owns it: a caller that is cancelled ends neither the starting nor the killing."""
+        """The whole life of a worker. The pool owns it: cancelling a caller interrupts neither start nor kill."""
         mark = self._register(worker, facts.delegation.lineage.session_id)
         failure: RemitError | None = None
         try:
@@ -388,14 +390,12 @@ class ProcessPool:
         return False
 
     @contextlib.asynccontextmanager
-    async def spawn(self, program: Program, ctx: Context) -> AsyncIterator[CommandProcess]:
-        """A command that runs. When the block is left, by whatever way, it and all its descendants are dead.
+    async def spawn(self, program: Program, ctx: ProgramContext) -> AsyncIterator[CommandProcess]:
+        """A running command. When the block ends, it and all its descendants are dead.
 
-        Raises `Unavailable` when it cannot be started, and `Misused` when what it is given cannot be passed to a program.
-        """
-        backend = ctx.backend
+        Raises `Unavailable` if it cannot be started, and `Misused` if its arguments cannot be passed to a program."""
+        backend, session_id = ctx.backend, ctx.session_id
         command = CommandProcess(program)
-        session_id = backend.delegation.lineage.session_id
         mark = self._register(command, session_id)
         starting = self._own(self._launch(command, mark, session_id, program))
         try:
@@ -408,7 +408,7 @@ class ProcessPool:
             _report_abandoned(ending, backend)
 
     def stop_at_once(self, session_ids: Collection[str]) -> None:
-        """Kill what runs for these delegations, without the grace of a SIGTERM; those who wait for them clean up."""
+        """Kill the processes of these delegations without grace; their waiters clean up."""
         for process, session_id in self._processes.items():
             if session_id in session_ids:
                 process.order_stop(0.0)
@@ -436,12 +436,12 @@ class ProcessPool:
     def _disown(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # raised where it is awaited; elsewhere it is dropped
+            task.exception()  # raised where it is awaited; otherwise dropped
 
     async def _warm_up(self, targets: Sequence[Target], for_commands: bool, before: "asyncio.Task[None] | None") -> None:
         if before is not None:
             await before
-        # A warm start is a convenience: without it workers import for themselves, and report what went wrong.
+        # Preloading is optional: without it workers import themselves and report faults.
         with contextlib.suppress(Unavailable, ForkServerGone):
             if for_commands:
                 await self._fork_servers.for_commands()
@@ -449,7 +449,7 @@ class ProcessPool:
                 await self._fork_servers.preload(targets)
 
     def _register(self, process: WorkerClient | CommandProcess, session_id: str) -> str:
-        """The mark of its processes."""
+        """Register it and return the mark of its processes."""
         if self._is_closed:
             raise Misused("The process pool is closed.", advice="Open a new Remit.")
         self._processes[process] = session_id
@@ -494,7 +494,7 @@ class ProcessPool:
             command.link.set_supervisor(await self._fork_servers.launch(mark=mark, session_id=session_id, link=link, streams=streams))
 
     async def _end(self, process: WorkerClient | CommandProcess, mark: str, starting: "asyncio.Task[Any] | None" = None) -> None:
-        """Everything of this process is dead, and every descriptor of it closed, when this returns."""
+        """When this returns, the whole process tree is dead and every descriptor closed."""
         link = process.link
         if starting is not None:
             await asyncio.wait([starting])
@@ -510,7 +510,7 @@ class ProcessPool:
             self._processes.pop(process, None)
 
     async def _kill_without_supervisor(self, link: SupervisorLink, mark: str) -> None:
-        """The supervisor was killed or is stuck. Its worker died with it; what it had adopted was adopted by the fork server."""
+        """The supervisor was killed or is stuck. Its worker died with it; the fork server adopted its orphans."""
         await kill_tree_async(link.pid, started=link.started, marker=mark, term_grace=0.0, limit=1.0)
         await self._fork_servers.sweep()
 
@@ -528,7 +528,7 @@ def _settle(answered: "asyncio.Future[None]", failure: RemitError | None) -> Non
         answered.set_exception(failure)
 
 
-def _report_abandoned(ending: "asyncio.Task[Any]", backend: ContextBackend) -> None:
+def _report_abandoned(ending: "asyncio.Task[Any]", backend: AbandonmentNotes) -> None:
     if not ending.done():
         gone = backend.abandoned("its processes are still being killed")
         ending.add_done_callback(lambda _: gone())

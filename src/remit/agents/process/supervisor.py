@@ -1,9 +1,8 @@
-"""The supervisor: the process between a fork server and one worker or command. It runs no agent code, so nothing can make it misbehave.
+"""The supervisor: the process between a fork server and one worker or command. It runs no agent code.
 
-It adopts whatever the worker's tree orphans, drains the worker's output, and reports how the worker ended, after all of the
-tree is dead. When it is ordered to stop, or the Remit process is gone, it kills everything below it. "All is dead" is certain:
-a process that adopts orphans and has no child left has no descendant left.
-"""
+It adopts orphans of the worker's tree, drains the worker's output, and reports how the worker ended once the whole tree is dead. On a stop
+order, or if the Remit process is gone, it kills everything below it. "All dead" is certain: a process that adopts orphans and has no child
+left has no descendant left."""
 
 import contextlib
 import os
@@ -23,15 +22,15 @@ _KILL_PAUSE = 0.002
 _KILL_LIMIT = 30.0
 _STRIDE = 32
 _CROWD = 100
-"""Processes below one worker above which there is no grace."""
+"""Number of processes below one worker above which there is no grace period."""
 STOP = b"T"
-"""The order to stop; then the grace in milliseconds and a newline."""
+"""The stop order; followed by the grace in milliseconds and a newline."""
 SET_MARK = b"M"
-"""For a supervisor that was forked ahead: the mark of the delegation that it serves from now on, and a newline."""
+"""For a supervisor that was forked early: the mark of its delegation, and a newline."""
 
 
 def child_alarm() -> tuple[int, int]:
-    """A pipe that becomes readable whenever a child ends: (read end, write end)."""
+    """A pipe that becomes readable when a child ends: (read end, write end)."""
     read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
@@ -40,7 +39,7 @@ def child_alarm() -> tuple[int, int]:
 
 @dataclass(slots=True)
 class Output:
-    """One stream of the worker: its end is kept, the rest counted, so that 100 MB of it cost nothing."""
+    """One stream of the worker: its end is kept, the rest only counted, so that 100 MB cost nothing."""
 
     name: str
     fd: int
@@ -48,7 +47,7 @@ class Output:
     count: int = 0
 
     def drain(self) -> bool:
-        """Take what there is; False at its end."""
+        """Read what is available; False at its end."""
         try:
             data = os.read(self.fd, _READ)
         except BlockingIOError:
@@ -76,8 +75,8 @@ class Supervisor:
         is_container: bool = False,
         mark_address: int | None = None,
     ) -> None:
-        """`stdout` is None for a command, whose output the Remit process reads itself. `is_container`: whether the worker is bubblewrap,
-        which is not asked to end: it would take the program inside along at once."""
+        """`stdout` is None for a command, whose output the Remit process reads itself. `is_container`: the worker is bubblewrap, which gets
+        no SIGTERM: it would kill the program inside at once."""
         self._link = link
         self._mark_address = mark_address
         self._worker = worker
@@ -106,7 +105,7 @@ class Supervisor:
             self._link.sendall(encode_frame(report))
 
     def _watch(self) -> float:
-        """Until the worker has ended, or must: the grace it is given."""
+        """Until the worker has ended or must end. Returns its grace period."""
         poller = select.poll()
         for fd in (self._link.fileno(), self._alarm, *self._outputs):
             poller.register(fd, select.POLLIN)
@@ -146,9 +145,9 @@ class Supervisor:
         return None
 
     def _ask_to_end(self, grace: float) -> None:
-        """SIGTERM to all; then until the worker has ended or the grace is over. Output is drained meanwhile."""
+        """Send SIGTERM to all, then wait until the worker has ended or the grace is over. Output is drained meanwhile."""
         if self._signal_below(signal.SIGTERM) > _CROWD:
-            return  # it may be forking without end: each moment of grace makes it harder to stop
+            return  # it may be forking endlessly: every moment of grace makes it harder to stop
         end = time.monotonic() + grace
         watched = [self._alarm, *self._outputs]
         while self._exit is None and (left := end - time.monotonic()) > 0:
@@ -168,19 +167,19 @@ class Supervisor:
             select.select([self._alarm], [], [], _KILL_PAUSE)
 
     def _signal_below(self, number: int) -> int:
-        """Signal everything below us, each the moment it is seen: one that forks all the time is caught in the act."""
+        """Signal everything below, each as soon as it is seen, to catch processes that fork all the time."""
         count = 0
         spared = self._spared if number != signal.SIGKILL else None
         for pid in walk_below(os.getpid()):
             _signal_group(pid, number, spared)
             count += 1
-            if count % _STRIDE == 0:  # orphans of those just killed have come to us meanwhile
+            if count % _STRIDE == 0:  # orphans of those just killed were adopted meanwhile
                 for orphan in children(os.getpid()) or ():
                     _signal_group(orphan, number, spared)
         return count
 
     def _reap(self) -> bool:
-        """Reap all dead children; False when there is no child left, dead or alive."""
+        """Reap all dead children; False if no child is left."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._alarm, 4096)
         while True:
@@ -195,18 +194,18 @@ class Supervisor:
 
 
 def _signal_group(pid: int, number: int, spared: int | None) -> None:
-    """By whole groups: a group of a descendant holds descendants alone, as our worker began a session of its own. `spared`: a group."""
+    """By process group: a descendant's group contains only descendants, since the worker started its own session. `spared`: a group."""
     with contextlib.suppress(OSError):
         group = os.getpgid(pid)
         if group == spared:
             return
-        if group == os.getpgrp():  # it has not come to begin its own session yet
+        if group == os.getpgrp():  # it has not started its own session yet
             os.kill(pid, number)
         else:
             os.killpg(group, number)
 
 
 def _go_first() -> None:
-    """Where we may: a crowd must not keep us from the processor."""
+    """Raise our priority if permitted: many processes must not starve the supervisor."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, -20)

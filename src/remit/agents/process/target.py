@@ -1,8 +1,7 @@
-"""Targets: how a fresh process finds the function an agent is. `target_of` names it here, `Target.load` finds it there.
+"""Targets: how another process finds an agent's function. `target_of` names it, `Target.load` loads it.
 
-A function is found by where it is written down: a module, a file that is no module (`.remit/agents/*.py`), or the script that was
-started. What is written nowhere (a lambda, a closure, a function typed at a prompt) cannot be found, and is refused with advice.
-"""
+A function is found by its definition: a module, a file that is not a module (`.remit/agents/*.py`), or the started script. A function
+without one (a lambda, a closure, a function typed at a prompt) is refused with advice."""
 
 import importlib
 import importlib.util
@@ -28,11 +27,11 @@ class Place(StrEnum):
     MODULE = "module"
     """Importable by name."""
     FILE = "file"
-    """A file outside of every package, loaded under the module name given."""
+    """A file outside every package, loaded under the given module name."""
     MAIN_FILE = "main_file"
-    """The script that was started: `python script.py`."""
+    """The started script: `python script.py`."""
     MAIN_MODULE = "main_module"
-    """The module that was started: `python -m module`."""
+    """The started module: `python -m module`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +40,7 @@ class Target:
     module: str
     file: str = ""
     digest: str = ""
-    """SHA-256 of the file's content; loading refuses any other content. Empty: any."""
+    """SHA-256 of the file's content; other content is refused. Empty: any."""
     qualname: str
 
     def __str__(self) -> str:
@@ -64,7 +63,7 @@ class Target:
                 return _load_main(self)
 
     def load(self) -> Any:
-        """The object of that name: the function, or the agent that was made of it."""
+        """The object of that name: the function, or its agent."""
         found: Any = self.load_module()
         for name in self.qualname.split("."):
             found = getattr(found, name)
@@ -72,7 +71,7 @@ class Target:
 
 
 def target_of(function: Callable[..., Any]) -> Target:
-    """Where `function` is written down."""
+    """Where `function` is defined."""
     qualname = getattr(function, "__qualname__", "")
     must_have_name(qualname)
     module = sys.modules.get(function.__module__)
@@ -87,7 +86,7 @@ def target_of(function: Callable[..., Any]) -> Target:
 
 
 def must_have_name(qualname: str) -> None:
-    """Raises `Misused` for a function that no other process can find."""
+    """Raise `Misused` for a function that no other process can find."""
     if not qualname or "<" in qualname:
         what = "A lambda" if "<lambda>" in qualname else "A function inside a function"
         raise Misused(f"{what} ({qualname or 'without a name'}) cannot run in a process of its own.", advice=_ADVICE)
@@ -105,8 +104,7 @@ def _target_in_main(qualname: str) -> Target:
 
 
 def load_file(module_name: str, file: str, digest: str = "") -> ModuleType:
-    """The module of a file outside of every package. Its code is compiled from the content that was checked: bytecode beside the file may
-    belong to another."""
+    """The module of a file outside every package. Compiled from the checked content: bytecode beside the file may differ."""
     spec = importlib.util.spec_from_file_location(module_name, file)
     if spec is None or spec.loader is None:
         raise ImportError(f"{file} cannot be loaded")
@@ -118,7 +116,7 @@ def load_file(module_name: str, file: str, digest: str = "") -> ModuleType:
             advice="Look at the change, approve it with `remit trust`, and open the project again.",
         )
     module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module  # before it runs: what it defines looks its module up there
+    sys.modules[module_name] = module  # before it runs: its definitions look up their module there
     try:
         exec(compile(data, file, "exec", dont_inherit=True), module.__dict__)
     except BaseException:
@@ -128,7 +126,7 @@ def load_file(module_name: str, file: str, digest: str = "") -> ModuleType:
 
 
 def _load_main(target: Target) -> ModuleType:
-    """As multiprocessing does: run under another name, so that `if __name__ == "__main__"` does not hold."""
+    """Like multiprocessing: run under another name, so that `if __name__ == "__main__"` is false."""
     known = sys.modules.get("__mp_main__")
     if known is not None:
         return known
@@ -147,14 +145,14 @@ def _load_main(target: Target) -> ModuleType:
 
 
 _READING: ContextVar[Target | None] = ContextVar("remit_reading", default=None)
-"""The script that is being read for its process agents."""
+"""The script that is being loaded for its process agents."""
 
 
 def must_not_start_anything() -> None:
-    """A script read again by a worker must only define things: what it starts would start it again, without end."""
+    """A script loaded again by a worker must only define things: anything it starts would start it again, endlessly."""
     target = _READING.get()
     if target is not None:
         raise Misused(
-            f"{target.file or target.module} opens a Remit while it is being read for its process agents.",
+            f"{target.file or target.module} opens a Remit while it is loaded for its process agents.",
             advice='Guard what the script does with `if __name__ == "__main__":`.',
         )

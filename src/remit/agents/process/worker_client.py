@@ -1,4 +1,4 @@
-"""One worker as the Remit process sees it: the link to its supervisor, and the connection on which it performs its agent."""
+"""A worker as seen by the Remit process: the link to its supervisor, and the connection on which it executes its agent."""
 
 import asyncio
 import os
@@ -17,7 +17,7 @@ from remit.system.processes import look, send_signal
 # ---- the link to a supervisor
 
 _DEAD_LIMIT = 0.1
-"""For a supervisor that has reported to be gone; it has nothing left to do."""
+"""Time for a supervisor to exit after its report."""
 
 
 class SupervisorLink(asyncio.Protocol):
@@ -28,11 +28,11 @@ class SupervisorLink(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.begun: asyncio.Future[Mapping[str, Any] | None] = asyncio.get_running_loop().create_future()
-        """Of a command: its pid and start, or why it could not be started; None when its supervisor is gone."""
+        """For a command: its pid and start, or why it could not be started; None if its supervisor is gone."""
         self.report: Mapping[str, Any] | None = None
         """How it ended: exit code, and the end of its output."""
         self.pid: int | None = None
-        """Of the supervisor."""
+        """Pid of the supervisor."""
         self.started: str | None = None
 
     async def connect(self, sock: socket.socket) -> None:
@@ -40,7 +40,7 @@ class SupervisorLink(asyncio.Protocol):
         await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=sock)
 
     def set_supervisor(self, forked: Mapping[str, Any]) -> None:
-        """Which process the fork server forked."""
+        """Set the process that the fork server forked."""
         self.pid, self.started = forked["pid"], forked["started"]
 
     def send(self, data: bytes) -> None:
@@ -51,14 +51,14 @@ class SupervisorLink(asyncio.Protocol):
         self.send(STOP + f"{int(grace_seconds * 1000)}\n".encode())
 
     def wake(self) -> None:
-        """Continue a supervisor that the processes below it have stopped (SIGSTOP)."""
+        """Continue a supervisor that processes below it have stopped (SIGSTOP)."""
         process = look(self.pid or 0)
         if process is not None and process.started == self.started:
             send_signal(process, signal.SIGCONT)
 
     @property
     def is_gone(self) -> bool:
-        """Whether the supervisor has ended: it does so after everything below it."""
+        """Whether the supervisor has ended, which it does after everything below it."""
         return self.lost.done() and self.report is not None
 
     async def wait_gone(self, limit: float) -> bool:
@@ -66,7 +66,7 @@ class SupervisorLink(asyncio.Protocol):
         return self.is_gone
 
     async def wait_dead(self) -> None:
-        """A supervisor closes its link a moment before it is dead."""
+        """A supervisor closes its link a moment before it exits."""
         try:
             handle = os.pidfd_open(self.pid or 0)
         except (AttributeError, OSError):
@@ -115,7 +115,7 @@ _SAME_MEANING = frozenset({"POLICY_DENIED", "TOOL_UNAVAILABLE"})
 
 
 class WorkerClient:
-    """Has the worker perform its job, and answers what the agent asks of its context. The worker is not trusted."""
+    """Has the worker execute its job, and answers the agent's context calls. The worker is untrusted."""
 
     def __init__(self, service: ContextService) -> None:
         self._service = service
@@ -135,10 +135,10 @@ class WorkerClient:
     def _take_answer(self, answer: "asyncio.Future[Any]") -> None:
         self._connection.ignore()
         if not answer.cancelled():
-            answer.exception()  # `outcome` raises it, if anybody still waits
+            answer.exception()  # `outcome` raises it, if it is still awaited
 
     async def wait_ended(self, limit: float) -> None:
-        """Until there is an answer and the worker is gone, or no answer is to be expected, or it is to be stopped."""
+        """Until there is an answer and the worker is gone, no answer can follow, or it must be stopped."""
         assert self._answer is not None
         answer, lost, stopping = self._answer, self.link.lost, self._stopping
         await asyncio.wait((answer, lost, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -149,17 +149,17 @@ class WorkerClient:
             await asyncio.wait([answer], timeout=limit)
 
     def _answered(self) -> "asyncio.Future[Any] | None":
-        """Its answer; None where it has none, or has lost its connection."""
+        """Its answer; None if it has none, or lost its connection."""
         answer = self._answer
         return answer if answer is not None and answer.done() and not isinstance(answer.exception(), ConnectionLost) else None
 
     def stop(self) -> None:
-        """Nobody waits for it any more."""
+        """Its result is no longer needed."""
         if not self._stopping.done():
             self._stopping.set_result(None)
 
     def order_stop(self, grace_seconds: float) -> None:
-        """The worker is asked to end; meanwhile it may save what it has, and ask for nothing more."""
+        """Ask the worker to end; meanwhile it may save its state but make no other calls."""
         self._connection.stop_answering(except_for=_ANSWERED_WHILE_STOPPING)
         self.link.order_stop(grace_seconds)
 
@@ -168,7 +168,7 @@ class WorkerClient:
         await self._connection.abandon(limit)
 
     def printed(self) -> str:
-        """The end of what it wrote to its standard output and error."""
+        """The end of its standard output and error."""
         report = self.link.report or {}
         parts = []
         for name in ("stdout", "stderr"):
@@ -179,7 +179,7 @@ class WorkerClient:
         return "\n".join(parts)
 
     def outcome(self) -> Any:
-        """The answer, or how it failed, raised."""
+        """Return the answer or raise the failure."""
         report = self.link.report or {}
         tail, code = str(report.get("stderr_tail", ""))[-STDERR_TAIL_CHARACTERS:], report.get("exit")
         answered = self._answered()
@@ -191,12 +191,14 @@ class WorkerClient:
         if error is None:
             return answered.result()
         if isinstance(error, AgentNotLoaded):
-            raise AgentCrashed(
+            crashed = AgentCrashed(
                 f"The agent could not be loaded: {error.message}",
                 exit_code=code,
-                stderr_tail=(tail + error.traceback_text)[-STDERR_TAIL_CHARACTERS:],
-                advice="See that its module can be imported.",
+                stderr_tail=tail,
+                advice=error.advice or "Check that its module can be imported.",
             )
+            crashed.traceback_text = error.traceback_text
+            raise crashed
         assert isinstance(error, RemitError)
         raise error if isinstance(error, Failed | Misused) or error.code in _SAME_MEANING else as_failed(error)
 
@@ -217,7 +219,7 @@ class WorkerClient:
         self._service.take(name, body)
 
     def refused(self, run: int, error: RemitError) -> None:
-        """A worker is sent no notifications."""
+        """A worker receives no notifications."""
 
     def lost(self, fault: str) -> None:
         self._fault = fault

@@ -27,7 +27,7 @@ from remit.agents.process.target import Target
 from remit.agents.remote_context import RemoteBackend
 from remit.agents.rpc import Calls, error_from_wire, error_to_wire
 from remit.core.agents import AgentSpec
-from remit.core.context import BlockingContext, Context
+from remit.core.context import BlockingContext, Context, forgotten_await
 from remit.core.errors import Stopped
 from remit.core.jsonable import to_jsonable
 from remit.system.framing import encode_frame, receive_frame, send_frame
@@ -35,7 +35,7 @@ from remit.system.interpreter import BASIC, TOOLCHAINS, drop_unlisted
 from remit.system.processes import adopt_orphans, die_with_parent, find_mark, write_mark
 
 BROKEN = 70
-"""Exit code of a worker that could not even report."""
+"""Exit code of a worker that could not report."""
 
 # ---- the fork server
 
@@ -81,14 +81,14 @@ class AgentForkServer(ForkServer):
 
 
 def _import_ahead(plan: Mapping[str, Any]) -> dict[str, str]:
-    """Import the agents' modules; which could not be imported, and why."""
+    """Import the agents' modules. Returns the failures and their reasons."""
     _enter(plan)
     failures = {}
     for wire in plan["targets"]:
         target = Target.from_wire(wire)
         try:
             target.load_module()
-        except BaseException as error:  # noqa: BLE001 - whatever an agent's module does at import; its worker will report it
+        except BaseException as error:  # noqa: BLE001 - an agent's module may raise anything at import; its worker reports it
             failures[str(target)] = f"{type(error).__name__}: {error}"
     gc.collect()
     gc.freeze()
@@ -96,7 +96,7 @@ def _import_ahead(plan: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _enter(plan: Mapping[str, Any]) -> None:
-    """Find modules and files where the Remit process finds them."""
+    """Use the import paths of the Remit process."""
     sys.path[:] = plan["sys_path"]
     with contextlib.suppress(OSError):
         os.chdir(plan["folder"])
@@ -126,20 +126,20 @@ def main() -> None:
     control, owner = socket.socket(fileno=int(sys.argv[1])), watch_owner(int(sys.argv[2]))
     mark_address = find_mark()
     adopt_orphans()
-    _declared(_rehearsal).check({"word": ""})  # pydantic imports most of itself when it is first used
+    _declared(_rehearsal).check({"word": ""})  # pydantic imports most of itself on first use
     server = AgentForkServer(control, owner, mark_address)
     announce_ready(server)
     server.serve()
 
 
-def _rehearsal(ctx: Context, word: str = "") -> None: ...
+def _rehearsal(ctx: BlockingContext, word: str = "") -> None: ...
 
 
 # ---- the worker
 
 
 class Worker:
-    """The worker's end of its channel. A thread reads replies, so that they can be awaited on a loop or waited for, from any thread."""
+    """The worker's end of its channel. A thread reads replies, so that any thread can wait for them, with or without a loop."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -176,12 +176,14 @@ class Worker:
             arguments = agent.check(facts["delegation"]["parameters"])
             context = self._open_context(facts) if agent.takes_context else None
             if inspect.iscoroutinefunction(agent.function):
-                outcome = asyncio.run(self._run_async(agent.function, context, arguments))
+                outcome = asyncio.run(self._run_async(agent, context, arguments))
             else:
-                outcome = {"value": to_jsonable(self._run_sync(agent.function, context, arguments))}
+                value = self._run_sync(agent.function, context, arguments)
+                agent.check_result(value)
+                outcome = {"value": to_jsonable(value)}
         except SystemExit as leaving:
             _leave(leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None))
-        except BaseException as error:  # noqa: BLE001 - whatever the agent raises is its outcome
+        except BaseException as error:  # noqa: BLE001 - any exception of the agent is its outcome
             outcome = {"error": error_to_wire(error, with_traceback=True)}
         self._end(outcome)
 
@@ -190,16 +192,19 @@ class Worker:
         threading.Thread(target=self._read, args=(backend,), name="remit-channel", daemon=True).start()
         return backend.context()
 
-    async def _run_async(self, function: Callable[..., Any], context: Context | None, arguments: Mapping[str, Any]) -> Any:
-        task = asyncio.ensure_future(function(*([] if context is None else [context]), **arguments))
+    async def _run_async(self, agent: Any, context: Context | None, arguments: Mapping[str, Any]) -> Any:
+        task = asyncio.ensure_future(agent.function(*([] if context is None else [context]), **arguments))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         try:
             value = await task
+            if context is not None and context.unawaited:
+                raise forgotten_await(context, agent.name)
+            agent.check_result(value)
         except BaseException as error:  # noqa: BLE001 - as above
             if task.done() and not task.cancelled() and isinstance(leaving := task.exception(), SystemExit):
-                raise leaving from None  # it ended the loop, which cancelled us: that is all `error` is about
+                raise leaving from None  # it ended the loop, which cancelled this task: that is what `error` reports
             self._end({"error": error_to_wire(error, with_traceback=True)})
-        # Answered from here: tasks that the function left behind must not hold the answer back while the loop closes.
+        # Answered here: tasks that the function left behind must not delay the answer while the loop closes.
         self._end({"value": to_jsonable(value)})
 
     def _run_sync(self, function: Callable[..., Any], context: Context | None, arguments: Mapping[str, Any]) -> Any:
@@ -211,13 +216,13 @@ class Worker:
         return function(BlockingContext(context, loop), **arguments)
 
     def _stop(self, *_: object) -> None:
-        """SIGTERM, on the main thread. A frame that is cut in two would spoil all that follow, so one that is being sent goes first."""
+        """SIGTERM, on the main thread. A partly sent frame would corrupt all that follow, so it is completed first."""
         self._stop_after_sending = self._main_is_sending
         if not self._main_is_sending:
             raise Stopped("The delegation is being stopped.")
 
     def _end(self, outcome: dict[str, Any]) -> NoReturn:
-        """Hand the outcome in and exit at once: threads and exit hooks of the agent are not waited for."""
+        """Send the outcome and exit at once, without waiting for threads and exit hooks of the agent."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         reply = {"k": "reply", "id": self._job["id"]}
         try:
@@ -255,10 +260,10 @@ class Worker:
 
 
 def _declared(found: Any) -> Any:
-    """The agent. A plain function of that name was declared elsewhere, `agent("name")(function)`: the rest is in its signature."""
+    """The agent. A plain function was declared elsewhere, `agent("name")(function)`: the rest is in its signature."""
     if hasattr(found, "check"):
         return found
-    from remit.agents.function import FunctionAgent  # here, so that this package does not need it to be imported
+    from remit.agents.function import FunctionAgent  # imported here, so that this package does not require it
 
     return FunctionAgent(found, AgentSpec(name=getattr(found, "__name__", "agent")))
 

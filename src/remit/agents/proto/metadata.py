@@ -1,8 +1,7 @@
-"""Metadata of requests between a client and a server: names of the headers, and the lineage of a caller that is itself a remit.
+"""Metadata of requests between client and server: header names, and the lineage of a caller that is itself a remit.
 
-gRPC and HTTP send the lineage as headers, A2A as an extension in the metadata of a message. It comes from strangers and is read strictly;
-the server honours depth and path only from principals with the grant `relay`.
-"""
+gRPC and HTTP send the lineage as headers, A2A as an extension in the metadata of a message. It is untrusted and parsed strictly; the server
+honours depth and path only from principals with the grant `relay`."""
 
 import contextlib
 import json
@@ -19,15 +18,15 @@ DEPTH = "remit-depth"
 PATH = "remit-path"
 """JSON: the names from the root to the caller."""
 DEADLINE = "remit-deadline-ns"
-"""When the caller itself ends, in nanoseconds since 1970."""
+"""The caller's own deadline, in nanoseconds since 1970."""
 CODE = "remit-code"
-"""In the trailers of a refused call: the code of the error."""
+"""In the trailers of a refused call: the error code."""
 ADVICE = "remit-advice"
-"""In the trailers: what to do next, percent-encoded where it is not ASCII."""
+"""In the trailers: the advice, percent-encoded if not ASCII."""
 DETAILS = "grpc-status-details-bin"
 """In the trailers: a google.rpc.Status, with a Struct of the details."""
 PUSHBACK = "grpc-retry-pushback-ms"
-"""In the trailers: when to try again."""
+"""In the trailers: when to retry."""
 EXTENSION = "https://remit.dev/extensions/delegation/v1"
 """The A2A extension with the lineage."""
 HEADER = "A2A-Extensions"
@@ -42,9 +41,9 @@ class CallerPosition:
     depth: int = 0
     """Of the caller."""
     path: tuple[str, ...] = ()
-    """From the root, wherever that is, to the caller."""
+    """From the root, on any machine, to the caller."""
     seconds_left: float | None = None
-    """Until the caller itself ends. Not a time of day: the clocks of two machines differ."""
+    """Until the caller's own deadline. Not a time of day: the clocks of two machines differ."""
     deadline_at: float | None = None
     """The same as a wall-clock time, in headers."""
 
@@ -55,7 +54,7 @@ class CallerPosition:
 
 
 def read_position(value: object) -> CallerPosition:
-    """Of the metadata under `EXTENSION`, if any. Raises `Misused`."""
+    """Parse the metadata under `EXTENSION`, if any. Raises `Misused`."""
     given = {} if value is None else value
     if not isinstance(given, Mapping):
         raise _invalid("it must be an object")

@@ -17,7 +17,7 @@ from pydantic_core import to_json
 
 MOST_EXACT = 2**53
 MAX_LEVELS = 28
-"""Each level takes three messages of the hundred."""
+"""Each level takes three of the hundred messages."""
 NANO = 10**9
 _LONGEST = 2**63 - 1
 
@@ -35,7 +35,7 @@ def struct_of(json: Mapping[str, Any]) -> Struct:
 
 
 def json_of(value: Value) -> Any:
-    """A value that was never set is None."""
+    """An unset value is None."""
     kind = value.WhichOneof("kind")
     if kind == "string_value":
         return value.string_value
@@ -110,7 +110,7 @@ def _fill_list(listed: ListValue, json: list[Any] | tuple[Any, ...], levels: int
 
 
 def nanoseconds(seconds: float | None) -> int:
-    """None is 0. The fraction is converted apart: the nanoseconds of a date are more than a double can represent."""
+    """None is 0. The fraction is converted separately: a date in nanoseconds exceeds the precision of a double."""
     if seconds is None:
         return 0
     try:

@@ -1,9 +1,8 @@
-"""The catalogue of roles: an agent file for each, and the built-in agents that carry out some of them.
+"""The catalogue of roles: an agent file for each, and the built-in agents that execute some of them.
 
 `NAME.md` in this folder declares the role. A project replaces it with `.remit/agents/NAME.md` and binds it with `[roles]` in its settings
 (`agents.profiles.binding_of` decides). Loading a role reads one file. Built-in agents are named like entry points, `module:attribute`, and
-imported when they are first used: this package knows no module above it.
-"""
+imported on first use: this package depends on no module above it."""
 
 import copy
 import importlib
@@ -31,11 +30,11 @@ BUILT_INS: Mapping[str, str] = {
     "status-sync-manager": "remit.board.role_agents:STATUS_KEEPER",
     "atomic-task-numberer": "remit.board.role_agents:NUMBERER",
 }
-"""Module and name of the agent that carries a role out, or of the function that makes it from the settings."""
+"""Module and name of the agent that executes a role, or of the function that creates it from the settings."""
 FALLBACKS = frozenset({"planner"})
-"""Built-ins that only fill a template: a coding agent or model of the project goes before them."""
+"""Built-in agents that only fill a template: a coding agent or model of the project takes precedence."""
 REMOVED = frozenset({"error-diagnostics-agent", "meta-builder"})
-"""Built-ins of earlier versions, which agent files may still name: these roles need a coding agent or a model now."""
+"""Built-in agents of earlier versions, which agent files may still name: these roles now need a coding agent or a model."""
 
 
 def file_of(role: str) -> Path:
@@ -43,7 +42,7 @@ def file_of(role: str) -> Path:
 
 
 def source_of(role: str) -> str:
-    """The place of a role's file as agents name theirs: one of those that come with remit."""
+    """The location of a role's file in the form used for agents."""
     return f"{__name__}:{role}.md"
 
 
@@ -54,12 +53,12 @@ def declared_role(role: str) -> "Declaration":
     page = read_page(file_of(role), FOLDER)
     declared = None if page is None else ours(page)
     if declared is None:
-        raise Misused(f"{file_of(role)} is no agent file.", advice="Install remit again.")
+        raise Misused(f"{file_of(role)} is not an agent file.", advice="Install remit again.")
     return replace(declared, source=source_of(role))
 
 
 def built_in_agent(definition: "Definition", settings: "Settings") -> "FunctionAgent":
-    """The function that carries out a definition's `built_in`, under the name and the terms of the definition. Raises `Misused`."""
+    """The function that executes a definition's `built_in`, with the name and settings of the definition. Raises `Misused`."""
     from remit.agents.definition import PROMPT_SCHEMA
 
     found = copy.copy(_loaded(definition.built_in or "", settings, definition.spec.source))
@@ -75,7 +74,7 @@ def built_in_agent(definition: "Definition", settings: "Settings") -> "FunctionA
         retries=said.retries or own.retries,
         slots=said.slots or own.slots,
         resumable=said.resumable or own.resumable,
-        # Whoever carries it out, a role that is asked in words is asked alike; what else it understands is in docs/reference/roles.md.
+        # A role that takes text is called alike whatever executes it; docs/reference/roles.md describes further parameters.
         parameters_schema=PROMPT_SCHEMA if takes.get("required") == ["task"] else takes,
         source=said.source,
     )

@@ -1,7 +1,6 @@
 """The assistant: a language model whose only tool is `delegate`, and its conversations.
 
-An agent of the directory like any other: each message to it is a delegation, recorded, timed and cancelled as every delegation is.
-"""
+An agent of the directory like any other: each message to it is a delegation, recorded, timed and cancellable like every delegation."""
 
 from collections.abc import Callable
 from functools import cache
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def offer_assistant(directory: "Directory", settings: "Settings", models: "Callable[[], Models]", host: "AssistantHost | None") -> None:
-    """Unless the settings leave it out; nothing is loaded by it. Without a `host` it can be listed, not asked."""
+    """Offer it unless the settings omit it; nothing is loaded. Without a `host` it can be listed, not called."""
 
     @cache
     def assistant() -> "Assistant":

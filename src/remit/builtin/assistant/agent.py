@@ -1,8 +1,7 @@
-"""The assistant as an agent of the directory: `assistant(message, conversation?)`, with `results.read` and `results.summarise` beside it.
+"""The assistant as an agent of the directory: `assistant(message, conversation?)`, with `results.read` and `results.summarise`.
 
-Each message is one delegation, so that recording, deadline, cancelling the tree and budget are the engine's, as for everybody. Its own
-delegations are its children.
-"""
+Each message is one delegation, so that the engine handles recording, deadline, cancellation and budget as for any agent. Its own
+delegations are its children."""
 
 import contextlib
 import importlib
@@ -34,7 +33,7 @@ from remit.system.trust import ProjectTrust
 # ---- results
 
 MAX_CHARACTERS = 100_000
-"""Of one range."""
+"""Maximum length of one range."""
 DEFAULT_CHARACTERS = 20_000
 SUMMARY_CHARACTERS = 3_000
 MIN_SUMMARY = 300
@@ -42,7 +41,7 @@ Part = Literal["data", "output", "artifacts", "all"]
 
 
 class Records(Protocol):
-    """Where delegations are looked up: an open `Remit`."""
+    """Source of delegations: an open `Remit`."""
 
     async def describe(self, session_id: str) -> Record: ...
 
@@ -50,8 +49,7 @@ class Records(Protocol):
 class ResultAgents:
     """`results.read` and `results.summarise`.
 
-    A caller reads the results of its own delegations and of those below them; the assistant also those of its conversation so far.
-    """
+    A caller reads the results of its own delegations and their children; the assistant also those of its conversation."""
 
     def __init__(self, records: Records, turns: Callable[[str], frozenset[str]], models: TextModel) -> None:
         """`turns`: all delegations that answered in the conversation of an assistant's delegation; empty for any other delegation."""
@@ -86,19 +84,19 @@ class ResultAgents:
         return [read, summarise]
 
     async def _text(self, ctx: Context, task_id: str, part: Part) -> str:
-        """A part of the result of a delegation that the caller may read and that has ended."""
+        """A part of the result of a finished delegation that the caller may read."""
         record = await self._find(task_id)
         callers = await self._callers(ctx.as_dict()["parent_id"])
         if not await self._is_below(record, callers.union(*map(self._turns, callers))):
             raise _not_yours(task_id)
         if record.result is None:
-            raise Failed(f"{task_id} has not ended: it is {record.state}.", code="INVALID_OPERATION", advice="Read it when it has.")
+            raise Failed(f"{task_id} has not ended: it is {record.state}.", code="INVALID_OPERATION", advice="Read it after it has ended.")
         result = result_of_record(record)
         parts = {"data": result.data, "output": result.output, "artifacts": [artifact.to_dict() for artifact in result.artifacts]}
         return text_of(parts[part] if part in parts else result.to_dict())
 
     async def _find(self, task_id: str) -> Record:
-        """An unknown id is refused like one of another caller: the answer does not tell which ids exist."""
+        """An unknown id is refused like one of another caller, so that the answer does not reveal which ids exist."""
         if not is_session_id(task_id):
             message = f"{task_id!r:.60} is not a taskId: they look like sess_1760000000_abc123."
             raise Refused(message, code="INVALID_PARAMETERS", advice="Take one from a result.")
@@ -155,14 +153,14 @@ class AssistantHost(Delegator, Protocol):
 
 
 class Assistant:
-    """The assistant of one `Remit`; it knows which conversations are being answered."""
+    """The assistant of one `Remit`; it tracks conversations that are being answered."""
 
     def __init__(self, settings: Settings, models: Models, host: AssistantHost | None) -> None:
         self._settings = settings
         self._models = models
         self._host = host
         self._open: dict[str, Conversation] = {}
-        """Those that are being answered, by the delegation that answers."""
+        """Conversations in progress, by the answering delegation."""
 
     def agents(self) -> Iterable[FunctionAgent]:
         @agent(ASSISTANT, description=DESCRIPTION, workspace="none")
@@ -176,20 +174,20 @@ class Assistant:
         return ResultAgents(records, self.turns, self._models).agents()
 
     def turns(self, session_id: str) -> frozenset[str]:
-        """All delegations that answered in the conversation of this one; empty where it answers in none."""
+        """All delegations that answered in the conversation of this one; empty if it answers in none."""
         conversation = self._open.get(session_id)
         return frozenset() if conversation is None else frozenset(turn.session_id for turn in conversation.turns)
 
     async def _answer(self, ctx: Context, message: str, named: str | None, spec: AgentSpec) -> dict[str, Any]:
         if self._host is None:
-            raise Unavailable("The assistant can be listed here, not asked.", advice="Open the project.")
+            raise Unavailable("The assistant cannot be called here, only listed.", advice="Open the project.")
         choice = self._models.choice()
         await off_loop(_load, self._settings.builtin_agents)
         from remit.builtin.assistant.message import MessageRun, Tools
         from remit.runtime.tool.delegate_tool import DelegateTool
 
         if not message.strip():
-            raise Misused("The message is empty.", advice="Say what is to be done.")
+            raise Misused("The message is empty.", advice="Say what to do.")
         tools = Tools(
             settings=self._settings,
             models=self._models,
@@ -212,11 +210,11 @@ class Assistant:
                 return await MessageRun(tools, ctx, spec, conversation, clean_text(message)).run()
             finally:
                 self._open.pop(ctx.session_id, None)
-                if not conversation.lines:  # refused before anything was said
+                if not conversation.lines:  # refused before any message
                     conversation.path.unlink(missing_ok=True)
 
     async def _holder(self, session_id: str) -> str:
-        """The authenticated principal that asks; empty for the owner of the project."""
+        """The authenticated principal; empty for the owner of the project."""
         caller_info = (await self._host.describe(session_id)).caller_info if self._host is not None else None
         return "" if caller_info is None or caller_info.principal == ROOT_CALLER else caller_info.principal
 
@@ -238,5 +236,5 @@ class _Absent:
 
 
 def is_offered(spec: AgentSpec) -> bool:
-    """All but itself, and those that do the board's bookkeeping."""
+    """All except itself and the board's bookkeeping roles."""
     return spec.name != ASSISTANT and not (is_role(spec) and spec.name in INTERNAL)

@@ -1,13 +1,11 @@
-"""The conversations of a project: `.remit/conversations/ID.jsonl`, one file each, only ever appended to.
+"""The conversations of a project: `.remit/conversations/ID.jsonl`, one append-only file each.
 
     conversations = Conversations(root)
-    with conversations.new("Hello").writing() as conversation:
-        conversation.append(…)
+    with conversations.new("Hello").writing() as conversation: conversation.append(…)
     conversations.latest(); conversations.open("conv_17"); conversations.list(); conversations.rename(…); conversations.delete(…)
 
-Knows no model and no delegation. Blocking, and quick. The folder may have come with a clone: no link is followed, no pipe waited for, no
-huge file read, and the listing shows what it cannot read with the reason.
-"""
+Independent of models and delegations. Blocking, and quick. The folder may come from a clone: links are not followed, pipes not awaited,
+huge files not read, and the listing shows unreadable ones with the reason."""
 
 import contextlib
 import fcntl
@@ -42,7 +40,7 @@ _OURS: Shape = dict.fromkeys(
         *("count", "tokens", "cost", "is_error", "principal"),
     )
 )
-"""Fields that remit must find again: they are never redacted."""
+"""Fields that remit reads back: never redacted."""
 _Moment = Annotated[float, Field(strict=True, ge=0, lt=1e11)]
 _Count = Annotated[int, Field(strict=True, ge=0, lt=10**15)]
 
@@ -57,12 +55,12 @@ class Header:
     project: str = ""
     model: str = ""
     principal: str = ""
-    """The authenticated principal it belongs to; empty: the owner of the project."""
+    """The authenticated principal that owns it; empty: the owner of the project."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A delegation began to answer a message. All lines up to the next one belong to it."""
+    """A delegation started to answer a message. All lines up to the next one belong to it."""
 
     at: _Moment
     session_id: str
@@ -76,11 +74,11 @@ class MessageLine:
     at: _Moment
     message: Message
     by: str = ""
-    """`remit`, where remit said it to the model and not the person."""
+    """`remit` if remit, not the person, wrote it to the model."""
     stopped: str = ""
-    """Of an incomplete reply: why it ended."""
+    """Why an incomplete reply ended."""
     session_id: str = ""
-    """Of a result: the delegation that gave it."""
+    """The delegation that gave a result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +102,7 @@ class StopLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryLine:
-    """The model is shown this summary instead of the first `count` messages; the file keeps them."""
+    """The model sees this summary instead of the first `count` messages; the file keeps them."""
 
     at: _Moment
     count: _Count
@@ -121,7 +119,7 @@ class TitleLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostLine:
-    """What a turn cost."""
+    """The cost of a turn."""
 
     at: _Moment
     tokens: _Count
@@ -136,7 +134,7 @@ _KINDS: dict[str, type[Any]] = {
 }  # fmt: skip
 _KIND_OF = {shape: kind for kind, shape in _KINDS.items()}
 _NAMES = {"id": "conversation_id", "session": "session_id", "root": "root_id"}
-"""What fields are called in a file, where that differs."""
+"""Field names in the file, if different."""
 _IN_FILE = {name: written for written, name in _NAMES.items()}
 _OMITTED_IF_EMPTY = ("by", "stopped", "session_id", "principal")
 
@@ -154,7 +152,7 @@ def encode_line(line: Line) -> bytes:
         shape = values.pop("message")
         values |= _values(shape)
     if isinstance(shape, Reply):
-        del values["raw"]  # a provider wants it back only within its turn, and no turn is continued from a file
+        del values["raw"]  # a provider needs it only within its turn, and no turn is continued from a file
         values["calls"] = [{**_values(call), "arguments": _redacted(call.arguments)} for call in shape.calls]
     fields = {_IN_FILE.get(name, name): value for name, value in values.items() if value or name not in _OMITTED_IF_EMPTY}
     fields = {"kind": _KIND_OF[type(shape)], **fields}
@@ -202,18 +200,17 @@ def decode_line(data: bytes) -> Line:
 # ---- files
 
 MAX_BYTES = 16 * 1024 * 1024
-"""Of one conversation: read in a fraction of a second, and far more than a model could read."""
+"""Maximum size of a conversation: read in a fraction of a second, and far more than a model could read."""
 _HEADER_BYTES = 64 * 1024
 
 
 class ConversationWriter:
     """The right to write to a conversation, held by one process at a time. The kernel releases it when the process dies.
 
-    A killed process loses at most the line that it was writing. Such a rest stays in the file, and readers pass over it.
-    """
+    A killed process loses at most the line that it was writing. The rest of it stays in the file, and readers skip it."""
 
     def __init__(self, path: Path) -> None:
-        """Raises `Refused` while another writes."""
+        """Raises `Refused` while another process writes."""
         self.path = path
         self._descriptor = _open(path, os.O_RDWR | os.O_APPEND)
         try:
@@ -250,17 +247,17 @@ class ConversationWriter:
         return os.fstat(self._descriptor).st_size
 
     def sync(self) -> None:
-        """Put it on disk: a power cut does not lose it either. Blocking."""
+        """Sync to disk: a power cut does not lose it either. Blocking."""
         os.fsync(self._descriptor)
 
     def close(self) -> None:
-        # Unlocked, not only closed: a child that was forked meanwhile shares the open file and would keep the lock.
+        # Unlock, not only close: a child forked meanwhile shares the open file and would keep the lock.
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)
 
 
 def _open(path: Path, flags: int = os.O_RDONLY) -> int:
-    """Raises `Misused` where there is no such file, `Failed` where it is not a regular file."""
+    """Raises `Misused` if the file does not exist, `Failed` if it is not a regular file."""
     try:
         return open_regular(path, flags)
     except FileNotFoundError:
@@ -316,11 +313,11 @@ class Overview:
     updated: float
     """Wall clock: when it was last written to."""
     messages: int = 0
-    """Of the person."""
+    """Messages of the person."""
     delegations: int = 0
     tokens: int = 0
     cost: float | None = None
-    """None: unknown, or no model was asked yet."""
+    """None: unknown, or no model was used yet."""
     model: str = ""
     fault: str = ""
     """Why it cannot be read."""
@@ -328,16 +325,16 @@ class Overview:
 
 @dataclass(slots=True)
 class Conversation:
-    """A conversation as it was read, and as it is continued."""
+    """A conversation as read and continued."""
 
     header: Header
     path: Path
     lines: list[Line] = field(default_factory=list)
-    """All but the header."""
+    """All lines except the header."""
     unread: int = 0
-    """Lines that cannot be read: cut off by a crash, or written by another program."""
+    """Unreadable lines: cut off by a crash, or written by another program."""
     _size: int = 0
-    """Of the file, as it was read."""
+    """Size of the file when read."""
     _writer: ConversationWriter | None = field(default=None, repr=False)
 
     @property
@@ -352,12 +349,12 @@ class Conversation:
 
     @property
     def spoken(self) -> list[MessageLine]:
-        """All messages, also those that the model sees as a summary."""
+        """All messages, including those that the model sees as a summary."""
         return [line for line in self.lines if isinstance(line, MessageLine)]
 
     @property
     def messages(self) -> list[Message]:
-        """`spoken`, and the reply that was being given when the last turn was stopped."""
+        """`spoken`, and the partial reply of the last turn if it was stopped."""
         stopped = self.stopped
         return [*(line.message for line in self.spoken), *([] if stopped is None else [reply_of(stopped)])]
 
@@ -383,14 +380,15 @@ class Conversation:
 
     @property
     def notices(self) -> list[str]:
-        """What a person should know about the file itself."""
+        """Messages for a person about the file itself."""
         return (
             [f"{self.path.name}: {self.unread} line{' is' if self.unread == 1 else 's are'} unreadable and ignored."] if self.unread else []
         )
 
     @contextlib.contextmanager
     def writing(self) -> Iterator["Conversation"]:
-        """Lock it for appending; it is read again if another process has written meanwhile. Raises `Refused` while another holds it."""
+        """Lock it for appending; it is read again if another process has written meanwhile. Raises `Refused`
+        while another process has it."""
         with contextlib.closing(ConversationWriter(self.path)) as writer:
             if writer.size != self._size:
                 fresh = _read(self.path)
@@ -402,7 +400,7 @@ class Conversation:
                 self._writer, self._size = before, writer.size
 
     def append(self, line: Line) -> None:
-        """Durable when this returns. To be called inside `writing`."""
+        """Durable when this returns. Call it inside `writing`."""
         if self._writer is None:
             raise Misused(f"{self.conversation_id} is not locked.", advice="Append inside `with conversation.writing():`.")
         self._writer.append(line)
@@ -454,7 +452,7 @@ class Conversations:
             ) from None
 
     def _create(self, title: str, model: str, now: float) -> Conversation:
-        """With its first line, or not at all."""
+        """Created atomically with its first line."""
         while True:
             name = f"conv_{new_session_id(now).removeprefix('sess_')}"
             path = self.folder / f"{name}.jsonl"
@@ -475,7 +473,7 @@ class Conversations:
         return _read(self._path(self.find(named)))
 
     def latest(self) -> Conversation | None:
-        """The caller's own conversation that was written to last, of those that can be read."""
+        """The caller's readable conversation that was written last."""
         for _, conversation_id in self._ids():
             if self._is_own(conversation_id):
                 with contextlib.suppress(RemitError):
@@ -483,7 +481,7 @@ class Conversations:
         return None
 
     def list(self, limit: int = 1000) -> Sequence[Overview]:
-        """Newest first; those that cannot be read with the reason."""
+        """Newest first; unreadable ones with the reason."""
         found = []
         for updated, conversation_id in self._visible()[:limit]:
             try:
@@ -496,13 +494,13 @@ class Conversations:
         conversation = self.open(named)
         title = shorten_title(title)
         if not title:
-            raise Misused("The title is empty.", advice="Give one with a letter in it.")
+            raise Misused("The title is empty.", advice="Give a title with at least one letter.")
         with conversation.writing():
             conversation.append(TitleLine(at=time.time(), title=title))
         return conversation
 
     def delete(self, named: str) -> str:
-        """Its id. Never while it is open; also of one that cannot be read."""
+        """Delete and return its id. Never while it is open; also unreadable ones."""
         path = self._path(self.find(named))
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(Failed):  # a link, or not a file at all
@@ -519,7 +517,7 @@ class Conversations:
         return self.folder / f"{conversation_id}.jsonl"
 
     def find(self, named: str) -> str:
-        """The id that is meant. Raises `Misused`, naming those that could be."""
+        """The id of a name. Raises `Misused` with the candidates."""
         word = named.strip()
         ids = [conversation_id for _, conversation_id in self._visible()]
         if word in ids:
@@ -536,12 +534,12 @@ class Conversations:
         raise _unknown(word)
 
     def _visible(self) -> Sequence[tuple[float, str]]:
-        """Those that the caller may open; it does not learn that there are others."""
+        """Conversations that the caller may open; others are not revealed."""
         found = self._ids()
         return found if not self._principal else [one for one in found if self._is_own(one[1])]
 
     def _is_own(self, conversation_id: str) -> bool:
-        """By its first line. One that cannot be read belongs to the owner of the project."""
+        """By its first line. An unreadable one belongs to the owner of the project."""
         try:
             header = decode_line(_read_start(self._path(conversation_id), _HEADER_BYTES).partition(b"\n")[0])
         except (RemitError, ValueError):
@@ -549,7 +547,7 @@ class Conversations:
         return (header.principal if isinstance(header, Header) else "") == self._principal
 
     def _ids(self) -> Sequence[tuple[float, str]]:
-        """With the time each was last written to, newest first."""
+        """With the time of the last write, newest first."""
         found = []
         with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
             for entry in entries:

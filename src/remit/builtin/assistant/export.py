@@ -1,4 +1,4 @@
-"""A conversation for other programs, as a document, and for people, as Markdown. Nothing is written here."""
+"""A conversation as a document for programs, and as Markdown for people. Writes nothing."""
 
 import json
 from datetime import UTC, datetime
@@ -9,7 +9,7 @@ from remit.core.model_messages import Reply, ToolCall, ToolResult, UserMessage
 
 
 def export_document(conversation: Conversation) -> dict[str, Any]:
-    """Messages in their order, each with its time and the delegations it belongs to."""
+    """Messages in order, each with its time and delegations."""
     seen = conversation.overview(conversation.lines[-1].at if conversation.lines else conversation.header.created)  # type: ignore[union-attr]
     return {
         "id": conversation.conversation_id,
@@ -95,7 +95,7 @@ def _call(call: ToolCall) -> str:
 
 
 def _fenced(text: str) -> str:
-    """In a fence that what is in it cannot close."""
+    """A fence that its content cannot close."""
     longest, run = 2, 0
     for sign in text:
         run = run + 1 if sign == "`" else 0

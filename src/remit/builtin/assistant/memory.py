@@ -1,8 +1,7 @@
-"""What the model is shown of one conversation while a message is answered: its history, compacted when it grows, bounded always.
+"""What the model sees of a conversation: its history, compacted when it grows, always bounded.
 
-One per message. Joins `history`, `bounding` and `compacting` with the file: whatever is compacted is written down there, so that the next
-message, and the next process, begins from it.
-"""
+One per message. Combines history and compaction with the file: a summary is written there, so that the next message and the next process
+start from it."""
 
 import json
 import re
@@ -21,7 +20,7 @@ from remit.models.questions import ask_optional
 # ---- compaction
 
 KEPT_SHARE = 0.5
-"""Of the room: so much of what was said last stays as it was."""
+"""Share of the context for the latest messages, which stay unchanged."""
 LEAST_TOKENS = 400
 SUMMARY_SECONDS = 60.0
 _SUMMARY_CHARACTERS = 6000
@@ -38,7 +37,7 @@ _INSTRUCTIONS = (
 
 
 class Payer(SpendSink, Protocol):
-    """What a summary draws on."""
+    """Pays for a summary."""
 
     @property
     def budget(self) -> Limits: ...
@@ -53,11 +52,11 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """How much may be asked."""
+    """Limits of a request."""
 
     tokens: int
     characters: int
-    """Of one result."""
+    """Maximum length of one result."""
 
     @property
     def summary_characters(self) -> int:
@@ -73,8 +72,8 @@ def is_too_large(messages: Sequence[Message], room: Room) -> bool:
 
 
 def cut_of(messages: Sequence[Message], room: Room) -> int:
-    """Where what stays begins: at something the person said, where one is near enough, else at a reply, never at a result. 0: nothing is
-    old enough to be left out."""
+    """Where the kept part begins: at a message of the person if one is near, else at a reply, never at a result. 0: nothing is old enough
+    to omit."""
     allowed = [number for number, message in enumerate(messages) if number and not isinstance(message, ToolResult)]
     if not allowed:
         return 0
@@ -89,8 +88,7 @@ def cut_of(messages: Sequence[Message], room: Room) -> int:
 
 
 def preamble_of(summary: str, first: str, message: str, tasks: Sequence[str], room: Room) -> str:
-    """Replaces the messages that are left out: the first message, the summary, the ids, and the message that is being answered, if that is
-    among what is left out."""
+    """Replaces omitted messages: the first message, the summary, the ids, and the message being answered, if that is omitted."""
     parts = [
         "[The older part of this conversation is left out. It was summarised:]",
         f"The person began with: {shorten_middle(first, room.pinned_characters)}" if first else "",
@@ -102,18 +100,18 @@ def preamble_of(summary: str, first: str, message: str, tasks: Sequence[str], ro
 
 
 def tasks_in(messages: Sequence[Message]) -> list[str]:
-    """The ids of delegations that are named in results, newest last."""
+    """Delegation ids named in results, newest last."""
     found = [one for message in messages if isinstance(message, ToolResult) for one in _TASK_ID.findall(message.text[:2000])[:1]]
     return list(dict.fromkeys(found))[-_TASKS_NAMED:]
 
 
 def fitted(messages: Sequence[Message], room: Room) -> list[Message]:
-    """Within the room, as far as that can be had without leaving a message out. Of messages that are bounded."""
+    """Within the limits, if possible without omitting a message. For bounded messages."""
     return list(messages) if tokens_of(messages) <= room.tokens else squeezed(messages, room.tokens, room.characters)
 
 
 async def summarised(models: Models, payer: Payer, old: Sequence[Message], earlier: str, room: Room, seconds: float) -> Summary:
-    """Of `old`, and of the summary that stood for what was before it."""
+    """A summary of `old`, and of the earlier summary."""
     text = _written_out(old, earlier, room)
     budget = payer.budget.tokens
     if budget is None or budget > 2 * tokens_of_text(text):
@@ -126,7 +124,7 @@ async def summarised(models: Models, payer: Payer, old: Sequence[Message], earli
 
 
 def excerpt(old: Sequence[Message], earlier: str) -> str:
-    """The first line of everything: without a model."""
+    """The first line of each message: works without a model."""
     lines = [earlier] if earlier else []
     lines += [line for message in old for line in _lines_of(message, _EXCERPT_CHARACTERS)]
     return "\n".join(lines)
@@ -167,7 +165,7 @@ NO_ANSWER = "[I was interrupted before I could answer.]"
 class History:
     messages: list[Message] = field(default_factory=list)
     origins: list[int] = field(default_factory=list)
-    """For each message its place among all that was said in the conversation."""
+    """For each message its position in the whole conversation."""
 
 
 def history_of(conversation: Conversation, preamble: str = "") -> History:
@@ -175,7 +173,7 @@ def history_of(conversation: Conversation, preamble: str = "") -> History:
     first = 0 if conversation.compacted is None else min(conversation.compacted.count, len(spoken))
     history = History()
     for place in range(first, len(spoken)):
-        if not spoken[place].by:  # remit's own messages of earlier turns are left out
+        if not spoken[place].by:  # remit's own messages of earlier turns are omitted
             history.messages.append(spoken[place].message)
             history.origins.append(place)
     if preamble:
@@ -190,12 +188,12 @@ def history_of(conversation: Conversation, preamble: str = "") -> History:
 # ---- memory
 
 _LEAST_SECONDS = 10.0
-"""With less time for the whole message, no model is asked for a summary."""
+"""With less time for the whole message, no model is used for a summary."""
 
 
 class Memory:
     def __init__(self, conversation: Conversation, message: str, room: Room, now: Callable[[], float]) -> None:
-        """Of a conversation to which `message` has just been added."""
+        """For a conversation to which `message` was just added."""
         self._conversation = conversation
         self._message = message
         self.room = room
@@ -207,18 +205,18 @@ class Memory:
         self._began_with = self._preamble("") if self._summary else ""
         history = history_of(conversation, self._began_with)
         self.messages = history.messages
-        """What the talk begins with; the message is the last of it."""
+        """The start of the exchange; the message is its last entry."""
         self._asked_at = len(history.messages) - 1
         self._origins = history.origins
         self._dropped = 0
-        """How many messages the preamble replaces."""
+        """Number of messages that the preamble replaces."""
 
     def grown(self) -> None:
-        """A message was written to the conversation and added to the exchange."""
+        """A message was added to the conversation and the exchange."""
         self._origins.append(len(self._conversation.spoken) - 1)
 
     async def shown(self, models: Models, payer: Payer, seconds: float, messages: list[Message]) -> list[Message]:
-        """What the model is shown of `messages`, which are all of the exchange."""
+        """What the model sees of `messages`, the whole exchange."""
         messages = bounded(messages, self.room.characters)
         view = self._view(messages)
         if is_too_large(view, self.room) and (at := cut_of(messages[self._dropped :], self.room)):
@@ -246,7 +244,7 @@ class Memory:
         return [UserMessage(text=preamble), *kept]
 
     def _bare(self, old: Sequence[Message]) -> list[Message]:
-        """Without the preamble, which the summary contains already."""
+        """Without the preamble, which the summary already contains."""
         first = old[0]
         if not self._began_with or not isinstance(first, UserMessage) or not first.text.startswith(self._began_with):
             return list(old)
@@ -258,6 +256,6 @@ class Memory:
 
 
 def room_for(setting: int, window: int | None, overhead: int, characters: int) -> Room:
-    """`setting` tokens, or 70 % of what the model can read, less what the instructions and the tool take."""
+    """`setting` tokens, or 70 % of the model's context, minus instructions and tool."""
     tokens = setting if window is None else min(setting, int(0.7 * window))
     return Room(tokens=max(LEAST_TOKENS, tokens - overhead), characters=characters)

@@ -1,8 +1,7 @@
 """One message to the assistant, from its arrival to the return.
 
-Every message and every call is written to the conversation before anything else is done with it. The exchange with the model is
-`agents.model.conversation`; delegating, recording and cancelling belong to the engine.
-"""
+Every message and call is written to the conversation first. `agents.model.conversation` runs the exchange with the model; the engine
+delegates, records and cancels."""
 
 import asyncio
 import contextlib
@@ -21,9 +20,8 @@ from remit.builtin.assistant.conversations import CallLine, Conversation, CostLi
 from remit.builtin.assistant.memory import NO_ANSWER, Memory, room_for
 from remit.builtin.assistant.stream import ReplyStream
 from remit.core.agents import AgentSpec
-from remit.core.budget import Limits
+from remit.core.budget import Limits, grace_seconds
 from remit.core.context import Context
-from remit.core.deadline import grace_seconds
 from remit.core.delegate_requests import DelegateError
 from remit.core.delegate_results import DelegateResult, result_of_record
 from remit.core.delegate_results import shorten_result as result_shown
@@ -51,7 +49,7 @@ _SUMMARY_CHARACTERS = 300
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     text: str
-    """The reply, as far as it came."""
+    """The reply so far."""
     ended: EndReason | None
     """Why the last reply ended; None: it is incomplete."""
     conversation_id: str
@@ -137,7 +135,7 @@ def instructions_for(root: Path, now: float, allows: Callable[[Path, bytes], boo
 
 
 def _own(path: Path, allows: Callable[[Path, bytes], bool]) -> str:
-    """The project's own instructions, at most a few pages; empty where they cannot be read or are not approved."""
+    """The project's own instructions, at most a few pages; empty if unreadable or not approved."""
     try:
         if not path.is_file():
             return ""
@@ -151,14 +149,15 @@ def _own(path: Path, allows: Callable[[Path, bytes], bool]) -> str:
 # ---- time limit
 
 ANSWER_SECONDS = 60.0
-"""For the answer after a delegation with a longer timeout than the message; never longer than the message's own limit."""
+"""Time for the answer after a delegation with a longer timeout than the message; at most the message's own limit."""
 
 
 class MessageLimit:
-    """The time for one message: `async with limit:` raises `TimeoutError` when it is over. Delegations with a longer timeout extend it."""
+    """The time limit of one message: `async with limit:` raises `TimeoutError` when it ends. Delegations with a
+    longer timeout extend it."""
 
     def __init__(self, seconds: float, wall_seconds: float, engine: HandInSignal) -> None:
-        """`wall_seconds`: until the engine's own deadline; `engine`: when that is near."""
+        """`wall_seconds`: until the engine's own deadline; `engine`: signals that it is near."""
         self.seconds = seconds
         self._engine = engine
         self._grace = grace_seconds(seconds)
@@ -168,7 +167,7 @@ class MessageLimit:
         self._wall = self._began + max(0.0, wall_seconds)
         self._answer_seconds = min(ANSWER_SECONDS, seconds)
         self._running: dict[str, float] = {}
-        """The end of each delegation with a longer timeout, by its call."""
+        """End of each delegation with a longer timeout, by call."""
         self._timeout = asyncio.timeout_at(self._ends_at())
 
     async def __aenter__(self) -> "MessageLimit":
@@ -201,7 +200,7 @@ class MessageLimit:
     async def wait_hand_in(self) -> None:
         engine = asyncio.ensure_future(self._engine.wait_hand_in())
         try:
-            while not self.hand_in:  # looked at each second: the end moves with delegations
+            while not self.hand_in:  # checked each second: delegations move the end
                 await asyncio.wait([engine], timeout=min(1.0, max(0.0, self.left - self._grace) + 0.001))
         finally:
             engine.cancel()
@@ -238,7 +237,7 @@ class Records(Protocol):
 async def complete_turn(
     conversation: Conversation, records: Records, shown: Callable[[DelegateResult], str], now: Callable[[], float]
 ) -> None:
-    """Complete a turn that was interrupted: add the results of its calls, from the records, and a reply. Needs the lock."""
+    """Complete an interrupted turn: add the results of its calls, from the records, and a reply. Needs the lock."""
     for call, session_id in _open_calls(conversation):
         text, is_error = await _recorded_result(records, session_id, shown)
         result = ToolResult(call_id=call.call_id, name=call.name, text=text, is_error=is_error)
@@ -251,7 +250,7 @@ async def complete_turn(
 
 
 def _last_stopped(conversation: Conversation) -> StopLine | None:
-    """Of the turn that is being ended; results may have been added behind it."""
+    """Of the turn being ended; results may have been added after it."""
     for line in reversed(conversation.lines):
         if isinstance(line, StopLine):
             return line
@@ -261,7 +260,7 @@ def _last_stopped(conversation: Conversation) -> StopLine | None:
 
 
 def _open_calls(conversation: Conversation) -> list[tuple[ToolCall, str]]:
-    """The calls of the last reply that have no result, each with its delegation; empty where none was recorded."""
+    """The calls of the last reply without a result, each with its delegation; empty if none was recorded."""
     calls: dict[str, ToolCall] = {}
     started: dict[str, str] = {}
     for line in conversation.lines:
@@ -292,22 +291,22 @@ async def _recorded_result(records: Records, session_id: str, shown: Callable[[D
 
 
 class MessageCosts:
-    """What a message costs. Summaries spend through it: it counts them and charges the tree."""
+    """The cost of a message. Summaries spend through it: it counts them and charges the tree."""
 
     def __init__(self, ctx: Context, settings: Settings) -> None:
         self._ctx = ctx
         self._settings = settings
         self.tokens = 0
         self.cost: float | None = 0.0
-        """None: the price of something is unknown."""
+        """None: a price is unknown."""
         self.is_anything = False
 
     def asked(self, asked: Answer) -> None:
-        """A request to the model, which was charged already."""
+        """A request to the model, which was already charged."""
         self._add(asked.tokens, asked.cost)
 
     def handed_on(self, records: Iterable[Record]) -> None:
-        """What the delegations and those below them cost. Tokens without a cost are free where all prices are known."""
+        """The cost of the delegations and their children. Tokens without a cost are free if all prices are known."""
         for record in records:
             if record.tokens or record.cost:
                 self._add(record.tokens, record.cost if record.cost or self._is_priced() else None)
@@ -339,12 +338,12 @@ class MessageCosts:
 # ---- the message
 
 WALL_SECONDS = 2.0
-"""It returns this long before the engine's deadline: its own return says more."""
+"""It returns this long before the engine's deadline: its own return has more details."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """What a message is answered with."""
+    """Dependencies of answering a message."""
 
     settings: Settings
     models: Models
@@ -352,15 +351,15 @@ class Tools:
     tool: DelegateTool
     records: Records
     window: int | None
-    """How many tokens its model can read; None: unknown."""
+    """Context size of its model; None: unknown."""
     now: Callable[[], float]
     allows: Callable[[Path, bytes], bool]
-    """Whether a person approved this content of a file of the project."""
+    """Whether a person approved this content of a project file."""
 
 
 @dataclass(slots=True)
 class MessageRun:
-    """Answers one message, in a conversation that is locked."""
+    """Answers one message in a locked conversation."""
 
     tools: Tools
     ctx: Context
@@ -368,16 +367,16 @@ class MessageRun:
     conversation: Conversation
     message: str
     delegations: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What was delegated, by its task id."""
+    """Delegations by task id."""
     _spending: MessageCosts = field(init=False)
     _stream: ReplyStream = field(init=False)
     _memory: Memory = field(init=False)
     _limit: MessageLimit = field(init=False)
     _early: OutOfTime | None = None
-    """What ended it before it had answered: time or budget."""
+    """Why it ended before its answer: time or budget."""
 
     async def run(self) -> dict[str, Any]:
-        """The return. A cancellation is written down and raised again."""
+        """The return. A cancellation is recorded and raised again."""
         tools, settings = self.tools, self.tools.settings.assistant
         instructions = instructions_for(self.ctx.root, tools.now(), tools.allows)
         overhead = tokens_of_text(instructions) + tokens_of_text(json.dumps(offer_of(tools.tool).schema))
@@ -410,7 +409,7 @@ class MessageRun:
                 self._spending.handed_on(r for r in below(await self.tools.records.tree(own), own) if r.session_id != own)
 
     def _seconds(self) -> float:
-        """A timeout that was given for this message outweighs the setting."""
+        """The timeout of this message overrides the setting."""
         usual, given = self.tools.settings.limits_for(self.spec.name), self.ctx.as_dict()["timeout"]
         is_given = self.ctx.depth == 1 and given != usual.default_seconds
         return max(given if is_given else 0.0, self.tools.settings.assistant.message_seconds)
@@ -479,7 +478,7 @@ class MessageRun:
         return outcome.failed("blocked" if error.code == TOOL_UNAVAILABLE else "partial" if outcome.delegations else "failed", info)
 
     def _stop(self, why: str) -> None:
-        """Keep the reply so far, with the reason. If that cannot be written, the first error matters more."""
+        """Keep the reply so far, with the reason. If that fails, the first error is more important."""
         with contextlib.suppress(RemitError):
             self.conversation.append(StopLine(at=self.tools.now(), text=self._stream.said, why=clean_text(" ".join(why.split()))[:500]))
 
@@ -508,7 +507,7 @@ class MessageRun:
         self.conversation.append(CallLine(at=self.tools.now(), call_id=call.call_id, session_id=session_id))
         try:
             request = self.tools.tool.read(call.arguments)
-        except DelegateError:  # its agent has gone meanwhile: a file was changed
+        except DelegateError:  # its agent is gone: a file was changed
             self.delegations[session_id] = {"taskId": session_id, "taskState": "RUNNING", "success": None}
             return
         limits = self.tools.settings.limits_for(request.agent)
@@ -532,6 +531,6 @@ def _must_fit(message: str, tokens: int) -> None:
     needed = tokens_of_text(message)
     if needed > tokens:
         raise Misused(
-            f"The message is too long: about {needed} tokens ({len(message)} characters), and its model takes {tokens} at once.",
+            f"The message is too long: about {needed} tokens ({len(message)} characters), but its model accepts {tokens}.",
             advice="Put the text into a file of the project and name the file in the message.",
         )

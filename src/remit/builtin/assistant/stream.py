@@ -1,4 +1,4 @@
-"""The assistant's words as they come: emitted while it answers (`ReplyStream`), and received by the caller (`ask`, `stream_words`)."""
+"""The assistant's text as it arrives: emitted during the answer (`ReplyStream`), and received by the caller (`ask`, `stream_words`)."""
 
 import asyncio
 import re
@@ -15,7 +15,7 @@ from remit.core.result import Return
 BATCH_SECONDS = 0.05
 BATCH_CHARACTERS = 2000
 PAUSE = "\n\n"
-"""Emitted by itself between two replies: before a call and after it."""
+"""Emitted between two replies: before a call and after it."""
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -28,10 +28,9 @@ class Starter(Protocol):
 async def ask(
     remit: Starter, message: str, conversation: str | None = None, hear: Callable[[str], None] | None = None, **asked: Any
 ) -> Return:
-    """The return; `hear` gets the words as they come, and `RESTART` where they begin anew. Cancelled, it stops the whole tree.
+    """Ask and return the answer; `hear` gets text as it arrives, and `RESTART` when it starts again. Cancelling stops the whole tree.
 
-    `asked`: options of the delegation, such as `timeout` and `budget`. Without a `conversation` a new one is begun.
-    """
+    `asked`: options of the delegation, such as `timeout` and `budget`. Without a `conversation` a new one starts."""
     handle = await remit.start(ASSISTANT, parameters=message_parameters(message, conversation), **asked)
     try:
         if hear is not None:
@@ -48,12 +47,12 @@ def message_parameters(message: str, conversation: str | None) -> dict[str, Any]
 
 
 def replace_surrogates(message: str) -> str:
-    """Bytes of a terminal or a pipe that were not text are halves of surrogate pairs by now, which no provider accepts."""
+    """Bytes of a terminal or a pipe that were not text are lone surrogates, which no provider accepts."""
     return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", message)
 
 
 async def stream_words(events: AsyncIterator[Event]) -> AsyncIterator[str]:
-    """The words among the events of the assistant."""
+    """The text among the events of the assistant."""
     async for event in events:
         chunk = event.body.get("chunk") if event.kind is EventKind.DATA else None
         if isinstance(chunk, dict):
@@ -99,7 +98,7 @@ class ReplyStream:
         return "".join(self._said)
 
     def end_reply(self, text: str) -> None:
-        """It is complete. The text of a model that does not stream is emitted at once."""
+        """The reply is complete. The text of a model that does not stream is emitted at once."""
         if text and not self._said:
             self.hear(text)
         self._flush()

@@ -1,4 +1,4 @@
-"""`coder.execute_code`: untrusted code, run in the sandbox (`remit.sandbox`). `EXECUTE` lists the operation."""
+"""`coder.execute_code`: runs untrusted code in the sandbox (`remit.sandbox`). `EXECUTE` lists the operation."""
 
 import fnmatch
 import re
@@ -28,7 +28,7 @@ Language = Literal["python", "python3", "py", "javascript", "js", "node", "shell
 
 
 def _known_name(name: object) -> object:
-    """However it is written: a name that means a language is that language's own."""
+    """The language for any of its spellings."""
     return plain_name(name) if isinstance(name, str) else name
 
 
@@ -95,7 +95,7 @@ async def execute_code(
 
 
 def _seconds(ctx: Context, timeout: float | None) -> tuple[float, bool]:
-    """How long the code may run, and whether it is the delegation's end that says so: it must be able to tell of it before."""
+    """How long the code may run, and whether the delegation's deadline limits it: then it must report before that."""
     wanted = min(timeout / 1000 if timeout else DEFAULT_SECONDS, MOST.seconds)
     left = ctx.remaining - min(2.0, max(0.3, ctx.remaining * 0.05))
     if left < _LEAST_SECONDS:
@@ -104,7 +104,7 @@ def _seconds(ctx: Context, timeout: float | None) -> tuple[float, bool]:
 
 
 def output_filter(outputs: list[str] | None, limits: Limits) -> Callable[["Sequence[LeftFile]"], list[int]]:
-    """Which of the files it left are brought out: those asked for, as many as there is room for."""
+    """Which of the created files are returned: the requested ones, as many as fit."""
 
     wanted = None if outputs is None else re.compile("|".join(fnmatch.translate(one.removeprefix("./")) for one in outputs) or "(?!)")
 

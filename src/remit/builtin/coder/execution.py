@@ -1,4 +1,4 @@
-"""One run of untrusted code: the files it takes in, what it writes, and how it ended, as a return."""
+"""One run of untrusted code: its input files, its output, and how it ended, as a return."""
 
 import codecs
 import os
@@ -28,7 +28,7 @@ _SIGNS = {
     "processes": ("Resource temporarily unavailable", "can't start new thread", "EAGAIN"),
     "disk": ("No space left on device", "File too large", "ENOSPC", "EFBIG"),
 }
-"""Last words of a program that was refused something: then the limit is what it failed for."""
+"""Last output of a program that hit a limit: then the limit is the reason."""
 
 _OF_THE_NETWORK = ("socket", "getaddrinfo", "urlopen", "name resolution", "resolve host", "ENOTFOUND", "ENETUNREACH", "connect EACCES")
 
@@ -37,18 +37,18 @@ _OF_THE_NETWORK = ("socket", "getaddrinfo", "urlopen", "name resolution", "resol
 
 
 async def read_inputs(ctx: Context, files: list[str] | dict[str, str] | None) -> dict[str, bytes]:
-    """Their contents by the names that they get inside."""
+    """Contents by the names that they get inside."""
     if not files:
         return {}
     if len(files) > MOST_FILES:
-        raise Misused(f"{len(files)} files are too many to take in.", advice=f"At most {MOST_FILES}; put them into an archive.")
+        raise Misused(f"{len(files)} input files are too many.", advice=f"At most {MOST_FILES}; put them into an archive.")
     if isinstance(files, dict):
         held = {_checked_name(name): text.encode("utf-8", "surrogatepass") for name, text in files.items()}
         _room(held)
         return held
     held = {}
     for path in files:
-        await ctx.permit(path=path)
+        await ctx.permit(path=path, effects=("execute", "read"))
         held |= await act_at(ctx, path, Effect.READ, _read)
         _room(held)
     return held
@@ -76,7 +76,7 @@ def _read(root: Root, place: Place) -> dict[str, bytes]:
 
 
 class OutputStreams:
-    """What the code writes, as text: passed on piece by piece while it runs, and kept. The sandbox bounds it."""
+    """The output of the code as text: streamed while it runs, and kept. The sandbox bounds it."""
 
     def __init__(self, emit: Callable[[Any], None]) -> None:
         self._emit = emit
@@ -111,7 +111,7 @@ class ExecutionResult:
     stdout: str
     stderr: str
     is_deadline: bool
-    """Whether the time it had was what was left of the delegation's."""
+    """Whether its time limit was the rest of the delegation's time."""
 
     @property
     def hits(self) -> list[str]:

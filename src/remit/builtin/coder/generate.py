@@ -1,8 +1,7 @@
-"""`coder.generate_code`: code from a specification, by a coding agent that the settings name, or by a model. Has neither itself.
+"""`coder.generate_code`: code from a specification, by a configured coding agent or a model.
 
-Asked in this order: the coding agent that `generate_on` names, the model of the project (`model`). Nothing that costs money is used
-unasked: without these it is blocked.
-"""
+In this order: the coding agent in `generate_on`, the model of the project (`model`). Nothing that costs money is used without being
+configured: without these it is blocked."""
 
 import json
 import os
@@ -35,7 +34,7 @@ _REQUEST = (
 
 
 def generating(on: str | None, models: TextModel) -> FunctionAgent:
-    """The operation; `on`: the coding agent that the settings name for it (`generate_on`), wherever they were set."""
+    """The operation; `on`: the coding agent in the setting `generate_on`."""
 
     @agent(
         "coder.generate_code",
@@ -44,13 +43,13 @@ def generating(on: str | None, models: TextModel) -> FunctionAgent:
     )
     async def generate_code(
         ctx: Context,
-        spec: Annotated[str, Field(description="What is to be written, in your words.")],
+        spec: Annotated[str, Field(description="The code to write, in your words.")],
         language: Annotated[str | None, Field(description="E.g. python.")] = None,
         framework: Annotated[str | None, Field(description="E.g. fastapi.")] = None,
         files: Annotated[list[str] | str | None, Field(description="Files that a model is to see; at most 20.")] = None,
         overwrite: Annotated[bool, Field(description="Whether files that are there may be replaced by what a model writes.")] = False,
     ) -> dict[str, Any]:
-        """Write code from a specification; what is written is handed back as artifacts."""
+        """Write code from a specification and return it as artifacts."""
         specification = _specification(spec, {"Language": language, "Framework": framework})
         if on is not None:
             return await _by_agent(ctx, on, specification)
@@ -68,7 +67,7 @@ def generating(on: str | None, models: TextModel) -> FunctionAgent:
 
 
 def _listed(files: list[str] | str | None) -> list[str]:
-    """One file may be given as text, several with commas between."""
+    """One file may be given as text, several separated by commas."""
     named = [part.strip() for part in files.split(",")] if isinstance(files, str) else files or []
     named = list(dict.fromkeys(name for name in named if name.strip()))
     if len(named) > FILES_SHOWN:
@@ -81,33 +80,33 @@ def _listed(files: list[str] | str | None) -> list[str]:
 
 
 def _specification(spec: str, wishes: dict[str, str | None]) -> str:
-    """What is to be written, in words. Raises `Misused`."""
+    """The request as text. Raises `Misused`."""
     faults = []
     if not spec.strip():
         faults.append("spec is empty")
     elif len(spec) > SPEC_LIMIT:
-        faults.append(f"spec has {len(spec):,} characters, at most {SPEC_LIMIT:,} are taken")
+        faults.append(f"spec has {len(spec):,} characters; the maximum is {SPEC_LIMIT:,}")
     faults += [f"{name.lower()} must be a word or two" for name, word in wishes.items() if word is not None and not _WORD.match(word)]
     if faults:
         raise Misused(
             f"Parameters of coder.generate_code: {'; '.join(faults)}.",
             code="INVALID_PARAMETERS",
-            advice="Say in spec what is to be written.",
+            advice="Describe the code in spec.",
         )
     lines = [f"{name}: {word}" for name, word in wishes.items() if word]
     return "\n\n".join(part for part in ("\n".join(lines), f"## Specification\n\n{spec.strip()}") if part)
 
 
 async def _by_agent(ctx: Context, name: str, specification: str) -> dict[str, Any]:
-    """Its return as ours: the metadata are this delegation's own."""
+    """Its return as ours, with this delegation's metadata."""
     ctx.progress(f"{name} writes it")
     returned = await ctx.delegate(name, task=f"{_REQUEST}\n\n{specification}")
     missing = next((error for error in returned.errors if error.code in ("INVALID_TARGET", "AGENT_UNAVAILABLE")), None)
     if missing is not None and returned.status is not Status.COMPLETED:
         raise Unavailable(
-            f"The setting generate_on names {name!r}, which cannot be reached here: {missing.message}",
+            f"The setting generate_on names {name!r}, which is not available: {missing.message}",
             code="TOOL_UNAVAILABLE",
-            advice="Name an agent of this project (`remit agents`), or take the setting out.",
+            advice="Name an agent of this project (`remit agents`), or remove the setting.",
         )
     answer = json.loads(json.dumps(returned.data, default=str))
     return {**returned.forwarded(), "data": {"by": name, "sessionId": returned.metadata.session_id, "answer": answer}}
@@ -118,11 +117,11 @@ async def _by_agent(ctx: Context, name: str, specification: str) -> dict[str, An
 
 MOST_FILES = 40
 MOST_CHARACTERS = 200_000
-"""Of one file."""
+"""Maximum length of one file."""
 MOST_IN_ALL = 1_000_000
 MOST_SECONDS, SHARE = 600.0, 0.6
 LONGEST_PATH, LONGEST_NAME = 300, 200
-"""Characters, and bytes of one part of it: what every file system takes, also below a folder of the delegation's own."""
+"""Maximum characters, and bytes of one part: accepted by every file system, also below a delegation's own folder."""
 _INSTRUCTIONS = (
     "You write code from a specification. Write whole files: every import, no placeholders, no ellipses. Follow the conventions of the"
     " project where files of it are shown. Paths are relative to the project, with / between folders. Write only the files that the"
@@ -150,24 +149,24 @@ class GeneratedFiles:
     notes: str = ""
     repaired: bool = False
     parsed: ParseResult
-    """Of the files as they are in the end."""
+    """Parse result of the final files."""
 
     @property
     def faults(self) -> Mapping[str, Fault]:
         return self.parsed.faults
 
     def parses(self, path: str) -> bool | None:
-        """None: no parser here has tried it."""
+        """None: no parser tried it."""
         return path not in self.faults if path in self.parsed.tried else None
 
     @property
     def surely_broken(self) -> list[str]:
-        """By parsers that cannot be behind the language; a grammar of another may be older than what was written."""
+        """By parsers that cannot lag behind the language; a grammar may be older than the code."""
         return [path for path in self.faults if language_of(path, text := self.files[path]) in OWN_PARSERS or not text.strip()]
 
 
 async def compose(models: TextModel, ctx: Context, prompt: str) -> GeneratedFiles:
-    """Raises `Unavailable` where no model answers, and `Failed` where what it wrote cannot be taken."""
+    """Raises `Unavailable` if no model answers, and `Failed` if its answer is unusable."""
     ctx.progress("A model writes the code")
     heard = await _asked(models, ctx, prompt)
     files, notes = await off_loop(read_files, heard.text)
@@ -186,7 +185,7 @@ async def compose(models: TextModel, ctx: Context, prompt: str) -> GeneratedFile
         mended, more = await off_loop(read_files, again.text)
     except Failed:
         return first
-    # Only what was broken is taken: what parsed before is not given up for an answer to another question.
+    # Only broken files are replaced: files that parsed before are kept.
     files = {**files, **{path: text for path, text in mended.items() if path in found.faults}}
     repaired = await parse_files(files, SHARE * ctx.remaining)
     return GeneratedFiles(files=files, by=heard.model, notes=notes or more, repaired=True, parsed=repaired)
@@ -212,7 +211,7 @@ def _repair(prompt: str, files: Mapping[str, str], faults: Mapping[str, Fault]) 
 
 
 def read_files(text: str) -> tuple[dict[str, str], str]:
-    """Text by path, and notes, out of the JSON that was asked for. Raises `Failed` for what cannot be taken, saying why."""
+    """Text by path, and notes, from the requested JSON. Raises `Failed` with the reason for an unusable answer."""
     found = object_in(text) or {}
     listed, notes = found.get("files"), found.get("notes")
     files: dict[str, str] = {}
@@ -236,7 +235,7 @@ def _bound(files: Mapping[str, str]) -> None:
     if folder := next((path for path in files if any(other.startswith(f"{path}/") for other in files)), None):
         raise _untaken(f"The model named {folder} as a file and as a folder.", "Ask again.")
     if len(files) > MOST_FILES:
-        raise _untaken(f"The model wrote {len(files)} files; at most {MOST_FILES} are taken.", "Ask for less at once.")
+        raise _untaken(f"The model wrote {len(files)} files; the maximum is {MOST_FILES}.", "Ask for less at once.")
     sizes = {path: len(content) for path, content in files.items()}
     if max(sizes.values()) > MOST_CHARACTERS or sum(sizes.values()) > MOST_IN_ALL:
         largest = max(sizes, key=lambda path: sizes[path])
@@ -244,7 +243,7 @@ def _bound(files: Mapping[str, str]) -> None:
 
 
 def checked_path(name: str) -> str:
-    """A plain relative path: a model's names are not trusted."""
+    """A plain relative path: a model's names are untrusted."""
     bare = name.strip().removeprefix("./")
     parts = bare.split("/")
     if not all(map(_is_plain, parts)) or len(bare) > LONGEST_PATH or re.match(r"[A-Za-z]:|~", bare):
@@ -270,20 +269,19 @@ def _untaken(message: str, advice: str) -> Failed:
 class PlacedFiles:
     written: list[str] = field(default_factory=list)
     kept: dict[str, str] = field(default_factory=dict)
-    """Path in the delegation's own folder, by the path it was meant for."""
+    """Path in the delegation's own folder, by the intended path."""
     errors: list[ErrorInfo] = field(default_factory=list)
 
 
 async def generate_files(ctx: Context, models: TextModel, specification: str, files: Sequence[str], *, overwrite: bool) -> dict[str, Any]:
-    """From the specification to files of the workspace, as a return. `files`: those that the model is to see."""
+    """From the specification to files of the workspace, as a return. `files`: those that the model sees."""
     composed = await compose(models, ctx, "\n\n".join([specification, *await _seen(ctx, files)]))
     placed = await place(ctx, composed.files, composed.by, overwrite=overwrite)
     return _told(composed, placed)
 
 
 async def _seen(ctx: Context, files: Sequence[str]) -> list[str]:
-    """What a model is shown: the names of the project's files, and those that were asked for, through workers. Raises where one of these
-    cannot be read: it was meant to be seen."""
+    """Input for a model: the names of the project's files, and requested files, read by workers. Raises if one of these cannot be read."""
     listed = call("worker.list_files", parameters={"path": ".", "max_results": MOST_LISTED})
     reads = [call("worker.read_file", parameters={"path": path, "limit": MOST_SHOWN}) for path in files]
     listing, *answers = await ctx.gather(listed, *reads, limit=_AT_ONCE)

@@ -1,8 +1,7 @@
 """Whether a file parses: Python, JSON, TOML and YAML by their own parsers, other languages by their tree-sitter grammar.
 
-A grammar can be driven into hours or into a crash by text that was made for it. Everything but Python and JSON is therefore parsed in a
-process of its own, which is killed when its time is up. A file that it did not reach counts as not tried.
-"""
+Hostile text can make a grammar run for hours or crash. Everything except Python and JSON is therefore parsed in a separate process, which
+is killed when its time is up. A file that it did not reach counts as not tried."""
 
 import ast
 import asyncio
@@ -25,9 +24,9 @@ MAX_MEMORY_BYTES = 4 << 30
 MAX_CHARACTERS = 1_000_000
 """Of one file."""
 _SPELLED = {"C++": "cpp", "C#": "csharp", "Vue": "html", "Svelte": "html"}
-"""Languages that are named otherwise here than in `core.languages`, but for the case."""
+"""Languages with another name than in `core.languages`, ignoring case."""
 _GRAMMARS = {name.lower(): name for name in ("JavaScript", "TypeScript", "TSX", "Go", "Rust", "Java")}
-"""C and C++ are left out: without their preprocessor, correct files have errors."""
+"""C and C++ are omitted: without their preprocessor, correct files have errors."""
 OWN_PARSERS = frozenset({"python", "json", "toml", "yaml"})
 """Parsers that are never older than the language."""
 _IN_PROCESS = frozenset({"python", "json"})
@@ -79,7 +78,7 @@ async def parse_files(files: Mapping[str, str], seconds: float = MAX_SECONDS) ->
 
 
 def _is_empty(path: str, text: str) -> bool:
-    """A file without content, though its name promises some."""
+    """A file without content, although its kind requires some."""
     if path.endswith(_MAY_BE_EMPTY):
         return False
     if language_of(path, text) == "python":
@@ -100,7 +99,7 @@ def _has_parser(path: str, text: str) -> bool:
 
 def _parser(language: str) -> Any:
     """None where the grammar is not installed."""
-    from remit.builtin.coder.analysis.grammars import load  # here: agents are listed without it
+    from remit.builtin.coder.analysis.grammars import load  # imported here: agents are listed without it
 
     try:
         return load(_GRAMMARS[language])[0]
@@ -155,7 +154,7 @@ def _grammar_fault(language: str, text: str) -> Fault | None:
     if tree is None or not tree.root_node.has_error:
         return None
     stack = [tree.root_node]
-    while stack:  # no recursion: hostile files are nested deeply
+    while stack:  # no recursion: hostile files are deeply nested
         node = stack.pop()
         if node.type == "ERROR" or node.is_missing:
             return Fault(node.start_point[0] + 1, f"it does not parse as {language}")
@@ -164,7 +163,7 @@ def _grammar_fault(language: str, text: str) -> Fault | None:
 
 
 async def _parse_in_child(files: Mapping[str, str], seconds: float) -> dict[str, Fault | None]:
-    """The files that it reached in that time."""
+    """The results for the files reached in that time."""
     job = json.dumps({"path": [entry for entry in sys.path if entry], "files": files}).encode()
     pipes: dict[str, Any] = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.DEVNULL}
     try:
@@ -191,7 +190,7 @@ async def _parse_in_child(files: Mapping[str, str], seconds: float) -> dict[str,
 
 
 def report_faults(files: Mapping[str, str]) -> None:
-    """Run in the child process: print one line for each file, the smallest first. Ends itself if its parent does not."""
+    """Run in the child process: print one line per file, smallest first. Exits if its parent does not."""
     signal.alarm(MAX_SECONDS + 1)
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

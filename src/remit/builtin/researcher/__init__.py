@@ -1,8 +1,7 @@
 """The researcher: answers from sources, with quotations and their places. `AGENTS` lists its operations.
 
-Without a model it only quotes. With a model, the model writes and every citation is matched literally against its source (`answers`).
-This module is loaded to list the agents; what the operations need is loaded in the process that runs them.
-"""
+Without a model it only quotes. With a model, the model writes and every citation is matched literally against its source (`answers`). This
+module is loaded to list the agents; the operations load the rest in their own process."""
 
 from typing import Annotated, Any, Literal
 
@@ -55,7 +54,7 @@ async def synthesize_sources(
 
 
 def _as_list(sources: list[str] | str | None) -> list[str]:
-    """One source may be given as text, several with commas between."""
+    """One source may be given as text, several separated by commas."""
     return [part for part in sources.split(",") if part.strip()] if isinstance(sources, str) else sources or []
 
 

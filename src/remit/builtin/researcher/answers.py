@@ -1,10 +1,8 @@
-"""What a model adds: an answer written from numbered passages.
+"""The model's part: an answer written from numbered passages.
 
-The model returns statements, each with the passages it rests on and the words it copied from them. Those words are looked for in the
-passage: a citation that does not match literally is dropped, and a statement that is left without one is marked. Whether a statement
-follows from its quotation is for the reader to judge. A model that fails, is slow or writes nothing usable costs a warning, never the
-quotations.
-"""
+The model returns statements, each with its passages and the words copied from them. Those words are searched in the passage: a citation
+that does not match literally is dropped, and a statement without any is marked. The reader judges whether a statement follows from its
+quotation. A model that fails, is slow or returns nothing usable costs a warning, never the quotations."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +16,7 @@ from remit.core.text import UNTRUSTED, fence_untrusted, plural
 from remit.models.questions import TextModel, ask_optional, object_in
 
 MAX_PASSAGE_CHARACTERS = 28_000
-"""Of all passages that a model is shown; the best ones first."""
+"""For all passages that a model sees; best first."""
 MAX_WRITTEN_CHARACTERS = 20_000
 _MIN_QUOTE = 8
 _MAX_CITATIONS = 6
@@ -61,7 +59,7 @@ class Statement:
     heading: str = ""
     citations: tuple[int, ...] = ()
     unmatched: tuple[str, ...] = ()
-    """Quotations that are not in the passage they are said to come from, and `[77]` for a passage that does not exist."""
+    """Quotations that are not in their passage, and `[77]` for a passage that does not exist."""
 
     @property
     def standing(self) -> str:
@@ -118,7 +116,7 @@ class WrittenAnswer:
 async def write(
     models: TextModel, ctx: Context, citations: Iterable[Citation], layout: str, question: str = ""
 ) -> tuple[WrittenAnswer | None, str]:
-    """What a model wrote from these passages, or why there is nothing."""
+    """A model's answer from these passages, or the reason why there is none."""
     passages: dict[int, Citation] = {}
     room = MAX_PASSAGE_CHARACTERS
     for one in citations:
@@ -126,7 +124,7 @@ async def write(
         if room >= 0:
             passages[one.number] = one
     if not passages or ctx.hand_in:
-        return None, "time was up before it could be asked" if passages else "there was no passage to write from"
+        return None, "the time limit was reached before it could be asked" if passages else "there was no passage to write from"
     ctx.progress(f"A model writes the answer from {plural(len(passages), 'passage')}")
     task = _LAYOUTS[layout] + (f"\n\n{fence_untrusted(question, kind='question')}" if question else "")
     prompt = "\n\n".join([*(one.fenced() for one in passages.values()), task])
@@ -144,7 +142,7 @@ async def write(
 
 
 def check_statements(given: Sequence[Any], passages: Mapping[int, str]) -> tuple[Statement, ...]:
-    """The statements of a model's JSON, up to a length, with what each rests on."""
+    """The statements of a model's JSON, limited in length, with their sources."""
     statements: list[Statement] = []
     room = MAX_WRITTEN_CHARACTERS
     for one in given:
@@ -160,7 +158,7 @@ def check_statements(given: Sequence[Any], passages: Mapping[int, str]) -> tuple
 
 
 def _check(cited: Any, passages: Mapping[int, str]) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The passages that have the quoted words, and what was not found."""
+    """The passages that contain the quoted words, and what was not found."""
     found: dict[int, None] = {}
     unmatched: dict[str, None] = {}
     for one in cited[:_MAX_CITATIONS] if isinstance(cited, list) else []:
@@ -169,7 +167,7 @@ def _check(cited: Any, passages: Mapping[int, str]) -> tuple[tuple[int, ...], tu
             continue
         quote = " ".join(printable(quote).split())
         matching = [n for n, text in passages.items() if len(quote) >= _MIN_QUOTE and contains(text, quote)]
-        if matching:  # copied right and numbered wrong: the number is corrected
+        if matching:  # copied correctly but with a wrong number: corrected
             found[number if number in matching else matching[0]] = None
         else:
             unmatched[quote[:120] if number in passages else f"[{number}]"] = None

@@ -1,8 +1,7 @@
-"""Sources and the passages they are cut into. A passage is a range of lines that is quoted as a whole: a paragraph, or a piece of code.
+"""Sources and their passages. A passage is a range of lines quoted as a whole: a paragraph, or a piece of code.
 
-Code is cut at definitions. Comments, decorators and docstrings stay with the definition they belong to, and every passage knows the names
-of the classes and functions around it. Prose is cut at blank lines, below its headings.
-"""
+Code is split at definitions. Comments, decorators and docstrings stay with their definition, and every passage knows the enclosing classes
+and functions. Prose is split at blank lines, below its headings."""
 
 import re
 import textwrap
@@ -16,7 +15,7 @@ MAX_CODE_LINES = 24
 MAX_PROSE_LINES = 12
 MAX_QUOTE_CHARACTERS = 2_000
 _MAX_LINE = 20_000
-"""Longer lines are not written by hand. They count as blank."""
+"""Longer lines are generated and count as blank."""
 _MODIFIERS = r"(?:(?:export|default|public|private|protected|internal|static|abstract|final|async|pub(?:\([^)]*\))?|unsafe|override)\s+)*"
 _DEFINITION = re.compile(
     rf"^(?P<indent>\s*){_MODIFIERS}(?:def|class|func|fn|function|struct|interface|enum|trait|impl|type|module|message|service)\s*\*?\s+"
@@ -24,7 +23,7 @@ _DEFINITION = re.compile(
 )
 _ASSIGNMENT = re.compile(rf"^(?P<indent>\s*){_MODIFIERS}(?:(?:const|let|var|val)\s+)?(?P<name>[A-Za-z_$][\w.-]*)\s*(?::[^=]*)?=(?!=)")
 _ATTACHED = re.compile(r"\s*(?:@\w|#(?!!)|//|/\*|\*|--\s|;;)")
-"""Comments and decorators: they belong to the definition that follows."""
+"""Comments and decorators, which belong to the following definition."""
 _HEADING = re.compile(r"(?P<marks>#{1,6})\s+(?P<title>.*?)\s*#*$")
 _UNDERLINE = re.compile(r"(?:=|-|~|\^){3,}\s*$")
 PROSE_SUFFIXES = frozenset({".md", ".markdown", ".mdx", ".rst", ".txt", ".adoc", ".org", ".text", ".tex", ".html", ".htm", ""})
@@ -35,7 +34,7 @@ _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Co", "Cs", "Cn"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """One source that was read: a file, a page, or a text passed by the caller. Its text shows no control characters."""
+    """One source: a file, a page, or a text of the caller, without control characters."""
 
     kind: str
     """`file`, `page` or `text`."""
@@ -65,7 +64,7 @@ class Passage:
     line: int
     end_line: int
     text: str
-    """Code: the lines as they are, without the indent that all share. Prose: the words, line breaks as blanks."""
+    """Code: the lines without their common indent. Prose: the words, line breaks as spaces."""
     is_code: bool
     headings: tuple[str, ...] = ()
     """Headings of a document, or names of the enclosing classes and functions; the outermost first."""
@@ -80,13 +79,13 @@ class Passage:
 
 
 def contains(source: str, quote: str) -> bool:
-    """Whether `source` has `quote` literally; runs of white space count as one blank."""
+    """Whether `source` contains `quote` literally, with normalised white space."""
     flat = " ".join(quote.split())
     return bool(flat) and flat in " ".join(source.split())
 
 
 def printable(text: str) -> str:
-    """With a replacement character for each one that does not show or that a terminal obeys. Line numbers stay."""
+    """Replaces characters that are invisible or that a terminal obeys. Line numbers stay."""
     lines = text.replace("\r\n", "\n").split("\n")
     return "\n".join(line if line.isprintable() else "".join(map(_printable, line)) for line in lines)
 
@@ -105,7 +104,7 @@ def _cut(document: Document) -> Iterator[Passage]:
 
 
 def _passage(document: Document, lines: list[str], start: int, end: int, **facts: object) -> Passage | None:
-    """Lines `start` (counted from 0) to `end` (not included), without blank ones at either side."""
+    """Lines `start` (from 0) to `end` (exclusive), without blank ones at either side."""
     while start < end and not lines[start].strip():
         start += 1
     while end > start and not lines[end - 1].strip():

@@ -1,8 +1,7 @@
-"""Which passages answer a question: BM25 over stemmed words, with identifiers of the question and their definitions weighted most.
+"""Ranks passages for a question: BM25 over stemmed words, with identifiers of the question and their definitions weighted most.
 
-Words are compared, never their meaning. Tokens are words, the parts of identifiers, and adjacent pairs joined, so that "status code" in a
-question matches `status_code` in a program and "not read" matches `ResponseNotRead`.
-"""
+Compares words, not meaning. Tokens are words, the parts of identifiers, and adjacent pairs joined, so that "status code" in a question
+matches `status_code` in a program and "not read" matches `ResponseNotRead`."""
 
 import math
 import re
@@ -19,13 +18,13 @@ from remit.system.packages import need
 MAX_PARTS = 5
 MAX_TERMS = 14
 SUPPORTED = 0.5
-"""Share of a question's words, weighted by rarity, that a passage must have to count as an answer."""
+"""Share of a question's words, weighted by rarity, that a passage needs to count as an answer."""
 NAME_WEIGHT, HEADING_WEIGHT = 3, 2
-"""How often the names that a passage defines, and its headings, count beside its text."""
+"""Weight of the names that a passage defines, and of its headings, relative to its text."""
 DEFINES_IDENTIFIER, INSIDE_DEFINITION, MENTIONS_IDENTIFIER = 0.8, 0.6, 0.15
 COVERAGE_WEIGHT = 0.3
 REPEATS = 0.75
-"""Share of tokens in common from which on a passage repeats another."""
+"""Share of common tokens from which a passage repeats another."""
 CANDIDATES = 400
 _SMOOTHING = 50
 _WORD = re.compile(r"[^\W_]+")
@@ -38,12 +37,12 @@ _URL = re.compile(r"https?://[^\s<>\"')\]]+")
 
 
 def pieces(text: str) -> list[str]:
-    """The words of a text in lower case, identifiers taken apart."""
+    """The words of a text in lower case, identifiers split."""
     return [part.lower() for word in _WORD.findall(text) for part in (_HUMP.split(word) if not word.islower() else (word,))]
 
 
 def split_words(text: str) -> list[str]:
-    """What is indexed: each word, and each two neighbours as one."""
+    """The index terms: each word, and each pair of neighbours."""
     words = pieces(text)
     return [*words, *(f"{one}{other}" for one, other in pairwise(words))]
 
@@ -54,13 +53,13 @@ class Part:
 
     text: str
     words: tuple[str, ...]
-    """Without stop words, as they are in the question."""
+    """Without stop words, as in the question."""
     identifiers: tuple[str, ...] = ()
-    """Names of programs, and quoted text: to be found literally."""
+    """Program names and quoted text, matched literally."""
 
 
 class Words:
-    """The tokeniser of bm25s with a stemmer. Loaded where it is used, since both packages are optional."""
+    """The tokeniser of bm25s with a stemmer. Imported on use, since both packages are optional."""
 
     @cached_property
     def _stem(self) -> Any:
@@ -87,7 +86,7 @@ class Words:
         return Part(text.strip(), tuple(words)[:MAX_TERMS], tuple(found))
 
     def parts(self, query: str) -> tuple[Part, ...]:
-        """Several questions in one query are told apart by their question marks and lines."""
+        """Split several questions in one query at question marks and lines."""
         bare = _URL.sub(" ", query)
         texts = [" ".join(one.split()) for one in re.split(r"(?<=\?)\s+|\n+", bare)]
         parts = [part for part in map(self.part, texts) if part.words]
@@ -114,7 +113,7 @@ class RankedPassage:
 
 
 class Index:
-    """All passages of the documents, ready to be ranked for a question."""
+    """All passages of the documents, ready for ranking."""
 
     def __init__(self, documents: Iterable[Document], words: Words) -> None:
         self._words = words
@@ -132,7 +131,7 @@ class Index:
         return self._frequency[self._vocabulary.get(self._words.stem(word), -1)] > 0
 
     def rarity(self, stem: str) -> float:
-        """As in BM25, smoothed: among few passages, a word that none has must not outweigh all others."""
+        """As in BM25, smoothed: among few passages, a word that none has must not dominate."""
         return math.log(1 + (len(self.passages) + _SMOOTHING) / (self._frequency[self._vocabulary.get(stem, -1)] + 1))
 
     def rank(self, part: Part) -> list[RankedPassage]:
@@ -156,7 +155,7 @@ class Index:
         return sorted(ranked, key=lambda one: (-one.score, one.passage.place))
 
     def choose(self, ranked: Sequence[RankedPassage], most: int) -> list[RankedPassage]:
-        """The best ones, without those that repeat a better one."""
+        """The best ones, without repetitions of better ones."""
         chosen: list[RankedPassage] = []
         for one in ranked:
             if len(chosen) < most and not any(self._repeats(one, other) for other in chosen):
@@ -169,7 +168,7 @@ class Index:
 
 
 def _indexed(passage: Passage) -> str:
-    """The text with the names that it defines, its headings and its path, each as often as it weighs."""
+    """The text with the names it defines, its headings and its path, repeated by weight."""
     document = passage.document
     path = f"{document.title} {document.name if document.kind == 'file' else ''}"
     fields = [passage.text, path, *[" . ".join(passage.names)] * NAME_WEIGHT, *[" . ".join(passage.headings)] * HEADING_WEIGHT]

@@ -1,4 +1,4 @@
-"""Reports as markdown, and the same as data. Every quotation carries the number of its citation and takes no effect as markup."""
+"""Reports as Markdown and as data. Every quotation has the number of its citation and is escaped."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ _MAX_LISTED = 30
 
 
 def escape_markdown(text: str) -> str:
-    """Text as markdown that shows it: no tag, link or picture takes effect, and no code span stays open."""
+    """Text escaped as Markdown: no tag, link or picture takes effect, and no code span stays open."""
     if text.count("`") % 2 or "``" in text:
         text = text.replace("`", "\\`")
     text = re.sub(r"<(?=[A-Za-z/!?])", r"\\<", text).replace("![", "!\\[")
@@ -92,12 +92,12 @@ class Citations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What was found for one question."""
+    """The findings for one question."""
 
     question: str
     quotes: Sequence[tuple[Citation, RankedPassage]]
     missing: Sequence[str] = ()
-    """Words of the question that are nowhere in what was read."""
+    """Words of the question that occur nowhere in what was read."""
 
     @property
     def is_supported(self) -> bool:
@@ -138,7 +138,7 @@ def lay_out(layout: str, rows: Sequence[tuple[str, str]]) -> str:
 
 
 def amount_read(searched: dict[str, Any]) -> str:
-    """How much was read, in words: only files in which a search found something are read."""
+    """How much was read, as text: only files with search hits are read."""
     files, pages = len(searched["files"]), len(searched["pages"])
     words = plural(files, "file") if files else ""
     if searched["filesListed"] > files:
@@ -149,7 +149,7 @@ def amount_read(searched: dict[str, Any]) -> str:
 def research_report(
     result: Result, searched: dict[str, Any], *, is_final: bool = True, written: "WrittenAnswer | None" = None, warnings: Sequence[str] = ()
 ) -> str:
-    """`searched` is what `data` has under that name. `written`: what a model made of it; the quotations are its evidence then."""
+    """`searched`: as in `data`. `written`: a model's text; then the quotations are its evidence."""
     notes = [*warnings, *([] if is_final else ["In progress: this is what was found so far."])]
     further = [citation for citation in result.citations if citation not in result.answer]
     sections = [
@@ -159,8 +159,8 @@ def research_report(
         _answer(result, searched),
         MORE if result.answer and written is None else "",
         _section("Further passages", (citation.item() for citation in further)),
-        _section("What was not found", _not_found(result)) if is_final else "",
-        _section("What was searched", _searched(searched)),
+        _section("Not found", _not_found(result)) if is_final else "",
+        _section("Searched", _searched(searched)),
         _section("What could not be searched", (f"- {row}" for row in _first([*searched["failures"], *searched["cutShort"]]))),
         _sources(result.citations),
     ]
@@ -216,7 +216,7 @@ def _sources(citations: Iterable[Citation]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synthesis:
-    """Sources side by side: passages that several have word for word, and the first ones of each."""
+    """Sources side by side: passages that several share literally, and the first ones of each."""
 
     documents: Sequence[Document]
     agreed: Sequence[Sequence[Citation]]
@@ -224,16 +224,16 @@ class Synthesis:
     citations: Sequence[Citation]
     failures: Sequence[str] = ()
     without_text: Sequence[str] = ()
-    """Sources that were read and contain no text."""
+    """Sources without text."""
 
     @property
     def unquoted(self) -> list[str]:
-        """Sources that were read and not quoted."""
+        """Sources that were read but not quoted."""
         quoted = {citation.passage.document.name for citation in self.citations}
         return [*(document.name for document in self.documents if document.name not in quoted), *self.without_text]
 
     def data(self, layout: str) -> dict[str, Any]:
-        """`differing` and `figures` were filled by comparing sentences, which only a model can do; they are kept, empty."""
+        """`differing` and `figures` are kept for compatibility and empty: comparing sentences needs a model."""
 
         def quotes(group: Iterable[Citation]) -> list[dict[str, Any]]:
             return [{**one.quoted(), "source": one.passage.document.name} for one in group]
@@ -270,6 +270,6 @@ class Synthesis:
 
 
 def _short_quote(*same: Citation) -> str:
-    """A passage on one line, with the numbers of all places that have it."""
+    """A passage on one line, with the numbers of all its places."""
     text = " ".join(same[0].passage.text.split())
     return f"“{escape_markdown(text)}” {' '.join(f'[{one.number}]' for one in same)}"

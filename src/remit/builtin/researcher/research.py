@@ -25,14 +25,14 @@ MAX_SEARCHES = 18
 MAX_WEB_PAGES = 8
 IN_ANSWER, IN_FINDING, NEAREST = 4, 8, 4
 KEPT_FOR_WRITING = 60.0
-"""Seconds, or a quarter of all there are, kept for a model that writes."""
+"""Seconds, or a quarter of all, reserved for a model that writes."""
 MAX_SOURCES = 40
 MAX_TEXT_CHARACTERS = 1_000_000
 QUOTED_PASSAGES = 8
 """Of each source, in a synthesis."""
 _NEAR = 0.25
 _KEEPS_UP = 0.5
-"""A passage whose score is below this share of the best one's is not part of the answer."""
+"""A passage below this share of the best score is not part of the answer."""
 _DEFINING = "def|class|func|fn|function|struct|interface|enum|trait|type"
 _MISSING_TOOL = ("TOOL_UNAVAILABLE", "POLICY_DENIED", "AGENT_UNAVAILABLE")
 
@@ -41,7 +41,7 @@ class Research:
     def __init__(
         self, ctx: Context, query: str, parts: tuple[Part, ...], max_depth: int, places: Places, words: Words, models: TextModel | None
     ) -> None:
-        """`models`: None where no model is configured; then none is asked, and nothing is said about one."""
+        """`models`: None if no model is configured; then none is used or mentioned."""
         self._ctx = ctx
         self._query = " ".join(query.split())
         self._parts = parts
@@ -87,7 +87,7 @@ class Research:
             await gatherer.fetch((await gatherer.search_web([part.text for part in self._parts[:3]]))[:MAX_WEB_PAGES])
 
     def _patterns(self, most: int) -> dict[str, str]:
-        """What to search for: identifiers literally, where they are defined, and each word by its stem."""
+        """Search patterns: identifiers literally, their definitions, and each word by its stem."""
         identifiers = dict.fromkeys(name for part in self._parts for name in part.identifiers)
         wanted = {f"“{name}”": "(?i)" + r"\s+".join(map(re.escape, name.split())) for name in identifiers}
         if either := "|".join(re.escape(re.split(r"\.|::", name)[-1]) for name in identifiers if " " not in name):
@@ -99,7 +99,7 @@ class Research:
         return dict(list(wanted.items())[: max(1, most)])
 
     def _best_files(self, found: Mapping[str, Counter[str]]) -> list[str]:
-        """Files with most of the rarest words first; the names of files count too."""
+        """Files with most of the rarest words first; file names count too."""
         total = max(len(self._gatherer.listed), 20)
         scores: defaultdict[str, float] = defaultdict(float)
         for name, hits in found.items():
@@ -135,7 +135,7 @@ class Research:
         return result
 
     async def _follow_links(self, result: Result) -> bool:
-        """One round: links of the quoted pages that share a word with the question. False when nothing is new."""
+        """One round: links of the quoted pages that share a word with the question. False if nothing is new."""
         scores: dict[str, float] = {}
         asked = self._asked()
         for page in {citation.passage.document.name: citation.passage.document for citation in result.citations}.values():
@@ -150,7 +150,7 @@ class Research:
         return bool(urls)
 
     def _searched(self) -> dict[str, Any]:
-        """What was done to find out, for the report and for `data`."""
+        """The searched sources, for the report and for `data`."""
         gatherer = self._gatherer
         documents = gatherer.documents.values()
         return {
@@ -233,7 +233,7 @@ def _inline(source: Mapping[str, Any], number: int) -> Document:
 
 
 def _synthesis(documents: Sequence[Document]) -> Synthesis:
-    """Passages that several sources have word for word, and the first others of each."""
+    """Passages that several sources share literally, and the first others of each."""
     citations = Citations()
     same: defaultdict[str, dict[str, Passage]] = defaultdict(dict)
     for document in documents:
@@ -250,7 +250,7 @@ def _synthesis(documents: Sequence[Document]) -> Synthesis:
 
 
 def _in_turn(synthesis: Synthesis) -> list[Citation]:
-    """One passage of each source in turn, so that each is heard when not all fit."""
+    """One passage of each source in turn, so that each is represented if not all fit."""
     first = [group[0] for group in synthesis.agreed]
     lists = list(synthesis.single.values())
     return first + [own[turn] for turn in range(max(map(len, lists), default=0)) for own in lists if turn < len(own)]
@@ -290,7 +290,7 @@ def _not_found(result: Result, message: str) -> ErrorInfo:
 
 
 def _could_not_look(gatherer: Gatherer, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Nothing could be read: the first worker's error. Blocked where a tool or a permission is missing."""
+    """Nothing could be read: the first worker's error. Blocked if a tool or a permission is missing."""
     first = gatherer.errors[0] if gatherer.errors else _error("SOURCE_UNREAD", "No source could be read.", "Name other sources.")
     status = "blocked" if first.code in _MISSING_TOOL else "failed"
     return _return(status, f"Nothing could be searched. {one_line(first.message, 200)}", data, [first])

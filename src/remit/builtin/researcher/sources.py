@@ -1,8 +1,7 @@
-"""Where to look, and what was read there. Files and pages are read by worker children only, so that policy, limits and records apply.
+"""Sources to search, and what was read. Only worker children read files and pages, so that policy, limits and records apply.
 
-`Places` is the `sources` parameter, parsed. `Gatherer` lists, searches, reads and fetches within its limits: at most 60 children, 8 at a
-time, each with an end before the soft deadline. A child that fails is noted; the others go on.
-"""
+`Places` is the parsed `sources` parameter. `Gatherer` lists, searches, reads and fetches within its limits: at most 60 children, 8 at a
+time, each ending before the soft deadline. A failed child is noted; the others continue."""
 
 import re
 from collections import Counter
@@ -27,8 +26,8 @@ MAX_LISTED = 5000
 MAX_CHARACTERS = 5_000_000
 _CHILD_SECONDS = 30.0
 _KEPT_SHARE, _KEPT_SECONDS = 0.4, 12.0
-"""Time kept for ranking and writing: a share of all there was, and at most so many seconds."""
-_FOR_TIME = "for want of time"
+"""Time reserved for ranking and writing: a share of all, and at most so many seconds."""
+_FOR_TIME = "because of the time limit"
 WEB, ACADEMIC, DOCS = "web", "academic", "docs"
 LOCAL = ("files", "code", "local")
 KINDS = (WEB, ACADEMIC, DOCS, *LOCAL)
@@ -82,7 +81,7 @@ class Places:
         return [*self.paths, *self.urls, *(["the web"] if self.web else [])]
 
     def includes(self, path: str) -> bool:
-        """With `docs`: files in documentation folders, documents at the top, and everything below a folder that is named."""
+        """With `docs`: files in documentation folders, documents at the top, and everything below a named folder."""
         if not self.only_documents or any(path == one or path.startswith(f"{one}/") for one in self.paths if one != "."):
             return True
         *folders, name = path.split("/")
@@ -98,7 +97,7 @@ def unknown_source(source: str) -> Misused:
 
 
 def file_weight(path: str) -> float:
-    """What a file counts as a source, by its name: prose a little more than code, tests and changelogs less; 0 is not read."""
+    """Weight of a file as a source, by its name: prose a little more than code, tests and changelogs less; 0 is not read."""
     if _SKIPPED.search(path):
         return 0.0
     return (1.0 if _is_prose(path) else 0.9) * (0.7 if _LESS_WEIGHT.search(path) else 1.0)
@@ -123,7 +122,7 @@ class Gatherer:
         self.web_queries: list[str] = []
         self.documents: dict[str, Document] = {}
         self.listed: list[str] = []
-        """Files of the places, that may be read."""
+        """Readable files of the places."""
         self.without_text: list[str] = []
         """Sources that were read and contain no text."""
         self._tried: set[str] = set()
@@ -138,7 +137,7 @@ class Gatherer:
         return any(one.endswith(_FOR_TIME) for one in self.cut_short)
 
     async def _ask(self, requests: Sequence[tuple[str, dict[str, Any]]], what: str) -> list[Return | None]:
-        """In batches, so that answers are kept when time runs out in between."""
+        """In batches, so that answers are kept if time runs out."""
         answers: list[Return | None] = []
         for start in range(0, len(requests), AT_ONCE):
             batch = requests[start : start + AT_ONCE][: max(0, MAX_CHILDREN - self._asked)]
@@ -167,9 +166,9 @@ class Gatherer:
         return answer.data if isinstance(answer.data, dict) else None
 
     async def look_over(self, path: str) -> bool:
-        """List the files below `path`; False where it is not a folder. A path that does not exist is the caller's mistake."""
+        """List the files below `path`; False if it is not a folder. A missing path is the caller's mistake."""
         self._ctx.progress(f"Listing {path}")
-        # A folder that is named is searched even if git ignores it.
+        # A named folder is searched even if git ignores it.
         asked = {"path": path, "max_results": MAX_LISTED, "include_ignored": path != "."}
         (answer,) = await self._ask([("worker.list_files", asked)], "Listing")
         if answer is None:

@@ -1,8 +1,7 @@
 """A piece of a file as text, or as base64 for binary content: by its byte order mark, as UTF-8, or by a guess that a note names.
 
-A character of UTF-8 is never cut in two: a piece that would begin or end inside one is moved to where it begins. Reads only what it needs;
-knows nothing of paths. Used by `worker.read_file`; the names of encodings are those `worker.write_file` takes.
-"""
+A UTF-8 character is never split: a piece that would begin or end inside one is moved to its start. Reads only what it needs; independent of
+paths. Used by `worker.read_file`; `worker.write_file` takes the same encoding names."""
 
 import base64
 import codecs
@@ -17,7 +16,7 @@ ENCODINGS = (
     "iso-8859-2", "iso-8859-15", "koi8-r", "shift-jis", "euc-jp", "euc-kr", "gb18030", "big5",
 )  # fmt: skip
 _CONTROLS = bytes((*range(0x09), *range(0x0E, 0x1B), *range(0x1C, 0x20), 0x7F))
-"""Bytes that hardly any text contains."""
+"""Bytes that text rarely contains."""
 _LONGEST = 4
 """Bytes of one character in UTF-8."""
 
@@ -27,7 +26,7 @@ class Piece:
     content: str
     encoding: str
     offset: int
-    """Where it really begins."""
+    """Its actual start."""
     bytes_read: int
     notes: list[str] = field(default_factory=list)
 
@@ -57,7 +56,7 @@ def read_piece(descriptor: int, size: int, offset: int, limit: int, encoding: st
 
 
 def guess_encoding(head: bytes) -> str | None:
-    """What the beginning of a file says for certain; None for text that must be looked at piece by piece."""
+    """The encoding that the start of a file proves; None for text that must be checked piece by piece."""
     return next((name for mark, name in _MARKS if head.startswith(mark)), BASE64 if b"\0" in head else None)
 
 
@@ -66,7 +65,7 @@ def _utf8(descriptor: int, size: int, offset: int, limit: int, *, is_certain: bo
     start = _character_start(descriptor, offset)
     raw = _read(descriptor, limit + offset - start, start)
     content, kept = _decode(raw, is_end=start + len(raw) >= size)
-    if raw and not kept:  # less than one character was asked for
+    if raw and not kept:  # less than one character was requested
         raw = _read(descriptor, _LONGEST, start)
         content, kept = next(((text, n) for n in range(1, len(raw) + 1) if (text := _decode(raw[:n], is_end=False)[0])), ("", 0))
     raw = raw[:kept]
@@ -83,7 +82,7 @@ def _utf8(descriptor: int, size: int, offset: int, limit: int, *, is_certain: bo
 
 
 def _decode(raw: bytes, *, is_end: bool) -> tuple[str, int]:
-    """The text, and how many bytes of it: a character that goes on after the end is left out."""
+    """The text and its number of bytes: a character cut at the end is omitted."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(raw, is_end)
     return text, len(raw) - len(decoder.getstate()[0])

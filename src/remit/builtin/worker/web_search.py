@@ -1,8 +1,7 @@
-"""`worker.web_search`: the search providers in their order until one answers, each at a polite pace. Runs in a process of its own.
+"""`worker.web_search`: tries the search providers in order until one answers, each rate-limited. Runs in its own process.
 
-A provider is an object with a name and a method `search`, made by a function that takes a `SearchClient`: through it, the provider reaches
-the web, guarded like every fetch.
-"""
+A provider is an object with a name and a method `search`, created by a function that takes a `SearchClient`, through which it reaches the
+web, guarded like every fetch."""
 
 import asyncio
 import fcntl
@@ -41,14 +40,14 @@ class SearchHit:
     url: str
     snippet: str = ""
     date: str | None = None
-    """As the provider writes it."""
+    """In the provider's format."""
 
 
 class SearchProvider(Protocol):
     @property
     def name(self) -> str: ...
     async def search(self, query: str, max_results: int) -> list[SearchHit]:
-        """Raises `SearchFailed` when it cannot: the next provider is asked then."""
+        """Raises `SearchFailed`; then the next provider is asked."""
         ...
 
 
@@ -58,24 +57,24 @@ class SearchFailed(Exception):
     def __init__(self, message: str, *, back_off_seconds: float = 0.0) -> None:
         super().__init__(message)
         self.back_off_seconds = back_off_seconds
-        """It asked to be left alone for so long."""
+        """The requested pause."""
 
 
 class SearchNotConfigured(Exception):
-    """What must be set before it can be asked."""
+    """Configuration that is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchClient:
-    """What a provider is given."""
+    """The interface for providers."""
 
     settings: Search
     get_json: Callable[[str, Mapping[str, str]], Awaitable[Any]]
-    """The JSON at an address, asked for with these headers: guarded like every fetch. Raises `SearchFailed`, `Refused`."""
+    """The JSON at a URL, requested with these headers: guarded like every fetch. Raises `SearchFailed`, `Refused`."""
     permit: Callable[[str], Awaitable[None]]
-    """For a client of its own that cannot be guarded: whether this address may be asked at all. Raises `Refused`, `SearchFailed`."""
+    """For a provider's own client that cannot be guarded: whether this URL may be requested. Raises `Refused`, `SearchFailed`."""
     blocking: Callable[[Callable[[], Any]], Awaitable[Any]]
-    """Runs what blocks on a thread, never longer than there is time. Raises `SearchFailed`."""
+    """Run blocking code on a thread, within the available time. Raises `SearchFailed`."""
     environ: Mapping[str, str]
 
 
@@ -113,7 +112,7 @@ class Brave:
 
 
 class DuckDuckGo:
-    """By the package ddgs, which has an HTTP client of its own: the policy is asked for its host, but the connection is that client's."""
+    """Uses the package ddgs, which has its own HTTP client: the policy is asked for its host, but the connection is that client's."""
 
     name = "duckduckgo"
 
@@ -148,7 +147,7 @@ BUILT_IN: Mapping[str, Make] = {"searxng": SearXNG, "brave": Brave, "duckduckgo"
 
 
 def make_provider(name: str, client: SearchClient) -> SearchProvider:
-    """A built-in provider, one that a package offers, or `module:function`. Raises `SearchNotConfigured`."""
+    """A built-in provider, one from a package, or `module:function`. Raises `SearchNotConfigured`."""
     known = {entry.name: entry for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)}
     if name not in BUILT_IN and name not in known and ":" not in name:
         listed = ", ".join([*BUILT_IN, *sorted(known)])
@@ -161,12 +160,12 @@ def make_provider(name: str, client: SearchClient) -> SearchProvider:
         return make(client)
     except (SearchNotConfigured, RemitError):
         raise
-    except Exception as error:  # noqa: BLE001 - users' code
+    except Exception as error:  # noqa: BLE001 - user code
         raise SearchNotConfigured(f"fix its code: it {step} ({type(error).__name__}: {str(error)[:150]})") from None
 
 
 def _hits(results: Any, *, title: str, url: str, snippet: str, date: str) -> list[SearchHit]:
-    """What a provider answered, as far as it is of use: whatever it is, these are hits with whole addresses, each once."""
+    """The usable part of a provider's answer: hits with absolute URLs, each once."""
     hits: dict[str, SearchHit] = {}
     for one in results if isinstance(results, list) else ():
         if not isinstance(one, dict) or not isinstance(one.get(url), str):
@@ -191,24 +190,24 @@ LONGEST_WAIT = 3600.0
 
 
 class Pace:
-    """Spaces requests to a provider out over all processes of a project, by a file with the time of the next turn."""
+    """Rate-limits requests to a provider across all processes of a project, through a file with the time of the next turn."""
 
     def __init__(self, folder: Path, provider: str) -> None:
         plain = re.sub(r"[^a-z0-9]+", "-", provider.lower())[:40]
         self._path = folder / f"search-{plain}-{hashlib.sha256(provider.encode()).hexdigest()[:8]}"
 
     def take_turn(self, seconds_between: float, longest: float = LONGEST_WAIT) -> float:
-        """Seconds to wait until this request may go. Its turn is taken unless that is longer than `longest`."""
+        """Seconds to wait until this request may be sent. Its turn is taken unless that is longer than `longest`."""
         now = time.time()
         return self._move(now, lambda start: start + seconds_between if start - now <= longest else start) - now
 
     def back_off(self, seconds: float) -> None:
-        """The provider reports too many requests: no request goes before that time."""
+        """The provider reports too many requests: send none before that time."""
         now = time.time()
         self._move(now, lambda start: max(start, now + min(seconds, LONGEST_WAIT / 2)))
 
     def _move(self, now: float, following: Callable[[float], float]) -> float:
-        """The next turn; the one after it is written, under a lock that is held for microseconds."""
+        """The next turn; writes the one after it, under a lock held for microseconds."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with os.fdopen(open_regular(self._path, os.O_RDWR | os.O_CREAT), "r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -250,7 +249,7 @@ class WebSearch:
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     async def search(self, query: str, max_results: int) -> SearchOutcome:
-        """Of the first provider that answers; `provider` is empty when none did."""
+        """The result of the first provider that answers; `provider` is empty if none did."""
         found = SearchOutcome()
         for name in self.settings.providers:
             try:
@@ -279,7 +278,7 @@ class WebSearch:
             raise SearchFailed(f"it did not answer within {seconds:.0f} s") from None
         except (RemitError, SearchFailed, SearchNotConfigured):
             raise
-        except Exception as error:  # noqa: BLE001 - a provider may be users' code: the next one is asked
+        except Exception as error:  # noqa: BLE001 - a provider may be user code: the next one is asked
             raise SearchFailed(f"it raised {type(error).__name__}") from None
         return hits[:max_results]
 

@@ -1,7 +1,6 @@
-"""Paths of the workspace: resolved below it, kept out of git's and remit's own folders, and put to the policy. And how results are worded.
+"""Paths of the workspace: resolved below it, kept out of git's and remit's folders, and checked by the policy; and the wording of results.
 
-The workspace is the project, or the folder that was made for the caller. Used by the operations on files.
-"""
+The workspace is the project, or the caller's own folder. Used by the file operations."""
 
 import asyncio
 import contextlib
@@ -25,18 +24,18 @@ from remit.system.threads import off_loop
 
 GIT, OURS = ".git", ".remit"
 READABLE_OF_OURS = frozenset({"scratch", "work"})
-"""What delegations left: reports, diffs, their own folders. Not the database, the sockets, the audit log."""
+"""Left by delegations: reports, diffs, their own folders. Not the database, the sockets, the audit log."""
 _NAMES_LOOKED_AT = 2_000
 _HOPS = 8
 MOST_SETTINGS_BYTES = 4 << 20
 _INSTALLED = frozenset({"node_modules", ".venv", "venv"})
-"""Folders of packages, often hard links to a cache: no project keeps its secrets there."""
+"""Package folders, often hard links to a cache: they contain no secrets."""
 
 T = TypeVar("T")
 
 
 class _NeedsPermit(Exception):
-    """The policy must be asked first: the path leads, by a link, to another one inside, or settings of remit would change."""
+    """The policy must be asked first: the path leads through a link to another one inside, or remit's settings would change."""
 
     def __init__(self, needed: "_Permit") -> None:
         super().__init__(needed)
@@ -49,7 +48,7 @@ class _Permit(NamedTuple):
 
 
 class Halt:
-    """Whether what is being done is still wanted: not when its delegation was stopped, and not when its time is over. For any thread."""
+    """Whether an operation is still wanted: its delegation was not stopped and its time is not over. For any thread."""
 
     __slots__ = ("_is_called", "_stop_at")
 
@@ -74,10 +73,9 @@ async def act_at(
     halt: Halt | None = None,
     content: bytes | None = None,
 ) -> T:
-    """`act` at the place that `path` names, off the loop. Its delegation was allowed for the path as it is written, see `acts_on`.
+    """Run `act` at the resolved `path`, off the loop. The delegation was allowed for the path as written, see `acts_on`.
 
-    `content`: what the file will contain; empty for one that is deleted.
-    """
+    `content`: the new content of the file; empty for a deletion."""
     allowed = {_Permit("/".join(parts_of(path, str(ctx.workspace))) or ".")}
     halt = halt or Halt()
 
@@ -101,13 +99,13 @@ async def act_at(
             await ctx.permit(**asks.needed._asdict())
             allowed.add(asks.needed)
         except asyncio.CancelledError:
-            halt.call()  # the thread continues by itself and must not change anything any more
+            halt.call()  # the thread continues and must not change anything any more
             raise
     raise leads_out(path, "leads to another place each time it is resolved", "Try again when its links no longer change.")
 
 
 def check_location(inside: tuple[str, ...], asked: str, effect: Effect) -> None:
-    """Refuse what is git's or ours, by where the path really leads."""
+    """Refuse paths of git and remit, by where the path really leads."""
     for number, part in enumerate(inside):
         name = part.casefold()
         if name == OURS and (effect is not Effect.READ or inside[number + 1 : number + 2] not in {(one,) for one in READABLE_OF_OURS}):
@@ -118,7 +116,7 @@ def check_location(inside: tuple[str, ...], asked: str, effect: Effect) -> None:
 
 
 def changes_settings(place: Place, content: bytes) -> bool:
-    """Whether `[tool.remit]` of a pyproject.toml is another one afterwards."""
+    """Whether `[tool.remit]` of a pyproject.toml would change."""
     if not is_pyproject(place.path):
         return False
     found = place.stat()
@@ -129,7 +127,7 @@ def changes_settings(place: Place, content: bytes) -> bool:
 
 
 def secret_names(root: Root, paths: Iterable[str], stop: Callable[[], bool]) -> dict[str, str]:
-    """Of those that are hard links to a file that holds secrets: the name by which it is known to be one."""
+    """For hard links to a file with secrets: the name that marks it as secret."""
     inodes = {}
     for path in paths:
         with contextlib.suppress(RemitError, OSError), root.place(path, follow=False) as place:
@@ -158,7 +156,7 @@ def _act(workspace: str, path: str, effect: Effect, act: Callable[[Root, Place],
 
 
 def _suggest_names(root: Root, path: str) -> str:
-    """What may have been meant: names like the first that is missing, in the folder where it is missing."""
+    """Suggestions: names similar to the first missing one, in its folder."""
     parts = parts_of(path)
     if OURS in parts:
         return ""
@@ -194,7 +192,7 @@ _MARKUP = re.compile(r"\*\*|`|<|\]\(|# ")
 def build_return(
     summary: str, data: Any, *notes: str, status: str = "completed", errors: Sequence[dict[str, Any]] = (), next_steps: str = ""
 ) -> dict[str, Any]:
-    """A return: the summary with as many notes as there is room for."""
+    """A return: the summary with as many notes as fit."""
     for note in notes:
         if len(summary) + len(note) < _SUMMARY_CHARACTERS:
             summary += f" {note}"
@@ -202,7 +200,7 @@ def build_return(
 
 
 def display_path(path: str) -> str:
-    """A path for the beginning of a sentence; where it is long or would read as markup, other words."""
+    """A path for the start of a sentence; a substitute if it is long or would read as markup."""
     is_plain = len(path) <= _PATH_CHARACTERS and path.isprintable() and _MARKUP.search(path) is None
     return path if is_plain and path.strip() == path else "The path"
 

@@ -1,1 +1,1 @@
-"""What can be measured from outside: traces and metrics of OpenTelemetry, an endpoint for Prometheus, structured logs."""
+"""Telemetry: OpenTelemetry traces and metrics, an endpoint for Prometheus, structured logs."""

@@ -1,8 +1,7 @@
-"""Logs of `remit serve`: standard logging, each line with the delegation, tree, trace and caller it belongs to, as text or as JSON.
+"""Logs of `remit serve`: standard logging, each line with its delegation, tree, trace and caller, as text or JSON.
 
-The context decides: inside an agent it is that delegation, inside a call of an API that caller. Starts, ends and refused callers are
-logged, too. Secrets are removed from every line, and control characters are escaped, so that a request cannot forge a line.
-"""
+The context determines these fields: inside an agent its delegation, inside an API call its caller. Starts, ends and refused callers are
+logged too. Secrets are removed from every line and control characters are escaped, so that a request cannot forge a line."""
 
 import json
 import logging
@@ -13,9 +12,9 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from remit.core.delegation import ORIGIN
+from remit.core.ids import span_of
 from remit.core.lifecycle import LifecycleEvent, LifecycleKind
 from remit.core.redaction import redact_text
-from remit.core.tracing import context_of
 from remit.runtime.deps import CURRENT
 from remit.runtime.engine import Engine
 
@@ -23,13 +22,13 @@ LOGGERS = ("remit", "opentelemetry")
 MAX_CHARACTERS = 20_000
 _HEARD = (LifecycleKind.STARTED, LifecycleKind.COMPLETED, LifecycleKind.FAILED, LifecycleKind.TURNED_AWAY)
 _OWN_FIELDS = frozenset({"session_id", "root_id", "trace_id", "span_id", "state"})
-"""Made by remit of letters and digits: nothing to remove."""
+"""Created by remit from letters and digits, so nothing needs redaction."""
 _LOG = logging.getLogger("remit.delegations")
 _PLAIN = re.compile(r"[\w.:/-]+", re.ASCII)
 
 
 def current_fields() -> dict[str, Any]:
-    """What the current context belongs to."""
+    """Fields of the current context."""
     running = CURRENT.get()
     if running is not None:
         return _delegation_fields(running.delegation)
@@ -40,7 +39,7 @@ def current_fields() -> dict[str, Any]:
 
 
 def _delegation_fields(delegation: Any) -> dict[str, Any]:
-    lineage, caller_info, here = delegation.lineage, delegation.caller_info, context_of(delegation)
+    lineage, caller_info, here = delegation.lineage, delegation.caller_info, span_of(delegation)
     found = {
         "session_id": lineage.session_id,
         "root_id": lineage.root_id,
@@ -56,7 +55,7 @@ def _delegation_fields(delegation: Any) -> dict[str, Any]:
 
 
 class _ContextFilter(logging.Filter):
-    """Runs where the line is logged, so in its context."""
+    """Runs when a line is logged, in its context."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not hasattr(record, "remit_fields"):

@@ -1,8 +1,7 @@
 """Metrics of an open `Remit` on the OpenTelemetry SDK: for a collector (OTLP) and for Prometheus (`/metrics`).
 
-Counts what this process runs, from the moment somebody reads it; rates and the p99 are over the last five minutes. The number of series is
-bounded: agents that are not registered, and names beyond a limit, count as `(others)`; sessions and users are never labels.
-"""
+Counts the work of this process from the first read; rates and the p99 cover the last five minutes. The number of series is bounded:
+unregistered agents, and names beyond a limit, count as `(others)`; sessions and users are never labels."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,14 +16,15 @@ from remit.core.deadline import SYSTEM_CLOCK, Clock
 from remit.core.lifecycle import LifecycleEvent, LifecycleKind
 from remit.core.metrics import OTHERS, Tally, metrics_of
 from remit.core.metrics import Metrics as RecentMetrics
+from remit.core.result import StopReason
 from remit.core.states import State
 from remit.runtime.engine import Engine
 from remit.runtime.telemetry import names
 from remit.runtime.telemetry.names import Find, Instrument, Kind, Live
 
 MAX_SERIES = 200
-"""Targets with their operations and kinds of principals; what comes after counts as `(others)`. With all outcomes this is below the SDK's
-limit of 2,000 series."""
+"""Maximum combinations of target, operation and kind of principal; later ones count as `(others)`. With all outcomes this is below the
+SDK's limit of 2,000 series."""
 PRINCIPALS = ("orchestrator", "token", "cert", "delegation")
 """Kinds of principals; all others count as `other`."""
 WINDOW_PARTS = 10
@@ -32,17 +32,17 @@ _NOT_TIMED = (State.REFUSED, State.CANCELLED)
 
 
 class Window:
-    """Tallies of the last five minutes, in parts: the oldest is dropped when a new one begins."""
+    """Tallies of the last five minutes, in slices: the oldest is dropped when a new one starts."""
 
     def __init__(self, seconds: float = names.WINDOW_SECONDS) -> None:
         self._seconds = seconds / WINDOW_PARTS
         self._parts: deque[tuple[int, Tally]] = deque(maxlen=WINDOW_PARTS)
 
-    def add(self, at: float, agent: str, state: State, seconds: float | None) -> None:
+    def add(self, at: float, agent: str, state: State, seconds: float | None, *, is_unavailable: bool = False) -> None:
         number = int(at // self._seconds)
-        if not self._parts or self._parts[-1][0] < number:  # after a clock was set back, the newest part goes on
+        if not self._parts or self._parts[-1][0] < number:  # after the clock was set back, the newest slice continues
             self._parts.append((number, Tally()))
-        self._parts[-1][1].add(agent, state, seconds, 0, 0.0)
+        self._parts[-1][1].add(agent, state, seconds, 0, 0.0, is_unavailable=is_unavailable)
 
     def read(self, now: float) -> RecentMetrics:
         oldest = int(now // self._seconds) - WINDOW_PARTS + 1
@@ -66,9 +66,9 @@ class EngineMetrics:
         meter = self._provider.get_meter(names.SCOPE)
         self._instruments: dict[Instrument, Any] = {}
         self._totals: dict[Instrument, dict[tuple[str, ...], float]] = {}
-        """Of counters, by their labels."""
+        """Counter values by labels."""
         for one in names.INSTRUMENTS:
-            if one.kind is Kind.COUNTER:  # observed: adding to one of the SDK's costs more than the rest of an event together
+            if one.kind is Kind.COUNTER:  # observed: adding to an SDK counter costs more than the rest of an event
                 self._totals[one] = {}
                 meter.create_observable_counter(one.name, [self._observer(one)], one.unit, one.words)
             elif one.kind is Kind.HISTOGRAM:
@@ -82,7 +82,7 @@ class EngineMetrics:
         self._provider.shutdown(timeout_millis=1000 * timeout_seconds)
 
     def model_called(self, provider: str, model: str, seconds: float, used: tuple[int, int] | None, error: str) -> None:
-        """A language model was asked; `used`: tokens in and out, None: it did not answer."""
+        """Count a call of a language model; `used`: tokens in and out, None: no answer."""
         labels = (str(names.Span.CHAT), provider, model)
         self._instruments[names.MODEL_DURATION].record(seconds, _labelled(names.MODEL_DURATION, (*labels, error)))
         for kind, tokens in zip(("input", "output"), used or (), strict=False):
@@ -104,10 +104,12 @@ class EngineMetrics:
         if state not in _NOT_TIMED:
             self._instruments[names.LATENCY].record(seconds, _labelled(names.LATENCY, (target, operation)))
         if event.tokens:
-            self._count(names.TOKENS, (target,), event.tokens)
+            self._count(names.TOKENS, (target, operation), event.tokens)
         if event.cost:
-            self._count(names.COST, (target,), event.cost)
-        self._window.add(event.at, f"{target}.{operation}" if operation else target, state, seconds)
+            self._count(names.COST, (target, operation), event.cost)
+        is_unavailable = event.result is not None and event.result.stop_reason is StopReason.UNAVAILABLE
+        self._count(names.FAILED_START, (target, operation), float(is_unavailable))
+        self._window.add(event.at, f"{target}.{operation}" if operation else target, state, seconds, is_unavailable=is_unavailable)
 
     def _names(self, event: LifecycleEvent) -> tuple[str, str, str]:
         principal = (event.principal or PRINCIPALS[0]).partition(":")[0]
@@ -117,7 +119,7 @@ class EngineMetrics:
         if len(self._labels) >= MAX_SERIES or self._find(event.agent) is None:
             return (OTHERS, "", labels[2])
         self._labels.add(labels)
-        for state in names.ENDINGS:  # all outcomes at zero: Prometheus sees a rise only from a value it has seen
+        for state in names.ENDINGS:  # all outcomes start at zero: Prometheus only sees increases of known values
             self._count(names.ENDED, (labels[0], labels[1], state, labels[2]), 0.0)
         return labels
 
@@ -146,6 +148,9 @@ class EngineMetrics:
         if instrument is names.ERROR_RATES[1]:
             shares = recent.errors_by_operation.items()
             return {(name.partition(".")[0], name.partition(".")[2]): share.rate for name, share in shares if share.rate is not None}
+        if instrument is names.AVAILABLE:
+            found_shares = recent.availability.items()
+            return {(name.partition(".")[0], name.partition(".")[2]): share.rate for name, share in found_shares if share.rate is not None}
         single = dict(zip(names.RATES, (recent.success.rate, recent.timeout.rate, recent.latency["p99"]), strict=True))
         value = single[instrument]
         return {} if value is None else {(): value}
@@ -156,7 +161,7 @@ def _labelled(instrument: Instrument, values: Sequence[str]) -> dict[str, str]:
 
 
 def prometheus_page(engine: Engine, find: Find, clock: Clock = SYSTEM_CLOCK) -> Callable[[str], tuple[bytes, str]]:
-    """Makes the page and its content type from what is accepted: Prometheus' text format, or OpenMetrics if asked for."""
+    """Creates the page and its content type from the Accept header: Prometheus text format, or OpenMetrics on request."""
     from opentelemetry.exporter.prometheus import PrometheusMetricReader
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import choose_encoder

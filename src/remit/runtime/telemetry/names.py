@@ -1,26 +1,35 @@
-"""The one table of names that leave this program for whoever watches it: spans, attributes, instruments, labels, buckets.
+"""Names of exported telemetry: spans, attributes, instruments, labels, buckets.
 
-OpenTelemetry's names for generative AI are still "Development": when they change, they change here. Ours stand beside them, `remit.*` on
-spans and `delegation.*` of instruments. Instruments have the same names for Prometheus, however they get there: scraped at
-`/metrics` or by way of a collector. Values only. Used by the rest of `signals` and by the tests of its documentation.
-"""
+OpenTelemetry's names for generative AI are still "Development"; this is the only place to change them. Remit's own are `remit.*` on spans
+and `delegation.*` for instruments. Instruments have the same names in Prometheus, whether scraped at `/metrics` or received through a
+collector. Values only. Used by the other telemetry modules and by the tests of the documentation."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from remit.core.lifecycle import LifecycleKind
-from remit.core.metrics import ERRORS_BY_OPERATION, ERRORS_BY_TARGET, LATENCY_P99, SUCCESS_RATE, TIMEOUT_RATE, TOTAL, Metric
+from remit.core.metrics import (
+    AVAILABILITY,
+    ERRORS_BY_OPERATION,
+    ERRORS_BY_TARGET,
+    FAILED_STARTS,
+    LATENCY_P99,
+    SUCCESS_RATE,
+    TIMEOUT_RATE,
+    TOTAL,
+    Metric,
+)
 from remit.core.ports import AgentPort
 from remit.core.states import LIVE, State
 from remit.runtime.engine import LiveDelegation
 
 SCOPE = "remit"
-"""Of instrumentation."""
+"""Instrumentation scope."""
 
 
 class Span(StrEnum):
-    """What `gen_ai.operation.name` says, and how the name of a span begins."""
+    """Values of `gen_ai.operation.name`, and prefixes of span names."""
 
     WORKFLOW = "invoke_workflow"
     """A whole tree, above its root."""
@@ -29,7 +38,7 @@ class Span(StrEnum):
     TOOL = "execute_tool"
     """A delegation to an operation: `worker.read_file`."""
     CHAT = "chat"
-    """A question to a language model."""
+    """A call of a language model."""
 
 
 class Attribute(StrEnum):
@@ -41,7 +50,7 @@ class Attribute(StrEnum):
     TOOL_CALL_ID = "gen_ai.tool.call.id"
     WORKFLOW_NAME = "gen_ai.workflow.name"
     CONVERSATION = "gen_ai.conversation.id"
-    """The caller's own word for it, else the tree."""
+    """The caller's name of the conversation, else the tree."""
     PROVIDER = "gen_ai.provider.name"
     MODEL = "gen_ai.request.model"
     INPUT_TOKENS = "gen_ai.usage.input_tokens"
@@ -55,7 +64,7 @@ class Attribute(StrEnum):
     PATH = "remit.path"
     STATE = "remit.state"
     KIND = "remit.kind"
-    """What carries the agent out."""
+    """Kind of the agent."""
     COMMAND = "remit.command"
     TASK = "remit.task_number"
     PRIORITY = "remit.priority"
@@ -64,11 +73,11 @@ class Attribute(StrEnum):
     PRINCIPAL = "remit.principal"
     DOOR = "remit.door"
     ARGUMENTS = "gen_ai.tool.call.arguments"
-    """With `signals.content` only, as are the two below."""
+    """Only with `signals.content`, like the next two."""
     RESULT = "gen_ai.tool.call.result"
     SUMMARY = "remit.summary"
 
-    __hash__ = str.__hash__  # that of an enumeration is slow, and dozens are asked for with every span
+    __hash__ = str.__hash__  # the hash of an enumeration is slow, and dozens are needed for every span
 
 
 class Kind(StrEnum):
@@ -79,21 +88,21 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Instrument:
-    """There is one of each, below: known by itself, since its values are looked up by it for every delegation."""
+    """An instrument; each exists once and is hashed by identity, because it is looked up for every delegation."""
 
     name: str
     kind: Kind
     words: str
     unit: str = ""
-    """As OpenTelemetry writes it: `s`, `{token}`. Not `1` for shares: on its way to Prometheus that becomes part of the name."""
+    """In OpenTelemetry notation: `s`, `{token}`. Not `1` for shares: Prometheus would make it part of the name."""
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
     metric: Metric | None = None
-    """The metric of `remit metrics` that it shows."""
+    """The metric of `remit metrics` that it exports."""
 
     @property
     def prometheus(self) -> str:
-        """Its name there, by the rules that collectors of OpenTelemetry follow; of a counter with its ending."""
+        """Its Prometheus name, by the rules of OpenTelemetry collectors; a counter with its suffix."""
         name = self.name.replace(".", "_")
         name = f"{name}_seconds" if self.unit == "s" else name
         return f"{name}_total" if self.kind is Kind.COUNTER and not name.endswith("_total") else name
@@ -102,10 +111,10 @@ class Instrument:
 ENDINGS = tuple(str(state) for state in State if state not in LIVE)
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, LATENCY_P99.above or 30.0, 60.0, 120.0, 300.0, 600.0,
            1800.0, 3600.0, 7200.0, 14400.0)  # fmt: skip
-"""The threshold of the alert is one of them, so that it is exact there."""
+"""Includes the alert threshold, so that it is exact there."""
 MODEL_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 MODEL_TOKENS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0, 4194304.0, 16777216.0, 67108864.0)
-"""These two as the conventions advise."""
+"""These two as the conventions recommend."""
 
 
 def _recent(metric: Metric, words: str, labels: tuple[str, ...] = (), unit: str = "") -> Instrument:
@@ -113,19 +122,23 @@ def _recent(metric: Metric, words: str, labels: tuple[str, ...] = (), unit: str 
 
 
 WINDOW_SECONDS = 300.0
-"""What the gauges of `RATES` and `ERROR_RATES` are taken over."""
+"""Period of the gauges `RATES` and `ERROR_RATES`."""
 ENDED = Instrument(
-    TOTAL.name, Kind.COUNTER, "Delegations that ended, by their state", labels=("target", "operation", "state", "principal"), metric=TOTAL
+    TOTAL.name, Kind.COUNTER, "Delegations that ended, by state", labels=("target", "operation", "state", "principal"), metric=TOTAL
 )
 STARTED = Instrument("delegation.started", Kind.COUNTER, "Delegations whose agent was started", labels=("target", "operation"))
-RUNNING = Instrument("delegation.running", Kind.GAUGE, "Delegations that run now", labels=("target",))
-QUEUED = Instrument("delegation.queued", Kind.GAUGE, "Delegations that wait for a slot now", labels=("target",))
+RUNNING = Instrument("delegation.running", Kind.GAUGE, "Delegations running now", labels=("target",))
+QUEUED = Instrument("delegation.queued", Kind.GAUGE, "Delegations waiting for a slot now", labels=("target",))
 LATENCY = Instrument(
-    "delegation.latency", Kind.HISTOGRAM, "From being asked for to the outcome, without those refused or cancelled", "s",
+    "delegation.latency", Kind.HISTOGRAM, "From the request to the outcome, without refused and cancelled ones", "s",
     ("target", "operation"), SECONDS,
 )  # fmt: skip
-TOKENS = Instrument("delegation.tokens", Kind.COUNTER, "Tokens drawn from budgets", "{token}", ("target",))
-COST = Instrument("delegation.cost", Kind.COUNTER, "Money drawn from budgets", labels=("target",))
+TOKENS = Instrument("delegation.tokens", Kind.COUNTER, "Tokens drawn from budgets", "{token}", ("target", "operation"))
+COST = Instrument("delegation.cost", Kind.COUNTER, "Money drawn from budgets", labels=("target", "operation"))
+FAILED_START = Instrument(
+    FAILED_STARTS.name, Kind.COUNTER, "Delegations whose agent could not be started or reached", labels=("target", "operation"),
+    metric=FAILED_STARTS,
+)  # fmt: skip
 VISITS = Instrument("door.requests", Kind.COUNTER, "Requests at the APIs; code: why refused", labels=("door", "code"))
 RATES = (
     _recent(SUCCESS_RATE, f": {SUCCESS_RATE.words}"),
@@ -136,6 +149,7 @@ ERROR_RATES = (
     _recent(ERRORS_BY_TARGET, f": {ERRORS_BY_TARGET.words}", ("target",)),
     _recent(ERRORS_BY_OPERATION, f": {ERRORS_BY_OPERATION.words}", ("target", "operation")),
 )
+AVAILABLE = _recent(AVAILABILITY, f": {AVAILABILITY.words}", ("target", "operation"))
 MODEL_LABELS = (str(Attribute.OPERATION), str(Attribute.PROVIDER), str(Attribute.MODEL), str(Attribute.ERROR))
 MODEL_DURATION = Instrument(
     "gen_ai.client.operation.duration", Kind.HISTOGRAM, "Of questions to language models", "s", MODEL_LABELS, MODEL_SECONDS
@@ -144,7 +158,10 @@ MODEL_USAGE = Instrument(
     "gen_ai.client.token.usage", Kind.HISTOGRAM, "Tokens of questions to language models", "{token}",
     (*MODEL_LABELS[:-1], str(Attribute.TOKEN_TYPE)), MODEL_TOKENS,
 )  # fmt: skip
-INSTRUMENTS = (ENDED, STARTED, RUNNING, QUEUED, LATENCY, TOKENS, COST, VISITS, *RATES, *ERROR_RATES, MODEL_DURATION, MODEL_USAGE)
+INSTRUMENTS = (
+    ENDED, STARTED, RUNNING, QUEUED, LATENCY, TOKENS, COST, FAILED_START, VISITS, *RATES, *ERROR_RATES, AVAILABLE, MODEL_DURATION,
+    MODEL_USAGE,
+)  # fmt: skip
 METRIC_EVENTS = (
     LifecycleKind.STARTED, LifecycleKind.COMPLETED, LifecycleKind.FAILED, LifecycleKind.ADMITTED, LifecycleKind.TURNED_AWAY,
 )  # fmt: skip
@@ -155,5 +172,5 @@ Live = Callable[[], Mapping[str, LiveDelegation]]
 
 
 def label(name: str) -> str:
-    """Of Prometheus, which has no points in them."""
+    """The Prometheus label, which cannot contain dots."""
     return name.replace(".", "_")

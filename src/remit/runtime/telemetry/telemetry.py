@@ -1,7 +1,6 @@
 """Export of traces and metrics by OTLP, if `signals.otlp_url` or OpenTelemetry's own variables name a collector.
 
-OpenTelemetry is loaded only then. A collector that cannot be reached slows and stops nothing.
-"""
+OpenTelemetry is imported only then. An unreachable collector slows and stops nothing."""
 
 import asyncio
 import contextlib
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from remit.runtime.telemetry.traces import Traces
 
 ModelCall = tuple[str, str, float, tuple[int, int] | None, str]
-"""Provider, model, seconds, tokens in and out (None: it did not answer), error."""
+"""Provider, model, seconds, tokens in and out (None: no answer), error."""
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 EXTRA = 'pip install "remit[telemetry]"'
@@ -43,12 +42,12 @@ class Wanted:
     traces: bool
     metrics: bool
     url: str | None
-    """Of the settings; None: the environment says where."""
+    """From the settings; None: from the environment."""
     over_grpc: bool = False
 
 
 class Telemetry:
-    """Export of one `Remit`: what its engine and its models call. `close` ends it within two seconds, whatever the collector does."""
+    """Export of one `Remit`, called by its engine and its models. `close` ends it within two seconds, whatever the collector does."""
 
     def __init__(
         self, metrics: "EngineMetrics | None", traces: "Traces | None", live: "Live", shutdowns: Sequence[Callable[[], None]]
@@ -74,11 +73,11 @@ class Telemetry:
         return tuple(found)
 
     def origin(self) -> Origin | None:
-        """Where the caller of a delegation stands in a trace of its own; None: nowhere."""
+        """The caller's span in its own trace; None without one."""
         return None if self._traces is None else self._traces.origin()
 
     def model_called(self, spender: Any, call: ModelCall) -> None:
-        """A language model was asked on behalf of `spender`, a context."""
+        """Export a call of a language model on behalf of `spender`, a context."""
         if self._metrics is not None:
             self._metrics.model_called(*call)
         live = CURRENT.get() or self._live().get(getattr(spender, "session_id", ""))
@@ -92,7 +91,7 @@ class Telemetry:
 
 
 def wanted(settings: Settings, environment: Mapping[str, str]) -> Wanted | None:
-    """What is to be sent, if anything."""
+    """What to export, if anything."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
     url = settings.signals.otlp_url
@@ -114,28 +113,28 @@ def _is_wanted(signal: str, is_general: bool, environment: Mapping[str, str]) ->
 def _checked(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Misused(f"signals.otlp_url is no address: {url!r}.", advice="Write one like http://127.0.0.1:4318.")
+        raise Misused(f"signals.otlp_url is not a URL: {url!r}.", advice="Write one like http://127.0.0.1:4318.")
     return url.rstrip("/")
 
 
 async def open_telemetry(settings: Settings, owner_id: str, *, find: "Find", live: "Live") -> Telemetry | None:
-    """None: not configured; or only the environment configures it and OpenTelemetry is not installed, which is logged."""
+    """None: not configured; or configured only by the environment while OpenTelemetry is not installed, which is logged."""
     asked_for = wanted(settings, os.environ)
     if asked_for is None:
         return None
     try:
         await off_loop(_load)
         return _begin(asked_for, settings, owner_id, find, live)
-    except (ModuleNotFoundError, Unavailable, ValueError, RuntimeError, OSError) as error:  # also for what exporters are told wrongly
+    except (ModuleNotFoundError, Unavailable, ValueError, RuntimeError, OSError) as error:  # also for invalid exporter settings
         advice = error.advice if isinstance(error, Unavailable) else EXTRA if isinstance(error, ModuleNotFoundError) else "Correct it"
-        if asked_for.url is None:  # a variable of the machine's, meant for whoever can
+        if asked_for.url is None:  # a variable of the machine, for programs that support it
             _LOG.warning("Traces and metrics are not sent: %s %s", error, advice)
             return None
         raise Misused(f"signals.otlp_url is set, but {error}.", advice=f"{advice}, or leave it out.") from error
 
 
 def _load() -> None:
-    """Off the loop: it takes a while."""
+    """Import off the loop: it is slow."""
     importlib.import_module("remit.runtime.telemetry.metrics")
     importlib.import_module("remit.runtime.telemetry.traces")
 
@@ -147,7 +146,7 @@ def _begin(asked_for: Wanted, settings: Settings, owner_id: str, find: "Find", l
     from remit.runtime.telemetry.metrics import EngineMetrics
     from remit.runtime.telemetry.traces import Traces
 
-    logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # an unreachable collector is no news on a terminal
+    logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # an unreachable collector is not reported on a terminal
     resource = _resource(owner_id, settings)
     shutdowns: list[Callable[[], None]] = []
     metrics: EngineMetrics | None = None
@@ -167,7 +166,7 @@ def _begin(asked_for: Wanted, settings: Settings, owner_id: str, find: "Find", l
 
 
 def _exporter(asked_for: Wanted, module: str, name: str, signal: str) -> Any:
-    """OpenTelemetry's own variables (headers, certificates, compression, timeouts) apply, as the exporter reads them."""
+    """The exporter reads OpenTelemetry's own variables (headers, certificates, compression, timeouts)."""
     protocol = "grpc" if asked_for.over_grpc else "http"
     try:
         found = importlib.import_module(f"opentelemetry.exporter.otlp.proto.{protocol}.{module}")
@@ -179,7 +178,7 @@ def _exporter(asked_for: Wanted, module: str, name: str, signal: str) -> Any:
 
 
 def _resource(owner_id: str, settings: Settings) -> Any:
-    """What the environment says of this program holds, but for the name that the settings give it."""
+    """The resource of the environment, with the service name of the settings."""
     from opentelemetry.sdk.resources import Resource
 
     attributes = {"service.instance.id": owner_id}

@@ -1,10 +1,9 @@
-"""Spans of delegations, made when they have ended: one trace for a tree, whichever processes and doors it runs through.
+"""Spans of delegations, created when they have ended: one trace per tree, across processes and APIs.
 
-Nothing is open while a delegation runs and nothing is stored: ids come from `core.tracing`, times from the delegation itself, so that one
-that was resumed after a crash, or settled by the next who opened the project, has its span like any other, below the right caller. A root
-has two: its tree's (`invoke_workflow`) and its own. Steps of the flow are events of the span. Parameters, results and messages are content
-and go along only where `signals.content` says so; secrets never do. Needs the SDK of OpenTelemetry.
-"""
+Nothing is kept while a delegation runs: ids come from `core.ids`, times from the delegation itself. So a delegation that was resumed after
+a crash, or settled by the next process, has its span under the right caller. A root has two spans: its tree's (`invoke_workflow`) and its
+own. Steps are events of the span. Parameters, results and messages are included only with `signals.content`; secrets never are. Requires
+the OpenTelemetry SDK."""
 
 import json
 import os
@@ -21,20 +20,20 @@ from opentelemetry.trace.status import Status, StatusCode
 
 from remit.core.delegation import ROOT_CALLER, CallerInfo, Delegation, Origin
 from remit.core.events import STEPS
+from remit.core.ids import Traceparent, caller_span, parent_span_of, parse_traceparent, span_of, tree_span_of
 from remit.core.lifecycle import LifecycleEvent
 from remit.core.redaction import redact_parameters, redact_text, redact_value
 from remit.core.result import Return
 from remit.core.states import State
-from remit.core.tracing import Traceparent, caller_context, context_of, parent_of, parse, tree_of
 from remit.runtime.engine import Perform
+from remit.runtime.local_context import Work
 from remit.runtime.telemetry.names import SCOPE, Attribute, Find, Span
-from remit.runtime.work import Work
 
 CONTENT_CHARACTERS = 8_192
 NAME_CHARACTERS = 300
 LARGEST = 2**63 - 1
 REMOTE_KINDS = ("grpc", "a2a", "remote")
-"""Agents that are elsewhere: their spans are of a client."""
+"""Remote agents: their spans have the kind client."""
 
 Put = Callable[[ReadableSpan], None]
 
@@ -53,8 +52,8 @@ class Traces:
         delegation = event.delegation
         if delegation is None or event.success is None:
             return
-        here = context_of(delegation)
-        if not here.is_sampled:  # whoever asked keeps no trace of it
+        here = span_of(delegation)
+        if not here.is_sampled:  # the caller's trace is not sampled
             return
         attributes = self._attributes(delegation, event)
         agent = self._find(delegation.agent)
@@ -69,7 +68,7 @@ class Traces:
             self._span(
                 f"{span} {delegation.agent}",
                 here,
-                parent_of(delegation),
+                parent_span_of(delegation),
                 {Attribute.OPERATION: str(span), **_named(span, delegation), **attributes},
                 begin=delegation.created_at,
                 end=event.at,
@@ -83,7 +82,7 @@ class Traces:
 
     def _tree(self, delegation: Delegation, event: LifecycleEvent, attributes: Mapping[str, Any]) -> ReadableSpan:
         name = delegation.command or delegation.agent
-        tree, above = tree_of(delegation.lineage.root_id, delegation.caller_info), caller_context(delegation.caller_info)
+        tree, above = tree_span_of(delegation.lineage.root_id, delegation.caller_info), caller_span(delegation.caller_info)
         return self._span(
             f"{Span.WORKFLOW} {name}",
             tree,
@@ -123,7 +122,7 @@ class Traces:
         return {str(name): value for name, value in found.items() if value is not None}
 
     def _status(self, event: LifecycleEvent) -> Status:
-        """Somebody's decision to cancel is neither success nor error, as in the metrics."""
+        """A cancellation is neither success nor error, as in the metrics."""
         if event.success:
             return Status(StatusCode.OK)
         if event.state == State.CANCELLED:
@@ -133,24 +132,24 @@ class Traces:
         return Status(StatusCode.ERROR, _sound(words))
 
     async def perform(self, work: Work, inner: Perform) -> Return:
-        """Middleware: spans that the agent's own libraries make hang below the delegation's. The context ends with the agent's task."""
-        span = api.NonRecordingSpan(span_context(context_of(work.delegation)))
+        """Middleware: spans of the agent's own libraries become children of the delegation's. The context ends with the agent's task."""
+        span = api.NonRecordingSpan(span_context(span_of(work.delegation)))
         otel_context.attach(api.set_span_in_context(span, otel_context.Context()))
         return await inner(work)
 
     def origin(self) -> Origin | None:
-        """The span that the calling program has open: the tree hangs below it. None: it has none."""
+        """The open span of the calling program, parent of the tree; None without one."""
         span = api.get_current_span().get_span_context()
         if not span.is_valid:
             return None
         given = Traceparent(f"{span.trace_id:032x}", f"{span.span_id:016x}", int(span.trace_flags))
-        return None if parse(str(given)) is None else Origin(caller_info=CallerInfo(ROOT_CALLER, traceparent=str(given)))
+        return None if parse_traceparent(str(given)) is None else Origin(caller_info=CallerInfo(ROOT_CALLER, traceparent=str(given)))
 
     # ---- questions to models
 
     def asked(self, delegation: Delegation, provider: str, model: str, seconds: float, used: tuple[int, int] | None, error: str) -> None:
-        """Below the delegation that asked."""
-        above = context_of(delegation)
+        """A child span of the delegation that asked."""
+        above = span_of(delegation)
         if not above.is_sampled:
             return
         now = time.time()
@@ -195,7 +194,7 @@ class Traces:
             kind=kind,
             status=status,
             start_time=_nanoseconds(begin),
-            end_time=_nanoseconds(max(begin, end)),  # a clock that was set back
+            end_time=_nanoseconds(max(begin, end)),  # the clock was set back
             instrumentation_scope=self._scope,
         )
 
@@ -220,7 +219,7 @@ def _content(value: Any) -> str:
 
 
 def _sound(value: Any) -> Any:
-    """What the wire can hold: one name that somebody invented must not keep a whole batch from being sent."""
+    """A value that can be exported: one invalid name must not block a whole batch."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if isinstance(value, int):

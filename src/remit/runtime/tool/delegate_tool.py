@@ -1,10 +1,9 @@
-"""`DelegateTool`: the tool by which models and programs delegate, whatever the transport; `Toolbox`: the same for vendors' SDKs.
+"""`DelegateTool`: the tool with which models and programs delegate, independent of the transport; `Toolbox`: the same for vendors' SDKs.
 
     tool = DelegateTool(remit)
     result = await tool.call({"target": "worker", "operation": "read_file", "parameters": {"path": "README.md"}})
 
-An invalid request raises `DelegateError` and nothing runs. Everything else, also an unreachable agent, is a `DelegateResult`.
-"""
+An invalid request raises `DelegateError` and nothing runs. Everything else, also an unreachable agent, is a `DelegateResult`."""
 
 import asyncio
 import contextlib
@@ -64,7 +63,7 @@ class ToolSettings(Protocol):
 
 
 class Delegator(Protocol):
-    """An open `Remit`. Called from inside of an agent, what it is handed is that agent's child."""
+    """An open `Remit`. Inside an agent, its delegations are children of that agent."""
 
     @property
     def directory(self) -> Agents: ...
@@ -74,7 +73,7 @@ class Delegator(Protocol):
     def clock(self) -> Clock: ...
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The one it was opened on."""
+        """The loop it was opened on."""
         ...
 
     async def delegate(self, agent: str, /, **asked: Any) -> Return: ...
@@ -90,32 +89,30 @@ class DelegateTool:
     name = "delegate"
 
     def __init__(self, remit: Delegator, among: Callable[[AgentSpec], bool] | None = None) -> None:
-        """Of an open `Remit`. Inside of an agent what it delegates is that agent's child, as everywhere.
-
-        `among`: which agents it offers; any other is unknown to it.
-        """
+        """`remit` is open; inside an agent its delegations are children of that agent. `among`: the offered agents; others are unknown."""
         self._remit = remit
         self.catalogue = Catalogue(remit.directory.specs if among is None else lambda: list(filter(among, remit.directory.specs())))
         self._reader = Reader(self.catalogue, remit.directory.find, remit.settings.limits_for)
 
     def schema(self) -> dict[str, Any]:
-        """Name, description and `inputSchema`, as the directory is now."""
+        """Name, description and `inputSchema` for the current directory."""
         return tool_definition(self.catalogue, self._remit.settings.limits_for)
 
     def plain_schema(self) -> dict[str, Any]:
-        """The same without conditions, for models' vendors that take none."""
+        """The same without conditions, for vendors that do not support them."""
         return tool_definition(self.catalogue)
 
     def read(self, arguments: object, *also: str) -> DelegateRequest:
-        """The request, judged; nothing runs. `also`: arguments that an API takes beside the tool's own. Raises `DelegateError`."""
+        """Parse and validate a request; nothing runs. `also`: arguments that an API accepts beside the tool's
+        own. Raises `DelegateError`."""
         return self._reader.read(arguments, *also)
 
     async def call(self, arguments: object) -> DelegateResult:
-        """Have it done and give the result: by its deadline, whatever the agent does. Cancelling the call cancels the delegation."""
+        """Run a delegation and return its result, by its deadline whatever the agent does. Cancelling the call cancels the delegation."""
         return await self.perform(self.read(arguments))
 
     async def perform(self, request: DelegateRequest) -> DelegateResult:
-        """`call`, for a request that has been read."""
+        """Like `call`, for a parsed request."""
         asked_at = self._now()
         try:
             returned = await self._remit.delegate(request.agent, **request.asked())
@@ -126,15 +123,14 @@ class DelegateTool:
         return self._result(request, returned, asked_at)
 
     async def stream(self, arguments: object) -> AsyncIterator[Chunk]:
-        """What it says while it runs, as it says it; the last chunk has the object that `call` gives.
+        """Stream its output as it runs; the last chunk contains the result that `call` returns.
 
-        Closing the stream does not stop the delegation: each chunk names it, and `Remit.cancel` ends it.
-        """
+        Closing the stream does not stop the delegation: each chunk names it, and `Remit.cancel` stops it."""
         async for chunk in self.streamed(self.read(arguments)):
             yield chunk
 
     async def streamed(self, request: DelegateRequest) -> AsyncIterator[Chunk]:
-        """`stream`, for a request that has been read."""
+        """Like `stream`, for a parsed request."""
         asked_at = self._now()
         try:
             handle = await self._remit.start(request.agent, **request.asked())
@@ -163,13 +159,13 @@ class DelegateTool:
         return await self.look_at(await self._remit.describe(task_id))
 
     async def look_at(self, record: Record) -> DelegateResult:
-        """The same, of a record that was read just now."""
+        """The same for a record that was just read."""
         if record.state is not State.RUNNING:
             return result_of_record(record)
         return result_of_record(record, is_paused=is_paused(await self._remit.events(record.session_id)))
 
     async def _told(self, handle: Handle) -> AsyncIterator[Chunk]:
-        """Until it ends; where its events cannot be followed (any more), its end is waited for all the same."""
+        """Chunks until the end. If its events cannot be followed, only the end is awaited."""
         events = handle.stream()
         while True:
             try:
@@ -186,7 +182,7 @@ class DelegateTool:
         return result_of(returned, asked_at)
 
     def must_be_faultless(self, request: DelegateRequest, returned: Return) -> None:
-        """A refusal for what the request says is raised, like every fault of a request: nothing has run."""
+        """Raise a refusal of the request's content like any other fault of a request: nothing has run."""
         first = returned.errors[0] if returned.errors else None
         if returned.stop_reason is StopReason.REFUSED and first is not None and first.code in _FAULTS:
             details = {"agent": request.agent, "parameters": parameters_schema(request.spec), "taskId": returned.session_id}
@@ -201,7 +197,7 @@ class DelegateTool:
 
 @contextmanager
 def needs(extra: str, *packages: str) -> Iterator[None]:
-    """Around the imports of an extra. What is missing deeper down, inside of such a package, is its own to say."""
+    """Report a missing extra around its imports. Missing modules inside such a package are reported by the package."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -211,11 +207,11 @@ def needs(extra: str, *packages: str) -> Iterator[None]:
         raise ModuleNotFoundError(f"{name} is not installed: pip install 'remit[{extra}]'", name=error.name) from None
 
 
-_PARAMETERS = "What that operation takes, by name, as listed in this tool's description: a JSON object, written as text."
+_PARAMETERS = "Parameters of the operation by name, as listed in this tool's description: a JSON object, written as text."
 
 
 def strict(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Of an `inputSchema` without conditions."""
+    """The strict form of an `inputSchema` without conditions."""
     needed = frozenset(schema.get("required", ()))
     properties = {name: one if name in needed else _or_null(one) for name, one in schema["properties"].items()}
     properties["parameters"] = {"type": "string", "description": _PARAMETERS}
@@ -232,12 +228,12 @@ LOOK_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a call came to."""
+    """The outcome of a call."""
 
     text: str
-    """JSON, for the model; never above the limit of characters."""
+    """JSON for the model, within the limit of characters."""
     result: DelegateResult | None = None
-    """None: the request was faulty, and nothing ran."""
+    """None: the request was invalid and nothing ran."""
     is_success: bool = False
 
     @property
@@ -257,11 +253,11 @@ class PortableTool:
         self._given = ReadableResults()
         self._drawn: tuple[tuple[AgentSpec, ...], dict[str, Any]] | None = None
         self._can_read = False
-        """Whether what is left out of a result can be asked for by the same tool; as it was last announced."""
+        """Whether the same tool can read omitted parts of a result, as last announced."""
         self.tool_definition()
 
     def tool_definition(self) -> dict[str, Any]:
-        """Name, description and `inputSchema` as the directory is now, without conditions: vendors of models take none."""
+        """Name, description and `inputSchema` for the current directory, without conditions, which model vendors do not support."""
         specs = self.tool.catalogue.specs
         if self._drawn is None or self._drawn[0] is not specs:
             told = self.tool.plain_schema()
@@ -270,18 +266,18 @@ class PortableTool:
         return self._drawn[1]
 
     async def call(self, arguments: object) -> Answer:
-        """Whatever a model wrote is answered. Cancelling the call cancels the delegation."""
+        """Answers anything that a model writes. Cancelling the call cancels the delegation."""
         if asyncio.get_running_loop() is self._loop:
             self._must_be_at_home()
             return await self._called(arguments)
         return await asyncio.wrap_future(self._handed_over(arguments))
 
     def call_blocking(self, arguments: object) -> Answer:
-        """The same for a thread that may wait; not the one of the loop itself, which would wait for ever."""
+        """The same for a thread that may block; not for the loop's own thread, which would wait for ever."""
         with contextlib.suppress(RuntimeError):
             if asyncio.get_running_loop() is self._loop:
                 raise Misused(
-                    "A blocking call on the loop that is to carry it out would never end.",
+                    "A blocking call on the loop that executes it would never end.",
                     advice="Await the call, or make it from another thread: await asyncio.to_thread(…).",
                 )
         future = self._handed_over(arguments)
@@ -289,7 +285,7 @@ class PortableTool:
             return self._waited_for(future)
         except CancelledError:
             raise Stopped("The delegation around this call was stopped.") from None
-        except BaseException:  # whatever interrupts the waiting thread cancels what it waits for
+        except BaseException:  # an interrupt of the waiting thread cancels the call
             future.cancel()
             raise
 
@@ -301,7 +297,7 @@ class PortableTool:
         return asyncio.run_coroutine_threadsafe(self._called(arguments), self._loop)
 
     def _waited_for(self, future: Future[Answer]) -> Answer:
-        """A loop that ends at this very moment never answers: it is looked after."""
+        """Also detects that the loop ended meanwhile and will never answer."""
         while True:
             try:
                 return future.result(timeout=LOOK_SECONDS)
@@ -312,9 +308,9 @@ class PortableTool:
                     raise _closed_error() from None
 
     def _must_be_at_home(self) -> None:
-        """After a fork the loop only looks as if it ran."""
+        """Raise after a fork, where the loop only appears to run."""
         if os.getpid() != self._process:
-            raise Misused("This process was forked off the one whose Remit this is.", advice="Delegate there, or open a Remit here.")
+            raise Misused("This process was forked from the one that opened the Remit.", advice="Delegate there, or open a Remit here.")
 
     async def _called(self, arguments: object) -> Answer:
         try:
@@ -342,7 +338,7 @@ def _closed_error() -> Misused:
 
 
 def _object(arguments: object) -> object:
-    """Some vendors hand over text."""
+    """Some vendors pass text."""
     if not isinstance(arguments, str | bytes):
         return arguments
     if not arguments.strip():
@@ -372,50 +368,49 @@ class Toolbox:
         characters: int = SHOWN_CHARACTERS,
         strict: bool = False,
     ) -> None:
-        """Of an open `Remit`; `among`: which agents it offers; `characters`: at most so many of a result are given to the model; `strict`:
-        the schema is one that strict modes take, in which parameters are JSON as text."""
+        """`remit` is open. `among`: the offered agents; `characters`: maximum length of a result for the model; `strict`: use a schema for
+        strict modes, in which parameters are JSON text."""
         self._tool = PortableTool(remit, among, characters, is_strict=strict)
         self._characters = characters
 
-    # ---- what the model is offered: drawn from the directory at each call
+    # ---- the offered tool: built from the directory on each call
 
     def schema(self) -> dict[str, Any]:
-        """JSON schema of the arguments; its title and description are the tool's name and words."""
+        """JSON schema of the arguments, with the tool's name and description as title and description."""
         told = self._tool.tool_definition()
         return {"title": told["name"], "description": told["description"], **told["inputSchema"]}
 
     def for_openai_chat(self) -> list[dict[str, Any]]:
-        """`tools` of Chat Completions, and of the many servers that speak it."""
+        """`tools` for Chat Completions and compatible servers."""
         is_strict = {"strict": True} if self._tool.is_strict else {}
         return [{"type": "function", "function": {**self._named(), "parameters": self._tool.tool_definition()["inputSchema"], **is_strict}}]
 
     def for_openai_responses(self) -> list[dict[str, Any]]:
-        """`tools` of the Responses API, which is strict unless it is told otherwise."""
+        """`tools` for the Responses API, which is strict by default."""
         told = self._tool.tool_definition()["inputSchema"]
         return [{"type": "function", **self._named(), "parameters": told, "strict": self._tool.is_strict}]
 
     def for_anthropic(self) -> list[dict[str, Any]]:
-        """`tools` of the Messages API."""
+        """`tools` for the Messages API."""
         is_strict = {"strict": True} if self._tool.is_strict else {}
         return [{**self._named(), "input_schema": self._tool.tool_definition()["inputSchema"], **is_strict}]
 
     def for_google(self) -> list[dict[str, Any]]:
-        """`tools` of Gemini's `generate_content` (google-genai)."""
+        """`tools` for Gemini's `generate_content` (google-genai)."""
         return [{"function_declarations": [{**self._named(), "parameters_json_schema": self._tool.tool_definition()["inputSchema"]}]}]
 
     # ---- what the model called
 
     async def call(self, name: str, arguments: Mapping[str, Any] | str | None) -> str:
-        """The result as JSON text for the model. Also of what a model should not have done: that never raises.
+        """The result as JSON text for the model. Invalid calls are answered too and never raise.
 
-        Callable from any loop. Several at once are `asyncio.gather`ed, which gives the results in the order of the calls.
-        """
+        Callable from any loop. `asyncio.gather` runs several and returns the results in call order."""
         if name != DelegateTool.name:
             return self._unknown(name)
         return (await self._tool.call(arguments)).text
 
     def call_blocking(self, name: str, arguments: Mapping[str, Any] | str | None) -> str:
-        """`call` for a thread that may wait, while the loop of the `Remit` runs on another."""
+        """`call` for a thread that may block, while the loop of the `Remit` runs on another."""
         if name != DelegateTool.name:
             return self._unknown(name)
         return self._tool.call_blocking(arguments).text

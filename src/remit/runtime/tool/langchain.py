@@ -25,11 +25,10 @@ def delegate_tool(
     characters: int = SHOWN_CHARACTERS,
     strict: bool = False,
 ) -> BaseTool:
-    """Of an open `Remit`. `among`: which agents it offers; `characters`: at most so many of a result are given to the model.
+    """`remit` is open. `among`: the offered agents; `characters`: maximum length of a result for the model.
 
-    `strict`: for models that are bound with `strict=True`, as `create_agent` binds OpenAI's with a `response_format`; parameters are JSON
-    as text there. `ainvoke` on any loop; `invoke` on any thread but the one of the loop that the `Remit` was opened on.
-    """
+    `strict`: for models bound with `strict=True`, as `create_agent` binds OpenAI's with a `response_format`; parameters are JSON text
+    there. `ainvoke` works on any loop; `invoke` on any thread except that of the loop that the `Remit` was opened on."""
     anywhere = PortableTool(remit, among, characters, is_strict=strict)
     told = anywhere.tool_definition()
     tool = _Delegate(name=DelegateTool.name, description=told["description"], args_schema=told["inputSchema"], handle_tool_error=True)
@@ -42,7 +41,7 @@ class _Delegate(BaseTool):
 
     @property
     def tool_call_schema(self) -> ArgsSchema:
-        """What a model is offered: asked for at each request, so that the directory is looked at again."""
+        """The schema for the model, rebuilt from the directory on each request."""
         now = self._anywhere.tool_definition()
         if self.args_schema is not now["inputSchema"]:
             self.description, self.args_schema = now["description"], now["inputSchema"]
@@ -56,7 +55,7 @@ class _Delegate(BaseTool):
 
 
 def _told(answer: Answer) -> str:
-    """What went wrong is raised, and told the model by LangChain as the error that it is."""
+    """Raise errors, which LangChain reports to the model."""
     if not answer.is_success:
         raise ToolException(answer.text)
     return answer.text

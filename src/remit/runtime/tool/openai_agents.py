@@ -1,8 +1,6 @@
 """The delegate tool as a tool of the OpenAI Agents SDK: `Agent(…, tools=[delegate_tool(remit)])`.
 
-The other way round, an agent of that SDK as an agent of remit's, is `remit.agents.openai_agents`.
-Needs `pip install 'remit[openai-agents]'`.
-"""
+`remit.agents.openai_agents` does the opposite: it runs an agent of that SDK in remit. Needs `pip install 'remit[openai-agents]'`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,8 +22,8 @@ def delegate_tool(
     characters: int = SHOWN_CHARACTERS,
     strict: bool = False,
 ) -> FunctionTool:
-    """Of an open `Remit`. `among`: which agents it offers; `characters`: at most so many of a result are given to the model; `strict`: for
-    the strict mode of OpenAI's, in which parameters are JSON as text."""
+    """`remit` is open. `among`: the offered agents; `characters`: maximum length of a result for the model; `strict`: for OpenAI's strict
+    mode, in which parameters are JSON text."""
     anywhere = PortableTool(remit, among, characters, is_strict=strict)
     told = anywhere.tool_definition()
 
@@ -33,7 +31,7 @@ def delegate_tool(
         return (await anywhere.call(arguments)).text
 
     def drawn_anew(ctx: Any, agent: Any) -> bool:
-        """The SDK asks before each request whether the tool is on: the moment to look at the directory again."""
+        """The SDK calls this before each request to ask whether the tool is enabled: rebuild it from the directory."""
         now = anywhere.tool_definition()
         tool.description, tool.params_json_schema = now["description"], now["inputSchema"]
         return True

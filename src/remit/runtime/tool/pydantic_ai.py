@@ -1,7 +1,6 @@
 """The delegate tool as a toolset of pydantic-ai: `Agent(…, toolsets=[delegate_toolset(remit)])`.
 
-An agent of pydantic-ai may do with it what any caller of the delegate tool may. Needs `pip install 'remit[pydantic-ai]'`.
-"""
+The agent has the same rights as any caller of the delegate tool. Needs `pip install 'remit[pydantic-ai]'`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +18,7 @@ with needs("pydantic-ai", "pydantic_ai"):
 __all__ = ["DelegateToolset", "delegate_toolset"]
 
 _ANY_OBJECT = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
-"""The request is judged by the tool itself: its faults say what is allowed."""
+"""The tool itself validates the request: its faults name the allowed values."""
 
 
 def delegate_toolset(
@@ -30,14 +29,14 @@ def delegate_toolset(
     retries: int | None = None,
     strict: bool = False,
 ) -> AbstractToolset[Any]:
-    """Of an open `Remit`. `among`: which agents it offers; `characters`: at most so many of a result are given to the model; `retries`:
-    how often a faulty call is handed back to be corrected, None: as often as the agent allows for its tools; `strict`: for the strict modes
-    of vendors, in which parameters are JSON as text."""
+    """`remit` is open. `among`: the offered agents; `characters`: maximum length of a result for the model; `retries`: how often a faulty
+    call is returned for correction, None: the agent's default for tools; `strict`: for strict modes of vendors, in which parameters are
+    JSON text."""
     return DelegateToolset(PortableTool(remit, among, characters, is_strict=strict), retries)
 
 
 class DelegateToolset(AbstractToolset[Any]):
-    """One tool, `delegate`, drawn anew from the directory for each step of a run."""
+    """One tool, `delegate`, rebuilt from the directory for each step of a run."""
 
     def __init__(self, tool: PortableTool, retries: int | None = None) -> None:
         self._tool = tool
@@ -62,12 +61,12 @@ class DelegateToolset(AbstractToolset[Any]):
         answer = await self._tool.call(tool_args)
         if answer.is_fault and ctx.retry < tool.max_retries:
             raise ModelRetry(answer.text)
-        if not answer.is_success:  # also a fault too many: told, so that the model can do without, and no reason to end its run
+        if not answer.is_success:  # also one fault too many: reported, so that the model can continue without it
             raise ToolFailed(answer.text)
         return ToolReturn(return_value=answer.text, metadata=_facts(answer))
 
 
 def _facts(answer: Answer) -> dict[str, Any]:
-    """For the program, not for the model."""
+    """Metadata for the program, not for the model."""
     assert answer.result is not None
     return {"tool": DelegateTool.name, "taskId": answer.result.task_id, "agent": answer.result.metadata.agent_id}

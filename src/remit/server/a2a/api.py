@@ -1,7 +1,6 @@
-"""The A2A API: the SDK's `RequestHandler` on our service, behind the SDK's JSON-RPC, REST and gRPC bindings.
+"""The A2A API: the SDK's `RequestHandler` on remit's service, behind the SDK's JSON-RPC, REST and gRPC bindings.
 
-A task is the same through every API and outlives the server. Leaving a connection ends nothing: only CancelTask does.
-"""
+A task is the same through every API and outlives the server. Closing a connection ends nothing: only CancelTask does."""
 
 import contextlib
 import logging
@@ -76,7 +75,7 @@ CARD_SECONDS = 60
 """Clients may cache the card for this time."""
 SERVICE = DESCRIPTOR.services_by_name["A2AService"].full_name
 WAIT_SECONDS = 3600.0
-"""At a time, for a client that waits for the end."""
+"""Maximum wait per poll, for a client that waits for the end."""
 LONGEST_ID = 500
 USUAL_PAGE = 50
 MOST_READS = 50
@@ -117,7 +116,7 @@ class A2aApi(RequestHandler):
         return [*card, *create_jsonrpc_routes(self, JSON_RPC_PATH, calls), *rest]
 
     def add_to(self, server: "grpc.aio.Server") -> str:
-        """The gRPC binding; the name of its service."""
+        """Add the gRPC binding and return the name of its service."""
         add_A2AServiceServicer_to_server(_GrpcBinding(self, GrpcCalls()), server)  # type: ignore[arg-type, no-untyped-call]
         return SERVICE
 
@@ -199,7 +198,7 @@ class A2aApi(RequestHandler):
         return call, record
 
     async def _follow(self, call: Call, thread: Thread) -> AsyncGenerator[Event, None]:
-        """The task as it is, its events from then on, and how it ended or that it waits for input."""
+        """The current task, its later events, and how it ended or that it waits for input."""
         record = thread.record
         events = await self._service.remit.events(record.session_id)
         first = await off_loop(self._draw, thread, events)
@@ -325,7 +324,7 @@ def _query(params: ListTasksRequest, size: int, *, roots_only: bool) -> HistoryQ
 
 
 class _GrpcBinding(GrpcHandler):
-    """The SDK's, with our own code and advice in the trailers, as in the gRPC API."""
+    """The SDK's binding, with remit's code and advice in the trailers, as in the gRPC API."""
 
     async def abort_context(self, error: A2AError, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
         data = error.data if isinstance(error.data, dict) else {}

@@ -37,7 +37,7 @@ from remit.agents.proto.values import struct_of, text_of
 from remit.core.agents import AgentSpec
 from remit.core.delegate_requests import DelegateError, parts_of, signature
 from remit.core.errors import Refused, RemitError
-from remit.core.tracing import HEADER as TRACEPARENT
+from remit.core.ids import TRACEPARENT_HEADER as TRACEPARENT
 from remit.server.service import PRINCIPAL, Call, status_of
 from remit.server.tokens import Principal
 
@@ -62,10 +62,10 @@ class Facts:
     """Contents of the card besides the skills."""
 
     interfaces: Sequence[tuple[str, str]]
-    """Bindings and their addresses, the best first."""
+    """Bindings and their addresses, in order of preference."""
     takes_certificates: bool = False
     shows_skills: bool = True
-    """To anonymous callers."""
+    """Whether anonymous callers see the skills."""
 
 
 def public_card(facts: Facts, specs: Sequence[AgentSpec]) -> AgentCard:
@@ -174,7 +174,7 @@ def call_of(context: ServerCallContext, *, session: str | None = None, position:
 
 @contextlib.contextmanager
 def sdk_error() -> Iterator[None]:
-    """Turns our errors into the SDK's, by the one table (`service.status_of`), with our own code in the data."""
+    """Convert remit errors to the SDK's, by the one table (`service.status_of`), with remit's code in the data."""
     try:
         yield
     except RemitError as error:

@@ -38,15 +38,15 @@ from remit.core.events import Event, EventKind
 from remit.core.record import Record
 from remit.core.states import State
 
-TAKEN = (*ARGUMENTS, "budget", "idle")
-"""Of a data part. Not `key` and `resume`, which the ids of the message express, nor `accept`: callers have no commands run here."""
+TAKEN = (*(name for name in ARGUMENTS if name != "resume"), "budget")
+"""Keys of a data part. Without `key` and `resume`, which the ids of the message express, and `accept`: callers cannot run commands here."""
 MODES = ("text/plain", "application/json")
 MOST_NAMES = 30
 STATES: Mapping[State, TaskState] = {
     State.QUEUED: TaskState.TASK_STATE_SUBMITTED,
     State.RUNNING: TaskState.TASK_STATE_WORKING,
     State.COMPLETED: TaskState.TASK_STATE_COMPLETED,
-    # Partial work is a result; the metadata say what is missing. A timeout is never a failure.
+    # Partial work is a result; the metadata name what is missing. A timeout is never a failure.
     State.PARTIAL: TaskState.TASK_STATE_COMPLETED,
     State.TIMEOUT: TaskState.TASK_STATE_COMPLETED,
     State.FAILED: TaskState.TASK_STATE_FAILED,
@@ -69,7 +69,7 @@ CONTINUES = "a2a:on:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingMessage:
-    """A message, taken apart."""
+    """A parsed message."""
 
     text: str
     data: Mapping[str, Any] | None
@@ -101,13 +101,13 @@ def _data(message: Message) -> Mapping[str, Any] | None:
 
 
 def arguments_of(asked: IncomingMessage, specs: Sequence[AgentSpec], *, has_assistant: bool) -> dict[str, Any]:
-    """Of the delegate tool. `specs`: the agents that the caller may use; `has_assistant`: whether a model is configured for it."""
+    """Arguments of the delegate tool. `specs`: the agents that the caller may use; `has_assistant`: whether it has a model."""
     data = asked.data or {}
     if "target" in data or "operation" in data:
         if unknown := [name for name in data if name not in TAKEN]:
             raise DelegateError(
-                f"There is no argument {unknown[0]!r:.80}.",
-                advice=f"There are {', '.join(TAKEN)}; those of the agent go into parameters.",
+                f"Unknown argument {unknown[0]!r:.80}.",
+                advice=f"Use {', '.join(TAKEN)}; parameters of the agent go into `parameters`.",
                 details={"arguments": list(TAKEN), "unknown": unknown},
             )
         return {**({"target": asked.skill} if asked.skill else {}), **data}
@@ -185,7 +185,7 @@ def bare_task(record: Record, *, events: Sequence[Event] = (), is_cancelled: boo
 
 
 def task_id_of(record: Record) -> str:
-    """Of a delegation that continues a task: that task's id."""
+    """The task id of a delegation that continues a task."""
     return continued_task(record.key) or record.session_id
 
 
@@ -199,7 +199,7 @@ def context_of(record: Record) -> str:
 
 
 def asked_of(record: Record) -> Message:
-    """The message that began it, as far as it is recorded: secrets are not."""
+    """The message that started it, as recorded, without secrets."""
     target, operation = parts_of(record.agent)
     task = record.parameters.get("task")
     is_text = isinstance(task, str) and len(record.parameters) == 1
@@ -290,7 +290,7 @@ def _output(events: Sequence[Event]) -> Artifact | None:
 
 
 def _content(artifact: ours.Artifact, read: Callable[[str], bytes | None], room: int) -> bytes | None:
-    """The file as it was handed in; None if it is large, gone or changed since."""
+    """The unchanged file; None if it is large, gone or changed since."""
     if artifact.sha256 is None or artifact.size is None or artifact.size > min(FILE_BYTES, room):
         return None
     content = read(artifact.path)
@@ -317,7 +317,7 @@ def _file(number: int, artifact: ours.Artifact, content: bytes | None) -> Artifa
 
 
 def update_of(chunk: Chunk, task: Task, *, appends: bool) -> TaskStatusUpdateEvent | TaskArtifactUpdateEvent:
-    """Of a chunk while it runs. `appends`: output was streamed before it."""
+    """The update for a chunk. `appends`: output was streamed before it."""
     about: dict[str, Any] = {"number": chunk.number}
     if chunk.type is ChunkType.DATA:
         artifact = Artifact(artifact_id=STREAM, name=STREAM, parts=[_part(chunk.data.get("chunk"))])

@@ -1,8 +1,8 @@
-"""Tasks that wait for input and continue: one A2A task, several delegations, each with `resume=` of the one before.
+"""Tasks that wait for input and continue: one A2A task, several delegations, each with `resume=` of the previous one.
 
-A task keeps the id of its first delegation. The keys of the later ones are written to the note of the task before each begins, so a crash
-in between loses nothing, and a message sent twice runs once. A note is one file, `.remit/a2a/SESSION.json`, readable by the owner alone;
-it is written under a lock, since several servers may serve one project."""
+A task keeps the id of its first delegation. The keys of later ones are written to the note of the task before each starts, so a crash in
+between loses nothing, and a message sent twice runs once. A note is one file, `.remit/a2a/SESSION.json`, readable only by the owner; it is
+written under a lock, since several servers may serve one project."""
 
 import asyncio
 import contextlib
@@ -57,7 +57,7 @@ class Notes:
         self._folder = folder / "a2a"
 
     def of(self, task_id: str) -> Note:
-        """A damaged note counts as empty: it has nothing of the delegation itself."""
+        """A damaged note counts as empty: the delegation itself is recorded elsewhere."""
         data = read_private(self._path(task_id)) if is_session_id(task_id) else None
         with contextlib.suppress(ValueError):
             return EMPTY if data is None else _NOTE.validate_json(data)
@@ -101,7 +101,7 @@ class Thread:
 
     @property
     def waits(self) -> bool:
-        """For input."""
+        """Whether it waits for input."""
         return self.record.state is State.BLOCKED and not self.note.is_cancelled
 
     @property
@@ -119,7 +119,7 @@ class Thread:
 
 
 def key_of(call: Call, message_id: str) -> str:
-    """A message that is sent again does not run twice: its sender and id are one key."""
+    """The sender and id of a message are its key, so that a repeated message does not run twice."""
     return f"a2a:{_digest(call, message_id)}"
 
 
@@ -136,7 +136,7 @@ class Threads:
         self._changes: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
 
     def turn(self, task_id: str) -> asyncio.Lock:
-        """Held to continue or cancel a task: of two answers one is taken, and a cancelled task does not continue."""
+        """Locked to continue or cancel a task: one of two answers is used, and a cancelled task does not continue."""
         return self._turns.setdefault(task_id, asyncio.Lock())
 
     async def changed(self, call: Call, thread: Thread) -> Thread:
@@ -199,13 +199,13 @@ class Threads:
         return await self._service.record(call, handle.session_id)
 
     async def give_up(self, thread: Thread) -> None:
-        """Cancels a task that waits for input: nothing runs that could be stopped."""
+        """Cancel a task that waits for input: nothing is running."""
         await off_loop(self.notes.change, thread.task_id, lambda note: replace(note, is_cancelled=True))
         self._tell_change(thread.task_id)
 
 
 def _arguments(before: Record, asked: IncomingMessage) -> Mapping[str, Any]:
-    """The request before, changed by the answer."""
+    """The earlier request, changed by the answer."""
     target, operation = parts_of(before.agent)
     given = dict(asked.data or {})
     inner = given.pop("parameters", None)

@@ -4,7 +4,7 @@ import os
 
 SAYS = "GRPC_VERBOSITY"
 
-if SAYS not in os.environ:  # gRPC writes a line to stderr for each broken handshake; it is read when gRPC is loaded
+if SAYS not in os.environ:  # gRPC writes a line to stderr for each broken handshake; read when gRPC is loaded
     os.environ[SAYS] = "NONE"
     try:
         import grpc.aio  # noqa: F401

@@ -1,12 +1,12 @@
-"""Authentication and errors of gRPC calls: the one interceptor before every service, those of other packages included.
+"""Authentication and errors of gRPC calls: the interceptor before every service, including those of other packages.
 
-The caller is authenticated by its bearer token, its certificate or the socket before anything it sends is read; then its limits are
-checked. Its metadata become a `Call`, which services get from `current_call()`. The deadline of a call only says how long the client
-waits: leaving ends no delegation, and only `remit-deadline-ns` bounds one.
+The caller is authenticated by its bearer token, its certificate or the socket before its message is read; then its limits are checked. Its
+metadata become a `Call`, which services get from `current_call()`. The deadline of a call only limits how long the client waits: leaving
+ends no delegation, and only `remit-deadline-ns` limits one.
 
-Errors have the status of the one table, and in the trailers `remit-code`, `remit-advice` (percent-encoded where it is not
-ASCII), `grpc-status-details-bin` (a google.rpc.Status with an ErrorInfo and a Struct of the details) and, for clients that retry by
-themselves, `grpc-retry-pushback-ms`."""
+Errors have the status of the one table, and in the trailers `remit-code`, `remit-advice` (percent-encoded if not ASCII),
+`grpc-status-details-bin` (a google.rpc.Status with an ErrorInfo and a Struct of the details) and, for clients that retry automatically,
+`grpc-retry-pushback-ms`."""
 
 import asyncio
 import contextlib
@@ -39,13 +39,13 @@ MOST_OPEN_CALLS = 200
 READ_SECONDS = 10.0
 MOST_CHARACTERS = 800
 MOST_DETAILS_BYTES = 3000
-"""Clients take 8 KiB of metadata: messages are there twice, and details grow by a third in base64."""
+"""Clients accept 8 KiB of metadata: messages are included twice, and details grow by a third in base64."""
 _PRINTABLE = "".join(chr(number) for number in range(0x20, 0x7F) if chr(number) != "%")
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _CALL: contextvars.ContextVar[Call] = contextvars.ContextVar("remit_grpc_call")
 _GARBLED = object()
-"""In place of a message that could not be parsed."""
+"""Replaces a message that could not be parsed."""
 
 
 def current_call() -> Call:
@@ -55,7 +55,7 @@ def current_call() -> Call:
 
 class AuthInterceptor(grpc.aio.ServerInterceptor):
     def __init__(self, authenticator: Authenticator, *, trusts_socket: bool = True) -> None:
-        """`trusts_socket`: only the owner opens our Unix socket; behind a proxy every client does."""
+        """`trusts_socket`: only the owner opens the Unix socket; behind a proxy every client does."""
         self._authenticator = authenticator
         self._trusts_socket = trusts_socket
         self._wrapped: dict[str, tuple[Any, Any]] = {}
@@ -75,13 +75,13 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         return known[1]
 
     def end_open_calls(self) -> None:
-        """Health watchers would never leave by themselves."""
+        """Health watchers would never end by themselves."""
         self._is_ending = True
         for task in self._open_calls:
             task.cancel()
 
     def _wrap(self, handler: Any, *, is_open: bool) -> Any:
-        """Unary requests are handled as streams too: gRPC hands those over before it has read anything."""
+        """Unary requests are handled as streams too: gRPC passes those on before it has read anything."""
         read = _reader(handler.request_deserializer)
         asks_once = not handler.request_streaming
         if handler.response_streaming:
@@ -98,7 +98,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
                         return await behaviour(await _read_one(context), context)
                 call = self._call(context)
                 return await behaviour(await self._admitted(call, requests, context, asks_once), context)
-            except Exception as error:  # noqa: BLE001 - the boundary to clients: they get an error, never a traceback
+            except Exception as error:  # noqa: BLE001 - clients get an error, never a traceback
                 await _report(context, error)
 
         return serve
@@ -152,7 +152,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         """Raises `Refused`, `Misused`."""
         given: dict[str, Any] = {}
         for name, value in context.invocation_metadata() or ():
-            if name in given and name in (HEADER, DELEGATION_HEADER):  # two servers in a row might each read another one
+            if name in given and name in (HEADER, DELEGATION_HEADER):  # two servers in a row might each read a different one
                 raise Misused(f"{name} is given twice.", code="INVALID_PARAMETERS", advice="Send it once.")
             given.setdefault(name, value)
         peer: str = context.peer()
@@ -215,7 +215,7 @@ async def _report(context: Context, error: Exception) -> NoReturn:
         await context.abort(code, message, _trailers(error, code, message))
     if isinstance(error, grpc.aio.BaseError | grpc.RpcError):  # reported already, or the client has left
         raise error
-    log.error("A gRPC request failed by a fault of remit's.", exc_info=error)
+    log.error("A gRPC request failed because of a bug in remit.", exc_info=error)
     await context.abort(grpc.StatusCode.INTERNAL, "Internal server error. The server's log has the details.")
 
 

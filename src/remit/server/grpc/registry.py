@@ -1,9 +1,8 @@
 """`AgentService` of `tasks.proto`: agents in any language register, open one stream, and receive work over it.
 
 A registered agent is in the directory like any other (`name.operation`). Several under one name form a pool. An agent is lost when its
-stream breaks and it does not return at once, or when it is silent for twice the heartbeat; its work goes to another one if that was
-declared safe, or fails as AGENT_UNAVAILABLE. Nothing an agent says is trusted: unknown ids, second answers, negative sums and floods change
-nothing."""
+stream breaks and it does not return at once, or when it is silent for twice the heartbeat; its work goes to another one if declared safe,
+or fails as AGENT_UNAVAILABLE. Agents are untrusted: unknown ids, second answers, negative sums and floods change nothing."""
 
 import asyncio
 import contextlib
@@ -28,7 +27,6 @@ from remit.core.jsonable import clean_text
 from remit.core.policy import Effect
 from remit.core.ports import Store
 from remit.core.settings import ServeSettings
-from remit.runtime.engine import LiveDelegation
 from remit.runtime.output_schema import check_schema
 from remit.server.authenticator import Authenticator
 from remit.server.grpc.auth_interceptor import current_call
@@ -41,18 +39,19 @@ from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.app import Remit
+    from remit.runtime.engine import LiveDelegation
 
 log = logging.getLogger("remit.grpc")
 
 HELLO_SECONDS = 10.0
 """A stream must identify its agent within this time."""
 BACK_SECONDS = 3.0
-"""An agent may reconnect this long after its stream broke; then it is lost, and must register again."""
+"""Time in which an agent may reconnect after its stream broke; then it is lost and must register again."""
 MOST_INSTANCES = 1000
 MOST_OF_ONE = 200
 """Instances of one principal."""
 MOST_A_SECOND, BURST = 2000.0, 4000.0
-"""Messages of one stream; faster senders wait."""
+"""Messages per second of one stream; faster senders wait."""
 MOST_OPERATIONS = 100
 MOST_SLOTS = 1000
 _RESERVED = frozenset({ROOT_CALLER, ASSISTANT, *BUILTIN_TARGETS, *ROLES})
@@ -77,7 +76,7 @@ class Registry(rpc.AgentServiceServicer):
         """Operations that work of an earlier server waits for; None: not read yet."""
 
     def name_of(self, agent_id: str) -> str | None:
-        """The name of a registered agent by its id. Work that the same request starts is meant for that instance alone."""
+        """The name of a registered agent by its id. Work of the same request is for that instance only."""
         instance = self._instances.get(agent_id)
         if instance is None:
             return None
@@ -143,7 +142,7 @@ class Registry(rpc.AgentServiceServicer):
     async def Work(self, request_iterator: AsyncIterator[pb.AgentMessage], context: Any) -> AsyncIterator[pb.WorkMessage]:
         instance = await self._greeted(request_iterator)
         pool = self._pools[instance.name]
-        if instance.outbox is not None:  # it reconnected before we noticed that it was gone
+        if instance.outbox is not None:  # it reconnected before the loss was noticed
             pool.disconnect(instance)
         outbox = instance.outbox = asyncio.Queue()
         instance.streamless_since = None
@@ -274,7 +273,7 @@ class Registry(rpc.AgentServiceServicer):
                 if operation.is_safe_to_repeat:
                     self._expected.add(name, there[-1].principal)
 
-    def _token_for(self, running: LiveDelegation) -> str:
+    def _token_for(self, running: "LiveDelegation") -> str:
         """With it the agent can delegate in turn."""
         with contextlib.suppress(RemitError):
             return self._authenticator.token_for(running)
@@ -288,7 +287,7 @@ def _digest(secret: str) -> bytes:
 class ExpectedOperations:
     """Operations whose agents are expected back after this server was killed, as small files (`runtime.liveness`).
 
-    Their work is not settled as crashed when the project is opened again, but continues when the agent is back."""
+    When the project is opened again, their work is not settled as crashed but continues when the agent is back."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / EXPECTED_FOLDER
@@ -306,7 +305,7 @@ class ExpectedOperations:
                 (self._folder / operation).unlink(missing_ok=True)
 
     def read(self, store: Store) -> dict[str, tuple[str, float]]:
-        """By operation, its principal and for how many seconds work waits for it. The others are removed. Blocking."""
+        """By operation: its principal and how long work waits for it. The others are removed. Blocking."""
         ends: dict[str, float] = {}
         names = expected_agents(self._folder)
         for record in store.live() if names else ():
@@ -322,7 +321,7 @@ class ExpectedOperations:
         return found
 
 
-# ---- declarations of agents, which are not trusted
+# ---- declarations of agents, which are untrusted
 
 
 def _check_allowed(principal: Principal, names: Sequence[str]) -> None:

@@ -1,8 +1,7 @@
-"""Registered agents of one name as a pool: instances, the work they have, and the work that waits for a free instance.
+"""A pool of registered agents of one name: instances, their work, and work that waits for a free instance.
 
-A `RemoteAgent` is what the engine runs: it submits a `Work` to its pool and waits for `Work.done`. Work goes to the least loaded instance,
-or waits in order of priority. Connections and declarations are in `registry`.
-"""
+The engine runs a `RemoteAgent`: it submits a `Work` to its pool and waits for `Work.done`. Work goes to the least loaded instance, or waits
+in order of priority. `registry` has connections and declarations."""
 
 import asyncio
 import contextlib
@@ -13,7 +12,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import json_of, nanoseconds, struct_of
@@ -21,23 +20,25 @@ from remit.agents.remote_context import ContextService
 from remit.core.agents import AgentSpec
 from remit.core.context import Context
 from remit.core.errors import Failed, InvalidReturn, Misused, Refused, RemitError, Unavailable
+from remit.core.ids import traceparent_of
 from remit.core.jsonable import clean_text
 from remit.core.parameters import declared_names
-from remit.core.tracing import traceparent_of
 from remit.runtime.deps import CURRENT
-from remit.runtime.engine import LiveDelegation
 from remit.runtime.output_schema import schema_faults
 from remit.runtime.receive import read_answer
 from remit.system.artifact_files import FILE_CLOCK_LAG_SECONDS
 
+if TYPE_CHECKING:
+    from remit.runtime.engine import LiveDelegation
+
 ADDRESSED: contextvars.ContextVar[str | None] = contextvars.ContextVar("remit_addressed_agent", default=None)
-"""The instance that the current request is meant for (`ExecuteTaskRequest.agent_id`)."""
+"""The instance that the current request is for (`ExecuteTaskRequest.agent_id`)."""
 MOST_RUNS = 5
-"""Of one work: work that kills its agents must not go round for ever."""
+"""Maximum runs of one work item: work that kills its agents must not circulate for ever."""
 STOPPING_SECONDS = 5.0
-"""An instance that was told to stop a work keeps the slot until it confirms, or for so long."""
+"""An instance that was asked to stop a work item keeps the slot until it confirms, or for this long."""
 AGEING_SECONDS = 30.0
-"""Waiting that long raises priority by one, as in the engine's queue."""
+"""Waiting time that raises the priority by one, as in the engine's queue."""
 MOST_ARTIFACTS = 1000
 MOST_TOKENS = 10**12
 _SPARE_MESSAGES = 64
@@ -46,7 +47,7 @@ _RESERVED_FOLDERS = frozenset({".remit", ".git"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """As one instance declared it."""
+    """An operation as one instance declared it."""
 
     spec: AgentSpec
     is_safe_to_repeat: bool
@@ -63,7 +64,7 @@ class Work:
     started_wall: float
     done: "asyncio.Future[Any]"
     pinned: str | None = None
-    """The only instance that it is meant for."""
+    """The only instance that it is for."""
     work_id: str = ""
     instance: "Instance | None" = None
     runs: int = 0
@@ -97,7 +98,7 @@ class Instance:
         return self.outbox is not None and not self.is_leaving and self.load < self.slots
 
     def send(self, **message: Any) -> bool:
-        """False: it does not read what it is sent."""
+        """False: it does not read its stream."""
         if self.outbox is None or self.outbox.qsize() > 4 * self.slots + _SPARE_MESSAGES:
             return False
         self.outbox.put_nowait(pb.WorkMessage(**message))
@@ -140,7 +141,7 @@ class Pool:
         heapq.heappush(self._waiting, (rank, self._count, work))
 
     def withdraw(self, work: Work, reason: str) -> None:
-        """No caller waits for it any more; its instance is told to stop."""
+        """No caller waits for it any more; ask its instance to stop."""
         instance, work.instance = work.instance, None
         if instance is None:
             self._waiting = [entry for entry in self._waiting if entry[2] is not work]
@@ -152,7 +153,7 @@ class Pool:
             self.fill()
 
     def hand_in(self, work: Work) -> None:
-        """The soft deadline."""
+        """Notify at the soft deadline."""
         work.is_handing_in = True
         if work.instance is not None:
             work.instance.send(hand_in=pb.WorkHandIn(work_id=work.work_id))
@@ -179,7 +180,7 @@ class Pool:
             self.fill()
 
     def fill(self) -> None:
-        """Gives free slots to waiting work, in its order; work that no instance can do any more fails."""
+        """Give free slots to waiting work, in order; work that no instance can do fails."""
         waiting, self._waiting = sorted(self._waiting), []
         for entry in waiting:
             work = entry[2]
@@ -219,7 +220,7 @@ class Pool:
         self.fill()
 
     def disconnect(self, instance: Instance) -> None:
-        """Its stream is broken, or it does not read: its work is lost to it."""
+        """Its stream is broken, or it does not read: it loses its work."""
         if instance.outbox is not None:
             instance.outbox.put_nowait(None)
             instance.outbox = None
@@ -237,7 +238,7 @@ class Pool:
         self.disconnect(instance)
 
     def _retry(self, work: Work, why: str) -> None:
-        """With another instance if it is safe to repeat."""
+        """Run with another instance if it is safe to repeat."""
         if work.done.done():
             return
         if not work.is_safe or work.runs >= MOST_RUNS or work.is_handing_in:
@@ -265,7 +266,7 @@ class Arguments(NamedTuple):
 class RemoteAgent:
     __slots__ = ("_operation", "_pool", "_token_for", "_work", "spec")
 
-    def __init__(self, spec: AgentSpec, pool: Pool, name: str, operation: Operation, token_for: Callable[[LiveDelegation], str]) -> None:
+    def __init__(self, spec: AgentSpec, pool: Pool, name: str, operation: Operation, token_for: "Callable[[LiveDelegation], str]") -> None:
         """`name`: of the operation."""
         self.spec = spec
         self._pool = pool
@@ -370,13 +371,13 @@ def _apply(work: Work, kind: str, said: Any) -> None:
 
 
 def _foreign_file(work: Work, path: str) -> str | None:
-    """An agent may not hand in files of remit or git, or files that existed before its work: the readers of a return may read them."""
+    """An agent may not return files of remit or git, or files that existed before its work: readers of a return may read them."""
     try:
         root = Path(work.ctx.root).resolve()
         place = Path(root, path).resolve()
         top = place.relative_to(root).parts[:1]
         if top and top[0].casefold() in _RESERVED_FOLDERS and not place.is_relative_to(work.ctx.scratch.resolve()):
-            return f"{path!r:.200} must not be handed in."
+            return f"{path!r:.200} must not be returned as an artifact."
         if place.stat().st_mtime < work.started_wall - FILE_CLOCK_LAG_SECONDS:
             return f"{path!r:.200} existed before its work began."
     except (OSError, ValueError, RuntimeError):
@@ -389,7 +390,7 @@ def _result(said: pb.WorkDone, work: Work) -> Any:
     value = json_of(said.result) if said.HasField("result") else None
     received = read_answer(value)
     named = received.candidate.get("artifacts") if received.candidate is not None else None
-    if isinstance(named, list):  # also without `is_return`: the value may be taken for a return
+    if isinstance(named, list):  # also without `is_return`: the value may look like a return
         if len(named) > MOST_ARTIFACTS:
             return InvalidReturn([f"artifacts: more than {MOST_ARTIFACTS}"])
         for one in named:

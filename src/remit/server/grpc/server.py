@@ -32,7 +32,7 @@ REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"
 MOST_CONNECTIONS = 4000
 METADATA_BYTES = 16 * 1024
 STOP_NOTICE_SECONDS = 1.0
-"""Health watchers get this long to hear that the server stops."""
+"""Time for health watchers to receive that the server stops."""
 
 AddTo = Callable[[grpc.aio.Server], str]
 """Adds a service; its name."""
@@ -60,7 +60,7 @@ class GrpcApi:
         self._health_names = ["", *self._add_services(registry, extra)]
         self._notice: asyncio.Future[None] | None = None
         self.addresses: list[str] = []
-        """As gRPC names them: `unix:/…/grpc.sock`, `127.0.0.1:50051`."""
+        """In gRPC notation: `unix:/…/grpc.sock`, `127.0.0.1:50051`."""
 
     def _add_services(self, registry: "Registry | None", extra: Sequence[AddTo]) -> list[str]:
         tasks = TaskService(self._service, registry.name_of if registry is not None else lambda _agent_id: None)
@@ -128,7 +128,7 @@ class GrpcApi:
 
 
 def _add_reflection(names: Sequence[str], server: grpc.aio.Server) -> None:
-    """Version v1alpha, and v1, which grpcio-reflection does not offer: its messages are the same on the wire."""
+    """Version v1alpha, and v1, which grpcio-reflection lacks: its messages are the same on the wire."""
     reflection.enable_server_reflection(names, server)
     method = grpc.stream_stream_rpc_method_handler(
         reflection.aio.ReflectionServicer(names).ServerReflectionInfo,
@@ -174,20 +174,20 @@ class CertificateReloader:
 
     def _load(self) -> grpc.ServerCertificateConfiguration:
         files = self._files
-        files.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))  # gRPC would only log what is wrong with them
+        files.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))  # gRPC would only log their faults
         authority = None if files.client_ca is None else files.client_ca.read_bytes()
         return grpc.ssl_server_certificate_configuration([(files.key.read_bytes(), files.certificate.read_bytes())], authority)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """gRPC logs a traceback when a client leaves during an answer."""
+    """False for gRPC's traceback when a client leaves during an answer."""
     return "raised in core by servicer method" not in record.getMessage()
 
 
 def _options(settings: ServeSettings) -> list[tuple[str, Any]]:
     return [
         ("grpc.max_receive_message_length", settings.request_bytes),
-        ("grpc.max_send_message_length", -1),  # results are bounded where they are made
+        ("grpc.max_send_message_length", -1),  # results are bounded where they are created
         ("grpc.max_metadata_size", METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", METADATA_BYTES),
         ("grpc.max_concurrent_streams", settings.streams + 100),  # per connection

@@ -1,7 +1,7 @@
-"""`TaskService` of `tasks.proto`: reads each call, hands it to `service` and writes the answer.
+"""`TaskService` of `tasks.proto`: parses each call, passes it to `service` and writes the answer.
 
 A task that ran and failed is an answer; errors are raised and reported by `auth_interceptor`. Leaving a call ends no task. A call that
-begins a task and waits for it reads nothing from the store. 0 and empty mean "not given" in protobuf."""
+starts a task and waits for it reads nothing from the store. 0 and empty mean "not given" in protobuf."""
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
@@ -47,7 +47,7 @@ def arguments_of(request: pb.ExecuteTaskRequest) -> dict[str, Any]:
     """Besides target and operation."""
     priority = request.priority
     if priority not in _PRIORITIES:
-        raise Misused(f"There is no priority {priority}.", advice="1 is low, 2 normal, 3 high, 4 critical.")
+        raise Misused(f"Unknown priority {priority}.", advice="1 is low, 2 normal, 3 high, 4 critical.")
     if not request.HasField("config"):
         return {"parameters": {}, "priority": priority}
     config = request.config
@@ -61,7 +61,7 @@ def arguments_of(request: pb.ExecuteTaskRequest) -> dict[str, Any]:
         "key": config.key,
         "accept": list(config.accept),
         "resume": config.resume,
-        "idle": seconds(config.idle_ns),
+        "idle": config.idle_ns / 1e6,
     }
     return arguments | {name: value for name, value in given.items() if value}
 
@@ -89,7 +89,7 @@ def query_of(request: pb.ListTasksRequest) -> HistoryQuery:
 
 def _wanted(request: pb.ListTasksRequest) -> tuple[State, ...]:
     if unknown := [state for state in request.states if state not in _STATES]:
-        raise Misused(f"There is no task state {unknown[0]}.", advice="1 pending, 2 queued, 3 running, … 8 timeout.")
+        raise Misused(f"Unknown task state {unknown[0]}.", advice="1 pending, 2 queued, 3 running, … 8 timeout.")
     return tuple(dict.fromkeys(found for state in request.states for found in _STATES[state]))
 
 
@@ -140,7 +140,7 @@ class TaskService(rpc.TaskServiceServicer):
         return task_of(known, place_of_delegation(delegation))
 
     async def _settled_or_elsewhere(self, call: Call, handle: Handle, wait_seconds: float) -> pb.Task:
-        """Refused, or met by its key: ended long ago, or run by another process."""
+        """Refused, or found by its key: ended long ago, or in another process."""
         await self._service.wait(handle, wait_seconds)
         record = await self._service.record(call, handle.session_id)
         return task_of(result_of_record(record), place_of_record(record))

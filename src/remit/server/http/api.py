@@ -43,7 +43,7 @@ class Answer:
     media: str = JSON
     headers: Headers = field(default_factory=dict)
     has_links: bool = False
-    """Its `taskId` leads to the operations on that task."""
+    """Its `taskId` links to the operations on that task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,7 +258,7 @@ def openapi() -> dict[str, Any]:
 
 
 def _without_defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Generators of clients take a property with a default for one that is always there."""
+    """Client generators assume that a property with a default is always present."""
     properties = {name: {key: one[key] for key in one if key != "default"} for name, one in schema.get("properties", {}).items()}
     return {**schema, "properties": properties} if properties else dict(schema)
 

@@ -61,8 +61,6 @@ def _arguments(service: Service, call: Call, asked: TaskRequest, header_key: str
         if not 0 < len(header_key) <= 200 or asked.key not in (None, header_key):
             raise DelegateError("Idempotency-Key must be 1 to 200 characters, and the same as key.", advice="Send one of the two.")
         arguments["key"] = header_key
-    if asked.idle is not None:
-        arguments["idle"] = asked.idle / 1000
     if asked.target is None:
         arguments["target"], operation = parts_of(service.choose(call, asked.operation or ""))
         if operation is not None:
@@ -98,7 +96,9 @@ async def get_task(service: Service, request: Request, query: WaitQuery) -> Resp
     if query.wait:
         request.scope[HOLD]()  # counts as an open stream, and ends when the caller's token is revoked
         await _while_connected(request, service.result(call, task_id, query.wait))
-    answer = _json(task_view(*await service.looked(call, task_id)))
+    record, result = await service.looked(call, task_id)
+    trace = service.traceback(call, record)
+    answer = _json(task_view(record, result) | ({"traceback": trace} if trace else {}))
     etag = f'"{hashlib.sha256(bytes(answer.body)).hexdigest()[:32]}"'
     answer.headers["etag"] = etag
     known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]

@@ -1,13 +1,13 @@
-"""The HTTP server under every HTTP API: uvicorn on sockets that the caller bound, with limits on what one connection may take.
+"""The HTTP server of every HTTP API: uvicorn on sockets that the caller bound, with limits per connection.
 
     server = HttpServer(app)
     await server.start([listening])
     …
     await server.stop(grace_seconds=2)
 
-uvicorn has no timeout for a header and does not tell an application who is connected. Its option `http=` takes the protocol of a
-connection: `Connection` is an `asyncio.Protocol` that passes everything on to uvicorn's HTTP/1.1 protocol and watches the clock. It parses
-nothing. The server handles no signals and creates no sockets."""
+uvicorn has no timeout for headers and does not tell an application who is connected. Its option `http=` takes the protocol of a connection:
+`Connection` is an `asyncio.Protocol` that passes everything to uvicorn's HTTP/1.1 protocol and enforces timeouts. It parses nothing. The
+server handles no signals and creates no sockets."""
 
 import asyncio
 import contextlib
@@ -154,7 +154,7 @@ class Connection(asyncio.Protocol):
                 self._expect_request(self._server.limits.idle_seconds)
 
     def evict(self) -> None:
-        """At once, not when asyncio reports its end: of many connections that arrive together, each must evict another one."""
+        """At once, not when asyncio reports its end: if many connections arrive together, each must evict another one."""
         self._stop_expecting()
         self._server.open.discard(self)
         self.transport.abort()
@@ -202,7 +202,7 @@ def peer_of(transport: asyncio.BaseTransport) -> Peer:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Signals are the caller's."""
+    """The caller handles signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -232,9 +232,9 @@ class HttpServer:
                 ws="none",
                 lifespan="off",
                 log_config=None,
-                log_level="critical",  # otherwise any stranger could fill the log; errors of applications are logged here
+                log_level="critical",  # otherwise anyone could fill the log; application errors are logged here
                 access_log=False,
-                proxy_headers=False,  # the caller would choose its own address
+                proxy_headers=False,  # the caller could choose its own address
                 server_header=False,
                 timeout_keep_alive=int(self.limits.idle_seconds) + 1,
                 h11_max_incomplete_event_size=self.limits.header_bytes,

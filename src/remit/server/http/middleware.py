@@ -1,8 +1,8 @@
-"""Authentication of HTTP requests: the one ASGI middleware before every HTTP API (REST, A2A, MCP, metrics).
+"""Authentication of HTTP requests: the ASGI middleware before every HTTP API (REST, A2A, MCP, metrics).
 
-Checks in this order: framing, Host and Origin; the caller (token, certificate or socket); its limits. Then the body is read, within a size
-and a time, and the application gets it whole. It finds the caller in `scope["remit.principal"]`; requests to open paths have none.
-Preflight requests are not answered: pages of other sites may not call this server."""
+Checks in this order: framing, Host and Origin; the caller (token, certificate or socket); its limits. Then the body is read, limited in
+size and time, and passed to the application whole. The caller is in `scope["remit.principal"]`; requests to open paths have none. Preflight
+requests are not answered: pages of other sites may not call this server."""
 
 import asyncio
 import contextlib
@@ -99,7 +99,7 @@ class Exchange:
     # ---- from the client
 
     async def read_body(self, most_bytes: int, bodies: Bodies) -> None:
-        """Raises `Refused` for a body that is too large or too late. A client that leaves ends it, too."""
+        """Raises `Refused` for a body that is too large or too late. Also ends when the client leaves."""
         pieces: list[bytes] = []
         size = 0
         self._is_reading = True
@@ -170,8 +170,9 @@ class Exchange:
         self.is_over = True
 
     async def _send_last(self, message: Message) -> None:
-        """Reads the rest of the request for a moment: closing the connection over it could destroy the answer."""
-        if not self._is_read and (self._is_reading or b"expect" not in self.headers):  # else it waits for 100 Continue, and sends nothing
+        """Reads the rest of the request for a moment: closing the connection early could destroy the answer."""
+        # otherwise it waits for 100 Continue and sends nothing
+        if not self._is_read and (self._is_reading or b"expect" not in self.headers):
             await self._to_client({**message, "more_body": True})
             message = {"type": "http.response.body", "body": b""}
             left = self._limits.linger_bytes
@@ -265,7 +266,7 @@ class AuthMiddleware:
         self._limits = limits or HttpLimits()
         self._bodies = Bodies(self._limits.all_bodies_bytes)
         self._trusts_socket = not settings.behind_proxy
-        """Only the owner opens our Unix socket; behind a proxy every client does."""
+        """Only the owner opens the Unix socket; behind a proxy every client does."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, self._limits)
@@ -308,7 +309,7 @@ class AuthMiddleware:
         await exchange.read_body(most, self._bodies)
 
     def _principal(self, scope: Scope, exchange: Exchange) -> Principal:
-        """Repeated credentials are refused: two servers in a row might each read another one."""
+        """Repeated credentials are refused: two servers in a row might each read a different one."""
         tokens, delegations = exchange.headers.get(HEADER.encode(), []), exchange.headers.get(DELEGATION_HEADER.encode(), [])
         if len(tokens) > 1 or len(delegations) > 1:
             headers = {"www-authenticate": f'{REALM}, error="invalid_request"'}
@@ -337,7 +338,7 @@ def _peer(scope: Scope) -> Peer:
 
 
 def _check_framing(scope: Scope, exchange: Exchange, limits: HttpLimits) -> None:
-    """What another server in front of this one might read differently, or is too large. The connection is closed after it."""
+    """Refuse framing that another server in front might read differently, or that is too large. Closes the connection."""
     if scope["http_version"] not in ("1.0", "1.1"):
         raise _malformed("This server speaks HTTP/1.1 only.", 505)
     if b"transfer-encoding" in exchange.headers and (b"content-length" in exchange.headers or scope["http_version"] == "1.0"):

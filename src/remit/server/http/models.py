@@ -84,7 +84,7 @@ class TaskRequest(Input):
 
 class CancelRequest(Input):
     reason: str = Field("", max_length=1000)
-    force: bool = Field(False, description="Without the grace period in which its processes may hand in their work.")
+    force: bool = Field(False, description="Without the grace period in which its processes may save their work.")
 
 
 class Query(Input):
@@ -168,8 +168,14 @@ class Task(BaseModel):
     output: str
     artifacts: list[dict[str, Any]]
     error: TaskFault | None
+    continueWith: dict[str, Any] | None = Field(
+        default=None, description="The fields of a request that continues the task, besides `parameters`. Absent where it would begin anew."
+    )
     metadata: TaskMetadata
     lineage: Lineage
+    traceback: str | None = Field(
+        default=None, description="Of the exception that its agent raised. For the owner, and for callers with the permission `see-all`."
+    )
 
 
 class TaskPage(BaseModel):

@@ -4,6 +4,7 @@ Artifacts are linked as files. A refused or failed delegation is an error of the
 Large answers are shortened piece by piece: Claude Code cuts a tool's answer at 25,000 tokens, and an answer appears in it twice.
 """
 
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from mcp_types import CallToolResult, ContentBlock, ResourceLink, TextContent
 from pydantic_core import from_json
 
 from remit.core.delegate_requests import DelegateError, encodable, json_bytes, json_text
+from remit.core.delegate_results import continuation_of, result_of, result_of_error, result_of_record
 from remit.core.errors import Refused, RemitError, Unavailable
 from remit.core.jsonable import clean_text
 from remit.core.record import Record
@@ -21,15 +23,18 @@ from remit.core.states import State
 from remit.core.text import shorten
 
 LARGEST_BYTES = 28_000
-"""Of one document as JSON: both copies and the links stay below 60 KB, about 15,000 tokens."""
+"""Maximum size of one document as JSON: both copies and the links stay below 60 KB, about 15,000 tokens."""
 PAGE_CHARACTERS = 20_000
 _STEPS = ((4_000, 200), (1_000, 60), (300, 20), (80, 5))
-"""Tried in turn: at most so many characters of a text, so many members of a list or object."""
-_NEVER = frozenset({"session_id", "state", "status", "summary", "ask_again", "message", "stop_reason", "evidence", "page", "shortened"})
+"""Tried in order: maximum characters of a text, and members of a list or object."""
+_NEVER = frozenset({
+    "success", "taskId", "taskState", "session_id", "state", "status", "summary", "ask_again", "continue_with", "message", "stop_reason",
+    "evidence", "page", "shortened",
+})  # fmt: skip
 
 
 def fitting(document: dict[str, Any], whole: str, largest_bytes: int = LARGEST_BYTES) -> dict[str, Any]:
-    """`document`, shortened where it is too large; then with `shortened`, which says how to get the rest (`whole`)."""
+    """`document`, shortened if it is too large; then with `shortened`, which tells how to get the rest (`whole`)."""
     document = encodable(document)
     if len(json_bytes(document)) <= largest_bytes:
         return document
@@ -45,7 +50,7 @@ def _cut(value: Any, characters: int, members: int) -> Any:
         return value if len(value) <= characters else f"{value[:characters]}… ({len(value) - characters} characters left out)"
     if isinstance(value, list | tuple):
         kept = [_cut(one, characters, members) for one in value[:members]]
-        if len(value) > members:  # of the same shape as its neighbours, so that a reader of the list does not stumble over it
+        if len(value) > members:  # of the same shape as its neighbours, so that readers of the list are not confused
             words = f"({len(value) - members} more left out)"
             kept.append({"…": words} if isinstance(value[0], dict) else words)
         return kept
@@ -58,9 +63,9 @@ def _cut(value: Any, characters: int, members: int) -> Any:
 
 
 def page_of(text: str, offset: int, limit: int) -> dict[str, Any]:
-    """A piece of a whole answer; `next_offset` is absent with the last one."""
+    """A page of a whole answer; `next_offset` is absent on the last one."""
     piece = text[offset : offset + limit]
-    while len(piece) > 1 and len(json_text(piece).encode()) > LARGEST_BYTES - 1_000:  # quotes and escapes grow as JSON
+    while len(piece) > 1 and len(json_text(piece).encode()) > LARGEST_BYTES - 1_000:  # quotes and escapes grow in JSON
         piece = piece[: len(piece) // 2]
     page: dict[str, Any] = {"offset": offset, "characters": len(text), "text": piece}
     return page if offset + len(piece) >= len(text) else {**page, "next_offset": offset + len(piece)}
@@ -69,9 +74,9 @@ def page_of(text: str, offset: int, limit: int) -> dict[str, Any]:
 Document = dict[str, Any]
 Outcome = Return | RemitError | Document
 LINKS = 20
-"""So many artifacts are linked; the rest stand in the return."""
+"""Maximum linked artifacts; the return lists the rest."""
 LONGEST_MESSAGE = 1_000
-"""Of an error, which may quote what was asked: its code and its advice must have room beside it."""
+"""Maximum length of an error message, which may quote the request: code and advice must fit beside it."""
 
 _STATES = {
     StopReason.CANCELLED: State.CANCELLED,
@@ -82,8 +87,20 @@ _STATES = {
 
 
 def return_document(result: Return) -> Document:
+    """A return, with the fields of the delegate tool's result: one shape for every way to delegate."""
     state = _STATES.get(result.stop_reason, State(result.status))
-    return {"session_id": result.session_id, "state": str(state), **result.to_dict()}
+    call = continuation_of(result)
+    continued = {} if call is None else {"continue_with": {"tool": "delegate", "arguments": call}}
+    tool = result_of(result, _created_at(result)).to_dict()
+    document = {**tool, "session_id": result.session_id, "state": str(state), **result.to_dict(), **continued}
+    return {**document, "metadata": {**tool["metadata"], **document["metadata"]}}
+
+
+def _created_at(result: Return) -> float:
+    """Its session id begins with its creation time in seconds."""
+    seconds = result.session_id.partition("_")[2].partition("_")[0]
+    is_known = len(seconds) >= 10 and seconds.isdigit()  # shorter in the older form, which is a date
+    return float(seconds) if is_known else time.time() - result.metadata.duration_seconds
 
 
 def is_failure(result: Return) -> bool:
@@ -91,13 +108,14 @@ def is_failure(result: Return) -> bool:
 
 
 def handle_document(record: Record, waited_seconds: float, now: float) -> Document:
-    """Of a delegation that is not done: how to ask again."""
+    """The handle of a running delegation: how to ask again."""
     words = "is queued" if record.state is State.QUEUED else "is running"
     return {
+        **result_of_record(record).to_dict(),
         "session_id": record.session_id,
         "state": str(record.state),
         "agent": record.agent,
-        "message": f"{record.agent} {words}; it was waited for {waited_seconds:.0f} s and goes on by itself. Ask for its return with "
+        "message": f"{record.agent} {words}; it was waited for {waited_seconds:.0f} s and continues by itself. Ask for its return with "
         f'delegation_result {{"session_id": "{record.session_id}"}}; stop it with delegation_cancel. Do not delegate the same again.',
         "ask_again": {"tool": "delegation_result", "arguments": {"session_id": record.session_id}},
         "age_seconds": round(max(0.0, now - record.created_at), 1),
@@ -105,12 +123,17 @@ def handle_document(record: Record, waited_seconds: float, now: float) -> Docume
     }
 
 
-def error_document(error: RemitError) -> Document:
-    """An error of ours in the shape of a return: nothing ran, or nothing can be said about it now."""
+def error_document(error: RemitError, agent: str = "") -> Document:
+    """A remit error in the shape of a return: nothing ran, or its state is unknown."""
     message = shorten(error.message, LONGEST_MESSAGE)
     kind = "unavailable" if isinstance(error, Unavailable) else "refused" if isinstance(error, Refused) else "misused"
     details = {"details": dict(error.details)} if isinstance(error, DelegateError) and error.details else {}
+    now = time.time()
+    tool = result_of_error(error, agent, now, now).to_dict()
     return {
+        **tool,
+        "output": message,
+        "error": {**tool["error"], "message": message},
         "state": str(State.FAILED if isinstance(error, Unavailable) else State.REFUSED),
         "status": str(Status.FAILED),
         "summary": message,
@@ -128,12 +151,12 @@ def error_document(error: RemitError) -> Document:
 
 
 def answer(document: Document, *, is_error: bool = False, links: Iterable[ContentBlock] = ()) -> CallToolResult:
-    """`document` within the size that clients take, as structure and as text."""
+    """`document` within the size that clients accept, as structure and as text."""
     return _answer(fitting(document, _whole(document)), is_error, links)
 
 
 def many_answer(outcomes: Sequence[Outcome], root: Path) -> CallToolResult:
-    """Several at once: each has its share of the room. An error only if all failed."""
+    """Several answers at once: each has its share of the size. An error only if all failed."""
     documents, links, failures, running = [], [], 0, 0
     for one in outcomes:
         if isinstance(one, Return):
@@ -170,7 +193,7 @@ def return_answer(result: Return, root: Path) -> CallToolResult:
 
 
 def links_of(artifacts: Iterable[Artifact], root: Path) -> list[ContentBlock]:
-    """Files of the project, by their place on this machine."""
+    """Project files, by their path on this machine."""
     return [
         ResourceLink(
             name=clean_text(artifact.path),

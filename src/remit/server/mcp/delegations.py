@@ -1,8 +1,7 @@
 """The six MCP tools: each a method that takes arguments and returns a tool's answer. Independent of the transport.
 
-A cancelled request stops waiting; its delegation continues. Clients give up after a minute of silence: progress is sent at least every 15 s
-if they asked for it, and a handle is returned in time. On stdin and stdout the caller is the owner.
-"""
+Cancelling a request stops the wait; its delegation continues. Clients give up after a minute of silence: progress is sent at least every 15
+s if requested, and a handle is returned in time. On stdin and stdout the caller is the owner."""
 
 import asyncio
 import contextlib
@@ -19,23 +18,20 @@ from remit.core.context import Handle
 from remit.core.delegate_requests import Catalogue, arguments_of, json_text, milliseconds
 from remit.core.errors import Misused, RemitError
 from remit.core.events import STEPS, Event, EventKind
-from remit.core.ids import is_session_id
+from remit.core.ids import is_session_id, parse_traceparent
 from remit.core.jsonable import clean_text
 from remit.core.ports import Store
 from remit.core.record import Record
 from remit.core.result import Return
-from remit.core.tracing import parse
 from remit.server.mcp import answers
 from remit.server.mcp.answers import LARGEST_BYTES, PAGE_CHARACTERS, page_of
 from remit.server.mcp.tools import MANY
-from remit.server.service import PRINCIPAL, AgentInfo, Call, Service
+from remit.server.service import EXTRAS, PRINCIPAL, AgentInfo, Call, Service
 from remit.server.tokens import OWNER, Principal
 from remit.system.liveness import Stuck, below, living_owners, signs_with_children, stuck
 from remit.system.threads import off_loop
 from remit.system.trust import summary_of
 
-EXTRAS = ("key", "accept", "budget")
-"""Arguments of `delegate` besides those of the delegate tool."""
 LOCAL = Call(principal=OWNER, api="mcp")
 FARTHEST = 10**9
 HEARTBEAT_SECONDS = 10.0
@@ -45,7 +41,7 @@ GAP_SECONDS = 0.1
 LIVING = 50
 """Delegations listed when all are asked for."""
 AGENTS_BYTES = LARGEST_BYTES - 4_000
-"""Room for agents in a list; the rest is for problems with agent files."""
+"""Space for agents in a list; the rest is for problems with agent files."""
 
 
 # ---- callers
@@ -58,7 +54,7 @@ def call_of(request: Any, meta: Mapping[str, Any] | None) -> Call | None:
     if not isinstance(principal, Principal):
         return None
     given = ((meta or {}).get("traceparent"), None if request is None else request.headers.get("traceparent"))
-    traceparent = next((one for one in given if isinstance(one, str) and parse(one) is not None), None)
+    traceparent = next((one for one in given if isinstance(one, str) and parse_traceparent(one) is not None), None)
     return LOCAL if principal is OWNER and traceparent is None else Call(principal=principal, api="mcp", traceparent=traceparent)
 
 
@@ -94,7 +90,7 @@ class Progress:
 
     @contextlib.asynccontextmanager
     async def sent(self, names: Sequence[str], streams: Sequence[AsyncIterator[Event]]) -> AsyncIterator[None]:
-        """While the delegations are waited for, if the client asked for it: their events, and that they still run."""
+        """While the delegations are awaited, if the client requested it: their events, and that they still run."""
         running: list[asyncio.Future[None]] = []
         if self.is_wanted:
             running = [asyncio.ensure_future(self.tell(name, events)) for name, events in zip(names, streams, strict=True)]
@@ -138,7 +134,7 @@ Tool = Callable[[Mapping[str, Any], Progress, Call], Awaitable[CallToolResult]]
 
 
 _TO_THE_END_SECONDS = 7 * 24 * 3600.0
-"""Where nobody can ask for a result later."""
+"""Used if a result cannot be queried later."""
 
 
 class Delegations:
@@ -164,9 +160,9 @@ class Delegations:
                 raise database.refused()
             return await self.tools[name](arguments or {}, progress, call)
         except RemitError as error:
-            return answers.answer(answers.error_document(error), is_error=True)
-        except Exception as error:  # noqa: BLE001 - the boundary to clients: they get an error, never a traceback
-            fault = RemitError(f"{name} failed: {type(error).__name__}: {error}"[:400], advice="Look into it with `remit history`.")
+            return answers.answer(answers.error_document(error, _agent_of(arguments)), is_error=True)
+        except Exception as error:  # noqa: BLE001 - clients get an error, never a traceback
+            fault = RemitError(f"{name} failed: {type(error).__name__}: {error}"[:400], advice="See `remit history`.")
             return answers.answer(answers.error_document(fault), is_error=True)
 
     def catalogue_for(self, call: Call) -> Catalogue:
@@ -201,7 +197,7 @@ class Delegations:
             return error
 
     async def _outcomes(self, handles: Sequence[Handle], wait: float, progress: Progress, names: Sequence[str]) -> list[answers.Outcome]:
-        """Of each its return, the error in its place, or a handle if it takes longer than `wait`. `names`: in progress notifications."""
+        """For each its return, its error, or a handle if it takes longer than `wait`. `names`: for progress notifications."""
         events = [handle.stream() for handle in handles] if progress.is_wanted else []
         async with progress.sent(names, events):
             futures = [asyncio.ensure_future(handle.result()) for handle in handles]
@@ -228,7 +224,9 @@ class Delegations:
         if "session_id" not in arguments:
             return answers.answer(await off_loop(_living_document, store, run_folder, now, partial(self._service.may_see, call)))
         record = await self._service.record(call, _session(arguments))
-        return answers.answer(await off_loop(_status_document, store, run_folder, record, now))
+        document = await off_loop(_status_document, store, run_folder, record, now)
+        trace = self._service.traceback(call, record)
+        return answers.answer(document | ({"traceback": trace} if trace else {}))
 
     async def _result(self, given: Mapping[str, Any], progress: Progress, call: Call) -> CallToolResult:
         arguments = arguments_of(given, "session_id", "wait_ms", "offset", "limit")
@@ -262,7 +260,7 @@ class Delegations:
         target, offset = arguments.get("target"), _whole("offset", arguments.get("offset", 0), least=0)
         catalogue = self.catalogue_for(call)
         if target is not None and target not in catalogue.targets():
-            catalogue.find(target, None)  # raises with the targets there are
+            catalogue.find(target, None)  # raises with the existing targets
         problems = self._remit.directory.problems if call.principal.is_local else ()
         document = _agents_document(catalogue, self._service.agent_info, target, offset, problems)
         if call.principal.is_local and (left_out := self._remit.trust.left_out):
@@ -281,6 +279,12 @@ def _whole(name: str, value: object, *, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= FARTHEST:
         raise Misused(f"{name} must be a whole number from {least} to {FARTHEST}, not {value!r:.60}.")
     return value
+
+
+def _agent_of(arguments: Mapping[str, Any] | None) -> str:
+    """The agent that a call names, as far as it can be read."""
+    given = arguments or {}
+    return ".".join(part for name in ("target", "operation") if isinstance(part := given.get(name), str) and part)[:200]
 
 
 def _session(arguments: Mapping[str, Any]) -> str:
@@ -352,7 +356,7 @@ def _status_document(store: Store, run_folder: Path, record: Record, now: float)
 
 
 def _living_document(store: Store, run_folder: Path, now: float, is_shown: Callable[[Record], bool]) -> dict[str, Any]:
-    """Of everything queued or running that the caller may see."""
+    """Everything queued or running that the caller may see."""
     records = list(filter(is_shown, store.live()))
     heard = signs_with_children(records, store.last_sign([one.session_id for one in records]))
     living = living_owners(store, run_folder) if records else set()

@@ -33,7 +33,7 @@ from remit.system.threads import off_loop
 
 RETURNS = "remit://delegations/"
 NEWEST = 200
-"""Artifacts of so many of the newest delegations are listed and can be read."""
+"""Artifacts of this many newest delegations are listed and readable."""
 LISTED = 100
 LARGEST_BYTES = 1024 * 1024
 
@@ -99,7 +99,7 @@ class Resources:
         return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type="application/json", text=text)])
 
     def _artifacts(self, call: Call) -> dict[str, tuple[Artifact, Record]]:
-        """By their path, the newest first: of what the caller may see."""
+        """By path, newest first: those that the caller may see."""
         found: dict[str, tuple[Artifact, Record]] = {}
         for record in self._remit.store.history(HistoryQuery(limit=NEWEST)):
             is_shown = record.result is not None and self._service.may_see(call, record)
@@ -109,7 +109,7 @@ class Resources:
 
 
 def _path_of(uri: str, root: Path) -> str | None:
-    """The path inside the project that a file's address names."""
+    """The path inside the project of a file URI."""
     try:
         parts = urlsplit(uri)
         inside = Path(os.fsdecode(unquote_to_bytes(parts.path))).relative_to(root)

@@ -1,9 +1,8 @@
 """The MCP server: the SDK's, with handlers that call `Delegations`, over stdin and stdout (`remit mcp`) or HTTP (also `remit serve`).
 
-Speaks revision 2026-07-28 and those before it. Clients receive `tools/list_changed` when the agents change (`watch`). `remit mcp --http` on
-loopback takes every caller for the owner, and checks of Host and Origin keep browser pages out (DNS rebinding); where other machines reach
-it, callers authenticate as for `remit serve`, under TLS or behind a proxy that ends TLS.
-"""
+Speaks revision 2026-07-28 and earlier ones. Clients receive `tools/list_changed` when the agents change (`watch`). `remit mcp --http` on
+loopback treats every caller as the owner, and checks Host and Origin to keep browser pages out (DNS rebinding); if other machines can reach
+it, callers authenticate as for `remit serve`, under TLS or behind a proxy that terminates TLS."""
 
 import asyncio
 import contextlib
@@ -53,9 +52,9 @@ PATH = "/mcp"
 ANSWER_AFTER_SECONDS = 45.0
 LOOK_SECONDS = 2.0
 LISTENERS = 64
-"""Clients that are told of changed agents: the newest that listed the tools."""
+"""Maximum clients that are notified of changed agents: the newest that listed the tools."""
 SETTLE_SECONDS = 0.2
-"""For the last answer to reach the client's pipe."""
+"""Time for the last answer to reach the client's pipe."""
 STOP_SECONDS = 2
 
 Ctx = ServerRequestContext[Any, Any]
@@ -122,7 +121,7 @@ class ToolServer(Server[Any]):
 
     @contextlib.asynccontextmanager
     async def watch(self) -> AsyncIterator[None]:
-        """Tells clients when the agents have changed, while it is entered."""
+        """Notify clients of changed agents within this block."""
         watching = asyncio.ensure_future(self._watch())
         try:
             yield
@@ -163,7 +162,7 @@ def _call(ctx: Ctx) -> Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Streams:
-    """The client's descriptors, and the link to the process in front of us."""
+    """The client's descriptors, and the link to the front process."""
 
     incoming: int
     outgoing: int
@@ -171,9 +170,9 @@ class Streams:
 
 
 async def serve_stdio(root: Path, streams: Streams, *, answer_after_seconds: float, trust: ProjectTrust | None = None) -> None:
-    """Until the client leaves; then until its delegations have ended. A signal ends both.
+    """Until the client leaves, and then until its delegations have ended. A signal ends both.
 
-    Delegations of dead processes are not recovered here, only when a client asks for one by its id."""
+    Delegations of dead processes are recovered here only when a client asks for one by its id."""
     with _on_signals() as stopped:
         async with _open(root, trust) as remit:
             service = Service(remit)
@@ -189,13 +188,13 @@ async def serve_stdio(root: Path, streams: Streams, *, answer_after_seconds: flo
 
 
 def _open(root: Path, trust: ProjectTrust | None) -> Remit:
-    """With a database that was not made here nothing can be recorded, so nothing is run: callers are answered with what to type."""
+    """With a database that was not created here nothing can be recorded, so nothing runs: callers get the command to type."""
     store = None if (trust or load_trust(root)).foreign_database is None else MemoryStore()
     return Remit.open(root, recover=False, trust=trust, store=store)
 
 
 async def _speak(server: ToolServer, streams: Streams) -> None:
-    """The protocol over the client's descriptors, until the client closes them or the process in front is gone."""
+    """The protocol over the client's descriptors, until the client closes them or the front process is gone."""
     loop = asyncio.get_running_loop()
     wire = Wire(streams.outgoing, lambda: lines.end())
     lines = Lines(streams.incoming, wire)
@@ -262,7 +261,7 @@ async def serve_http(
     ready: Callable[[], None],
     trust: ProjectTrust | None = None,
 ) -> None:
-    """Until a signal. Running delegations are stopped then."""
+    """Until a signal, which stops running delegations."""
     logging.getLogger("mcp").setLevel(logging.CRITICAL)  # the SDK writes a traceback for every connection that is cut off
     with _on_signals() as stopped:
         async with _open(root, trust) as remit:
@@ -312,7 +311,7 @@ def is_remote(listening: socket.socket) -> bool:
 
 
 def http_address(listening: socket.socket, settings: ServeSettings, root: Path) -> str:
-    """Raises `Misused` where other machines reach it and nothing protects the traffic."""
+    """Raises `Misused` if other machines can reach it and the traffic is not protected."""
     place = _place(listening)
     if place.is_local:
         return f"{url_of(listening, place, is_tls=False)}{PATH}"

@@ -1,11 +1,11 @@
-"""Standard input and output as a transport of lines, and the process that outlives its client. The protocol is the SDK's.
+"""Standard input and output as a line transport, and the process that outlives its client. The SDK implements the protocol.
 
-Read and written by a thread each, because any descriptor must work (pipes, files, terminals) and a blocked one must hold up neither the
-event loop nor the end of the process. A line that is too long or unreadable is answered with an error: the SDK would drop it, and the
-client would wait.
+A thread each reads and writes, because any descriptor must work (pipes, files, terminals) and a blocked one must delay neither the event
+loop nor the exit of the process. A line that is too long or unreadable is answered with an error: the SDK would drop it, and the client
+would wait.
 
 Clients close the input of the process they started, wait a moment, then kill its whole group; delegations must continue. So the process
-forks first: the *front* stays where the client put it and only waits; the *keeper* has its own session, speaks on the inherited
+forks first: the *front* stays where the client started it and only waits; the *keeper* has its own session, speaks on the inherited
 descriptors, and stays until its delegations have ended."""
 
 import asyncio
@@ -46,7 +46,7 @@ class FrontLink:
     """The keeper's link to the front."""
 
     descriptor: int
-    """At its end when the front has gone."""
+    """Reports end of file when the front has gone."""
     _front: int
 
     def let_go(self) -> None:
@@ -72,7 +72,7 @@ def split() -> FrontLink:
 
 
 def _wait_in_front(keeper: int, hears: int) -> NoReturn:
-    """Until the keeper ends or lets go, or a signal arrives: that means the client has gone, and cancels nothing."""
+    """Until the keeper ends or releases it, or a signal arrives: that means the client has gone, and cancels nothing."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: os._exit(0))
     if os.read(hears, 1) == _GONE:
@@ -83,7 +83,7 @@ def _wait_in_front(keeper: int, hears: int) -> NoReturn:
 
 
 def release_streams(*more: int) -> None:
-    """Lets go of the client's descriptors: output from now on goes nowhere, without errors."""
+    """Close the client's descriptors: later output is discarded without errors."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2, *more):
         with contextlib.suppress(OSError):
@@ -156,7 +156,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Why a line is not a message of the protocol."""
+    """Why a line is not a protocol message."""
 
     code: int
     message: str
@@ -229,11 +229,11 @@ class Wire:
         self._queue.put((text.encode("utf-8", "replace"), None))
 
     def close(self) -> None:
-        """After what was put in before."""
+        """Close after everything queued before."""
         self._queue.put(None)
 
     def give_up(self) -> None:
-        """Nobody reads any more: writers wait no longer."""
+        """Nothing is read any more: writers do not wait."""
         self._is_given_up = True
         for written in tuple(self._waiting):
             _resolve(written)

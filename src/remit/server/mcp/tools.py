@@ -1,7 +1,6 @@
-"""The six MCP tools as a client sees them: names, descriptions, schemas and hints, made from the directory.
+"""The six MCP tools as offered to a client: names, descriptions, schemas and hints, built from the directory.
 
-The agents and their parameters are described in words, not as `oneOf`: model vendors refuse alternatives at the top of a tool's schema.
-"""
+Agents and parameters are described as text, not as `oneOf`: model vendors refuse alternatives at the top of a tool's schema."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from mcp_types import Tool, ToolAnnotations
 
 from remit.core import delegate_requests
 from remit.core.delegate_requests import Catalogue
+from remit.core.delegate_results import TaskState
 from remit.core.result import Status
 from remit.core.states import State
 
@@ -58,7 +58,13 @@ _RETURN: dict[str, Schema] = {
     "evidence": _text("claimed, checked or verified: how far the claim was checked."),
     "message": _text("Of a running delegation: what to do next."),
     "ask_again": {**OBJECT, "description": "The tool and the arguments that give the return."},
+    "continue_with": {**OBJECT, "description": "The tool and the arguments that continue it; add parameters with what is left to do."},
     "shortened": _text("Present when this answer was cut: how to get the whole."),
+    "success": {"type": "boolean", "description": "Whether it is completed. This and the fields below are those of the delegate tool."},
+    "taskId": {"type": ["string", "null"], "description": "The session id."},
+    "taskState": _text(enum=[str(state) for state in TaskState]),
+    "output": _text("The summary."),
+    "error": {"type": ["object", "null"], "description": "The first error, by the codes of the delegate tool."},
 }
 RETURN_SCHEMA = _object(_RETURN, ["state"])
 _BUDGET = {
@@ -136,6 +142,7 @@ def _query_tools() -> list[Tool]:
                     "tokens": _number(minimum=None),
                     "stuck": {"type": ["string", "null"], "description": "Why it looks stuck; null when it does not."},
                     "children": OBJECTS,
+                    "traceback": _text(),
                     "active": _number(minimum=None),
                     "delegations": OBJECTS,
                 }

@@ -1,1 +1,1 @@
-"""Runs untrusted code: bubblewrap, Landlock, seccomp and limits, stacked as far as this machine offers them."""
+"""Runs untrusted code: bubblewrap, Landlock, seccomp and limits, combined as far as this machine supports them."""

@@ -1,7 +1,6 @@
-"""Where code is confined: inside bubblewrap, or by the keeper alone. The command, the keeper's orders, the open files.
+"""Sandboxes: inside bubblewrap, or with the keeper only. The command, the keeper's orders, the open files.
 
-Both ways end in the same `Box`; `run` starts it. Nothing is run here.
-"""
+Both create a `Box`; `run` starts it. Runs nothing."""
 
 import contextlib
 import os
@@ -36,16 +35,16 @@ class Job:
     code: str
     stdin: bytes | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """What is in the work folder when the code starts."""
+    """Initial content of the work folder."""
     limits: Limits = field(default_factory=Limits)
     grants: Grants = field(default_factory=Grants)
     hidden: tuple[Path, ...] = ()
-    """Stays out of sight, also where it lies in a folder of the system."""
+    """Hidden, also inside a system folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """Where it runs: the command, the keeper's orders, what to keep open for it."""
+    """A sandbox: the command, the keeper's orders, files to keep open."""
 
     argv: list[str]
     orders: dict[str, Any] = field(default_factory=dict)
@@ -54,7 +53,7 @@ class Box:
     passed: tuple[int, ...] = ()
     environment: Mapping[str, str]
     folder: Path | None = None
-    """Where it is started; the keeper and bubblewrap go to the work folder themselves."""
+    """Its working folder; the keeper and bubblewrap change to the work folder themselves."""
 
 
 def in_bubblewrap(job: Job, offer: Offer) -> Box:
@@ -68,7 +67,7 @@ def in_bubblewrap(job: Job, offer: Offer) -> Box:
         "own_folders": [],
         "box": "",
         "keep": [],
-        # What there is to see was chosen by bubblewrap already; this is that nothing of it can be written to.
+        # bubblewrap already limits what is visible; this makes it read-only.
         "rules": [("/", landlock.READ), *((place, own) for place in bubblewrap.MOUNTS), *((name, landlock.DEVICE) for name in _DEVICES)],
         "filter": seccomp.program(seccomp.Filter(families=families)) if offer.seccomp else b"",
         "process_limit": job.limits.processes + 1 + (0 if is_counted_alone else tasks_of(os.getuid())),
@@ -80,10 +79,10 @@ def in_bubblewrap(job: Job, offer: Offer) -> Box:
 
 @contextlib.asynccontextmanager
 async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
-    """The keeper without bubblewrap: in a folder of its own, made here and removed."""
+    """The keeper without bubblewrap: in its own folder, created and removed here."""
     uid = spare_uid()
     await off_loop(_sweep, _parent_for(uid))
-    # Not on a thread: if it were cancelled meanwhile, the folder would be lost.
+    # Not on a thread: a cancellation meanwhile would lose the folder.
     folder = Path(tempfile.mkdtemp("", _PREFIX, _parent_for(uid)))
     workspace, temporary = folder / "workspace", folder / "tmp"
     opened: list[int] = []
@@ -92,7 +91,7 @@ async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
         for place in (workspace, temporary):
             place.mkdir(mode=0o700)
         for place in (workspace, temporary, folder) if uid else ():
-            os.chown(place, uid, uid)  # the whole box: should we be killed, the keeper removes it
+            os.chown(place, uid, uid)  # the whole box: if this process is killed, the keeper removes it
         names = recipes.SYSTEM_FOLDERS + recipes.SYSTEM_FILES + (recipes.NETWORK_FILES if job.grants.network else ())
         shown = landlock.readable([*map(Path, names), *recipes.folders()], job.hidden)
         own = landlock.everything(offer.landlock)
@@ -100,7 +99,7 @@ async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
         program = recipes.python().program
         environment = {**_environment(str(workspace), str(temporary)), MARK: folder.name}
         if uid and not _is_reachable(recipes.python().prefix):
-            # The interpreter lies where only root gets to: it is reached through an open folder.
+            # Only root can reach the interpreter's path: it is reached through an open folder.
             opened.append(os.open(recipes.python().prefix, os.O_PATH))
             prefix = Path(f"/proc/self/fd/{opened[0]}")
             program = prefix / program.relative_to(recipes.python().prefix)
@@ -128,7 +127,7 @@ async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
 
 
 def keeper_orders(offer: Offer, limits: Limits) -> dict[str, Any]:
-    """What every keeper is told."""
+    """Orders for every keeper."""
     return {
         "limits": asdict(limits),
         "handled": landlock.handled(offer.landlock),
@@ -141,27 +140,27 @@ def keeper_orders(offer: Offer, limits: Limits) -> dict[str, Any]:
 
 
 def _socket_bytes() -> int:
-    """The most that one socket holds: it takes one more message while it is not full."""
+    """Capacity of one socket: it accepts one more message while it is not full."""
     try:
         return 2 * int(Path("/proc/sys/net/core/wmem_default").read_text())
     except (OSError, ValueError):
         return 2 * 212_992
 
 
-# ---- programs, in a workspace that is shown at its own path
+# ---- programs, in a workspace at its own path
 
 _FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
 _PRELUDE = """\
 ulimit -c 0; ulimit -d {kibibytes}; ulimit -u {processes} || ulimit -p {processes}; echo 500 > /proc/self/oom_score_adj
 """
-"""Limits that the kernel keeps. Shells name that on processes differently."""
+"""Limits enforced by the kernel. Shells name the process limit differently."""
 _GIT_IDENTITY = """printf '[user]\nname = sandbox\nemail = sandbox@localhost\n[safe]\ndirectory = *\n' > ~/.gitconfig"""
 
 
 @contextlib.asynccontextmanager
 async def shell_box(command: str, profile: Profile, offer: Offer, limits: Limits, environ: Mapping[str, str]) -> AsyncIterator[Box]:
     """`/bin/sh -c command` in the profile's workspace. Without bubblewrap there is no loopback, /tmp is elsewhere (`TMPDIR`), and no file
-    can be made at the top of a workspace in which something is hidden or read-only."""
+    can be created at the top of a workspace with hidden or read-only parts."""
     if offer.bubblewrap is None or not offer.has_bubblewrap:
         async with _shell_alone(command, profile, offer, limits, environ) as box:
             yield box
@@ -231,7 +230,7 @@ _INTERPRETER = ("-I", "-S", "-B", "-X", "utf8", "-c", BOOT)
 
 
 def _environment(workspace: str, temporary: str) -> dict[str, str]:
-    """All there is of one inside."""
+    """The complete environment inside."""
     return {
         "PATH": recipes.search_path(),
         "HOME": workspace,
@@ -250,17 +249,17 @@ def _parent_for(uid: int) -> str:
 
 
 def _reserve(folder: Path) -> int:
-    """Bytes that must stay free where the box is: what it uses there is watched, and something may be missed."""
+    """Bytes that must stay free on its disk: usage is monitored, and something may be missed."""
     room = os.statvfs(folder)
     return min(_RESERVE_BYTES, room.f_bavail * room.f_frsize // 4)
 
 
 @cache
 def _sweep(parent: str) -> None:
-    """Remove boxes whose owners were killed before their keeper knew where it was. Once per process is enough."""
+    """Remove boxes whose owners were killed early. Once per process is enough."""
     sweep_folders(Path(parent), _PREFIX, is_ours=is_ours, remove=clear)
 
 
 def _is_reachable(path: Path) -> bool:
-    """Whether any user gets there."""
+    """Whether any user can reach it."""
     return all(folder.stat().st_mode & 0o005 == 0o005 for folder in (path, *path.parents))

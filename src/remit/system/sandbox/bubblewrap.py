@@ -1,8 +1,7 @@
-"""The command line of bubblewrap: namespaces of its own, a root folder with nothing in it but what interpreters need, no capability.
+"""The command line of bubblewrap: its own namespaces, a root folder with only what interpreters need, no capability.
 
-An ordinary user gets a user namespace. Root needs none and gets none: the keeper, first process inside, turns itself into a user that
-exists nowhere else, because limits on processes do not bind root, and because files of root would otherwise be the code's own.
-"""
+An ordinary user gets a user namespace. Root gets none: the keeper, first process inside, changes to an unused user id, because process
+limits do not apply to root, and root's files would otherwise belong to the code."""
 
 import contextlib
 import errno
@@ -18,19 +17,19 @@ from remit.system.sandbox.recipes import Grants, Limits
 
 WORKSPACE, TEMPORARY, SHARED_MEMORY = "/workspace", "/tmp", "/dev/shm"
 MOUNTS = (WORKSPACE, TEMPORARY, SHARED_MEMORY)
-"""Each is kept in memory and of limited size; together they are watched."""
+"""Each is in memory with a limited size; together they are monitored."""
 SHARED_MEMORY_BYTES = 64 << 20
 PIN = "--ro-bind-fd"
 """Since 0.10, and in older versions with the fix of CVE-2024-42472."""
 LOADER = "LD_"
-"""What the names of variables begin with by which libraries are found and loaded."""
+"""Prefix of variables for finding and loading libraries."""
 _NOBODY = "65534"
 _KERNEL = tuple(f"/proc/{name}" for name in ("acpi", "fs", "scsi", "sys", "sysrq-trigger"))
-"""Settings of the machine: files of root, which root may write without any capability."""
+"""Machine settings: root's files, which root may write without any capability."""
 
 
 def command(program: Path, limits: Limits, grants: Grants, hidden: tuple[Path, ...], *, locks_namespaces: bool) -> list[str]:
-    """Up to the program to be run inside. `hidden` stays out of sight even where it lies in a folder that is shown."""
+    """Up to the program inside. `hidden` stays invisible even inside a visible folder."""
     argv = [str(program), "--die-with-parent", "--new-session", "--as-pid-1", "--hostname", "sandbox", "--cap-drop", "ALL"]
     argv += ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
     argv += [] if grants.network else ["--unshare-net"]
@@ -45,7 +44,7 @@ def command(program: Path, limits: Limits, grants: Grants, hidden: tuple[Path, .
     files = [Path(name) for name in recipes.SYSTEM_FILES + (recipes.NETWORK_FILES if grants.network else ())]
     above = {folder for path in (*more, *files) for folder in path.parents if not any(folder.is_relative_to(one) for one in shown)}
     for folder in sorted(above - {Path("/")}):
-        argv += ["--perms", "0755", "--dir", str(folder)]  # made by bubblewrap itself, they would be root's alone
+        argv += ["--perms", "0755", "--dir", str(folder)]  # created by bubblewrap itself, they would belong to root
     for path in more:
         argv += ["--ro-bind", str(path), str(path)]
     for path in files:
@@ -71,10 +70,10 @@ def command(program: Path, limits: Limits, grants: Grants, hidden: tuple[Path, .
 def enclose(
     program: Path, profile: Profile, pins: Mapping[Path, int], *, locks_namespaces: bool, filter_fd: int | None = None
 ) -> list[str]:  # fmt: skip
-    """Up to the program to be run inside, which keeps its user id and has no capability. `pins`: see `pinned`; bubblewrap inherits
-    these descriptors and closes them. `filter_fd`: an open file with a seccomp program.
+    """Up to the program inside, which keeps its user id and has no capability. `pins`: see `pinned`; bubblewrap inherits these descriptors
+    and closes them. `filter_fd`: an open file with a seccomp program.
 
-    An ordinary user gets a user namespace with the same id in it; root needs none."""
+    An ordinary user gets a user namespace with the same id; root needs none."""
     argv = [str(program), "--die-with-parent", "--new-session", "--hostname", "sandbox", "--cap-drop", "ALL"]
     argv += ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try", *([] if profile.network else ["--unshare-net"])]
     if not changes_user():
@@ -94,18 +93,18 @@ def enclose(
 
 
 def inner_environment(argv: list[str], environ: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """The command line and environment of bubblewrap, of which the loader's variables are for the program inside alone: bubblewrap itself
-    is started outside, and would load libraries that an agent left in the workspace."""
+    """The command line and environment of bubblewrap. The loader's variables are only for the program inside: bubblewrap itself runs
+    outside and would load libraries that an agent left in the workspace."""
     inner = [word for name, value in environ.items() if name.startswith(LOADER) for word in ("--setenv", name, value)]
     return [*argv[:1], *inner, *argv[1:]], {name: value for name, value in environ.items() if not name.startswith(LOADER)}
 
 
 @contextlib.contextmanager
 def pinned(profile: Profile) -> Iterator[dict[Path, int]]:
-    """The mounts that lie in writable places, open until bubblewrap has made them: what `enclose` takes as `pins`.
+    """The mounts in writable places, open until bubblewrap has mounted them: the `pins` of `enclose`.
 
-    By its name, such a path could be exchanged meanwhile for a link to something that is not to be seen: another process may work in the
-    same workspace. Raises `OSError` if one was exchanged already."""
+    By name, such a path could be swapped meanwhile for a link to something hidden: another process may work in the same workspace. Raises
+    `OSError` if one was already swapped."""
     places = (profile.workspace, *profile.writable)
     pins: dict[Path, int] = {}
     with contextlib.ExitStack() as stack:
@@ -119,7 +118,7 @@ def pinned(profile: Profile) -> Iterator[dict[Path, int]]:
 
 
 def _mounts(profile: Profile, pins: Mapping[Path, int]) -> dict[Path, list[str]]:
-    """By the path that they show something at."""
+    """By mount point."""
     mounts = {Path(folder): _system(Path(folder)) for folder in recipes.SYSTEM_FOLDERS}
     mounts |= {Path(name): ["--ro-bind-try", name, name] for name in VISIBLE_FILES}
     for place, rights in ((Path(TEMPORARY), "1777"), (Path(SHARED_MEMORY), "1777"), (profile.home, "0700")):

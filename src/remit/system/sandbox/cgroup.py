@@ -1,8 +1,7 @@
-"""A control group (version 2) for one run: the kernel's own limit on memory, with shared memory, socket buffers and page tables in it.
+"""A control group (version 2) for one run: the kernel's memory limit, including shared memory, socket buffers and page tables.
 
-It is made where this process may make groups beside its own: as root, in a service or a terminal with delegation. Elsewhere there is none,
-and the limit is what the keeper counts.
-"""
+Created if this process may create groups beside its own: as root, in a service or a terminal with delegation. Otherwise only the keeper's
+count limits it."""
 
 import contextlib
 import os
@@ -21,11 +20,11 @@ class ControlGroup:
     folder: Path
 
     def open(self) -> int:
-        """A process that writes `0` here joins the group: checked against our rights, not against its own."""
+        """A process that writes `0` here joins the group: checked against this process's rights, not its own."""
         return os.open(self.folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
 
     def was_exceeded(self) -> bool:
-        """Whether the kernel has killed it for want of memory."""
+        """Whether the kernel killed it for lack of memory."""
         try:
             counts = dict(line.split() for line in (self.folder / "memory.events").read_text().splitlines())
             return int(counts.get("oom_kill", 0)) > 0
@@ -33,7 +32,7 @@ class ControlGroup:
             return False
 
     def remove(self) -> None:
-        with contextlib.suppress(OSError):  # a process of it is not gone yet: a later run removes it
+        with contextlib.suppress(OSError):  # one of its processes is not gone yet: a later run removes it
             self.folder.rmdir()
 
 
@@ -54,7 +53,7 @@ def make_group(memory_bytes: int, *, mount: Path = MOUNT) -> ControlGroup | None
 
 
 def _parents(mount: Path) -> list[Path]:
-    """Groups below which one with a limit on memory can be made: our own if it is the root, else the one above it."""
+    """Groups below which one with a memory limit can be created: this process's own if it is the root, else the one above."""
     try:
         own = next(line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
     except (OSError, StopIteration):

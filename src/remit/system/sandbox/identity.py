@@ -1,7 +1,6 @@
 """The user that code runs as: an ordinary user, or root with the right to change to an unused user id.
 
-Root of a container may have no rights, and no other user ids: it is held as an ordinary user is, where that can be done.
-"""
+Root of a container may have no rights and no other user ids: then it is confined like an ordinary user, if possible."""
 
 import os
 import random
@@ -17,7 +16,7 @@ _FEWEST = 1000
 
 @cache
 def changes_user() -> bool:
-    """Whether we are root, with the rights that root has and user ids to choose from."""
+    """Whether this is root with its usual rights and spare user ids."""
     if os.geteuid() != 0:
         return False
     rights = next(
@@ -32,7 +31,7 @@ def is_powerless_root() -> bool:
 
 
 def spare_uid() -> int:
-    """An unused user id for each run; 0 where the code runs as this user."""
+    """An unused user id for each run; 0 if the code runs as this user."""
     spare = _spare() if changes_user() else None
     return random.SystemRandom().randint(*spare) if spare else 0
 

@@ -1,10 +1,9 @@
-"""Runs inside the sandbox, before the code and beside it. The keeper gives up its rights, starts the code in a process of its own, watches
-what all its processes use, ends them, and hands out the files they leave.
+"""Runs inside the sandbox, before the code and beside it. The keeper drops its rights, starts the code in its own process, monitors the
+resources of all its processes, ends them, and returns their files.
 
-Python code runs in a fork of this very interpreter. `wire` compiles this module and sends it in, since the package cannot be seen from the
-inside, so it imports the standard library alone, and little of it: every run pays for each import. The keeper reports in lines on a pipe
-(see `wire`). End of file on its standard input means that the caller is gone.
-"""
+Python code runs in a fork of this interpreter. `wire` compiles this module and sends it in, since the package is not visible inside, so it
+imports only a small part of the standard library: every run pays for each import. The keeper reports in lines on a pipe (see `wire`). End
+of file on its standard input means that the caller is gone."""
 
 from __future__ import annotations
 
@@ -16,16 +15,16 @@ import sys
 import time
 from resource import RLIMIT_AS, RLIMIT_CORE, RLIMIT_DATA, RLIMIT_FSIZE, RLIMIT_NOFILE, RLIMIT_NPROC, setrlimit
 
-TYPE_CHECKING = False  # `typing` itself would double the time that this takes to start
+TYPE_CHECKING = False  # `typing` itself would double its start time
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 TICK_SECONDS = 0.05
 DISK_TICKS = 4
-"""Folders are walked less often than processes are counted: it costs more."""
+"""Folders are scanned less often than processes: it costs more."""
 STOP_OUTPUT = b"O"
 SPARE_BYTES = 256 << 20
-"""Of address space beyond the limit of memory: programs reserve what they never touch."""
+"""Address space beyond the memory limit: programs reserve memory that they never touch."""
 MOST_LISTED = 10_000
 DEEPEST = 32
 SIGKILL = 9
@@ -34,9 +33,9 @@ BEYOND_COUNTING = 1 << 62
 DEEPEST_COUNTED = 100
 """Deeper folders only hide something; each level takes an open file of the keeper."""
 MAPS_BYTES = 16 << 20
-"""Of all lists of mappings together; a list has about 10 KB."""
+"""For all mapping lists together; one has about 10 KB."""
 LEAST_SHARED_BYTES = 8 << 20
-"""What shared memory counts at least: most of it may have been unmapped between two looks, and is still in use."""
+"""Minimum that shared memory counts: most of it may have been unmapped between two checks, and is still in use."""
 _HELD = (b"VmRSS:", b"VmSwap:", b"VmPTE:", b"HugetlbPages:")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 1, 4, 22, 24
@@ -60,7 +59,7 @@ def kill(pid: int) -> None:
 
 
 def looked_at(pid: int) -> tuple[int, int, int]:
-    """Bytes in memory, swapped out, or used by the kernel to find them; how many of them are shared memory; threads."""
+    """Bytes in memory, swapped out, or used by the kernel for page tables; the shared part; threads."""
     held = mapped = threads = 0
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
@@ -77,7 +76,7 @@ def looked_at(pid: int) -> tuple[int, int, int]:
 
 
 def proportional(pid: int) -> int:
-    """The same bytes, those in memory that several processes share divided among them, without shared memory (see `shared`)."""
+    """The same bytes, with shared pages divided among processes, without shared memory (see `shared`)."""
     shared = 0
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
@@ -94,7 +93,7 @@ def proportional(pid: int) -> int:
 
 
 def shared(processes: list[int]) -> dict[bytes, int]:
-    """Shared memory without a file, by its inode: how far it is mapped. Pages that were written and are not mapped stay in use."""
+    """Anonymous shared memory by inode: its mapped size. Written pages that are not mapped stay in use."""
     found: dict[bytes, int] = {}
     left = MAPS_BYTES
     for pid in processes:
@@ -104,7 +103,7 @@ def shared(processes: list[int]) -> dict[bytes, int]:
         except OSError:
             continue
         left -= len(text)
-        if left <= 0:  # so many mappings only keep us from looking
+        if left <= 0:  # so many mappings only prevent the check
             return {b"": BEYOND_COUNTING}
         for line in text.splitlines() if b"/dev/zero (deleted)\n" in text else ():
             if line.endswith(b"/dev/zero (deleted)"):
@@ -150,7 +149,7 @@ def walked(folders: list[str], processes: list[int]) -> tuple[int, int]:
 
 
 def _in_folder(folder: int, depth: int) -> tuple[int, int]:
-    """By open folders, never by paths: those can be led elsewhere meanwhile, or be too long. `folder` is closed."""
+    """By open folders, never by paths, which can be redirected meanwhile or be too long. `folder` is closed."""
     used = made = 0
     try:
         for entry in list(os.scandir(folder)):
@@ -174,7 +173,7 @@ def _in_folder(folder: int, depth: int) -> tuple[int, int]:
 
 
 def _opened(name: str, folder: int | None) -> int:
-    """A folder that the code may have closed to itself, and so to us: opened for a moment, with its rights as before."""
+    """A folder that the code may have closed to itself, and so to the keeper: opened for a moment, then with its permissions restored."""
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
     except PermissionError:
@@ -191,7 +190,7 @@ def _opened(name: str, folder: int | None) -> int:
 
 
 def clear(folder: str) -> None:
-    """Remove a folder with all that is in it, as far as possible, once no process is left that changes it."""
+    """Remove a folder with its content, as far as possible, once no process is left that changes it."""
     try:
         top = os.open(folder, _FOLDER)
     except OSError:
@@ -215,12 +214,12 @@ def clear(folder: str) -> None:
 
 
 def _empty(folder: int, top: int, moved: list[str], depth: int) -> None:
-    """However deep it is: folders that are deep down are moved up to the top, to be emptied from there."""
+    """However deep it is: deep folders are moved to the top and emptied from there."""
     for entry in list(os.scandir(folder)):
         if not entry.is_dir(follow_symlinks=False):
             os.unlink(entry.name, dir_fd=folder)
             continue
-        if os.geteuid() != 0:  # root needs no rights
+        if os.geteuid() != 0:  # root needs no permissions
             held = os.open(entry.name, _FOLDER | os.O_PATH, dir_fd=folder)
             os.chmod(f"/proc/self/fd/{held}", 0o700)
             os.close(held)
@@ -237,7 +236,7 @@ def _empty(folder: int, top: int, moved: list[str], depth: int) -> None:
 
 
 def sealed(data: bytes) -> int:
-    """An open file with `data` that cannot be changed: data written to it would be memory that belongs to no process."""
+    """An open file with `data` that cannot be changed: written data would be memory of no process."""
     import fcntl
 
     file = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -260,7 +259,7 @@ class _Character(_ctypes._SimpleCData):  # type: ignore[type-arg]
 
 
 class _Function(_ctypes.CFuncPtr):
-    """A function of the C library. What `ctypes` is made of: importing all of that would take longer than what is done here."""
+    """A function of the C library, through the internals of `ctypes`: importing all of it would take longer than the work here."""
 
     _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
     _restype_ = _Long
@@ -273,7 +272,7 @@ class Confinement:
         self._syscall, self._prctl, self._capset = (_Function(_ctypes.dlsym(library, name)) for name in ("syscall", "prctl", "capset"))
 
     def prctl(self, option: int, *values: int | bytes) -> int:
-        # The C library's own function gives an int: of what comes back only that much is meant.
+        # The C function returns an int: only that much of the result counts.
         done = self._prctl(_Long(option), *_given(values), *[_Long(0)] * (4 - len(values))) & 0xFFFFFFFF
         return -1 if done == 0xFFFFFFFF else int(done)
 
@@ -285,7 +284,7 @@ class Confinement:
         return done
 
     def give_up_rights(self) -> None:
-        """The keeper: an ordinary user with no capability, which no process in the sandbox can inspect."""
+        """The keeper: an ordinary user without capabilities, which no process in the sandbox can inspect."""
         uid = self.job["uid"]
         if os.geteuid() == 0:
             for capability in range(_LAST_CAPABILITY + 1):
@@ -301,12 +300,12 @@ class Confinement:
         if self.prctl(_PR_SET_NO_NEW_PRIVS, 1) != 0:
             raise OSError(_ctypes.get_errno(), "no_new_privs")
         self.prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        if os.getpid() == 1:  # else it must outlive its parent for a moment, to end the others
+        if os.getpid() == 1:  # otherwise it must outlive its parent for a moment, to end the others
             self.prctl(_PR_SET_PDEATHSIG, SIGKILL)
         self.prctl(_PR_SET_DUMPABLE, 0)
 
     def keeps_signals_in(self) -> bool:
-        """A domain of its own, out of which no signal gets; tried on our parent, before anything relies on it."""
+        """A Landlock domain that no signal leaves; tested on the parent before anything relies on it."""
         if self.job["abi"] < 6:
             return False
         self.restrict(self.ruleset(0, 0, _SCOPE_SIGNALS))
@@ -322,7 +321,7 @@ class Confinement:
         self.prctl(_PR_SET_PDEATHSIG, SIGKILL)
 
     def confine(self) -> None:
-        """The code's process, and by inheritance all it will start."""
+        """Confine the code's process, and by inheritance everything it starts."""
         job = self.job
         if job["abi"]:
             scope = _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if job["abi"] >= 6 else 0
@@ -346,8 +345,8 @@ class Confinement:
         try:
             place = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
-            return  # what is not there needs no rule
-        if self.job.get("is_program") and os.readlink(f"/proc/self/fd/{place}") != path:  # it was exchanged for a link meanwhile
+            return  # a missing path needs no rule
+        if self.job.get("is_program") and os.readlink(f"/proc/self/fd/{place}") != path:  # it was swapped for a link meanwhile
             os.close(place)
             return
         if os.fstat(place).st_mode & 0o170000 != 0o040000:
@@ -373,7 +372,7 @@ class Confinement:
 
 
 def _given(values: tuple[int | bytes, ...]) -> list[Any]:
-    """Numbers as wide as the machine's; bytes are passed by their address."""
+    """Machine-sized numbers; bytes are passed by address."""
     return [_Long(value) if isinstance(value, int) else value for value in values]
 
 
@@ -381,7 +380,7 @@ def _given(values: tuple[int | bytes, ...]) -> list[Any]:
 
 
 def run_python(job: dict[str, Any]) -> None:
-    """The code as `__main__`, in this process, as if the interpreter had been started for it."""
+    """Run the code as `__main__` in this process, as if the interpreter had been started for it."""
     import _sitebuiltins
     import builtins
 
@@ -400,7 +399,7 @@ def run_python(job: dict[str, Any]) -> None:
         exec(compile(dict(job["files"])[job["script"]], path, "exec", dont_inherit=True), module.__dict__)
     except SystemExit as leaving:
         status = _status_of(leaving.code)
-    except BaseException as error:  # noqa: BLE001 - whatever the code raises is shown as the interpreter would, without our lines
+    except BaseException as error:  # noqa: BLE001 - any exception of the code is shown as the interpreter would, without our frames
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename != path:
             trace = trace.tb_next
@@ -410,7 +409,7 @@ def run_python(job: dict[str, Any]) -> None:
 
 
 def _status_of(code: object) -> int:
-    """What `sys.exit(code)` means."""
+    """The exit status of `sys.exit(code)`."""
     if code is None:
         return 0
     if isinstance(code, int):
@@ -420,8 +419,8 @@ def _status_of(code: object) -> int:
 
 
 def _leave(workspace: str, status: int) -> None:
-    """As an interpreter ends: threads awaited, `atexit` called, files of the code closed. But the interpreter itself is not taken apart:
-    in a fork that takes longer than everything else."""
+    """End like an interpreter: join threads, call `atexit`, close files of the code. But do not finalize the interpreter: in a fork that
+    takes longer than everything else."""
     import atexit
 
     threading: Any = sys.modules.get("threading")
@@ -454,7 +453,7 @@ class Keeper:
         self.made: dict[str, int] = {}
         self.is_first = os.getpid() == 1
         self.is_alone = False
-        """Whether a signal to everybody reaches only what was started in here."""
+        """Whether a signal to all processes reaches only those started in here."""
 
     def say(self, line: str) -> None:
         self.say_bytes(line.encode() + b"\n")
@@ -478,17 +477,17 @@ class Keeper:
         self.confinement = confinement
 
     def start(self) -> int:
-        """The code's process; in that process it does not return but goes on to run the code."""
+        """The code's process; in that process it does not return but runs the code."""
         stdin = os.open("/dev/null", os.O_RDONLY)
         if self.job["stdin"]:
             stdin = sealed(self.job["stdin"])
         os.set_blocking(0, False)
         self.say("S")
-        gc.freeze()  # what is there now need not be looked through for garbage in the fork
+        gc.freeze()  # existing objects need not be scanned for garbage in the fork
         child = os.fork()
         if child:
             os.close(stdin)
-            for stream in (1, 2):  # the code alone holds them: what it wrote is over when it is
+            for stream in (1, 2):  # only the code has them: its output ends with it
                 os.dup2(self.job["report"], stream)
             return child
         os.dup2(stdin, 0)
@@ -498,7 +497,7 @@ class Keeper:
             self.join_group()
             self.bound()
             self.confinement.confine()
-        except OSError as error:  # the code must not run in a sandbox that is open on one side
+        except OSError as error:  # the code must not run in an incomplete sandbox
             self.refuse(error)
             os._exit(125)
         self.close_all(keep=self.job["keep"])
@@ -509,7 +508,7 @@ class Keeper:
             if self.job["group"] is not None:
                 os.write(self.job["group"], b"0")
         except OSError:
-            pass  # what it uses is counted all the same
+            pass  # its usage is counted nevertheless
 
     def refuse(self, error: OSError) -> None:
         try:
@@ -526,16 +525,16 @@ class Keeper:
         os.closerange(lowest, 1 << 20)
 
     def bound(self) -> None:
-        """Limits that the kernel keeps, for each process by itself."""
+        """Limits per process, enforced by the kernel."""
         limits = self.limits
-        os.nice(5)  # the keeper must get its turn however many processes there are
+        os.nice(5)  # the keeper must get its turn, however many processes there are
         try:
             with open("/proc/self/oom_score_adj", "w") as file:
-                file.write("1000")  # if the machine itself runs out of memory, this is what it can do without
+                file.write("1000")  # if the machine runs out of memory, this is expendable
         except OSError:
             pass
         bounded = limits["memory_bytes"] + SPARE_BYTES
-        # JavaScript reserves far more address space than it uses, and other programs as well: of those, what they could write to counts.
+        # JavaScript and other programs reserve far more address space than they use: for those, writable memory counts.
         setrlimit(RLIMIT_AS if self.job["argv"] is None else RLIMIT_DATA, (bounded, bounded))
         setrlimit(RLIMIT_NPROC, (self.job["process_limit"], self.job["process_limit"]))
         setrlimit(RLIMIT_FSIZE, (limits["disk_bytes"], limits["disk_bytes"]))
@@ -545,12 +544,12 @@ class Keeper:
     # ---- beside the code
 
     def watch(self, child: int) -> tuple[int, float]:
-        """Until the code has ended by itself or by a limit: its status as the kernel tells it, and how long it took."""
+        """Until the code has ended by itself or by a limit: its wait status, and its duration."""
         began = time.monotonic()
         end = began + self.limits["seconds"]
         events = select.poll()
         events.register(0, select.POLLIN)
-        try:  # noqa: SIM105 - contextlib would be one import more
+        try:  # noqa: SIM105 - contextlib would be one more import
             events.register(os.pidfd_open(child), select.POLLIN)
         except OSError:
             pass  # an old kernel: its end is noticed at the next tick
@@ -594,7 +593,7 @@ class Keeper:
         os._exit(1)
 
     def reap(self, child: int) -> int | None:
-        """Whatever has ended; the status of the code itself if it is among them."""
+        """Reap ended processes; the status of the code itself if it is among them."""
         found = self.job.get("status")
         while found is None:
             try:
@@ -608,7 +607,7 @@ class Keeper:
         return found
 
     def end_all(self) -> None:
-        """Nothing that was started in here outlives this. One signal to everybody cannot be outrun by forking."""
+        """Nothing started in here outlives this. One signal to all cannot be outrun by forking."""
         while True:
             try:
                 os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -625,7 +624,7 @@ class Keeper:
                 self.job["status"] = status
 
     def over(self, tick: int) -> str:
-        """The limit that all of it together has passed, or nothing."""
+        """The limit that they have exceeded together, or empty."""
         processes = self.below()
         resident, mapped, threads = 0, 0, 0
         for pid in processes:
@@ -636,7 +635,7 @@ class Keeper:
         limit = self.limits["memory_bytes"]
         shared = self.in_shared(processes)
         resident += max(0, shared - mapped)
-        if resident > limit:  # what they share is counted once for each: look closer
+        if resident > limit:  # shared memory is counted once for each: check in detail
             resident = sum(proportional(pid) for pid in processes) + shared
         resident += self.in_sockets(processes)
         self.peak = max(self.peak, resident)
@@ -656,19 +655,19 @@ class Keeper:
         return sum(self.shared.values())
 
     def in_sockets(self, processes: list[int]) -> int:
-        """What sockets may hold. Only where that is too much are they counted: one that holds nothing is memory of nobody's."""
+        """Maximum content of sockets. Counted only if that is too much: an empty socket uses no memory."""
         each = self.job["socket_bytes"]
         try:
             with open("/proc/net/sockstat", "rb") as file:
                 count = int(file.readline().split()[-1])
         except (OSError, ValueError):
             count = BEYOND_COUNTING
-        if count * each > self.limits["memory_bytes"] and (self.job["network"] or not self.is_first):  # others' are among them
+        if count * each > self.limits["memory_bytes"] and (self.job["network"] or not self.is_first):  # includes others'
             count = sockets(processes)
         return count * each if count * each > self.limits["memory_bytes"] else 0
 
     def below(self) -> list[int]:
-        """All processes but the keeper's own."""
+        """All processes except the keeper's own."""
         me = os.getpid()
         if self.is_first:
             return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]
@@ -724,7 +723,7 @@ class Keeper:
         self.say("Z")
 
     def left(self) -> tuple[list[tuple[str, int]], bool]:
-        """Regular files that are new or changed, by name; no process is left that could change them."""
+        """New or changed regular files, by name; no process is left that could change them."""
         found: list[tuple[str, int]] = []
         folders = [("", 0)]
         seen = 0
@@ -747,7 +746,7 @@ class Keeper:
         return sorted(found), False
 
     def size_if_new(self, name: str) -> int:
-        """-1: it was there before, unchanged, or its path is too long to be looked at."""
+        """-1: it existed before and is unchanged, or its path is too long."""
         try:
             about = os.stat(name, follow_symlinks=False)
         except OSError:
@@ -759,7 +758,7 @@ class Keeper:
             file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             try:
-                os.chmod(name, 0o600)  # the code took its own right to read it away
+                os.chmod(name, 0o600)  # the code removed its own read permission
                 file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             except OSError:
                 self.say("D -1")
@@ -787,7 +786,7 @@ def main(job: dict[str, Any]) -> None:
     if child:
         try:
             status, took = keeper.watch(child)
-            if job.get("is_program"):  # its files are the workspace's own: the keeper ends as it did
+            if job.get("is_program"):  # its files are the workspace's own: the keeper ends like it
                 clear(job["box"])
                 os._exit(os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status))
             keeper.report(status, took)

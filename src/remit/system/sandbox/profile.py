@@ -25,6 +25,7 @@ from remit.core.errors import Unavailable
 from remit.core.protected_paths import Protection, protection_of
 from remit.system.artifact_files import read_bounded
 from remit.system.beneath import open_folder
+from remit.system.files import private_folder
 from remit.system.git import Git, GitFailed
 from remit.system.sandbox.recipes import NETWORK_FILES, SYSTEM_FILES, SYSTEM_FOLDERS
 
@@ -33,10 +34,10 @@ VISIBLE_FILES = (*SYSTEM_FILES, *NETWORK_FILES, "/etc/passwd", "/etc/group", "/e
 _TEXT_BYTES = 1 << 16
 _GIT_SECONDS = 20.0
 _PARTS = ("bin", "lib", "lib64", "libexec", "include")
-"""Of an installation below a prefix. Not `share`: in `~/.local` that contains private data."""
+"""Parts of an installation below a prefix. Not `share`: in `~/.local` that contains private data."""
 _TOOLCHAINS = (
     ("PYENV_ROOT", ".pyenv", ()),
-    ("UV_PYTHON_INSTALL_DIR", ".local/share/uv/python", ()),  # beside it are credentials
+    ("UV_PYTHON_INSTALL_DIR", ".local/share/uv/python", ()),  # credentials are beside it
     ("UV_TOOL_DIR", ".local/share/uv/tools", ()),
     ("PIPX_HOME", ".local/share/pipx", ("venvs",)),
     ("CONDA_PREFIX", "miniconda3", ()),
@@ -56,37 +57,37 @@ _TOOLCHAINS = (
     ("MISE_DATA_DIR", ".local/share/mise", ("installs", "shims")),
     ("BUN_INSTALL", ".bun", ("bin", "install")),
 )
-"""The variable that says where it is, where it is without one, and the parts of it that are needed (none: all)."""
+"""The variable with its location, its default, and the needed parts (empty: all)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     workspace: Path
-    """Read and written, at its own path."""
+    """Readable and writable, at its own path."""
     home: Path = field(default_factory=Path.home)
-    """Empty, writable and gone afterwards, as is /tmp; `private_home` chooses it."""
+    """Empty, writable and removed afterwards, like /tmp; `private_home` chooses it."""
     writable: tuple[Path, ...] = ()
     read_only: tuple[Path, ...] = ()
     """Beside the system's own directories. Must exist."""
     hidden: tuple[Path, ...] = ()
-    """Directories and files that look empty and cannot be written."""
+    """Directories and files that appear empty and cannot be written."""
     reserved: tuple[Path, ...] = ()
-    """Directories that the program must not make. They are there and empty, on the host too, while `reserve` lasts."""
+    """Directories that the program must not create. They exist and are empty, on the host too, during `reserve`."""
     network: bool = False
-    """Whether it shares the network of the host. Otherwise it has a loopback interface of its own."""
+    """Whether it shares the host's network. Otherwise it has its own loopback interface."""
     temporary_bytes: int = 1 << 30
-    """The most that is kept in each of home, /tmp and /dev/shm: they are in memory."""
+    """Maximum size of each of home, /tmp and /dev/shm, which are in memory."""
 
 
 def private_home(workspace: Path) -> Path:
-    """The person's home directory, to be covered by an empty one; another path where that would cover the workspace or the system."""
+    """The person's home directory, covered by an empty one; another path if that would cover the workspace or the system."""
     home = Path.home()
     is_unfit = home == Path("/") or home.is_relative_to(workspace) or any(home.is_relative_to(folder) for folder in SYSTEM_FOLDERS)
     return Path(TEMPORARY, "home") if is_unfit else home
 
 
 def toolchain(workspace: Path, environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """What the programs on PATH, this interpreter, virtual environments and version managers consist of."""
+    """Installations of the programs on PATH, this interpreter, virtual environments and version managers."""
     home, inside = str(Path.home()), str(workspace)
     named = [
         entry
@@ -99,7 +100,8 @@ def toolchain(workspace: Path, environ: Mapping[str, str]) -> tuple[Path, ...]:
     for variable, usual, parts in _TOOLCHAINS:
         root = environ.get(variable) or os.path.join(home, usual)
         named += [os.path.join(root, part) for part in parts] or [root]
-    environments = dict.fromkeys([sys.prefix, environ.get("VIRTUAL_ENV")])
+    on_path = [os.path.dirname(entry) for entry in environ.get("PATH", "").split(os.pathsep) if os.path.basename(entry) == "bin"]
+    environments = dict.fromkeys([sys.prefix, environ.get("VIRTUAL_ENV"), *filter(_is_environment, on_path)])
     for folder in filter(None, environments):
         named += [path for path in _editable_installs(folder) if path in sys.path or not _is_within(folder, inside)]
     named = [path for path in named if not _is_within(path, inside)]  # the workspace is shown anyway, and may be written
@@ -107,7 +109,7 @@ def toolchain(workspace: Path, environ: Mapping[str, str]) -> tuple[Path, ...]:
         named += _virtual_environment(folder, inside)
     found = dict.fromkeys(path for one in dict.fromkeys(named) for path in (_spellings(one) if not _is_within(one, inside) else (one,)))
     fit = [path for path in found if _is_fit(path, inside, home)]
-    # Without those that another one shows already.
+    # Without those inside another one.
     return tuple(
         Path(path)
         for path in fit
@@ -116,7 +118,7 @@ def toolchain(workspace: Path, environ: Mapping[str, str]) -> tuple[Path, ...]:
 
 
 def git_directories(workspace: Path) -> tuple[Path, ...]:
-    """Of the repository that the workspace is in; of a worktree also those in its main checkout. None above the home directory."""
+    """Git directories of the workspace's repository; for a worktree also those of its main checkout. None above the home directory."""
     above = [workspace, *(folder for folder in workspace.parents if not Path.home().is_relative_to(folder))]
     dot = next((folder / ".git" for folder in above if not unmade_repository(folder)), None)
     if dot is None or dot.is_symlink():
@@ -131,22 +133,21 @@ def git_directories(workspace: Path) -> tuple[Path, ...]:
 
 
 def unmade_repository(workspace: Path) -> tuple[Path, ...]:
-    """`.git` where there is none, or an empty one: made by a program, its hooks would be run by whoever next asks git something."""
+    """A missing or empty `.git`: if a program created it, the next git command would run its hooks."""
     dot = workspace / ".git"
     is_empty = dot.is_dir() and not dot.is_symlink() and not os.listdir(dot)
     return (dot,) if is_empty or not os.path.lexists(dot) else ()
 
 
 def submodules(workspace: Path) -> tuple[Path, ...]:
-    """Folders in which git, asked about the workspace, asks the repository that is there for its status, whatever its settings run.
-    Blocking: runs git."""
+    """Folders in which git, asked about the workspace, runs another repository's configuration. Blocking: runs git."""
     staged = _git_says(workspace, "ls-files", "--stage", "-z").split(b"\0")
     paths = (workspace / os.fsdecode(entry.partition(b"\t")[2]) for entry in staged if entry.startswith(b"160000 "))
     return tuple(path for path in paths if path.is_dir() and path.resolve() == path)
 
 
 def hook_folders(workspace: Path) -> tuple[Path, ...]:
-    """The folder of git's hooks, where it is one of the workspace (`core.hooksPath`). Blocking: runs git."""
+    """The folder of git's hooks, if it is in the workspace (`core.hooksPath`). Blocking: runs git."""
     said = os.fsdecode(_git_says(workspace, "rev-parse", "--git-path", "hooks", as_user=True).rstrip(b"\n"))
     path = Path(os.path.normpath(workspace / said)) if said else workspace
     is_ours = path != workspace and path.is_relative_to(workspace) and not path.is_relative_to(workspace / ".git")
@@ -154,7 +155,7 @@ def hook_folders(workspace: Path) -> tuple[Path, ...]:
 
 
 def _git_says(workspace: Path, *arguments: str, as_user: bool = False) -> bytes:
-    """Nothing where there is no repository that git reads."""
+    """Empty without a repository that git can read."""
     if git_directories(workspace):
         with contextlib.suppress(GitFailed, Unavailable):
             return Git(folder=workspace, stop_at=time.monotonic() + _GIT_SECONDS, as_user=as_user).run(*arguments)
@@ -162,16 +163,15 @@ def _git_says(workspace: Path, *arguments: str, as_user: bool = False) -> bytes:
 
 
 def with_git_kept(profile: Profile) -> Profile:
-    """The `.git` of submodules and the hooks in the workspace can neither be changed nor made. The folders above are mounts of their own,
-    so that none can be moved away."""
+    """Protect the `.git` of submodules and the hooks in the workspace from changes and creation. The folders above are separate mounts, so
+    that none can be moved away."""
     fixed = [path for path in profile.read_only if path != profile.workspace]
 
     def free(paths: Iterable[Path]) -> list[Path]:
         return [path for path in paths if not any(path.is_relative_to(one) for one in fixed)]
 
     found, hooks = free(submodules(profile.workspace)), free(hook_folders(profile.workspace))
-    inner = (folder for path in (*found, *(one.parent for one in hooks)) for folder in (path, *path.parents))
-    above = dict.fromkeys(folder for folder in inner if folder.is_relative_to(profile.workspace) and folder != profile.workspace)
+    above = _up_to(profile.workspace, (*found, *(one.parent for one in hooks)))
     unmade = tuple(dot for path in found for dot in unmade_repository(path))
     made = tuple(path / ".git" for path in found if path / ".git" not in unmade)
     return replace(
@@ -182,9 +182,33 @@ def with_git_kept(profile: Profile) -> Profile:
     )
 
 
+def with_state_hidden(profile: Profile, folders: Iterable[Path]) -> Profile:
+    """If the workspace contains remit's own folders, like a home directory does, the program neither sees nor replaces them. Raises
+    `Unavailable` if one is reached by a link in the workspace, which the program could change. Creates them."""
+    hidden: list[Path] = []
+    for folder in folders:
+        real = folder.resolve()
+        if real.is_relative_to(profile.workspace):
+            top = next((one for one in folder.parents if one.resolve() == profile.workspace), folder)
+            if profile.workspace / folder.relative_to(top) != real:
+                raise Unavailable(
+                    f"{folder} is in the workspace {profile.workspace}, by a link, and must be hidden from what runs there.",
+                    advice="Work in a directory below.",
+                )
+            hidden.append(private_folder(real))
+    above = _up_to(profile.workspace, (one.parent for one in hidden))
+    return replace(profile, writable=(*above, *profile.writable), hidden=(*profile.hidden, *hidden)) if hidden else profile
+
+
+def _up_to(workspace: Path, paths: Iterable[Path]) -> tuple[Path, ...]:
+    """The paths and their parent folders, below the workspace."""
+    inner = (folder for path in paths for folder in (path, *path.parents))
+    return tuple(dict.fromkeys(folder for folder in inner if folder.is_relative_to(workspace) and folder != workspace))
+
+
 @contextlib.contextmanager
 def reserve(folders: Iterable[Path]) -> Iterator[None]:
-    """Empty directories, as long as one needs them: several programs may run in a workspace, and to remove it would uncover it for all."""
+    """Empty directories while any program needs them: several may run in a workspace, and removing one would uncover it for all."""
     opened: dict[Path, int] = {}
     try:
         for folder in folders:
@@ -194,7 +218,7 @@ def reserve(folders: Iterable[Path]) -> Iterator[None]:
         yield
     finally:
         for folder, descriptor in opened.items():
-            with contextlib.suppress(OSError):  # another needs it, or a person has put something there
+            with contextlib.suppress(OSError):  # another program needs it, or a person has put something there
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 folder.rmdir()
             os.close(descriptor)
@@ -207,8 +231,8 @@ def protected_entries(folder: Path, *kinds: Protection) -> list[Path]:
 
 
 def _virtual_environment(folder: str, workspace: str) -> Iterator[str]:
-    """The environment, and the installation that it was made from. Both are looked at where they really are: files in the workspace may be
-    an agent's, and be exchanged at any moment."""
+    """The environment, and the installation it was created from, by real path: files in the workspace may be an agent's and be swapped at
+    any moment."""
     given, folder = folder, os.path.realpath(folder)
     lines = _text(Path(folder, "pyvenv.cfg")).splitlines()
     if not lines:
@@ -223,6 +247,11 @@ def _virtual_environment(folder: str, workspace: str) -> Iterator[str]:
             yield from _parts_of(prefix)
 
 
+def _is_environment(folder: str) -> bool:
+    """A virtual environment, which need not be activated to be on PATH."""
+    return os.path.isfile(os.path.join(folder, "pyvenv.cfg"))
+
+
 def _editable_installs(folder: str) -> Iterator[str]:
     """Directories that an environment names in `.pth` files."""
     for file in glob.iglob(f"{glob.escape(folder)}/lib/python3*/site-packages/*.pth"):
@@ -230,7 +259,7 @@ def _editable_installs(folder: str) -> Iterator[str]:
 
 
 def _text(path: Path) -> str:
-    """What a small file says; nothing of what is no file: an agent may have put a pipe there."""
+    """The text of a small regular file; empty for others: an agent may have created a pipe."""
     found = (read_bounded(path, _TEXT_BYTES) or b"").decode(errors="replace")
     return found if "\0" not in found else ""
 
@@ -240,13 +269,13 @@ def _parts_of(prefix: str) -> list[str]:
 
 
 def _spellings(path: str) -> tuple[str, str]:
-    """The path as it was given, and where it leads: links to both are in use."""
+    """The path as given and its real path: both are used by links."""
     given = os.path.normpath(path)
     return given, os.path.realpath(given)
 
 
 def _is_fit(path: str, workspace: str, home: str) -> bool:
-    """It exists, is not part of the system, and shows neither a whole home nor the workspace, which has a mount of its own."""
+    """It exists, is not part of the system, and shows neither a whole home nor the workspace, which has its own mount."""
     if not path.startswith("/") or any(_is_within(path, folder) for folder in (*SYSTEM_FOLDERS, "/proc", "/dev", "/sys")):
         return False
     if any(_is_within(place, path) for place in (workspace, home, TEMPORARY)) or not os.path.exists(path):
@@ -255,7 +284,7 @@ def _is_fit(path: str, workspace: str, home: str) -> bool:
 
 
 def _enters(path: str, workspace: str) -> bool:
-    """Whether it leads through the workspace: a link there may be an agent's, and lead elsewhere the next moment."""
+    """Whether it leads through the workspace: an agent may change a link there at any moment."""
     return any(_is_within(os.path.realpath(one), workspace) for one in (path, *map(str, Path(path).parents)))
 
 

@@ -1,4 +1,4 @@
-"""What code in the sandbox is run with: limits and grants, and for each language the program, its script and the folders it reads."""
+"""How sandboxed code runs: limits and grants, and for each language the program, its script and the folders it reads."""
 
 import os
 import shutil
@@ -21,11 +21,11 @@ LIMIT_NAMES = ("time", "memory", "processes", "output", "disk")
 class Limits:
     seconds: float = 30.0
     memory_bytes: int = 512 * MEBIBYTE
-    """Of all its processes together; what it keeps in files counts as disk."""
+    """For all processes together; files count as disk."""
     processes: int = 64
     """Threads count, as they do for the kernel."""
     output_bytes: int = MEBIBYTE
-    """Of stdout and stderr together. What goes beyond is dropped; a flood of `FLOOD` times as much ends the code."""
+    """For stdout and stderr together. The rest is dropped; `FLOOD` times as much ends the code."""
     disk_bytes: int = 256 * MEBIBYTE
     """In the work folder and the folder for temporary files together."""
     files: int = 20_000
@@ -42,7 +42,7 @@ MOST = Limits(
     disk_bytes=8_192 * MEBIBYTE,
     files=200_000,
 )
-"""The most that can be asked for."""
+"""Maximum limits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +73,9 @@ NETWORK_FILES = (
 class Recipe:
     language: str
     script: str
-    """The name that the code gets in the work folder."""
+    """Name of the code in the work folder."""
     program: str = ""
-    """Empty: the interpreter that is there already."""
+    """Empty: the current interpreter."""
     arguments: tuple[str, ...] = ()
 
     def argv(self, script: str) -> list[str] | None:
@@ -84,7 +84,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Python:
-    """The interpreter beneath a virtual environment, which has nothing installed beside it."""
+    """The base interpreter of a virtual environment, without installed packages."""
 
     program: Path
     prefix: Path
@@ -128,9 +128,9 @@ def python() -> Python:
 
 @cache
 def node() -> Path | None:
-    """Node itself: what is on PATH may be a script that chooses among several, and would not find them in the sandbox."""
+    """Node itself: the one on PATH may be a script that selects among several, which are invisible in the sandbox."""
     found = shutil.which("node")
-    if found is None or not os.path.isabs(found):  # one in the working directory may be a clone's
+    if found is None or not os.path.isabs(found):  # one in the working directory may belong to a clone
         return None
     real = Path(os.path.realpath(found))
     return real if real.name.startswith("node") and _is_program(real) else _named_by(found)
@@ -140,7 +140,7 @@ def _is_program(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             return file.read(4) == b"\x7fELF"
-    except OSError:  # it can be run, and not be read
+    except OSError:  # executable but not readable
         return True
 
 
@@ -158,9 +158,9 @@ def _named_by(found: str) -> Path | None:
 
 @cache
 def folders() -> tuple[Path, ...]:
-    """What interpreters need beside the system's own folders: where each of them is installed, if that is elsewhere.
+    """Folders of interpreters that are installed outside the system folders.
 
-    Only the parts that a program needs: it may be installed in a home folder."""
+    Only the needed parts: it may be installed in a home folder."""
     own = python()
     needed = [own.program, *_if_not_home(own.program.parent), *(own.prefix / name for name in ("lib", "lib64"))]
     program = node()

@@ -1,8 +1,7 @@
-"""Run one piece of code (`run`), or one program (`run_program`), in the sandbox. Nothing of it is left afterwards, however it ends.
+"""Run one piece of code (`run`), or one program (`run_program`), in the sandbox. Leaves nothing behind, however it ends.
 
-Two ways: inside bubblewrap, or the keeper alone, where bubblewrap does not work. Code has a keeper either way, which sets Landlock,
-seccomp and limits. Knows no delegation. Used by `coder.execute_code` and for acceptance commands.
-"""
+Inside bubblewrap, or with the keeper only if bubblewrap does not work. Code always has a keeper, which sets Landlock, seccomp and limits.
+Used by `coder.execute_code` and for acceptance commands."""
 
 import asyncio
 import contextlib
@@ -28,14 +27,13 @@ from remit.system.threads import off_loop
 
 END_SECONDS = 3.0
 WATCH_SECONDS = 0.25
-"""Between two looks at what a program uses."""
+"""Interval of resource checks."""
 
 
 class Child:
-    """A process that is started at once and whose end is waited for.
+    """A process that is started at once and awaited.
 
-    Not asyncio's own: cancelled while it starts a process, that kills bubblewrap in a moment when its child waits for it for ever.
-    """
+    Not asyncio's own: cancelled during the start, that kills bubblewrap while its child waits for it for ever."""
 
     def __init__(self, box: Box, *, stdin: int, stdout: int, stderr: int, report: tuple[int, ...] = ()) -> None:
         self._mark = box.environment.get(MARK)
@@ -63,7 +61,7 @@ class Child:
         process.wait()
 
     async def end(self) -> None:
-        """When this returns nothing of it lives: given some time to end by itself, then killed with all that it has started."""
+        """When this returns nothing of it lives: it gets some time to end by itself, then is killed with all descendants."""
         await self._wait_shortly()
         if self._process.poll() is None:
             await kill_tree_async(self._process.pid, term_grace=0, limit=END_SECONDS)
@@ -72,13 +70,13 @@ class Child:
             await kill_tree_async(None, marker=self._mark, term_grace=0, limit=END_SECONDS)
 
     async def kill(self, grace: float) -> None:
-        """It, and all that descends from it or carries its mark, also what it left in the background."""
+        """Kill it, its descendants and everything with its mark, including background processes."""
         started = process_start(self._process.pid) if self._process.poll() is None else None
         await kill_tree_async(self._process.pid if started else None, started=started, marker=self._mark, term_grace=grace)
         await self._wait_shortly()
 
     async def wait_or_exceed(self, limits: Limits | None) -> str:
-        """Wait for its end, or until all of its processes together pass a limit: the name of that, else nothing."""
+        """Wait for its end, or until its processes exceed a limit together: the name of that, else empty."""
         ending = asyncio.ensure_future(self.wait())
         try:
             while not (await asyncio.wait({ending}, timeout=WATCH_SECONDS if limits else None))[0]:
@@ -99,7 +97,7 @@ def _passed_limit(pid: int, limits: Limits) -> str:
     seen = [looked_at(one) for one in processes]
     if sum(threads for *_, threads in seen) > limits.processes:
         return "processes"
-    # What they share is counted once for each: look closer.
+    # Shared memory is counted once for each: check in detail.
     mapped = sum(shared(processes).values()) + walked([], processes)[0]  # files without a name are in memory, too
     if sum(held for held, *_ in seen) + mapped > limits.memory_bytes < sum(map(proportional, processes)) + mapped:
         return "memory"
@@ -107,7 +105,7 @@ def _passed_limit(pid: int, limits: Limits) -> str:
 
 
 async def finish_despite_cancel(work: Coroutine[Any, Any, None]) -> None:
-    """Run it to its end even if the caller is cancelled meanwhile; the cancellation is raised afterwards."""
+    """Run it to its end even if the caller is cancelled; the cancellation is raised afterwards."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -125,22 +123,22 @@ async def finish_despite_cancel(work: Coroutine[Any, Any, None]) -> None:
 # ---- one run
 
 LATE_SECONDS = 30.0
-"""The keeper ends the code in time and hands out its files; should it not, this much later all of it is killed from outside."""
+"""The keeper ends the code in time and returns its files; otherwise everything is killed from outside this much later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
     ended: ExitReport
     is_cut: bool
-    """Whether it wrote more than is kept."""
+    """Whether output was dropped."""
 
 
 Hear = Callable[[str, bytes], None]
-"""Told what the code writes: `stdout` or `stderr`, and the bytes."""
+"""Receives the output of the code: `stdout` or `stderr`, and the bytes."""
 
 
 async def run(job: Job, offer: Offer, *, hear: Hear, choose: Choose, out: Path) -> RunResult:
-    """The files that `choose` picks among those it left are in `out` afterwards. Raises `Unavailable` when no sandbox could be built."""
+    """The files that `choose` selects are in `out` afterwards. Raises `Unavailable` if no sandbox could be created."""
     made = recipes.recipe_for(job.language, job.code, job.limits)
     script = _script_name(made.script, job.files)
     files = [*((name, content) for name, content in job.files.items()), (script, job.code.encode("utf-8", "surrogatepass"))]
@@ -168,7 +166,7 @@ async def run(job: Job, offer: Offer, *, hear: Hear, choose: Choose, out: Path) 
 
 
 def _with_memory(ended: ExitReport) -> ExitReport:
-    """Of one that the kernel has killed processes of, for its group had too much memory."""
+    """For a run in which the kernel killed processes because its group exceeded its memory."""
     return replace(ended, killed_by=ended.killed_by or "memory" if ended.exit_code is None else "", hits=(*ended.hits, "memory"))
 
 
@@ -239,16 +237,16 @@ async def _talked(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramEnd:
     exit_code: int | None
-    """None: it was killed; `killed_by` says for which limit."""
+    """None: it was killed; `killed_by` names the limit."""
     killed_by: str = ""
 
 
 async def run_program(
     box: Box, *, output: int, seconds: float, limits: Limits | None = None, grace_seconds: float = 0.0
 ) -> ProgramEnd:  # fmt: skip
-    """Run the program of a box. `output`: an open file for what it writes. `limits`: None where only time bounds it.
+    """Run the program of a box. `output`: an open file for its output. `limits`: None if only time is limited.
 
-    Nothing of it is left when this returns, however it returns. Raises `OSError` or `ValueError` when it cannot be started."""
+    Nothing of it is left when this returns. Raises `OSError` or `ValueError` if it cannot be started."""
     killed_by, grace = "", 0.0
     with _Pipe(0) as control:
         child = Child(box, stdin=control.read_end if box.orders else subprocess.DEVNULL, stdout=output, stderr=output)
@@ -266,14 +264,14 @@ async def run_program(
 
 
 async def _ended(child: Child, control: "_Pipe") -> None:
-    """When this returns nothing of it lives. End of file makes the keeper end all of it, and its own death takes its namespace along.
-    That of bubblewrap does not when we are root: without rights it cannot signal whom the keeper has become."""
+    """When this returns nothing of it lives. End of file makes the keeper end everything, and its own death ends its namespace. The death
+    of bubblewrap does not if this process is root: without rights it cannot signal the keeper's new user."""
     control.hang_up()
     await finish_despite_cancel(child.end())
 
 
 class _Tally:
-    """What was written: passed on up to the limit, then only counted, and stopped when it does not end."""
+    """Output: passed on up to the limit, then only counted, and stopped if it does not end."""
 
     def __init__(self, limit: int, hear: Hear, control: asyncio.StreamWriter) -> None:
         self._limit = limit
@@ -305,12 +303,12 @@ class _Tally:
 
 
 class _Pipe:
-    """A pipe to the process or from it; its other end is closed here once the process has it."""
+    """A pipe to or from the process; its other end is closed here once the process has it."""
 
     def __init__(self, uid: int) -> None:
         self.read_end, self.write_end = os.pipe()
         if uid:
-            os.fchown(self.write_end, uid, uid)  # /dev/stdout can be opened by name, too
+            os.fchown(self.write_end, uid, uid)  # /dev/stdout can also be opened by name
         self._open = {self.read_end, self.write_end}
         self._writing: asyncio.WriteTransport | None = None
 
@@ -349,13 +347,13 @@ class _Pipe:
         return asyncio.StreamWriter(self._writing, protocol, None, loop)
 
     def send(self, data: bytes) -> None:
-        """All at once: the other end need not read yet."""
+        """Send all at once: the other end need not read yet."""
         fcntl.fcntl(self.write_end, fcntl.F_SETPIPE_SZ, max(1 << 16, len(data)))
         os.write(self.write_end, data)
         self._close(self.read_end)
 
     def hang_up(self) -> None:
-        """Close it at once; data that was not sent yet is dropped."""
+        """Close it at once; unsent data is dropped."""
         self.__exit__()
         if self._writing is not None and not self._writing.is_closing():
             self._writing.abort()

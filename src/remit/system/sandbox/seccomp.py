@@ -1,8 +1,7 @@
-"""The filter of system calls that code in the sandbox runs under, as a BPF program: bytes for `prctl(PR_SET_SECCOMP)`.
+"""The system call filter of sandboxed code, as a BPF program: bytes for `prctl(PR_SET_SECCOMP)`.
 
-Most calls are allowed, since any program may be run; what is refused leads out of the sandbox, into the kernel's less trodden parts, or to
-memory that no limit counts. Calls of another architecture (32 bit, x32) do not get through. Built in the parent, loaded by `keeper`.
-"""
+Most calls are allowed, since any program may run; refused are those that lead out of the sandbox, into rarely used parts of the kernel, or
+to memory that no limit counts. Calls of another architecture (32 bit, x32) are refused. Built in the parent, loaded by `keeper`."""
 
 import errno
 import os
@@ -16,7 +15,7 @@ from functools import cache
 # ---- system calls: (x86_64, aarch64), None where that machine has no such call
 
 NEWEST = 462
-"""The last call that was looked at (mseal). Whatever a newer kernel adds does not exist for code in the sandbox."""
+"""The last reviewed call (mseal). Calls of newer kernels do not exist for sandboxed code."""
 
 FORBIDDEN: dict[str, tuple[int | None, int | None]] = {
     # Other processes.
@@ -40,7 +39,7 @@ FORBIDDEN: dict[str, tuple[int | None, int | None]] = {
     "listmount": (458, 458),
     "unshare": (272, 97),
     "setns": (308, 268),
-    # Parts of the kernel with a history of escapes, for which ordinary code has no use.
+    # Parts of the kernel with a history of escapes, which ordinary code does not need.
     "keyctl": (250, 219),
     "add_key": (248, 217),
     "request_key": (249, 218),
@@ -94,7 +93,7 @@ WITHIN: dict[str, tuple[int | None, int | None]] = {
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
-    # Memory that belongs to no process, so that no limit and no watch would see it.
+    # Memory that belongs to no process, so that no limit counts it.
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "shmget": (29, 194),
@@ -111,7 +110,7 @@ WITHIN: dict[str, tuple[int | None, int | None]] = {
     "mq_open": (240, 180),
     "mq_unlink": (241, 181),
 }
-"""These reach nothing outside of their namespaces. Test suites and debuggers need them."""
+"""These affect only their namespaces. Test suites and debuggers need them."""
 
 WATCHED: dict[str, tuple[int, int]] = {
     "clone": (56, 220),
@@ -138,7 +137,7 @@ WATCHED: dict[str, tuple[int, int]] = {
     "fcntl": (72, 25),
     "utimensat": (280, 88),
 }
-"""Allowed or not by what they are called with."""
+"""Allowed or not by their arguments."""
 
 BY_PATH: dict[str, tuple[int | None, int | None]] = {
     "chmod": (90, None),
@@ -155,7 +154,7 @@ BY_PATH: dict[str, tuple[int | None, int | None]] = {
     "utimes": (235, None),
     "futimesat": (261, None),
 }
-"""What Landlock does not look at: rights and times of files by their names, wherever they are."""
+"""Not covered by Landlock: permissions and times of files by name, anywhere."""
 
 MODES: dict[str, tuple[int | None, int | None, int, int | None]] = {
     "chmod": (90, None, 1, None),
@@ -168,15 +167,15 @@ MODES: dict[str, tuple[int | None, int | None, int, int | None]] = {
     "open": (2, None, 2, 1),
     "openat": (257, 56, 3, 2),
 }
-"""These set the mode of a file: which argument it is, and that of the flags without which it means nothing."""
+"""Calls that set the mode of a file: the position of the mode, and of the flags without which it has no meaning."""
 _OPENAT2 = 437
 """Its mode is in memory, where a filter cannot look. Without it programs use `openat`."""
 
 GROUPS: dict[str, tuple[int | None, int | None]] = {"setpgid": (109, 154), "setsid": (112, 157)}
-"""By these a process leaves its group, and with it the one signal that ends them all."""
+"""With these a process leaves its group, and so the one signal that ends them all."""
 
 WATCHING: dict[str, tuple[int | None, int | None]] = {"inotify_init": (253, None), "inotify_init1": (294, 26), "truncate": (76, 45)}
-"""The same, of what happens in folders; and cutting files off, which older versions of Landlock do not look at."""
+"""The same for events in folders; and truncation, which older versions of Landlock do not cover."""
 
 
 # ---- the filter
@@ -191,9 +190,9 @@ _NEW_NAMESPACES = 0x7E020000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _PR_SET_DUMPABLE = 4
 _F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 8, 10, 15
-"""These make a file that becomes readable send a signal to any process."""
+"""These make a readable file send a signal to any process."""
 _OF_ANY_PROCESS = ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
-"""Their first argument is a process; 0 is oneself."""
+"""Their first argument is a process; 0 is the caller itself."""
 _TMPFILE = 0o20000000
 _ASK_PERSONALITY = 0xFFFFFFFF
 _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1), "arm64": (0xC00000B7, 1)}
@@ -204,16 +203,17 @@ class Filter:
     """What the filter depends on."""
 
     families: tuple[int, ...] = (socket.AF_UNIX,)
-    """Kinds of sockets that may be made. A pair of connected streams leads nowhere and is always allowed."""
+    """Allowed socket families. A pair of connected streams is always allowed."""
     signals: bool = True
-    """Whether signals may be sent to any process that can be seen; without it only to the first of the code's processes and its group,
-    which none of them can leave."""
+    """Whether signals may be sent to any visible process; otherwise only to the first of the code's processes and its group, which none of
+    them can leave."""
     shares_user: bool = False
-    """Whether people outside have the same user id and nothing but Landlock is between: what Landlock does not look at is refused then."""
+    """Whether others outside have the same user id and only Landlock separates them: then everything that Landlock does not cover is
+    refused."""
     allows_within: bool = False
     """Whether calls that stay inside the namespaces (`WITHIN`) are allowed."""
     keeps_files: bool = False
-    """Whether its files outlive it, as those of a person: then none can be made that runs as its owner for whoever starts it."""
+    """Whether its files outlive it: then none can be created that runs as its owner for another user."""
 
 
 def is_supported(machine: str = "") -> bool:
@@ -222,14 +222,14 @@ def is_supported(machine: str = "") -> bool:
 
 @cache
 def program(wanted: Filter, machine: str = "") -> bytes:
-    """For this machine, or the one named. Where `signals` is false the pid is filled in by the keeper: see `OWN_PID`."""
+    """For this machine, or the named one. If `signals` is false the keeper fills in the pid: see `OWN_PID`."""
     architecture, column = _MACHINES[machine or platform.machine()]
     steps = [
         _step(_LOAD, _ARCHITECTURE),
         _step(_EQUAL, architecture, 1, 0),
         _step(_RETURN, _KILL),
         _step(_LOAD, _NUMBER),
-        _step(_GREATER, NEWEST, 0, 1),  # x32 among them: its calls have bit 30 set
+        _step(_GREATER, NEWEST, 0, 1),  # including x32: its calls have bit 30 set
         _refuse(errno.ENOSYS),
     ]
     for name, check in _checks(wanted).items():
@@ -242,15 +242,15 @@ def program(wanted: Filter, machine: str = "") -> bytes:
                 steps += [_step(_EQUAL, number, 0, len(check)), *check]
     steps += _each(FORBIDDEN if wanted.allows_within else FORBIDDEN | WITHIN, column, errno.EPERM)
     if not wanted.signals:
-        steps += _each(GROUPS, column, 0)  # reported as done: programs give up when it fails
+        steps += _each(GROUPS, column, 0)  # reported as done: programs give up if it fails
     if wanted.shares_user:
-        # Copying a file sets its rights and times. It is reported as done, because programs give up when it fails.
+        # Copying a file sets its permissions and times. Reported as done, because programs give up if it fails.
         steps += _each(BY_PATH, column, 0) + _each(WATCHING, column, errno.EPERM)
     return b"".join([*steps, _step(_RETURN, _ALLOW)])
 
 
 def open_program(wanted: Filter) -> int:
-    """An open file that contains it, for `bwrap --seccomp`: each run reads one of its own, and it is closed by the caller."""
+    """An open file with the program, for `bwrap --seccomp`: each run reads its own, and the caller closes it."""
     file = os.memfd_create("seccomp")
     os.write(file, program(wanted))
     os.lseek(file, 0, os.SEEK_SET)
@@ -263,11 +263,11 @@ def _each(calls: dict[str, tuple[int | None, int | None]], column: int, error: i
 
 
 OWN_PID = 0x7E57_91D0
-"""Stands in the program where the keeper writes the pid of the code: larger than any pid."""
+"""Placeholder for the pid of the code: larger than any pid."""
 
 
 def _checks(wanted: Filter) -> dict[str, list[bytes]]:
-    """What a call is looked at for; each list ends by returning."""
+    """The checks of a call; each list ends with a return."""
     checks = {
         "clone": [_argument(0), _step(_SET, _NEW_NAMESPACES, 0, 1), _refuse(errno.EPERM), _allow()],
         # Its flags are in memory, where a filter cannot look. Without it the C library uses `clone`.
@@ -276,9 +276,9 @@ def _checks(wanted: Filter) -> dict[str, list[bytes]]:
         "socketpair": _pairs(wanted),
         "ioctl": _none_of(1, (_TIOCSTI, _TIOCLINUX), errno.EPERM),
         "personality": _only(0, (0, _ASK_PERSONALITY), errno.EPERM),
-        # A process that cannot be dumped cannot be looked at either, by the one that counts what it uses.
+        # A process that cannot be dumped cannot be inspected by the one that counts its usage.
         "prctl": _none_of(0, (_PR_SET_DUMPABLE,), errno.EPERM),
-        # Reported as done: what a socket may hold is counted at its usual size.
+        # Reported as done: a socket's capacity is counted at its usual size.
         "setsockopt": _none_of(2, (socket.SO_SNDBUF,), 0),
     }
     if wanted.allows_within:
@@ -298,7 +298,7 @@ def _checks(wanted: Filter) -> dict[str, list[bytes]]:
 
 
 def _pairs(wanted: Filter) -> list[bytes]:
-    """Connected to each other, streams stay so. One of datagrams (2, and 3 means the same here) sends to any other address as well."""
+    """Connected stream pairs stay connected. A datagram pair (2, and 3 means the same here) can send to any other address."""
     family = [_argument(0), _step(_EQUAL, socket.AF_UNIX, 1, 0), _refuse(errno.EACCES)]
     if socket.AF_UNIX in wanted.families:
         return [*family, _allow()]

@@ -46,8 +46,8 @@ keeper = type(sys)("keeper")
 exec(code, keeper.__dict__)
 keeper.main(job)
 """
-"""What the interpreter is started with: the rest comes over its standard input, compiled. Its arguments are the folders to be removed
-when that never comes."""
+"""The start code of the interpreter: the rest comes over its standard input, compiled. Its arguments are folders to remove if that never
+comes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,19 +61,19 @@ class LeftFile:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExitReport:
     exit_code: int | None
-    """None when a signal ended it."""
+    """None if a signal ended it."""
     signal: int | None
     milliseconds: int
     killed_by: str
-    """The limit that it was killed for; empty when it ended by itself."""
+    """The limit that it was killed for; empty if it ended by itself."""
     hits: tuple[str, ...]
-    """Limits that it ran into, and lived."""
+    """Limits that it hit and survived."""
     peak_bytes: int
-    """Memory in use at once, as far as it was seen."""
+    """Peak memory, as observed."""
     files: tuple[LeftFile, ...] = ()
-    """Those that were brought out."""
+    """Returned files."""
     left_there: int = 0
-    """How many files were not brought out: not asked for, unreadable, or with a name that cannot be used."""
+    """Number of files not returned: not requested, unreadable, or with an unusable name."""
 
 
 Choose = Callable[[Sequence[LeftFile]], Sequence[int]]
@@ -144,7 +144,7 @@ class KeeperLost(Exception):
 
 
 def _left(line: str) -> LeftFile | None:
-    """A file by a name that can be used outside; None if it has none."""
+    """A file with a usable name; None if it has none."""
     try:
         _, size, encoded = line.split(" ")
         name = bytes.fromhex(encoded).decode("utf-8")
@@ -154,7 +154,7 @@ def _left(line: str) -> LeftFile | None:
 
 
 def is_plain(name: str) -> bool:
-    """Whether it names a file below a folder, and nothing else, wherever it is written."""
+    """Whether it names a file below a folder, and nothing else."""
     path = PurePosixPath(name)
     return (
         0 < len(name.encode("utf-8", "surrogatepass")) <= _LONGEST_NAME
@@ -167,7 +167,7 @@ def is_plain(name: str) -> bool:
 
 
 async def _bring(reports: asyncio.StreamReader, left: LeftFile, out: Path) -> bool:
-    """Whether it is there now. What cannot be written here (the disk may be full) is read all the same: others come after it."""
+    """Whether it is written now. Data that cannot be written (a full disk) is read nevertheless: other files follow."""
     line = await _line(reports)
     if line == "D -1":
         return False
@@ -190,7 +190,7 @@ async def _bring(reports: asyncio.StreamReader, left: LeftFile, out: Path) -> bo
 def _create(target: Path) -> bool:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.unlink(missing_ok=True)  # from a run that was cut short
+        target.unlink(missing_ok=True)  # from an interrupted run
         target.touch(exist_ok=False)
     except OSError:
         return False
@@ -198,7 +198,7 @@ def _create(target: Path) -> bool:
 
 
 def _append(target: Path, data: bytes) -> bool:
-    """Whether it could be written; nothing of it is left otherwise."""
+    """Whether it was written; otherwise nothing of it is left."""
     try:
         with target.open("ab") as file:
             file.write(data)

@@ -1,8 +1,7 @@
-"""`coder.analyze_code`: a repository read by machine and described for people. Runs in a process of its own; needs no model.
+"""`coder.analyze_code`: parses a repository and describes it for people. Runs in its own process; needs no model.
 
-`files` lists them, `parsing` parses them in forked processes (with `grammars`), `survey` puts the facts together with the import graph
-(`imports`) and the history, `report` writes. This module is what the agent directory loads, and imports none of them.
-"""
+`files` lists files, `parsing` parses them in forked processes (with `grammars`), `survey` combines the facts with the import graph
+(`imports`) and the history, `report` writes. The agent directory loads this module, which imports none of them."""
 
 import gc
 import os
@@ -20,7 +19,7 @@ from remit.system.packages import need
 __all__ = ["ANALYSIS", "analyze_code"]
 
 _KEPT_FREE_SECONDS = 15.0
-"""Before the deadline, for the graph and the report of a large tree; never more than a part of the time there is."""
+"""Reserved before the deadline for the graph and the report of a large tree; at most a part of the time."""
 
 
 @agent(
@@ -37,7 +36,7 @@ def analyze_code(
 ) -> dict[str, Any]:
     for module in ("tree_sitter", "lizard"):
         need(module, "code")
-    gc.disable()  # millions of small values that all live to the end, and the process ends with them
+    gc.disable()  # millions of small values live to the end, and the process ends with them
     from remit.builtin.coder.analysis.analysis import Analysis
 
     analysis = Analysis(

@@ -1,4 +1,4 @@
-"""One analysis from end to end: list, parse, put together, write the two files. Blocking, and independent of a delegation's context."""
+"""One analysis from end to end: list, parse, combine, write the two files. Blocking, and independent of a delegation's context."""
 
 import json
 import os
@@ -25,9 +25,9 @@ class Analysis:
     patterns: Sequence[str] = ()
     progress: Callable[[str, float], None] = lambda message, fraction: None
     permitted: Callable[[Sequence[str]], Sequence[str]] = lambda paths: paths
-    """Those of these files that the policy lets the caller read."""
+    """Filters files that the policy lets the caller read."""
     is_over: Callable[[], bool] = lambda: False
-    """When to stop reading and report what there is."""
+    """When to stop reading and report the result so far."""
 
     def run(self) -> dict[str, Any]:
         """A return in the shape of the contract."""
@@ -68,7 +68,7 @@ class Analysis:
         return listing
 
     def _parse(self, listing: Listing, survey: Survey, write: Callable[[str], object]) -> int:
-        """Facts go to the file as they come: those of a large project need not fit into memory. Returns how many files were not read."""
+        """Writes facts as they come: those of a large project need not fit into memory. Returns how many files were not read."""
         for language in {one.kind for one in listing.files} & GRAMMARS.keys():
             load(language)  # before the fork, once for all workers
         if any(one.kind not in GRAMMARS for one in listing.files):

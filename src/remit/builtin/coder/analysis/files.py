@@ -1,4 +1,4 @@
-"""Which files are analysed, and their bytes. No link is followed; ignored, foreign, generated and huge files are left out and counted."""
+"""The analysed files and their bytes. Links are not followed; ignored, third-party, generated and huge files are skipped and counted."""
 
 import os
 import re
@@ -17,9 +17,9 @@ from remit.system.listing import Walk, asked_from, rules_above
 
 FILES_AT_MOST = 1_000_000
 PARSED_BYTES = 1_000_000
-"""Larger files are generated, as a rule."""
+"""Larger files are usually generated."""
 FOREIGN = frozenset({"node_modules", "bower_components", "vendor", "third_party", "third-party", "site-packages", ".venv", "venv"})
-"""Folders of other people's code."""
+"""Folders of third-party code."""
 _CACHES = frozenset({"__pycache__", ".tox", ".nox", ".eggs", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hg", ".svn"})
 _BINARY = re.compile(
     r"\.(png|jpe?g|gif|ico|webp|bmp|pdf|zip|t?gz|bz2|xz|zst|7z|tar|jar|class|[oa]|so|dll|dylib|exe|pyc|woff2?|[to]tf|eot|mp[34]|mov|wav|ogg|webm"
@@ -41,7 +41,7 @@ class SourceFile:
     """From the workspace, with / between its parts."""
     size: int
     kind: str
-    """The language, or the extension of one that is not known."""
+    """The language, or the extension if unknown."""
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ def _add(listing: Listing, path: str, status: os.stat_result) -> None:
 
 
 def _is_chosen(rules: Rules, path: str) -> bool:
-    """Whether patterns name the file or a folder that it is in; the deepest that says something decides."""
+    """Whether patterns name the file or one of its folders; the deepest match decides."""
     parts = path.split("/")
     chosen = False
     for number, name in enumerate(parts, start=1):
@@ -130,7 +130,7 @@ def read_bytes(root: Root, path: str, at_most: int = 8 * PARSED_BYTES) -> bytes:
 
 
 def language_of(source: bytes, kind: str) -> str:
-    """The language of what was read, or in brackets why it is left out."""
+    """The language of the source, or in brackets why it is skipped."""
     if b"\0" in source[:8_000]:
         return "(binary)"
     is_minified = len(source) > 5_000 and len(source) / (source.count(b"\n") + 1) > 400

@@ -1,6 +1,6 @@
 """The languages that are parsed: the wheel that brings the grammar, and one tree-sitter query for each.
 
-Captures that `parsing` understands: `def.KIND` and `scope` (a parent that is no symbol itself) with `name` and `receiver`; `import` with
+Captures that `parsing` understands: `def.KIND` and `scope` (a parent that is not itself a symbol) with `name` and `receiver`; `import` with
 `what`; `lazy` (an import inside does not run with the module); `branch` (a decision that nests), `decision`, `nest`, `elif` (nests no
 deeper than its `if`); `comment`, `doc`, `entry`, `test`. To add a language, add an entry to `GRAMMARS` and to `core.languages`.
 """

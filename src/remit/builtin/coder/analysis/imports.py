@@ -19,7 +19,7 @@ class Import(NamedTuple):
     names: tuple[str, ...]
     line: int
     is_lazy: bool
-    """Inside of a function, or for types alone: it does not run with the module."""
+    """Inside a function, or for types only: it does not run with the module."""
 
 
 class Module(NamedTuple):
@@ -31,7 +31,7 @@ class Module(NamedTuple):
 
     @property
     def node(self) -> str:
-        """Its place in the graph: a package of Go is one node."""
+        """Its node in the graph: a Go package is one node."""
         return posixpath.dirname(self.path) + "/" if self.language == "Go" else self.path
 
 
@@ -68,7 +68,7 @@ class ImportGraph:
         while start and f"{'/'.join(parts[:start])}/__init__.py" in self._files:
             start -= 1
         in_package = start < len(parts) - 1 or path.endswith("/__init__.py")
-        names = [parts[start:]] if in_package else []  # a module outside of packages is found by its neighbours alone
+        names = [parts[start:]] if in_package else []  # a module outside packages is found only by its neighbours
         names += [parts, parts[1:]] if parts[0] in ("src", "lib") else [parts]
         return dict.fromkeys(".".join(one) for one in names if one)
 

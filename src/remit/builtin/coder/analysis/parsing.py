@@ -1,8 +1,7 @@
 """Facts about files: symbols, imports, size, complexity, entry points and tests.
 
-A language with a grammar is parsed by tree-sitter, one without by lizard. Complexity is McCabe's: one, and one more for each decision.
-Parsers run in forked processes (`ParserPool`), because a hostile file can crash one written in C or make it hang.
-"""
+A language with a grammar is parsed by tree-sitter, others by lizard. Complexity is McCabe's: one plus the number of decisions. Parsers run
+in forked processes (`ParserPool`), because a hostile file can crash or hang a C parser."""
 
 import importlib
 import json
@@ -44,7 +43,7 @@ class _Scope(NamedTuple):
 
 
 def read_source(source: bytes, language: str, path: str) -> dict[str, Any]:
-    """All facts as plain data. `path` is used for its name only."""
+    """All facts as plain data. Only the name of `path` is used."""
     body = source.removesuffix(b"\n")
     lines = body.count(b"\n") + 1 if source else 0
     blank = sum(1 for _ in _BLANK.finditer(body)) if source else 0
@@ -104,7 +103,7 @@ def _parse(source: bytes, language: str, path: str, *, is_test: bool) -> dict[st
 
 
 def _sweep(spans: dict[tuple[int, int, str], Any], elifs: set[int], names: dict[int, list[str]]) -> tuple[list[Any], list[Any], int]:
-    """One pass in the order of the text: nesting by ranges. Returns symbols, imports, and decisions outside all functions."""
+    """One pass in text order: nesting by ranges. Returns symbols, imports, and decisions outside all functions."""
     symbols: list[dict[str, Any]] = []
     imports: list[list[Any]] = []
     loose = 0
@@ -162,7 +161,7 @@ def _row(node: Any) -> int:
 
 
 def _comment_lines(comments: list[tuple[int, int]], source: bytes) -> int:
-    """Lines with nothing but a comment or a docstring on them."""
+    """Lines that contain only a comment or a docstring."""
     count, last = 0, -1
     for start, end in comments:
         line_start = source.rfind(b"\n", 0, start) + 1
@@ -217,7 +216,7 @@ class ParsedFile(NamedTuple):
 
 
 def read_file(root: Root, file: SourceFile) -> Facts:
-    """Facts of one file; `skipped` or `trouble` where there are none."""
+    """Facts of one file; `skipped` or `trouble` if there are none."""
     try:
         source = read_bytes(root, file.path)
     except OSError as error:
@@ -227,12 +226,13 @@ def read_file(root: Root, file: SourceFile) -> Facts:
         return {"skipped": language.strip("()")}
     try:
         return read_source(source, language, file.path)
-    except Exception as error:  # noqa: BLE001 - the readers of lizard are not made for hostile text
+    except Exception as error:  # noqa: BLE001 - lizard's readers are not robust against hostile text
         return {"trouble": f"the parser failed: {type(error).__name__}"}
 
 
 class ParserPool:
-    """Parses files in forked processes. One that dies or takes too long loses the file it was at; another reads the rest of its batch."""
+    """Parses files in forked processes. A process that dies or takes too long loses its current file; another
+    reads the rest of its batch."""
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ class ParserPool:
         self._losses = 0
 
     def run(self, is_over: Callable[[], bool]) -> Iterator[ParsedFile]:
-        """Yield facts until all files are read or `is_over`. No process is left when this ends."""
+        """Yield facts until all files are read or `is_over`. No process is left at the end."""
         count = max(1, min(len(os.sched_getaffinity(0)), _MAX_WORKERS, len(self._files) // _FILES_PER_WORKER))
         try:
             for _ in range(count):

@@ -1,4 +1,4 @@
-"""The report for people, made from the bounded data, with the imports as a Mermaid chart. Text of the repository is escaped."""
+"""The report for people, from the bounded data, with the imports as a Mermaid chart. Text of the repository is escaped."""
 
 import posixpath
 import re
@@ -57,7 +57,7 @@ def summary(data: dict[str, Any]) -> str:
 
 
 def import_chart(survey: Survey, graph: ImportGraph) -> str:
-    """A Mermaid chart of files, or of folders where there are too many files. Only imports that run with the module are drawn."""
+    """A Mermaid chart of files, or of folders if there are too many files. Only imports that run with the module are drawn."""
     tests = {file.path for file in survey.code_files if file.is_test}
     nodes = sorted({module.node for module in survey.modules if module.path not in tests})
     group = {node: node for node in nodes} if len(nodes) <= BOXES_AT_MOST else group_by_folder(nodes)
@@ -88,7 +88,7 @@ def _label(text: str) -> str:
 
 
 def group_by_folder(paths: Sequence[str]) -> dict[str, str]:
-    """Each path's folder, cut at a depth that gives some folders and not too many; where there are more, the smallest are one group."""
+    """Each path's folder, cut at a depth that gives a suitable number of folders; beyond that the smallest form one group."""
     folders = {path: posixpath.dirname(path.rstrip("/")).split("/") for path in paths}
     chosen: dict[str, str] = {}
     for depth in range(1, 12):
@@ -122,10 +122,10 @@ def write_report(data: dict[str, Any], survey: Survey, chart: str, title: str) -
         MORE,
         f"## How it is built\n\n{chart}" if chart else "",
         _table("Most imported", ["path", "importedBy"], data["imports"]["mostImported"]),
-        _bullets("What is tangled", cycles),
+        _bullets("Cycles and tangles", cycles),
         _table("What no test reaches", ["path", "code", "functions", "complexity"], tests["untouchedFiles"] if tests["functions"] else []),
         _table("Languages", ["language", "files", "code", "comments", "blank"], data["languages"]),
-        _bullets("What was not read", _left_out(data, survey)),
+        _bullets("Not read", _left_out(data, survey)),
     ]
     return "\n\n".join(filter(None, sections)) + "\n"
 

@@ -1,4 +1,4 @@
-"""The facts of all files put together: totals, the import graph, what tests reach, what changes often; and all of it as bounded data."""
+"""Combines the facts of all files: totals, the import graph, test coverage by imports, frequent changes; all as bounded data."""
 
 import contextlib
 import heapq
@@ -26,7 +26,7 @@ LISTED = 20
 CYCLE_MEMBERS = 30
 COMMITS_AT_MOST = 3_000
 FILES_IN_COMMIT = 200
-"""Larger commits are moves and reformatting; they do not show where work goes on."""
+"""Larger commits are moves and reformatting, which do not show activity."""
 GIT_SECONDS = 15.0
 _FUNCTIONS_KEPT = 20_000
 _MANIFEST_BYTES = 512 * 1024
@@ -37,7 +37,7 @@ _LOG = shlex.split(
     " --no-notes --no-color --no-mailmap --no-merges --ignore-submodules=all"
 )
 _OVERRIDES = (("log.showSignature", "false"), ("core.pager", "cat"), ("gpg.program", "false"), ("diff.external", ""))
-"""The repository is not trusted: no hook, diff driver, text conversion or signature check of its configuration may run."""
+"""The repository is untrusted: no hook, diff driver, text conversion or signature check of its configuration may run."""
 
 
 class Function(NamedTuple):
@@ -74,13 +74,13 @@ class Survey:
     skipped: Counter[str] = field(default_factory=Counter)
     unreadable: list[dict[str, str]] = field(default_factory=list)
     functions: list[Function] = field(default_factory=list)
-    """Those that can come into a list, not all."""
+    """Candidates for the lists, not all."""
     entries: list[dict[str, Any]] = field(default_factory=list)
     broken: int = 0
     """Files with parts that the grammar could not parse."""
 
     def add(self, file: SourceFile, facts: dict[str, Any]) -> bool:
-        """Take the facts of one file. False where it was skipped, could not be read, or its facts are malformed."""
+        """Add the facts of one file. False if it was skipped, unreadable, or its facts are malformed."""
         if "skipped" in facts:
             self.skipped[str(facts["skipped"])] += 1
             return False
@@ -159,7 +159,7 @@ class Survey:
         return data, graph
 
     def _test_data(self, both: Mapping[str, Iterable[str]]) -> tuple[dict[str, Any], set[str]]:
-        """Which files tests reach, by imports and names: `test_words.py` tests the one `words.py` that there is. Nothing is run."""
+        """Which files tests reach, by imports and names: `test_words.py` tests the only `words.py`. Runs nothing."""
         tests = [file for file in self.code_files if file.is_test]
         code = [file for file in self.code_files if not file.is_test]
         nodes = {module.path: module.node for module in self.modules}
@@ -227,7 +227,7 @@ class Churn:
 
 
 def read_history(workspace: Path, below: str) -> tuple[dict[str, Churn], dict[str, Any]]:
-    """How often each file changed, and what is known of the history as a whole."""
+    """How often each file changed, and facts about the whole history."""
     churn: dict[str, Churn] = defaultdict(Churn)
     history = {"commits": 0, "isCut": False, "whyNot": ""}
     git = Git(folder=workspace, stop_at=time.monotonic() + GIT_SECONDS, may_fetch=False, overrides=_OVERRIDES)

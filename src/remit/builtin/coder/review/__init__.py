@@ -25,7 +25,7 @@ _SETTLE = "Settle what was found and review it again. A script that should fail 
 _TIME_WAS_UP = {
     "type": "timeout",
     "code": "TIMEOUT",
-    "message": "Time was up before every check had run. The result names the checks that are missing.",
+    "message": "The time limit was reached before every check had run. The result names the missing checks.",
     "recoverable": True,
     "recommendation": "Give it a longer timeout, or review a smaller change.",
 }
@@ -47,7 +47,7 @@ def review_code(
     session: Annotated[str | None, Field(description="Instead of diff: a session of yours that recorded its changes.")] = None,
     guidelines: Annotated[str | list[str] | None, Field(description="Text, a list or a file; checked by a model.")] = None,
 ) -> dict[str, Any]:
-    """Review a change: a diff, a path, a commit, a branch or what a session changed. Changes nothing."""
+    """Review a change: a diff, a path, a commit, a branch or the changes of a session. Changes nothing."""
     from remit.builtin.coder.review.change import Files
     from remit.builtin.coder.review.checks import Checks, SecretMask
     from remit.builtin.coder.review.judgement import judge
@@ -61,7 +61,7 @@ def review_code(
     except GitTimedOut:
         return {
             "status": "partial",
-            "summary": "Time was up before the change could be read. Nothing was checked.",
+            "summary": "The time limit was reached before the change could be read. Nothing was checked.",
             "data": {"verdict": "not reviewed", "findings": [], "filesChanged": 0},
             "errors": [_TIME_WAS_UP],
         }

@@ -1,9 +1,8 @@
-"""The change under review: where it comes from, and every file before and after it.
+"""The change under review: its origin, and every file before and after it.
 
-Whatever is given (a diff as text, a commit, a branch, files as they are) becomes two trees in a temporary git repository. git parses and
-applies diffs there, in an index of its own. The repository of the project is only read: its hooks, filters, attributes and
-diff programs are not used, and nothing is written to the workspace.
-"""
+Any input (a diff as text, a commit, a branch, files) becomes two trees in a temporary git repository. git parses and applies diffs there,
+in its own index. The repository of the project is only read: its hooks, filters, attributes and diff programs are not used, and nothing is
+written to the workspace."""
 
 import itertools
 import os
@@ -27,7 +26,7 @@ FILE_LIMIT_BYTES = 5_000_000
 TOTAL_LIMIT_BYTES = 60_000_000
 FILES_LIMIT = 2_000
 SECTIONS_LIMIT = 300
-"""Parts of a diff that are tried one by one when it does not apply as a whole."""
+"""Maximum parts of a diff that are tried one by one if it does not apply as a whole."""
 NOT_A_DIFF = "Give a unified diff (git diff, diff -u), @FILE for a patch file, or staged, working, REV or REV..REV for what git knows."
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _BINARY = re.compile(r"Binary files (\S{1,4096}) and (\S{1,4096}) differ$")
@@ -37,13 +36,13 @@ _REVISION = re.compile(r"^(?![-^])[A-Za-z0-9_./@{}^~+=-]{1,200}$")
 _WORDS = {"staged": "staged", "cached": "staged", "working": "working", "uncommitted": "working"}
 _SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv", "build", "dist", "target"})
 _ESCAPES = {bytes([code]): bytes([code]) for code in range(256)} | {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"a": b"\a", b"b": b"\b"}
-TIME_WAS_UP = "time was up before it could be tried"
+TIME_WAS_UP = "the time limit was reached before it could be tried"
 _WITHHELD = "the policy does not let it be read"
 _OVERRIDES = (("core.bigFileThreshold", str(FILE_LIMIT_BYTES)), ("core.attributesFile", os.devnull), ("apply.whitespace", "nowarn"))
 
 
 NO_FILE = "000000"
-"""The mode where there is no file."""
+"""The mode of a missing file."""
 
 
 class State(StrEnum):
@@ -55,7 +54,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A file of the workspace: its bytes, nothing (None) where there is no such file, or why it cannot be read."""
+    """A file of the workspace: its bytes, None if it does not exist, or why it cannot be read."""
 
     data: bytes | None = None
     fault: str = ""
@@ -80,9 +79,9 @@ class ChangedFile:
     state: State = State.APPLIES
     before: str | None = None
     after: str | None = None
-    """None: it is removed, not text, or unknown because the diff does not apply."""
+    """None: removed, not text, or unknown because the diff does not apply."""
     lines: Mapping[int, str] = field(default_factory=dict)
-    """The lines of the diff by their number afterwards, each behind `+` or a blank."""
+    """The lines of the diff by their new number, each prefixed with `+` or a space."""
     removed: Sequence[str] = ()
     old_mode: str = NO_FILE
     new_mode: str = "100644"
@@ -142,7 +141,7 @@ class Section:
     has_hunks: bool = False
 
     def fact(self, *starts: str) -> str:
-        """The rest of the first line of the header that begins so."""
+        """The rest of the first header line with this prefix."""
         return next((line[len(start) :] for line in self.header for start in starts if line.startswith(start)), "")
 
     def has(self, *starts: str) -> bool:
@@ -156,13 +155,13 @@ class Section:
 
     @property
     def kind(self) -> str:
-        """What cannot be reviewed by reading; empty for text."""
+        """A kind that cannot be reviewed as text; empty for text."""
         if self.has("Binary files ", "GIT binary patch"):
             return "binary"
         return "a symbolic link" if "120000" in self.modes else "a submodule" if "160000" in self.modes else ""
 
     def path(self, strip: int = 1) -> str:
-        """The file as it is called afterwards. `strip`: how many folders to take off the name."""
+        """The new name of the file. `strip`: number of folders to remove."""
         if moved := self.fact("rename to ", "copy to "):
             return _unquote(moved)
         for name in (self.fact("+++ "), self.fact("--- ")):
@@ -179,7 +178,7 @@ class Section:
         return _unquote(self.fact("rename from ", "copy from "))
 
     def changed_file(self, strip: int = 1, more: "Sequence[Section]" = ()) -> ChangedFile:
-        """Without the text around its lines, which are numbered as the diff counts them."""
+        """Without the text around its lines, which are numbered as in the diff."""
         every = (*more, self)
         return ChangedFile(
             path=self.path(strip), is_binary=self.kind == "binary", note=f"it is {self.kind}" if self.kind else "",
@@ -195,7 +194,7 @@ class Section:
 
 
 def split_diff(text: str) -> list[Section]:
-    """One section for each file, in order. Text around them (a mail, a log) is left out. Linear in the text."""
+    """One section per file, in order. Text around them (a mail, a log) is skipped. Linear in the text."""
     sections: list[Section] = []
     lines = text.split("\n")
     old = new = number = 0
@@ -235,7 +234,7 @@ def _invalid(message: str, advice: str) -> Misused:
 
 
 def leads_out(path: str) -> str:
-    """Why this path must not be touched; empty where it may."""
+    """Why this path must not be used; empty if it may."""
     parts = path.split("/")
     if not path or path.startswith("/") or (len(path) > 1 and path[1] == ":" and path[0].isalpha()):
         return "it is not a path below the workspace"
@@ -252,7 +251,7 @@ def leads_out(path: str) -> str:
 
 
 def read_below(root: Path, path: str) -> Content:
-    """A plain file below the root; no link on the way is followed."""
+    """A plain file below the root; links on the way are not followed."""
     if why := leads_out(path):
         return Content(fault=why)
     try:
@@ -269,7 +268,7 @@ def read_below(root: Path, path: str) -> Content:
     except RemitError as error:
         return Content() if error.code == "FILE_NOT_FOUND" else Content(fault=error.message.rstrip("."))
     if status.st_size > FILE_LIMIT_BYTES or len(data) > FILE_LIMIT_BYTES:
-        return Content(fault=f"it is too large to be looked at ({status.st_size:,} bytes)")
+        return Content(fault=f"it is too large to review ({status.st_size:,} bytes)")
     return Content(data)
 
 
@@ -287,7 +286,7 @@ def _unquote(name: str) -> str:
 
 
 class Files:
-    """The files of the workspace, as the policy lets them be read."""
+    """The files of the workspace that the policy allows."""
 
     def __init__(self, root: Path, permitted: Callable[[Sequence[str]], Iterable[str]]) -> None:
         self.root = root
@@ -299,7 +298,7 @@ class Files:
         return {path for path, name in asked.items() if name not in may_read}
 
     def read(self, paths: Iterable[str], room: int = TOTAL_LIMIT_BYTES) -> dict[str, Content]:
-        """Each of them, and what does not fit into so many bytes with a fault."""
+        """Each file; those beyond this many bytes with a fault."""
         names = list(dict.fromkeys(paths))
         withheld, found = self.withheld(name for name in names if not leads_out(name)), dict[str, Content]()
         for name in names:
@@ -309,11 +308,11 @@ class Files:
         return found
 
 
-# ---- two trees in a repository of our own
+# ---- two trees in a separate repository
 
 
 class TreeStore:
-    """A temporary git repository: writes trees, applies diffs to an index, compares trees. `objects`: those of another one, to read."""
+    """A temporary git repository: writes trees, applies diffs to an index, compares trees. `objects`: of another repository, read only."""
 
     def __init__(self, folder: Path, stop_at: float, source: Git | None = None) -> None:
         self._git = Git(folder=folder, git_dir=folder / "store", stop_at=stop_at, may_fetch=False, overrides=_OVERRIDES)
@@ -340,7 +339,7 @@ class TreeStore:
         return self._git.says("rev-parse", f"{ref}^{{tree}}")
 
     def write_index(self, entries: bytes) -> str:
-        """The tree of what `git ls-files -s -z` lists."""
+        """The tree of the output of `git ls-files -s -z`."""
         index = self._index()
         index.run("update-index", "-z", "--index-info", stdin=entries)
         return index.says("write-tree", "--missing-ok")
@@ -378,7 +377,7 @@ class TreeStore:
         return found
 
     def _contents(self, ids: Iterable[str]) -> dict[str, str]:
-        """Text by id; what is too large is left out."""
+        """Text by id; large files are omitted."""
         asked = "".join(f"{one}\n" for one in ids).encode()
         sizes = [line.split() for line in self._git.run("cat-file", "--batch-check", stdin=asked).decode().splitlines()]
         small = {line[0]: int(line[2]) for line in sizes if line[1:2] == ["blob"] and int(line[2]) <= FILE_LIMIT_BYTES}
@@ -398,7 +397,7 @@ class TreeStore:
 
 
 class PatchTrial:
-    """A diff tried on the files of the workspace: as a whole and, where that fails, file by file."""
+    """A diff tried on the files of the workspace: as a whole and, if that fails, file by file."""
 
     def __init__(self, store: TreeStore, files: Files, sections: Sequence[Section]) -> None:
         self._store = store
@@ -420,7 +419,7 @@ class PatchTrial:
         return [*found, *odd]
 
     def _find_strip(self) -> int:
-        """git's own diffs have one folder before their names (`a/`, `b/`), plain ones need not."""
+        """git's own diffs have one folder before their names (`a/`, `b/`), plain ones may not."""
         if any(section.header[0].startswith("diff --git ") for section in self._sections):
             return 1
         for strip in (1, 0):
@@ -430,7 +429,7 @@ class PatchTrial:
         return 1
 
     def _attempt(self, sections: Sequence[Section]) -> list[ChangedFile]:
-        """The files after the diff, or one that says why there are none."""
+        """The files after the diff, or one with the reason for failure."""
         patch = "".join(f"{line}\n" for section in sections for line in (*section.header, *section.body)).encode("utf-8", "surrogateescape")
         try:
             if any(_ABSOLUTE.match(line) for section in sections for line in section.header):
@@ -524,7 +523,7 @@ class ChangeSource:
             return Change(what=what, files=PatchTrial(store, self._files, sections).run(), is_applied_to_workspace=True)
 
     def path(self, path: str | Sequence[str], since: str = "") -> Change:
-        """Files as they are, as if every line were new, or as they changed since a commit or tree."""
+        """Files with every line counted as new, or their changes since a commit or tree."""
         if isinstance(path, str):
             with Root(self._files.root) as root, root.place(path) as place:
                 place.need()
@@ -563,7 +562,7 @@ class ChangeSource:
         return self._compare("what is staged", git, _tree(git, "HEAD"), lambda store: store.write_index(git.run("ls-files", "-s", "-z")))
 
     def working(self) -> Change:
-        """Everything that is not committed, new files among it."""
+        """Everything uncommitted, including new files."""
         git = open_git(self._files.root, self._stop_at)
         head = _tree(git, "HEAD")
         known = ("diff", "--name-only", "--no-renames", "-z", NO_SUBMODULES, "--relative", "HEAD", "--") if head else ("ls-files", "-z")
@@ -586,7 +585,7 @@ class ChangeSource:
         return replace(change, files=[*change.files, *faults])
 
     def _compare(self, what: str, git: Git | None, base: str, new: Callable[["TreeStore"], str]) -> Change:
-        """Two trees; no `base`: everything in the other is new."""
+        """Two trees; without `base` everything in the other is new."""
         with self._store(git) as store:
             return Change(what=what, files=store.compare(base or store.empty, new(store), self._files))
 
@@ -606,7 +605,7 @@ def walk(root: Path, inside: str) -> Iterator[str]:
 
 
 def open_git(workspace: Path, stop_at: float) -> Git:
-    """The repository of the project, to read from: its filters are switched off. Raises `Misused` where there is none."""
+    """The repository of the project, read only, with its filters disabled. Raises `Misused` if there is none."""
     git = Git(folder=workspace, stop_at=stop_at, may_fetch=False)
     try:
         git.run("rev-parse", "--git-dir")
@@ -625,7 +624,7 @@ def _commit_id(git: Git, revision: str) -> str:
 
 
 def _tree(git: Git, revision: str) -> str:
-    """Of the workspace, which may be a folder of the repository; empty where it is not in that revision."""
+    """The tree of the workspace, which may be a folder of the repository; empty if it is not in that revision."""
     try:
         return git.says("rev-parse", "--verify", "--quiet", f"{revision}:./")
     except GitFailed:

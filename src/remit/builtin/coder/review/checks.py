@@ -1,8 +1,7 @@
 """The checks of a review, on the lines that a change adds: ruff for Python, detect-secrets, parsers, and facts about the files.
 
-ruff gets copies of the files under names of our own, without the project's configuration, its time, memory and output bounded. A secret is
-never shown whole: `SecretMask` is applied to everything that is written.
-"""
+ruff gets copies of the files under other names, without the project's configuration, with bounded time, memory and output. A secret is
+never shown whole: `SecretMask` is applied to all output."""
 
 import asyncio
 import json
@@ -32,9 +31,9 @@ RUFF_SECONDS = 30.0
 RUFF_FILES = 500
 RUFF_MEMORY_KB = 4_000_000
 RUFF_OUTPUT_BLOCKS = 32_000
-"""Of 512 bytes."""
+"""In blocks of 512 bytes."""
 LINE_LIMIT = 600
-"""Characters of a line that are searched for secrets at once: some patterns of detect-secrets take the square of it."""
+"""Characters of a line searched for secrets at once: some patterns of detect-secrets are quadratic."""
 _RUFF = ("check", "--isolated", "--no-cache", "--no-fix", "--exit-zero", "--ignore-noqa", "--quiet", "--output-format", "json-lines")
 _SELECTED = "S,B,F,E711,E712,E721,E722,E9,ASYNC,PLE,PLW0120,PLW1508,PLW1509,SIM115,RUF006,BLE001,T10,T20"
 _IGNORED = "S4,S603,S606,S607,B008,B028,B904,B905,F403,F405"
@@ -59,11 +58,11 @@ class Secret:
     kind: str
     value: str
     is_sure: bool
-    """By its format, not by the name that it is assigned to."""
+    """By its format, not by the name it is assigned to."""
 
 
 class SecretMask:
-    """Finds secrets, and replaces all that it has found in whatever is written. Nothing is verified: no request is sent."""
+    """Finds secrets, and masks all found ones in any output. Verifies nothing: no request is sent."""
 
     def __init__(self) -> None:
         self._values: set[str] = set()
@@ -105,7 +104,7 @@ class SecretMask:
         return self._is_reference(line) or any(is_plain(value) for is_plain in self._is_plain)
 
     def learn_literals(self, line: str) -> None:
-        """Of a line whose strings are secret by the name that they are assigned to."""
+        """For a line whose strings are secret by the name they are assigned to."""
         self._values.update(re.findall(r"[\"']([^\"']{4,300})[\"']", line[:LONGEST_LINE]))
 
     def strike(self, text: str) -> str:
@@ -138,7 +137,7 @@ class Checks:
     tools: dict[str, str] = field(default_factory=dict)
 
     def run(self, guidelines: Sequence[str], progress: Callable[[str, float], None]) -> Review:
-        """The gravest first: when time runs out, the last are missing and named."""
+        """Most important first: if time runs out, the last ones are missing and named."""
         checks = {
             "whether it applies": self.patch, "secrets": self.secrets, "conflict markers and links": self.facts,
             "Python (ruff)": self.python, "syntax": self.syntax,
@@ -201,7 +200,7 @@ class Checks:
                 yield _finding(file, Severity.HIGH if is_outside else Severity.LOW, "files", "link", message, "See where the link leads.")
 
     def syntax(self) -> Iterator[Finding]:
-        """Files that no longer parse. A grammar may be older than its language: in a new file, its word weighs less."""
+        """Files that no longer parse. A grammar may be older than its language: in a new file, the finding has a lower severity."""
         files = {file.path: file for file in self._sources() if file.language != "python" or "ruff" not in self.tools}
         seconds = max(0.5, min(15.0, (self.stop_at - time.monotonic()) / 2))
         after = asyncio.run(parse_files({path: file.after or "" for path, file in files.items()}, seconds))
@@ -286,7 +285,7 @@ def _secret_finding(file: ChangedFile, number: int, line: str, secret: Secret) -
 
 
 def _ruff_finding(file: ChangedFile, one: Mapping[str, Any]) -> Finding | None:
-    """On the first line of it that the change added; None where it added none."""
+    """On the first line that the change added; None if it added none."""
     start, end = (one.get(name) or {} for name in ("location", "end_location"))
     row = start.get("row", 0)
     last = end.get("row", row) - (end.get("row", row) > row and end.get("column") == 1)

@@ -1,8 +1,7 @@
-"""A model's judgement of a change, beside what the checks found.
+"""A model's judgement of a change, beside the findings of the checks.
 
 Each of its findings must name a file and a line of the diff; others are dropped and counted. It adds to the findings of the checks and
-removes none. Secrets are masked before a model sees anything; the diff, the guidelines and the findings are fenced as material.
-"""
+removes none. Secrets are masked before a model sees anything; the diff, the guidelines and the findings are fenced as material."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from remit.core.text import UNTRUSTED, fence_untrusted
 from remit.models.questions import TextModel, ask_optional, object_in
 
 MAX_CHARACTERS = 60_000
-"""Of the diff that a model is shown; files beyond it are named as not judged."""
+"""Maximum length of the diff for a model; further files are named as not judged."""
 MAX_FINDINGS = 25
 MAX_SECONDS, SHARE = 180.0, 0.5
 _LONGEST_LINE = 400
@@ -49,7 +48,7 @@ class Judgement:
     findings: tuple[Finding, ...] = ()
     model: str = ""
     dropped: int = 0
-    """Findings that name no line of the diff, or cannot be read."""
+    """Findings that name no line of the diff, or are invalid."""
     fault: str = ""
     """Why there is no judgement."""
     unseen: tuple[str, ...] = ()
@@ -90,7 +89,7 @@ async def judge(models: TextModel, ctx: Context, review: Review, masking: Secret
 
 
 def _diff(files: Sequence[ChangedFile], masking: SecretMask) -> tuple[list[str], tuple[str, ...]]:
-    """Each file fenced, each line with its number, removed lines without; and the files for which there was no room."""
+    """Each file fenced, each line with its number, removed lines without; and the files that did not fit."""
     parts: list[str] = []
     unseen: list[str] = []
     room = MAX_CHARACTERS

@@ -1,4 +1,4 @@
-"""What a review found, and how it is reported: findings in order, the verdict, the data for programs, the page for people."""
+"""The findings of a review and its report: findings in order, the verdict, the data for programs, the page for people."""
 
 import re
 from collections import Counter
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 FINDINGS_LIMIT = 200
 LIMIT_OF_ONE_RULE = 15
-"""Unless it is grave."""
+"""Unless it is severe."""
 UNFIT = ("needs changes", "does not apply")
 """Verdicts with which a change should not be merged."""
 MORE = "<!-- more -->"
-"""The end of what is shown of the report at a glance."""
+"""The end of the short form of the report."""
 _VERDICTS = {
     "looks fine": "The checks found nothing that speaks against it.",
     "worth a look": "Nothing grave; some points, or what was not checked, deserve a look before it is merged.",
@@ -82,7 +82,7 @@ def clean(text: str) -> str:
 
 
 def sort_findings(findings: Iterable[Finding]) -> tuple[list[Finding], int]:
-    """The worst first, each once; and how many were left out."""
+    """Worst first, each once; and the number of omitted ones."""
     unique: dict[tuple[str, int | None, str, str], Finding] = {}
     for one in sorted(findings, key=lambda one: (ORDER[one.severity], one.file, one.line or 0, one.rule)):
         unique.setdefault((one.file, one.line, one.rule, "" if one.line else one.message), one)
@@ -182,7 +182,7 @@ class Review:
         return self._verdict(finding for finding in self.findings if not finding.by)
 
     def judged(self, judgement: "Judgement") -> "Review":
-        """With the findings of a model, each below those of the same severity that a check found."""
+        """With the findings of a model, each after those of a check with the same severity."""
         both = [*self.findings, *(finding.printable() for finding in judgement.findings)]
         return replace(self, findings=sorted(both, key=lambda one: (ORDER[one.severity], bool(one.by))), judgement=judgement)
 
@@ -256,5 +256,5 @@ def _code(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Words of a diff must not become markup of the report: links and HTML are taken apart."""
+    """Escape text of a diff: links and HTML must not become markup of the report."""
     return " ".join(text.split()).replace("<", "&lt;").replace("](", "] (")
