@@ -37,4 +37,5 @@ async def main() -> None:
         print((await errors_to_task(remit, Board(remit.root))).summary)
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -37,7 +37,7 @@ async def serving(root: Path) -> AsyncIterator[tuple[str, str]]:
     assert server.stdout is not None
     said = json.loads(await server.stdout.readuntil(b"\n}\n"))
     try:
-        yield said["doors"]["a2a"].removesuffix("/a2a"), said["token_file"]
+        yield said["doors"]["a2a"], said["token_file"]
     finally:
         server.terminate()
         await server.wait()
@@ -48,7 +48,7 @@ async def main(far: Path, near: Path) -> None:
         token = Path(token_file).read_text().strip()  # noqa: ASYNC240 - a line
         # Any client of A2A: the card says how, the message who and what.
         async with httpx.AsyncClient(headers={"Authorization": f"Bearer {token}"}) as http:
-            card = await A2ACardResolver(http, url).get_agent_card()
+            card = await A2ACardResolver(http, url.removesuffix("/a2a")).get_agent_card()
             print("skill:", next(skill.id for skill in card.skills if skill.id.startswith("text")))
             client = ClientFactory(ClientConfig(httpx_client=http, streaming=False)).create(card)
             asked = {"target": "text", "operation": "count", "parameters": {"words": "a b c"}, "timeout": 10_000}

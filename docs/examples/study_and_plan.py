@@ -17,7 +17,7 @@ async def researcher(ctx: Context, task: str, write_to: str) -> dict[str, Any]:
 @agent("planner")
 async def planner(task: str) -> dict[str, Any]:
     """One that cannot write files hands the text in."""
-    text = "### Phase 1: Split once [NOT STARTED]\n- **Goal**: tabs are split once\n- **Accept**: `pytest -q`\n"
+    text = "### Phase 1: Split once [NOT STARTED]\n- **Goal**: tabs are split once\n- **Accept**: `test -s splitter.py`\n"
     return {"status": "completed", "summary": "Planned it. One phase is enough.", "data": {"plan": text}}
 
 
