@@ -9,7 +9,7 @@ from bench.sizes import Sizes
 from remit import Context, Remit, agent
 from remit.core.result import StopReason
 
-TARGET_SECONDS = 0.050
+TARGET_SECONDS = 0.030
 _TIMEOUT_SECONDS = 0.8
 
 

@@ -70,6 +70,16 @@ class Sizes:
     held_warm_seconds: float = 5.0
     """Before memory is looked at for the first time."""
     held_in_flight: int = 8
+    seeds: int = 200
+    """Of the simulations of learned decisions."""
+    remote_calls: int = 15
+    """Delegations to a worker one after another, in each round."""
+    remote_rounds: int = 3
+    remote_flood: int = 150
+    remote_chunks: int = 100
+    remote_cancels: int = 10
+    remote_many: int = 10_000
+    """Delegations to a worker, all in flight at once."""
     seconds_each: float = 120.0
     """No section takes longer: what is not done by then is reported as not measured."""
     seconds_all: float = 560.0
@@ -77,6 +87,12 @@ class Sizes:
 
 FULL = Sizes()
 QUICK = Sizes(
+    remote_calls=3,
+    remote_rounds=1,
+    remote_flood=20,
+    remote_chunks=5,
+    remote_cancels=2,
+    remote_many=100,
     rounds=2,
     sequential=50,
     flood=200,
@@ -114,5 +130,6 @@ QUICK = Sizes(
     idle_seconds=0.3,
     held_seconds=0.6,
     held_warm_seconds=0.4,
+    seeds=2,
     seconds_each=60.0,
 )

@@ -9,31 +9,26 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from zlib import crc32
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from remit.core import redaction
 from support.lab import is_lab
 
-ALONE = ("chaos/", "integration/test_process_agents_hostile.py", "unit/flow/test_receive.py")
-"""Where seconds count: these run one at a time, after the others, three of which run at a time (`make test`)."""
-NOT_ALONE = (
-    "chaos/test_board_kill9.py",
-    "chaos/test_escapes.py",
-    "chaos/test_http_hostile.py",
-    "chaos/test_kill9.py",
-    "chaos/test_one_tree_kill9.py",
-    "chaos/test_recovery_races.py",
-    "chaos/test_sandbox_leaves_nothing.py",
-    "chaos/test_sandbox_limits.py",
-    "chaos/test_serve_kill9.py",
+ALONE = (
+    "chaos/test_attacks.py",
+    "chaos/test_hostile_processes.py",
+    "chaos/test_merge_queue.py",
+    "integration/test_process_agents_hostile.py",
 )
-"""Of those, the ones that promise what is left and not when: they hold on a busy machine as well."""
+"""Where seconds count: these run one at a time, after the others, several of which run at a time (`make test`)."""
+SHORT = ("properties/", "security/", "unit/")
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # of a test that forks nobody uses gRPC in the child, where it would get in the way
 
-settings.register_profile("house", max_examples=40)  # of those that say nothing: the whole suite is to stay under fifteen minutes
+settings.register_profile("house", max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
 
 pytest_plugins = ("watchdog",)
@@ -81,7 +76,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Where only those are run that run alone, no other is even imported: half of the files load libraries that take seconds."""
     if config.option.markexpr != "alone" or collection_path.suffix != ".py":
         return None
-    return None if collection_path.relative_to(Path(__file__).parent).as_posix().startswith(ALONE) else True
+    return None if collection_path.relative_to(Path(__file__).parent).as_posix() in ALONE else True
 
 
 @pytest.hookimpl(wrapper=True)
@@ -99,10 +94,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests = Path(__file__).parent
     if not is_lab():
         items[:] = [item for item in items if item.get_closest_marker("lab") is None]
+    names = {item.path: item.path.relative_to(tests).as_posix() for item in items}
     for item in items:
-        name = item.path.relative_to(tests).as_posix()
-        if name.startswith(ALONE) and name not in NOT_ALONE:
+        if names[item.path] in ALONE:
             item.add_marker("alone")
+    # Short files last, so that no worker is left with a long one at the end; the long ones mixed, so that those alike do not meet.
+    items.sort(key=lambda item: (names[item.path].startswith(SHORT), crc32(names[item.path].encode())))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-OF_A_TEST = 240.0
+from support.lab import is_lab
+
+OF_A_TEST = 240.0 if not is_lab() else 7200.0
 """More than any `timeout` of a test."""
 OF_A_RUN = 3000.0
 AT_THE_END = 120.0

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import remit.policy.engine  # noqa: F401 - each of those that are forked would import it for itself
-from remit import Context, Remit, agent, call
+from remit import Context, Remit, agent, call, each, first, parallel, sequence
 from remit.agents.directory import ENTRY_POINTS
 from remit.core.record import Record
 from remit.core.states import State
@@ -95,6 +95,35 @@ def apart(ctx: Any, n: int) -> int:
     return n
 
 
+@agent("sleepy")
+async def sleepy(n: int) -> None:
+    await asyncio.sleep(30)
+
+
+@agent("total")
+async def total(ctx: Context, values: list[Any], n: int = 0) -> int:
+    note(ctx, "started")
+    numbers, waiting = [], list(values)
+    while waiting:
+        one = waiting.pop()
+        waiting += one if isinstance(one, list) else []
+        numbers += [one] if isinstance(one, int) else []
+    note(ctx, "done")
+    return sum(numbers)
+
+
+FLOW = sequence(
+    *(
+        parallel(call("leaf", n=n + 1), call("once", n=n + 2), each("leaf", over=[n + 3, n + 4], into="n", limit=1))
+        for n in range(0, 70, 10)
+    ),
+    decided=first(call("sleepy", n=71), call("once", n=72)),
+    answer=call("total", values=[{"$": str(number)} for number in range(7)] + [{"$": "decided"}]),
+    result="answer",
+)
+"""Thirty calls."""
+TOTAL = sum((n + 1) + (n + 2) * 8 + (n + 3) + (n + 4) for n in range(0, 70, 10)) + 72 * 8
+
 AGENTS = [root_agent, keeper, leaf, once]
 """And `apart`, in the rounds that call it: where there is such an agent, each opening begins with an interpreter for it."""
 
@@ -102,7 +131,7 @@ AGENTS = [root_agent, keeper, leaf, once]
 async def work(folder: Path, with_process: bool) -> None:
     async with Remit.open(folder, agents=AGENTS) as remit:
         (folder / "opened").touch()
-        await remit.delegate("root", with_process=with_process)
+        await (remit.delegate(FLOW) if total in AGENTS else remit.delegate("root", with_process=with_process))
 
 
 async def recover(folder: Path) -> None:
@@ -135,7 +164,10 @@ def judge(folder: Path, records: list[Record]) -> list[str]:
     done = Counter(h["session"] for h in happened if h["what"] == "done")
     for record in records:
         resumable = record.agent in ("root", "keeper")
-        if record.state is State.COMPLETED and (done[record.session_id] < 1 or (done[record.session_id] > 1 and not resumable)):
+        if record.agent == "compose.run":
+            if record.result is None or record.result.data != TOTAL:
+                faults.append(f"composition: {record.state} {record.result}")
+        elif record.state is State.COMPLETED and (done[record.session_id] < 1 or (done[record.session_id] > 1 and not resumable)):
             faults.append(f"{record.agent} {record.session_id} is completed and was done {done[record.session_id]} times")
         if record.agent == "root" and (record.state is not State.COMPLETED or record.result is None or record.result.data != EXPECTED):
             faults.append(f"root: {record.state} {record.result}")
@@ -189,11 +221,21 @@ def killed(folder: Path, seed: int) -> list[str]:
     """Killed at a random moment, and its recovery now and then as well."""
     with_process = seed % 10 == 0
     AGENTS[4:] = [apart] if with_process else []
+    return _killed(folder, with_process)
+
+
+def _killed(folder: Path, with_process: bool) -> list[str]:
     pid = forked(lambda: work(folder, with_process))
     kill_after_opening(pid, folder, random.uniform(0.0, WORK_SECONDS * (3 if with_process else 1)))
     while random.random() < 0.3:
         kill_after_opening(forked(lambda: recover_and_judge(folder)), folder, random.uniform(0.0, WORK_SECONDS))
     return judged(folder)
+
+
+def composed(folder: Path, seed: int) -> list[str]:
+    """A composition is killed, and its recovery again and again."""
+    AGENTS[4:] = [sleepy, total]
+    return _killed(folder, with_process=False)
 
 
 def raced(folder: Path, seed: int) -> list[str]:
@@ -234,7 +276,7 @@ def judged(folder: Path) -> list[str]:
 
 
 def main() -> None:
-    play = {"killed": killed, "raced": raced, "crowded": crowded}[sys.argv[1]]
+    play = {"killed": killed, "composed": composed, "raced": raced, "crowded": crowded}[sys.argv[1]]
     folder, first, rounds = Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     offered(ENTRY_POINTS)
     gc.freeze()

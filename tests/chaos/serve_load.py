@@ -17,7 +17,7 @@ from support.apis.client import ApiClient, ApiFault, Said, Seen
 AGENTS = '''
 import asyncio, os, subprocess, sys, time
 from pathlib import Path
-from remit import Context, agent
+from remit import BlockingContext, Context, agent
 
 def note(ctx, word):
     folder = ctx.root / ".remit" / "marks"
@@ -57,7 +57,7 @@ async def parent(ctx: Context, n: int) -> str:
     return f"The child is {child.status}."
 
 @agent("family", isolation="process", timeout=60)
-def family(ctx: Context, n: int) -> int:
+def family(ctx: BlockingContext, n: int) -> int:
     """A process with a process of its own."""
     child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"])
     note(ctx, f"pid:{os.getpid()}")
@@ -76,6 +76,7 @@ GIVES_UP = 90.0
 def project(root: Path) -> Path:
     (root / ".remit" / "agents").mkdir(parents=True, exist_ok=True)
     (root / ".remit" / "agents" / "load.py").write_text(AGENTS)
+    (root / "remit.toml").write_text("describe_seconds = 60\n")  # on a busy machine too, its agents are known when it serves
     return root
 
 

@@ -36,10 +36,16 @@ class Wire:
     def read(self) -> Any:
         """The next message; None at the end."""
         with contextlib.suppress(OSError):
-            head = self._sock.recv(4, socket.MSG_WAITALL)
-            if len(head) == 4:
-                return from_json(self._sock.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL))
+            if len(head := self._exactly(4)) == 4:
+                return from_json(self._exactly(int.from_bytes(head, "big")))
         return None
+
+    def _exactly(self, size: int) -> bytes:
+        """Fewer at the end of the stream. A socket with a timeout may give any part of a message."""
+        data = b""
+        while len(data) < size and (more := self._sock.recv(size - len(data))):
+            data += more
+        return data
 
     def ask(self, name: str, *, run: int = 0, **body: Any) -> Any:
         self._number += 1

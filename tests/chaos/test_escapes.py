@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -13,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from escape_stage import STACKS, offer_of, try_all, try_outside
-from escapes import ATTEMPTS, Attempt
 
 from remit.system.sandbox.recipes import node
+from support import escape_stage, escapes
+from support.escape_stage import STACKS, offer_of, targets, try_all, try_outside
+from support.escapes import ATTEMPTS, Attempt
 
 SOURCE = Path(__file__).parents[2] / "src"
 STRANGER = 61_234
@@ -29,52 +29,8 @@ each_stack = pytest.mark.parametrize("stack", STACKS)
 @pytest.fixture(scope="module")
 def facts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """What there is to be got at."""
-    folder = tmp_path_factory.mktemp("project")
-    (folder / ".remit").mkdir()
-    (folder / ".remit" / "remit.db").write_bytes(b"SQLite format 3")
-    (folder / "secret.txt").write_text("geheim")
-    (folder / "victim.txt").write_text("leave me alone")
-    (folder / "outside").mkdir()
-    shared = Path("/dev/shm") / f"remit-test-{os.getpid()}"
-    shared.write_text("geheim")
-    with socket.socket() as tcp, socket.socket(socket.AF_UNIX) as unix, socket.socket(socket.AF_UNIX) as abstract:
-        tcp.bind(("127.0.0.1", 0))
-        place = Path(f"/tmp/remit-test-{os.getpid()}.sock")  # short: paths of sockets are limited
-        unix.bind(str(place))
-        abstract.bind(f"\0remit-test-{os.getpid()}")
-        for one in (tcp, unix, abstract):
-            one.listen(64)
-        letters = Path(f"/tmp/remit-test-{os.getpid()}.letters")
-        boxes = [socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2)]
-        for box, name in zip(boxes, (str(letters), f"\0{letters}"), strict=True):
-            box.bind(name)
-        letters.chmod(0o777)
-        victim = subprocess.Popen(["sleep", "300"], env={"REMIT_TEST_SECRET": "geheim", "PATH": os.environ["PATH"]})
-        os.environ["REMIT_TEST_SECRET"] = "geheim"
-        leaked = os.open(folder / "secret.txt", os.O_RDONLY)
-        os.set_inheritable(leaked, True)
-        yield {
-            "secret": folder / "secret.txt",
-            "victim_file": folder / "victim.txt",
-            "project": folder,
-            "outside": folder / "outside",
-            "home": Path.home(),
-            "shared": shared,
-            "victim": victim.pid,
-            "port": tcp.getsockname()[1],
-            "unix": place,
-            "abstract": f"remit-test-{os.getpid()}",
-            "datagram": letters,
-        }
-        assert victim.poll() is None, "somebody killed it"
-        victim.kill()
-        victim.wait()
-        os.close(leaked)
-        del os.environ["REMIT_TEST_SECRET"]
-        for box in boxes:
-            box.close()
-        for path in (shared, place, letters):
-            path.unlink()
+    with targets(tmp_path_factory.mktemp("project")) as facts:
+        yield facts
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +51,9 @@ def strangers(facts: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -
         pytest.skip("needs root, to become somebody else, and an interpreter that everybody can start")
     folder = tmp_path_factory.mktemp("strange")
     shutil.copytree(SOURCE, folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("escapes.py", "escape_stage.py"):
-        shutil.copy(Path(__file__).with_name(name), folder / name)
+    (folder / "support").mkdir()
+    for module in (escapes, escape_stage):
+        shutil.copy(module.__file__, folder / "support")
     for path in (folder, facts["project"], *facts["project"].rglob("*")):
         os.chown(path, STRANGER, STRANGER)
     _open_up(folder)
@@ -104,7 +61,7 @@ def strangers(facts: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -
     libraries = [path for path in sys.path if path.endswith("-packages")]
     with subprocess.Popen(["sleep", "300"], user=STRANGER, env={"REMIT_TEST_SECRET": "geheim"}) as victim:
         ran = subprocess.run(
-            [python, str(folder / "escape_stage.py"), json.dumps({**facts, "victim": victim.pid}, default=str)],
+            [python, "-m", "support.escape_stage", json.dumps({**facts, "victim": victim.pid}, default=str)],
             user=STRANGER,
             group=STRANGER,
             extra_groups=[],
@@ -112,7 +69,7 @@ def strangers(facts: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -
             env={
                 "PATH": "/usr/bin:/bin",
                 "HOME": str(folder),
-                "PYTHONPATH": ":".join([str(folder / "src"), *libraries]),
+                "PYTHONPATH": ":".join([str(folder / "src"), str(folder), *libraries]),
                 "REMIT_TEST_SECRET": "geheim",
             },
             capture_output=True,

@@ -46,6 +46,11 @@ def test_kills_at_any_moment_lose_nothing_and_repeat_nothing(tmp_path: Path) -> 
     assert [r for r in rounds_of("killed", tmp_path, rounds(24, lab=1000), at_once=2) if r["faults"]] == []
 
 
+@pytest.mark.timeout(1200 if is_lab() else 120)
+def test_a_killed_composition_loses_no_step_and_repeats_none_that_had_ended(tmp_path: Path) -> None:
+    assert [r for r in rounds_of("composed", tmp_path, rounds(10, lab=200), at_once=2) if r["faults"]] == []
+
+
 def test_a_recovery_by_several_processes_at_once_settles_once(tmp_path: Path) -> None:
     assert [r for r in rounds_of("raced", tmp_path, rounds(5, lab=50)) if r["faults"]] == []
 

@@ -6,14 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from remit import Remit
 from remit.core.states import State
 from remit.stores.sqlite import open_read_only
 from remit.system.processes import all_pids, mark_of
+from support.pace import until
 
 AGENTS = '''
 import os, subprocess, sys, time
@@ -53,7 +52,7 @@ async def test_killing_the_owner_leaves_no_process_of_the_tree_and_the_next_one_
     finally:
         owner.send_signal(signal.SIGKILL)
         await owner.wait()
-    await _until(lambda: not ours(project))
+    await until(lambda: not ours(project))
     async with Remit.open(project) as remit:
         records = await remit.history()
         assert {r.agent: r.state for r in records} == dict.fromkeys(("shell", "library", "lasts"), State.PARTIAL)
@@ -97,7 +96,7 @@ async def test_what_had_finished_below_a_process_is_not_run_again_after_kill_9(t
     words = [sys.executable, "-m", "remit", "delegate", "boss", "--json"]
     owner = await asyncio.create_subprocess_exec(*words, cwd=project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        await _until(lambda: log.exists() and "began 3" in log.read_text())
+        await until(lambda: log.exists() and "began 3" in log.read_text())
     finally:
         owner.send_signal(signal.SIGKILL)
         await owner.wait()
@@ -112,16 +111,9 @@ async def test_what_had_finished_below_a_process_is_not_run_again_after_kill_9(t
 
 async def _until_deep(project: Path) -> None:
     path = project / ".remit" / "remit.db"
-    await _until(path.exists)
+    await until(path.exists)
     store = open_read_only(path)
     try:
-        await _until(lambda: any(r.agent == "lasts" and r.state is State.RUNNING for r in store.live()))
+        await until(lambda: any(r.agent == "lasts" and r.state is State.RUNNING for r in store.live()))
     finally:
         store.close()
-
-
-async def _until(is_so: Callable[[], object], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end, "waited too long"
-        await asyncio.sleep(0.05)

@@ -3,12 +3,10 @@
 
 import asyncio
 import os
-import tempfile
 import time
 from pathlib import Path
 
 import pytest
-from escape_stage import STACKS, offer_of, sandboxed
 
 from remit.core.errors import Unavailable
 from remit.system.processes import all_pids
@@ -16,7 +14,8 @@ from remit.system.sandbox.boxes import Job
 from remit.system.sandbox.probe import Offer, required
 from remit.system.sandbox.recipes import MEBIBYTE, Limits
 from remit.system.sandbox.run import run
-from support.pace import allowed
+from support.escape_stage import STACKS, offer_of, sandboxed
+from support.pace import allowed, wait_until
 
 each_stack = pytest.mark.parametrize("stack", STACKS)
 
@@ -31,10 +30,6 @@ def marked(mark: str) -> list[int]:
         except OSError:
             continue
     return [pid for pid in found if pid != os.getpid()]
-
-
-def boxes() -> set[Path]:
-    return set(Path(tempfile.gettempdir()).glob("remit-box-*"))
 
 
 @each_stack
@@ -222,9 +217,8 @@ async def test_cancelled_it_is_dead_with_all_that_it_started(stack: str, tmp_pat
 
 
 @each_stack
-def test_killed_with_9_we_take_it_along(stack: str, tmp_path: Path) -> None:
+def test_killed_with_9_we_take_it_along(stack: str, box_parent: Path, tmp_path: Path) -> None:
     mark = f"602.{os.getpid()}"
-    before = boxes()
     child = os.fork()
     if child == 0:
         try:
@@ -232,16 +226,10 @@ def test_killed_with_9_we_take_it_along(stack: str, tmp_path: Path) -> None:
             asyncio.run(run(job, offer_of(stack), hear=lambda *_: None, choose=lambda _: [], out=tmp_path / "out"))
         finally:
             os._exit(0)
-    end = time.monotonic() + 20
-    while not marked(mark) and time.monotonic() < end:
-        time.sleep(0.02)
-    assert marked(mark)
+    wait_until(lambda: marked(mark))
     os.kill(child, 9)
     os.waitpid(child, 0)
-    while (marked(mark) or boxes() - before) and time.monotonic() < end:
-        time.sleep(0.02)
-    assert marked(mark) == []
-    assert boxes() - before == set()
+    wait_until(lambda: not marked(mark) and not os.listdir(box_parent))
 
 
 @each_stack

@@ -48,7 +48,7 @@ async def faults_are_told_with_what_is_allowed_and_never_end_the_run(stage: Stag
     assert "INVALID_TARGET" in told[0]
     assert "Did you mean echo?" in told[0]
     assert "it is required" in told[1]
-    assert "There is no argument 'self'" in told[5]
+    assert "Unknown argument 'self'" in told[5]
     assert ["INVALID_" in text for text in told] == [True] * 6 + [False]
     assert json.loads(told[6])["data"] == "echo right"
 

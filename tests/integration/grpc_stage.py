@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import datetime
 import ipaddress
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -122,15 +122,6 @@ async def grpc_stage(
         await api.start(addresses or None)
         closing.push_async_callback(api.stop, 0.0)
         yield Stage(remit, service, authenticator, api, api.address, closing)
-
-
-async def until(holds: Callable[[], Any], seconds: float = 20.0) -> None:
-    """For what nobody tells."""
-    for _ in range(int(seconds * 100)):
-        if holds():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not come true")
 
 
 def bearer(token: str, *more: tuple[str, str]) -> tuple[tuple[str, str], ...]:

@@ -5,8 +5,7 @@ import os
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -132,13 +131,6 @@ def owner_pid(project: Path, session_id: str) -> int:
         return next(owner.pid for owner in store.owners() if owner.owner_id == record.owner)
     finally:
         store.close()
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.05)
 
 
 def is_alive(pid: int) -> bool:

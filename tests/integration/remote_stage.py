@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from grpc_stage import Stage, grpc_stage, until
+from grpc_stage import Stage, grpc_stage
+
+from support.pace import until
 
 __all__ = ["Far", "joined", "remote_stage", "until"]
 

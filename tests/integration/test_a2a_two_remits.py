@@ -16,6 +16,7 @@ from a2a_stage import Stage, a2a_stage
 from remit import Context, agent
 from remit.core.states import State
 from remit.server.tokens import Permission
+from support.pace import until
 
 
 @agent("deep")
@@ -111,12 +112,6 @@ async def test_a_remote_is_believed_by_its_certificate_alone(tmp_path: Path, mon
             wary = await remit.delegate("wary")
             assert (str(wary.stop_reason), wary.errors[0].code) == ("unavailable", "AGENT_UNAVAILABLE")
             assert "certificate" in wary.errors[0].message.lower()
-
-
-async def until(condition: Any, seconds: float = 10) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - a file of another process's
-            await asyncio.sleep(0.02)
 
 
 async def until_said(stage: Stage, session_id: str, words: str) -> None:

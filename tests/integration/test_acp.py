@@ -15,6 +15,7 @@ from recording_backend import ProcessStage, on_process_stage
 
 from remit import Remit
 from remit.agents.acp.acp_agent import AcpAgent
+from remit.agents.command import STARTED_AGAIN
 from remit.agents.definition import definition_of
 from remit.core.context import Repair
 from remit.core.errors import AgentCrashed, Failed, Misused, Unavailable
@@ -157,7 +158,7 @@ async def test_an_agent_is_put_into_the_mode_in_which_it_asks(stage: AcpStage) -
     await stage.ask("answer", environment={"OPENCODE_PERMISSION": "{}"})
     assert stage.logged("asking")[1]["asking"] == "{}", "the definition decides"
     stage.log.unlink()
-    with pytest.raises(Unavailable, match="nothing holds it to its list"):
+    with pytest.raises(Unavailable, match="its list of tools is not enforced"):
         await stage.ask("opencode-of-old")
     assert stage.logged("prompt") == []
 
@@ -230,7 +231,7 @@ async def test_a_key_in_its_environment_logs_it_in(stage: AcpStage) -> None:
 async def test_a_command_that_is_missing_or_only_echoes_is_named(stage: AcpStage) -> None:
     with pytest.raises(Unavailable, match="no-such-agent"):
         await stage.ask("answer", command=["no-such-agent"])
-    with pytest.raises(AgentCrashed, match="does not speak the Agent Client Protocol; it says back what it is told") as caught:
+    with pytest.raises(AgentCrashed, match="does not speak the Agent Client Protocol; it repeats its input") as caught:
         await stage.ask("answer", command=["cat"])
     assert "`cat`" in caught.value.advice
     with pytest.raises(Misused, match="task"):
@@ -334,5 +335,13 @@ async def test_a_stopped_agent_resumes_its_session(stage: AcpStage) -> None:
 async def test_an_agent_that_cannot_load_a_session_begins_a_new_one_and_says_so(stage: AcpStage) -> None:
     stage.backend.saved = {"vendor": "acp", "session": "conversation-1"}
     await stage.ask("answer")
-    assert any("begins a new one" in note for note in stage.noted("progress"))
+    assert any("starts a new one" in note for note in stage.noted("progress"))
     assert len(stage.logged("new")) == 1
+
+
+async def test_a_start_that_collides_with_another_one_on_a_database_they_share_is_repeated(stage: AcpStage) -> None:
+    """As opencode ends when another one prepares its database at that moment."""
+    first = f"mkdir {stage.root}/started 2>/dev/null && echo 'Failed query: CREATE TABLE' >&2 && exit 1"
+    command = ["sh", "-c", f'{first}; exec "$@"', "sh", sys.executable, str(AGENT), "answer"]
+    assert json.loads(await stage.ask("answer", command=command))["status"] == "completed"
+    assert str(stage.backend.notes).count(STARTED_AGAIN) == 1

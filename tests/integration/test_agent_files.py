@@ -39,7 +39,7 @@ def test_they_are_listed_with_kind_and_place_and_the_faulty_ones_named(project: 
     assert "remit.toml:[agents.echo]" in echo
     assert "profile without an agent" in reviewer
     assert ".claude/agents/reviewer.md" in reviewer
-    assert "broken.md: line 3: its head is not YAML" in done.stderr
+    assert "broken.md: line 3: its front matter is not YAML" in done.stderr
     assert not (project / ".remit").exists()
 
 

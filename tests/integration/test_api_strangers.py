@@ -36,7 +36,7 @@ async def test_task_of_another_caller_is_no_page_token(stage: Stage) -> None:
     ours, theirs = await stage.client(stage.token("a", ONLY)), await stage.client(stage.token("b", ONLY))
     task = (await ours.post("/v1/tasks?wait=5", json={"target": "text", "operation": "count", "parameters": {"text": "x"}})).json()
     answers = [await theirs.get("/v1/tasks", params={"cursor": one}) for one in (task["taskId"], "sess_1700000000_zzzzzz")]
-    assert [(one.status_code, one.json()["detail"]) for one in answers] == [(400, "There is no such page (any more).")] * 2
+    assert [(one.status_code, one.json()["detail"]) for one in answers] == [(400, "The page does not exist or has expired.")] * 2
     assert (await ours.get("/v1/tasks", params={"cursor": task["taskId"]})).status_code == 200
 
 
@@ -60,7 +60,7 @@ async def test_to_see_the_work_of_others_is_not_to_go_on_with_it(stage: Stage) -
     counts = {"target": "text", "operation": "count", "parameters": {"text": "x"}}
     ours = Call(principal=Principal(name="token:a"), api="http")
     task_id = (await (await stage.service.begin(ours, counts)).result()).session_id
-    for doing, words in ((ONLY, "There is no task"), (ONLY | {Permission.SEE_ALL}, "not token:b's to go on with")):
+    for doing, words in ((ONLY, "There is no task"), (ONLY | {Permission.SEE_ALL}, "not token:b's to continue")):
         theirs = Call(principal=Principal(name="token:b", grants=Grants(permissions=doing)), api="http")
         with pytest.raises(RemitError, match=words):
             await stage.service.begin(theirs, {**counts, "resume": task_id})
@@ -123,7 +123,7 @@ def test_a_socket_takes_the_place_of_nothing_but_a_dead_socket_and_leaves_folder
     os.chmod(folder, 0o755)
     path, place = folder / "h.sock", Place(path=folder / "h.sock")
     path.write_text("a file of somebody's")
-    with pytest.raises(Misused, match="is no socket"), bound(place):
+    with pytest.raises(Misused, match="is not a socket"), bound(place):
         pass
     assert path.read_text() == "a file of somebody's"
     path.unlink()

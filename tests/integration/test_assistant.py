@@ -28,7 +28,7 @@ from remit.server.service import Service
 from remit.server.tokens import OWNER, Principal
 from remit.testing import Call, Drip, Fail, Garbled, Say, Silence, Stray
 from support.histories import faults_of
-from support.pace import allowed
+from support.pace import allowed, until
 
 
 @agent("long")
@@ -231,7 +231,7 @@ async def test_an_interrupt_stops_the_tree_and_keeps_the_conversation(tmp_path: 
 
     async with project(tmp_path, by_prompt) as (remit, models):
         task = asyncio.ensure_future(ask(remit, "The first message."))
-        await _until(lambda: any(one.agent == "slow" for one in remit.store.live()))
+        await until(lambda: any(one.agent == "slow" for one in remit.store.live()))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -245,13 +245,6 @@ async def test_an_interrupt_stops_the_tree_and_keeps_the_conversation(tmp_path: 
     again = Conversations(tmp_path).open(kept.conversation_id)
     assert faults_of(repaired(again.messages)) == []
     assert [turn.session_id for turn in again.turns][-1] == returned.session_id
-
-
-async def _until(holds: Any, seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end
-        await asyncio.sleep(0.02)
 
 
 async def test_a_conversation_is_answered_by_one_at_a_time(tmp_path: Path) -> None:

@@ -24,9 +24,11 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
         "start,commands,mcp,growth",
         "hostile,kill",
         "read_file,search_files,analysis",
-        "board,models",
+        "board,models,composition",
         "grpc,http,pushed",
         "streams,held",
+        "temporal,temporal_many",
+        "sandbox,trust,postgres",
     ],
 )
 def test_each_section_gives_its_figures(sections: str, tmp_path: Path) -> None:

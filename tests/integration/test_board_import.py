@@ -212,7 +212,7 @@ def test_two_boards_are_not_mixed(tmp_path: Path) -> None:
         import_board(board, tmp_path / "other")
 
 
-@pytest.mark.parametrize(("files", "words"), [({}, "There is no old board here"), ({"todo": "\n"}, "has no task that could be read")])
+@pytest.mark.parametrize(("files", "words"), [({}, "There is no old board here"), ({"todo": "\n"}, "has no readable task")])
 def test_nothing_to_import_is_an_error(tmp_path: Path, files: dict[str, str], words: str) -> None:
     board = place(tmp_path, **files)
     with pytest.raises(Misused, match=words):

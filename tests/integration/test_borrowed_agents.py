@@ -182,7 +182,7 @@ async def test_a_remit_of_another_agent_cannot_be_used(tmp_path: Path) -> None:
 
     @agent("misuses")
     async def misuses() -> str:
-        with pytest.raises(Misused, match="opened outside of it"):
+        with pytest.raises(Misused, match="opened outside it"):
             await opened[0].delegate("echo", word="w")
         return "could not"
 
@@ -198,14 +198,14 @@ async def test_a_remit_opened_outside_of_an_agent_cannot_be_used_inside(tmp_path
 
     @agent("uses")
     async def uses() -> int:
-        with pytest.raises(Misused, match=r"uses cannot delegate by a Remit that was opened outside of it"):
+        with pytest.raises(Misused, match=r"uses cannot delegate through a Remit that was opened outside it"):
             await other.delegate("echo", word="w")
         async with Remit.open(other.root) as own:
             return (await own.delegate("echo", word="w")).metadata.delegation_depth
 
     @agent("uses.thread")
     def uses_thread() -> None:
-        with pytest.raises(Misused, match="opened outside of it"):
+        with pytest.raises(Misused, match="opened outside it"):
             asyncio.run_coroutine_threadsafe(other.start("echo", word="w"), loop).result()
 
     loop = asyncio.get_running_loop()
@@ -262,7 +262,7 @@ async def late() -> Any:
 @agent("opens.two")
 async def opens_two() -> Any:
     async def lent() -> str:
-        with pytest.raises(Misused, match="lent cannot delegate by a Remit that was opened outside of it"):
+        with pytest.raises(Misused, match="lent cannot delegate through a Remit that was opened outside it"):
             await second.delegate("echo", word="w")
         return "could not"
 

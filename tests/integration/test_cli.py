@@ -155,7 +155,7 @@ def test_an_agent_that_is_declared_but_faulty_is_named_with_its_fault(project: P
 
 
 def test_where_agents_are_missing_or_named_twice_that_is_said(tmp_path: Path) -> None:
-    assert "worker.read_file" in remit(tmp_path, "delegate", "echo").stdout
+    assert "worker.list_files" in remit(tmp_path, "delegate", "echo").stdout
     (tmp_path / "remit.toml").write_text("builtin_agents = []\n")
     assert "Put one into .remit/agents/" in remit(tmp_path, "delegate", "echo").stdout
     other = make_project(tmp_path / "other")

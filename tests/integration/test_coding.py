@@ -17,17 +17,21 @@ from recording_backend import ProcessStage, RecordingBackend, on_process_stage
 
 from remit import Remit
 from remit.agents.coding.coding_agent import CodingAgent
+from remit.agents.command import STARTED_AGAIN
 from remit.agents.definition import definition_of
 from remit.core.context import Repair
 from remit.core.errors import AgentCrashed, Failed, Unavailable
 from remit.core.events import EventKind
 from remit.core.result import Status, StopReason
+from remit.core.settings import Settings
+from remit.models.client import Models
 from support.pace import allowed
 from support.witness import LoopWatch
 
 CODER = Path(__file__).with_name("fake_coder.py")
 INIT = {"type": "system", "subtype": "init", "session_id": "c-1"}
 TASK = {"task": "Say hello."}
+MODELS = Models(Settings())
 
 
 def message(text: str, tokens: int = 100, key: str = "m1") -> dict[str, Any]:
@@ -48,7 +52,7 @@ class CodingStage(ProcessStage):
     def agent(self, *turns: list[Any], kind: str = "claude", **table: Any) -> CodingAgent:
         (self.root / "turns.json").write_text(json.dumps(turns))
         said = {"kind": kind, "command": [sys.executable, "-I", "-S", str(CODER), str(self.root)], **table}
-        return CodingAgent(definition_of("coder", said, source="test"), SimpleNamespace(processes=self.pool))
+        return CodingAgent(definition_of("coder", said, source="test"), SimpleNamespace(processes=self.pool, models=MODELS, root=self.root))
 
     async def ask(self, *turns: list[Any], task: str = "Say hello.", **table: Any) -> str:
         return await self.agent(*turns, **table).perform(self.backend.context(), {"task": task})
@@ -210,7 +214,7 @@ async def test_at_the_soft_deadline_its_turn_is_interrupted_and_its_session_aske
     assert await asyncio.wait_for(performing, 20) == "Handed in."
     _, second = stage.calls()
     assert resumed(second) == "c-1"
-    assert "Hand in what there is" in second["prompt"]
+    assert "Return your result so far" in second["prompt"]
 
 
 @pytest.mark.parametrize("why", ["too little time is left to ask", "a stop is no soft deadline"])
@@ -261,7 +265,9 @@ async def test_a_vendors_error_is_raised_in_our_words_and_at_once(
 
 async def test_a_program_that_is_not_there_is_named_with_how_to_install_it(stage: CodingStage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(stage.root))
-    agent = CodingAgent(definition_of("coder", {"kind": "codex"}, source="test"), SimpleNamespace(processes=stage.pool))
+    agent = CodingAgent(
+        definition_of("coder", {"kind": "codex"}, source="test"), SimpleNamespace(processes=stage.pool, models=MODELS, root=stage.root)
+    )
     with pytest.raises(Unavailable) as caught:
         await agent.perform(stage.backend.context(), TASK)
     assert caught.value.code == "AGENT_UNAVAILABLE"
@@ -380,3 +386,26 @@ async def test_a_flood_of_lines_holds_neither_the_loop_nor_the_deadline(tmp_path
     assert done.stop_reason is StopReason.DEADLINE
     assert time.monotonic() - began < allowed(6)
     assert loop.held < 2
+
+
+# ---- a start that collides with another one on a database they share
+
+COLLIDED = [{"err": "Error: Unexpected error\n\nFailed query: CREATE TABLE `workspace`"}, {"exit": 1}]
+DONE = [{"type": "text", "sessionID": "o-1", "part": {"text": "Done."}}]
+
+
+async def test_a_start_that_collides_with_another_one_is_repeated_and_said(stage: CodingStage) -> None:
+    assert await stage.ask(COLLIDED, COLLIDED, DONE, kind="opencode") == "Done."
+    assert len(stage.calls()) == 3
+    assert str(stage.backend.notes).count(STARTED_AGAIN) == 2
+
+
+@pytest.mark.parametrize(
+    ("turn", "starts"),
+    [(COLLIDED, 3), ([*DONE, *COLLIDED], 1), ([{"err": "Error: no such model"}, {"exit": 1}], 1)],
+    ids=["three times at most", "not after its first word", "not for another error"],
+)
+async def test_when_a_start_is_repeated(turn: list[Any], starts: int, stage: CodingStage) -> None:
+    with pytest.raises(AgentCrashed):
+        await stage.ask(turn, kind="opencode")
+    assert len(stage.calls()) == starts

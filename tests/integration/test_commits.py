@@ -323,7 +323,7 @@ def test_in_the_middle_of_something_nothing_is_touched(repository: Path, what: s
     subprocess.run(["git", what, "start" if what == "bisect" else "other"], cwd=repository, capture_output=True, check=False)
     before = (git(repository, "rev-parse", "HEAD"), (repository / ".git/index").read_bytes())
     done = commit(repository, [put(repository, "a.md")], "task 1: x")
-    assert f"a {what} is under way" in done.warning
+    assert f"a {what} is in progress" in done.warning
     assert (git(repository, "rev-parse", "HEAD"), (repository / ".git/index").read_bytes()) == before
 
 

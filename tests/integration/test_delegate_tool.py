@@ -313,6 +313,6 @@ def test_agents_that_come_with_remit_stand_apart_from_the_projects_own(project: 
     listed = json.loads(run_remit(project, "agents", "--json").stdout)["agents"]
     assert [one["name"] for one in listed if not one["built_in"]] == ["letters.count", "letters.first"]
     built_in = {one["name"].partition(".")[0] for one in listed if one["built_in"]}
-    assert built_in == {"worker", "researcher", "coder", "assistant", "results", *ROLES}
+    assert built_in == {"worker", "researcher", "coder", "compose", "assistant", "results", *ROLES}
     assert said.index("Built in:") < said.index("Roles of the board:")
     assert [one["built_in"] for one in listed] == sorted(one["built_in"] for one in listed)

@@ -49,7 +49,7 @@ async def test_one_that_hangs_is_left_and_killed(tmp_path: Path, bin_folder: Pat
     monkeypatch.setattr("remit.agents.coding.detect.VERSION_SECONDS", 0.5)
     program(bin_folder, "claude", f"echo $$ > {tmp_path}/pid; sleep 60 & wait")
     found, _ = await asyncio.wait_for(detect({"PATH": f"{bin_folder}:/bin:/usr/bin", "HOME": str(tmp_path)}, KNOWN[:1]), 20)
-    assert "did not say its version" in found[0].fault
+    assert "did not print its version" in found[0].fault
     pid = (tmp_path / "pid").read_text().strip()
     assert look(int(pid)) is None
 
@@ -64,8 +64,9 @@ async def test_the_lines_for_remit_toml_declare_agents(bin_folder: Path) -> None
         assert definition.spec.workspace == "worktree"
         assert definition.contain == ("auto" if name in ("claude", "codex") else False)
     assert tables["gemini"]["command"] == ["gemini", "--experimental-acp"]
+    assert "delegates" not in tomllib.loads("\n".join(lines_for(found[0], is_git=True, can_delegate=False)))["agents"]["claude"]
     (claude, _, gemini) = ("\n".join(lines_for(one, is_git=True)) for one in found)
-    assert "not tried by us" in gemini
+    assert "not tested with remit" in gemini
     assert "#" not in claude, "nothing but what belongs into the file"
 
 

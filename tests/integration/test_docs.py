@@ -6,8 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,10 @@ from remit.core.settings import DEFAULT_TIMEOUTS, Settings
 from remit.stores import SqliteStore
 from remit.system.settings_files import describe
 from support.cli import every_command
+from support.pace import wait_until
 
+pytestmark = pytest.mark.timeout(600)
+"""Its fixture runs every example, dozens of processes: on a busy machine that takes minutes."""
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
 AGENT_FILES = sorted((EXAMPLES / "agents").glob("*.py"))
@@ -86,16 +87,16 @@ def test_every_python_block_is_the_text_of_the_file_it_names(document: Path) -> 
             assert block["language"] not in ("python", "py"), f"{document.name}: a Python block names no file:\n{block['text'][:200]}"
 
 
-def without_tenths(text: str) -> str:
-    """Measured seconds to the second: the rest is the machine's mood."""
-    return re.sub(r"(\d+)\.\d s\b", r"\1 s", text)
+def without_seconds(text: str) -> str:
+    """Measured seconds, those with a tenth, depend on the machine."""
+    return re.sub(r"\d+\.\d s\b", "some s", text)
 
 
 @in_document
 def test_every_output_is_what_the_example_prints(document: Path, outputs: dict[str, str]) -> None:
     for block in BLOCK.finditer(document.read_text()):
         if block["kind"] == "output":
-            assert without_tenths(block["text"]) == without_tenths(outputs[block["path"]]), f"{document.name}: {block['path']}"
+            assert without_seconds(block["text"]) == without_seconds(outputs[block["path"]]), f"{document.name}: {block['path']}"
 
 
 def test_every_example_stands_in_a_document() -> None:
@@ -165,7 +166,7 @@ def test_the_tutorials_commands_end_with_the_codes_it_names(letters: Path) -> No
 def test_the_tutorials_steps_survive_kill_9(letters: Path) -> None:
     command = [sys.executable, "-m", "remit.cli.main", "delegate", "steps.all", "steps=12", "--root", str(letters)]
     orchestrator = subprocess.Popen(command, cwd=letters, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _wait_until(lambda: _lines(letters / "steps.txt") >= 4)
+    wait_until(lambda: _lines(letters / "steps.txt") >= 4)
     orchestrator.kill()
     orchestrator.wait()
     before = _lines(letters / "steps.txt")
@@ -182,13 +183,6 @@ def test_the_tutorials_steps_survive_kill_9(letters: Path) -> None:
 
 def _lines(path: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
-
-
-def _wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.02)
 
 
 # ---- the reference
@@ -261,7 +255,7 @@ def test_every_error_code_stop_reason_event_and_step_is_documented() -> None:
 
 def test_every_option_of_a_call_is_documented() -> None:
     rows = table(ROOT / "docs/reference/api.md", "## What can be asked")
-    assert {row[0] for row in rows} == set(Request.__dataclass_fields__) - {"agent"}
+    assert {row[0] for row in rows} == set(Request.__dataclass_fields__) - {"agent", "checked"}
 
 
 def test_every_method_of_remit_and_of_the_context_is_documented() -> None:
@@ -270,8 +264,11 @@ def test_every_method_of_remit_and_of_the_context_is_documented() -> None:
     documented = set(re.findall(r"`([a-z_]+)[`(]", (ROOT / "docs/reference/api.md").read_text()))
     for kind in (Remit, Context, DelegationFacts):
         missing = {name for name in vars(kind) if not name.startswith("_")} - documented
-        assert missing - {"open", "backend"} == set()
-    assert {n for n in vars(Context) if n[0] != "_"} == {n for n in vars(BlockingContext) if n[0] != "_"} - {"context", "wait"}
+        assert missing - {"open", "backend", "unawaited"} == set()
+    assert {n for n in vars(Context) if n[0] != "_"} - {"unawaited"} == {n for n in vars(BlockingContext) if n[0] != "_"} - {
+        "context",
+        "wait",
+    }
 
 
 @in_document
@@ -312,3 +309,18 @@ def test_the_architecture_is_short_lists_every_package_and_names_files_that_exis
     assert [name for name in sorted(named) if not (ROOT / "src/remit" / name).exists() and not (ROOT / name).exists()] == []
     listed = {row[0] for row in table(ROOT / "ARCHITECTURE.md", "## Packages")}
     assert listed == {path.parent.name for path in (ROOT / "src/remit").glob("*/__init__.py")} | {"app.py"}
+
+
+def test_the_site_is_built_without_a_broken_link_and_loads_nothing_from_another_host(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path)]
+    done = subprocess.run(build, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > len(list((ROOT / "docs").rglob("*.md")))
+    loaded = re.compile(r"""<(?:script|img|iframe)[^>]+src=["']?https?:|<link[^>]+href=["']?https?:""")
+    assert not [page.name for page in pages if loaded.search(page.read_text())]
+
+
+def test_every_guide_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text()
+    assert not [path.name for path in (ROOT / "docs/how-to").glob("*.md") if f"(how-to/{path.name})" not in index]

@@ -64,7 +64,7 @@ def test_every_extra_is_known_by_modules_that_it_brings(tmp_path: Path) -> None:
 
 def test_it_says_whether_the_project_is_served(tmp_path: Path) -> None:
     (tmp_path / ".remit").mkdir()
-    assert "none is running" in findings(doctor(tmp_path, "--json").stdout)["server"]["found"]
+    assert "not running" in findings(doctor(tmp_path, "--json").stdout)["server"]["found"]
     told = announce(tmp_path / ".remit" / "run", grpc="unix:/run/some.sock", http=None, token_file=None)
     assert findings(doctor(tmp_path, "--json").stdout)["server"]["found"] == f"unix:/run/some.sock, by process {told.pid}"
 

@@ -14,7 +14,7 @@ from remit.builtin.assistant.stream import ask
 from remit.core.policy import Decision, PolicyRequest
 from remit.core.result import Return
 from remit.policy.rules import default_text
-from remit.runtime.tree_facts import TreeFacts, facts_of_records, sends_data
+from remit.runtime.deps import TreeFacts, facts_of_records, sends_data
 from remit.testing import Call, Say
 from support import cli
 

@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from remit import Context, Remit, agent
 from remit.core.events import Event, EventKind
+from support.pace import until
 
 
 class Talk:
@@ -40,12 +40,6 @@ async def all_of(remit: Remit, session_id: str, after: int = 0) -> list[Event]:
 async def read_into(seen: list[Event], remit: Remit, session_id: str) -> None:
     async for event in remit.follow(session_id):
         seen.append(event)  # noqa: PERF401 - each as it comes
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not is_so():  # noqa: ASYNC110 - counts and lists tell nobody
-            await asyncio.sleep(0.005)
 
 
 async def until_read(events: list[Event], message: str) -> None:

@@ -185,7 +185,7 @@ async def test_a_process_that_was_forked_off_is_told_so_at_once(toolbox: Toolbox
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
 
-    assert "forked off" in await asyncio.to_thread(forked)
+    assert "forked from the one" in await asyncio.to_thread(forked)
     assert json.loads(await toolbox.call("delegate", CALL))["data"] == "echo hi"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from grpc_stage import Stage, grpc_stage
 
-from remit import DelegateError, Misused
+from remit import DelegateError, Misused, agent
 from remit.server.authenticator import Credentials
 from remit.server.grpc_client import Client, discover
 
@@ -26,6 +26,21 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 # ---- with the real API
+
+
+async def test_every_target_of_the_project_can_be_named(stage: Stage) -> None:
+    """Agents of its own, with and without operations, and one that was registered later: the server knows them, the client no list."""
+
+    @agent("late")
+    async def late() -> str:
+        return "here"
+
+    stage.remit.register(late)
+    async with Client(stage.address) as client:
+        counted = await client.delegate("text", "count", {"text": "one two"})
+        registered = await client.delegate("late")
+        assert (counted.success, counted.metadata.target, counted.metadata.operation) == (True, "text", "count"), counted
+        assert (registered.success, registered.data) == (True, "here"), registered
 
 
 async def test_streaming_and_polling_give_the_same_result(stage: Stage) -> None:

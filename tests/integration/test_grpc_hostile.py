@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_stage import Stage, ask, bearer, grpc_stage, refusal, trailer, until
+from grpc_stage import Stage, ask, bearer, grpc_stage, refusal, trailer
+
+from support.pace import until
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS, HEADERS, PING, RST = 4, 1, 6, 3

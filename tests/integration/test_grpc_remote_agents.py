@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from grpc_stage import Stage, ask, bearer, refusal, trailer
-from remote_stage import Far, joined, remote_stage, until
+from remote_stage import Far, joined, remote_stage
 
 from remit import Context, agent
 from remit.core.events import EventKind
 from remit.server.tokens import Permission
+from support.pace import until
 
 SERVING = frozenset({Permission.SERVE})
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"], "additionalProperties": False}

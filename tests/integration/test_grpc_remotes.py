@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from grpc_stage import AGENTS, Authority, Stage, grpc_stage
-from remote_stage import until
 
 from remit import Context, Remit, agent
 from remit.core.events import EventKind
-from remit.core.tracing import parse, span_id_of
+from remit.core.ids import parse_traceparent, span_id_of
 from remit.server.tokens import Permission
+from support.pace import until
 
 RELAYING = frozenset({Permission.DELEGATE, Permission.RELAY})
 
@@ -61,7 +61,7 @@ async def test_parameters_and_results_pass_through_and_chunks_stream_on(tmp_path
         assert (await far.remit.describe(there["task_id"])).result is not None
 
         failed = await near.delegate("far-fails")
-        assert (failed.status, failed.errors[0].code) == ("failed", "UNKNOWN_ERROR")
+        assert (failed.status, failed.errors[0].code) == ("failed", "AGENT_RAISED")
         assert "it broke" in failed.errors[0].message
         wrong = await near.delegate("far-text-count", parameters={"words": 1, "text": "a"})
         assert (wrong.status, wrong.errors[0].code) == ("failed", "INVALID_PARAMETERS")
@@ -86,7 +86,7 @@ async def test_depth_path_deadline_and_trace_count_on_where_we_are_trusted(tmp_p
         record = await far.remit.describe(data["session"])
         assert record.caller_info is not None
         assert record.caller_info.traceparent is not None
-        given = parse(record.caller_info.traceparent)
+        given = parse_traceparent(record.caller_info.traceparent)
         assert given is not None
         assert given.span_id == span_id_of(returned.session_id)  # its trace hangs below our delegation
 

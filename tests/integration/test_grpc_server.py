@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_stage import SECOND, Stage, ask, grpc_stage, refusal, trailer, until
+from grpc_stage import SECOND, Stage, ask, grpc_stage, refusal, trailer
+
+from support.pace import until
 
 
 @pytest.fixture

@@ -16,9 +16,10 @@ from implement_stage import PLAN, PLAN_PATH, Worker, entry, files_of, git, made_
 from remit import Context, Remit, agent
 from remit.board.board import Board
 from remit.board.claims import claim
-from remit.board.implement import dry_run_implement, implement, implement_each
+from remit.board.implement import implement, implement_each
 from remit.board.plans import read_plan
 from remit.board.task import PhaseStatus, Status, Task
+from remit.board.task_order import dry_run_implement
 from remit.core.deadline import Clock
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.system.settings_files import load_settings
@@ -114,6 +115,12 @@ async def test_a_timeout_makes_the_task_partial_and_says_where_to_resume(tmp_pat
     assert markers(board) == ["COMPLETED", "PARTIAL", "NOT STARTED"]
     assert any("half.txt" in warning for warning in outcome.warnings)
     assert "half.txt" not in git(tmp_path, "ls-files")
+    (summary,) = (one["path"] for one in entry(board)["artifacts"] if one["type"] == "summary")
+    text = (tmp_path / summary).read_text()
+    assert "- **Not completed**: " in text
+    assert "## Phase 2" in text.partition("[PARTIAL]")[0]
+    assert text.count("Not done.") == 2
+    assert summary in git(tmp_path, "ls-files"), "it is committed with the marker"
     assert (await Worker().implement(board)).status == "completed"
 
 
@@ -154,7 +161,7 @@ async def test_completed_without_a_file_is_not_completed(tmp_path: Path) -> None
     board = made_project(tmp_path, in_git=False)
     outcome = await Worker(p2=lambda _ctx, _phase: returned()).implement(board)
     assert (outcome.status, outcome.errors[0].code) == ("failed", "VALIDATION_FAILED")
-    assert "names no file" in outcome.summary
+    assert "names no project file" in outcome.summary
     assert (entry(board)["status"], markers(board)[1]) == ("implementing", "PARTIAL")
 
 
@@ -300,7 +307,7 @@ async def test_several_tasks_are_done_by_their_dependencies_up_to_the_first_that
         outcome = await implement_each(remit, board, [1, 2, 3, 4, 5, 6])
         with pytest.raises(Misused, match="Task 9 not found"):
             await implement_each(remit, board, [6, 9])
-        with pytest.raises(Refused, match="depends on what is not completed: task 2"):
+        with pytest.raises(Refused, match="depends on incomplete tasks: task 2"):
             await implement_each(remit, board, [5, 6])
     assert [asked["number"] for asked in worker.asked] == [1, 4, 2]
     assert outcome.status == "failed"
@@ -532,3 +539,11 @@ async def test_who_was_overtaken_after_their_time_leaves_the_board_to_the_other(
     finally:
         other.__exit__(None, None, None)
     assert (await Worker().implement(board)).status == "completed"
+
+
+async def test_record_and_board_have_the_same_verdict_on_work_without_a_file(tmp_path: Path) -> None:
+    board, worker = made_project(tmp_path, in_git=False, plan=None), Worker(p0=lambda _ctx, _phase: returned())
+    async with Remit.open(tmp_path, agents=worker.agents(), recover=False) as remit:
+        outcome = await implement(remit, board, 1)
+        record = await remit.describe(outcome.session_id)
+    assert (outcome.status, str(record.state), entry(board)["status"]) == ("failed", "failed", "implementing")

@@ -14,12 +14,13 @@ from urllib.parse import urlsplit
 
 import pytest
 from mcp.client.client import Client
-from mcp_project import GREETING, RawClient, is_alive, make_project, request, serving_http, stdio, until
+from mcp_project import GREETING, RawClient, is_alive, make_project, request, serving_http, stdio
 
 from remit import Context, Remit, agent
 from remit.core.delegate_requests import NAMES_IN_SCHEMA
 from remit.server.mcp.server import ToolServer
 from remit.server.service import Service
+from support.pace import wait_until
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def test_a_server_whose_client_stopped_reading_does_not_linger(project: Path, ho
             client.process.send_signal(signal.SIGKILL)
         else:
             client.process.stdin.close()  # type: ignore[union-attr]
-        until(lambda: not is_alive(keeper))
+        wait_until(lambda: not is_alive(keeper))
 
 
 @pytest.mark.parametrize("closed", [0, 1])

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 from mcp.client.client import Client
-from mcp_project import GREETING, RawClient, is_alive, make_project, owner_pid, request, stdio, until
+from mcp_project import GREETING, RawClient, is_alive, make_project, owner_pid, request, stdio
 
 from forking import run
 from remit import Remit, agent
 from remit.server.mcp import server as mcp_server
 from remit.server.service import Service
+from support.pace import wait_until
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ async def test_a_delegation_goes_on_when_its_client_leaves_and_is_found_by_its_i
     async with stdio(project, "--answer-after", "20") as client:
         told = await client.call_tool("delegation_result", {"session_id": session_id})
         assert told.structured_content["data"] == "Slept."  # type: ignore[union-attr]
-    until(lambda: not is_alive(keeper))
+    wait_until(lambda: not is_alive(keeper))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -74,7 +75,7 @@ async def test_whatever_ends_the_process_the_client_started_ends_no_delegation(p
     async with stdio(project) as other:
         told = await other.call_tool("delegation_cancel", {"session_id": session_id})
         assert told.structured_content["state"] == "cancelled"  # type: ignore[union-attr]
-    until(lambda: not is_alive(keeper))
+    wait_until(lambda: not is_alive(keeper))
 
 
 async def test_work_of_a_dead_server_is_settled_when_it_is_asked_for(project: Path) -> None:
@@ -149,7 +150,7 @@ def test_a_server_that_outlives_its_client_stops_its_work_on_sigterm(project: Pa
     client.leave()
     assert is_alive(keeper)
     os.kill(keeper, signal.SIGTERM)
-    until(lambda: not is_alive(keeper))
+    wait_until(lambda: not is_alive(keeper))
     assert '"cancelled"' in remit(project, "show", session_id, "--json").stdout
 
 

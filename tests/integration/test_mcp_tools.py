@@ -70,7 +70,7 @@ async def test_tools_are_described_from_the_directory_in_old_and_new_revisions(a
             assert tool.annotations.read_only_hint is (tool.name in {"delegation_status", "delegation_result", "list_agents"})
         properties = tools["delegate"].input_schema["properties"]
         own = {"caller", "fails", "large", "nested", "noop", "prints", "reads", "slow", "text"}
-        assert set(properties["target"]["enum"]) == own | {"worker", "researcher", "coder", "assistant", "results", *ROLES}
+        assert set(properties["target"]["enum"]) == own | {"worker", "researcher", "coder", "compose", "assistant", "results", *ROLES}
         assert {"count", "write", "read_file", "deep_research", "analyze_code"} <= set(properties["operation"]["enum"])
         assert "- text.count(text: string, minLength?: integer) — Counts the words of a text." in (tools["delegate"].description or "")
 
@@ -130,6 +130,31 @@ async def test_an_unknown_tool_is_the_protocols_own_error(address: str) -> None:
     async with Client(address) as client:
         with pytest.raises(MCPError, match="Unknown tool"):
             await client.call_tool("destroy", {})
+
+
+async def test_results_have_the_shape_of_the_delegate_tool_beside_their_own(ask: Any) -> None:
+    """Ended, failed, still running and refused."""
+    shape = {"success", "taskId", "taskState", "data", "output", "error", "metadata"}
+    inner = {"target", "operation", "createdAt", "completedAt", "duration", "agentId"}
+    asked = (
+        {"target": "worker", "operation": "list_files", "parameters": {"path": "."}},
+        {"target": "fails"},
+        {"target": "slow", "parameters": {"seconds": 30}, "wait_ms": 1},
+        {"target": "no-such-agent"},
+    )
+    documents = [(await ask("delegate", arguments)).structured_content for arguments in asked]
+    for document in documents:
+        assert shape <= document.keys()
+        assert inner <= document["metadata"].keys()
+    done, failed, running, refused = documents
+    assert (done["success"], done["taskState"], done["taskId"]) == (True, "COMPLETED", done["session_id"])
+    assert (done["output"], done["error"]) == (done["summary"], None)
+    assert done["metadata"]["agentId"] == done["metadata"]["agent_type"] == "worker.list_files"
+    assert (failed["success"], failed["taskState"], failed["error"]["code"]) == (False, "FAILED", "TASK_FAILED")
+    assert failed["error"]["details"]["code"] == failed["errors"][0]["code"]
+    assert running["taskState"] in ("QUEUED", "RUNNING")
+    assert (refused["success"], refused["taskId"], refused["metadata"]["agentId"]) == (False, None, "no-such-agent")
+    await ask("delegation_cancel", {"session_id": running["session_id"]})
 
 
 async def test_a_failed_delegation_is_an_error_and_a_partial_one_is_not(ask: Any) -> None:

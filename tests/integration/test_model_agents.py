@@ -112,7 +112,7 @@ async def test_calls_that_cannot_be_made_are_answered_with_what_is_allowed(tmp_p
     assert result.ok
     assert "Your only tool is delegate" in told[0]
     assert "count, note" in told[0]
-    assert "must be one JSON object" in told[1]
+    assert "must be one complete JSON object" in told[1]
     assert all("INVALID_TARGET" in one and "count" in one for one in told[2:5])
     assert "INVALID_OPERATION" in told[5]
     assert "up" in told[5]
@@ -149,7 +149,7 @@ async def test_a_model_that_never_stops_is_told_to_answer_and_then_ended(tmp_pat
     assert len(server.requests) == 4
     last = server.requests[-1]
     assert not last.tools
-    assert "You can call nothing any more" in last.text
+    assert "You can make no more calls" in last.text
     async with stage(tmp_path, lambda request: Stray("delegate", **COUNT.arguments), requests=3) as (remit, server):
         result = await asked(remit)
     assert result.status is Status.FAILED
@@ -354,7 +354,7 @@ async def test_arguments_that_cannot_be_written_down_are_told_and_the_talk_goes_
     assert json.loads(told[0])["data"] == 2
     assert all("nested deeper than 60 levels" in one for one in told[1:4])
     assert "4,000 digits" in told[6]
-    assert "must be one JSON object" in told[8]
+    assert "must be one complete JSON object" in told[8]
     assert len(json.dumps(server.requests[1].body)) < 60_000
 
 
@@ -476,3 +476,35 @@ async def test_what_was_left_out_is_read_on_range_by_range_to_the_last_character
         assert (await asked(remit)).ok
     assert "".join(read) == "".join(f"{number:06d}\n" for number in range(20_000))
     assert all(len(text) <= 16_000 for request in server.requests for text in request.results)
+
+
+async def test_a_composition_takes_one_turn_where_single_calls_take_ten(tmp_path: Path) -> None:
+    """Each number is counted up from the one before: ten turns, one after the other; or one call, with references."""
+
+    def after(request: ModelRequest) -> Call:
+        number = json.loads(request.last.text)["data"]
+        return Call("delegate", target="count", operation="up", parameters={"number": number})
+
+    async with stage(tmp_path, [COUNT, *[Reply(after)] * 9, DONE]) as (remit, server):
+        assert (await asked(remit)).ok
+        assert json.loads(server.requests[-1].last.text)["data"] == 11
+    one_by_one = len(server.requests)
+    steps = [{"call": "count.up", "parameters": {"number": 1 if number == 0 else {"$": str(number - 1)}}} for number in range(10)]
+    composed = Call("delegate", target="compose", operation="run", parameters={"sequence": steps, "result": "9"})
+    async with stage(tmp_path, [composed, DONE], tools=["count", "compose"]) as (remit, server):
+        done = await asked(remit)
+        assert done.ok, done
+        assert json.loads(server.requests[-1].last.text)["data"] == 11
+        (composition,) = await remit.children(done.session_id)
+        assert [one.depth for one in await remit.children(composition.session_id)] == [2] * 10
+    assert (one_by_one, len(server.requests)) == (11, 2)
+
+
+async def test_a_composition_reaches_only_the_tools_of_its_model(tmp_path: Path) -> None:
+    steps = [{"call": "count.up", "parameters": {"number": 1}}, {"call": "note"}]
+    composed = Call("delegate", target="compose", operation="run", parameters={"sequence": steps})
+    async with stage(tmp_path, [composed, DONE], tools=["count", "compose"]) as (remit, server):
+        done = await asked(remit)
+        assert "Step 1: There is no target 'note'" in server.requests[-1].last.text
+        assert not await remit.children(done.session_id)
+    assert not (tmp_path / "note.txt").exists()

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tree_project import GIT, PYTHON, clean_environment, make_project, secret_in, until
+from tree_project import GIT, PYTHON, clean_environment, make_project, secret_in
 
 from remit import Context, Remit, Return, agent
 from remit.core.states import State
 from remit.system.processes import marked
+from support.pace import until
 
 WAYS = ("context", "library", "command line")
 

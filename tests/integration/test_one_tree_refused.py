@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from tree_project import PYTHON, clean_environment, make_project, secret_in, until
+from tree_project import PYTHON, clean_environment, make_project, secret_in
 
 from remit import Context, Refused, Remit, Unavailable, agent
-from remit.agents import attach_server
+from remit.agents import (
+    attach_client,  # noqa: F401 - imported before a test changes the version
+    attach_server,
+)
 from remit.core.events import EventKind
 from remit.core.ids import CallerToken, new_secret
 from remit.system.unix_sockets import connect_to
+from support.pace import until
 
 ADVICE = "Unset REMIT_CALLER to delegate as a new root."
 
@@ -58,7 +62,7 @@ async def test_a_token_copied_out_of_its_processes_is_refused_and_noted(owner: R
     """A stolen token. The thief is a child of the owner's process, but not of the agent's."""
     handle, token = await started(owner, tmp_path)
     error = await asyncio.to_thread(use, token.encode())
-    assert "used outside of the processes of its delegation" in str(error)
+    assert "used outside the processes of its delegation" in str(error)
     notices = [e.body["message"] for e in await owner.events(handle.session_id) if e.kind is EventKind.NOTICE]
     assert any("was refused" in notice for notice in notices)
     assert token.secret not in str(notices)
@@ -75,7 +79,7 @@ async def test_another_agent_that_has_the_token_is_known_by_its_own_supervisor(o
     owner.register(agent("thief", isolation="process")(_thief))
     result = await owner.delegate("thief", script=str(script))
     assert "CALLER_REFUSED" in result.data, result
-    assert "used outside of the processes" in result.data
+    assert "used outside the processes" in result.data
     await handle.cancel()
 
 
@@ -243,7 +247,7 @@ async def test_nobody_else_hears_a_token_at_the_address_of_its_owner(owner: Remi
 async def test_an_owner_of_another_version_is_not_misunderstood(owner: Remit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     @agent("attaches")
     async def attaches() -> str:
-        with pytest.raises(Unavailable, match="another version of remit"):
+        with pytest.raises(Unavailable, match="incompatible version of remit"):
             async with Remit.open("/"):
                 pass
         return "told"

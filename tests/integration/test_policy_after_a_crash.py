@@ -38,13 +38,18 @@ def killed_while_it_ran(folder: Path, *parameters: str) -> None:
     command = [sys.executable, "-m", "remit.cli.main", "delegate", "slow", *parameters]
     process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        end = time.monotonic() + 20
-        while not (folder / "ran.txt").exists() and time.monotonic() < end:
+        end = time.monotonic() + 60
+        while not _is_written(folder / "ran.txt"):
+            assert time.monotonic() < end, "it did not run"
             time.sleep(0.02)
     finally:
         process.kill()
         process.wait(10)
     (folder / "wait").unlink()
+
+
+def _is_written(file: Path) -> bool:
+    return file.exists() and file.stat().st_size > 0
 
 
 def recovered(folder: Path) -> dict[str, object]:

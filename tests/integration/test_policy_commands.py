@@ -115,7 +115,7 @@ def test_a_log_that_was_removed_is_missed(project: Path) -> None:
     (project / ".remit" / FILE).unlink()
     gone = told(project, "audit", "verify")
     assert not gone["valid"]
-    assert "1 delegation on record, and there is no log" in gone["findings"][0]
+    assert "1 delegation on record, but there is no log" in gone["findings"][0]
 
 
 def test_runs_with_the_policy_disabled_are_not_missed(project: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from remit import BlockingContext, Context, Remit, agent
 from remit.policy.audit import FILE
 from remit.policy.rules import default_text
+from remit.testing import Scripted
 
 RULES = (
     default_text()
@@ -51,3 +52,22 @@ async def test_the_analysis_of_a_tree_leaves_out_what_may_not_be_read(tmp_path: 
     assert "hidden_thing" not in reports
     assert "tell nobody" not in reports
     assert "not to be read by the policy" in reports
+
+
+@pytest.mark.parametrize("name", ["direct", "passing"])
+async def test_who_acts_for_its_caller_is_judged_as_its_caller(tmp_path: Path, name: str) -> None:
+    @agent
+    async def limited(ctx: Context, to: str) -> str:
+        await ctx.delegate(to, **({"then": "leaf"} if to == "passing" else {}))
+        return "done"
+
+    async def hand_on(ctx: Context, arguments: dict[str, str]) -> str:
+        return (await ctx.delegate(arguments["then"])).summary
+
+    rules = default_text() + '@id("limited") forbid (principal == Agent::"limited", action == Action::"leaf", resource);'
+    agents = [limited, Scripted("leaf"), Scripted("passing", hand_on, acts_for_caller=True)]
+    async with Remit.open(tmp_path, agents=agents, policy=rules) as remit:
+        done = await remit.delegate("limited", to="leaf" if name == "direct" else "passing")
+        refused = [one for one in await remit.tree(done.session_id) if one.state == "refused"]
+        assert [(one.agent, one.caller) for one in refused] == [("leaf", "limited")]
+        assert (await remit.delegate("passing", then="leaf")).ok

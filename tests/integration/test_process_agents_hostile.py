@@ -19,7 +19,7 @@ from recording_backend import ProcessStage, RecordingBackend
 
 from remit.core.errors import AgentCrashed
 from remit.system.processes import descendants, is_alive, marked, process_start
-from support.pace import allowed
+from support.pace import allowed, wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 Known = frozenset[tuple[int, str | None]]
@@ -222,10 +222,3 @@ def kill_main_process() -> None:
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
     wait_until(lambda: not alive(seen) and not marked(f"test:{owner}:"), 3)
-
-
-def wait_until(holds: Callable[[], bool], limit: float) -> None:
-    end = time.monotonic() + limit
-    while not holds():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)

@@ -76,8 +76,8 @@ def test_from_elsewhere_it_is_found_by_its_root(
 def test_a_file_that_shadows_a_command_is_told_and_changes_nothing(project: Path) -> None:
     ran = remit("commands")
     assert ran.code == 1
-    assert ".remit/commands/task.md: `remit task` comes with remit and stays what it is. Rename the file." in ran.stdout
-    assert "comes with remit and stays what it is" in remit("doctor").stdout
+    assert ".remit/commands/task.md: `remit task` is a built-in command and cannot be replaced. Rename the file." in ran.stdout
+    assert "is a built-in command and cannot be replaced" in remit("doctor").stdout
     assert "Record a task" in remit("task", "--help").stdout
     assert json.loads(remit("commands", "--json").stdout)["commands"][0]["name"] == "fix"
 
@@ -103,7 +103,7 @@ def test_errors_of_the_project_become_a_task(project: Path) -> None:
     assert remit("delegate", "broken").code == 1
     rehearsed = remit("errors", "--dry-run").stdout
     assert "Routing /errors to error-diagnostics-agent → planner" in rehearsed
-    assert "UNKNOWN_ERROR of broken" in rehearsed
+    assert "AGENT_RAISED of broken" in rehearsed
     made = json.loads(remit("errors", "--json").stdout)
     assert (made["status"], made["task_number"], made["task_status"]) == ("completed", 1, "PLANNED")
     assert "task 1 fixes those in the ledger" in remit("errors").stdout

@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from remote_stage import remote_stage, until
+from remote_stage import remote_stage
+
+from support.pace import until
 
 ROOT = Path(__file__).parents[2]
 MODULES = ROOT / ".tools" / "node_modules"

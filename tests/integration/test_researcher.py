@@ -12,7 +12,7 @@ import pytest
 from research_corpus import DOCUMENTS, PROGRAM_QUESTIONS, QUESTIONS
 from web_server import WebServer, answer, web_server
 
-from remit import Context, Remit, Return, Status, agent
+from remit import Remit, Return, Status
 from remit.core.budget import Limits
 
 ALLOWING = '@id("agents-may-work") permit (principal, action, resource);'
@@ -101,7 +101,7 @@ async def test_a_question_is_answered_from_the_files_of_the_project(remit: Remit
     assert (data["citations"][0]["path"], data["citations"][0]["line"]) == ("docs/quota.md", 3)
     report = report_of(project, result)
     check_citations(project, data, report)
-    order = [report.index(f"## {name}") for name in ("Answer", "What was not found", "What was searched", "Sources")]
+    order = [report.index(f"## {name}") for name in ("Answer", "Not found", "Searched", "Sources")]
     assert order == sorted(order)
     assert "`docs/quota.md:3`" in report
     assert "for you to judge" in result.summary
@@ -215,24 +215,14 @@ async def test_a_hostile_name_or_text_takes_no_effect_in_the_report(remit: Remit
     assert "\x1b" not in report + json.dumps(result.data, ensure_ascii=False)
 
 
-@agent("second")
-async def second(ctx: Context) -> object:
-    return (await ctx.delegate("researcher.deep_research", query="What is the limit?", sources=["files"])).to_dict()["data"]
-
-
-@agent("first")
-async def first(ctx: Context) -> object:
-    return (await ctx.delegate("second")).data
-
-
 async def test_workers_that_are_refused_are_named_and_not_counted(tmp_path: Path) -> None:
     write_files(tmp_path, {f"{number}.md": f"The limit of {number} is {number} seconds.\n" for number in range(12)})
-    async with Remit.open(tmp_path, agents=[first, second]) as remit:
-        await remit.delegate("first")
+    async with Remit.open(tmp_path) as remit:
+        await ask(remit, "What is the limit?", sources=["files"], budget=Limits(delegations=1))
         page = next((tmp_path / ".remit" / "scratch").glob("*/report.md")).read_text()
         poor = await ask(remit, "What is the limit?", sources=["files"], budget=Limits(delegations=2))
     assert "Nothing was read: nothing could be searched" in page
-    assert "exceeds the maximum of 3" in page
+    assert "The budget of this tree is used up" in page
     assert "0 workers sent" in page
     assert poor.status in (Status.PARTIAL, Status.FAILED)
     assert poor.data["searched"]["children"] <= 1

@@ -242,7 +242,7 @@ async def test_a_valid_return_is_made_from_the_prompt() -> None:
 
 def test_without_the_instruction_there_is_no_valid_return() -> None:
     request = ModelRequest(api=Api.CHAT, model="m", stream=False, messages=(), tools=(), body={})
-    with pytest.raises(LookupError, match="not told how to answer"):
+    with pytest.raises(LookupError, match="does not contain remit's format instruction"):
         valid_return(request)
 
 

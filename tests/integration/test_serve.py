@@ -8,18 +8,13 @@ import pytest
 from cli_project import remit
 from serve_stage import Server, project, serving
 
+from support.pace import wait_until
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
     with serving(project(tmp_path_factory.mktemp("served"))) as running:
         yield running
-
-
-def until(what: object, seconds: float = 10.0) -> None:
-    give_up = time.monotonic() + seconds
-    while not what():  # type: ignore[operator]
-        assert time.monotonic() < give_up, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def test_every_api_is_served_by_one_process(server: Server) -> None:
@@ -74,7 +69,7 @@ def test_stopping_server_refuses_new_work_and_finishes_running_work(tmp_path: Pa
     with serving(project(tmp_path)) as server, server.http() as http:
         begun = server.begin("slow", seconds=1.5)
         server.tell()
-        until(lambda: http.get("/readyz").status_code == 503)
+        wait_until(lambda: http.get("/readyz").status_code == 503)
         refused = http.post("/v1/tasks", json={"target": "echo", "parameters": {"text": "Too late."}})
         assert refused.status_code == 503
         assert refused.json()["code"] == "STOPPING"
@@ -115,7 +110,7 @@ def test_sighup_keeps_the_agents_that_were_declared_at_the_start(tmp_path: Path)
             'from remit import agent\n\n@agent("fresh")\nasync def fresh() -> None: ...\n'
         )
         server.tell(signal.SIGHUP)
-        until(lambda: "Policy and certificates were read again" in server.said())
+        wait_until(lambda: "Policy and certificates were reloaded" in server.said())
         assert "fresh" not in {one["name"] for one in http.get("/v1/agents").json()["agents"]}
 
 

@@ -169,7 +169,7 @@ async def test_what_is_refused_while_the_engine_closes_is_answered(remit: Remit)
 async def test_a_call_that_is_cancelled_while_it_is_refused_is_recorded_as_refused(remit: Remit) -> None:
     service, heard = Service(remit), asyncio.Event()
     remit.on_event(lambda event: heard.set() if event.state == "refused" else None)
-    starting = asyncio.create_task(service.begin(call(), {"target": "quick", "idle": -1}))
+    starting = asyncio.create_task(service.begin(call(), {"target": "quick", "budget": {"delegations": 0}}))
     await asyncio.sleep(0)
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -333,3 +333,32 @@ async def test_caller_and_its_budget_survive_a_killed_server(tmp_path: Path) -> 
         assert (purse.delegations, purse.tokens, purse.alive) == (1, 8, 0)
         assert (await done(service, call(who), "quick")).ok
         assert purse.limits == Limits(tokens=10)
+
+
+async def test_processes_of_a_project_draw_from_one_budget_of_a_principal(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=[quick]) as one, Remit.open(tmp_path, agents=[quick]) as other:
+        services = [Service(remit) for remit in (one, other)]
+        codes: list[str] = []
+        for number in range(8):
+            remit, service = (one, other)[number % 2], services[number % 2]
+            who = Principal(name="token:poor", budget=Budget(Limits(delegations=5), opened_at=remit.loop.time()))
+            result = await done(service, call(who), "quick")
+            codes += [error.code for error in result.errors]
+        assert codes == ["BUDGET_EXCEEDED"] * 3
+
+
+async def test_a_composition_uses_only_agents_that_its_caller_was_granted(remit: Remit) -> None:
+    service = Service(remit)
+    caller = call(principal(agents=("quick", "compose")))
+    for steps, is_granted in ((["quick"], True), (["quick", {"parallel": ["spends"]}], False)):
+        request = {"target": "compose", "operation": "run", "parameters": {"sequence": steps}}
+        if is_granted:
+            assert (await (await service.begin(caller, request)).result()).ok
+        else:
+            with pytest.raises(Refused, match="may not use spends"):
+                await service.begin(caller, request)
+    judged = {"best": {"call": "worker.list_files", "parameters": {"path": "."}}, "of": 2, "by": "spends"}
+    with pytest.raises(Refused, match="may not use spends"):
+        service.read(call(principal(agents=("worker", "compose"))), {"target": "compose", "operation": "run", "parameters": judged})
+    with pytest.raises(Refused, match=r"may not use compose\.run"):
+        service.read(call(principal(agents=("quick",))), {"target": "compose", "operation": "run", "parameters": {"first": ["quick"]}})

@@ -148,7 +148,7 @@ async def test_the_changes_of_shared_children_are_merged_with_their_callers(proj
     result = await under(project, "worktree", body, merge=True)
     assert result.ok, result
     assert (project / "one.txt").read_text() == (project / "two.txt").read_text() == "child\n"
-    assert git(project, "log", "-1", "--format=%s").strip() == f"{result.session_id}: caller"
+    assert git(project, "log", "-1", "--format=%B").strip() == f"caller\n\nSession: {result.session_id}"
 
 
 async def test_a_path_out_of_the_callers_workspace_is_refused(project: Path) -> None:

@@ -191,3 +191,41 @@ def test_init_leaves_a_file_that_it_cannot_extend(project: Path, variables: dict
     assert done.code == 2
     assert "Declare its agents as tables" in done.stderr
     assert (project / "remit.toml").read_text() == 'agents = {claude = {kind = "claude"}}\n'
+
+
+# ---- completion
+
+
+def completed(words: str, cwd: Path, variables: dict[str, str]) -> list[str]:
+    """What bash offers for the last word."""
+    asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1), "_REMIT_COMPLETE": "complete_bash"}
+    done = cli.run_process(cwd=cwd, env=variables | asked)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_the_shell_completes_agents_parameters_sessions_and_tasks(project: Path, variables: dict[str, str]) -> None:
+    cli.run("task", "Read unknown ages", cwd=project)
+    cli.run("delegate", "worker.list_files", cwd=project)
+    (session,) = [one["session_id"] for one in cli.run_json("history", cwd=project)["delegations"]]
+    assert completed("remit delegate worker.re", project, variables) == ["worker.read_file"]
+    assert completed("remit delegate worker.read_file path=a o", project, variables) == ["offset="]
+    assert completed("remit show sess", project, variables) == [session]
+    assert completed("remit plan ", project, variables) == ["1"]
+
+
+def test_completion_runs_no_code_of_a_project_and_shows_no_error(project: Path, variables: dict[str, str]) -> None:
+    (project / ".remit" / "agents").mkdir()
+    (project / ".remit" / "agents" / "x.py").write_text(f"open({str(project / 'ran')!r}, 'w')\n")
+    (project / "remit.toml").write_text("this is not TOML")
+    assert completed("remit delegate wor", project, variables) == []
+    (project / "remit.toml").unlink()
+    assert "worker.read_file" in completed("remit delegate wor", project, variables)
+    assert not (project / "ran").exists()
+
+
+def test_a_word_that_means_listing_records_no_task(project: Path) -> None:
+    refused = cli.run("task", "list", cwd=project)
+    assert (refused.code, "remit board" in refused.stderr) == (2, True)
+    assert not (project / "specs").exists()
+    assert cli.run("task", "list", "--title", "list", cwd=project).code == 0

@@ -12,7 +12,7 @@ import pytest
 
 from collector import Collected, attributes, collecting
 from remit import Remit, agent
-from remit.core.tracing import parse
+from remit.core.ids import parse_traceparent
 from support.cli import run_process
 
 GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -81,7 +81,7 @@ async def test_a_tree_is_one_trace_with_each_span_below_its_caller(tmp_path: Pat
     # The agent in a process of its own was told its span, and what it delegated hangs below it.
     collected.spans = second
     assert hangs_below(collected, "execute_tool shelf.look", "invoke_agent apart")
-    told = parse(from_process.data)
+    told = parse_traceparent(from_process.data)
     assert told.span_id == collected.span("invoke_agent apart").span_id.hex()
     assert {resource["service.name"] for resource in collected.resources} == {"remit"}
 

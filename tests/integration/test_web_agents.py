@@ -93,7 +93,7 @@ async def test_a_slow_server_ends_in_time_with_what_came(remit: Remit) -> None:
     with web_server({}) as server:
         server.routes["/"] = drip
         result = await remit.delegate("worker.web_fetch", url=f"{server.url}/", timeout=3)
-        assert (result.status, result.errors[0].code) == ("partial", "INCOMPLETE")
+        assert (result.status, result.errors[0].code) == ("partial", "TIMEOUT")
         assert result.data["text"].startswith("begun .")
         assert result.data["truncated"]
 

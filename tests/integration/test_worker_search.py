@@ -1,9 +1,8 @@
 """`worker.search_files`: matches with their places, what is left out, and searches that are stopped."""
 
-import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from remit import Remit
 from remit.builtin.worker.search import Matches
 from remit.system.beneath import Root
 from remit.system.processes import MARK
+from support.pace import until
 
 
 @pytest.fixture
@@ -203,9 +203,3 @@ def marked(root: Path) -> list[int]:
             if os.readlink(f"/proc/{entry}/cwd") == str(root) and f"{MARK}=".encode() in Path("/proc", entry, "environ").read_bytes():
                 found.append(int(entry))
     return found
-
-
-async def until(holds: Callable[[], bool], seconds: float = 10) -> None:
-    async with asyncio.timeout(seconds):
-        while not holds():  # noqa: ASYNC110 - other processes ring no bell
-            await asyncio.sleep(0.02)

@@ -280,7 +280,8 @@ def test_where_there_are_none_it_says_so_and_what_makes_no_sense_is_refused(proj
     assert not (project / ".remit").exists()
 
 
-def test_the_list_says_whose_what_is_in_it_and_whether_it_is_merged(shop: Path) -> None:
+def test_the_list_says_whose_what_is_in_it_and_whether_it_is_merged(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # no cell is cut
     written, copied = ask(shop, "writes"), ask(shop, "copies")
     saved = ask(shop, "saves", code=3)
     first, second, third = remit_json(shop, "workspaces")["workspaces"]

@@ -95,7 +95,8 @@ async def test_what_was_changed_is_a_diff_and_the_project_is_untouched(project: 
     assert contents(fresh) == contents(project / ".remit" / "work" / session)
     if kind == "worktree":
         assert branches(project) == ["main", f"remit/{session}"]
-        assert git(project, "log", "-1", "--format=%s", f"remit/{session}").strip() == f"{session}: edit.worktree"
+        assert git(project, "log", "-1", "--format=%s", f"remit/{session}").strip() == "edit.worktree"
+        assert git(project, "log", "-1", "--format=%(trailers:key=Session,valueonly)", f"remit/{session}").strip() == session
         assert git(project, "show", f"remit/{session}:src/new.py") == "new = True\n"
         assert f"remit workspaces {session} --merge" in result.next_steps
         assert status(project / ".remit" / "work" / session) == ""
@@ -507,7 +508,7 @@ async def test_a_cancelled_one_is_not_merged_and_goes_on_in_its_workspace_when_r
     assert (resumed.status, resumed.data) == ("completed", "both")
     assert (project / "first.txt").exists()
     assert (project / "second.txt").exists()
-    assert again.ok or any("not there any more" in warning for warning in again.warnings)
+    assert again.ok or any("no longer exists" in warning for warning in again.warnings)
     assert sorted(branches(project)) == ["main", *([f"remit/{again.session_id}"] if not again.ok else [])]
 
 
@@ -573,7 +574,7 @@ async def test_a_slow_git_keeps_nobody_waiting_beyond_the_deadline(project: Path
     async with Remit.open(project, agents=HANGING) as remit:
         monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
         result = await remit.delegate("hangs.worktree.inline", timeout=2)
-    assert any("git had not made the diff" in warning for warning in result.warnings), result.warnings
+    assert any("git did not finish the diff" in warning for warning in result.warnings), result.warnings
     assert f".remit/work/{result.session_id}/half.txt" in [a.path for a in result.artifacts]
     assert f"resume={result.session_id}" in result.next_steps
     assert result.extra["workspace"]["folder"] == f".remit/work/{result.session_id}"

@@ -62,7 +62,7 @@ async def test_no_command_that_an_agent_set_for_git_is_run_by_us(project: Path, 
         assert result.ok, result
         return
     assert result.status == "partial"
-    assert "settings by which git runs commands were changed meanwhile" in result.errors[0].message
+    assert "git settings that run commands were changed meanwhile" in result.errors[0].message
     assert "+made" in next(project / a.path for a in result.artifacts if a.path.endswith(".diff")).read_text()
     assert work_folders(project) != [], "its work stays"
     assert not (project / "made.txt").exists()

@@ -1,13 +1,9 @@
 """Used by the tests of one tree across processes: a project whose agents delegate from processes of their own, in every way there is."""
 
-import asyncio
 import os
 import shutil
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from remit.core.ids import CallerToken, decode
 
@@ -107,14 +103,6 @@ def make_project(folder: Path) -> Path:
 
 def secret_in(path: Path) -> CallerToken:
     return decode(path.read_text())
-
-
-async def until(is_so: Callable[[], Any], seconds: float = 20.0) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := is_so()):
-        assert time.monotonic() < end, "waited too long"
-        await asyncio.sleep(0.02)
-    return found
 
 
 def clean_environment(**more: str) -> dict[str, str]:

@@ -3,12 +3,13 @@
 Never a lost task or word, never an illegal move, and TODO.md is always the drawing of state.json once a command has run.
 """
 
+import contextlib
 import json
 import os
 import re
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from remit.board.task import Status, check_move
 from remit.board.task_commands import NewTask, abandon, record, recover, todo
 from remit.board.todo import draw
 from remit.core.errors import RemitError
+from support.lab import rounds
 
 LEGAL = {
     "not_started": "researching planning implementing blocked abandoned expanded",
@@ -48,6 +50,29 @@ def is_legal_for_a_person(old: str, new: str) -> bool:
 
 class Killed(BaseException):
     """The process ends here."""
+
+
+@contextlib.contextmanager
+def crash_at(number: int) -> Iterator[None]:
+    """Raise `Killed` at the call with this number that changes files."""
+    left, before = [number], {name: getattr(os, name) for name in ("rename", "replace", "link", "unlink")}
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def instead(*args: Any, **more: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                raise Killed
+            return call(*args, **more)
+
+        return instead
+
+    for name, call in before.items():
+        setattr(os, name, counted(call))
+    try:
+        yield
+    finally:
+        for name, call in before.items():
+            setattr(os, name, call)
 
 
 class BoardAndModel(RuleBasedStateMachine):
@@ -122,6 +147,23 @@ class BoardAndModel(RuleBasedStateMachine):
 
         self.ran(after)
 
+    @rule(who=st.integers(0, 1), at=st.integers(1, 40))
+    def record_a_task_and_crash(self, who: int, at: int) -> None:
+        """The command ends at one of its calls to the system: the other user's next command finishes or undoes it."""
+        word = self.word()
+        with crash_at(at), contextlib.suppress(Killed):
+            record(self.boards[who], NewTask(text=f"Task {word}", title=f"Title {word}"))
+        self.boards[who] = Board(self.root)
+        with self.boards[1 - who].change():
+            pass
+
+        def after() -> None:
+            found = [task.number for task in self.state().tasks if word in task.title]
+            self.model.update(dict.fromkeys(found, "not_started"))
+            self.words.update(dict.fromkeys([word] if found else [], found[0] if found else None))
+
+        self.ran(after)
+
     @rule(who=st.integers(0, 1), which=st.integers(0, 30), status=st.sampled_from(Status))
     def move(self, who: int, which: int, status: Status) -> None:
         number = self.some(which)
@@ -189,14 +231,19 @@ class BoardAndModel(RuleBasedStateMachine):
         os.utime(path, (past, past))  # they saved it a while ago: nobody has to wait for the end of it
         return before != after
 
+    def blocks(self, number: int, text: str) -> tuple[list[re.Match[str]], list[re.Match[str]]]:
+        """Those of a task, and those that a person has added with its number."""
+        found = list(re.finditer(rf"(?ms)^### {number}\. .*?^---$", text))
+        added = [one for one in found if any(f"Wish {word}\n" in one[0] for word in self.fresh)]
+        return [one for one in found if one not in added], added
+
     def in_block(self, number: int, pattern: str, new: str) -> bool:
         """Replace once within the block of a task."""
 
         def change(text: str) -> str:
-            found = re.search(rf"(?ms)^### {number}\. .*?^---$", text)
-            if found is None:
-                return text
-            return text[: found.start()] + re.sub(pattern, new, found[0], count=1) + text[found.end() :]
+            for found in self.blocks(number, text)[0][:1]:
+                return text[: found.start()] + re.sub(pattern, new, found[0], count=1) + text[found.end() :]
+            return text
 
         return self.edit(change)
 
@@ -231,7 +278,8 @@ class BoardAndModel(RuleBasedStateMachine):
         number = self.some(which)
         if number is None or self.wishes.get(number) or any(at == number for at in self.words_not_saved()):
             return
-        self.in_block(number, r"(?s).*", "")
+        if not self.blocks(number, self.boards[0].todo_path.read_text())[1]:  # with one, that would be a new title for the task
+            self.in_block(number, r"(?s).*", "")
 
     def words_not_saved(self) -> list[int | None]:
         saved = self.boards[0].state_path.read_text()
@@ -239,8 +287,11 @@ class BoardAndModel(RuleBasedStateMachine):
 
     @rule(section=st.sampled_from(["High", "Medium", "Low"]), is_numbered=st.booleans())
     def person_adds_a_task(self, section: str, is_numbered: bool) -> None:
-        word = self.word()
-        heading = f"### {self.count % 7}. Wish {word}" if is_numbered else f"### Wish {word}"
+        word, text = self.word(), self.boards[0].todo_path.read_text()
+        number = self.count % 7
+        # In the place of a block that was taken out, it would be a new title for that task.
+        is_numbered = is_numbered and (number not in self.model or bool(self.blocks(number, text)[0]))
+        heading = f"### {number}. Wish {word}" if is_numbered else f"### Wish {word}"
         if self.edit(lambda text: text.replace(f"## {section} Priority\n", f"## {section} Priority\n\n{heading}\nDo it.\n\n---\n", 1)):
             self.fresh.append(word)
             self.words[word] = None
@@ -288,5 +339,5 @@ class BoardAndModel(RuleBasedStateMachine):
             assert str(task.status) == old or is_legal_for_a_person(old, str(task.status))
 
 
-BoardAndModel.TestCase.settings = settings(max_examples=12, stateful_step_count=18, deadline=None)
+BoardAndModel.TestCase.settings = settings(max_examples=rounds(12, lab=2000), stateful_step_count=rounds(18, lab=50), deadline=None)
 TestBoardAndModel = BoardAndModel.TestCase

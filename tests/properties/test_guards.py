@@ -7,16 +7,15 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.core.budget import Budget, Limits
-from remit.core.deadline import TimeLimits, effective_deadline
+from remit.core.budget import Budget, Limits, effective_deadline
+from remit.core.deadline import TimeLimits
 from remit.core.delegation import Delegation
 from remit.core.errors import CODES, ErrorInfo, Misused
 from remit.core.ports import AgentPort
 from remit.core.request import Request
 from remit.core.routing import DEFAULT_TABLE
 from remit.runtime.accept import GuardInput, accept, first_refusal
-from remit.runtime.deps import Rules, RuntimeDeps, Submission
-from remit.runtime.tree_facts import TreeFacts
+from remit.runtime.deps import Rules, RuntimeDeps, Submission, TreeFacts
 from remit.testing import ManualClock, Scripted
 
 amounts = st.none() | st.integers(0, 50)
@@ -100,7 +99,9 @@ class _Calling:
     """An order that was accepted and now delegates."""
 
     def __init__(self, order: Submission, above: "_Calling | None") -> None:
+        assert order.agent is not None
         self.delegation: Delegation = order.delegation
+        self.agent: AgentPort = order.agent
         self.tree: TreeFacts = order.tree
         self.budget: Budget = order.budget
         self.closing: str | None = None

@@ -45,8 +45,6 @@ class Coder:
     command: tuple[str, ...]
     shell: Callable[[str], Call]
     """The call by which its model has a command run."""
-    seconds: float
-    """Within these it has its model asked and a tool run, on a machine that is not too busy."""
     settle: Callable[[Path, str], Mapping[str, str]]
     """Writes its settings into a home folder, for a model server; gives what its environment needs."""
 
@@ -126,10 +124,10 @@ def _exec_command(command: str) -> Call:
     return Call("exec_command", cmd=command, yield_time_ms=60_000)
 
 
-CLAUDE = Coder(name="claude", kind="claude", command=("claude",), shell=_bash, seconds=6, settle=_claude)
-CODEX = Coder(name="codex", kind="codex", command=("codex",), shell=_exec_command, seconds=6, settle=_codex)
-OPENCODE = Coder(name="opencode", kind="opencode", command=("opencode",), shell=_bash, seconds=11, settle=_opencode)
-OPENCODE_ACP = Coder(name="opencode over ACP", kind="acp", command=("opencode", "acp"), shell=_bash, seconds=11, settle=_opencode)
+CLAUDE = Coder(name="claude", kind="claude", command=("claude",), shell=_bash, settle=_claude)
+CODEX = Coder(name="codex", kind="codex", command=("codex",), shell=_exec_command, settle=_codex)
+OPENCODE = Coder(name="opencode", kind="opencode", command=("opencode",), shell=_bash, settle=_opencode)
+OPENCODE_ACP = Coder(name="opencode over ACP", kind="acp", command=("opencode", "acp"), shell=_bash, settle=_opencode)
 CODERS = (CLAUDE, CODEX, OPENCODE, OPENCODE_ACP)
 
 
@@ -192,14 +190,14 @@ class Stage:
         is_ours = str(self.homes).encode() in surroundings or str(self.homes).encode() in line
         return line.replace(b"\0", b" ").decode(errors="replace")[:200] if is_ours and line else None
 
-    async def wait_for_nobody(self, seconds: float = 5.0) -> None:
+    async def wait_for_nobody(self, seconds: float = 15.0) -> None:
         """Until nothing of this stage runs; says what does when that takes longer."""
         end = time.monotonic() + seconds
         while left := await asyncio.to_thread(self.left_running):
             assert time.monotonic() < end, f"still running: {left}"
             await asyncio.sleep(0.05)
 
-    async def wait_for_file(self, name: str, seconds: float = 40.0) -> Path:
+    async def wait_for_file(self, name: str, seconds: float = 100.0) -> Path:
         path, end = self.project / name, time.monotonic() + seconds
         while not (path.exists() and path.stat().st_size):
             assert not self.models.faults

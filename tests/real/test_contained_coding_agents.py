@@ -13,6 +13,7 @@ from remit.system.sandbox.recipes import python
 from remit.testing import Call, ModelRequest, Say, Silence, valid_return
 from remit.testing.models.turns import Turn
 from support.containment import SECRET, victim
+from support.escape_stage import batched, must_have_held, targets
 from support.lab import is_lab
 
 pytestmark = [
@@ -34,29 +35,34 @@ def told(result: Return, stage: Stage) -> str:
 async def test_hostile_model_reaches_nothing_of_the_host_and_its_work_is_merged(
     coder: Coder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has its shell run every attack, in a worktree; then it delegates over MCP, which is the one thing that leads out."""
+    """It has its shell run every attack and the corpus of escapes, in a worktree; then it delegates over MCP, which is the one thing that
+    leads out."""
     need(coder)
     monkeypatch.setenv("GITHUB_TOKEN", SECRET)
 
     def play(request: ModelRequest) -> Turn:
         if request.turn == 0:
-            return coder.shell(f"{python().program} attack.py")
+            return coder.shell(f"{python().program} attack.py; {python().program} escapes.py > escapes.txt")
         if request.turn == 1 and coder is CLAUDE:
             return Call("delegate", target="counter", parameters={"word": "abc"})
         return Say(valid_return(request, data={"heard": [one[:3000] for one in request.results]}))
 
-    async with staged(tmp_path, play) as stage, victim(tmp_path, stage.project) as host:
-        stage.cast("one", coder, contain=True, workspace="worktree", merge=True, delegates=coder is CLAUDE)
-        host.arm()
-        stage.begin_git()
-        host.seal()
-        async with stage.open() as remit:
-            result = await remit.delegate("one", task="Attack.", timeout=120)
-            tree = await remit.tree(result.session_id)
-        assert result.status == "completed", told(result, stage)
-        host.check(stage.project / "report.json")
-        assert [record.agent for record in tree] == (["one", "counter"] if coder is CLAUDE else ["one"]), told(result, stage)
-        await stage.wait_for_nobody()
+    (tmp_path / "targets").mkdir()
+    with targets(tmp_path / "targets") as facts:
+        async with staged(tmp_path, play) as stage, victim(tmp_path, stage.project) as host:
+            stage.cast("one", coder, contain=True, workspace="worktree", merge=True, delegates=coder is CLAUDE)
+            host.arm()
+            (stage.project / "escapes.py").write_text(batched(facts))
+            stage.begin_git()
+            host.seal()
+            async with stage.open() as remit:
+                result = await remit.delegate("one", task="Attack.", timeout=120)
+                tree = await remit.tree(result.session_id)
+            assert result.status == "completed", told(result, stage)
+            host.check(stage.project / "report.json")
+            must_have_held((stage.project / "escapes.txt").read_text())
+            assert [record.agent for record in tree] == (["one", "counter"] if coder is CLAUDE else ["one"]), told(result, stage)
+            await stage.wait_for_nobody()
 
 
 async def resumed(coder: Coder, folder: Path) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from remit import Context, Remit, Return, agent
 from remit.runtime.verify import AcceptanceSite
 from remit.system.sandbox import probe as probes
 from support import cli
+from support.pace import wait_until
 
 pytestmark = pytest.mark.skipif(not probes.probe().has_bubblewrap, reason="bubblewrap does not work here")
 PACKAGES = next(Path(path) for path in sys.path if (Path(path) / "_pytest").is_dir())
@@ -165,7 +166,7 @@ async def test_files_by_which_the_host_starts_programs_are_neither_changed_nor_m
     (victim.project / ".git").mkdir()  # by a run that was killed
     done = await accept(victim.project, {}, "echo evil > .envrc")
     assert not (victim.project / ".git").exists()
-    assert "made .envrc, by which programs are started" in done.errors[0].message
+    assert "created .envrc, which can start programs" in done.errors[0].message
 
 
 async def test_no_file_can_be_made_that_runs_as_the_person_for_others(victim: Victim) -> None:
@@ -203,6 +204,31 @@ async def test_home_in_the_workspace_keeps_its_keys_hidden(victim: Victim) -> No
     done = await accept(victim.home, {}, "ls .ssh > seen.txt; cat other/a.txt >> seen.txt; test $HOME = /tmp/home")
     assert done.status == "completed", done.errors
     assert (victim.home / "seen.txt").read_text() == "theirs"
+
+
+@pytest.mark.parametrize("has_bubblewrap", [True, False])
+async def test_approvals_in_the_workspace_are_neither_written_nor_replaced(
+    has_bubblewrap: bool, victim: Victim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A home directory that is a project contains remit's state."""
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    if not has_bubblewrap:
+        monkeypatch.setattr(probes, "_known", replace(probes.probe(), bubblewrap=None))
+    (victim.home / ".local" / "share").mkdir(parents=True)
+    attacks = (
+        "echo x >> .local/state/remit/trust.json",
+        "mv .local/state .local/old; mkdir -p .local/state/remit; touch .local/state/remit/x",
+        "mv .local .old; mkdir -p .local/state/remit; touch .local/state/remit/x",
+        "cat .local/state/remit/* > seen.txt; true",
+    )
+    (victim.home / "seen.txt").touch()
+    done = await accept(victim.home, {}, "; ".join(attacks))
+    assert done.status == "completed", done.errors
+    assert (victim.home / "seen.txt").read_text() == ""
+    state = victim.home / ".local" / "state" / "remit"
+    assert (state / "databases").is_dir()
+    assert not (state / "x").exists()
+    assert not (state / "trust.json").exists()
 
 
 # ---- whose commands they are
@@ -333,11 +359,16 @@ async def test_suite_passes_with_an_environment_in_the_workspace_and_an_interpre
     assert (project / "written.txt").read_text() == str(project / ".venv")
 
 
-async def test_suite_passes_with_an_environment_elsewhere_and_an_interpreter_of_uv(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_activated", [True, False])
+async def test_suite_passes_with_an_environment_elsewhere_and_an_interpreter_of_uv(
+    is_activated: bool, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it is on PATH only, as an editor or a Makefile puts it there."""
     project, environment = home / "project", home / ".virtualenvs" / "project"
     repository(project, {"README": "x"})
     make_environment(environment, home / ".local" / "share" / "uv" / "python" / "cpython-3.11-linux-x86_64-gnu")
-    monkeypatch.setenv("VIRTUAL_ENV", str(environment))
+    if is_activated:
+        monkeypatch.setenv("VIRTUAL_ENV", str(environment))
     monkeypatch.setenv("PATH", f"{environment / 'bin'}:/usr/bin:/bin")
     done = await accept(project, SUITE, "pytest -q")
     assert done.evidence == "verified", done.errors
@@ -465,14 +496,6 @@ def running(word: str) -> list[str]:
         if words[0] == "sleep" and word in words:
             found.append(path.parent.name)
     return found
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    for _ in range(500):
-        if holds():
-            return
-        threading.Event().wait(0.02)
-    raise AssertionError("it did not come true")
 
 
 async def test_site_in_a_workspace_does_not_show_the_project(victim: Victim) -> None:

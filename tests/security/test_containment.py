@@ -121,7 +121,7 @@ async def test_files_by_which_other_programs_are_started_are_kept_in_the_project
     assert result.status == "completed", result
     written = [path.name for path in project.rglob("*") if path.is_file() and ".remit" not in path.parts and "owned\n" in path.read_text()]
     assert sorted(written) == ["notes.md", "pyproject.toml"]
-    assert [message for message in said if message.startswith("It made .vscode")], said
+    assert [message for message in said if message.startswith("It created .vscode")], said
 
 
 @needs_bubblewrap

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import Context, Failed, Remit, agent
+from remit import BlockingContext, Failed, Remit, agent
 from support import cli
 
 SHARED = ("agents", "commands", "context", "policy.cedar", ".gitignore")
@@ -38,7 +38,7 @@ def visible_to_others(project: Path) -> list[str]:
 
 
 @agent("steps", isolation="process", workspace="worktree")
-def steps(ctx: Context) -> str:
+def steps(ctx: BlockingContext) -> str:
     (ctx.workspace / "made.txt").write_text("made")
     (ctx.scratch / "note.txt").write_text("note")
     return "done"

@@ -41,6 +41,7 @@ ASKED = (
     ".husky/pre-commit", ".pre-commit-config.yaml", ".github/workflows/ci.yml", ".gitlab-ci.yml", ".devcontainer/devcontainer.json",
     ".devcontainer.json", ".gitattributes", ".gitmodules", "docs/HEAD", ".cargo/config.toml", "Jenkinsfile",
     ".venv/lib/python3.12/site-packages/x.pth", "env/lib/python3.12/site-packages/x.py", "env/bin/python3", "env/pyvenv.cfg",
+    ".bashrc", ".profile", ".gitconfig", ".config/systemd/user/x.service", ".local/bin/ls",
     "scripts/hooks/pre-commit", "src/sitecustomize.py", "node_modules/.bin/eslint",
 )  # fmt: skip
 ORDINARY = (

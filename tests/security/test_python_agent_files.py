@@ -35,7 +35,7 @@ HOSTILE = {
     "raises": "raise ValueError('no such thing')",
     "exits": "import os; os._exit(0)",
     "leaves": "raise SystemExit(3)",
-    "prints": "import os\nfor _ in range(25_600): os.write(1, b'x' * 4096)",
+    "prints": "import os\nfor _ in range(25_600): os.write(1, b'x' * 4096)\nfrom remit import agent\n@agent\nasync def loud(): return 1\n",
     "forks": "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(600)",
 }
 
@@ -89,13 +89,16 @@ def test_files_that_misbehave_at_import_are_named_and_hold_up_nothing(tmp_path: 
     project(tmp_path, fine="from remit import agent\n@agent\nasync def fine(): return 1\n", **HOSTILE)
     began = time.monotonic()
     listed = cli.run_json("agents", cwd=tmp_path)
-    assert cli.run("doctor", cwd=tmp_path).code == 0
+    looked_at = cli.run("doctor", cwd=tmp_path)
     done = cli.run("delegate", "worker.list_files", cwd=tmp_path)
     assert time.monotonic() - began < allowed(5.0)
-    assert done.code == 0, done.stderr
-    assert "fine" in {one["name"] for one in listed["agents"]}
+    assert (looked_at.code, done.code) == (0, 0), done.stderr
+    assert {"fine", "loud"} <= {one["name"] for one in listed["agents"]}
     named = {Path(problem.partition(":")[0].partition(" (line")[0]).stem for problem in listed["problems"]}
     assert named == HOSTILE.keys() - {"prints", "forks"}, listed["problems"]
+    for problem in listed["problems"]:
+        assert problem in looked_at.stdout
+        assert problem in done.stderr
 
 
 async def test_content_that_changes_after_it_was_approved_does_not_run(tmp_path: Path) -> None:

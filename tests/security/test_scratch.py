@@ -72,4 +72,4 @@ async def test_diff_of_another_token_is_not_reviewed_by_naming_it_as_an_artifact
         theirs = (await asked(remit, ALICE, "differ")).session_id
         mine = (await asked(remit, EVE, "namer", path=f".remit/scratch/{theirs}/changes.diff")).session_id
         reviews = [await asked(remit, EVE, "coder.review_code", session=session) for session in (theirs, mine)]
-    assert ["may review" in reviews[0].errors[0].message, "no recorded diff" in reviews[1].errors[0].message] == [True, True]
+    assert ["may read" in reviews[0].errors[0].message, "no recorded diff" in reviews[1].errors[0].message] == [True, True]

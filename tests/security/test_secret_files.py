@@ -60,6 +60,8 @@ async def test_git_gives_away_no_secret_file(tmp_path: Path) -> None:
             for operation, more in (("read_file", {}), ("search_files", {"pattern": "hunter2", "include_ignored": True})):
                 done = await remit.delegate(f"worker.{operation}", parameters={"path": path, **more})
                 assert done.errors[0].code == "POLICY_DENIED", path
+            done = await remit.delegate("coder.execute_code", parameters={"code": "pass", "files": [path]})
+            assert done.errors[0].code == "POLICY_DENIED", path
 
 
 async def test_hard_link_to_a_secret_file_is_not_read(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from remit.server.mcp.delegations import Delegations, Progress
 from remit.server.service import Call as ApiCall
 from remit.server.service import Service
 from remit.server.tokens import Grants, Principal
-from remit.system.trust import approve, approve_written, decline, forget, hash_of, items_of, load_trust
+from remit.system import trust
+from remit.system.trust import ADVICE, approve, approve_written, decline, forget, hash_of, items_of, load_trust
 from remit.testing import Call, Reply, Say, ScriptedModels, valid_return
 from support.cli import run, run_json
 
@@ -76,6 +77,24 @@ def test_settings_of_a_clone_are_left_out_but_for_the_harmless_ones(clone: Path)
     assert not settings.models
     assert not settings.agents
     assert "remit.toml:[models.mine]" in settings.not_approved
+
+
+def test_servers_worktrees_and_flows_of_a_clone_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / ".remit/flows").mkdir(parents=True)
+    (tmp_path / ".remit/flows/go.toml").write_text('[[sequence]]\ncall = "worker.list_files"\n')
+    (tmp_path / ".mcp.json").write_text('{"mcpServers": {"x": {"command": "id"}}}')
+    (tmp_path / "remit.toml").write_text(
+        '[store]\nurl = "postgresql://evil.example/x"\n[engine]\nkind = "temporal"\n[engine.temporal]\naddress = "evil.example:7233"\n'
+        '[workspace]\nsetup = ["id"]\ncopy = [".env"]\nlink = ["x"]\naccept = ["id"]\n[agents.x]\nmcp = "x"\n'
+    )
+    found = load_trust(tmp_path)
+    assert {item.name for item in found.left_out} == {
+        ".remit/flows/go.toml", "remit.toml:[store].url", "remit.toml:[engine].kind", "remit.toml:[engine.temporal]",
+        *(f"remit.toml:[workspace].{key}" for key in ("setup", "copy", "link", "accept")), "remit.toml:[agents.x]",
+    }  # fmt: skip
+    settings = load_settings(tmp_path, trust=found)
+    assert (settings.store.url, settings.workspace.setup, settings.agents) == (None, (), {})
+    assert '"id"' in next(item.effect for item in found.left_out if item.name == "remit.toml:[agents.x]")
 
 
 def test_every_hostile_item_is_listed_with_what_it_would_do(clone: Path) -> None:
@@ -150,6 +169,16 @@ def test_a_file_that_others_can_write_approves_nothing(clone: Path, state_home: 
     assert not load_trust(clone).is_complete
 
 
+def test_approvals_that_agents_of_the_project_could_write_approve_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "remit.toml").write_text('[agents.x]\ncommand = "id"\n')
+    approve(tmp_path, items_of(tmp_path))
+    assert load_trust(tmp_path).is_complete
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    found = load_trust(tmp_path)
+    assert [item.agent for item in found.left_out] == ["x"]
+    assert "inside the project" in found.notice
+
+
 def test_texts_of_forgotten_projects_are_removed(clone: Path, state_home: Path) -> None:
     approve(clone, items_of(clone))
     assert any((state_home / "remit/approved").iterdir())
@@ -176,6 +205,14 @@ async def test_delegating_to_an_agent_without_approval_names_the_file_and_the_co
         with pytest.raises(Refused) as refused:
             await remit.recover()
         assert refused.value.code == "NOT_TRUSTED"
+
+
+def test_a_tool_of_an_mcp_server_without_approval_is_refused_as_such(tmp_path: Path) -> None:
+    (tmp_path / "remit.toml").write_text(f'[agents.files]\nmcp = {{command = ["touch", "{tmp_path}/started"]}}\n')
+    shown = run("delegate", "files.read", "path=x", cwd=tmp_path)
+    assert "NOT_TRUSTED" in shown.stdout
+    assert ADVICE in shown.stdout
+    assert not (tmp_path / "started").exists()
 
 
 def test_a_command_file_without_approval_is_not_run(clone: Path) -> None:
@@ -505,9 +542,12 @@ def test_an_approval_covers_the_files_that_a_setting_runs_or_relies_on(tmp_path:
         ("claude", ".claude/settings.json"),
         ("claude", ".claude/settings.local.json"),
         ("claude", ".mcp.json"),
+        ("claude", ".claude/skills/deploy/SKILL.md"),
         ("codex", ".codex/config.toml"),
+        ("codex", ".codex/rules/allow.rules"),
         ("opencode", ".opencode/plugin/start.js"),
         ("opencode", "opencode.jsonc"),
+        ("gemini", ".gemini/settings.json"),
     ],
 )
 @pytest.mark.parametrize("declared", ["remit.toml", "command", ".remit/agents/x.md"])
@@ -516,6 +556,8 @@ def test_an_approval_of_a_coding_agent_covers_its_hooks_and_plugins_in_the_proje
 ) -> None:
     """The vendors' programs start them without a question where nobody is at the terminal."""
     (tmp_path / ".remit/agents").mkdir(parents=True)
+    if kind == "gemini" and declared != "command":
+        pytest.skip("it is declared by its command only")
     text = {
         "remit.toml": f'[agents.x]\nkind = "{kind}"\n',
         "command": f'[agents.x]\ncommand = "/usr/bin/{kind} -p"\n',
@@ -550,6 +592,17 @@ def test_no_part_of_a_command_is_hidden_as_a_password(tmp_path: Path, hidden: st
     (tmp_path / "remit.toml").write_text(f"[agents.y]\ncommand = \"sh -c 'curl {hidden}'\"\n")
     shown = run("trust", "--list", cwd=tmp_path).stdout
     assert shown.count(hidden) == 2
+
+
+def test_no_variable_that_starts_a_program_is_hidden_as_a_password(tmp_path: Path) -> None:
+    (tmp_path / "remit.toml").write_text(
+        '[agents.x]\ncommand = "git fetch"\n[agents.x.environment]\nGIT_ASKPASS = "./evil.sh"\nTOKEN = "abcdefgh12345"\n'
+        '[agents.y]\ncommand = ["./token", "rm -rf ."]\n'
+    )
+    shown = run("trust", "--list", cwd=tmp_path).stdout
+    assert 'GIT_ASKPASS = "./evil.sh"' in shown
+    assert "rm -rf ." in shown
+    assert "abcdefgh12345" not in shown
 
 
 @pytest.mark.parametrize("file", ["sub/run.sh", "sub/.claude/settings.json"])
@@ -641,6 +694,38 @@ def test_no_key_is_sent_where_a_clone_says(tmp_path: Path, monkeypatch: pytest.M
         attacker.settimeout(0)
         with pytest.raises(BlockingIOError):
             attacker.accept()
+
+
+async def test_a_declaration_that_changes_while_the_project_is_open_is_left_out_and_one_line_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(trust, "WATCH_SECONDS", 0.0)
+    settings = tmp_path / "remit.toml"
+    settings.write_text('[agents.say]\ncommand = "echo first"\nanswers = "value"\n')
+    approve(tmp_path, items_of(tmp_path))
+
+    async def said(remit: Remit) -> tuple[Any, list[str]]:
+        caplog.clear()
+        done = await remit.delegate("say", task="Speak.")
+        return done.data, [record.getMessage() for record in caplog.records if "Changed while" in record.getMessage()]
+
+    async with Remit.open(tmp_path) as remit:
+        assert await said(remit) == ("first", [])
+        (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+        assert await said(remit) == ("first", [])
+        settings.write_text(settings.read_text().replace("first", "second"))
+        data, lines = await said(remit)
+        assert (data, len(lines)) == ("first", 1)
+        assert "remit.toml:[agents.say]" in lines[0]
+        assert lines[0].endswith(ADVICE)
+        assert await said(remit) == ("first", [])
+        settings.write_text(settings.read_text().replace("second", "third"))
+        approve(tmp_path, items_of(tmp_path))
+        data, lines = await said(remit)
+        assert data == "first"
+        assert lines[0].endswith("Open it again to use the change.")
+    async with Remit.open(tmp_path) as remit:
+        assert await said(remit) == ("third", [])
 
 
 async def test_a_script_that_changes_while_the_project_is_open_is_not_run(tmp_path: Path) -> None:

@@ -1,14 +1,19 @@
-"""The repository keeps its own rules: dependencies, shipped files, no machine paths, sizes of modules and functions."""
+"""The repository keeps its own rules: dependencies, shipped files, no machine paths, sizes of modules and functions, what uses what."""
 
 import ast
+import io
 import re
 import subprocess
+import tokenize
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
 import pytest
+
+from remit.runtime.engine import Engine
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "remit"
@@ -34,12 +39,23 @@ def tracked() -> list[Path]:
     return [ROOT / name for name in listed.split("\0") if name and name not in GENERATED_BY_OTHERS and (ROOT / name).is_file()]
 
 
-def modules() -> list[Path]:
-    return sorted(path for path in SOURCE.rglob("*.py") if "_pb2" not in path.name)  # those are made by the build
+@cache
+def modules() -> dict[str, str]:
+    """The text of each module by its path; without those that the build makes."""
+    paths = sorted(path for path in SOURCE.rglob("*.py") if "_pb2" not in path.name)
+    return {path.relative_to(SOURCE).as_posix(): path.read_text() for path in paths}
 
 
-def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+@cache
+def nodes() -> dict[str, list[ast.AST]]:
+    return {path: list(ast.walk(ast.parse(text))) for path, text in modules().items()}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forgotten() -> Iterator[None]:
+    """A million objects, which each later collection of garbage would look through."""
+    yield
+    nodes.cache_clear()
 
 
 def test_the_base_install_is_small() -> None:
@@ -75,33 +91,56 @@ def test_nothing_that_is_made_here_is_tracked() -> None:
 
 
 def test_no_module_is_too_large() -> None:
-    sizes = {path.relative_to(SOURCE).as_posix(): len(path.read_text().splitlines()) for path in modules()}
-    assert {name for name, size in sizes.items() if size > MODULE_LINES} <= set(LARGE_MODULES), "find the missing noun and split it"
+    large = {path for path, text in modules().items() if len(text.splitlines()) > MODULE_LINES}
+    assert large <= set(LARGE_MODULES), "find the missing noun and split it"
 
 
 def test_no_function_is_over_sixty_lines() -> None:
-    long = set()
-    for path in modules():
-        for function in functions(ast.parse(path.read_text())):
-            if (function.end_lineno or 0) - function.lineno + 1 > FUNCTION_LINES:
-                long.add(f"{path.relative_to(SOURCE).as_posix()}:{function.name}")
+    long = {
+        f"{path}:{node.name}"
+        for path, found in nodes().items()
+        for node in found
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (node.end_lineno or 0) - node.lineno + 1 > FUNCTION_LINES
+    }
     assert long <= set(LONG_FUNCTIONS), "split it by what it does"
 
 
 def test_every_module_says_what_it_is() -> None:
-    silent = [path for path in modules() if path.read_text().strip() and ast.get_docstring(ast.parse(path.read_text())) is None]
+    silent = [
+        path for path, found in nodes().items() if isinstance(found[0], ast.Module) and found[0].body and not ast.get_docstring(found[0])
+    ]
     assert silent == []
 
 
 def test_every_handler_that_catches_everything_gives_its_reason() -> None:
     """ruff (BLE001) finds the handlers; the exception granted on the line has to say why."""
     bare = [
-        f"{path.relative_to(SOURCE)}:{number}"
-        for path in modules()
-        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        f"{path}:{number}"
+        for path, text in modules().items()
+        for number, line in enumerate(text.splitlines(), start=1)
         if "noqa: BLE001" in line and not re.search(r"noqa: BLE001(, \w+)* - \S+ \S+", line)
     ]
     assert bare == []
+
+
+def test_clients_of_an_engine_use_its_port_alone() -> None:
+    """So that a second engine can take its place."""
+    port = {name for name in vars(Engine) if not name.startswith("_")}
+    outside = [(path, node) for path, found in nodes().items() if not path.startswith("engines/") for node in found]
+    beyond = [
+        f"{path}:{node.lineno} engine.{node.attr}"
+        for path, node in outside
+        if isinstance(node, ast.Attribute) and node.attr not in port and _is_engine(node.value)
+    ]
+    importing = {path for path, node in outside if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("remit.engines")}
+    assert (beyond, importing) == ([], {"__init__.py", "app.py"}), "the package itself names the public parts of an engine"
+
+
+def _is_engine(node: ast.expr) -> bool:
+    """Not the section of the settings, which has the same name."""
+    if isinstance(node, ast.Attribute):
+        return node.attr == "engine" and getattr(node.value, "attr", getattr(node.value, "id", "")) != "settings"
+    return isinstance(node, ast.Name) and node.id == "engine"
 
 
 def test_the_checks_run_the_command_of_the_readme_and_nothing_else() -> None:
@@ -109,5 +148,119 @@ def test_the_checks_run_the_command_of_the_readme_and_nothing_else() -> None:
     commands = [line for line in script.splitlines() if line and not line.startswith(("#", "set ", "cd "))]
     assert commands == ["make test"]
     readme = (ROOT / "README.md").read_text()
-    assert "\nmake demo" in readme
-    assert "\nmake test" in readme
+    assert "`make demo` and `make test`" in readme
+
+
+# ---- no private part of a dependency is used: nothing with a leading underscore that is not our own
+
+USED_PARTS = {
+    # Documented for those who extend asyncio; a task that ignores its cancellation would otherwise hold asyncio.run for ever.
+    ("engines/embedded/deadlines.py", "_unregister_task"),
+}
+DOCUMENTED = frozenset({"_asdict", "_replace", "_fields", "_value_", "_getframe", "_current_frames", "_exit"})
+"""Of the standard library, with an underscore only so that they clash with no name."""
+IN_THE_SANDBOX = "system/sandbox/keeper.py"
+"""Runs code in a bare interpreter: it uses the standard library's own start and end, and no package."""
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name != "_" and name not in DOCUMENTED
+
+
+def is_name(node: ast.expr, *names: str) -> bool:
+    return isinstance(node, ast.Name) and node.id in names
+
+
+def own_names(found: list[ast.AST]) -> Iterator[str]:
+    """Private names that a module of ours defines: functions, classes, fields, slots, attributes of self."""
+    for node in found:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_name(node.value, "self", "cls"):
+            yield node.attr
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+            yield node.value  # __slots__
+
+
+def foreign_parts(found: list[ast.AST], own: frozenset[str]) -> Iterator[str]:
+    for node in found:
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level and not node.module.startswith("remit"):
+            yield from (name for name in (*node.module.split("."), *(one.name for one in node.names)) if is_private(name))
+        elif isinstance(node, ast.Import):
+            yield from (name for one in node.names for name in one.name.split(".") if is_private(name))
+        elif isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in own:
+            yield node.attr
+        elif isinstance(node, ast.Call) and is_name(node.func, "getattr", "setattr") and len(node.args) > 1:
+            name = node.args[1]
+            if isinstance(name, ast.Constant) and is_private(str(name.value)):
+                yield str(name.value)
+
+
+def test_no_private_part_of_a_dependency_is_used() -> None:
+    own = frozenset(name for found in nodes().values() for name in own_names(found) if is_private(name))
+    used = {(path, name) for path, found in nodes().items() if path != IN_THE_SANDBOX for name in foreign_parts(found, own)}
+    assert used == USED_PARTS, "what is no longer needed is taken off the list"
+
+
+def test_private_parts_are_found() -> None:
+    lines = ("from h11._util import x", "asyncio._unregister_task(t)", "t._log_destroy_pending = 1", "getattr(t, '_paused')", "self._own")
+    found = list(foreign_parts(list(ast.walk(ast.parse("\n".join(lines)))), frozenset({"_own"})))
+    assert sorted(found) == ["_log_destroy_pending", "_paused", "_unregister_task", "_util"]
+
+
+DIALECT = re.compile(
+    r"\b(?:who(?:so)?ever|nobody|somebody|anybody|inside of|outside of|of ours|gone on with|goes on with|by rule|handed in|stands in)\b"
+    r"|(?:^|[.!?]\s+)What (?:is|was|are|were)\b(?![^\n]{0,80}\?)"  # a sentence without a subject; questions are allowed
+    r"|(?<!here )\bis none\b(?! of)"
+    r"|(?<!here )(?<!hich )\b(?:is|are) no (?!longer|more|such|other|one)\w+",
+    re.MULTILINE,
+)
+"""Expressions of earlier versions that plain technical English does not use (see CONTRIBUTING.md)."""
+SUSPECT = re.compile(r"ever\b|body\b|side of|of ours|on with|by rule|handed in|stands in|What (?:is|was|are|were)|(?<!here )(?:is|are) no")
+"""A quick search that finds every text with one of them, and some others."""
+QUOTED = re.compile(r"^```.*?^```|`[^`\n]*`|<!--.*?-->", re.MULTILINE | re.DOTALL)
+DOCUMENTS = ("README.md", "SECURITY.md", "ARCHITECTURE.md", "docs/tutorial.md", "docs/how-to/*.md", "docs/reference/*.md")
+
+
+def dialect_in(text: str) -> list[str]:
+    return [match[0].strip() for match in DIALECT.finditer(QUOTED.sub(" ", text))] if SUSPECT.search(text) else []
+
+
+def test_expressions_of_the_old_dialect_are_recognised() -> None:
+    assert dialect_in("Nothing. What is left is for whoever comes; the token is none, and x is no folder.") == [
+        ". What is",
+        "whoever",
+        "is none",
+        "is no folder",
+    ]
+    assert dialect_in("There is no agent x. None if there is none. It is no longer there. What is in README.md? `nobody`") == []
+
+
+def test_messages_and_docstrings_are_plain_english() -> None:
+    texts = [
+        (f"{path}:{node.lineno}", node.value)
+        for path, found in nodes().items()
+        for node in found
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip()
+    ]
+    faults = [f"{place}: {words}" for place, text in texts if (words := dialect_in(text))]
+    assert not faults, "\n".join(faults)
+
+
+def test_comments_are_plain_english() -> None:
+    faults = [
+        f"{path}:{token.start[0]}: {words}"
+        for path, text in modules().items()
+        if SUSPECT.search(text)
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.COMMENT and (words := dialect_in(token.string.lstrip("# ")))
+    ]
+    assert not faults, "\n".join(faults)
+
+
+def test_documents_are_plain_english() -> None:
+    paths = [path for pattern in DOCUMENTS for path in sorted(ROOT.glob(pattern))]
+    faults = [f"{path.relative_to(ROOT)}: {words}" for path in paths if (words := dialect_in(path.read_text()))]
+    assert not faults, "\n".join(faults)

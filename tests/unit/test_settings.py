@@ -222,3 +222,9 @@ def test_an_agents_environment_is_told_by_its_names_alone(tmp_path: Path) -> Non
 def test_an_agent_that_is_no_table_is_named(tmp_path: Path) -> None:
     with pytest.raises(Misused, match=r"agents\.mine must be a table of keys"):
         load(tmp_path, "[agents]\nmine = 3")
+
+
+def test_the_apis_of_the_server_can_be_set_by_either_name(tmp_path: Path) -> None:
+    toml = '[serve]\napis = ["http"]\n'
+    assert load(tmp_path, toml).serve.doors == ("http",)
+    assert load(tmp_path, toml, serve={"doors": ("grpc",)}).serve.doors == ("grpc",)

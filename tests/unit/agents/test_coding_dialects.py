@@ -11,8 +11,11 @@ from remit.agents.coding.coding_agent import error_for, is_session_gone
 from remit.agents.coding.dialects import CONTENT, Claude, Codex, Dialect, OpenCode, Turn, for_claude, for_opencode, may_change, may_fetch
 from remit.agents.definition import definition_of
 from remit.core.errors import Failed, Unavailable
+from remit.models.pricing import TokenUsage
 from remit.system.interpreter import mcp_server_command
 
+USED_BY_OPENCODE = TokenUsage(input_tokens=300, output_tokens=9, cached_tokens=100)
+USED_BY_CLAUDE = TokenUsage(input_tokens=123, output_tokens=1, cached_tokens=20, written_tokens=3)
 VENDORS: Sequence[Dialect] = (Claude(), Codex(), OpenCode())
 TOLD = {"REMIT_CALLER": "a-secret", "REMIT_ROOT": "/p", "PATH": "/bin"}
 
@@ -181,7 +184,7 @@ def opencode(kind: str, **part: Any) -> dict[str, Any]:
         (
             Claude(),
             claude({"type": "text", "text": "Hello."}, usage=CLAUDE_USAGE),
-            [("spent", "item", 124, ("key", "m1")), ("said", "Hello.")],
+            [("spent", "item", 124, ("key", "m1"), ("model", "anthropic:"), ("used", USED_BY_CLAUDE)), ("said", "Hello.")],
         ),
         (
             Claude(),
@@ -261,7 +264,17 @@ def opencode(kind: str, **part: Any) -> dict[str, Any]:
         (
             OpenCode(),
             opencode("step_finish", id="p1", tokens={"input": 200, "output": 9, "cache": {"write": 0, "read": 100}}, cost=0.25),
-            [("started", "s"), ("spent", "item", 309, ("cost", 0.25), ("key", "p1"))],
+            [
+                ("started", "s"),
+                (
+                    "spent",
+                    "item",
+                    309,
+                    ("cost", 0.25),
+                    ("key", "p1"),
+                    ("used", USED_BY_OPENCODE),
+                ),
+            ],
         ),
         (
             OpenCode(),
@@ -312,7 +325,7 @@ def test_lines_of_any_shape_are_accepted(dialect: Dialect, value: Any) -> None:
         ("stream disconnected before completion: failed to lookup address information", None, Unavailable, "not reachable"),
         ("Prompt is too long", 400, Failed, "too long"),
         ("scripted trouble", 400, Failed, "scripted trouble"),
-        ("", None, Failed, "no word why"),
+        ("", None, Failed, "no reason given"),
     ],
 )
 def test_a_vendors_error_is_named_in_our_words(message: str, status: int | None, kind: type[Exception], word: str) -> None:

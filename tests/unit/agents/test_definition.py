@@ -47,7 +47,7 @@ def test_what_is_declared_of_its_runs_is_in_its_spec() -> None:
     [
         ({"command": "x", "time_out": 3}, "remit.toml, [agents.one]: time_out: there is no such key (did you mean timeout?)"),
         ({"command": "x", "retries": -1, "time_out": 3}, "retries"),
-        ({"command": "x", "hand_in": "TERM"}, "is no signal; write e.g. SIGTERM"),
+        ({"command": "x", "hand_in": "TERM"}, "is not a signal; write e.g. SIGTERM"),
         ({"command": "x", "isolation": "thread"}, "a command is always a process of its own"),
         ({"command": "x", "merge": True}, 'merge = true needs workspace = "worktree"'),
         ({"kind": "acp"}, 'kind = "acp" needs a command'),
@@ -55,11 +55,11 @@ def test_what_is_declared_of_its_runs_is_in_its_spec() -> None:
         ({"command": 3}, "command"),
         ({"command": "x", "environment": {"A": 1}}, "environment.A"),
         ({"command": "x", "environment": {"REMIT_CALLER": "x"}}, "variables that begin with REMIT_ are set by remit alone"),
-        ({"command": "x", "environment": {"A=B": "x"}}, "'A=B' is no variable that a program can be given"),
-        ({"command": "x", "environment": {"A": "x\0"}}, "'A' is no variable that a program can be given"),
-        ({"command": "x", "folder": "a\0b"}, "folder: 'a\\x00b' is no folder"),
+        ({"command": "x", "environment": {"A=B": "x"}}, "'A=B' is not a valid environment variable"),
+        ({"command": "x", "environment": {"A": "x\0"}}, "'A' is not a valid environment variable"),
+        ({"command": "x", "folder": "a\0b"}, "folder: 'a\\x00b' is not a folder"),
         ({"command": "echo 'half"}, "command: it cannot be split as a shell would"),
-        ({"kind": "opencode", "model": "--dangerously-skip-permissions"}, "model: '--dangerously-skip-permissions' is no model"),
+        ({"kind": "opencode", "model": "--dangerously-skip-permissions"}, "model: '--dangerously-skip-permissions' is not a valid model"),
     ],
 )
 def test_what_does_not_fit_is_named(table: dict[str, Any], words: str) -> None:

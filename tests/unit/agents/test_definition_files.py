@@ -67,27 +67,31 @@ def test_a_description_with_colons_is_read_as_it_is_meant(tmp_path: Path) -> Non
 
 
 FAULTY: list[tuple[str, str | bytes, str]] = [
-    (".claude/agents/x.md", "---\nname: x\ndescription: [unclosed\n---\n", "x.md: line 4: its head is not YAML"),
+    (".claude/agents/x.md", "---\nname: x\ndescription: [unclosed\n---\n", "x.md: line 4: its front matter is not YAML"),
     (".claude/agents/x.md", "---\ndescription: It has no name.\n---\n", "x.md: line 1: it has no name"),
     (".claude/agents/x.md", "---\nname: 12\n---\n", "x.md: line 2: name must be text"),
     (".claude/agents/x.md", "---\nname: my agent\n---\n", "x.md: line 2: 'my agent' is not a name"),
     (".claude/agents/x.md", "---\nname: x\ntools: {a: b}\n---\n", "x.md: line 3: tools must be names"),
     (".claude/agents/x.md", "---\nname: x\nmodel: 3\n---\n", "x.md: line 3: model: "),
-    (".claude/agents/x.md", "---\nname: x\nnever ended\n", "x.md: line 1: its head is not ended"),
-    (".claude/agents/x.md", "---\n- a\n- b\n---\n", "x.md: line 2: the head must be keys and values"),
+    (".claude/agents/x.md", "---\nname: x\nnever ended\n", "x.md: line 1: its front matter does not end"),
+    (".claude/agents/x.md", "---\n- a\n- b\n---\n", "x.md: line 2: the front matter must be keys and values"),
     (".claude/agents/x.md", b"---\nname: x\n---\n\xff\xfe", "x.md: line 4: it is not UTF-8"),
     (".claude/agents/x.md", b"---\nname: x\0\n---\n", "x.md: it is not text"),
     (".claude/agents/x.md", b"---\nname: x\n---\n" + b"a" * 1_100_000, "x.md: it is larger than 1024 KiB"),
-    (".claude/agents/x.md", "---\nname: x\nwhen: 2024-99-99\n---\n", "x.md: its head is not YAML: month must be in 1..12"),
-    (".claude/agents/x.md", "---\nname: x\na: &a [1]\nb: *a\n---\n", "x.md: line 4: its head is not YAML: references"),
-    (".claude/agents/x.md", "---\nname: x\ndeep: " + "[" * 2000 + "\n---\n", "x.md: line 3: its head is not YAML: it is nested too deeply"),
+    (".claude/agents/x.md", "---\nname: x\nwhen: 2024-99-99\n---\n", "x.md: its front matter is not YAML: month must be in 1..12"),
+    (".claude/agents/x.md", "---\nname: x\na: &a [1]\nb: *a\n---\n", "x.md: line 4: its front matter is not YAML: aliases"),
+    (
+        ".claude/agents/x.md",
+        "---\nname: x\ndeep: " + "[" * 2000 + "\n---\n",
+        "x.md: line 3: its front matter is not YAML: it is nested too deeply",
+    ),
     (".opencode/agent/x.md", "---\npermission: 3\n---\n", "x.md: line 2: permission must name tools"),
     (".opencode/agent/a b.md", "---\ndescription: x\n---\n", "a b.md: line 1: 'a b' is not a name"),
-    (".remit/agents/x.md", "No head at all.\n", "x.md: line 1: it has no head"),
+    (".remit/agents/x.md", "No head at all.\n", "x.md: line 1: it has no front matter"),
     (".remit/agents/x.md", "---\ncommand: cat\n---\n", "x.md: line 2: command belongs under remit:"),
-    (".remit/agents/x.md", "---\nremit: 3\n---\n", "x.md: line 2: remit must hold keys"),
+    (".remit/agents/x.md", "---\nremit: 3\n---\n", "x.md: line 2: remit must contain keys"),
     (".remit/agents/x.md", "---\nremit:\n  comand: cat\n---\n", "x.md: line 3: comand: there is no such key (did you mean command?)"),
-    (".remit/agents/x.md", "---\nremit:\n  kind: profile\n  command: cat\n---\n", "x.md: line 4: command: a profile has none"),
+    (".remit/agents/x.md", "---\nremit:\n  kind: profile\n  command: cat\n---\n", "x.md: line 4: command: a profile cannot have a command"),
     ("remit.toml", '[agents.x]\nkind = "acp"\n', 'remit.toml:[agents.x]: kind = "acp" needs a command'),
     ("remit.toml", '[agents."a b"]\nkind = "claude"\n', "remit.toml:[agents.a b]: 'a b' is not a name"),
 ]
@@ -161,14 +165,14 @@ def test_a_pipe_in_the_place_of_a_schema_or_an_agent_is_not_waited_for(tmp_path:
     for place in (tmp_path / "schema.json", tmp_path / ".remit/agents/two.md"):
         os.mkfifo(place) if kind == "pipe" else place.mkdir()
     _, problems = read(tmp_path)
-    assert any("one.md: line 4: output_schema: schema.json is no file" in problem for problem in problems)
-    assert kind == "folder" or any("two.md: it is no file" in problem for problem in problems)
+    assert any("one.md: line 4: output_schema: schema.json is not a file" in problem for problem in problems)
+    assert kind == "folder" or any("two.md: it is not a file" in problem for problem in problems)
 
 
 def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path: Path) -> None:
     """Whoever looks at the file would believe the first."""
     own(tmp_path, "helper", "---\ntools: worker.read_file\nremit:\n  kind: model\ntools: coder\n---\nYou help.\n")
-    assert any("helper.md: line 5: its head is not YAML: tools stands there twice" in problem for problem in read(tmp_path)[1])
+    assert any("helper.md: line 5: its front matter is not YAML: tools is given twice" in problem for problem in read(tmp_path)[1])
 
 
 def test_the_line_is_that_of_the_key_and_not_of_a_namesake_inside_of_a_schema(tmp_path: Path) -> None:
@@ -200,7 +204,7 @@ def test_of_more_than_can_be_read_at_once_the_rest_is_left_out(tmp_path: Path, m
     monkeypatch.setattr(files, "MOST_SECONDS", -1)
     agents, problems = read(tmp_path)
     assert agents == {}
-    assert problems == [f"{tmp_path}/.remit/agents: to read all of it takes more than -1 s; 3 of its files are not read."]
+    assert problems == [f"{tmp_path}/.remit/agents: reading takes more than -1 s; 3 of its files are not read."]
 
 
 heads = st.text(st.characters(codec="utf-8"), max_size=200)

@@ -88,4 +88,4 @@ async def test_a_package_adds_a_kind_of_agent_with_an_entry_point(tmp_path: Path
     monkeypatch.syspath_prepend(str(tmp_path))
     async with Remit.open(tmp_path, settings={"agents": {"e": {"kind": "echo", "answers": "value"}, "f": {"kind": "ecko"}}}) as remit:
         assert (await remit.delegate("e", task="x")).data == "x"
-        assert [problem for problem in remit.directory.problems if "there is no kind 'ecko'" in problem]
+        assert [problem for problem in remit.directory.problems if "unknown kind 'ecko'" in problem]

@@ -12,6 +12,7 @@ from remit.agents.directory import Directory
 from remit.agents.model_agents import OPERATIONS, is_reached, reach_of
 from remit.agents.python_files import describe_project
 from remit.builtin import TARGETS, loader
+from remit.builtin.compose import SPEC
 from remit.core.agents import Isolation
 from remit.core.settings import Settings
 from remit.models.client import Models
@@ -42,7 +43,7 @@ def good(root: Path, head: str, *, toml: str = PROJECT, folder: str = OWN) -> De
 def test_the_operations_written_down_are_those_that_come_with_remit() -> None:
     models = Models(Settings())
     there = {one.spec.name for target in TARGETS for one in loader(target, Settings(), lambda: models)()}
-    assert there == set(OPERATIONS)
+    assert there | {SPEC.name} == set(OPERATIONS)
 
 
 # ---- what it is
@@ -154,7 +155,7 @@ def test_what_is_denied_is_gone_also_in_a_roundabout_way(tmp_path: Path) -> None
     found = good(tmp_path, "disallowedTools: Write, Bash(rm *), WebFetch\nremit:\n  kind: model")
     gone = {"worker.write_file", "worker.delete_file", "coder.generate_code", "coder.execute_code", "worker.web_fetch"}
     gone |= {"researcher.deep_research", "researcher.synthesize_sources"}
-    assert set(found.tools or ()) == set(OPERATIONS) - gone
+    assert {SPEC.name if one == "compose" else one for one in found.tools or ()} == set(OPERATIONS) - gone
     denied = good(tmp_path, 'permission:\n  edit: deny\n  bash: {"*": deny}\n', folder=OPENCODE)
     assert not {"worker.write_file", "coder.execute_code"} & set(denied.tools or ())
     assert is_reached("worker.read_file", denied.tools)
@@ -183,12 +184,12 @@ def test_a_guest_brings_in_no_provider_and_asks_no_more_often_than_the_project(t
 def test_no_key_of_a_vendors_file_is_passed_over_in_silence(tmp_path: Path) -> None:
     head = "color: red\nhooks: {}\nmaxTurns: many\ntools: Read, TodoWrite, Bash(git *)\ntemprature: 1"
     notes = "\n".join(good(tmp_path, head, folder=CLAUDE).notes)
-    for word in ("color, hooks, temprature", "maxTurns: 'many'", "TodoWrite: there is nothing like it", "Bash(git *): some uses"):
+    for word in ("color, hooks, temprature", "maxTurns: 'many'", "TodoWrite: remit has no equivalent", "Bash(git *): some uses"):
         assert word in notes
     told = good(tmp_path, "temperature: 0.2\nmode: subagent\nsteps: 4", folder=OPENCODE)
     assert (told.requests, told.temperature) == (4, 0.2)
-    assert told.notes == ("name, mode: nothing is done with them here",)
-    assert good(tmp_path, "temperature: hot", folder=OPENCODE).notes[-1].startswith("temperature: 'hot' is not understood")
+    assert told.notes == ("name, mode: ignored",)
+    assert good(tmp_path, "temperature: hot", folder=OPENCODE).notes[-1].startswith("temperature: 'hot' is not supported")
 
 
 # ---- faulty ones, with file and line
@@ -208,8 +209,8 @@ def test_no_key_of_a_vendors_file_is_passed_over_in_silence(tmp_path: Path) -> N
         ("tools: worker\ndisallowedTools: worker.writefile\nremit: {kind: model}", 5, "disallowedTools: worker has no operation"),
         ("tools: helper\ndisallowedTools: helper.two\nremit: {kind: model}", 5, "disallowedTools: 'helper.two' is one operation of helper"),
         ("remit:\n  kind: model\n  isolation: process", 6, "isolation: a model runs inline"),
-        ("remit:\n  kind: model\n  command: cat", 6, "command: a language model is asked, not started"),
-        ("remit:\n  kind: model\n  allow: [read]", 6, "allow: a language model is asked, not started"),
+        ("remit:\n  kind: model\n  command: cat", 6, "command: a language model is not a program"),
+        ("remit:\n  kind: model\n  allow: [read]", 6, "allow: a language model is not a program"),
         ("remit:\n  kind: model\n  requests: 0", 6, "requests: "),
         ("remit:\n  kind: model\n  output_schema: 3", 6, "output_schema: "),
         ("remit:\n  kind: model\n  output_schema: {type: strng}", 6, "output_schema"),
@@ -217,7 +218,7 @@ def test_no_key_of_a_vendors_file_is_passed_over_in_silence(tmp_path: Path) -> N
         ("remit:\n  kind: model\n  output_schema: ../x.json", 6, "output_schema: ../x.json "),
         ("remit:\n  kind: modle", 5, "kind: "),
         ("remit:\n  kind: model\n  requsts: 3", 6, "requsts: there is no such key (did you mean requests?)"),
-        ("remit:\n  kind: claude\n  requests: 3", 6, "requests: it is for language models"),
+        ("remit:\n  kind: claude\n  requests: 3", 6, "requests: only for language models"),
         ("languages: [rust]", 4, "languages belongs under remit:"),
     ],
 )
@@ -293,7 +294,7 @@ def test_to_deny_goes_before_to_allow_however_it_is_written(tmp_path: Path, tool
 
 def test_what_is_denied_and_was_never_there_is_noted(tmp_path: Path) -> None:
     found = good(tmp_path, "tools: worker.read_file\ndisallowedTools: helpr, Bash\nremit: {kind: model}")
-    assert found.notes == ("disallowedTools: helpr: it could not reach that anyway",)
+    assert found.notes == ("disallowedTools: helpr: it has no access to that anyway",)
 
 
 def test_a_guest_chooses_no_command_and_no_model_of_others_by_whom_it_runs_on(tmp_path: Path) -> None:

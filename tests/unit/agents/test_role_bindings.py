@@ -104,18 +104,18 @@ def test_a_python_function_replaces_a_role_and_needs_nobody(tmp_path: Path) -> N
     found = role_info(made, "planner")
     assert found is not None
     assert (found.carried_by, found.by, found.file) == ("Python function", "replaced", None)
-    assert any("planner is an agent of the project's own" in problem for problem in made.problems)
+    assert any("planner is the project's own agent" in problem for problem in made.problems)
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
         ('plannr = "claude"', "there is no role or agent file 'plannr'. Did you mean planner?"),
-        ('planner = "claud"', "it names 'claud', and there is no such agent. Did you mean claude?"),
-        ('planner = "zzz"', "it names 'zzz', and there is no such agent. Declared are claude, codex."),
+        ('planner = "claud"', "it names 'claud', which is not an agent. Did you mean claude?"),
+        ('planner = "zzz"', "it names 'zzz', which is not an agent. Declared are claude, codex."),
         ('implementer = "built-in"', "implementer has no built-in: it takes a coding agent or a language model."),
-        ('planner = "careful"', "'careful' is itself an agent file: name the coding agent that is to carry planner out."),
-        ('planner = "pyfun"', "'pyfun' is a Python function, which is told no instructions"),
+        ('planner = "careful"', "'careful' is itself an agent file: name the coding agent that carries out planner."),
+        ('planner = "pyfun"', "'pyfun' is a Python function, which takes no instructions"),
     ],
 )
 def test_a_binding_that_leads_nowhere_is_told_with_its_place(tmp_path: Path, line: str, said: str) -> None:

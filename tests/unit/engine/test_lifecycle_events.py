@@ -10,8 +10,8 @@ import pytest
 from remit import Remit, agent
 from remit.core.errors import ErrorInfo, Misused
 from remit.core.events import Step
+from remit.core.ids import parse_traceparent, span_id_of
 from remit.core.lifecycle import EVERYTHING, LifecycleEvent, LifecycleKind
-from remit.core.tracing import parse, span_id_of
 from remit.runtime.lifecycle import LifecycleBus, LifecycleEvents
 
 
@@ -247,7 +247,7 @@ async def test_who_came_to_a_door_is_told(tmp_path: Path) -> None:
 async def test_an_agents_process_knows_its_span(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[echo]) as remit:
         returned = await remit.delegate("echo")
-    given = parse(returned.data)
+    given = parse_traceparent(returned.data)
     assert given is not None
     assert given.span_id == span_id_of(returned.session_id)
 

@@ -72,7 +72,7 @@ async def test_history_is_forgotten_after_the_days_that_were_asked_for_and_never
         await remit.engine.clean_up()
         assert {record.session_id for record in await remit.history()} == {living.session_id, young.session_id}
         assert await remit.events(old.session_id) == []
-    async with Remit.open(tmp_path, agents=[worker], clock=clock.as_clock()) as remit:
+    async with Remit.open(tmp_path, agents=[worker], clock=clock.as_clock(), settings={"history_days": "none"}) as remit:
         clock.jump(10_000 * DAY)
         await remit.engine.clean_up()
         assert len(await remit.history()) == 2

@@ -8,12 +8,14 @@ import pytest
 from remit.core.budget import Limits
 from remit.core.deadline import TimeLimits
 from remit.core.ports import AgentPort
+from remit.core.record import SettleDelegation
 from remit.core.request import Request, call
 from remit.core.routing import DEFAULT_TABLE
 from remit.core.states import Priority
 from remit.runtime.accept import accept, normalised_call, normalised_task, redraw_session_id
 from remit.runtime.authorize import effects_of
 from remit.runtime.deps import Rules, RuntimeDeps, Submission
+from remit.runtime.perform import completed_return
 from remit.testing import ManualClock, Scripted
 
 
@@ -50,6 +52,13 @@ def order_for(agent: str, /, **asked: Any) -> Submission:
 def test_effects_may_be_declared_as_a_list_by_whoever_carries_agents_in_its_own_way() -> None:
     lists = Scripted("lists", effects=["read"])
     assert effects_of(lists.spec) == ("read",)
+
+
+def test_named_tuples_made_without_their_constructor_have_all_of_their_fields() -> None:
+    order = order_for("worker")
+    made = (order.delegation.lineage, order.delegation.deadline, completed_return(order.delegation, 1, 0.1).metadata)
+    assert [len(one) for one in made] == [len(type(one)._fields) for one in made]
+    assert len(SettleDelegation._fields) == 8, "`DelegationRun._settle` makes one of as many values"
 
 
 def test_what_was_asked_is_made_precise() -> None:

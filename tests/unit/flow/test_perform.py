@@ -18,16 +18,16 @@ CHILD = ErrorInfo(type="timeout", message="the child was late", code="TIMEOUT", 
 @pytest.mark.parametrize(
     ("error", "code", "word"),
     [
-        (ValueError("bad\n thing"), "UNKNOWN_ERROR", "ValueError: bad thing"),
-        (KeyError(), "UNKNOWN_ERROR", "KeyError"),
+        (ValueError("bad\n thing"), "AGENT_RAISED", "ValueError: bad thing"),
+        (KeyError(), "AGENT_RAISED", "KeyError"),
         (AgentCrashed("It fell.", exit_code=3, stderr_tail="last words"), "AGENT_CRASHED", "last words"),
         (Unavailable("Gone."), "AGENT_UNAVAILABLE", "Gone."),
         (InvalidReturn(["status: missing"]), "VALIDATION_FAILED", "status: missing"),
         (Misused("Wrong.", advice="Right."), "INVALID_PARAMETERS", "Wrong."),
         (Failed("No.", code="BUILD_ERROR"), "BUILD_ERROR", "No."),
         (Stopped("Ended."), "CANCELLED", "Ended."),
-        (RuntimeError("x" * 10_000), "UNKNOWN_ERROR", "xxx"),
-        (RuntimeError("\ud800"), "UNKNOWN_ERROR", "?"),
+        (RuntimeError("x" * 10_000), "AGENT_RAISED", "xxx"),
+        (RuntimeError("\ud800"), "AGENT_RAISED", "?"),
     ],
 )
 def test_every_exception_becomes_an_error_with_code_and_advice(error: Exception, code: str, word: str) -> None:
@@ -48,7 +48,7 @@ def test_an_exception_names_the_line_it_came_from() -> None:
 def test_a_childs_error_is_an_error_of_what_failed_and_a_warning_of_what_did_not() -> None:
     done = Return(status=Status.COMPLETED, summary="Done.", metadata=METADATA)
     assert with_child_errors(done, [CHILD]).warnings == ("A child failed: the child was late",)
-    own = ErrorInfo(type="execution", message="mine", code="UNKNOWN_ERROR", recoverable=True, recommendation="")
+    own = ErrorInfo(type="execution", message="mine", code="AGENT_RAISED", recoverable=True, recommendation="")
     failed = Return(status=Status.FAILED, summary="No.", metadata=METADATA, errors=(own,))
     assert with_child_errors(failed, [CHILD, CHILD]).errors[:2] == (own, CHILD)
     assert with_child_errors(with_child_errors(failed, [CHILD]), [CHILD]).errors == (own, CHILD)

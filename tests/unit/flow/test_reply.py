@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit import check_return
-from remit.core.deadline import effective_deadline
+from remit.core.budget import effective_deadline
 from remit.core.delegation import Delegation, Lineage
 from remit.core.errors import ErrorInfo
 from remit.core.result import Artifact, Return, Status, StopReason, state_of
 from remit.core.states import Priority, State
 from remit.core.text import shorten_with_count
 from remit.runtime import reply
+from remit.runtime.perform import completed_return
 from remit.runtime.reply import PartialWork, Stop
 
 DELEGATION = Delegation(
@@ -38,7 +39,7 @@ def valid(result: Return, root: Path) -> Return:
 
 @given(st.text(max_size=700))
 def test_any_text_makes_a_summary_within_the_limit(text: str) -> None:
-    result = reply.completed_return(DELEGATION, text, 0.1)
+    result = completed_return(DELEGATION, text, 0.1)
     assert 0 < len(result.summary) <= 500
     assert result.data == text
 

@@ -177,7 +177,7 @@ def test_a_valid_stop_reason_is_kept_and_any_other_is_finished_with_a_warning(tm
 
 def test_an_agent_that_echoes_its_prompt_has_not_answered(tmp_path: Path) -> None:
     (fault,) = faults_of(answer(summary=EXAMPLE_SUMMARY), expected(tmp_path))
-    assert fault.startswith("summary: is that of the example")
+    assert fault.startswith("summary: is copied from the example")
 
 
 def test_judging_a_return_again_changes_nothing(tmp_path: Path) -> None:
@@ -201,4 +201,4 @@ def test_check_return_reads_text_and_objects_and_lists_the_faults(tmp_path: Path
 def test_thousands_of_faults_are_counted_and_not_all_listed(tmp_path: Path) -> None:
     faults = faults_of(answer(artifacts=[{"type": "report", "path": f"/x{n}"} for n in range(5000)]), expected(tmp_path))
     assert len(faults) == 101
-    assert faults[-1] == "and 4900 faults more"
+    assert faults[-1] == "and 4900 more faults"

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable
@@ -85,7 +86,7 @@ async def test_one_that_hangs_is_killed_with_everything_it_started(verify: Verif
     assert time.monotonic() - began < allowed(3)
     assert [check.exit_code for check in acceptance.checks] == [None, None]
     assert acceptance.error is not None
-    assert "was stopped after 0.5 s" in acceptance.error.message
+    assert re.search(r"was stopped after 0\.[45]\d* s", acceptance.error.message)
     assert "was not run" in acceptance.checks[1].trouble
     assert sorted(os.listdir(tmp_path / "started")) == ["daemon", "leader"]
     assert not is_running(long)

@@ -12,7 +12,7 @@ import pytest
 from remit import Remit, agent
 from remit.core.delegation import ORIGIN, CallerInfo, Origin
 from remit.core.errors import ErrorInfo
-from remit.core.tracing import parse
+from remit.core.ids import parse_traceparent
 from remit.runtime.telemetry.logs import log_lifecycle, set_up_logs
 
 GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -52,7 +52,7 @@ async def test_a_line_of_json_names_the_delegation_its_trace_and_its_caller(tmp_
         remit.note_visit("grpc", None, error)
     lines = [json.loads(line) for line in page.getvalue().splitlines()]
     said = next(line for line in lines if line["message"] == "It says: plain")
-    here = parse(returned.data)
+    here = parse_traceparent(returned.data)
     assert here is not None
     assert (said["level"], said["logger"], said["session_id"]) == ("warning", "remit.test", returned.session_id)
     assert (said["trace_id"], said["span_id"]) == (here.trace_id, here.span_id)

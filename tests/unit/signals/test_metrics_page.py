@@ -82,6 +82,30 @@ async def test_prometheus_reads_what_was_counted(remit: Remit) -> None:
     assert total(samples(page), "delegation_running") == 0
 
 
+async def test_failed_starts_availability_and_tokens_are_counted_by_operation(remit: Remit) -> None:
+    """An agent that cannot be started because a program is missing, on the page and on record alike."""
+
+    @agent("needy", requires=["tool:no-such-program"])
+    async def needy() -> None:
+        return None
+
+    page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
+    remit.register(needy)
+    for _ in range(2):
+        assert (await remit.delegate("needy")).stop_reason == "unavailable"
+    await remit.delegate("shelf.look")
+    found = samples(page)
+    assert total(found, "delegation_failed_starts_total", target="needy") == 2
+    assert total(found, "delegation_failed_starts_total", target="shelf") == 0
+    assert total(found, "agent_availability", target="needy") == 0
+    assert total(found, "agent_availability", target="shelf", operation="look") == 1
+    assert total(found, "delegation_tokens_total", target="shelf", operation="look") == 5
+    recorded = (await remit.metrics()).to_dict()
+    assert recorded["delegation.failed_starts"] == {"needy": 2}
+    assert recorded["agent.availability"]["needy"] == {"available": 0, "total": 2, "rate": 0.0}
+    assert recorded["delegation.tokens.by_operation"] == {"shelf.look": 5}
+
+
 async def test_labels_stay_few_whatever_is_asked_for(remit: Remit) -> None:
     page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
     for number in range(5):

@@ -26,4 +26,4 @@ def test_every_name_is_on_the_page_and_no_other() -> None:
 
 
 def test_every_kind_of_event_is_on_its_page() -> None:
-    assert [row[0].strip("`") for row in rows("events.md", "What is told")] == list(LifecycleKind)
+    assert [row[0].strip("`") for row in rows("events.md", "Lifecycle events")] == list(LifecycleKind)

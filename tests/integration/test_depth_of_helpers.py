@@ -1,0 +1,100 @@
+"""Operations that a built-in agent calls inside its own operations take no depth: research → specialist → deep_research."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from assistant_stage import project
+
+from remit import Board, Context, Remit, agent
+from remit.board.research_plan import research
+from remit.board.task import State, Task
+from remit.builtin.assistant.stream import ask
+from remit.core.record import Record
+from remit.server.mcp.delegations import Delegations, Progress
+from remit.server.service import Service
+from remit.testing import Call, Say
+
+TASK = "What is the limit of the queue?"
+
+
+@agent("study")
+async def study(ctx: Context, task: str, write_to: str = "found.md", **more: Any) -> dict[str, Any]:
+    """A researcher of the project, which hands the study to a specialist that comes with remit."""
+    found = await ctx.delegate("lean-research-agent", task=task)
+    report = ctx.root / write_to
+    report.parent.mkdir(parents=True, exist_ok=True)
+    report.write_text(found.summary)
+    return {**found.forwarded(), "artifacts": [{"type": "report", "path": write_to}]}
+
+
+@agent("specialist")
+async def specialist(ctx: Context) -> Any:
+    """Of the project: deep_research is its child."""
+    return (await ctx.delegate("researcher.deep_research", query=TASK, sources=["files"])).data["answer"]
+
+
+@agent("middle")
+async def middle(ctx: Context) -> Any:
+    return (await ctx.delegate("specialist")).data
+
+
+@agent("too-deep")
+async def too_deep(ctx: Context) -> Any:
+    return (await ctx.delegate("middle")).data
+
+
+AGENTS = [study, specialist, middle, too_deep]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "queue.md").write_text("# Queue\n\nThe limit of the queue is 512 entries.\n")
+    return tmp_path
+
+
+def places(tree: list[Record]) -> list[tuple[int, str]]:
+    return sorted({(one.depth, one.agent) for one in tree})
+
+
+async def test_deep_research_runs_at_the_greatest_depth_and_is_refused_below_it(root: Path) -> None:
+    async with Remit.open(root, agents=AGENTS) as remit:
+        done = await remit.delegate("middle")
+        assert "512" in str(done.data)
+        helpers = {one.depth for one in await remit.tree(done.session_id) if one.agent.startswith("worker.")}
+        assert helpers == {3}
+        refused = await remit.delegate("too-deep")
+        assert "Depth 4 exceeds the maximum of 3" in str([one.result for one in await remit.tree(refused.session_id)])
+
+
+async def test_the_board_researches_by_way_of_a_specialist(root: Path) -> None:
+    board = Board(root)
+    with board.change(make=True) as draft:
+        draft.state = State(tasks=(Task(number=1, title=TASK, slug="limit", language="general"),), next_number=2)
+    async with Remit.open(root, agents=[agent("researcher")(study.function)]) as remit:
+        outcome = await research(remit, board, 1)
+        assert outcome.status == "completed", outcome
+        tree = await remit.tree(outcome.session_id)
+        assert [one for one in places(tree) if one[1] in ("researcher", "lean-research-agent", "researcher.deep_research")] == [
+            (1, "researcher"),
+            (2, "lean-research-agent"),
+            (2, "researcher.deep_research"),
+        ]
+
+
+async def test_the_assistant_reaches_deep_research_by_way_of_a_specialist(root: Path) -> None:
+    script = [Call("delegate", target="study", parameters={"task": TASK}), Say("It is 512. That is what the file says.")]
+    async with project(root, script, agents=AGENTS) as (remit, models):
+        done = await ask(remit, TASK)
+        assert "512" in next(one.results[0] for one in models.requests if one.results)
+        tree = await remit.tree(done.session_id)
+    assert {(1, "assistant"), (2, "study"), (3, "lean-research-agent"), (3, "researcher.deep_research")} <= set(places(tree))
+    assert max(one.depth for one in tree) == 3
+
+
+async def test_a_caller_over_mcp_reaches_deep_research_by_way_of_a_specialist(root: Path) -> None:
+    async with Remit.open(root, agents=AGENTS) as remit:
+        tools = Delegations(Service(remit), 60.0)
+        answer = await tools.call("delegate", {"target": "study", "parameters": {"task": TASK}}, Progress(None, None))  # type: ignore[arg-type]
+        assert not answer.is_error, answer
+        assert "512" in str(answer.structured_content)
