@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
-from http_stage import Stage, http_stage, problem_of, status_of, statuses_of
+from http_harness import Stage, http_harness, problem_of, status_of, statuses_of
 
 CHUNKED = "Transfer-Encoding: chunked"
 AS_JSON = "Content-Type: application/json"
@@ -29,7 +29,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
     from remit.server.http.http_server import HttpLimits
 
     limits = HttpLimits(header_seconds=0.4, body_seconds=0.4, stall_seconds=1.0, linger_seconds=0.3, connections=16)
-    async with http_stage(tmp_path_factory.mktemp("served"), limits=limits, request_bytes=64 * 1024) as opened:
+    async with http_harness(tmp_path_factory.mktemp("served"), limits=limits, request_bytes=64 * 1024) as opened:
         yield opened
 
 
@@ -308,7 +308,7 @@ async def test_many_bodies_that_are_each_small_enough_are_together_held_to_a_lim
 
     limits = HttpLimits(all_bodies_bytes=100 * 1024, body_seconds=20)
     body = b'{"target": "text", "operation": "count", "parameters": {"text": "' + b"x" * 60 * 1024 + b'"}}'
-    async with http_stage(tmp_path, limits=limits, request_bytes=64 * 1024) as stage:
+    async with http_harness(tmp_path, limits=limits, request_bytes=64 * 1024) as stage:
         reader, writer = await stage.connect()
         writer.write(post(stage, body, path="/v1/tasks?wait=10")[:-10])  # in hand, and not whole
         await writer.drain()

@@ -23,7 +23,7 @@ from support.apis.client import ended
 from support.lab import rounds
 
 sys.path.append(str(Path(__file__).parents[1] / "integration"))
-from serve_stage import serving
+from serve_harness import serving
 
 KILLS = rounds(3, lab=12)
 

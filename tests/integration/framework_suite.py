@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from framework_stage import Stage, delegate, present
+from framework_harness import Stage, delegate, present
 
 from remit import agent
 from remit.runtime.tool.delegate_tool import Toolbox

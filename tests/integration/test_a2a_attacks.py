@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a2a_stage import BINDINGS, EVERYBODY, a2a_stage, said, sent, state_name
+from a2a_harness import BINDINGS, EVERYBODY, a2a_harness, said, sent, state_name
 
 from remit import Context, agent
 from remit.server.tokens import Permission
@@ -39,7 +39,7 @@ async def test_see_all_does_not_cover_continuing_tasks_of_others(tmp_path: Path)
     from a2a.types import GetTaskRequest, SubscribeToTaskRequest
     from a2a.utils.errors import A2AError
 
-    async with a2a_stage(tmp_path, [slow]) as stage:
+    async with a2a_harness(tmp_path, [slow]) as stage:
         owner = await stage.client(streaming=False)
         task = await one_task(owner, said(skill="slow", data={}), return_immediately=True)
         for binding in BINDINGS:
@@ -58,7 +58,7 @@ async def test_push_notifications_are_declared_and_answered_as_not_supported(tmp
     from a2a.utils.errors import PushNotificationNotSupportedError
 
     config = TaskPushNotificationConfig(task_id="sess_1700000000_abcdef", url="http://127.0.0.1:9/")
-    async with a2a_stage(tmp_path, [quick]) as stage:
+    async with a2a_harness(tmp_path, [quick]) as stage:
         for binding in BINDINGS:
             client = await stage.client(binding, streaming=False)
             with pytest.raises(PushNotificationNotSupportedError):
@@ -74,7 +74,7 @@ async def test_of_answers_that_come_at_once_one_is_taken_and_cancelling_reaches_
     from a2a.utils.errors import A2AError
 
     RUNS.clear()
-    async with a2a_stage(tmp_path, [asks]) as stage:
+    async with a2a_harness(tmp_path, [asks]) as stage:
         clients = [await stage.client(binding, streaming=False) for binding in BINDINGS]
         asked = await one_task(clients[0], said("paint", skill="asks"))
         colours = [f"colour {number}" for number in range(6)]
@@ -92,7 +92,7 @@ async def test_what_was_cancelled_while_it_waited_does_not_go_on_and_is_listed_a
     from a2a.types import CancelTaskRequest, ListTasksRequest, TaskState
     from a2a.utils.errors import A2AError
 
-    async with a2a_stage(tmp_path, [asks]) as stage:
+    async with a2a_harness(tmp_path, [asks]) as stage:
         client = await stage.client(streaming=False)
         asked = await one_task(client, said("paint", skill="asks"))
         waits = await one_task(client, said("paint", skill="asks"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from a2a_stage import BINDINGS, Stage, a2a_stage, said, sent, state_name
+from a2a_harness import BINDINGS, Stage, a2a_harness, said, sent, state_name
 
 from remit import Context, agent
 
@@ -60,7 +60,7 @@ LIST = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    async with a2a_stage(tmp_path_factory.mktemp("a2a"), AGENTS) as opened:
+    async with a2a_harness(tmp_path_factory.mktemp("a2a"), AGENTS) as opened:
         yield opened
 
 
@@ -159,12 +159,12 @@ async def test_a_task_that_asks_is_gone_on_with_under_its_own_id(stage: Stage) -
 async def test_tasks_are_the_same_after_a_restart(tmp_path: Path) -> None:
     from a2a.types import GetTaskRequest
 
-    async with a2a_stage(tmp_path, AGENTS) as stage:
+    async with a2a_harness(tmp_path, AGENTS) as stage:
         client = await stage.client(streaming=False)
         token = stage.token()
         ended = await one_task(client, said(skill="echo", data={"text": "x"}))
         asked = await one_task(client, said("paint", skill="asks"))
-    async with a2a_stage(tmp_path, AGENTS) as stage:
+    async with a2a_harness(tmp_path, AGENTS) as stage:
         client = await stage.client(token=token, streaming=False)
         assert await client.get_task(GetTaskRequest(id=ended.id)) == ended
         assert state_name(await one_task(client, said("blue", task_id=asked.id))) == "COMPLETED"
@@ -202,7 +202,7 @@ async def test_public_card_shows_anonymous_callers_only_how_to_authenticate(tmp_
     from a2a.types import GetExtendedAgentCardRequest
 
     path = "/.well-known/agent-card.json"
-    async with a2a_stage(tmp_path / "near", AGENTS) as stage, httpx.AsyncClient() as http:
+    async with a2a_harness(tmp_path / "near", AGENTS) as stage, httpx.AsyncClient() as http:
         answer = await http.get(f"{stage.url}{path}")
         card = answer.json()
         assert {skill["id"] for skill in card["skills"]} == {"echo", "slow", "writer", "ends", "asks"}
@@ -210,7 +210,7 @@ async def test_public_card_shows_anonymous_callers_only_how_to_authenticate(tmp_
         assert {one["protocolVersion"] for one in card["supportedInterfaces"]} == {"1.0"}
         assert card["capabilities"]["extensions"][0]["uri"] == "https://remit.dev/extensions/delegation/v1"
         assert (await http.get(f"{stage.url}{path}", headers={"If-None-Match": answer.headers["etag"]})).status_code == 304
-    async with a2a_stage(tmp_path / "far", AGENTS, is_public=True) as stage, httpx.AsyncClient() as http:
+    async with a2a_harness(tmp_path / "far", AGENTS, is_public=True) as stage, httpx.AsyncClient() as http:
         card = (await http.get(f"{stage.url}{path}")).json()
         assert [skill["id"] for skill in card["skills"]] == ["delegate"]
         assert card["securitySchemes"]["bearer"]["httpAuthSecurityScheme"]["scheme"] == "bearer"

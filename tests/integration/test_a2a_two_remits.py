@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a2a_stage import Stage, a2a_stage
+from a2a_harness import Stage, a2a_harness
 
 from remit import Context, agent
 from remit.core.states import State
@@ -37,10 +37,10 @@ async def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     agents: dict[str, Any] = {
         f"far-{name}": {"a2a": "http://127.0.0.1:1", "remote": name, "token_variable": "FAR_TOKEN"} for name in ("place", "relay", "slow")
     }
-    async with a2a_stage(tmp_path / "near", [deep, deeper], agents=agents, max_depth=6) as near:
+    async with a2a_harness(tmp_path / "near", [deep, deeper], agents=agents, max_depth=6) as near:
         token = near.token("far", frozenset({Permission.DELEGATE, Permission.RELAY}))
         environment = {**os.environ, "NEAR_URL": near.url, "NEAR_TOKEN": token}
-        program = Path(__file__).with_name("a2a_far_end.py")
+        program = Path(__file__).with_name("a2a_remote_server.py")
         far = await asyncio.create_subprocess_exec(
             sys.executable, program, far_root, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
@@ -96,14 +96,14 @@ async def test_depth_path_and_deadline_count_on_over_there(tmp_path: Path, monke
 
 
 async def test_a_remote_is_believed_by_its_certificate_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from a2a_far_end import place
-    from grpc_stage import Authority
+    from a2a_remote_server import place
+    from grpc_harness import Authority
 
     from remit import Remit
     from remit.server.addresses import Certificates
 
     shown, key = Authority(tmp_path).issue("far.example")
-    async with a2a_stage(tmp_path / "far", [place], tls=Certificates(certificate=shown, key=key)) as far:
+    async with a2a_harness(tmp_path / "far", [place], tls=Certificates(certificate=shown, key=key)) as far:
         monkeypatch.setenv("FAR_TOKEN", far.token())
         trusting = {"a2a": far.url, "remote": "place", "token_variable": "FAR_TOKEN", "ca_file": str(tmp_path / "ca.pem")}
         agents = {"trusting": trusting, "wary": {name: value for name, value in trusting.items() if name != "ca_file"}}

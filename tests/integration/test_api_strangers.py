@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from http_stage import Stage, http_stage
+from http_harness import Stage, http_harness
 
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.server.service import Call, Service
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    async with http_stage(tmp_path_factory.mktemp("served")) as stage:
+    async with http_harness(tmp_path_factory.mktemp("served")) as stage:
         yield stage
 
 
@@ -70,7 +70,7 @@ async def test_behind_a_proxy_the_http_socket_needs_a_token(tmp_path: Path) -> N
     """The proxy runs as the same user, or as root, and anybody may come through it."""
     import httpx
 
-    async with http_stage(tmp_path, is_unix=True, behind_proxy=True) as stage:
+    async with http_harness(tmp_path, is_unix=True, behind_proxy=True) as stage:
         transport = httpx.AsyncHTTPTransport(uds=str(tmp_path / "h"))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             assert (await client.get("/v1/tasks")).status_code == 401
@@ -151,14 +151,14 @@ async def test_one_certificate_is_one_principal_at_grpc_and_at_mcp_and_its_grant
 
     import grpc
     import httpx
-    from grpc_stage import Authority, ask, grpc_stage
+    from grpc_harness import Authority, ask, grpc_harness
 
     from remit.server.mcp.server import ToolServer, served_http
 
     authority = Authority(tmp_path)
     certificate, key = authority.issue("bot")  # for loopback too
     files = {"tls_certificate": str(certificate), "tls_key": str(key), "client_ca": str(authority.certificate)}
-    async with grpc_stage(tmp_path, addresses=["127.0.0.1:0"], **files) as stage:
+    async with grpc_harness(tmp_path, addresses=["127.0.0.1:0"], **files) as stage:
         stage.authenticator.tokens.new("anybody", Grants(permissions=ONLY), certificate="*")
         shown = grpc.ssl_channel_credentials(authority.certificate.read_bytes(), key.read_bytes(), certificate.read_bytes())
         task = (await (await stage.tasks(credentials=shown)).ExecuteTask(ask("echo"))).task

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from chat_stage_set import terminal
+from chat_harness import terminal
 from cli_project import remit
 
 AGENTS = """

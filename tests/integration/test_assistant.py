@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import assistant_stage
+import assistant_harness
 import pytest
-from chat_stage_set import echoing_project
+from chat_harness import echoing_project
 
 from remit import Remit, agent
 from remit.builtin.assistant.conversations import Conversations, CostLine
@@ -49,7 +49,7 @@ async def thinker(ctx: Context) -> str:
     return "thought"
 
 
-project = partial(assistant_stage.project, agents=[long, slow, thinker], prices={"scripted": {"input": 1.0, "output": 2.0}})
+project = partial(assistant_harness.project, agents=[long, slow, thinker], prices={"scripted": {"input": 1.0, "output": 2.0}})
 
 
 def delegate(target: str, operation: str | None = None, timeout: int | None = None, **parameters: Any) -> Call:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chat_stage_set import echoing_project, last_said, scripted_project
+from chat_harness import echoing_project, last_said, scripted_project
 
 from remit.cli.chat import chat
 from remit.cli.exits import Exit

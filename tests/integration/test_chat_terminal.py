@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chat_stage_set import Terminal, echoing_project, terminal
+from chat_harness import Terminal, echoing_project, terminal
 
 from remit.stores import SqliteStore
 

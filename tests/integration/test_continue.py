@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from assistant_stage import project
+from assistant_harness import project
 
 from remit import Context, DelegateTool, Remit, agent
 from remit.builtin.assistant.stream import ask

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_stage import http_stage
+from http_harness import http_harness
 
 from remit import BlockingContext, Context, Misused, Remit, Return, agent
 from remit.server.mcp.delegations import Delegations, Progress
@@ -193,7 +193,7 @@ def test_unknown_options_and_contexts_that_do_not_fit_are_refused_with_a_suggest
 
 
 async def test_only_the_owner_and_those_who_see_everything_get_a_traceback(tmp_path: Path) -> None:
-    async with http_stage(tmp_path, agents=[raises_inline]) as stage:
+    async with http_harness(tmp_path, agents=[raises_inline]) as stage:
         everything = EVERYTHING - {Permission.RELAY}
         for name, permissions in (("operator", everything), ("stranger", everything - {Permission.SEE_ALL})):
             client = await stage.client(stage.token(name, permissions))

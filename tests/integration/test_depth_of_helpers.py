@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from assistant_stage import project
+from assistant_harness import project
 
 from remit import Board, Context, Remit, agent
 from remit.board.research_plan import research

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import assistant_stage
+import assistant_harness
 import pytest
 from web_server import Heard, WebServer, answer, web_server
 
@@ -72,7 +72,7 @@ def outgoing(server: WebServer) -> list[Heard]:
 
 @asynccontextmanager
 async def assistant(root: Path, *script: Any, approver: Person | None = None, **settings: Any) -> AsyncIterator[Remit]:
-    async with assistant_stage.project(root, [*script, Say("Done.")], **settings) as (remit, _):
+    async with assistant_harness.project(root, [*script, Say("Done.")], **settings) as (remit, _):
         yield remit
 
 
@@ -127,7 +127,7 @@ async def test_the_other_spelling_of_a_parameter_is_no_way_around(project: Path,
 
 
 async def test_a_file_of_an_earlier_message_does_not_leave_in_a_later_one(project: Path, server: WebServer) -> None:
-    async with assistant_stage.project(project, [read(), Say("Read."), fetch(f"{server.url}/new"), Say("Done.")]) as (remit, _):
+    async with assistant_harness.project(project, [read(), Say("Read."), fetch(f"{server.url}/new"), Say("Done.")]) as (remit, _):
         first = await ask(remit, "Read plan.txt")
         second = await ask(remit, "Go on", conversation=first.data["conversation"])
         [sent] = await results(remit, second)
@@ -154,7 +154,7 @@ async def test_a_file_of_an_earlier_run_does_not_leave_in_one_that_resumes_it(pr
 
 async def test_addresses_that_the_person_wrote_or_a_page_links_to_are_fetched_unasked(project: Path, server: WebServer) -> None:
     script = [read(), fetch(f"{server.url}/"), fetch(f"{server.url}/linked?id=7"), Say("Done.")]
-    async with assistant_stage.project(project, script) as (remit, _):
+    async with assistant_harness.project(project, script) as (remit, _):
         returned = await ask(remit, f"Read plan.txt and {server.url}, and follow its link.")
         assert [one.ok for one in await results(remit, returned)] == [True, True, True]
         after_crash = facts_of_records(await remit.tree(returned.session_id), remit.directory.find)
@@ -167,7 +167,7 @@ async def test_results_of_a_search_are_fetched_unasked(project: Path, server: We
     server.routes["/hits"] = answer(f'["{server.url}/linked?owl=1"]', type_="application/json")
     monkeypatch.setenv("OWLS_URL", f"{server.url}/hits")
     script = [read(), delegate("worker", "web_search", query="owls"), fetch(f"{server.url}/linked?owl=1"), Say("Done.")]
-    async with assistant_stage.project(project, script, search={"providers": ["search_provider:owls"]}) as (remit, _):
+    async with assistant_harness.project(project, script, search={"providers": ["search_provider:owls"]}) as (remit, _):
         returned = await ask(remit, "Read plan.txt, then read about owls.")
         found = await results(remit, returned)
     assert [one.ok for one in found] == [True, True, True], found
@@ -181,7 +181,7 @@ async def test_an_address_that_the_model_searched_for_is_not_one_that_the_search
     monkeypatch.setenv("OWLS_URL", f"{server.url}/hits")
     url = f"{server.url}/linked?note={SECRET.replace(' ', '+')}"
     script = [read(), delegate("worker", "web_search", query=before + url), fetch(url), Say("Done.")]
-    async with assistant_stage.project(project, script, search={"providers": ["search_provider:owls"]}) as (remit, _):
+    async with assistant_harness.project(project, script, search={"providers": ["search_provider:owls"]}) as (remit, _):
         returned = await ask(remit, "Read plan.txt, then read about owls.")
         _, searched, sent = await results(remit, returned)
     assert searched.ok

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from framework_stage import Stage, Verdict, delegate, on_stage
+from framework_harness import Stage, Verdict, delegate, on_stage
 from framework_suite import Check, every_check
 from langchain.agents import create_agent
 from langchain.agents.structured_output import ProviderStrategy, ToolStrategy

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from agents.strict_schema import ensure_strict_json_schema
-from framework_stage import Stage, on_stage
+from framework_harness import Stage, on_stage
 from framework_suite import Check, every_check, inside_an_agent_what_it_delegates_is_a_child, it_delegates_and_is_told_the_result_as_json
 
 from agents import (

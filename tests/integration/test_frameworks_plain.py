@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from framework_stage import delegate, echo, present
+from framework_harness import delegate, echo, present
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from framework_stage import Stage, delegate, on_stage
+from framework_harness import Stage, delegate, on_stage
 from framework_suite import Check, every_check
 from pydantic_ai import Agent, Tool
 from pydantic_ai.messages import ToolReturnPart

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_stage import Authority, Stage, ask, bearer, grpc_stage, refusal, trailer
+from grpc_harness import Authority, Stage, ask, bearer, grpc_harness, refusal, trailer
 
 from remit.core.errors import Misused, Unavailable
 from remit.server.tokens import Grants, Permission
@@ -18,7 +18,7 @@ LOOPBACK = "127.0.0.1:0"
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     """By a socket and by a port of loopback."""
-    async with grpc_stage(tmp_path, addresses=["unix", LOOPBACK]) as stage:
+    async with grpc_harness(tmp_path, addresses=["unix", LOOPBACK]) as stage:
         yield stage
 
 
@@ -103,7 +103,7 @@ async def test_health_is_answered_to_anybody_and_nothing_else_is(stage: Stage) -
 
 
 async def test_behind_a_proxy_the_grpc_socket_needs_a_token(tmp_path: Path) -> None:
-    async with grpc_stage(tmp_path, behind_proxy=True) as stage:
+    async with grpc_harness(tmp_path, behind_proxy=True) as stage:
         tasks, pb = await stage.tasks(), messages()
         assert (await refusal(tasks.Ping(pb.PingRequest()))).code().name == "UNAUTHENTICATED"
         await tasks.Ping(pb.PingRequest(), metadata=bearer(stage.token()))
@@ -115,7 +115,7 @@ async def test_behind_a_proxy_the_grpc_socket_needs_a_token(tmp_path: Path) -> N
 async def test_by_mutual_tls_a_certificate_is_who_it_names(tmp_path: Path, authority: Authority) -> None:
     certificate, key = authority.issue("server")
     files = {"tls_certificate": str(certificate), "tls_key": str(key), "client_ca": str(authority.certificate)}
-    async with grpc_stage(tmp_path, addresses=[LOOPBACK], **files) as stage:
+    async with grpc_harness(tmp_path, addresses=[LOOPBACK], **files) as stage:
         stage.authenticator.tokens.new("builder", Grants(permissions=frozenset({Permission.DELEGATE})), certificate="build.example")
         known = await stage.tasks(credentials=tls(authority, "build.example"))
         assert (await known.ExecuteTask(ask("echo"))).task.principal == "cert:build.example"
@@ -137,7 +137,7 @@ async def test_by_mutual_tls_a_certificate_is_who_it_names(tmp_path: Path, autho
 async def test_a_renewed_certificate_holds_from_the_next_connection_on(tmp_path: Path, authority: Authority) -> None:
     pb = messages()
     certificate, key = authority.issue("server")
-    async with grpc_stage(tmp_path, addresses=[LOOPBACK], tls_certificate=str(certificate), tls_key=str(key)) as stage:
+    async with grpc_harness(tmp_path, addresses=[LOOPBACK], tls_certificate=str(certificate), tls_key=str(key)) as stage:
         shown = bearer(stage.token())
         await (await stage.tasks(credentials=tls(authority))).Ping(pb.PingRequest(), metadata=shown)
         other = Authority(tmp_path)
@@ -155,14 +155,14 @@ async def test_a_renewed_certificate_holds_from_the_next_connection_on(tmp_path:
 
 
 async def opens(root: Path, *addresses: str, **serve: Any) -> None:
-    async with grpc_stage(root, addresses=addresses, **serve):
+    async with grpc_harness(root, addresses=addresses, **serve):
         pass
 
 
 async def test_the_socket_is_for_its_owner_alone_and_goes_with_the_server(tmp_path: Path) -> None:
     before = os.umask(0)  # whatever others the project is shared with
     try:
-        async with grpc_stage(tmp_path) as stage:
+        async with grpc_harness(tmp_path) as stage:
             path = stage.remit.folder / "run" / "grpc.sock"
             assert stage.address == f"unix:{path}"
             mode = path.lstat().st_mode
@@ -181,7 +181,7 @@ async def test_socket_that_cannot_be_bound_is_an_error(tmp_path: Path, address: 
 
 async def test_port_in_use_is_an_error(tmp_path: Path) -> None:
     """Also one of another gRPC server, with which the kernel would have us share it."""
-    async with grpc_stage(tmp_path, addresses=[LOOPBACK]) as stage:
+    async with grpc_harness(tmp_path, addresses=[LOOPBACK]) as stage:
         with pytest.raises(Unavailable, match="listen"):
             await opens(tmp_path, stage.address)
 

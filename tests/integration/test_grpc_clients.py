@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_stage import Stage, grpc_stage
+from grpc_harness import Stage, grpc_harness
 
 from remit import DelegateError, Misused, agent
 from remit.server.authenticator import Credentials
@@ -21,7 +21,7 @@ ENDLESS: Any = {"target": "coder", "operation": "execute_code", "parameters": {"
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     (tmp_path / "a.txt").write_text("some words")
-    async with grpc_stage(tmp_path) as stage:
+    async with grpc_harness(tmp_path) as stage:
         yield stage
 
 

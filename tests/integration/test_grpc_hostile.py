@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_stage import Stage, ask, bearer, grpc_stage, refusal, trailer
+from grpc_harness import Stage, ask, bearer, grpc_harness, refusal, trailer
 
 from support.pace import until
 
@@ -20,7 +20,7 @@ REQUEST_BYTES = 256 * 1024
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with grpc_stage(tmp_path, addresses=["unix", "127.0.0.1:0"], request_bytes=REQUEST_BYTES) as stage:
+    async with grpc_harness(tmp_path, addresses=["unix", "127.0.0.1:0"], request_bytes=REQUEST_BYTES) as stage:
         yield stage
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_stage import Stage, ask, bearer, refusal, trailer
-from remote_stage import Far, joined, remote_stage
+from grpc_harness import Stage, ask, bearer, refusal, trailer
+from remote_agent_harness import Far, joined, remote_agent_harness
 
 from remit import Context, agent
 from remit.core.events import EventKind
@@ -22,7 +22,7 @@ SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "require
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with remote_stage(tmp_path) as stage:
+    async with remote_agent_harness(tmp_path) as stage:
         yield stage
 
 
@@ -242,7 +242,7 @@ async def test_work_that_kills_its_agents_is_given_up(stage: Stage) -> None:
 
 
 async def test_one_that_is_not_heard_of_is_gone(tmp_path: Path) -> None:
-    async with remote_stage(tmp_path, heartbeat_seconds=0.2) as stage:
+    async with remote_agent_harness(tmp_path, heartbeat_seconds=0.2) as stage:
         far = await joined(stage, does=forever)
         handle = await stage.remit.start("words.count", parameters={}, timeout=30)
         returned = await asyncio.wait_for(handle.result(), 10)
@@ -268,7 +268,7 @@ async def test_one_that_leaves_may_finish_what_it_has_and_is_given_nothing_more(
 
 
 async def test_one_that_beats_but_opens_no_stream_is_gone_too(tmp_path: Path) -> None:
-    async with remote_stage(tmp_path, heartbeat_seconds=0.2) as stage:
+    async with remote_agent_harness(tmp_path, heartbeat_seconds=0.2) as stage:
         far = Far(stage)
         known = await far.register(is_safe_to_repeat=True)
         handle = await stage.remit.start("words.count", parameters={}, timeout=30)
@@ -439,13 +439,13 @@ async def test_a_name_is_one_principals_as_long_as_anything_of_it_is_there(stage
 
 async def test_work_for_an_agent_that_never_returns_ends_at_its_deadline(tmp_path: Path) -> None:
     """As after a crash of the server: its work is on record, unsettled, of an owner that is gone."""
-    async with remote_stage(tmp_path) as stage:
+    async with remote_agent_harness(tmp_path) as stage:
         far = await joined(stage, stage.token("first", SERVING), is_safe_to_repeat=True, does=forever)
         handle = await stage.remit.start("words.count", parameters={}, timeout=2)
         await far.until(lambda: far.orders)
         stage.service.is_stopping = True
         assert await stage.remit.close(hand_over=True) == [handle.session_id]
-    async with remote_stage(tmp_path) as stage:
+    async with remote_agent_harness(tmp_path) as stage:
         assert not (await stage.remit.describe(handle.session_id)).state.is_settled
         assert trailer(await refusal(Far(stage, stage.token("second", SERVING)).register()), "remit-code") == "NAME_TAKEN"
         ended = await stage.remit.result(handle.session_id, wait_seconds=6)

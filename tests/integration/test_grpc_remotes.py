@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_stage import AGENTS, Authority, Stage, grpc_stage
+from grpc_harness import AGENTS, Authority, Stage, grpc_harness
 
 from remit import Context, Remit, agent
 from remit.core.events import EventKind
@@ -41,7 +41,7 @@ async def both(tmp_path: Path, *names: str, **more: Any) -> AsyncIterator[tuple[
     for folder in ("near", "far"):
         (tmp_path / folder).mkdir()
     async with (
-        grpc_stage(tmp_path / "far", agents=(*AGENTS, place, hurried)) as far,
+        grpc_harness(tmp_path / "far", agents=(*AGENTS, place, hurried)) as far,
         Remit.open(tmp_path / "near", settings=declared(far.address, *names, **more)) as near,
     ):
         yield near, far
@@ -94,7 +94,7 @@ async def test_depth_path_deadline_and_trace_count_on_where_we_are_trusted(tmp_p
 async def test_depth_and_path_are_ignored_without_the_relay_grant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("near", "far"):
         (tmp_path / folder).mkdir()
-    async with grpc_stage(tmp_path / "far", agents=(*AGENTS, place), addresses=["127.0.0.1:0"]) as far:
+    async with grpc_harness(tmp_path / "far", agents=(*AGENTS, place), addresses=["127.0.0.1:0"]) as far:
         monkeypatch.setenv("FAR_TOKEN", far.token("stranger"))
         near_settings = declared(far.address, "place", token_variable="FAR_TOKEN")
         async with Remit.open(tmp_path / "near", settings=near_settings) as near:
@@ -144,7 +144,7 @@ async def test_a_connection_that_breaks_is_taken_up_by_the_id_of_the_task(tmp_pa
 async def test_who_is_not_there_or_does_not_let_us_in_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("near", "far"):
         (tmp_path / folder).mkdir()
-    async with grpc_stage(tmp_path / "far", addresses=["127.0.0.1:0"]) as far:
+    async with grpc_harness(tmp_path / "far", addresses=["127.0.0.1:0"]) as far:
         agents = {
             "gone": {"grpc": f"unix:{tmp_path}/nobody.sock"},
             "closed": {"grpc": far.address, "remote": "echo", "token_variable": "FAR_TOKEN"},
@@ -171,7 +171,7 @@ async def test_by_tls_and_the_token_is_in_nothing_that_is_kept(tmp_path: Path, m
     authority = Authority(tmp_path / "near")
     certificate, key = authority.issue("server")
     serving = {"tls_certificate": str(certificate), "tls_key": str(key)}
-    async with grpc_stage(tmp_path / "far", addresses=["127.0.0.1:0"], **serving) as far:
+    async with grpc_harness(tmp_path / "far", addresses=["127.0.0.1:0"], **serving) as far:
         token = far.token("near", RELAYING)
         monkeypatch.setenv("FAR_TOKEN", token)
         settings = declared(far.address, "echo", ca_file="ca.pem", token_variable="FAR_TOKEN")

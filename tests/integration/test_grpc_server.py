@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_stage import SECOND, Stage, ask, grpc_stage, refusal, trailer
+from grpc_harness import SECOND, Stage, ask, grpc_harness, refusal, trailer
 
 from support.pace import until
 
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with grpc_stage(tmp_path) as stage:
+    async with grpc_harness(tmp_path) as stage:
         yield stage
 
 
@@ -79,7 +79,7 @@ async def test_time_is_nanoseconds_and_too_much_of_it_is_refused(stage: Stage) -
 async def test_forced_a_cancellation_leaves_processes_no_time_to_tidy_up(tmp_path: Path, force: bool) -> None:
     script = 'trap "touch tidied; exit" TERM; touch begun; while :; do sleep 0.02; done'
     (tmp_path / "remit.toml").write_text(f"[agents.tidy]\ndescription = 'Tidies up.'\ncommand = ['sh', '-c', '{script}']\n")
-    async with grpc_stage(tmp_path) as stage:
+    async with grpc_harness(tmp_path) as stage:
         tasks, pb = await stage.tasks(), messages()
         task_id = await begun(tasks, "tidy", task="Wait.")
         await until((tmp_path / "begun").exists)

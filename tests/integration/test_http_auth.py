@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from grpc_stage import Authority
-from http_stage import Stage, http_stage, status_of, statuses_of
+from grpc_harness import Authority
+from http_harness import Stage, http_harness, status_of, statuses_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    async with http_stage(tmp_path_factory.mktemp("served"), allow_hosts=("build.example.org",)) as opened:
+    async with http_harness(tmp_path_factory.mktemp("served"), allow_hosts=("build.example.org",)) as opened:
         yield opened
 
 
@@ -145,7 +145,7 @@ async def test_unix_socket_authenticates_the_owner(tmp_path: Path) -> None:
     """The socket's permissions are the credential; a token beside it counts first, since it may be given less."""
     import httpx
 
-    async with http_stage(tmp_path, is_unix=True) as stage:
+    async with http_harness(tmp_path, is_unix=True) as stage:
         transport = httpx.AsyncHTTPTransport(uds=stage.address)
         async with httpx.AsyncClient(transport=transport, base_url="http://anything.example") as client:
             task = (await client.post("/v1/tasks?wait=20", json={"target": "fails"})).json()
@@ -177,7 +177,7 @@ async def test_a_certificate_tells_who_calls(tmp_path: Path) -> None:
             context.load_cert_chain(*shown[name])
         return context
 
-    async with http_stage(tmp_path, tls=tls) as stage:
+    async with http_harness(tmp_path, tls=tls) as stage:
         stage.authenticator.tokens.new("build", Grants(permissions=DELEGATES), certificate="build.example")
         async with httpx.AsyncClient(base_url=stage.url, verify=showing("build.example")) as client:
             answer = await client.post("/v1/tasks?wait=20", json={"target": "fails"})

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_stage import Stage, count, fails, http_stage
+from http_harness import Stage, count, fails, http_harness
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """
@@ -50,7 +50,7 @@ def narrowed(document: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_nothing_that_schemathesis_sends_is_answered_otherwise_than_described(tmp_path: Path) -> None:
-    async with http_stage(tmp_path, agents=(count, fails), requests_per_second=1e6, burst=10**6) as stage:
+    async with http_harness(tmp_path, agents=(count, fails), requests_per_second=1e6, burst=10**6) as stage:
         client = await stage.client()
         document = tmp_path / "openapi.json"
         document.write_text(json.dumps(narrowed((await client.get("/openapi.json")).json())))
@@ -115,7 +115,7 @@ async def test_the_guides_curl_commands_do_what_it_says(tmp_path: Path) -> None:
         pytest.skip("there is no curl")
     guide = (ROOT / "docs" / "how-to" / "call-remit-by-http.md").read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```$", guide, flags=re.MULTILINE | re.DOTALL)[1:]
-    async with http_stage(tmp_path, builtin_agents=["worker"]) as stage:
+    async with http_harness(tmp_path, builtin_agents=["worker"]) as stage:
         assert (tmp_path / ".remit" / "run" / "serve.token").exists()
         script = "".join(blocks).replace("http://127.0.0.1:7411", stage.url).replace("curl ", "curl --fail-with-body -m 30 ")
         process = await asyncio.create_subprocess_exec("sh", "-ec", script, cwd=tmp_path, stdout=asyncio.subprocess.PIPE)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from http_stage import Stage, events_of, http_stage
+from http_harness import Stage, events_of, http_harness
 
 from remit.server.tokens import Permission
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    async with http_stage(tmp_path_factory.mktemp("served")) as opened:
+    async with http_harness(tmp_path_factory.mktemp("served")) as opened:
         yield opened
 
 
@@ -108,7 +108,7 @@ async def test_a_task_is_begun_and_streamed_in_one(stage: Stage) -> None:
 
 
 async def test_a_server_that_stops_refuses_work_and_ends_its_streams(tmp_path: Path) -> None:
-    async with http_stage(tmp_path) as stage:
+    async with http_harness(tmp_path) as stage:
         await stops(stage, await stage.client())
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from implement_stage import PLAN, PLAN_PATH, Worker, entry, files_of, git, made_project, returned, subjects, writes
+from implement_harness import PLAN, PLAN_PATH, Worker, entry, files_of, git, made_project, returned, subjects, writes
 
 from remit import Context, Remit, agent
 from remit.board.board import Board
@@ -343,7 +343,7 @@ def test_a_plan_that_is_gone_or_numbered_twice_is_refused_before_anything_is_mar
 KILLED = """
 import asyncio, os, sys
 from pathlib import Path
-from implement_stage import Worker, writes
+from implement_harness import Worker, writes
 from remit.board.board import Board
 
 def dies(ctx, phase):

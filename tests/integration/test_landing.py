@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from implement_stage import returned
-from landing_stage import GREEN, Writer, branches, made_board, status, writes
+from implement_harness import returned
+from landing_harness import GREEN, Writer, branches, made_board, status, writes
 
 from remit import Context, Limits, ParallelOptions, Remit, agent, implement_parallel
 from remit.board.implement import comment_on_work, implement, merge_work

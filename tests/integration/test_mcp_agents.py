@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from mcp_stage import HOSTILE, hostile, node_server, processes_with, started, write_settings
+from mcp_harness import HOSTILE, hostile, node_server, processes_with, started, write_settings
 
 from remit import Remit
 from remit.core.events import EventKind

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_stage import AGENTS, COUNT, DONE, asked, settings_for, shown, stage
+from model_harness import AGENTS, COUNT, DONE, asked, settings_for, shown, stage
 
 from remit import Remit, agent
 from remit.agents.function import FunctionAgent

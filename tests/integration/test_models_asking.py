@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from model_stage import Purse
+from model_harness import Purse
 
 from remit.core.budget import Limits
 from remit.core.errors import OutOfTime, Stopped, Unavailable

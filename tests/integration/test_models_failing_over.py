@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from model_stage import Purse
+from model_harness import Purse
 
 from remit.core.budget import Limits
 from remit.core.errors import Misused, RemitError, Unavailable

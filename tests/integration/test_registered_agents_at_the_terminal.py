@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from remote_stage import joined, remote_stage
+from remote_agent_harness import joined, remote_agent_harness
 
 from forking import run
 from remit.server.discovery import announce, withdraw
@@ -18,7 +18,7 @@ async def test_it_is_listed_and_delegated_to_from_another_process(tmp_path: Path
         return await asyncio.to_thread(run, ["-m", "remit", *words], tmp_path)
 
     (tmp_path / "remit.toml").write_text("")
-    async with remote_stage(tmp_path) as stage:
+    async with remote_agent_harness(tmp_path) as stage:
         announce(tmp_path / ".remit" / "run", grpc=stage.address, http=None, token_file=None)
         far = await joined(stage, schema=SCHEMA)
         done = await remit("delegate", "words.count", "text=one two three", "--json")

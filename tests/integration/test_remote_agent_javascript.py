@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from remote_stage import remote_stage
+from remote_agent_harness import remote_agent_harness
 
 from support.pace import until
 
@@ -46,7 +46,7 @@ async def started(tmp_path: Path) -> AsyncIterator[Callable[[str], "asyncio.Futu
 
 
 async def test_it_works_is_killed_in_the_middle_is_replaced_and_leaves(tmp_path: Path, started) -> None:  # type: ignore[no-untyped-def]
-    async with remote_stage(tmp_path / "project") as stage:
+    async with remote_agent_harness(tmp_path / "project") as stage:
         remit = stage.remit
         first = await started(stage.address)
         returned = await remit.delegate("words.count", parameters={"text": "one two three"}, timeout=20)
@@ -75,9 +75,9 @@ async def test_it_works_is_killed_in_the_middle_is_replaced_and_leaves(tmp_path:
 
 async def test_it_comes_back_when_the_server_was_gone(tmp_path: Path, started) -> None:  # type: ignore[no-untyped-def]
     socket = f"unix:{tmp_path}/agents.sock"
-    async with remote_stage(tmp_path / "one", addresses=[socket]):
+    async with remote_agent_harness(tmp_path / "one", addresses=[socket]):
         agent = await started(socket)
-    async with remote_stage(tmp_path / "two", addresses=[socket]) as stage:
+    async with remote_agent_harness(tmp_path / "two", addresses=[socket]) as stage:
         assert await asyncio.wait_for(agent.stdout.readline(), 20)
         await until(lambda: stage.remit.directory.find("words.count") is not None)
         assert (await stage.remit.delegate("words.count", parameters={"text": "a b"}, timeout=20)).unwrap()["words"] == 2

@@ -6,8 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from remote_stage import Far
-from serve_stage import Server, project, serving
+from remote_agent_harness import Far
+from serve_harness import Server, project, serving
 
 from remit import Remit
 from support.pace import allowed

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from cli_project import remit
-from serve_stage import Server, project, serving
+from serve_harness import Server, project, serving
 
 from support.pace import wait_until
 

@@ -213,7 +213,7 @@ async def test_a_name_that_the_wire_cannot_hold_keeps_no_other_span_from_arrivin
 
 
 async def test_questions_to_a_model_hang_below_the_delegation_that_asked(tmp_path: Path) -> None:
-    from model_stage import stage
+    from model_harness import stage
 
     from remit.testing import Fail, Say
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serve_stage import project, serving
+from serve_harness import project, serving
 
 from collector import attributes, collecting
 from remit import Remit, agent

@@ -98,7 +98,7 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def grpc_stage(
+async def grpc_harness(
     root: Path,
     *,
     addresses: Sequence[str] = (),

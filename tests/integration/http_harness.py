@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from grpc_stage import count, fails, loud, slow
+from grpc_harness import count, fails, loud, slow
 
 from remit import Remit
 from remit.server.tokens import EVERYTHING, Grants, Permission
@@ -88,7 +88,7 @@ def problem_of(heard: bytes) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def http_stage(
+async def http_harness(
     root: Path,
     *,
     agents: Sequence[Any] = AGENTS,

@@ -6,18 +6,18 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from grpc_stage import Stage, grpc_stage
+from grpc_harness import Stage, grpc_harness
 
 from support.pace import until
 
-__all__ = ["Far", "joined", "remote_stage", "until"]
+__all__ = ["Far", "joined", "remote_agent_harness", "until"]
 
 Permission = Callable[["Far", Any], Awaitable[Any]]
 
 
-def remote_stage(root: Path, **options: Any) -> contextlib.AbstractAsyncContextManager[Stage]:
+def remote_agent_harness(root: Path, **options: Any) -> contextlib.AbstractAsyncContextManager[Stage]:
     root.mkdir(exist_ok=True)
-    return grpc_stage(root, takes_agents=True, **options)
+    return grpc_harness(root, takes_agents=True, **options)
 
 
 async def counted(far: "Far", order: Any) -> Any:

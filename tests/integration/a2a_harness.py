@@ -68,7 +68,7 @@ class _Bearer:
 
 
 @contextlib.asynccontextmanager
-async def a2a_stage(
+async def a2a_harness(
     root: Path, functions: Sequence[Any] = (), *, is_public: bool = False, tls: Any = None, **settings: Any
 ) -> AsyncIterator[Stage]:
     import grpc.aio

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from implement_stage import entry, returned
+from implement_harness import entry, returned
 
 from remit import Context, Remit, agent
 from remit.board.board import Board

@@ -1,4 +1,4 @@
-"""A remit in a process of its own that serves A2A, for tests: `python a2a_far_end.py ROOT`. Says where it is, with a token, as JSON.
+"""A remit in a process of its own that serves A2A, for tests: `python a2a_remote_server.py ROOT`. Says where it is, with a token, as JSON.
 
 Its agent `relay` hands on to `near`, which is whoever listens at NEAR_URL; `slow` writes down that it was stopped.
 """
@@ -39,11 +39,11 @@ async def slow(ctx: Context) -> str:
 
 async def main(root: Path) -> None:
     sys.path.insert(0, str(Path(__file__).parent))
-    from a2a_stage import a2a_stage
+    from a2a_harness import a2a_harness
 
     os.chdir(root)
     near = {"a2a": os.environ["NEAR_URL"], "remote": "far-relay", "token_variable": "NEAR_TOKEN"}
-    async with a2a_stage(root, [place, relay, slow], agents={"near": near}) as stage:
+    async with a2a_harness(root, [place, relay, slow], agents={"near": near}) as stage:
         trusted = stage.token("near", frozenset({Permission.DELEGATE, Permission.RELAY}))
         print(json.dumps({"url": stage.url, "trusted": trusted, "stranger": stage.token("stranger")}), flush=True)
         with contextlib.suppress(EOFError):
