@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -122,6 +123,48 @@ class Talk:
         return " · ".join(part for part in (one_line(model, 40), self.spent.words(), title, "/help") if part)
 
 
+class Interrupts:
+    """Ctrl-C of a chat: stops the answer that runs, also if it is pressed after the message and before the answer starts.
+
+    One handler for the whole chat, called by the interpreter itself: a handler of the event loop runs a turn later, by which time
+    another one may be in place. A second Ctrl-C stops the work again and does not end the chat."""
+
+    def __init__(self, *, is_ignored_when_idle: bool) -> None:
+        self._is_ignored_when_idle = is_ignored_when_idle
+        self._loop = asyncio.get_running_loop()
+        self._stop: asyncio.Event | None = None
+        self._was_pressed = False
+
+    def __enter__(self) -> None:
+        self._earlier = signal.signal(signal.SIGINT, self._handle)
+
+    def __exit__(self, *raised: object) -> None:
+        signal.signal(signal.SIGINT, self._earlier)
+
+    def forget(self) -> None:
+        """Called before a message is read: an earlier Ctrl-C does not stop its answer."""
+        self._was_pressed = False
+
+    @contextlib.contextmanager
+    def passed_to(self, stop: asyncio.Event) -> Iterator[asyncio.Event]:
+        """Every Ctrl-C since the message was read, and in this block, sets `stop`."""
+        self._stop = stop
+        if self._was_pressed:
+            stop.set()
+        try:
+            yield stop
+        finally:
+            self._stop = None
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._stop is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+        elif self._is_ignored_when_idle:
+            self._was_pressed = True
+        elif callable(self._earlier):
+            self._earlier(number, frame)
+
+
 class Session:
     def __init__(self, remit: Remit, talk: Talk) -> None:
         self.remit = remit
@@ -130,22 +173,19 @@ class Session:
         self.is_terminal = is_terminal() and not talk.as_json and not console().is_dumb_terminal
         self.is_left = False
         """Whether the project must be opened again."""
-        self._was_pressed = False
-        """Whether Ctrl-C was pressed since the last message was read."""
-        self._loop = asyncio.get_running_loop()
+        self._interrupts = Interrupts(is_ignored_when_idle=self.is_terminal)
         talk.session = self
 
     async def run(self) -> None:
         """Run until the chat ends or the project must be opened again."""
         talk = self.talk
-        self._rest()
-        try:
+        with self._interrupts:
             if talk.reader is None:
                 self._greet()
                 commands = {f"/{name}": command.meaning for name, command in COMMANDS.items()}
                 talk.reader = reader_for(PromptSetup(folder=self.remit.folder, commands=commands, status=talk.status))
             while not self.is_left and not talk.is_over:
-                self._was_pressed = False
+                self._interrupts.forget()
                 message = await talk.reader.read()
                 if message is None:
                     talk.is_over = True
@@ -153,8 +193,6 @@ class Session:
                     await self._carry_out(*command)
                 else:
                     await self.ask(message.removeprefix("/") if message.startswith("//") else message)
-        finally:
-            self._loop.remove_signal_handler(signal.SIGINT)
 
     # ---- a message
 
@@ -162,10 +200,9 @@ class Session:
         talk = self.talk
         talk.message = message
         try:
-            stop = asyncio.Event()
-            if self._was_pressed or (talk.reader is not None and talk.reader.take_interrupt()):
-                stop.set()
-            with self._interrupted_by(stop.set):
+            with self._interrupts.passed_to(asyncio.Event()) as stop:
+                if talk.reader is not None and talk.reader.take_interrupt():
+                    stop.set()
                 answer = await answer_to(self.remit, message, self._stage(), conversation=talk.conversation, stop=stop)
         except RemitError as error:
             self._note(report(error, as_json=talk.as_json))
@@ -198,27 +235,6 @@ class Session:
             console().print(closing_line(self.remit, answer, with_conversation=False))
         if self.is_terminal:
             console().print()
-
-    # ---- Ctrl-C
-
-    def _rest(self) -> None:
-        """Install the idle handler: nothing runs that could be stopped."""
-        if self.is_terminal:
-            self._loop.add_signal_handler(signal.SIGINT, self._press)
-        else:
-            self._loop.remove_signal_handler(signal.SIGINT)
-
-    def _press(self) -> None:
-        self._was_pressed = True
-
-    @contextlib.contextmanager
-    def _interrupted_by(self, act: Callable[[], object]) -> Iterator[None]:
-        """Every Ctrl-C in this block calls `act`: a second one stops the running work again and does not end the chat."""
-        self._loop.add_signal_handler(signal.SIGINT, act)
-        try:
-            yield
-        finally:
-            self._rest()
 
     # ---- commands and conversations
 
