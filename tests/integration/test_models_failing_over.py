@@ -22,7 +22,7 @@ from remit.core.model_messages import RESTART, Answer, Question, UserMessage
 from remit.core.settings import ModelAddress, Settings
 from remit.models import bounded_responses
 from remit.models.client import FAILURES, PAUSE_SECONDS, CircuitBreaker, Models
-from remit.models.pricing import UNPRICED
+from remit.models.prices import UNPRICED
 from remit.models.providers import resolve_model
 from remit.models.stream import KeyRedactor
 from remit.system.settings_files import load_settings

@@ -5,8 +5,8 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remit.builtin.coder.analysis.file_facts import read_source
 from remit.builtin.coder.analysis.grammars import GRAMMARS
-from remit.builtin.coder.analysis.parsing import read_source
 from remit.builtin.coder.analysis.report import code, prose
 from remit.builtin.coder.analysis.survey import printable
 from remit.core.cycles import cyclic_components, shortest_cycle

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from remit.builtin.researcher.answers import check_statements
 from remit.builtin.researcher.passages import Document
-from remit.builtin.researcher.ranking import Index, Words
+from remit.builtin.researcher.relevance import Index, Words
 from remit.builtin.researcher.reports import Citations, Finding, Result, research_report
 
 WORDS = ["heron", "keeps", "the", "queue", "in", "memory", "3.5", "e.g.", "`a_b`", "**bold**", "a|b", "Ärger", "“quoted”", "x = (1)", "…"]

@@ -9,7 +9,7 @@ import pytest
 from remit.core.errors import Unavailable
 from remit.core.settings import ModelAddress, Price, Settings
 from remit.models.client import Models
-from remit.models.pricing import price_of
+from remit.models.prices import price_of
 from remit.models.providers import NOT_FOR_WORDS, PROVIDERS, resolve_model
 
 VARIABLES = {name for known in PROVIDERS.values() for name in (*known.keys, known.url_variable) if name} | {"OLLAMA_HOST"}

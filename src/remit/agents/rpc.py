@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from remit.core.errors import Failed, InvalidReturn, Misused, Refused, RemitError, Stopped, Unavailable
 from remit.runtime.reply import format_traceback, line_of
-from remit.system.framing import MAX_FRAME_BYTES, FrameTooLarge, FramingError, encode_frame, take_frames
+from remit.system.frames import MAX_FRAME_BYTES, FrameTooLarge, FramingError, encode_frame, take_frames
 
 # ---- errors
 

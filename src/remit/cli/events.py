@@ -226,6 +226,6 @@ def spent_by(records: "Sequence[Record]", settings: "Settings") -> Spent:
 
 def is_priced(settings: "Settings") -> bool:
     """Whether the price of every configured model is known."""
-    from remit.models.pricing import price_of
+    from remit.models.prices import price_of
 
     return bool(settings.model) and all(price_of(settings, name) is not None for name in settings.model)

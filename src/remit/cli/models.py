@@ -20,7 +20,7 @@ from remit.core.errors import RemitError, Unavailable
 from remit.core.redaction import redact_text
 from remit.core.settings import Price, Settings
 from remit.models.local import DEFAULT_CONTEXT_TOKENS, find_weights
-from remit.models.pricing import price_for
+from remit.models.prices import price_for
 from remit.models.providers import LOCAL, PROVIDERS, ModelRef, resolve_model
 
 NONE_YET = """No language model is configured. Everything but the assistant and agents that need a model works without one.

@@ -16,7 +16,7 @@ from remit.core.model_messages import RESTART, Answer, Choice, FailedAttempt, Mo
 from remit.core.settings import Settings
 from remit.models.connections import Connection, Connections, missing
 from remit.models.local import DEFAULT_CONTEXT_TOKENS as DEFAULT_TOKENS
-from remit.models.pricing import TokenUsage, context_of, cost_by_name, cost_of, load_prices, most_tokens, price_for, usage_of
+from remit.models.prices import TokenUsage, context_of, cost_by_name, cost_of, load_prices, most_tokens, price_for, usage_of
 from remit.models.prompted_tools import as_prompt, is_needed, parse_reply
 from remit.models.providers import EXAMPLE, LOCAL, ModelRef, resolve_model
 from remit.system.trust import ADVICE, CODE

@@ -61,7 +61,7 @@ from remit.core.model_messages import (
 from remit.core.redaction import REDACTED, redact_text
 from remit.core.text import shorten
 from remit.models.connections import CONNECT_SECONDS, Connection
-from remit.models.pricing import TokenUsage, usage_of
+from remit.models.prices import TokenUsage, usage_of
 from remit.system.http import BodyError
 
 # ---- messages

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from remit.system.beneath import Root
+from remit.system.folder_walk import DEEPEST, Walk, asked_from, rules_above, written_from
 from remit.system.globs import BadPattern, below, compile_glob, read_rules
-from remit.system.listing import DEEPEST, Walk, asked_from, rules_above, written_from
 from support.pace import allowed
 
 

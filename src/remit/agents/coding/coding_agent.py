@@ -38,7 +38,7 @@ from remit.agents.transcript import OVER, Tail, ToolCalls, Words, tell_plan
 from remit.core.agents import AgentSpec, Answers
 from remit.core.context import Context
 from remit.core.errors import AgentCrashed, Failed, RemitError, Stopped, Unavailable
-from remit.models.pricing import UNPRICED, TokenUsage
+from remit.models.prices import UNPRICED, TokenUsage
 from remit.runtime.receive import looks_like_return, read_answer
 from remit.system.threads import off_loop
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from remit.agents.definition import Definition
 from remit.core.agents import WorkspaceKind
-from remit.models.pricing import TokenUsage
+from remit.models.prices import TokenUsage
 from remit.system.interpreter import MCP_SERVER_NAME, NETWORK, mcp_server_command
 
 # ---- dialects and their events

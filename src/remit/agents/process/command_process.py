@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from remit.agents.process.worker_client import SupervisorLink
 from remit.core.errors import AgentCrashed, Misused, RemitError, Unavailable
-from remit.system.framing import encode_frame
+from remit.system.frames import encode_frame
 from remit.system.processes import Process, children, look, send_signal
 
 # ---- a command to start

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remit.agents.process.supervisor import Supervisor, child_alarm
-from remit.system.framing import receive_frame, send_frame, take_frames
+from remit.system.frames import receive_frame, send_frame, take_frames
 from remit.system.processes import adopt_orphans, children, find_mark, kill_tree, process_start, write_mark
 
 # ---- starting a command below its supervisor: its own session, only its three streams, then the program itself

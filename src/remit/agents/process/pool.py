@@ -20,7 +20,7 @@ from remit.agents.process.worker_client import SupervisorLink, WorkerClient
 from remit.agents.remote_context import ContextService, facts_to_wire
 from remit.core.context import Context, ContextFacts
 from remit.core.errors import Misused, RemitError, Unavailable
-from remit.system.framing import FramingError, encode_frame, take_frames
+from remit.system.frames import FramingError, encode_frame, take_frames
 from remit.system.interpreter import agent_path
 from remit.system.processes import FORK_SERVER, MARK, is_alive, kill_tree_async, marker, padded, process_start
 

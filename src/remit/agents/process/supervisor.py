@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from remit.system.framing import encode_frame
+from remit.system.frames import encode_frame
 from remit.system.processes import children, walk_below, write_mark
 
 TAIL_BYTES = 64 * 1024

@@ -11,7 +11,7 @@ from remit.agents.process.supervisor import STOP
 from remit.agents.remote_context import ContextService, as_failed
 from remit.agents.rpc import AgentNotLoaded, Connection, ConnectionLost
 from remit.core.errors import AgentCrashed, Failed, Misused, RemitError
-from remit.system.framing import FramingError, take_frames
+from remit.system.frames import FramingError, take_frames
 from remit.system.processes import look, send_signal
 
 # ---- the link to a supervisor

@@ -30,7 +30,7 @@ from remit.core.agents import AgentSpec
 from remit.core.context import BlockingContext, Context, forgotten_await
 from remit.core.errors import Stopped
 from remit.core.jsonable import to_jsonable
-from remit.system.framing import encode_frame, receive_frame, send_frame
+from remit.system.frames import encode_frame, receive_frame, send_frame
 from remit.system.interpreter import BASIC, TOOLCHAINS, drop_unlisted
 from remit.system.processes import adopt_orphans, die_with_parent, find_mark, write_mark
 

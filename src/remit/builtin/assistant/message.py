@@ -32,7 +32,7 @@ from remit.core.record import Record
 from remit.core.settings import Settings
 from remit.core.text import shorten_with_count
 from remit.models.client import Models
-from remit.models.pricing import price_of
+from remit.models.prices import price_of
 from remit.runtime.reply import TOOL_UNAVAILABLE, error_of
 from remit.runtime.tool.delegate_tool import DelegateTool
 from remit.runtime.validate import summary_warnings

@@ -25,7 +25,7 @@ async def deep_research(
     sources: Annotated[list[str] | str | None, Field(description=_WHERE)] = None,
 ) -> dict[str, Any]:
     """Answer a question from files, documents and the web with quotations and their places; writes a report."""
-    from remit.builtin.researcher.ranking import Words, addresses
+    from remit.builtin.researcher.relevance import Words, addresses
     from remit.builtin.researcher.research import Research
     from remit.builtin.researcher.sources import Places
 

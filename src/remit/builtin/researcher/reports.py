@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from remit.builtin.researcher.passages import Document, Passage, printable
-from remit.builtin.researcher.ranking import RankedPassage
+from remit.builtin.researcher.relevance import RankedPassage
 from remit.core.text import fence_untrusted, plural, shorten
 
 if TYPE_CHECKING:

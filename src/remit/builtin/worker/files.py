@@ -26,8 +26,8 @@ from remit.core.policy import Effect
 from remit.core.text import plural
 from remit.system.beneath import Place, Root, kind_of, leads_out, not_found, parts_of, shown
 from remit.system.edits import RemovalReport, make_folder, remove_one, remove_tree, replace_file
+from remit.system.folder_walk import DEEPEST, Entry, Walk, asked_from, rules_above
 from remit.system.globs import BadPattern, compile_glob
-from remit.system.listing import DEEPEST, Entry, Walk, asked_from, rules_above
 from remit.system.processes import MARK
 from remit.system.threads import off_loop
 

@@ -27,8 +27,8 @@ from remit.builtin.worker.encodings import HEAD_BYTES, guess_encoding
 from remit.core.errors import Failed, Misused, RemitError, Unavailable
 from remit.core.text import shorten
 from remit.system.beneath import Place, Root
+from remit.system.folder_walk import OWN_FOLDERS, rules_above, written_from
 from remit.system.globs import choices, compile_glob
-from remit.system.listing import OWN_FOLDERS, rules_above, written_from
 
 MAX_PATTERN = 4_000
 LINE_BYTES = 600

@@ -19,7 +19,7 @@ from remit.core.policy import Effect
 from remit.core.protected_paths import Protection, is_pyproject, protection_of, remit_table
 from remit.core.text import plural
 from remit.system.beneath import Place, Root, leads_out, open_folder, parts_of, shown
-from remit.system.listing import Walk
+from remit.system.folder_walk import Walk
 from remit.system.threads import off_loop
 
 GIT, OURS = ".git", ".remit"

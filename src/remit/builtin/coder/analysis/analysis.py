@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from remit.builtin.coder.analysis.file_facts import ParserPool, load_lizard
 from remit.builtin.coder.analysis.files import Listing, list_files
 from remit.builtin.coder.analysis.grammars import GRAMMARS, load
-from remit.builtin.coder.analysis.parsing import ParserPool, load_lizard
 from remit.builtin.coder.analysis.report import import_chart, summary, write_report
 from remit.builtin.coder.analysis.survey import LISTED, Survey, printable
 

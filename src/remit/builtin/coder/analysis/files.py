@@ -12,8 +12,8 @@ from remit.builtin.coder.analysis.grammars import GRAMMARS
 from remit.core.errors import RemitError
 from remit.core.languages import BY_EXTENSION
 from remit.system.beneath import Root
+from remit.system.folder_walk import Walk, asked_from, rules_above
 from remit.system.globs import Rules, read_rules
-from remit.system.listing import Walk, asked_from, rules_above
 
 FILES_AT_MOST = 1_000_000
 PARSED_BYTES = 1_000_000

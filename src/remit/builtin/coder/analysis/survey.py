@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from remit.builtin.coder.analysis.file_facts import FUNCTIONS
 from remit.builtin.coder.analysis.files import SourceFile, read_bytes
 from remit.builtin.coder.analysis.grammars import GRAMMARS
 from remit.builtin.coder.analysis.imports import Import, ImportGraph, Module
-from remit.builtin.coder.analysis.parsing import FUNCTIONS
 from remit.core.cycles import cyclic_components, shortest_cycle
 from remit.core.errors import RemitError
 from remit.system.beneath import Root
