@@ -76,7 +76,7 @@ def data_in(task: Any, artifact_id: str = "result") -> Any:
     return part.text if part.WhichOneof("content") == "text" else MessageToDict(part.data)
 
 
-async def test_a_message_is_a_delegation_with_the_same_answer_over_every_binding(stage: Stage) -> None:
+async def test_message_starts_a_delegation_over_every_binding(stage: Stage) -> None:
     for binding in BINDINGS:
         client = await stage.client(binding, streaming=False)
         message = said(data={"target": "echo", "parameters": {"text": "ab", "times": 2}, "timeout": 5000}, context_id="talk-1")
@@ -90,7 +90,7 @@ async def test_a_message_is_a_delegation_with_the_same_answer_over_every_binding
         assert data_in(task, "stream") == "piece"
 
 
-async def test_what_is_streamed_ends_with_the_artifacts_and_the_state(stage: Stage) -> None:
+async def test_stream_ends_with_artifacts_and_state(stage: Stage) -> None:
     for binding in BINDINGS:
         client = await stage.client(binding)
         events = await sent(client, said(skill="writer", data={}))
@@ -116,7 +116,7 @@ async def test_states_are_mapped_and_details_are_in_the_metadata(stage: Stage, h
     assert datetime.fromisoformat(task.metadata["https://remit.dev/extensions/delegation/v1"]["createdAt"]).tzinfo is not None
 
 
-async def test_what_has_ended_is_neither_cancelled_nor_subscribed_to(stage: Stage) -> None:
+async def test_finished_task_cannot_be_cancelled_or_subscribed_to(stage: Stage) -> None:
     from a2a.types import CancelTaskRequest, GetTaskRequest, SubscribeToTaskRequest
     from a2a.utils.errors import TaskNotCancelableError, TaskNotFoundError, UnsupportedOperationError
 
@@ -131,7 +131,7 @@ async def test_what_has_ended_is_neither_cancelled_nor_subscribed_to(stage: Stag
             await client.get_task(GetTaskRequest(id="sess_1700000000_aaaaaa"))
 
 
-async def test_a_task_that_asks_is_gone_on_with_under_its_own_id(stage: Stage) -> None:
+async def test_task_that_asks_for_input_continues_under_its_id(stage: Stage) -> None:
     from a2a.types import GetTaskRequest
     from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 
@@ -170,7 +170,7 @@ async def test_tasks_are_the_same_after_a_restart(tmp_path: Path) -> None:
         assert state_name(await one_task(client, said("blue", task_id=asked.id))) == "COMPLETED"
 
 
-async def test_tasks_are_listed_by_context_and_state_a_page_at_a_time(stage: Stage) -> None:
+async def test_tasks_are_listed_by_context_and_state_in_pages(stage: Stage) -> None:
     from a2a.types import ListTasksRequest, TaskState
 
     for binding in BINDINGS:
@@ -220,7 +220,7 @@ async def test_public_card_shows_anonymous_callers_only_how_to_authenticate(tmp_
             assert {skill.id for skill in extended.skills} == {"echo", "asks"}
 
 
-async def test_another_version_of_the_protocol_is_refused_over_every_binding(stage: Stage) -> None:
+async def test_unsupported_protocol_version_is_refused_over_every_binding(stage: Stage) -> None:
     """Without one it is 0.3. A trailing slash makes no difference."""
     import grpc.aio
     import httpx
@@ -240,7 +240,7 @@ async def test_another_version_of_the_protocol_is_refused_over_every_binding(sta
         assert "result" in (await http.post(f"{stage.url}/a2a/", json=LIST, headers={"a2a-version": "1.0"})).json()
 
 
-async def test_a_subscription_stays_open_while_the_task_waits_for_input(stage: Stage) -> None:
+async def test_subscription_stays_open_while_a_task_waits_for_input(stage: Stage) -> None:
     from a2a.types import CancelTaskRequest, SubscribeToTaskRequest
 
     for binding in BINDINGS:
@@ -258,7 +258,7 @@ async def test_a_subscription_stays_open_while_the_task_waits_for_input(stage: S
             assert state_name(last) == end, (binding, rest)
 
 
-async def test_text_goes_to_an_agent_that_takes_text_and_never_to_a_guess(stage: Stage) -> None:
+async def test_text_is_routed_only_to_an_agent_that_accepts_text(stage: Stage) -> None:
     from a2a.types import Message, Part, Role
     from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 

@@ -63,7 +63,7 @@ stage = on_process_stage(AcpStage)
 # ---- the plain run
 
 
-async def test_its_last_message_is_the_answer_from_the_workspace_without_files_or_terminal(stage: AcpStage) -> None:
+async def test_last_message_is_the_answer_without_file_or_terminal_access(stage: AcpStage) -> None:
     (stage.root / "part").mkdir()
     answer = json.loads(await stage.ask("answer", folder="part"))
     assert (answer["status"], answer["metadata"]["session_id"]) == ("completed", stage.backend.delegation.session_id)
@@ -76,11 +76,11 @@ async def test_its_last_message_is_the_answer_from_the_workspace_without_files_o
     assert (kept["vendor"], kept["session"].partition("-")[0]) == ("acp", "conversation")
 
 
-async def test_a_request_for_a_file_is_refused(stage: AcpStage) -> None:
+async def test_file_request_is_refused(stage: AcpStage) -> None:
     assert json.loads(await stage.ask("asks-for-files"))["data"] == -32601
 
 
-async def test_one_that_may_delegate_gets_the_tools_of_remit_or_is_not_started(stage: AcpStage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_delegating_agent_gets_the_mcp_tools_or_does_not_start(stage: AcpStage, monkeypatch: pytest.MonkeyPatch) -> None:
     await stage.ask("answer", delegates=True)
     (server,) = stage.logged("new")[0]["servers"]
     assert [server["command"], *server["args"]] == [*remit_command(), "mcp"]
@@ -92,7 +92,7 @@ async def test_one_that_may_delegate_gets_the_tools_of_remit_or_is_not_started(s
     assert stage.logged("initialize") == []
 
 
-async def test_the_model_is_chosen_when_offered_and_reported_when_not(stage: AcpStage) -> None:
+async def test_configured_model_is_selected_or_reported_as_missing(stage: AcpStage) -> None:
     await stage.ask("answer", model="large")
     assert stage.logged("set") == [{"method": "set", "option": "model", "value": "large"}]
     await stage.ask("answer", model="enormous")
@@ -102,7 +102,7 @@ async def test_the_model_is_chosen_when_offered_and_reported_when_not(stage: Acp
 # ---- what it says while it works
 
 
-async def test_tools_are_progress_and_thoughts_are_no_part_of_the_answer(stage: AcpStage) -> None:
+async def test_tool_calls_are_progress_and_thoughts_are_not_in_the_answer(stage: AcpStage) -> None:
     assert json.loads(await stage.ask("tools"))["status"] == "completed"
     tools = [chunk["tool"] for chunk in stage.noted("emit") if "tool" in chunk and isinstance(chunk, dict)]
     assert tools == [{"id": "1", "kind": "read", "title": "Reading a.py", "status": "completed"}]
@@ -111,7 +111,7 @@ async def test_tools_are_progress_and_thoughts_are_no_part_of_the_answer(stage: 
     assert [chunk for chunk in stage.noted("emit") if isinstance(chunk, str)] == ["Let me look at the file first. "], "no return"
 
 
-async def test_plan_usage_and_unknown_updates_are_read_and_reach_followers(stage: AcpStage) -> None:
+async def test_plan_and_usage_updates_reach_followers(stage: AcpStage) -> None:
     assert json.loads(await stage.ask("plan"))["status"] == "completed"
     plan = {"plan": [{"step": "read", "status": "completed"}, {"step": "write", "status": "in_progress"}]}
     assert ("progress", "Plan: 1 of 2 done, now: write", 0.5) in stage.backend.notes
@@ -126,7 +126,7 @@ async def test_plan_usage_and_unknown_updates_are_read_and_reach_followers(stage
     assert (EventKind.SPENT, {"tokens": 900, "cost": 1.25}) in events
 
 
-async def test_usage_is_drawn_from_the_budget_of_the_tree_and_stops_it(stage: AcpStage) -> None:
+async def test_usage_is_charged_to_the_tree_budget_and_stops_the_agent(stage: AcpStage) -> None:
     """It is counted while it works, not when it has ended."""
     async with stage.remit("spends") as remit:
         result = await asyncio.wait_for(remit.delegate("agent", task="Say hello.", budget={"tokens": 500}, timeout=60), 30)
@@ -134,7 +134,7 @@ async def test_usage_is_drawn_from_the_budget_of_the_tree_and_stops_it(stage: Ac
     assert (result.status, result.stop_reason) == (Status.PARTIAL, StopReason.BUDGET)
 
 
-async def test_permission_is_given_by_the_allow_list_once_and_every_decision_is_recorded(stage: AcpStage) -> None:
+async def test_allow_list_grants_permissions_once_and_records_each_decision(stage: AcpStage) -> None:
     assert json.loads(await stage.ask("permission"))["data"] == ["no", "no", "no", "cancelled"], "without a list nothing is allowed"
     stage.backend.notes.clear()
     answer = await stage.ask("permission", allow=["read", "execute:pytest *"])
@@ -150,7 +150,7 @@ async def test_permission_is_given_by_the_allow_list_once_and_every_decision_is_
     assert not any("pytest" in line for line in lines), "what is allowed is told when it is used"
 
 
-async def test_an_agent_is_put_into_the_mode_in_which_it_asks(stage: AcpStage) -> None:
+async def test_agent_is_switched_to_the_mode_that_asks_for_permission(stage: AcpStage) -> None:
     await stage.ask("in-another-mode")
     (said,) = stage.logged("set")
     assert (said["option"], said["value"].partition("-")[0]) == ("mode", "remit")
@@ -166,7 +166,7 @@ async def test_an_agent_is_put_into_the_mode_in_which_it_asks(stage: AcpStage) -
 # ---- answers that cannot be used
 
 
-async def test_prose_is_repaired_in_the_same_session_of_the_same_process(stage: AcpStage) -> None:
+async def test_prose_is_repaired_in_the_same_session_and_process(stage: AcpStage) -> None:
     async with stage.remit("prose") as remit:
         result = await remit.delegate("agent", task="Say hello.")
     assert result.status is Status.COMPLETED
@@ -177,7 +177,7 @@ async def test_prose_is_repaired_in_the_same_session_of_the_same_process(stage: 
     assert any("repaired" in warning for warning in result.warnings)
 
 
-async def test_prose_twice_is_an_invalid_return_with_the_prose_kept(stage: AcpStage) -> None:
+async def test_prose_twice_is_an_invalid_return_that_keeps_the_text(stage: AcpStage) -> None:
     async with stage.remit("prose-always") as remit:
         result = await remit.delegate("agent", task="Say hello.")
         assert stage.left() == []
@@ -187,7 +187,7 @@ async def test_prose_twice_is_an_invalid_return_with_the_prose_kept(stage: AcpSt
     assert await stage.ask("prose-always", answers="value") == "All of it is done, believe me."
 
 
-async def test_a_repair_without_its_process_repeats_the_task(stage: AcpStage) -> None:
+async def test_repair_in_a_new_process_repeats_the_task(stage: AcpStage) -> None:
     stage.backend.repair = Repair(faults=("summary: it is missing",), original="Done.")
     await stage.ask("answer")
     (asked,) = stage.logged("prompt")
@@ -214,7 +214,7 @@ async def test_a_repair_without_its_process_repeats_the_task(stage: AcpStage) ->
         ("endless-line", AgentCrashed, "without end", ""),
     ],
 )
-async def test_a_failure_is_named_with_its_cause_and_leaves_no_process(
+async def test_failure_names_its_cause_and_leaves_no_process(
     stage: AcpStage, mode: str, error: type[Exception], message: str, more: str
 ) -> None:
     with pytest.raises(error, match=message) as caught:
@@ -223,12 +223,12 @@ async def test_a_failure_is_named_with_its_cause_and_leaves_no_process(
     assert stage.left() == []
 
 
-async def test_a_key_in_its_environment_logs_it_in(stage: AcpStage) -> None:
+async def test_key_in_the_environment_authenticates_the_agent(stage: AcpStage) -> None:
     await stage.ask("needs-key", environment={"ACME_KEY": "k"})
     assert stage.logged("authenticate") == [{"method": "authenticate", "way": "key"}]
 
 
-async def test_a_command_that_is_missing_or_only_echoes_is_named(stage: AcpStage) -> None:
+async def test_missing_or_echoing_command_is_reported(stage: AcpStage) -> None:
     with pytest.raises(Unavailable, match="no-such-agent"):
         await stage.ask("answer", command=["no-such-agent"])
     with pytest.raises(AgentCrashed, match="does not speak the Agent Client Protocol; it repeats its input") as caught:
@@ -238,7 +238,7 @@ async def test_a_command_that_is_missing_or_only_echoes_is_named(stage: AcpStage
         stage.agent("answer").check({})
 
 
-async def test_a_missing_protocol_library_is_named_with_its_package(stage: AcpStage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_protocol_library_names_its_package(stage: AcpStage, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [one for one in sys.modules if one.partition(".")[0] == "acp" or one == "remit.agents.acp.connection"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "acp", None)
@@ -248,7 +248,7 @@ async def test_a_missing_protocol_library_is_named_with_its_package(stage: AcpSt
     assert "pip install 'remit[acp]'" in caught.value.advice
 
 
-async def test_a_silent_agent_is_unavailable_before_a_short_deadline(stage: AcpStage) -> None:
+async def test_agent_silent_at_start_is_unavailable_before_the_deadline(stage: AcpStage) -> None:
     """A timeout alone would not say why."""
     async with stage.remit("mute") as remit:
         result = await remit.delegate("agent", task="Say hello.", timeout=9)
@@ -257,14 +257,14 @@ async def test_a_silent_agent_is_unavailable_before_a_short_deadline(stage: AcpS
     assert "is this an ACP agent?" in result.errors[0].message
 
 
-async def test_fifty_megabytes_hold_neither_the_loop_nor_the_answer(stage: AcpStage) -> None:
+async def test_fifty_megabytes_of_output_do_not_block_the_event_loop(stage: AcpStage) -> None:
     async with LoopWatch() as loop, stage.remit("floods") as remit:
         result = await remit.delegate("agent", task="Say hello.")
     assert result.status is Status.COMPLETED
     assert loop.held < 5.0
 
 
-async def test_a_daemon_it_forked_dies_with_it(stage: AcpStage) -> None:
+async def test_forked_daemon_is_killed_with_the_agent(stage: AcpStage) -> None:
     await stage.ask("daemon")
     (forked,) = stage.logged("daemon")
     assert look(forked["daemon"]) is None
@@ -274,7 +274,7 @@ async def test_a_daemon_it_forked_dies_with_it(stage: AcpStage) -> None:
 
 
 @pytest.mark.parametrize("mode", ["silence", "ignores-cancel"])
-async def test_at_its_deadline_it_is_killed_and_what_it_left_is_handed_back(stage: AcpStage, mode: str) -> None:
+async def test_agent_is_killed_at_its_deadline_and_partial_work_is_returned(stage: AcpStage, mode: str) -> None:
     async with stage.remit(mode) as remit:
         seconds, began = allowed(3), time.monotonic()  # a third of it is for the start of the agent
         result = await remit.delegate("agent", task="Say hello.", timeout=seconds)
@@ -285,7 +285,7 @@ async def test_at_its_deadline_it_is_killed_and_what_it_left_is_handed_back(stag
     assert took - seconds < allowed(3)
 
 
-async def test_at_the_soft_deadline_it_is_asked_to_hand_in_and_that_is_its_answer(stage: AcpStage) -> None:
+async def test_agent_hands_in_at_the_soft_deadline(stage: AcpStage) -> None:
     async with stage.remit("hands-in") as remit:
         handle = await remit.start("agent", task="Say hello.", timeout=40)
         await stage.wait_prompted()
@@ -296,7 +296,7 @@ async def test_at_the_soft_deadline_it_is_asked_to_hand_in_and_that_is_its_answe
     assert "Time is nearly up" in stage.logged("prompt")[1]["text"]
 
 
-async def test_a_cancelled_agent_is_told_so_and_leaves_no_process(stage: AcpStage) -> None:
+async def test_cancelled_agent_is_notified_and_leaves_no_process(stage: AcpStage) -> None:
     async with stage.remit("silence") as remit:
         handle = await remit.start("agent", task="Say hello.", timeout=60)
         await stage.wait_prompted()
@@ -311,7 +311,7 @@ async def test_a_cancelled_agent_is_told_so_and_leaves_no_process(stage: AcpStag
 # ---- sessions
 
 
-async def test_a_kept_session_is_loaded_and_its_old_messages_do_not_count(stage: AcpStage) -> None:
+async def test_replayed_messages_of_a_loaded_session_are_ignored(stage: AcpStage) -> None:
     stage.backend.saved = {"vendor": "acp", "session": "conversation-1"}
     assert json.loads(await stage.ask("loads"))["status"] == "completed"
     assert stage.logged("load") == [{"method": "load", "session": "conversation-1"}]
@@ -319,7 +319,7 @@ async def test_a_kept_session_is_loaded_and_its_old_messages_do_not_count(stage:
     assert stage.spent() == [(100, 0.0)]
 
 
-async def test_a_stopped_agent_resumes_its_session(stage: AcpStage) -> None:
+async def test_stopped_agent_resumes_its_session(stage: AcpStage) -> None:
     async with stage.remit("loads-later") as remit:
         handle = await remit.start("agent", task="Say hello.", timeout=60)
         await stage.wait_prompted()
@@ -332,14 +332,14 @@ async def test_a_stopped_agent_resumes_its_session(stage: AcpStage) -> None:
     assert len(stage.logged("new")) == 1
 
 
-async def test_an_agent_that_cannot_load_a_session_begins_a_new_one_and_says_so(stage: AcpStage) -> None:
+async def test_agent_without_session_loading_starts_a_new_session_with_a_warning(stage: AcpStage) -> None:
     stage.backend.saved = {"vendor": "acp", "session": "conversation-1"}
     await stage.ask("answer")
     assert any("starts a new one" in note for note in stage.noted("progress"))
     assert len(stage.logged("new")) == 1
 
 
-async def test_a_start_that_collides_with_another_one_on_a_database_they_share_is_repeated(stage: AcpStage) -> None:
+async def test_start_that_fails_on_a_locked_database_is_repeated(stage: AcpStage) -> None:
     """As opencode ends when another one prepares its database at that moment."""
     first = f"mkdir {stage.root}/started 2>/dev/null && echo 'Failed query: CREATE TABLE' >&2 && exit 1"
     command = ["sh", "-c", f'{first}; exec "$@"', "sh", sys.executable, str(AGENT), "answer"]

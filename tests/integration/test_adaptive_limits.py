@@ -27,7 +27,7 @@ async def _talk(folder: Path, times: int) -> None:
             await remit.delegate("talker")
 
 
-def test_limits_are_shown_with_what_they_were_learned_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learned_limits_are_shown_with_their_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # no cell is cut
     assert "nothing was learned" in run("limits", cwd=tmp_path).stdout
     asyncio.run(_talk(tmp_path, 19))
@@ -40,7 +40,7 @@ def test_limits_are_shown_with_what_they_were_learned_from(tmp_path: Path, monke
     assert run("limits", "nobody", cwd=tmp_path).code != 0
 
 
-def test_only_using_learned_limits_needs_approval() -> None:
+def test_only_applying_learned_limits_needs_approval() -> None:
     assert [is_harmless(("adaptive_limits",), mode) for mode in ("off", "observe", "on")] == [True, True, False]
 
 
@@ -73,6 +73,6 @@ def _completed(seconds: float, silence: float | None = None) -> RunSample:
         "cut off at a raised limit",
     ],
 )
-def test_a_timeout_is_raised_by_completed_runs_and_by_those_cut_off_at_work(samples: list[RunSample], timeout: float | None) -> None:
+def test_timeout_is_raised_by_completed_and_by_interrupted_runs(samples: list[RunSample], timeout: float | None) -> None:
     learned = learned_limits(samples, LIMITS)
     assert (None if learned is None else learned.timeout_seconds) == timeout

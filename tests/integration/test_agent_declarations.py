@@ -52,7 +52,7 @@ MODEL = "remit:\n  kind: model\n"
 COMMAND = '[agents.intruder]\ncommand = ["touch", "intruded"]\n[agents."worker.read_file"]\ncommand = ["touch", "intruded"]\n'
 
 
-async def test_declarations_stay_as_they_were_when_the_project_was_opened(tmp_path: Path) -> None:
+async def test_declarations_are_fixed_when_the_project_is_opened(tmp_path: Path) -> None:
     """An agent that may write files could otherwise declare a command and run it."""
     write(tmp_path, "scout", MODEL)
     async with project(tmp_path, [DONE]) as (remit, _):
@@ -79,7 +79,7 @@ async def test_declarations_stay_as_they_were_when_the_project_was_opened(tmp_pa
     "name", ["worker", "Worker", "worker.read_file", "coder.mine", "researcher.deep_research", "results.read", "assistant"]
 )
 @pytest.mark.parametrize("place", ["remit.toml", "pyproject.toml", ".remit/agents/x.md", ".claude/agents/x.md", ".remit/agents/x.py"])
-def test_no_file_of_a_project_redefines_a_built_in_name(tmp_path: Path, name: str, place: str) -> None:
+def test_project_file_cannot_redefine_a_built_in_agent(tmp_path: Path, name: str, place: str) -> None:
     file = tmp_path / place
     file.parent.mkdir(parents=True, exist_ok=True)
     if place.endswith(".toml"):
@@ -97,7 +97,7 @@ def test_no_file_of_a_project_redefines_a_built_in_name(tmp_path: Path, name: st
     assert found is None or found.spec.source.startswith("remit.")
 
 
-async def test_a_claude_file_with_read_and_grep_reaches_those_and_nothing_else(tmp_path: Path) -> None:
+async def test_claude_file_with_read_and_grep_is_limited_to_both(tmp_path: Path) -> None:
     """A model acts on the world only by delegating, and a file of another tool's names what it may."""
     (tmp_path / "notes.txt").write_text("The answer is 42.\n")
     calls = [
@@ -119,7 +119,7 @@ async def test_a_claude_file_with_read_and_grep_reaches_those_and_nothing_else(t
     assert set(targets["operation"]["enum"]) <= {"read_file", "search_files", "read", "summarise"}
 
 
-async def test_a_role_bound_to_a_model_writes_its_file_through_the_worker(tmp_path: Path) -> None:
+async def test_role_bound_to_a_model_writes_through_the_worker(tmp_path: Path) -> None:
     write_plan = Call(
         "delegate", target="worker", operation="write_file", parameters={"path": "plan.md", "content": "# Plan\n\nPhase 1.\n"}
     )
@@ -134,7 +134,7 @@ async def test_a_role_bound_to_a_model_writes_its_file_through_the_worker(tmp_pa
 # ---- remit agents new
 
 
-async def test_an_agent_made_by_agents_new_works_in_the_next_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_agent_created_by_agents_new_can_be_delegated_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "notes.txt").write_text("hello\n")
     reading = Call("delegate", target="worker", operation="read_file", parameters={"path": "notes.txt"})
     assert new("scout", "", READING, "Finds: things # here", root=tmp_path) is Exit.OK
@@ -162,9 +162,7 @@ async def test_an_agent_made_by_agents_new_works_in_the_next_process(tmp_path: P
         ("one", {"tools": "Bash(git *)"}, "some uses of it only"),
     ],
 )
-def test_a_name_that_is_taken_or_a_wish_that_makes_no_sense_writes_nothing(
-    tmp_path: Path, name: str, given: dict[str, str], fault: str
-) -> None:
+def test_agents_new_refuses_invalid_names_models_and_tools(tmp_path: Path, name: str, given: dict[str, str], fault: str) -> None:
     write(tmp_path, "scout", MODEL)
     before = sorted(path.name for path in tmp_path.rglob("*"))
     with pytest.raises(Misused) as raised:
@@ -177,7 +175,7 @@ def test_a_name_that_is_taken_or_a_wish_that_makes_no_sense_writes_nothing(
     ("name", "why"),
     [("README", "would not be read"), ("_draft", "would not be read"), ("new", "is a command"), ("planner", "remit roles planner --write")],
 )
-def test_no_file_is_written_that_would_not_be_read_or_would_take_a_roles_place(tmp_path: Path, name: str, why: str) -> None:
+def test_agents_new_refuses_names_that_are_never_loaded(tmp_path: Path, name: str, why: str) -> None:
     """A role of the board that looks at files and changes none would write no plan."""
     with pytest.raises(Misused, match=why):
         new(name, root=tmp_path)

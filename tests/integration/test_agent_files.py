@@ -31,7 +31,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_they_are_listed_with_kind_and_place_and_the_faulty_ones_named(project: Path) -> None:
+def test_agents_are_listed_with_kind_source_and_problems(project: Path) -> None:
     done = remit(project, "agents", env={**os.environ, "COLUMNS": "160"})
     assert done.returncode == 0
     echo, reviewer = (next(line for line in done.stdout.splitlines() if line.startswith(name)) for name in ("echo", "reviewer"))
@@ -43,7 +43,7 @@ def test_they_are_listed_with_kind_and_place_and_the_faulty_ones_named(project: 
     assert not (project / ".remit").exists()
 
 
-def test_one_is_shown_with_what_it_runs_on(project: Path) -> None:
+def test_agent_page_shows_what_the_profile_runs_on(project: Path) -> None:
     assert "[agents.claude]" in remit(project, "agents", "reviewer").stdout
     (project / "remit.toml").write_text('[agents.mine]\nkind = "claude"\nallow = ["read", "edit"]\nworkspace = "copy"\n')
     shown = remit(project, "agents", "reviewer").stdout
@@ -54,12 +54,12 @@ def test_one_is_shown_with_what_it_runs_on(project: Path) -> None:
     assert (document["kind"], document["runs_on"], document["allow"]) == ("claude", "mine", ["Read"])
 
 
-def test_values_of_an_environment_are_not_shown(project: Path) -> None:
+def test_environment_values_are_not_shown(project: Path) -> None:
     for arguments in (("agents", "echo"), ("agents", "--json"), ("config", "--json"), ("config",)):
         assert "correct horse" not in remit(project, *arguments).stdout
 
 
-def test_a_profile_nobody_carries_says_so_when_it_is_asked_for(project: Path) -> None:
+def test_profile_without_an_agent_is_blocked_with_advice(project: Path) -> None:
     result = remit_json(project, "delegate", "reviewer", "task=Look at it.", code=4)
     error = result["errors"][0]
     assert (result["status"], error["code"]) == ("blocked", "TOOL_UNAVAILABLE")
@@ -67,7 +67,7 @@ def test_a_profile_nobody_carries_says_so_when_it_is_asked_for(project: Path) ->
     assert "remit agents --detect" in error["recommendation"]
 
 
-async def test_a_profile_is_carried_out_by_the_agent_it_is_given(project: Path) -> None:
+async def test_profiles_on_names_the_agent_that_runs_a_profile(project: Path) -> None:
     """Its instructions stand before the task."""
     (project / "remit.toml").write_text('profiles_on = "echo"\n' + ECHO)
     async with Remit.open(project) as opened:
@@ -77,7 +77,7 @@ async def test_a_profile_is_carried_out_by_the_agent_it_is_given(project: Path) 
     assert text.index("You review code.") < text.index("Look at it.")
 
 
-async def test_a_python_agent_of_the_same_name_is_not_replaced(project: Path) -> None:
+async def test_profile_does_not_replace_a_python_agent(project: Path) -> None:
     folder = project / ".remit" / "agents"
     folder.mkdir(parents=True)
     (folder / "mine.py").write_text("from remit import agent\n@agent\nasync def reviewer() -> str: return 'python'\n")
@@ -99,7 +99,7 @@ def copy_project(guide: str, root: Path) -> None:
         path.write_text(text)
 
 
-def test_the_guides_commands_answer_as_it_says(tmp_path: Path) -> None:
+def test_commands_guide_shows_the_real_answers(tmp_path: Path) -> None:
     copy_project("commands.md", tmp_path)
     (tmp_path / "a.txt").write_text("the one\nthe other\nnone\n")
     (tmp_path / "b.txt").write_text("\n")
@@ -110,7 +110,7 @@ def test_the_guides_commands_answer_as_it_says(tmp_path: Path) -> None:
     assert remit_json(tmp_path, "delegate", "find", "word=-e", "path=a.txt")["data"] == "0"
 
 
-def test_the_guides_files_are_agents_that_answer_as_it_says(tmp_path: Path) -> None:
+def test_agent_files_guide_shows_the_real_answers(tmp_path: Path) -> None:
     copy_project("agent-files.md", tmp_path)
     listed = remit_json(tmp_path, "agents")
     own = {agent["name"]: agent["kind"] for agent in listed["agents"] if not agent["built_in"]}
@@ -121,6 +121,6 @@ def test_the_guides_files_are_agents_that_answer_as_it_says(tmp_path: Path) -> N
     assert int(remit_json(tmp_path, "delegate", "lines", "task=say it")["data"]) == 1
 
 
-def test_every_key_of_an_agent_is_documented_and_no_other() -> None:
+def test_reference_lists_exactly_the_keys_of_an_agent() -> None:
     text = (ROOT / "docs/reference/agents.md").read_text().partition("\n## Keys\n")[2].partition("\n## ")[0]
     assert re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE) == list(DefinitionTable.model_fields)

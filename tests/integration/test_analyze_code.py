@@ -234,14 +234,14 @@ def told(symbol: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("path", SYMBOLS)
-def test_symbols_with_their_parents_lines_complexity_and_nesting(polyglot: dict[str, Any], path: str) -> None:
+def test_symbols_have_parents_lines_complexity_and_nesting(polyglot: dict[str, Any], path: str) -> None:
     symbols = polyglot["byPath"][path]["symbols"]
     assert "; ".join(map(told, symbols)) == SYMBOLS[path]
     assert all(1 <= one["line"] <= one["endLine"] for one in symbols)
     assert polyglot["byPath"]["lang/b.tsx"]["symbols"] == polyglot["byPath"]["lang/a.ts"]["symbols"]
 
 
-def test_imports_that_do_not_run_with_the_module_are_lazy(polyglot: dict[str, Any]) -> None:
+def test_imports_inside_functions_are_lazy(polyglot: dict[str, Any]) -> None:
     def imports(path: str) -> list[tuple[str, tuple[str, ...], bool]]:
         return [(module, tuple(names), lazy) for module, names, _, lazy in polyglot["byPath"][path]["imports"]]
 
@@ -268,18 +268,18 @@ def test_lines_comments_entry_points_and_tests_are_counted(polyglot: dict[str, A
 
 
 @pytest.mark.parametrize("folder", PROJECTS)
-def test_imports_lead_to_files_of_the_project(polyglot: dict[str, Any], folder: str) -> None:
+def test_imports_are_resolved_to_project_files(polyglot: dict[str, Any], folder: str) -> None:
     edges = {(one["from"], one["to"]) for one in polyglot["imports"] if not one["isLazy"] and one["from"].startswith(f"{folder}/")}
     assert edges == {(f"{folder}/{start}", f"{folder}/{end}") for start, ends in PROJECTS[folder][1].items() for end in ends.split()}
 
 
-def test_cycles_are_listed(polyglot: dict[str, Any]) -> None:
+def test_import_cycles_are_listed(polyglot: dict[str, Any]) -> None:
     imports = polyglot["summary"]["imports"]
     assert imports["cycleCount"] == 1
     assert sorted(imports["cycles"][0]["files"]) == ["py/src/pkg/deep/inner.py", "py/src/pkg/tools.py"]
 
 
-async def test_a_project_gives_a_report_and_data(tmp_path: Path) -> None:
+async def test_project_analysis_returns_a_report_and_data(tmp_path: Path) -> None:
     done = await delegate(small_project(tmp_path))
     assert done.status == "completed", done.errors
     assert done.summary.startswith("9 lines of code in 4 files: Python (100 %)")
@@ -296,7 +296,7 @@ async def test_a_project_gives_a_report_and_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("asked", [*({"path": path} for path in ("../", "/etc", "out", "missing", "a\0b")), {"patterns": ["!"]}])
-async def test_a_path_outside_of_the_workspace_and_a_pattern_without_a_meaning_are_refused(tmp_path: Path, asked: dict[str, Any]) -> None:
+async def test_path_outside_the_workspace_and_invalid_pattern_are_refused(tmp_path: Path, asked: dict[str, Any]) -> None:
     root = small_project(tmp_path / "project")
     (root / "out").symlink_to("/etc")
     done = await delegate(root, **asked)
@@ -304,7 +304,7 @@ async def test_a_path_outside_of_the_workspace_and_a_pattern_without_a_meaning_a
     assert done.errors[0].code in ("INVALID_PARAMETERS", "POLICY_DENIED", "FILE_NOT_FOUND")
 
 
-def test_a_hostile_tree_gives_a_valid_report(tmp_path: Path) -> None:
+def test_hostile_file_tree_gives_a_valid_report(tmp_path: Path) -> None:
     root = grow(
         tmp_path / "p",
         {
@@ -339,7 +339,7 @@ def test_a_hostile_tree_gives_a_valid_report(tmp_path: Path) -> None:
     assert data["unreadable"] == []
 
 
-def test_many_files_are_drawn_as_folders_and_the_report_says_what_is_left_out(tmp_path: Path) -> None:
+def test_many_files_are_grouped_by_folder_and_omissions_are_reported(tmp_path: Path) -> None:
     files = {f"src/p{number % 60}/m{number}.py": f"import p{(number + 1) % 60}.m{(number + 1) % 120}\n" for number in range(120)}
     run(grow(tmp_path / "p", files | {"tests/test_one.py": "def test_it():\n    pass\n"}), tmp_path / "out")
     report = (tmp_path / "out/analysis.md").read_text()
@@ -348,7 +348,7 @@ def test_many_files_are_drawn_as_folders_and_the_report_says_what_is_left_out(tm
     assert " (2 files)" in report
 
 
-def test_a_folder_that_became_a_link_is_not_entered(tmp_path: Path) -> None:
+def test_folder_replaced_by_a_symlink_is_not_entered(tmp_path: Path) -> None:
     root = grow(tmp_path / "p", {"a/b.py": "x = 1\n", "c/b.py": "y = 1\n"})
     listing = list_files(root, "", [], lambda: False)
     (root / "a").rename(tmp_path / "away")
@@ -369,7 +369,7 @@ def test_ignored_files_are_not_read(tmp_path: Path, is_checkout: bool) -> None:
     assert sorted(one.path for one in list_files(root, "sub", [], lambda: False).files) == ["sub/.gitignore", "sub/build/d.py"]
 
 
-def test_history_shows_what_changes_often_and_runs_nothing_of_the_repository(tmp_path: Path) -> None:
+def test_history_lists_frequent_changes_and_runs_no_repository_code(tmp_path: Path) -> None:
     root = small_project(tmp_path / "p")
     begin(root)
     proof, trap = tmp_path / "proof", tmp_path / "trap.sh"
@@ -390,7 +390,7 @@ def test_history_shows_what_changes_often_and_runs_nothing_of_the_repository(tmp
     assert not proof.exists()
 
 
-def test_files_that_tests_import_are_told_from_files_that_they_only_reach(tmp_path: Path) -> None:
+def test_directly_and_indirectly_tested_files_are_distinguished(tmp_path: Path) -> None:
     body = "def f(x):\n    return x\n"
     files = {
         "pkg/__init__.py": "",
@@ -407,7 +407,7 @@ def test_files_that_tests_import_are_told_from_files_that_they_only_reach(tmp_pa
     assert (tests["functions"], tests["files"], tests["touchedDirectly"], tests["touchedIndirectly"]) == (2, 2, 2, 1)
 
 
-def test_at_the_soft_deadline_the_work_so_far_is_returned(tmp_path: Path) -> None:
+def test_partial_report_is_returned_at_the_soft_deadline(tmp_path: Path) -> None:
     root = grow(tmp_path / "p", {f"m{n:03}.py": "def f(): pass\n" for n in range(200)})
     looks = iter([*[False] * 230, *[True] * 10_000])
     done = run(root, tmp_path / "out", is_over=lambda: next(looks))
@@ -425,7 +425,7 @@ def _sabotaged(root: Root, file: SourceFile) -> Facts:
     return read_file(root, file) if file.path != "odd.py" else "nonsense"  # type: ignore[return-value]
 
 
-def test_a_file_that_crashes_or_hangs_the_parser_costs_only_itself(tmp_path: Path) -> None:
+def test_file_that_crashes_or_hangs_the_parser_is_skipped(tmp_path: Path) -> None:
     root = grow(tmp_path, {f"{name}.py": "x = 1\n" for name in ["crash", "hang", "odd", *(f"m{n:03}" for n in range(150))]})
     files = list_files(root, "", [], lambda: False).files
     before = set(children(os.getpid()) or ())

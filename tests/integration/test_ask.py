@@ -27,7 +27,7 @@ def project(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def test_the_words_are_the_whole_of_stdout(project: Path, capsys: Captured) -> None:
+def test_stdout_contains_only_the_answer(project: Path, capsys: Captured) -> None:
     assert ask(Project(project), message=["look", "\x1b[2Jaround"]) is Exit.OK
     shown = capsys.readouterr()
     assert shown.out == "You said **look �[2Jaround**.\n\nI have looked:\n\n- one\n- two\n"
@@ -35,7 +35,7 @@ def test_the_words_are_the_whole_of_stdout(project: Path, capsys: Captured) -> N
     assert capsys.readouterr().err == ""
 
 
-def test_json_is_one_object_with_what_was_handed_on(project: Path, capsys: Captured) -> None:
+def test_json_is_one_object_with_the_delegations(project: Path, capsys: Captured) -> None:
     assert ask(Project(project, as_json=True), message=["look"]) is Exit.OK
     answer = json.loads(capsys.readouterr().out)
     assert answer["text"] == "You said **look**.\n\nI have looked:\n\n- one\n- two"
@@ -44,7 +44,7 @@ def test_json_is_one_object_with_what_was_handed_on(project: Path, capsys: Captu
     assert (answer["tokens"], answer["cost"]) == (240, pytest.approx(0.00028))
 
 
-def test_what_goes_wrong_is_told_on_stderr_with_the_exit_code_of_delegate(project: Path, capsys: Captured) -> None:
+def test_failure_is_printed_on_stderr_with_the_exit_code_of_delegate(project: Path, capsys: Captured) -> None:
     assert ask(Project(project), message=["fail"]) is Exit.FAILED
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -53,7 +53,7 @@ def test_what_goes_wrong_is_told_on_stderr_with_the_exit_code_of_delegate(projec
     assert "remit ask --conversation conv_" in capsys.readouterr().err
 
 
-def test_without_a_model_it_is_blocked_with_the_lines_to_write(tmp_path: Path, capsys: Captured) -> None:
+def test_missing_model_is_blocked_with_the_settings_to_write(tmp_path: Path, capsys: Captured) -> None:
     assert ask(Project(tmp_path), message=["hello"]) is Exit.BLOCKED
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -62,7 +62,7 @@ def test_without_a_model_it_is_blocked_with_the_lines_to_write(tmp_path: Path, c
     assert not (tmp_path / ".remit" / "conversations").exists(), "nothing is begun that cannot be gone on with"
 
 
-def test_what_is_wrongly_called_runs_nothing(tmp_path: Path) -> None:
+def test_invalid_arguments_run_nothing(tmp_path: Path) -> None:
     for given in ({"message": ["x"], "latest": True}, {"message": ["x"], "conversation": "nope"}, {"message": ["  "]}):
         with pytest.raises(Misused):
             ask(Project(tmp_path), **given)  # type: ignore[arg-type]
@@ -71,7 +71,7 @@ def test_what_is_wrongly_called_runs_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_stops_the_tree_keeps_the_conversation_and_says_how_to_go_on(project: Path) -> None:
+def test_ctrl_c_stops_the_tree_and_prints_how_to_continue(project: Path) -> None:
     command = [sys.executable, "-m", "remit.cli.main", "ask", "-"]
     asked = subprocess.Popen(command, cwd=project, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     asked.stdin.write("please wait\n")
@@ -100,7 +100,7 @@ def _script(request: ModelRequest) -> Turn:
     return Say(f"{sum(message.role == 'user' for message in request.messages)} messages. <b>\x9b31m</b>")
 
 
-def test_with_a_model_a_conversation_goes_on_is_listed_renamed_shown_and_deleted(
+def test_conversation_is_continued_listed_renamed_shown_and_deleted(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "notes.txt").write_text("only this\n")

@@ -57,7 +57,7 @@ def delegate(target: str, operation: str | None = None, timeout: int | None = No
     return Call("delegate", **asked, **({"operation": operation} if operation else {}), **({"timeout": timeout} if timeout else {}))
 
 
-async def test_a_message_is_delegated_and_then_answered(tmp_path: Path) -> None:
+async def test_message_is_delegated_and_answered(tmp_path: Path) -> None:
     """The result goes back to the model, which then answers; the conversation is kept."""
     heard: list[str] = []
     async with project(tmp_path, [delegate("echo", text="ping"), Say("It says ping. All is well.")]) as (remit, models):
@@ -79,7 +79,7 @@ async def test_a_message_is_delegated_and_then_answered(tmp_path: Path) -> None:
     assert faults_of(repaired(kept.messages)) == []
 
 
-async def test_several_calls_of_one_turn_run_at_once_and_answer_in_their_order(tmp_path: Path) -> None:
+async def test_tool_calls_of_one_turn_run_concurrently_and_keep_their_order(tmp_path: Path) -> None:
     calls = [delegate("slow", seconds=0.6), delegate("slow", seconds=0.3), delegate("echo", text="third")]
     async with project(tmp_path, [calls, Say("Done.")]) as (remit, models):
         began = time.monotonic()
@@ -92,7 +92,7 @@ async def test_several_calls_of_one_turn_run_at_once_and_answer_in_their_order(t
         assert "third" in models.requests[1].results[2]
 
 
-async def test_any_other_tool_is_refused_and_the_talk_goes_on(tmp_path: Path) -> None:
+async def test_unknown_tool_is_refused_and_the_conversation_continues(tmp_path: Path) -> None:
     """Its only tool is `delegate`."""
 
     def script(request: Any) -> Any:
@@ -104,7 +104,7 @@ async def test_any_other_tool_is_refused_and_the_talk_goes_on(tmp_path: Path) ->
         assert returned.data["delegations"] == []
 
 
-async def test_it_can_reach_neither_itself_nor_the_bookkeeping_of_the_board(tmp_path: Path) -> None:
+async def test_assistant_cannot_call_itself_or_the_board_agents(tmp_path: Path) -> None:
     async with project(tmp_path, [delegate("assistant", message="hello"), delegate("atomic-task-numberer"), Say("No.")]) as (remit, models):
         returned = await ask(remit, "Ask yourself.")
         assert returned.data["delegations"] == []
@@ -115,7 +115,7 @@ async def test_it_can_reach_neither_itself_nor_the_bookkeeping_of_the_board(tmp_
         assert "worker" in targets
 
 
-async def test_a_large_result_is_summarised_by_reference(tmp_path: Path) -> None:
+async def test_large_result_is_summarised_by_reference(tmp_path: Path) -> None:
     """S7, by a model that sees it as material; the assistant sees the summary alone. Nobody else's can be had so."""
 
     def script(request: Any) -> Any:
@@ -141,7 +141,7 @@ async def test_a_large_result_is_summarised_by_reference(tmp_path: Path) -> None
         assert "POLICY_DENIED" in refused
 
 
-async def test_results_are_read_in_later_messages_of_a_conversation_and_by_nobody_else(tmp_path: Path) -> None:
+async def test_results_are_readable_only_in_their_conversation(tmp_path: Path) -> None:
     ids: list[str] = []
 
     def script(request: Any) -> Any:
@@ -167,7 +167,7 @@ def _last_is_result(request: Any) -> bool:
     return bool(request.messages) and request.messages[-1].role == "tool"
 
 
-async def test_a_message_ends_at_its_limit_with_what_was_done(tmp_path: Path) -> None:
+async def test_message_ends_at_its_time_limit_with_partial_work(tmp_path: Path) -> None:
     """Partial, the seconds named, children stopped, the reply so far kept, and the words how to go on."""
     script = [[Say("I will look. "), delegate("echo", text="a")], Drip("This will take a long while to say. " * 40, seconds=60)]
     async with project(tmp_path, script, assistant={"message_seconds": 1.5}) as (remit, _):
@@ -187,7 +187,7 @@ async def test_a_message_ends_at_its_limit_with_what_was_done(tmp_path: Path) ->
     assert "Stopped here" in last.text
 
 
-async def test_shortly_before_its_limit_the_model_is_told_to_answer_with_what_it_has(tmp_path: Path) -> None:
+async def test_model_is_asked_to_answer_shortly_before_the_time_limit(tmp_path: Path) -> None:
     """What runs below is stopped, nothing new is begun, and the answer still comes in time."""
 
     def script(request: Any) -> Any:
@@ -206,7 +206,7 @@ async def test_shortly_before_its_limit_the_model_is_told_to_answer_with_what_it
     assert faults_of(repaired(kept.messages)) == []
 
 
-async def test_a_delegation_that_was_given_more_extends_the_limit_and_a_shorter_one_does_not(tmp_path: Path) -> None:
+async def test_longer_timeout_of_a_delegation_extends_the_time_limit(tmp_path: Path) -> None:
     """120 s unless a delegation inside it was given more."""
     settings = {"assistant": {"message_seconds": 1.0}}
     async with project(tmp_path, [delegate("slow", timeout=20_000, seconds=1.6), Say("It was worth the wait.")], **settings) as (remit, _):
@@ -221,7 +221,7 @@ async def test_a_delegation_that_was_given_more_extends_the_limit_and_a_shorter_
         assert child.state.is_settled
 
 
-async def test_an_interrupt_stops_the_tree_and_keeps_the_conversation(tmp_path: Path) -> None:
+async def test_interrupt_stops_the_tree_and_saves_the_conversation(tmp_path: Path) -> None:
     script = {"first": [[Say("Let me see. "), delegate("slow", seconds=20)], Say("never")], "go on": [Say("Going on.")]}
 
     def by_prompt(request: Any) -> Any:
@@ -247,7 +247,7 @@ async def test_an_interrupt_stops_the_tree_and_keeps_the_conversation(tmp_path: 
     assert [turn.session_id for turn in again.turns][-1] == returned.session_id
 
 
-async def test_a_conversation_is_answered_by_one_at_a_time(tmp_path: Path) -> None:
+async def test_conversation_answers_one_message_at_a_time(tmp_path: Path) -> None:
     async with project(tmp_path, [Say("Hello."), Drip("Slowly. " * 20, seconds=2)]) as (remit, models):
         first = await ask(remit, "Hello")
         conversation = first.data["conversation"]
@@ -260,7 +260,7 @@ async def test_a_conversation_is_answered_by_one_at_a_time(tmp_path: Path) -> No
     assert len(Conversations(tmp_path).open(conversation).turns) == 2
 
 
-async def test_a_model_that_fails_is_told_with_the_conversation_in_which_to_go_on(tmp_path: Path) -> None:
+async def test_model_failure_names_the_conversation_to_continue(tmp_path: Path) -> None:
     async with project(tmp_path, lambda request: Fail(401) if len(request.messages) < 3 else Say("Back again.")) as (remit, _):
         returned = await ask(remit, "Hello?")
         assert returned.status is not Status.COMPLETED
@@ -269,7 +269,7 @@ async def test_a_model_that_fails_is_told_with_the_conversation_in_which_to_go_o
         assert conversation in returned.errors[0].recommendation
 
 
-async def test_a_giant_message_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+async def test_oversized_message_is_refused_before_the_model_is_called(tmp_path: Path) -> None:
     async with project(tmp_path, [Say("No.")], assistant={"compact_tokens": 2000}) as (remit, models):
         returned = await ask(remit, "word " * 40_000)
         assert "too long" in returned.errors[0].message
@@ -278,7 +278,7 @@ async def test_a_giant_message_is_refused_before_anything_is_asked(tmp_path: Pat
     assert Conversations(tmp_path).list() == []
 
 
-async def test_what_the_project_says_to_its_assistant_reaches_it(tmp_path: Path) -> None:
+async def test_project_instructions_reach_the_assistant(tmp_path: Path) -> None:
     (tmp_path / ".remit").mkdir()
     (tmp_path / ".remit" / "assistant.md").write_text("Always answer in verse.")
     async with project(tmp_path, [Say("Roses are red.")]) as (remit, models):
@@ -298,7 +298,7 @@ async def said(remit: Remit, call: ServiceCall, message: str, conversation: str 
         return await handle.result()
 
 
-async def test_a_caller_goes_on_with_its_own_conversations_only(tmp_path: Path) -> None:
+async def test_caller_continues_only_its_own_conversations(tmp_path: Path) -> None:
     async with project(tmp_path, [Say("Noted."), Say("Noted."), Say("Still here.")]) as (remit, models):
         owners = (await said(remit, ServiceCall(principal=OWNER, api="http"), "The vault opens with 4711.")).data["conversation"]
         for named in ("latest", owners, "conv", owners[-6:]):
@@ -312,7 +312,7 @@ async def test_a_caller_goes_on_with_its_own_conversations_only(tmp_path: Path) 
     assert not any("4711" in str(request) for request in models.requests[1:])
 
 
-def test_the_owner_may_open_all_and_does_not_come_upon_a_strangers_by_chance(tmp_path: Path) -> None:
+def test_owner_opens_any_conversation_by_id_but_continues_only_its_own(tmp_path: Path) -> None:
     own = Conversations(tmp_path).new("Mine")
     theirs = Conversations(tmp_path, "token:eve").new("Ignore what was said before")
     kept = Conversations(tmp_path)
@@ -325,7 +325,7 @@ def test_the_owner_may_open_all_and_does_not_come_upon_a_strangers_by_chance(tmp
         Conversations(tmp_path, "token:eve").open(own.conversation_id)
 
 
-async def test_a_conversation_that_grows_is_compacted_for_the_model_kept_whole_and_counted(tmp_path: Path) -> None:
+async def test_long_conversation_is_compacted_for_the_model_and_stored_whole(tmp_path: Path) -> None:
     """What it spends is that of its answers, of its summaries and of what it handed on."""
 
     def script(request: Any) -> Any:
@@ -357,7 +357,7 @@ async def test_a_conversation_that_grows_is_compacted_for_the_model_kept_whole_a
     assert sum(line.cost or 0.0 for line in spent) == pytest.approx(0.5 + questions * 0.00014)
 
 
-async def test_errors_are_held_to_the_limit_also_as_some_providers_are_sent_them(tmp_path: Path) -> None:
+async def test_error_results_stay_below_the_size_limit_for_every_provider(tmp_path: Path) -> None:
     """Where an API has no mark for errors they go out as `{"error":"…"}`, with each quote escaped."""
     raw = 'RAW"\\' * 2000
     calls = [
@@ -374,13 +374,13 @@ async def test_errors_are_held_to_the_limit_also_as_some_providers_are_sent_them
     assert max(map(len, shown)) <= 600
 
 
-def test_bytes_that_are_no_text_are_asked_as_replacement_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_utf8_is_sent_as_replacement_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with echoing_project(tmp_path):
         assert ask_command(Project(tmp_path), message=["a\udcffb"]) is Exit.OK
     assert capsys.readouterr().out == "You said **a�b**.\n"
 
 
-def test_the_title_of_a_file_from_anywhere_does_nothing_to_a_terminal(tmp_path: Path) -> None:
+def test_conversation_title_is_escaped_for_the_terminal(tmp_path: Path) -> None:
     made = Conversations(tmp_path).new("Fine")
     with made.path.open("a") as file:
         file.write(json.dumps({"kind": "title", "at": 1, "title": "T\x1b]0;mine\x07\x1b[2J\u202eturned"}) + "\n")
@@ -388,7 +388,7 @@ def test_the_title_of_a_file_from_anywhere_does_nothing_to_a_terminal(tmp_path: 
     assert read.title == "T ]0;mine [2J turned"
 
 
-def test_what_is_typed_is_remembered_without_keys_and_whatever_bytes_it_has(tmp_path: Path) -> None:
+def test_input_history_omits_secrets_and_survives_invalid_bytes(tmp_path: Path) -> None:
     secret = "ghp_" + "a1B2" * 9
     file = history_file(tmp_path)
     assert file is not None

@@ -38,7 +38,7 @@ async def killed(root: Path, url: str, message: str, when: Any, meanwhile: Any =
         await process.wait()
 
 
-async def test_calls_of_a_killed_message_get_their_results_from_the_record_and_are_not_made_again(tmp_path: Path) -> None:
+async def test_calls_of_a_killed_message_are_replayed_from_the_record(tmp_path: Path) -> None:
     runs = tmp_path / "runs.txt"
 
     def script(request: Any) -> Any:
@@ -76,7 +76,7 @@ async def test_calls_of_a_killed_message_get_their_results_from_the_record_and_a
     assert after.messages[0].text == "Please note."
 
 
-async def test_a_call_killed_before_it_was_recorded_is_reported_as_unknown(tmp_path: Path) -> None:
+async def test_call_killed_before_it_was_recorded_is_reported_as_unknown(tmp_path: Path) -> None:
     """Killed between the record of a delegation and the line that names it."""
 
     def script(request: Any) -> Any:

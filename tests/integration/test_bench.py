@@ -31,7 +31,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
         "sandbox,trust,postgres",
     ],
 )
-def test_each_section_gives_its_figures(sections: str, tmp_path: Path) -> None:
+def test_each_section_reports_its_figures(sections: str, tmp_path: Path) -> None:
     out = tmp_path / "results.md"
     done = bench("--quick", "--only", sections, "--out", str(out))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -42,21 +42,21 @@ def test_each_section_gives_its_figures(sections: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.lab
-def test_nothing_is_left_by_agents_that_are_stopped_in_the_middle() -> None:
+def test_stopped_agents_leave_no_process() -> None:
     """A promise, not a figure of speed."""
     done = bench("--quick", "--only", "orphans,recovery")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "missed" not in done.stdout
 
 
-def test_a_part_or_a_quick_run_leaves_the_written_results_alone() -> None:
+def test_partial_or_quick_run_does_not_overwrite_results() -> None:
     results = ROOT / "bench" / "RESULTS.md"
     before = results.stat().st_mtime_ns if results.exists() else None
     assert bench("--quick", "--only", "W1").returncode == 0
     assert (results.stat().st_mtime_ns if results.exists() else None) == before
 
 
-def test_an_unknown_section_is_refused_with_the_list_of_those_there_are() -> None:
+def test_unknown_section_is_refused_with_the_list_of_sections() -> None:
     done = bench("--only", "W9")
     assert done.returncode == 2
     assert "W1" in done.stderr

@@ -31,7 +31,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def test_only_the_work_of_the_candidate_that_meets_acceptance_is_left(project: Path) -> None:
+async def test_only_the_work_of_the_accepted_candidate_remains(project: Path) -> None:
     async with Remit.open(project, agents=[_coder(count())], settings={"accept_in": "host"}) as remit:
         done = await remit.delegate(best(3, call("coder-agent", task="solve it", accept=["grep -q good solution.txt"]), by="accept"))
         assert (done.status, done.data) == ("completed", 2), done
@@ -48,7 +48,7 @@ async def test_only_the_work_of_the_candidate_that_meets_acceptance_is_left(proj
     assert (project / "solution.txt").read_text() == "good"
 
 
-async def test_a_judge_sees_anonymous_candidates(project: Path) -> None:
+async def test_judge_sees_anonymous_candidates(project: Path) -> None:
     prompts: list[str] = []
 
     @agent("judge")
@@ -67,7 +67,7 @@ async def test_a_judge_sees_anonymous_candidates(project: Path) -> None:
     assert len(run("workspaces", "--json", cwd=project).json()["workspaces"]) == 1
 
 
-async def test_the_most_frequent_answer_is_taken_by_vote(tmp_path: Path) -> None:
+async def test_vote_selects_the_most_frequent_answer(tmp_path: Path) -> None:
     answers = iter(["a", "b", "b", "c", "b"])
 
     @agent("guesser", effects=("read",), cache="1h")
@@ -80,7 +80,7 @@ async def test_the_most_frequent_answer_is_taken_by_vote(tmp_path: Path) -> None
         assert (await remit.delegate(asked)).data == "b"
 
 
-async def test_no_candidate_completes(tmp_path: Path) -> None:
+async def test_failure_of_all_candidates_is_reported(tmp_path: Path) -> None:
     @agent("failing", effects=("read",))
     async def failing() -> None:
         raise ValueError("no")
@@ -103,7 +103,7 @@ async def test_no_candidate_completes(tmp_path: Path) -> None:
         (best(3, call("reader", key="k"), by="vote"), "cannot share a key"),
     ],
 )
-async def test_what_cannot_be_compared_is_refused_before_anything_runs(tmp_path: Path, asked: Any, fault: str) -> None:
+async def test_invalid_arguments_are_refused_before_anything_runs(tmp_path: Path, asked: Any, fault: str) -> None:
     async def work() -> None:
         raise AssertionError("it ran")
 

@@ -14,7 +14,7 @@ from remit.cli.project import Project
 from support.cli import every_command
 
 
-def test_a_person_records_looks_draws_and_is_told_what_is_wrong(tmp_path: Path) -> None:
+def test_tasks_are_added_shown_and_drawn(tmp_path: Path) -> None:
     first = remit(tmp_path, "task", "Fix", "the", "parser", "--priority", "high")
     assert first.returncode == 0, first.stderr
     assert "Task 1 is recorded: Fix the parser" in first.stdout
@@ -53,7 +53,7 @@ def test_a_person_records_looks_draws_and_is_told_what_is_wrong(tmp_path: Path) 
         (("tusk",), "Did you mean 'task'"),
     ],
 )
-def test_wrong_command_lines_are_answered_in_a_sentence(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+def test_invalid_command_lines_are_refused_with_advice(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
     (tmp_path / ".remit").mkdir()
     done = remit(tmp_path, *words)
     assert done.code == 2
@@ -61,9 +61,7 @@ def test_wrong_command_lines_are_answered_in_a_sentence(tmp_path: Path, words: t
     assert not (tmp_path / "specs").exists()
 
 
-def test_the_page_of_a_task_reads_no_pipe_and_nothing_outside_in_place_of_its_plan(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_task_page_reads_no_pipe_and_no_file_outside_as_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from dataclasses import replace
 
     from remit.board.board import Board
@@ -84,7 +82,7 @@ def test_the_page_of_a_task_reads_no_pipe_and_nothing_outside_in_place_of_its_pl
         assert "why end" in page, "one task in full: nothing is cut"
 
 
-def test_a_rehearsed_review_of_a_task_touches_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_of_a_review_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from remit.cli.task import task
 
     task(Project(tmp_path), text=["First"])
@@ -94,7 +92,7 @@ def test_a_rehearsed_review_of_a_task_touches_nothing(tmp_path: Path, capsys: py
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
-def test_a_board_that_is_not_there_is_no_error_to_look_at(tmp_path: Path) -> None:
+def test_missing_board_is_shown_as_empty(tmp_path: Path) -> None:
     (tmp_path / ".remit").mkdir()
     seen = remit(tmp_path, "board")
     assert seen.returncode == 0
@@ -102,7 +100,7 @@ def test_a_board_that_is_not_there_is_no_error_to_look_at(tmp_path: Path) -> Non
     assert not (tmp_path / "specs").exists()
 
 
-def test_above_five_tasks_a_person_is_asked_and_without_a_terminal_it_says_what_to_do(tmp_path: Path) -> None:
+def test_more_than_five_tasks_need_confirmation(tmp_path: Path) -> None:
     from remit.board.board import Board
     from remit.board.task_commands import NewTask, abandon, record
 
@@ -120,7 +118,7 @@ def test_above_five_tasks_a_person_is_asked_and_without_a_terminal_it_says_what_
     assert board.look().state.tasks == ()
 
 
-def test_the_light_commands_import_neither_engine_nor_agents(tmp_path: Path) -> None:
+def test_light_commands_import_neither_engine_nor_agents(tmp_path: Path) -> None:
     heavy = ("remit.app", "remit.engines", "remit.agents", "remit.stores", "remit.system.settings_files")
     commands = (("task", "One"), ("task", "--sync"), ("todo", "--dry-run"), ("board",), ("board", "--svg", "a.svg"))
     code = f"""
@@ -138,11 +136,11 @@ for words in {commands!r}:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_shell_is_offered_commands(tmp_path: Path) -> None:
+def test_shell_completion_offers_commands(tmp_path: Path) -> None:
     assert '"task"' in _offered(tmp_path, "remit ta")
 
 
-def test_every_command_of_the_table_loads_and_has_a_heading() -> None:
+def test_every_command_loads_and_has_a_heading() -> None:
     assert set(every_command()) == set(COMMANDS)
     assert all(command.rich_help_panel for command in every_command().values())
 

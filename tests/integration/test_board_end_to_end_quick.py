@@ -48,7 +48,7 @@ def killed_in_phase_2(root: Path) -> None:
     (root / "hang").unlink()
 
 
-def test_a_task_goes_from_a_line_to_the_archive(tmp_path: Path) -> None:
+def test_task_passes_through_every_step_to_the_archive(tmp_path: Path) -> None:
     """Afterwards state.json, TODO.md, artifacts and git log agree."""
     git(tmp_path, "init", "-q", "-b", "main")
     git(tmp_path, "config", "user.name", "Ada")

@@ -57,7 +57,7 @@ def files_of(root: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_both_files_become_one_board_and_every_value_is_kept(tmp_path: Path) -> None:
+def test_both_files_are_merged_and_every_value_is_preserved(tmp_path: Path) -> None:
     board = place(
         tmp_path, todo=TODO, state=STATE, archive={"active_projects": [{"project_number": 2, "title": "Away", "status": "completed"}]}
     )
@@ -83,7 +83,7 @@ def test_both_files_become_one_board_and_every_value_is_kept(tmp_path: Path) -> 
     }
 
 
-def test_an_imported_board_is_one_like_any_other_and_importing_again_changes_nothing(tmp_path: Path) -> None:
+def test_import_is_idempotent_and_the_board_is_usable(tmp_path: Path) -> None:
     board = place(tmp_path, "specs", todo=TODO, state=STATE)
     import_board(board)
     assert board.look().notices == ()
@@ -94,14 +94,14 @@ def test_an_imported_board_is_one_like_any_other_and_importing_again_changes_not
     assert board.look().notices == ("From TODO.md: Task 9: title 'Only here renamed'",)
 
 
-def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
+def test_dry_run_changes_nothing(tmp_path: Path) -> None:
     board = place(tmp_path, todo=TODO, state=STATE)
     before = files_of(tmp_path)
     told = import_board(board, dry_run=True)
     assert (told.tasks, told.is_done, files_of(tmp_path)) == (3, False, before)
 
 
-def test_a_status_that_todo_cannot_have_is_listed_and_kept_in_the_block(tmp_path: Path) -> None:
+def test_unknown_status_is_reported_and_preserved(tmp_path: Path) -> None:
     todo = "## High Priority\n\n### 7. Parser\n- **Status**: [PLANNED]\n\n---\n\n### 8. Other\n- **Status**: [SOON]\n"
     entries = [
         {"project_number": 7, "title": "Parser", "status": "completed"},
@@ -114,7 +114,7 @@ def test_a_status_that_todo_cannot_have_is_listed_and_kept_in_the_block(tmp_path
     assert sum("was not applied" in line for line in told) == 2
 
 
-def test_a_number_that_two_tasks_have_goes_to_the_first_and_the_other_gets_the_next(tmp_path: Path) -> None:
+def test_duplicate_task_number_is_reassigned(tmp_path: Path) -> None:
     entries = [
         {"project_number": 5, "title": "One"},
         {"project_number": 5, "title": "Two"},
@@ -131,7 +131,7 @@ def test_a_number_that_two_tasks_have_goes_to_the_first_and_the_other_gets_the_n
     assert "Four" in board.archive_path.read_text()
 
 
-def test_a_blocked_task_without_a_reason_stays_blocked(tmp_path: Path) -> None:
+def test_blocked_task_without_a_reason_stays_blocked(tmp_path: Path) -> None:
     board = place(tmp_path, todo="## Low Priority\n\n### 3. Three\n- **Status**: [BLOCKED]\n")
     import_board(board)
     assert (str(board.look().state.task(3).status), board.look().state.task(3).blocking_reason) == (
@@ -141,7 +141,7 @@ def test_a_blocked_task_without_a_reason_stays_blocked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("named_in", ["todo", "state", "both"])
-def test_artifacts_are_found_where_the_old_board_had_them(tmp_path: Path, named_in: str) -> None:
+def test_artifacts_are_found_in_their_old_folders(tmp_path: Path, named_in: str) -> None:
     path = "005_one/reports/research 001.md"
     report = tmp_path / ".opencode/specs" / path
     report.parent.mkdir(parents=True)
@@ -161,7 +161,7 @@ def test_artifacts_are_found_where_the_old_board_had_them(tmp_path: Path, named_
     assert told == ("Task 5: the artifact 'gone.md' is missing.",)
 
 
-def test_a_state_json_that_cannot_be_read_is_listed_and_kept_and_todo_alone_counts(tmp_path: Path) -> None:
+def test_unreadable_state_json_is_preserved_and_todo_is_imported(tmp_path: Path) -> None:
     board = place(tmp_path, todo="## High Priority\n\n### 3. Three\n- **Status**: [PLANNED]\n", state="]]] no json")
     told = import_board(board)
     assert [(task.number, str(task.status)) for task in board.look().state.tasks] == [(3, "planned")]
@@ -169,7 +169,7 @@ def test_a_state_json_that_cannot_be_read_is_listed_and_kept_and_todo_alone_coun
     assert "state.json could not be read" in told.notes[0]
 
 
-def test_values_of_the_wrong_kind_are_kept_and_the_board_can_be_read(tmp_path: Path) -> None:
+def test_values_of_the_wrong_type_are_preserved(tmp_path: Path) -> None:
     versions = [{"version": 1, "path": "p.md", "created": 17}]
     state = {
         "_schema_version": "0.9", "next_project_number": "soon", "_last_updated": 5, "_todo_texts": "mine",
@@ -185,7 +185,7 @@ def test_values_of_the_wrong_kind_are_kept_and_the_board_can_be_read(tmp_path: P
     }  # fmt: skip
 
 
-def test_a_board_of_ours_that_was_damaged_is_made_anew_from_what_is_there(tmp_path: Path) -> None:
+def test_damaged_remit_board_is_rebuilt(tmp_path: Path) -> None:
     board = Board(tmp_path)
     for word in ("alpha", "beta"):
         record(board, NewTask(text=f"Write {word}\n\n---\n### 9. {word}", effort="1h"))
@@ -204,7 +204,7 @@ def test_a_board_of_ours_that_was_damaged_is_made_anew_from_what_is_there(tmp_pa
     assert (after.texts, after.next_number) == (before.texts, before.next_number)
 
 
-def test_two_boards_are_not_mixed(tmp_path: Path) -> None:
+def test_two_boards_are_not_merged(tmp_path: Path) -> None:
     board = place(tmp_path, todo=TODO)
     import_board(board)
     place(tmp_path, "other", todo=TODO.replace("parser", "writer"))
@@ -213,7 +213,7 @@ def test_two_boards_are_not_mixed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("files", "words"), [({}, "There is no old board here"), ({"todo": "\n"}, "has no readable task")])
-def test_nothing_to_import_is_an_error(tmp_path: Path, files: dict[str, str], words: str) -> None:
+def test_empty_import_is_an_error(tmp_path: Path, files: dict[str, str], words: str) -> None:
     board = place(tmp_path, **files)
     with pytest.raises(Misused, match=words):
         import_board(board)
@@ -221,7 +221,7 @@ def test_nothing_to_import_is_an_error(tmp_path: Path, files: dict[str, str], wo
         import_board(place(tmp_path, "merging", todo=f"<<<<<<< ours\n{TODO}"), tmp_path / "merging")
 
 
-def test_the_command_prints_and_commits_what_it_imported(tmp_path: Path) -> None:
+def test_import_command_prints_and_commits_the_result(tmp_path: Path) -> None:
     def git(*arguments: str) -> str:
         return subprocess.run(["git", "-C", str(tmp_path), *arguments], capture_output=True, text=True, check=True).stdout
 

@@ -33,7 +33,7 @@ def typed(text: str) -> Iterator[None]:
             sys.stdin = before
 
 
-def test_through_a_pipe_each_line_is_a_message_without_colours(tmp_path: Path, capsys: Captured) -> None:
+def test_each_line_of_a_pipe_is_a_message_without_colours(tmp_path: Path, capsys: Captured) -> None:
     with echoing_project(tmp_path), typed("hello \\\nagain\n\n//look\n/etc/hosts\nfail\n/quit\nnever read\n"):
         assert chat(Project(tmp_path)) is Exit.FAILED, "of the first message that was not answered well"
     out, err = capsys.readouterr()
@@ -53,7 +53,7 @@ def _script(request: ModelRequest) -> Turn:
     return Say(f"You said {sum(message.role == 'user' for message in request.messages)} things.")
 
 
-def test_a_conversation_with_a_model_is_kept_and_taken_up_again(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conversation_is_saved_and_continued(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("only this\n")
     with scripted_project(tmp_path, _script):

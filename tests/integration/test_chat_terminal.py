@@ -17,7 +17,7 @@ def project(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def test_a_chat_from_the_first_word_to_the_last(project: Path) -> None:
+def test_chat_session_from_start_to_exit(project: Path) -> None:
     """Streaming words, lines for its delegations, Ctrl-C that keeps the conversation, an approval, commands."""
     with terminal(project, "chat") as chat:
         chat.until("/help lists commands")
@@ -88,7 +88,7 @@ def _commands(chat: Terminal) -> None:
     chat.until("120 tokens")
 
 
-def test_ctrl_c_never_ends_a_chat_whenever_and_however_often_it_is_pressed(project: Path) -> None:
+def test_ctrl_c_never_ends_a_chat(project: Path) -> None:
     """Also before anybody waits for the answer, and again while what runs is being stopped."""
     with terminal(project, "chat") as chat:
         chat.until("new conversation")
@@ -106,7 +106,7 @@ def test_ctrl_c_never_ends_a_chat_whenever_and_however_often_it_is_pressed(proje
         chat.until("You said **hello**.")
 
 
-def test_ctrl_c_in_one_breath_with_a_message_stops_its_answer(project: Path) -> None:
+def test_ctrl_c_sent_together_with_a_message_stops_its_answer(project: Path) -> None:
     """The line editor reads both at once; without a second Ctrl-C no signal follows."""
     with terminal(project, "chat") as chat:
         chat.until("new conversation")
@@ -117,7 +117,7 @@ def test_ctrl_c_in_one_breath_with_a_message_stops_its_answer(project: Path) -> 
         chat.until("You said **hello**.")
 
 
-def test_a_terminal_that_is_closed_leaves_no_process_and_a_record_of_its_end(project: Path) -> None:
+def test_closed_terminal_leaves_no_process_and_is_recorded(project: Path) -> None:
     with terminal(project, "chat") as chat:
         chat.until("new conversation")
         chat.type("start a program\r")

@@ -75,12 +75,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("echo", "text=x", "times=often"), 5, "times must be a whole number, not 'often'"),
     ],
 )
-def test_a_delegation_prints_its_return_and_exits_by_its_outcome(project: Path, words: tuple[str, ...], code: int, shown: str) -> None:
+def test_delegate_prints_the_return_and_exits_by_outcome(project: Path, words: tuple[str, ...], code: int, shown: str) -> None:
     done = remit(project, "delegate", *words)
     assert (done.returncode, done.stdout.count(shown), "Traceback" in done.stderr) == (code, 1, False)
 
 
-def test_a_delegation_as_json_prints_the_return_alone(project: Path) -> None:
+def test_delegate_json_prints_only_the_return(project: Path) -> None:
     result = remit_json(project, "delegate", "echo", "text=2024", "--accept", "true")
     assert (result["status"], result["data"], result["evidence"]) == ("completed", "2024", "verified")
     refused = remit_json(project, "delegate", "echo", "text=x", "--timeout", "99999", code=5)
@@ -88,13 +88,13 @@ def test_a_delegation_as_json_prints_the_return_alone(project: Path) -> None:
     assert "7200" in refused["errors"][0]["recommendation"]
 
 
-def test_a_deadline_gives_what_was_done_and_the_code_for_partial(project: Path) -> None:
+def test_timeout_prints_partial_work_and_exits_with_the_partial_code(project: Path) -> None:
     result = remit_json(project, "delegate", "slow", "--timeout", "0.5", code=3)
     assert (result["status"], result["stop_reason"]) == ("partial", "deadline")
     assert [artifact["path"] for artifact in result["artifacts"]] == ["half.txt"]
 
 
-def test_the_same_key_is_not_run_twice_and_a_budget_is_kept(project: Path) -> None:
+def test_idempotency_key_and_budget_are_honoured(project: Path) -> None:
     first, second = (remit_json(project, "delegate", "echo", "text=x", "--key", "once") for _ in range(2))
     assert first["metadata"]["session_id"] == second["metadata"]["session_id"]
     result = remit_json(project, "delegate", "slow", "--budget", "delegations=1")
@@ -112,7 +112,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("option", WRONG, ids="=".join)
-def test_an_option_that_is_wrongly_written_exits_2_and_nothing_is_recorded(tmp_path: Path, option: tuple[str, str]) -> None:
+def test_invalid_option_exits_2_and_records_nothing(tmp_path: Path, option: tuple[str, str]) -> None:
     make_project(tmp_path)
     error = remit_json(tmp_path, "delegate", "echo", "text=x", *option, code=2)["error"]
     assert error["code"] == "INVALID_PARAMETERS"
@@ -121,7 +121,7 @@ def test_an_option_that_is_wrongly_written_exits_2_and_nothing_is_recorded(tmp_p
     assert sorted(os.listdir(tmp_path / ".remit")) == ["agents"]
 
 
-def test_a_text_alone_is_the_task_of_an_agent_that_takes_one(project: Path) -> None:
+def test_positional_text_is_the_task(project: Path) -> None:
     assert remit_json(project, "delegate", "words", "Fix it")["status"] == "completed"
     assert remit_json(project, "show", "last")["delegation"]["parameters"] == {"task": "Fix it"}
     before = len(remit_json(project, "history", "--all")["delegations"])
@@ -134,7 +134,7 @@ def test_a_text_alone_is_the_task_of_an_agent_that_takes_one(project: Path) -> N
     assert len(remit_json(project, "history", "--all")["delegations"]) == before
 
 
-def test_the_advice_to_resume_can_be_followed_as_it_is_printed(project: Path) -> None:
+def test_printed_resume_command_works(project: Path) -> None:
     done = remit(project, "delegate", "again", "--timeout", "1")
     assert done.returncode == 3
     words = done.stdout.split()
@@ -147,14 +147,14 @@ def test_the_advice_to_resume_can_be_followed_as_it_is_printed(project: Path) ->
 @pytest.mark.parametrize(
     ("command", "code"), [(("agents", "faulty"), 2), (("delegate", "faulty", "task=x"), 5), (("delegate", "faulty", "x"), 5)]
 )
-def test_an_agent_that_is_declared_but_faulty_is_named_with_its_fault(project: Path, command: tuple[str, ...], code: int) -> None:
+def test_invalid_agent_declaration_is_reported(project: Path, command: tuple[str, ...], code: int) -> None:
     done = remit(project, *command)
     assert done.returncode == code
     assert "faulty is declared in remit.toml but was not loaded: tmeout: there is no such key (did you mean timeout?)." in done.stderr
     assert "no agent named" not in done.stderr + done.stdout
 
 
-def test_where_agents_are_missing_or_named_twice_that_is_said(tmp_path: Path) -> None:
+def test_missing_and_duplicate_agents_are_reported(tmp_path: Path) -> None:
     assert "worker.list_files" in remit(tmp_path, "delegate", "echo").stdout
     (tmp_path / "remit.toml").write_text("builtin_agents = []\n")
     assert "Put one into .remit/agents/" in remit(tmp_path, "delegate", "echo").stdout
@@ -184,7 +184,7 @@ def thread() -> int:
 """
 
 
-def test_json_stands_alone_on_stdout_whatever_agents_print(tmp_path: Path) -> None:
+def test_json_is_the_only_output_whatever_agents_print(tmp_path: Path) -> None:
     make_project(tmp_path)
     (tmp_path / ".remit" / "agents" / "noisy.py").write_text(NOISY)
     done = run_process("delegate", "noisy", "--json", cwd=tmp_path)
@@ -198,7 +198,7 @@ def test_json_stands_alone_on_stdout_whatever_agents_print(tmp_path: Path) -> No
 # ---- what a person reads
 
 
-def test_a_research_is_shown_as_its_answer_and_files_as_by_the_usual_tools(tmp_path: Path) -> None:
+def test_research_and_file_results_are_rendered_as_text(tmp_path: Path) -> None:
     (tmp_path / "guide.md").write_text(GUIDE)
     (tmp_path / "kettle.py").write_text("KETTLE_DEGREES = 80  # for green tea\n")
     done = remit(tmp_path, "delegate", "researcher.deep_research", "query=Why does green tea get bitter?")
@@ -215,7 +215,7 @@ def test_a_research_is_shown_as_its_answer_and_files_as_by_the_usual_tools(tmp_p
     assert (done.stderr.count("worker.read_file"), "failed." in done.stderr) == (1, True), "a child that fails has its line"
 
 
-def test_chunks_spending_and_tool_calls_are_told_readably_and_once(project: Path) -> None:
+def test_chunks_spending_and_tool_calls_are_printed_once(project: Path) -> None:
     done = remit(project, "delegate", "teller")
     listed = remit(project, "show", "last", "--events").stdout
     for said in (done.stderr, listed, remit(project, "follow", "last").stdout):
@@ -226,7 +226,7 @@ def test_chunks_spending_and_tool_calls_are_told_readably_and_once(project: Path
     assert "spent     1,234 tokens, 0.0006\n" in listed
 
 
-def test_history_lists_the_newest_first_and_filters(project: Path) -> None:
+def test_history_lists_newest_first_and_filters(project: Path) -> None:
     def listed(*words: str) -> list[dict[str, object]]:
         found: list[dict[str, object]] = remit_json(project, "history", *words)["delegations"]
         return found
@@ -246,7 +246,7 @@ def test_history_lists_the_newest_first_and_filters(project: Path) -> None:
         assert (done.returncode, wrong[1] in done.stderr) == (2, True)
 
 
-def test_show_tells_the_tree_steps_artifacts_and_return(project: Path) -> None:
+def test_show_prints_tree_steps_artifacts_and_return(project: Path) -> None:
     slow = remit_json(project, "history", "--agent", "slow", "--status", "timeout", "--limit", "1")["delegations"][0]["session_id"]
     text = remit(project, "show", slow, "--steps").stdout
     places = [text.index(part) for part in (slow, "sleeper", "TIMEOUT", "begun", "RegisterDelegation")]
@@ -258,7 +258,7 @@ def test_show_tells_the_tree_steps_artifacts_and_return(project: Path) -> None:
     assert {event["kind"] for event in document["events"]} >= {"step", "progress", "artifact"}
 
 
-def test_a_session_is_named_by_its_end_its_beginning_or_last(project: Path) -> None:
+def test_session_is_selected_by_prefix_suffix_or_last(project: Path) -> None:
     session = remit_json(project, "delegate", "echo", "text=x")["metadata"]["session_id"]
     for name in (session, session[-6:], session[:-1], "last"):
         assert remit_json(project, "show", name)["delegation"]["session_id"] == session
@@ -267,12 +267,12 @@ def test_a_session_is_named_by_its_end_its_beginning_or_last(project: Path) -> N
         assert (done.returncode, said in done.stderr) == (2, True)
 
 
-def test_the_ledger_lists_errors_and_filters_by_type(project: Path) -> None:
+def test_error_ledger_lists_and_filters_by_type(project: Path) -> None:
     assert {error["type"] for error in remit_json(project, "ledger", "--type", "timeout")["errors"]} == {"timeout"}
     assert "TIMEOUT" in remit(project, "ledger").stdout
 
 
-def test_agents_are_listed_with_what_they_accept_and_what_could_not_be_loaded(tmp_path: Path) -> None:
+def test_agents_lists_parameters_and_load_problems(tmp_path: Path) -> None:
     for words in ("@agent(", "[agents.claude]", 'kind = "claude"', "remit init"):
         assert words in remit(tmp_path, "agents").stdout, "an empty project shows each way to an agent"
     make_project(tmp_path)
@@ -290,14 +290,14 @@ def test_agents_are_listed_with_what_they_accept_and_what_could_not_be_loaded(tm
     assert sorted(os.listdir(tmp_path / ".remit")) == ["agents"]
 
 
-def test_one_agent_is_shown_with_how_its_instructions_begin_and_whole_names(project: Path) -> None:
+def test_agent_page_shows_instructions_and_full_names(project: Path) -> None:
     said = remit(project, "agents", "words").stdout
     assert ("First line." in said, "seventh" in said, "… and 1 line more" in said) == (True, False, True)
     narrow = remit(project, "agents", "worker.search_files", env={**os.environ, "COLUMNS": "80"}).stdout
     assert all(f"\n{name} " in narrow for name in ("pattern", "context_lines", "include_ignored"))
 
 
-def test_config_tells_where_each_value_came_from(tmp_path: Path) -> None:
+def test_config_shows_the_source_of_each_value(tmp_path: Path) -> None:
     (tmp_path / "remit.toml").write_text("max_depth = 5\n")
     settings = {one["key"]: one for one in remit_json(tmp_path, "config")["settings"]}
     assert (settings["max_depth"]["value"], settings["max_depth"]["source"]) == (5, "remit.toml:max_depth")
@@ -312,7 +312,7 @@ def test_config_tells_where_each_value_came_from(tmp_path: Path) -> None:
 # ---- where there is nothing, and where something is wrong
 
 
-def test_reading_commands_leave_no_trace_in_a_fresh_folder(tmp_path: Path) -> None:
+def test_read_only_commands_create_no_files(tmp_path: Path) -> None:
     for command in ("status", "history", "ledger", "config", "agents", "recover"):
         done = remit(tmp_path, command)
         assert (command, done.returncode, done.stderr, bool(done.stdout)) == (command, 0, "", True)
@@ -322,14 +322,14 @@ def test_reading_commands_leave_no_trace_in_a_fresh_folder(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_root_is_found_upwards_or_named(project: Path, tmp_path: Path) -> None:
+def test_project_root_is_found_in_parent_folders_or_given(project: Path, tmp_path: Path) -> None:
     inside = project / "a" / "b"
     inside.mkdir(parents=True, exist_ok=True)
     assert remit_json(inside, "config")["root"] == str(project)
     assert remit_json(tmp_path, "config", "--root", str(project))["root"] == str(project)
 
 
-def test_a_damaged_database_is_named_left_alone_and_exits_unavailable(tmp_path: Path) -> None:
+def test_damaged_database_is_reported_and_left_unchanged(tmp_path: Path) -> None:
     make_project(tmp_path)
     database = tmp_path / ".remit" / "remit.db"
     database.write_bytes(b"this is no database, whatever its name says" * 50)
@@ -341,7 +341,7 @@ def test_a_damaged_database_is_named_left_alone_and_exits_unavailable(tmp_path: 
     assert database.read_bytes() == before
 
 
-def test_a_folder_that_cannot_be_used_is_named_by_every_command(tmp_path: Path) -> None:
+def test_unusable_folder_is_reported_by_every_command(tmp_path: Path) -> None:
     """Root may write into any folder of an ordinary file system; nobody may make one in /sys."""
     done = remit(Path("/sys"), "demo")
     assert (done.returncode, "cannot be used" in done.stderr, "writable" in done.stderr) == (7, True, True)
@@ -368,7 +368,7 @@ def obey_permissions() -> None:
 
 
 @pytest.mark.parametrize("left", [(), ("-wal",), ("-wal", "-shm")], ids=["closed", "with a log", "while it is open"])
-def test_a_project_that_cannot_be_written_can_be_looked_at(tmp_path: Path, left: tuple[str, ...]) -> None:
+def test_read_only_project_can_be_inspected(tmp_path: Path, left: tuple[str, ...]) -> None:
     make_project(tmp_path)
     assert remit(tmp_path, "delegate", "echo", "text=x").returncode == 0
     database = tmp_path / ".remit" / "remit.db"
@@ -423,7 +423,7 @@ RETURN = {
 }
 
 
-def test_a_return_is_checked_with_each_fault_on_a_line(tmp_path: Path) -> None:
+def test_validate_prints_each_fault_on_a_line(tmp_path: Path) -> None:
     (tmp_path / "return.json").write_text(json.dumps(RETURN))
     assert remit(tmp_path, "validate", "return.json", "--session", "sess_1700000000_abc123").returncode == 0
     assert remit_json(tmp_path, "validate", "-", stdin=f"Here:\n```json\n{json.dumps(RETURN)}\n```\n")["valid"] is True
@@ -436,7 +436,7 @@ def test_a_return_is_checked_with_each_fault_on_a_line(tmp_path: Path) -> None:
 # ---- the program itself
 
 
-def test_help_names_the_exit_codes_and_a_wrong_option_is_a_usage_error(tmp_path: Path) -> None:
+def test_help_lists_exit_codes_and_wrong_option_is_a_usage_error(tmp_path: Path) -> None:
     done = remit(tmp_path, "--help")
     assert done.returncode == 0
     for word in ("demo", "delegate", "validate", "Exit codes", "130"):
@@ -453,7 +453,7 @@ def without(package: str, folder: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(hiding)}
 
 
-def test_installing_and_detecting_say_what_delegating_needs(tmp_path: Path) -> None:
+def test_install_and_detect_print_the_next_steps(tmp_path: Path) -> None:
     bare = without("mcp", tmp_path)
     assert "pip install 'remit[mcp]'" in run_process("install", "claude", "--yes", cwd=tmp_path, env=bare).stderr
     assert "pip install 'remit[mcp]'" in run_process("install", "claude", "--yes", cwd=tmp_path, env=bare).stderr, (
@@ -471,7 +471,7 @@ def test_installing_and_detecting_say_what_delegating_needs(tmp_path: Path) -> N
 
 @pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="needs a virtual environment")
 @pytest.mark.parametrize(("loaded", "command"), [("typer", "status"), ("json", "task")])
-def test_ctrl_c_while_it_is_still_being_loaded_is_no_traceback(tmp_path: Path, loaded: str, command: str) -> None:
+def test_ctrl_c_during_start_up_prints_no_traceback(tmp_path: Path, loaded: str, command: str) -> None:
     (tmp_path / f"{loaded}.py").write_text("raise KeyboardInterrupt\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     ran = subprocess.run([sys.executable, "-m", "remit", command], env=environment, capture_output=True, text=True, timeout=30, check=False)

@@ -17,7 +17,7 @@ def project(tmp_path: Path) -> Path:
     return make_project(tmp_path)
 
 
-def test_status_shows_what_another_process_runs(project: Path) -> None:
+def test_status_shows_delegations_of_another_process(project: Path) -> None:
     first = started(project, "delegate", "slow")
     second = started(project, "delegate", "sleeper", "seconds=30")
     try:
@@ -36,7 +36,7 @@ def test_status_shows_what_another_process_runs(project: Path) -> None:
             process.communicate(timeout=20)
 
 
-def test_follow_ends_with_the_delegation_and_exits_by_its_outcome(project: Path) -> None:
+def test_follow_exits_by_the_outcome_of_the_delegation(project: Path) -> None:
     worker = started(project, "delegate", "slow", "seconds=3")
     wait_for_line(worker, "begun")
     follower = started(project, "follow", "last")
@@ -47,7 +47,7 @@ def test_follow_ends_with_the_delegation_and_exits_by_its_outcome(project: Path)
         assert word in out
 
 
-def test_follow_as_json_is_one_document_with_every_event(project: Path) -> None:
+def test_follow_json_is_one_document_with_every_event(project: Path) -> None:
     assert remit(project, "delegate", "slow", "--timeout", "0.5").returncode == 3
     done = remit(project, "follow", "last", "--only", "--json")
     document = json.loads(done.stdout)
@@ -57,7 +57,7 @@ def test_follow_as_json_is_one_document_with_every_event(project: Path) -> None:
     assert [event["number"] for event in document["events"]] == sorted(event["number"] for event in document["events"])
 
 
-def test_cancel_from_a_second_process_ends_the_first_with_what_was_done(project: Path) -> None:
+def test_cancel_from_another_process_returns_partial_work(project: Path) -> None:
     worker = started(project, "delegate", "slow", "--json")
     while not (project / "half.txt").exists():
         time.sleep(0.02)
@@ -73,7 +73,7 @@ def test_cancel_from_a_second_process_ends_the_first_with_what_was_done(project:
     assert again[0]["state"] == "already cancelled"
 
 
-def test_ctrl_c_cancels_the_delegation_prints_what_was_done_and_exits_130(project: Path) -> None:
+def test_ctrl_c_prints_partial_work_and_exits_130(project: Path) -> None:
     worker = started(project, "delegate", "slow")
     wait_for_line(worker, "asleep")
     worker.send_signal(signal.SIGINT)
@@ -93,7 +93,7 @@ def killed(project: Path, *arguments: str, at: str) -> None:
     process.communicate(timeout=10)
 
 
-def test_new_work_leaves_that_of_the_dead_alone_and_says_so_once(project: Path) -> None:
+def test_new_delegation_reports_interrupted_ones_without_recovering_them(project: Path) -> None:
     killed(project, "again", at="run 1")
     done = remit(project, "delegate", "echo", "text=x")
     assert done.returncode == 0
@@ -105,7 +105,7 @@ def test_new_work_leaves_that_of_the_dead_alone_and_says_so_once(project: Path) 
 
 
 @pytest.mark.parametrize("how", ["key", "cancel"])
-def test_what_a_dead_process_ran_goes_on_under_its_key_and_is_ended_by_a_cancel(project: Path, how: str) -> None:
+def test_interrupted_delegation_resumes_by_key_and_can_be_cancelled(project: Path, how: str) -> None:
     killed(project, "again", "--key", "once", at="run 1")
     if how == "key":
         assert remit_json(project, "delegate", "again", "--key", "once")["data"] == "Done in run 2."
@@ -114,7 +114,7 @@ def test_what_a_dead_process_ran_goes_on_under_its_key_and_is_ended_by_a_cancel(
     assert remit_json(project, "status")["active"] == 0
 
 
-def test_a_cancelled_delegation_goes_on_where_it_was_when_it_is_resumed(project: Path) -> None:
+def test_cancelled_delegation_resumes_at_its_checkpoint(project: Path) -> None:
     process = started(project, "delegate", "again")
     wait_for_line(process, "run 1")
     process.send_signal(signal.SIGINT)
@@ -123,7 +123,7 @@ def test_a_cancelled_delegation_goes_on_where_it_was_when_it_is_resumed(project:
     assert remit_json(project, "delegate", "again", "--resume", "last")["data"] == "Done in run 2."
 
 
-def test_ctrl_c_while_recovering_stops_what_was_resumed_and_says_so(project: Path) -> None:
+def test_ctrl_c_during_recovery_stops_resumed_delegations(project: Path) -> None:
     killed(project, "long", at="begun")
     process = started(project, "recover")
     wait_for_line(process, "begun")
@@ -135,7 +135,7 @@ def test_ctrl_c_while_recovering_stops_what_was_resumed_and_says_so(project: Pat
     assert remit_json(project, "show", "last")["delegation"]["status"] == "cancelled"
 
 
-def test_what_a_killed_process_ran_is_marked_and_recovered(project: Path) -> None:
+def test_delegations_of_a_killed_process_are_recovered(project: Path) -> None:
     """S8: what declared itself resumable goes on and is waited for, the rest is settled with what was left."""
     runs = [started(project, "delegate", "again"), started(project, "delegate", "slow")]
     wait_for_line(runs[0], "run 1")

@@ -38,20 +38,20 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("words", [("history",), ("history", "--json"), ("board",), ("--help",)])
-def test_a_full_disk_gives_one_line_and_an_exit_code(project: Path, words: tuple[str, ...]) -> None:
+def test_full_disk_prints_one_line_and_an_exit_code(project: Path, words: tuple[str, ...]) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run([*COMMAND, *words], cwd=project, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (7, "Error: Cannot write the output: No space left on device.\n")
 
 
-def test_a_closed_stdout_gives_one_line_and_an_exit_code(project: Path) -> None:
+def test_closed_stdout_prints_one_line_and_an_exit_code(project: Path) -> None:
     command = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, "history"]
     done = subprocess.run(command, cwd=project, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert done.returncode == 7
     assert re.fullmatch(r"Error: standard output is closed\..*\n", done.stderr)
 
 
-def test_a_table_is_not_cut_where_a_program_reads_it(project: Path) -> None:
+def test_table_is_not_truncated_in_a_pipe(project: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     done = run("history", cwd=project, env=environment)
     assert "…" not in done.stdout
@@ -61,7 +61,7 @@ def test_a_table_is_not_cut_where_a_program_reads_it(project: Path) -> None:
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.05, 0.1])
-def test_a_second_ctrl_c_soon_after_the_first_prints_no_traceback(project: Path, gap: float) -> None:
+def test_second_ctrl_c_prints_no_traceback(project: Path, gap: float) -> None:
     process = start("delegate", "stubborn", cwd=project, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
     assert process.stderr is not None
     assert any("begun" in line for line in process.stderr)

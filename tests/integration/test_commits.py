@@ -67,7 +67,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def test_only_the_named_files_are_committed_and_what_was_staged_stays_staged(repository: Path) -> None:
+def test_only_named_files_are_committed_and_staged_changes_stay_staged(repository: Path) -> None:
     put(repository, "theirs.py", "staged\n")
     git(repository, "add", "theirs.py")
     put(repository, "theirs.py", "staged and changed again\n")
@@ -82,7 +82,7 @@ def test_only_the_named_files_are_committed_and_what_was_staged_stays_staged(rep
     assert git(repository, "ls-files", "-s", "theirs.py") == before
 
 
-def test_a_commit_carries_the_users_name_and_the_session(repository: Path) -> None:
+def test_commit_has_the_users_name_and_the_session(repository: Path) -> None:
     commit(repository, [put(repository, "a.md")], "task 7: complete research", session_id=SESSION)
     assert git(repository, "log", "-1", "--format=%an <%ae>|%s|%(trailers:key=Session,valueonly)").strip() == (
         f"Ada <ada@example.com>|task 7: complete research|{SESSION}"
@@ -99,7 +99,7 @@ def test_subjects_are_one_line_of_at_most_72_characters() -> None:
     assert "Session" not in message_of("a", "x\nSigned-off-by: Mallory")
 
 
-def test_names_of_any_kind_and_folders(repository: Path) -> None:
+def test_unusual_file_names_and_folders_are_committed(repository: Path) -> None:
     names = ["with space.md", 'quo"te.md', "-dash.md", "ünï/cödé.md", "*.md", ":(top)x", "new\nline.md", "[ab].md", "back\\slash"]
     put(repository, "a.md")  # matched by *.md and [ab].md, were they patterns
     done = commit(repository, [put(repository, name) for name in names], "task 1: names")
@@ -111,7 +111,7 @@ def test_names_of_any_kind_and_folders(repository: Path) -> None:
     assert (in_head(repository), status(repository)) == (["ünï/cödé.md", "ünï/new/b.md"], ["?? a.md"])
 
 
-def test_a_project_in_a_folder_of_the_repository(repository: Path) -> None:
+def test_project_in_a_subfolder_of_the_repository(repository: Path) -> None:
     root = repository / "sub" / "my project"
     path = put(root, "specs/TODO.md")
     link = repository.parent / "link"
@@ -120,7 +120,7 @@ def test_a_project_in_a_folder_of_the_repository(repository: Path) -> None:
     assert in_head(repository) == ["sub/my project/specs/TODO.md", "sub/my project/specs/state.json"]
 
 
-def test_nothing_to_commit_is_fine(repository: Path) -> None:
+def test_nothing_to_commit_is_not_an_error(repository: Path) -> None:
     os.utime(repository / "README.md", (1, 1))
     assert commit(repository, ["README.md"], "task 1: x") == CommitResult(nothing=True)
     assert commit(repository, [], "task 1: x") == CommitResult(nothing=True)
@@ -136,7 +136,7 @@ def test_nothing_to_commit_is_fine(repository: Path) -> None:
     assert commit(repository, ["README.md"], "task 1: x") == CommitResult(nothing=True), "equal after git's filters"
 
 
-def test_without_git_or_a_checkout_it_is_off_and_silent(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commits_are_off_without_git_or_a_checkout(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outside = tmp_path / "outside"
     path = put(outside, "a.md")
     assert commit(outside, [path], "task 1: x") == CommitResult(nothing=True)
@@ -158,7 +158,7 @@ def test_commits_can_be_switched_off(repository: Path, monkeypatch: pytest.Monke
     assert commit(repository, ["a.md"], "task 1: x").hash
 
 
-def test_a_repository_without_a_commit_and_a_detached_head(tmp_path: Path, repository: Path) -> None:
+def test_repository_without_a_commit_and_detached_head(tmp_path: Path, repository: Path) -> None:
     fresh = tmp_path / "fresh"
     git(tmp_path, "init", "-q", "fresh")
     put(fresh, "staged.md")
@@ -170,14 +170,14 @@ def test_a_repository_without_a_commit_and_a_detached_head(tmp_path: Path, repos
     assert commit(repository, [put(repository, "b.md")], "task 1: x").hash == git(repository, "rev-parse", "HEAD").strip()
 
 
-def test_a_linked_worktree_commits_to_its_own_branch(repository: Path) -> None:
+def test_linked_worktree_commits_to_its_own_branch(repository: Path) -> None:
     linked = repository.parent / "linked"
     git(repository, "worktree", "add", "-q", str(linked), "-b", "other")
     assert commit(linked, [put(linked, "a.md")], "task 1: x").hash == git(repository, "rev-parse", "other").strip()
     assert status(repository) == status(linked) == []
 
 
-def test_a_path_in_a_submodule_is_named_and_the_others_are_committed(repository: Path) -> None:
+def test_path_in_a_submodule_is_reported_and_others_are_committed(repository: Path) -> None:
     git(repository, "clone", "-q", str(repository), "../upstream")
     git(repository, "submodule", "--quiet", "add", "../upstream", "sub")
     git(repository, "commit", "-qm", "submodule")
@@ -188,7 +188,7 @@ def test_a_path_in_a_submodule_is_named_and_the_others_are_committed(repository:
     assert "repository of its own" in commit(repository, [put(repository, "sub/c.md")], "task 1: x").warning
 
 
-def test_ignored_and_missing_paths_are_named_and_the_others_are_committed(repository: Path) -> None:
+def test_ignored_and_missing_paths_are_reported_and_others_are_committed(repository: Path) -> None:
     put(repository, ".gitignore", "*.log\n")
     done = commit(repository, [put(repository, "x.log"), "not-there.md", put(repository, "ok.md")], "task 1: x")
     assert in_head(repository) == ["ok.md"]
@@ -196,7 +196,7 @@ def test_ignored_and_missing_paths_are_named_and_the_others_are_committed(reposi
     assert done.warning == "Not committed: x.log (ignored by git), not-there.md (not there)."
 
 
-def test_paths_that_lead_out_or_are_git_s_or_remit_s_own_are_refused(repository: Path) -> None:
+def test_paths_outside_or_of_git_or_remit_are_refused(repository: Path) -> None:
     put(repository.parent, "outside.md")
     (repository / "way-out").symlink_to(repository.parent)
     paths = ["../outside.md", "way-out/outside.md", ".git/config", put(repository, ".remit/db"), "/etc/passwd", ".", "nul\0"]
@@ -207,7 +207,7 @@ def test_paths_that_lead_out_or_are_git_s_or_remit_s_own_are_refused(repository:
     assert ".git/config (git's own), .remit/db (remit's own, of this machine)" in done.warning
 
 
-def test_a_hook_that_fails_is_a_warning_and_leaves_the_index_as_it_was(repository: Path) -> None:
+def test_failing_hook_is_a_warning_and_leaves_the_index_unchanged(repository: Path) -> None:
     hook(repository, "pre-commit", "echo 'line too long in a.md' >&2; exit 1")
     put(repository, "staged.md")
     git(repository, "add", "staged.md")
@@ -221,7 +221,7 @@ def test_a_hook_that_fails_is_a_warning_and_leaves_the_index_as_it_was(repositor
     assert status(repository) == ["?? a.md", "?? d/b.md", "A  staged.md"]
 
 
-def test_a_hook_that_hangs_is_stopped_with_its_children(repository: Path) -> None:
+def test_hanging_hook_is_stopped_with_its_children(repository: Path) -> None:
     pids = repository.parent / "pids"
     hook(
         repository,
@@ -235,7 +235,7 @@ def test_a_hook_that_hangs_is_stopped_with_its_children(repository: Path) -> Non
     assert status(repository) == ["?? a.md"]
 
 
-def test_a_commit_is_reported_whatever_a_hook_does_afterwards(repository: Path) -> None:
+def test_commit_is_reported_even_if_a_later_hook_fails(repository: Path) -> None:
     hook(repository, "post-commit", "sleep 60 & echo $! > ../pid")
     done = commit(repository, [put(repository, "a.md")], "task 1: x", seconds=40)
     os.kill(int((repository.parent / "pid").read_text()), 9)
@@ -247,14 +247,14 @@ def test_a_commit_is_reported_whatever_a_hook_does_afterwards(repository: Path) 
     assert status(repository) == []
 
 
-def test_what_a_hook_takes_out_of_the_commit_is_named(repository: Path) -> None:
+def test_files_removed_from_the_commit_by_a_hook_are_reported(repository: Path) -> None:
     hook(repository, "pre-commit", "git rm -q --cached a.md")
     done = commit(repository, [put(repository, "a.md"), put(repository, "b.md")], "task 1: x")
     assert in_head(repository) == ["b.md"]
     assert done.warning == "GIT_COMMIT_FAILED: a hook kept these out of the commit: a.md."
 
 
-def test_a_hook_that_calls_us_is_told_at_once_that_it_must_wait(repository: Path) -> None:
+def test_hook_that_calls_remit_is_refused_at_once(repository: Path) -> None:
     """Its git waits for the hook, so that the hook must not wait for git."""
     calls = "from pathlib import Path; from remit.board.commits import commit; print(commit(Path.cwd(), ['b.md'], 'task 2: y').later)"
     hook(repository, "pre-commit", f'[ -e asked ] || {{ touch asked; {sys.executable} -c "{calls}" > said; }}')
@@ -264,7 +264,7 @@ def test_a_hook_that_calls_us_is_told_at_once_that_it_must_wait(repository: Path
     assert in_head(repository) == ["a.md"]
 
 
-def test_a_hook_that_reformats_is_heard_and_the_index_agrees_with_it(repository: Path) -> None:
+def test_reformatting_hook_is_committed_and_in_the_index(repository: Path) -> None:
     hook(
         repository,
         "pre-commit",
@@ -279,14 +279,14 @@ def test_a_hook_that_reformats_is_heard_and_the_index_agrees_with_it(repository:
     assert status(repository) == ["A  staged.md"]
 
 
-def test_message_hooks_are_heard(repository: Path) -> None:
+def test_message_hooks_are_honoured(repository: Path) -> None:
     hook(repository, "commit-msg", 'grep -q "^task" "$1" || { echo "bad subject"; exit 1; }; echo "Reviewed-by: hook" >> "$1"')
     assert "bad subject" in commit(repository, [put(repository, "a.md")], "wrong").warning
     assert commit(repository, ["a.md"], "task 1: x", session_id=SESSION).hash
     assert git(repository, "log", "-1", "--format=%(trailers:only)").split("\n")[:2] == [f"Session: {SESSION}", "Reviewed-by: hook"]
 
 
-def test_an_unknown_user_is_told_what_to_set(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_git_identity_is_reported_with_advice(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No commit under a name that is not theirs: that would be hard to mend later, and this is not."""
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     git(repository, "config", "user.useConfigOnly", "true")
@@ -299,7 +299,7 @@ def test_an_unknown_user_is_told_what_to_set(repository: Path, monkeypatch: pyte
     assert commit(repository, ["a.md"], "task 1: x").hash
 
 
-def test_a_signature_that_cannot_be_made_or_a_broken_repository_is_a_warning(repository: Path) -> None:
+def test_failed_signature_or_broken_repository_is_a_warning(repository: Path) -> None:
     asking = repository.parent / "gpg"
     asking.write_text("#!/bin/sh\necho 'gpg: signing failed: Inappropriate ioctl for device' >&2\nexit 2\n")
     asking.chmod(0o755)
@@ -313,7 +313,7 @@ def test_a_signature_that_cannot_be_made_or_a_broken_repository_is_a_warning(rep
 
 
 @pytest.mark.parametrize("what", ["merge", "rebase", "cherry-pick", "bisect"])
-def test_in_the_middle_of_something_nothing_is_touched(repository: Path, what: str) -> None:
+def test_unfinished_merge_or_rebase_is_left_alone(repository: Path, what: str) -> None:
     git(repository, "checkout", "-qb", "other")
     put(repository, "README.md", "theirs\n")
     git(repository, "commit", "-qam", "theirs")
@@ -327,7 +327,7 @@ def test_in_the_middle_of_something_nothing_is_touched(repository: Path, what: s
     assert (git(repository, "rev-parse", "HEAD"), (repository / ".git/index").read_bytes()) == before
 
 
-def test_the_index_in_other_hands_is_waited_for_and_then_named(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locked_index_is_waited_for_and_reported(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = repository / ".git/index.lock"
     lock.touch()
     monkeypatch.setattr("remit.board.commits.INDEX_SECONDS", 0.2)
@@ -340,7 +340,7 @@ def test_the_index_in_other_hands_is_waited_for_and_then_named(repository: Path,
     assert removing.wait(10) == 0
 
 
-def test_a_sparse_checkout(repository: Path) -> None:
+def test_sparse_checkout_is_supported(repository: Path) -> None:
     put(repository, "far/x.md")
     git(repository, "add", ".")
     git(repository, "commit", "-qm", "far")
@@ -350,7 +350,7 @@ def test_a_sparse_checkout(repository: Path) -> None:
     assert git(repository, "ls-tree", "-r", "--name-only", "HEAD").split() == ["README.md", "elsewhere/b.md", "far/x.md", "specs/a.md"]
 
 
-def test_a_conflict_that_is_not_settled_is_never_committed(repository: Path) -> None:
+def test_unresolved_conflict_is_never_committed(repository: Path) -> None:
     put(repository, "README.md", "stashed\n")
     git(repository, "stash", "-q")
     put(repository, "README.md", "other\n")
@@ -361,7 +361,7 @@ def test_a_conflict_that_is_not_settled_is_never_committed(repository: Path) -> 
     assert (in_head(repository), status(repository)) == (["a.md"], ["UU README.md"])
 
 
-def test_ctrl_c_ends_git_too(repository: Path) -> None:
+def test_ctrl_c_ends_git(repository: Path) -> None:
     pid = repository.parent / "pid"
     hook(repository, "pre-commit", f"echo $$ > {pid}; sleep 60")
     put(repository, "a.md")
@@ -376,7 +376,7 @@ def test_ctrl_c_ends_git_too(repository: Path) -> None:
     assert status(repository) == ["?? a.md"]
 
 
-def test_a_commit_killed_before_the_index_was_updated_is_finished_by_the_next(repository: Path) -> None:
+def test_interrupted_index_update_is_finished_by_the_next_commit(repository: Path) -> None:
     put(repository, "README.md", "changed\n")
     put(repository, "theirs.md")
     git(repository, "add", "theirs.md")
@@ -392,7 +392,7 @@ def test_a_commit_killed_before_the_index_was_updated_is_finished_by_the_next(re
     assert status(repository) == ["A  theirs.md"]
 
 
-def test_two_processes_at_once_each_commit_exactly_their_own_files(repository: Path) -> None:
+def test_concurrent_processes_commit_exactly_their_own_files(repository: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from remit.board.commits import commit\n"
         "number = sys.argv[1]\n"

@@ -72,7 +72,7 @@ def asks(operation: str, **parameters: Any) -> dict[str, Any]:
 # ---- the schema
 
 
-async def test_the_schema_is_drawn_from_the_directory_in_camel_case(tool: DelegateTool) -> None:
+async def test_schema_is_built_from_the_directory_in_camel_case(tool: DelegateTool) -> None:
     described = tool.schema()
     schema = described["inputSchema"]
     Draft202012Validator.check_schema(schema)
@@ -87,7 +87,7 @@ async def test_the_schema_is_drawn_from_the_directory_in_camel_case(tool: Delega
 # ---- calling and streaming
 
 
-async def test_a_call_gives_the_result(tool: DelegateTool) -> None:
+async def test_call_returns_the_result(tool: DelegateTool) -> None:
     done = await tool.call(asks("cut", text="hello there", span={"first_line": 0, "last_line": 5}))
     assert (done.success, done.task_state, done.data) == (True, "COMPLETED", "hello")
     assert (done.metadata.target, done.metadata.operation, done.metadata.agent_id) == ("text", "cut", "text.cut")
@@ -96,7 +96,7 @@ async def test_a_call_gives_the_result(tool: DelegateTool) -> None:
     assert (again.success, again.data, again.metadata.agent_id) == (True, "hello", "text.cut")
 
 
-async def test_a_stream_says_what_happens_and_ends_with_the_same_object(tool: DelegateTool) -> None:
+async def test_stream_reports_events_and_ends_with_the_result(tool: DelegateTool) -> None:
     given = asks("cut", text="hello there", span={"first_line": 0, "last_line": 5})
     chunks = [chunk async for chunk in tool.stream(given)]
     assert [chunk.type for chunk in chunks] == ["progress", "progress", "data", "complete"]
@@ -122,9 +122,7 @@ async def test_a_stream_says_what_happens_and_ends_with_the_same_object(tool: De
         ({**asks("wait"), "timeout": 200}, "TIMEOUT", "TASK_TIMEOUT"),
     ],
 )
-async def test_failures_come_inside_the_result_of_calls_and_streams(
-    tool: DelegateTool, given: dict[str, Any], state: str, code: str
-) -> None:
+async def test_failures_are_returned_in_the_result(tool: DelegateTool, given: dict[str, Any], state: str, code: str) -> None:
     called = await tool.call(given)
     chunks = [chunk async for chunk in tool.stream(given)]
     assert chunks[-1].type == "error"
@@ -139,7 +137,7 @@ async def test_failures_come_inside_the_result_of_calls_and_streams(
         assert called.metadata.status == "partial"
 
 
-async def test_what_is_looked_at_meanwhile_runs_and_may_be_cancelled_by_its_id(tool: DelegateTool) -> None:
+async def test_running_call_can_be_inspected_and_cancelled_by_id(tool: DelegateTool) -> None:
     last = None
     async for chunk in tool.stream(asks("wait")):
         last = chunk
@@ -152,7 +150,7 @@ async def test_what_is_looked_at_meanwhile_runs_and_may_be_cancelled_by_its_id(t
     assert last.result.task_state == "CANCELLED"
 
 
-async def test_a_call_that_is_cancelled_cancels_the_delegation(tool: DelegateTool) -> None:
+async def test_cancelling_a_call_cancels_its_delegation(tool: DelegateTool) -> None:
     calling = asyncio.create_task(tool.call(asks("wait")))
     async with asyncio.timeout(10):
         while not (live := await tool._remit.live()):  # noqa: ASYNC110 - what is looked at is a record, which has no event
@@ -165,7 +163,7 @@ async def test_a_call_that_is_cancelled_cancels_the_delegation(tool: DelegateToo
     assert done.stop_reason == "cancelled"
 
 
-async def test_one_that_waits_for_a_person_is_paused(tmp_path: Path) -> None:
+async def test_call_waiting_for_approval_is_paused(tmp_path: Path) -> None:
     is_asked = asyncio.Event()
 
     class Person:
@@ -182,7 +180,7 @@ async def test_one_that_waits_for_a_person_is_paused(tmp_path: Path) -> None:
         await handle.cancel("enough")
 
 
-async def test_work_delegated_by_a_tool_inside_of_an_agent_is_that_agents_child(tmp_path: Path) -> None:
+async def test_delegation_by_a_tool_inside_an_agent_is_its_child(tmp_path: Path) -> None:
     @agent("outer")
     async def outer(ctx: Context) -> Any:
         async with Remit.open(tmp_path) as inner:
@@ -199,7 +197,7 @@ async def test_work_delegated_by_a_tool_inside_of_an_agent_is_that_agents_child(
         assert {record.agent for record in await remit.children(done.session_id)} == {"hello"}
 
 
-async def test_another_spelling_of_a_parameter_is_no_way_around_the_policy(tmp_path: Path) -> None:
+async def test_alternative_parameter_spelling_does_not_bypass_the_policy(tmp_path: Path) -> None:
 
     @agent("files.read", effects=("read",), acts_on={"file_path": "path"})
     async def read(file_path: str) -> str:
@@ -229,7 +227,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_target_of_a_file_is_listed_and_called_with_nothing_else_changed(project: Path) -> None:
+def test_agent_file_is_listed_and_callable(project: Path) -> None:
     schema = json.loads(run_remit(project, "tool", "schema").stdout)["inputSchema"]
     assert "letters" in schema["properties"]["target"]["enum"]
     assert {"count", "first"} <= set(schema["properties"]["operation"]["enum"])
@@ -243,7 +241,7 @@ def test_a_target_of_a_file_is_listed_and_called_with_nothing_else_changed(proje
         assert json.loads(done.stdout)["data"] == 3
 
 
-def test_the_tool_is_called_in_json(project: Path) -> None:
+def test_tool_command_takes_and_prints_json(project: Path) -> None:
     asked = {"target": "letters", "operation": "count", "parameters": {"path": "letter.txt"}, "priority": 3}
     (project / "asked.json").write_text(json.dumps(asked))
     for words, stdin in ((json.dumps(asked), None), ("@asked.json", None), ("-", json.dumps(asked))):
@@ -266,19 +264,19 @@ def test_the_tool_is_called_in_json(project: Path) -> None:
         ("[1]", 2, "INVALID_PARAMETERS"),
     ],
 )
-def test_a_call_that_goes_wrong_says_so_in_json_and_by_its_exit_code(project: Path, words: str, exits: int, code: str) -> None:
+def test_failed_call_is_reported_in_json_and_exit_code(project: Path, words: str, exits: int, code: str) -> None:
     done = run_remit(project, "tool", "call", words)
     assert (done.returncode, json.loads(done.stdout)["error"]["code"]) == (exits, code)
 
 
 @pytest.mark.parametrize("words", [("call",), ("call", "{"), ("call", "@nowhere"), ("nonsense",), ("call", "@/dev")])
-def test_a_call_that_cannot_be_read_is_told_in_a_line(project: Path, words: tuple[str, ...]) -> None:
+def test_unreadable_call_is_reported_in_one_line(project: Path, words: tuple[str, ...]) -> None:
     done = run_remit(project, "tool", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Error" in done.stderr
 
 
-def test_ctrl_c_cancels_what_is_called_and_the_result_still_comes(tmp_path: Path) -> None:
+def test_ctrl_c_cancels_the_call_and_prints_the_result(tmp_path: Path) -> None:
     (tmp_path / ".remit" / "agents").mkdir(parents=True)
     (tmp_path / ".remit" / "agents" / "slow.py").write_text(
         "import asyncio\nfrom remit import agent\n\n"
@@ -296,7 +294,7 @@ def test_ctrl_c_cancels_what_is_called_and_the_result_still_comes(tmp_path: Path
     assert json.loads(rest.splitlines()[-1])["data"]["result"]["taskState"] == "CANCELLED"
 
 
-def test_an_operation_that_is_not_there_names_those_that_are(project: Path) -> None:
+def test_unknown_operation_lists_the_existing_ones(project: Path) -> None:
     for words in (("letters", "cuont"), ("letters.cuont",)):
         done = run_remit(project, "delegate", *words, "path=letter.txt")
         assert done.returncode == 5
@@ -306,7 +304,7 @@ def test_an_operation_that_is_not_there_names_those_that_are(project: Path) -> N
     assert "letters needs an operation" in run_remit(project, "delegate", "letters", "path=letter.txt").stderr
 
 
-def test_agents_that_come_with_remit_stand_apart_from_the_projects_own(project: Path) -> None:
+def test_built_in_agents_are_listed_separately(project: Path) -> None:
     said = run_remit(project, "agents").stdout
     assert said.index("letters.count") < said.index("Built in:")
     assert "no agents of its own" not in said

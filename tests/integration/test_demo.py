@@ -22,7 +22,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     return folder, remit(folder, "demo", env={**os.environ, "PATH": os.defpath})
 
 
-def test_the_demo_shows_what_is_promised_and_what_to_try_next(shown: tuple[Path, Result]) -> None:
+def test_demo_shows_the_promises_and_next_steps(shown: tuple[Path, Result]) -> None:
     folder, done = shown
     assert done.returncode == 0, done.stdout + done.stderr
     for word in ("What you saw", "An agent hung", "killed by signal 9", "A cycle was refused", "Try next", "remit show last"):
@@ -35,7 +35,7 @@ def test_the_demo_shows_what_is_promised_and_what_to_try_next(shown: tuple[Path,
     assert "demo" not in status.stdout
 
 
-def test_what_the_demo_suggests_works(shown: tuple[Path, Result]) -> None:
+def test_commands_suggested_by_the_demo_work(shown: tuple[Path, Result]) -> None:
     """The command and the agent are taken from its own output."""
     folder, done = shown
     lines = done.stdout.splitlines()
@@ -49,7 +49,7 @@ def test_what_the_demo_suggests_works(shown: tuple[Path, Result]) -> None:
     assert remit_json(folder, "delegate", "hello", "name=Ada")["data"] == "Hello, Ada, from depth 1."
 
 
-def test_the_demo_works_in_an_empty_folder_inside_a_project(tmp_path: Path) -> None:
+def test_demo_works_in_an_empty_folder_inside_a_project(tmp_path: Path) -> None:
     """It counts its own source then, and works where it was started, not at the project's root."""
     (tmp_path / "remit.toml").touch()
     empty = tmp_path / "empty"

@@ -79,7 +79,7 @@ def test_every_example_runs(outputs: dict[str, str]) -> None:
 
 
 @in_document
-def test_every_python_block_is_the_text_of_the_file_it_names(document: Path) -> None:
+def test_every_python_block_matches_its_file(document: Path) -> None:
     for block in BLOCK.finditer(document.read_text()):
         if block["kind"] == "file":
             assert block["text"] == (ROOT / block["path"]).read_text(), f"{document.name}: {block['path']}"
@@ -93,18 +93,18 @@ def without_seconds(text: str) -> str:
 
 
 @in_document
-def test_every_output_is_what_the_example_prints(document: Path, outputs: dict[str, str]) -> None:
+def test_every_shown_output_is_the_real_one(document: Path, outputs: dict[str, str]) -> None:
     for block in BLOCK.finditer(document.read_text()):
         if block["kind"] == "output":
             assert without_seconds(block["text"]) == without_seconds(outputs[block["path"]]), f"{document.name}: {block['path']}"
 
 
-def test_every_example_stands_in_a_document() -> None:
+def test_every_example_is_used_in_a_document() -> None:
     shown = {block["path"] for document in DOCUMENTS for block in BLOCK.finditer(document.read_text()) if block["kind"] == "file"}
     assert shown == {path.relative_to(ROOT).as_posix() for path in EXAMPLES.rglob("*.py")}
 
 
-def test_a_killed_orchestrator_resumes_as_the_guide_says(tmp_path: Path) -> None:
+def test_killed_orchestrator_resumes_as_documented(tmp_path: Path) -> None:
     """S8: finished children are not run again."""
     crashed = run_script(EXAMPLES / "resumable.py", tmp_path, "crash")
     assert crashed.returncode == -signal.SIGKILL
@@ -128,7 +128,7 @@ def letters(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_example_of_a_test_passes(letters: Path) -> None:
+def test_example_of_a_test_passes(letters: Path) -> None:
     test = letters / "tests" / "test_words.py"
     test.parent.mkdir()
     test.write_text((EXAMPLES / "test_words.py").read_text())
@@ -142,7 +142,7 @@ def remit_command(folder: Path, *arguments: str) -> "subprocess.CompletedProcess
     return run(["-m", "remit.cli.main", *arguments, "--root", str(folder)], folder)
 
 
-async def test_the_tutorials_agents_answer_as_it_says(letters: Path) -> None:
+async def test_tutorial_agents_answer_as_documented(letters: Path) -> None:
     async with Remit.open(letters) as remit:
         assert remit.directory.problems == []
         assert (await remit.delegate("words.count", path="one.txt")).data == 5
@@ -155,7 +155,7 @@ async def test_the_tutorials_agents_answer_as_it_says(letters: Path) -> None:
         assert 2.5 <= slow.metadata.duration_seconds < 4.5
 
 
-def test_the_tutorials_commands_end_with_the_codes_it_names(letters: Path) -> None:
+def test_tutorial_commands_exit_with_the_documented_codes(letters: Path) -> None:
     assert remit_command(letters, "agents").returncode == 0
     assert remit_command(letters, "delegate", "words.count", "path=one.txt").returncode == 0
     assert remit_command(letters, "delegate", "words.count", "pth=one.txt").returncode == 5
@@ -163,7 +163,7 @@ def test_the_tutorials_commands_end_with_the_codes_it_names(letters: Path) -> No
     assert remit_command(letters, "show", "last").returncode == 0
 
 
-def test_the_tutorials_steps_survive_kill_9(letters: Path) -> None:
+def test_tutorial_steps_survive_kill_9(letters: Path) -> None:
     command = [sys.executable, "-m", "remit.cli.main", "delegate", "steps.all", "steps=12", "--root", str(letters)]
     orchestrator = subprocess.Popen(command, cwd=letters, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_until(lambda: _lines(letters / "steps.txt") >= 4)
@@ -188,7 +188,7 @@ def _lines(path: Path) -> int:
 # ---- the reference
 
 
-def test_every_setting_is_documented_with_its_default_and_no_other() -> None:
+def test_exactly_the_settings_are_documented_with_defaults() -> None:
     documented = {row[0]: row[1] for row in table(ROOT / "docs/reference/settings.md")}
     known: dict[str, str] = {"slots_per_agent.NAME": "none", "agents.NAME.KEY": "none", "roles.NAME": "none"}
     known |= {"models.NAME.KEY": "none", "prices.NAME.KEY": "none"}
@@ -221,7 +221,7 @@ def test_every_default_timeout_is_documented() -> None:
     }
 
 
-def test_every_command_and_option_is_documented_and_no_other() -> None:
+def test_exactly_the_commands_and_options_are_documented() -> None:
     text = (ROOT / "docs/reference/cli.md").read_text()
     sections = re.split(r"^## `remit (\w+)[^`]*`\n", text, flags=re.MULTILINE)[1:]
     documented = {
@@ -235,7 +235,7 @@ def test_every_command_and_option_is_documented_and_no_other() -> None:
     assert documented == {name: options - shared for name, options in known.items()}
 
 
-def test_the_reference_lists_every_command_at_a_glance() -> None:
+def test_reference_overview_lists_every_command() -> None:
     rows = table(ROOT / "docs/reference/cli.md", "## At a glance")
     assert {row[0].split()[1] for row in rows} == set(every_command())
 
@@ -272,12 +272,12 @@ def test_every_method_of_remit_and_of_the_context_is_documented() -> None:
 
 
 @in_document
-def test_every_link_leads_to_a_file(document: Path) -> None:
+def test_every_link_target_exists(document: Path) -> None:
     broken = [link for link in LINK.findall(document.read_text()) if not (document.parent / link).exists()]
     assert broken == []
 
 
-def test_every_document_can_be_reached_from_the_readme() -> None:
+def test_every_document_is_reachable_from_the_readme() -> None:
     reached, waiting = set(), [ROOT / "README.md"]
     while waiting:
         document = waiting.pop()
@@ -289,7 +289,7 @@ def test_every_document_can_be_reached_from_the_readme() -> None:
 
 
 @in_document
-def test_every_module_that_is_named_exists(document: Path) -> None:
+def test_every_named_module_exists(document: Path) -> None:
     text, sources = document.read_text(), ROOT / "src/remit"
     packages = "|".join(path.name for path in sources.iterdir() if path.is_dir())
     for name in set(re.findall(rf"`(remit\.(?:{packages})\.[a-z_]+)", text)):
@@ -298,11 +298,11 @@ def test_every_module_that_is_named_exists(document: Path) -> None:
         assert (sources / name).exists(), f"{document.name}: {name}"
 
 
-def test_the_readme_fits_on_a_few_screens() -> None:
+def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
-def test_the_architecture_is_short_lists_every_package_and_names_files_that_exist() -> None:
+def test_architecture_is_short_and_names_every_package() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     assert len(text.splitlines()) <= 200
     named = set(re.findall(r"`((?:\w+/)+\w+\.py)`", text))
@@ -311,7 +311,7 @@ def test_the_architecture_is_short_lists_every_package_and_names_files_that_exis
     assert listed == {path.parent.name for path in (ROOT / "src/remit").glob("*/__init__.py")} | {"app.py"}
 
 
-def test_the_site_is_built_without_a_broken_link_and_loads_nothing_from_another_host(tmp_path: Path) -> None:
+def test_site_builds_without_broken_links_or_external_resources(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path)]
     done = subprocess.run(build, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -111,7 +111,7 @@ def is_run(part: Part) -> bool:
 # ---- the rules
 
 
-def test_every_block_is_run_or_compared_or_says_why_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_block_is_tested_or_gives_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
     count: Counter[str] = Counter()
     for part in [part for all_parts in PARTS.values() for part in all_parts]:
         assert part.kind in ("", "file", "output", "project", "not run"), f"{part.place}: {part.kind}"
@@ -129,7 +129,7 @@ def test_every_block_is_run_or_compared_or_says_why_not(capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     "part", [p for all_parts in PARTS.values() for p in all_parts if p.language in DATA and not p.kind], ids=lambda p: p.place
 )
-def test_data_in_a_document_is_well_formed_and_settings_are_known(part: Part, tmp_path: Path) -> None:
+def test_data_blocks_are_well_formed_and_settings_are_known(part: Part, tmp_path: Path) -> None:
     DATA[part.language](part.text)
     if part.language == "toml":
         (tmp_path / "remit.toml").write_text(part.text)
@@ -178,7 +178,7 @@ def unknown_parts(lines: Iterable[tuple[str, list[str]]]) -> list[str]:
     return wrong
 
 
-def test_every_command_line_of_a_document_names_a_command_and_options_that_exist() -> None:
+def test_documented_command_lines_use_existing_commands_and_options() -> None:
     assert unknown_parts(command_lines()) == []
 
 
@@ -190,13 +190,13 @@ def advised() -> Iterator[tuple[str, list[str]]]:
             yield f"{path.relative_to(ROOT)}: {line}", re.sub(r"[\"'.;,)]", " ", line).split()
 
 
-def test_every_command_line_in_a_message_names_a_command_and_options_that_exist() -> None:
+def test_command_lines_in_messages_use_existing_commands_and_options() -> None:
     found = list(advised())
     assert len(found) > 100
     assert unknown_parts(found) == []
 
 
-def test_what_is_said_to_be_run_elsewhere_is() -> None:
+def test_tests_named_by_documents_exist() -> None:
     for command, file in ELSEWHERE.items():
         assert command.split()[-1] in (ROOT / file).read_text(), command
 
@@ -367,7 +367,7 @@ def shell(template: Path, model: str, tmp_path: Path, state_home: Path, request:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("document", RUN, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_every_command_of_a_document_does_what_it_shows(document: Path, shell: Shell) -> None:
+def test_documented_commands_print_the_documented_output(document: Path, shell: Shell) -> None:
     for part in PARTS[document]:
         if part.kind == "project" or part.said.startswith("docs/examples/agents/"):
             path = shell.folder / (part.said if part.kind == "project" else f".remit/agents/{Path(part.said).name}")

@@ -25,7 +25,7 @@ def findings(told: str) -> dict[str, dict[str, Any]]:
     return {one["name"]: one for one in json.loads(told)["findings"]}
 
 
-def test_the_doctor_names_the_sandbox_in_force(tmp_path: Path) -> None:
+def test_doctor_names_the_active_sandbox(tmp_path: Path) -> None:
     ran = doctor(tmp_path)
     assert ran.returncode == 0, ran.stderr
     for word in ("Python", "SQLite", "bubblewrap", "Landlock", "seccomp", "in force", "git", "policy", "database"):
@@ -33,7 +33,7 @@ def test_the_doctor_names_the_sandbox_in_force(tmp_path: Path) -> None:
     assert not (tmp_path / ".remit").exists()
 
 
-def test_what_is_missing_comes_with_advice_and_is_no_failure(tmp_path: Path) -> None:
+def test_missing_optional_part_is_reported_with_advice(tmp_path: Path) -> None:
     ran = doctor(tmp_path, "--json", PATH=str(tmp_path))
     assert ran.returncode == 0, ran.stderr
     found = findings(ran.stdout)
@@ -42,14 +42,14 @@ def test_what_is_missing_comes_with_advice_and_is_no_failure(tmp_path: Path) -> 
     assert found["none"]["part"] == "coding agents"
 
 
-def test_settings_that_cannot_be_read_are_a_finding(tmp_path: Path) -> None:
+def test_unreadable_settings_are_a_finding(tmp_path: Path) -> None:
     (tmp_path / "remit.toml").write_text("policy_mode = 'lenient'\n")
     found = findings(doctor(tmp_path, "--json").stdout)
     assert found["settings"]["mark"] == "worse"
     assert "policy_mode" in found["settings"]["found"]
 
 
-def test_every_extra_is_known_by_modules_that_it_brings(tmp_path: Path) -> None:
+def test_every_extra_is_detected_by_its_modules(tmp_path: Path) -> None:
     """`remit[all]` is installed for the tests, so nothing may be called missing; each module is of a package that pyproject names."""
     found = findings(doctor(tmp_path, "--json").stdout)
     extras = [one for one in found.values() if one["part"] == "extras"]
@@ -62,7 +62,7 @@ def test_every_extra_is_known_by_modules_that_it_brings(tmp_path: Path) -> None:
             assert named & {one.replace("-", "_").lower() for one in brought[module.partition(".")[0]]}, (extra, module)
 
 
-def test_it_says_whether_the_project_is_served(tmp_path: Path) -> None:
+def test_doctor_reports_whether_the_project_is_served(tmp_path: Path) -> None:
     (tmp_path / ".remit").mkdir()
     assert "not running" in findings(doctor(tmp_path, "--json").stdout)["server"]["found"]
     told = announce(tmp_path / ".remit" / "run", grpc="unix:/run/some.sock", http=None, token_file=None)
@@ -70,7 +70,7 @@ def test_it_says_whether_the_project_is_served(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"this is no database, and as long as a header is. " * 40, None], ids=["damaged", "of a newer remit"])
-def test_a_database_that_other_commands_refuse_is_a_finding(tmp_path: Path, damage: bytes | None) -> None:
+def test_unusable_database_is_a_finding(tmp_path: Path, damage: bytes | None) -> None:
     assert cli.run("delegate", "worker.list_files", cwd=tmp_path).code == 0
     database = tmp_path / ".remit" / "remit.db"
     assert findings(doctor(tmp_path, "--json").stdout)["database"]["mark"] == "ok"

@@ -91,7 +91,7 @@ async def results(remit: Remit, returned: Return) -> list[Return]:
     ],
     ids=["body", "header", "accept", "language"],
 )
-async def test_a_file_that_was_read_is_not_sent_to_a_host_the_person_named(project: Path, server: WebServer, how: dict[str, Any]) -> None:
+async def test_file_content_is_not_sent_to_a_host_named_by_the_user(project: Path, server: WebServer, how: dict[str, Any]) -> None:
     async with assistant(project, read(), fetch(f"{server.url}/", **how)) as remit:
         returned = await ask(remit, f"Read plan.txt, then look at {server.url}/")
         read_, sent = await results(remit, returned)
@@ -102,7 +102,7 @@ async def test_a_file_that_was_read_is_not_sent_to_a_host_the_person_named(proje
     assert outgoing(server) == []
 
 
-async def test_a_file_that_was_read_does_not_leave_in_an_address(project: Path, server: WebServer) -> None:
+async def test_file_content_is_not_sent_in_a_url(project: Path, server: WebServer) -> None:
     sending = fetch(f"{server.url}/?note={SECRET.replace(' ', '+')}")
     async with assistant(project, read(), sending) as remit:
         returned = await ask(remit, f"Read plan.txt, then look at {server.url}/")
@@ -119,14 +119,14 @@ async def sender(ctx: Context, url: str) -> list[str]:
     return [(await ctx.delegate("worker.web_fetch", parameters=one)).errors[0].code for one in tries]
 
 
-async def test_the_other_spelling_of_a_parameter_is_no_way_around(project: Path, server: WebServer) -> None:
+async def test_alternative_parameter_spelling_does_not_bypass_the_check(project: Path, server: WebServer) -> None:
     async with Remit.open(project, agents=[sender]) as remit:
         returned = await remit.delegate("sender", url=server.url)
     assert returned.data == ["POLICY_DENIED"] * 3
     assert outgoing(server) == []
 
 
-async def test_a_file_of_an_earlier_message_does_not_leave_in_a_later_one(project: Path, server: WebServer) -> None:
+async def test_file_read_in_an_earlier_message_is_not_sent_later(project: Path, server: WebServer) -> None:
     async with assistant_harness.project(project, [read(), Say("Read."), fetch(f"{server.url}/new"), Say("Done.")]) as (remit, _):
         first = await ask(remit, "Read plan.txt")
         second = await ask(remit, "Go on", conversation=first.data["conversation"])
@@ -144,7 +144,7 @@ async def going_on(ctx: Context, url: str) -> str:
     return (await ctx.delegate("worker.web_fetch", url=f"{url}/?{ctx.saved}")).errors[0].code
 
 
-async def test_a_file_of_an_earlier_run_does_not_leave_in_one_that_resumes_it(project: Path, server: WebServer) -> None:
+async def test_file_read_before_a_resume_is_not_sent_after_it(project: Path, server: WebServer) -> None:
     async with Remit.open(project, agents=[going_on]) as remit:
         first = await remit.delegate("going_on", url=server.url)
         second = await remit.delegate("going_on", url=server.url, resume=first.session_id)
@@ -152,7 +152,7 @@ async def test_a_file_of_an_earlier_run_does_not_leave_in_one_that_resumes_it(pr
     assert outgoing(server) == []
 
 
-async def test_addresses_that_the_person_wrote_or_a_page_links_to_are_fetched_unasked(project: Path, server: WebServer) -> None:
+async def test_urls_from_the_user_or_a_fetched_page_need_no_approval(project: Path, server: WebServer) -> None:
     script = [read(), fetch(f"{server.url}/"), fetch(f"{server.url}/linked?id=7"), Say("Done.")]
     async with assistant_harness.project(project, script) as (remit, _):
         returned = await ask(remit, f"Read plan.txt and {server.url}, and follow its link.")
@@ -163,7 +163,7 @@ async def test_addresses_that_the_person_wrote_or_a_page_links_to_are_fetched_un
     assert after_crash.describe_request(f"{server.url}/linked?id=7", "", {}, ())["known_url"]
 
 
-async def test_results_of_a_search_are_fetched_unasked(project: Path, server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_search_results_need_no_approval(project: Path, server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
     server.routes["/hits"] = answer(f'["{server.url}/linked?owl=1"]', type_="application/json")
     monkeypatch.setenv("OWLS_URL", f"{server.url}/hits")
     script = [read(), delegate("worker", "web_search", query="owls"), fetch(f"{server.url}/linked?owl=1"), Say("Done.")]
@@ -175,7 +175,7 @@ async def test_results_of_a_search_are_fetched_unasked(project: Path, server: We
 
 
 @pytest.mark.parametrize("before", ["", " "])
-async def test_an_address_that_the_model_searched_for_is_not_one_that_the_search_found(
+async def test_url_in_a_search_query_is_not_a_search_result(
     project: Path, server: WebServer, monkeypatch: pytest.MonkeyPatch, before: str
 ) -> None:
     monkeypatch.setenv("OWLS_URL", f"{server.url}/hits")
@@ -189,14 +189,14 @@ async def test_an_address_that_the_model_searched_for_is_not_one_that_the_search
     assert outgoing(server) == []
 
 
-async def test_without_a_file_read_an_address_that_the_model_knows_is_fetched_unasked(project: Path, server: WebServer) -> None:
+async def test_url_known_to_the_model_needs_no_approval_before_a_file_is_read(project: Path, server: WebServer) -> None:
     async with assistant(project, fetch(f"{server.url}/linked")) as remit:
         returned = await ask(remit, "What do the owls say?")
         assert [one.ok for one in await results(remit, returned)] == [True]
 
 
 @pytest.mark.parametrize("says", [True, False])
-async def test_a_person_is_asked_once_for_a_host(project: Path, server: WebServer, says: bool) -> None:
+async def test_approval_is_asked_once_per_host(project: Path, server: WebServer, says: bool) -> None:
     person = Person(says=says)
     script = [
         read(),
@@ -224,7 +224,7 @@ async def test_a_person_is_asked_once_for_a_host(project: Path, server: WebServe
         (["approved_host=true", "known_url=true", "body=x"], "allow"),
     ],
 )
-def test_rules_on_what_was_read_can_be_tried_at_the_command_line(tmp_path: Path, facts: list[str], verdict: str) -> None:
+def test_policy_test_command_evaluates_egress_rules(tmp_path: Path, facts: list[str], verdict: str) -> None:
     words = ["url=https://example.com/", "has_read_files=true", *facts]
     tried = cli.run_json("policy", "explain", "--for", "worker.web_fetch", *words, cwd=tmp_path)
     assert tried["verdict"] == verdict
@@ -243,11 +243,11 @@ def test_rules_on_what_was_read_can_be_tried_at_the_command_line(tmp_path: Path,
         ("https://example.com.evil.org/", "see https://example.com", False),
     ],
 )
-def test_an_address_is_known_when_the_person_wrote_all_of_it(url: str, words: str, is_known: bool) -> None:
+def test_url_is_known_only_when_written_completely(url: str, words: str, is_known: bool) -> None:
     assert TreeFacts().describe_request(url, "", {"message": words}, ())["known_url"] is is_known
 
 
-def test_what_a_request_sends() -> None:
+def test_facts_of_a_request() -> None:
     assert not sends_data({"url": "https://example.com", "headers": {"Accept": "application/json"}, "body": None})
     assert not sends_data({"headers": {"accept": "text/html, application/json;q=0.9, */*;q=0.8", "Accept-Language": "de-DE"}})
     assert sends_data({"headers": {"Accept": "text/hello-world"}})

@@ -27,7 +27,7 @@ async def executed(remit: Remit, code: str, **parameters: Any) -> tuple[Return, 
     return done, dict(done.data or {})
 
 
-async def test_python_prints_and_leaves_files(remit: Remit, tmp_path: Path) -> None:
+async def test_python_output_and_files_are_returned(remit: Remit, tmp_path: Path) -> None:
     done, data = await executed(remit, "print('hello'); open('out.txt', 'w').write('x' * 10)")
     assert (done.status, data["exitCode"], data["stdout"], data["stderr"]) == ("completed", 0, "hello\n", "")
     assert [(file["name"], file["sizeBytes"]) for file in data["files"]] == [("out.txt", 10)]
@@ -36,7 +36,7 @@ async def test_python_prints_and_leaves_files(remit: Remit, tmp_path: Path) -> N
     assert not done.warnings
 
 
-async def test_files_of_the_workspace_are_taken_in(remit: Remit, tmp_path: Path) -> None:
+async def test_workspace_files_are_available(remit: Remit, tmp_path: Path) -> None:
     done, data = await executed(
         remit, "sort -u names.txt | tee sorted.txt; echo changed >> names.txt", language="shell", files=["names.txt"]
     )
@@ -46,13 +46,13 @@ async def test_files_of_the_workspace_are_taken_in(remit: Remit, tmp_path: Path)
 
 
 @pytest.mark.parametrize("path", ["../outside", "/etc/passwd", ".env", ".remit/remit.db"])
-async def test_files_that_an_agent_may_not_read_are_not_taken_in(remit: Remit, path: str) -> None:
+async def test_unreadable_files_are_not_copied_in(remit: Remit, path: str) -> None:
     done, _ = await executed(remit, "print(open('.env').read())", files=[path])
     assert done.status == "failed"
     assert done.errors[0].code in ("POLICY_DENIED", "FILE_NOT_FOUND", "INVALID_PARAMETERS")
 
 
-async def test_only_the_outputs_that_are_asked_for_come_out(remit: Remit) -> None:
+async def test_only_requested_outputs_are_returned(remit: Remit) -> None:
     _, data = await executed(remit, "for n in 'abc': open(n + '.txt', 'w').write(n)\nopen('x.csv', 'w').write('x')", outputs=["*.csv"])
     assert [file["name"] for file in data["files"]] == ["x.csv"]
     assert data["filesNotBroughtOut"] == 3
@@ -67,12 +67,12 @@ async def test_only_the_outputs_that_are_asked_for_come_out(remit: Remit) -> Non
     ],
     ids=["files as text", "standard input", "bytes that are not text"],
 )
-async def test_what_goes_in_comes_out(remit: Remit, code: str, given: dict[str, Any], stdout: str) -> None:
+async def test_stdin_is_passed_to_the_program(remit: Remit, code: str, given: dict[str, Any], stdout: str) -> None:
     done, data = await executed(remit, code, **given)
     assert (done.status, data["stdout"], data["files"]) == ("completed", stdout, [])
 
 
-async def test_a_failing_program_is_a_failed_delegation_with_its_words(remit: Remit) -> None:
+async def test_failing_program_is_a_failed_delegation_with_its_stderr(remit: Remit) -> None:
     done, data = await executed(remit, "def f():\n    1 / 0\nprint('before')\nf()")
     assert (done.status, data["exitCode"], data["stdout"]) == ("failed", 1, "before\n")
     assert "ZeroDivisionError" in done.errors[0].message
@@ -94,12 +94,12 @@ async def test_a_failing_program_is_a_failed_delegation_with_its_words(remit: Re
         ("raise SystemExit(10 ** 30)", 255),
     ],
 )
-async def test_the_exit_code_is_the_programs(remit: Remit, code: str, status: int) -> None:
+async def test_exit_code_is_reported(remit: Remit, code: str, status: int) -> None:
     _, data = await executed(remit, code)
     assert data["exitCode"] == status
 
 
-async def test_an_interpreter_ends_as_others_do(remit: Remit) -> None:
+async def test_interpreter_shuts_down_normally(remit: Remit) -> None:
     """Threads are awaited, `atexit` is called, files that were never closed are written, a signal is named."""
     _, data = await executed(remit, "kill -SEGV $$", language="sh")
     assert (data["exitCode"], data["signal"]) == (None, "SIGSEGV")
@@ -115,13 +115,13 @@ threading.Thread(target=lambda: (time.sleep(0.1), print("thread"))).start()
 
 
 @pytest.mark.skipif(node() is None, reason="needs Node")
-async def test_javascript_runs_in_both_of_its_forms(remit: Remit) -> None:
+async def test_javascript_runs_as_script_and_as_module(remit: Remit) -> None:
     _, required = await executed(remit, "console.log(require('./data.json').answer)", language="js", files={"data.json": '{"answer": 42}'})
     _, imported = await executed(remit, "import fs from 'fs'\nconsole.log(await Promise.resolve(typeof fs.readFileSync))", language="node")
     assert (required["stdout"], imported["stdout"]) == ("42\n", "function\n")
 
 
-async def test_time_is_in_milliseconds_and_what_was_printed_is_kept(remit: Remit) -> None:
+async def test_timeout_is_in_milliseconds_and_output_is_kept(remit: Remit) -> None:
     done, data = await executed(remit, "print('begun')\nwhile True: pass", timeout=300)
     assert (done.status, done.errors[0].code, data["stdout"]) == ("partial", "TIMEOUT", "begun\n")
     assert (data["killedBy"], data["timedOut"], data["durationMs"] >= 250) == ("time", True, True)
@@ -130,20 +130,20 @@ async def test_time_is_in_milliseconds_and_what_was_printed_is_kept(remit: Remit
     assert done.data["stdout"] == "begun\n"
 
 
-async def test_a_limit_is_named_where_the_program_only_says_that_it_failed(remit: Remit) -> None:
+async def test_exceeded_resource_limit_is_named(remit: Remit) -> None:
     done, data = await executed(remit, "x = bytearray(10 ** 10)", memory_mb=64)
     assert (done.errors[0].code, data["limitsHit"]) == ("LIMIT_EXCEEDED", ["memory"])
     assert "memory_mb" in done.errors[0].recommendation
 
 
-async def test_the_network_is_refused_by_the_default_policy_and_missing_inside(remit: Remit) -> None:
+async def test_network_is_denied_by_default_and_absent_in_the_sandbox(remit: Remit) -> None:
     done, _ = await executed(remit, "print(1)", network=True)
     assert (done.status, done.errors[0].code) == ("failed", "POLICY_DENIED")
     done, _ = await executed(remit, "import urllib.request as web; web.urlopen('http://127.0.0.1:1')")
     assert "no network" in done.errors[0].recommendation
 
 
-async def test_the_network_is_there_where_the_policy_grants_it(tmp_path: Path) -> None:
+async def test_network_is_available_when_the_policy_allows_it(tmp_path: Path) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"reached")
         writer.close()
@@ -156,7 +156,7 @@ async def test_the_network_is_there_where_the_policy_grants_it(tmp_path: Path) -
     assert (done.status, data["stdout"], data["sandbox"]["network"]) == ("completed", "reached\n", True)
 
 
-async def test_output_is_streamed_while_it_runs(remit: Remit) -> None:
+async def test_output_is_streamed_while_the_program_runs(remit: Remit) -> None:
     code = "import sys, time\nprint('one')\ntime.sleep(0.2)\nprint('two', file=sys.stderr)"
     handle = await remit.start(NAME, parameters={"code": code})
     chunks = [event.body["chunk"] async for event in handle.stream() if event.kind is EventKind.DATA]
@@ -166,12 +166,12 @@ async def test_output_is_streamed_while_it_runs(remit: Remit) -> None:
 @pytest.mark.parametrize(
     ("parameter", "value"), [("language", "ruby"), ("timeout", -1), ("memory_mb", 1), ("files", {"../x": "y"}), ("code", "a\0b")]
 )
-async def test_what_cannot_be_done_is_said_before_anything_runs(remit: Remit, parameter: str, value: Any) -> None:
+async def test_invalid_requests_are_refused_before_anything_runs(remit: Remit, parameter: str, value: Any) -> None:
     done = await remit.delegate(NAME, parameters={"code": "pass", parameter: value})
     assert done.status == "failed"
     assert done.errors[0].code == "INVALID_PARAMETERS"
 
 
-async def test_many_at_once_do_not_get_into_each_others_way(remit: Remit) -> None:
+async def test_concurrent_programs_do_not_interfere(remit: Remit) -> None:
     done = await asyncio.gather(*(executed(remit, f"open('n', 'w').write('{n}'); print({n})") for n in range(6)))
     assert [data["stdout"] for _, data in done] == [f"{n}\n" for n in range(6)]

@@ -45,7 +45,7 @@ def _write(root: Path, name: str, text: str) -> None:
     (root / ".remit" / "flows" / f"{name}.toml").write_text(text)
 
 
-def test_a_flow_is_run_by_its_name_and_by_its_file(project: Path, tmp_path: Path) -> None:
+def test_flow_runs_by_name_and_by_file(project: Path, tmp_path: Path) -> None:
     expected = {"first": "Dear reader", "folder": "notes"}
     assert run_json("run", "words", "folder=notes", cwd=project)["data"] == expected
     assert run_json("run", ".remit/flows/words.toml", "folder=notes", cwd=project)["data"] == expected
@@ -65,14 +65,14 @@ def test_a_flow_is_run_by_its_name_and_by_its_file(project: Path, tmp_path: Path
         (("lost.toml",), "Cannot read lost.toml"),
     ],
 )
-def test_what_a_flow_cannot_be_given_is_refused(project: Path, given: tuple[str, ...], message: str) -> None:
+def test_invalid_flow_arguments_are_refused(project: Path, given: tuple[str, ...], message: str) -> None:
     done = run("run", *given, cwd=project)
     assert done.code != Exit.OK
     assert message in done.stdout + done.stderr
 
 
 @pytest.mark.usefixtures("untrusted")
-def test_a_flow_without_approval_is_listed_and_refused(project: Path) -> None:
+def test_unapproved_flow_is_listed_and_refused(project: Path) -> None:
     listed = {one["name"]: one for one in run_json("agents", cwd=project)["agents"]}
     assert listed["flow.words"]["kind"] == "not approved"
     refused = run_json("run", "words", "folder=notes", cwd=project, code=Exit.REFUSED)
@@ -84,7 +84,7 @@ def test_a_flow_without_approval_is_listed_and_refused(project: Path) -> None:
 
 
 @pytest.mark.usefixtures("untrusted")
-def test_a_file_that_came_with_the_project_needs_approval_too(project: Path) -> None:
+def test_flow_file_of_the_project_needs_approval(project: Path) -> None:
     (project / "elsewhere.toml").write_text(WORDS)
     assert "elsewhere.toml is not approved" in run("run", "elsewhere.toml", "folder=notes", cwd=project).stderr
     assert run("run", "elsewhere.toml", "folder=notes", "--trust", cwd=project).code == Exit.OK
@@ -101,7 +101,7 @@ def test_a_file_that_came_with_the_project_needs_approval_too(project: Path) -> 
         ('sequnce = ["a"]\nparallel = ["b"]', "unknown key 'sequnce'"),
     ],
 )
-async def test_a_faulty_flow_is_a_problem_and_takes_no_other_with_it(project: Path, text: str, problem: str) -> None:
+async def test_invalid_flow_is_reported_and_others_load(project: Path, text: str, problem: str) -> None:
     _write(project, "faulty", text)
     async with Remit.open(project) as remit:
         assert remit.directory.find("flow.faulty") is None
@@ -110,14 +110,14 @@ async def test_a_faulty_flow_is_a_problem_and_takes_no_other_with_it(project: Pa
         assert problem in found
 
 
-async def test_a_link_out_of_the_project_is_no_flow(project: Path, tmp_path: Path) -> None:
+async def test_symlink_out_of_the_project_is_not_a_flow(project: Path, tmp_path: Path) -> None:
     (tmp_path / "outside.toml").write_text(WORDS)
     (project / ".remit" / "flows" / "linked.toml").symlink_to(tmp_path / "outside.toml")
     async with Remit.open(project) as remit:
         assert remit.directory.find("flow.linked") is None
 
 
-async def test_flows_call_flows_without_depth_and_never_in_a_circle(project: Path) -> None:
+async def test_nested_flows_use_no_depth_and_cycles_are_refused(project: Path) -> None:
     @agent("place")
     async def place(ctx: Context) -> list[Any]:
         return [ctx.depth, *ctx.path]
@@ -136,7 +136,7 @@ async def test_flows_call_flows_without_depth_and_never_in_a_circle(project: Pat
         assert start.calls == []
 
 
-def test_no_agent_of_a_file_takes_the_name_of_a_flow(project: Path) -> None:
+def test_agent_file_cannot_take_the_name_of_a_flow(project: Path) -> None:
     (project / "remit.toml").write_text(
         '[agents."flow.words"]\nkind = "command"\ncommand = ["true"]\n[agents.compose]\ncommand = ["true"]\n'
     )

@@ -57,7 +57,7 @@ stage, nothing_is_left = on_stage(GraphStage)
 
 
 @every_check()
-async def test_langgraph_keeps_the_promise(check: Check, stage: GraphStage) -> None:
+async def test_langgraph_passes_the_framework_suite(check: Check, stage: GraphStage) -> None:
     await check(stage)
 
 
@@ -67,7 +67,7 @@ async def test_faults_are_marked_as_errors(stage: GraphStage) -> None:
     assert [message.status for message in state["messages"] if message.type == "tool"] == ["error", "error", "success"]
 
 
-async def test_the_tool_can_be_invoked_on_a_thread_and_not_on_the_loop_itself(stage: GraphStage) -> None:
+async def test_tool_can_be_invoked_on_a_thread_but_not_on_the_event_loop(stage: GraphStage) -> None:
     tool, given = stage.tool(), {"target": "echo", "parameters": {"text": "hi"}}
     assert json.loads(await tool.ainvoke(given))["data"] == "echo hi"
     assert json.loads(await asyncio.to_thread(tool.invoke, given))["data"] == "echo hi"
@@ -75,7 +75,7 @@ async def test_the_tool_can_be_invoked_on_a_thread_and_not_on_the_loop_itself(st
         tool.invoke(given)
 
 
-async def test_a_graph_that_is_run_in_another_thread_delegates_on_our_loop(stage: GraphStage) -> None:
+async def test_graph_in_another_thread_delegates_on_the_remit_event_loop(stage: GraphStage) -> None:
     stage.play([delegate("echo", text="hi"), Say("Done.")])
     state = await asyncio.to_thread(stage.guest.invoke, asked("Say hi."))
     assert state["messages"][-1].text == "Done."
@@ -84,7 +84,7 @@ async def test_a_graph_that_is_run_in_another_thread_delegates_on_our_loop(stage
     assert json.loads(on_its_own_loop)["data"] == "echo far"
 
 
-async def test_beside_a_structured_response_of_openais_the_tool_is_strict(stage: GraphStage) -> None:
+async def test_tool_is_strict_beside_an_openai_structured_response(stage: GraphStage) -> None:
     """LangChain binds every tool strictly there: one that is not is refused by the vendor."""
     written = Call("delegate", target="echo", operation=None, parameters='{"text": "hi"}', timeout=None, priority=None)
     requests = stage.play([written, Say('{"good": true, "why": "It is short."}')])
@@ -96,7 +96,7 @@ async def test_beside_a_structured_response_of_openais_the_tool_is_strict(stage:
     assert json.loads(requests[1].results[0])["data"] == "echo hi"
 
 
-async def test_what_sync_nodes_delegate_on_threads_is_a_child(stage: GraphStage) -> None:
+async def test_delegation_by_a_sync_node_is_a_child(stage: GraphStage) -> None:
     """The context travels with the thread."""
     tool = stage.tool()
 

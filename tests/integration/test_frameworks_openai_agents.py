@@ -49,17 +49,17 @@ stage, nothing_is_left = on_stage(ChatStage)
 
 
 @every_check()
-async def test_the_openai_agents_sdk_keeps_the_promise(check: Check, stage: ChatStage) -> None:
+async def test_openai_agents_sdk_passes_the_framework_suite(check: Check, stage: ChatStage) -> None:
     await check(stage)
 
 
 @every_check((it_delegates_and_is_told_the_result_as_json, inside_an_agent_what_it_delegates_is_a_child))
-async def test_the_openai_agents_sdk_keeps_the_promise_over_responses(check: Check, tmp_path: Path) -> None:
+async def test_openai_agents_sdk_passes_the_framework_suite_over_responses(check: Check, tmp_path: Path) -> None:
     async with ResponsesStage(tmp_path) as stage:
         await check(stage)
 
 
-async def test_a_strict_schema_leaves_nothing_to_be_made_strict_and_its_calls_are_read(stage: ChatStage) -> None:
+async def test_schema_is_already_strict_and_strict_calls_are_read(stage: ChatStage) -> None:
     """By the rules of the SDK that enforces them; what may be left out is null, parameters are text."""
     toolbox = Toolbox(stage.remit, strict=True)
     (tool,) = toolbox.for_openai_responses()

@@ -36,11 +36,11 @@ stage, nothing_is_left = on_stage(PydanticStage)
 
 
 @every_check()
-async def test_pydantic_ai_keeps_the_promise(check: Check, stage: PydanticStage) -> None:
+async def test_pydantic_ai_passes_the_framework_suite(check: Check, stage: PydanticStage) -> None:
     await check(stage)
 
 
-async def test_a_result_is_kept_beside_what_the_model_is_shown_and_a_failure_is_marked_as_one(stage: PydanticStage) -> None:
+async def test_tool_result_keeps_the_return_and_marks_failures(stage: PydanticStage) -> None:
     @agent("torn")
     async def torn() -> None:
         raise RuntimeError("the sky fell")

@@ -43,7 +43,7 @@ async def generated(root: Path, *script: Turn, **parameters: Any) -> tuple[Retur
     return await asked(root, script, "coder.generate_code", spec="A function that adds.", language="python", **parameters)
 
 
-async def test_without_a_model_it_is_blocked_and_says_what_to_set(remit: Remit) -> None:
+async def test_missing_model_is_blocked_with_advice(remit: Remit) -> None:
     result = await remit.delegate("coder.generate_code", spec="A function that adds.")
     assert (result.status, result.errors[0].code) == (Status.BLOCKED, "TOOL_UNAVAILABLE")
     assert "generate_on" in result.errors[0].recommendation
@@ -51,7 +51,7 @@ async def test_without_a_model_it_is_blocked_and_says_what_to_set(remit: Remit) 
 
 
 @pytest.mark.parametrize(("in_file", "at_opening"), [("writer", {}), ("nobody", {"generate_on": "writer"})])
-async def test_the_agent_that_the_settings_name_writes_it(tmp_path: Path, in_file: str, at_opening: dict[str, str]) -> None:
+async def test_configured_agent_writes_the_code(tmp_path: Path, in_file: str, at_opening: dict[str, str]) -> None:
     settings(tmp_path, in_file)
     async with Remit.open(tmp_path, settings=at_opening) as remit:
         result = await remit.delegate("coder.generate_code", spec="A flag.", language="python", framework="none at all")
@@ -70,7 +70,7 @@ def settings(root: Path, generate_on: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "code"), [("nobody", "TOOL_UNAVAILABLE"), ("coder.generate_code", "CYCLE_DETECTED")])
-async def test_an_agent_that_is_missing_or_the_operation_itself_is_refused(tmp_path: Path, name: str, code: str) -> None:
+async def test_missing_or_recursive_code_agent_is_refused(tmp_path: Path, name: str, code: str) -> None:
     settings(tmp_path, name)
     async with Remit.open(tmp_path) as remit:
         result = await remit.delegate("coder.generate_code", spec="A flag.")
@@ -79,12 +79,12 @@ async def test_an_agent_that_is_missing_or_the_operation_itself_is_refused(tmp_p
 
 
 @pytest.mark.parametrize("parameters", [{"spec": "  "}, {"spec": "x", "language": "a\nb"}, {"spec": "x" * 200_001}])
-async def test_a_bad_order_is_refused(remit: Remit, parameters: dict[str, str]) -> None:
+async def test_invalid_request_is_refused(remit: Remit, parameters: dict[str, str]) -> None:
     result = await remit.delegate("coder.generate_code", parameters=parameters)
     assert (result.ok, result.errors[0].code) == (False, "INVALID_PARAMETERS")
 
 
-async def test_what_a_model_writes_is_in_the_workspace_and_parses(tmp_path: Path) -> None:
+async def test_generated_code_is_written_and_parses(tmp_path: Path) -> None:
     done, requests = await generated(tmp_path, files(**{"pkg/adding.py": GOOD, "data.json": "{}\n", "notes.txt": "Words.\n"}))
     assert done.status is Status.COMPLETED, done
     assert (tmp_path / "pkg/adding.py").read_text() == GOOD
@@ -98,7 +98,7 @@ async def test_what_a_model_writes_is_in_the_workspace_and_parses(tmp_path: Path
     assert len(requests) == 1
 
 
-async def test_what_does_not_parse_is_repaired_once_with_the_exact_fault(tmp_path: Path) -> None:
+async def test_syntax_error_is_repaired_once_with_the_exact_fault(tmp_path: Path) -> None:
     done, requests = await generated(tmp_path, files(**{"a.py": BAD, "b.py": GOOD}), files(**{"a.py": GOOD, "b.py": "b = 0\n"}))
     assert done.status is Status.COMPLETED, done
     assert ((tmp_path / "a.py").read_text(), (tmp_path / "b.py").read_text()) == (GOOD, GOOD), "what parsed is kept as it was"
@@ -111,7 +111,7 @@ async def test_what_does_not_parse_is_repaired_once_with_the_exact_fault(tmp_pat
 
 
 @pytest.mark.parametrize("name", OUTSIDE)
-async def test_a_path_outside_of_the_workspace_is_refused_and_nothing_is_written(tmp_path: Path, name: str) -> None:
+async def test_path_outside_the_workspace_writes_nothing(tmp_path: Path, name: str) -> None:
     root = tmp_path / "project"
     root.mkdir()
     done, _ = await generated(root, files(**{"fine.py": GOOD, name: GOOD}))
@@ -120,7 +120,7 @@ async def test_a_path_outside_of_the_workspace_is_refused_and_nothing_is_written
     assert os.listdir(tmp_path) == ["project"]
 
 
-async def test_a_folder_that_leads_outside_is_not_written_through(tmp_path: Path) -> None:
+async def test_symlinked_folder_is_not_written_through(tmp_path: Path) -> None:
     root, outside = tmp_path / "project", tmp_path / "outside"
     root.mkdir()
     outside.mkdir()
@@ -130,7 +130,7 @@ async def test_a_folder_that_leads_outside_is_not_written_through(tmp_path: Path
     assert not os.listdir(outside)
 
 
-async def test_a_file_that_exists_is_replaced_only_when_asked(tmp_path: Path) -> None:
+async def test_existing_file_is_replaced_only_on_request(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("mine = True\n")
     done, requests = await generated(tmp_path, files(**{"a.py": GOOD, "b.py": GOOD}), files="a.py,")
     assert (done.status, done.errors[0].code) == (Status.PARTIAL, "FILE_EXISTS")
@@ -149,13 +149,13 @@ async def test_a_file_that_exists_is_replaced_only_when_asked(tmp_path: Path) ->
         (files(**{f"f{number}.py": "x = 1\n" for number in range(60)}), "VALIDATION_FAILED"),
     ],
 )
-async def test_an_answer_without_files_or_with_too_many_is_refused(tmp_path: Path, turn: Turn, code: str) -> None:
+async def test_answer_without_files_or_with_too_many_is_refused(tmp_path: Path, turn: Turn, code: str) -> None:
     done, _ = await generated(tmp_path, turn)
     assert (done.ok, done.errors[0].code) == (False, code), done
     assert not any(name.endswith(".py") for name in os.listdir(tmp_path))
 
 
-async def test_a_missing_key_is_asked_for_by_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_key_is_named_by_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_SUCH_KEY_AT_ALL", raising=False)
     table = {"m": {"kind": "openai", "url": "http://127.0.0.1:9/v1", "model": "m", "key_variable": "NO_SUCH_KEY_AT_ALL"}}
     async with Remit.open(tmp_path, settings={"model": "m", "models": table}) as remit:

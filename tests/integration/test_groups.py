@@ -28,7 +28,7 @@ agent = "team"
 """
 
 
-def test_a_group_of_settings_is_delegated_to_shown_and_explained(tmp_path: Path) -> None:
+def test_configured_group_is_delegated_to_shown_and_explained(tmp_path: Path) -> None:
     (tmp_path / "remit.toml").write_text(PROJECT)
     assert "team: one, two, by success" in run("routes", cwd=tmp_path).stdout
     done = run("delegate", "team", "task=x", "--json", cwd=tmp_path).json()
@@ -53,13 +53,13 @@ def test_a_group_of_settings_is_delegated_to_shown_and_explained(tmp_path: Path)
         ('group = ["one"]\nhedge = {after = "soon"}', "hedge"),
     ],
 )
-def test_a_faulty_declaration_names_its_fault(tmp_path: Path, table: str, fault: str) -> None:
+def test_invalid_group_declaration_is_reported(tmp_path: Path, table: str, fault: str) -> None:
     (tmp_path / "remit.toml").write_text(f"[agents.team]\n{table}\n")
     told = run("agents", cwd=tmp_path)
     assert fault in told.stdout + told.stderr
 
 
-async def test_a_group_is_used_by_the_routing_table_and_the_delegate_tool(tmp_path: Path) -> None:
+async def test_group_is_usable_in_routing_and_the_delegate_tool(tmp_path: Path) -> None:
     @agent("one")
     async def one(task: str = "") -> str:
         return "one"

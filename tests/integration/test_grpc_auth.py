@@ -46,7 +46,7 @@ def tls(authority: Authority, holder: str | None = None) -> Any:
 # ---- who
 
 
-async def test_the_socket_is_its_owners_and_a_port_asks_for_a_token(stage: Stage) -> None:
+async def test_socket_authenticates_its_owner_and_a_port_requires_a_token(stage: Stage) -> None:
     assert (await (await stage.tasks()).ExecuteTask(ask("echo"))).task.principal == "orchestrator"
     port = await stage.tasks(address=stage.api.addresses[1])
     error = await refusal(port.ExecuteTask(ask("echo")))
@@ -57,7 +57,7 @@ async def test_the_socket_is_its_owners_and_a_port_asks_for_a_token(stage: Stage
     assert (await port.ExecuteTask(ask("echo"), metadata=bearer(local))).task.principal == "orchestrator"
 
 
-async def test_a_token_narrows_on_the_socket_too(stage: Stage) -> None:
+async def test_token_restricts_grants_on_the_socket(stage: Stage) -> None:
     tasks = await stage.tasks()
     shown = bearer(stage.token("narrow", agents=("text",)))
     assert (await tasks.ExecuteTask(ask("text.count", text="a"), metadata=shown)).task.principal == "token:narrow"
@@ -65,13 +65,13 @@ async def test_a_token_narrows_on_the_socket_too(stage: Stage) -> None:
     assert (error.code().name, trailer(error, "remit-code")) == ("PERMISSION_DENIED", "FORBIDDEN")
 
 
-async def test_credentials_that_are_shown_twice_are_refused(stage: Stage) -> None:
+async def test_duplicate_credentials_are_refused(stage: Stage) -> None:
     tasks = await stage.tasks()
     shown = (*bearer(stage.token("a")), *bearer(stage.token("b")))
     assert (await refusal(tasks.Ping(messages().PingRequest(), metadata=shown))).code().name == "INVALID_ARGUMENT"
 
 
-async def test_streams_are_counted_and_end_when_their_token_is_revoked(stage: Stage) -> None:
+async def test_streams_are_limited_and_end_on_token_revocation(stage: Stage) -> None:
     tasks = await stage.tasks()
     shown = bearer(stage.token("streams", streams=2))
     calls = [tasks.RunTask(ask("slow"), metadata=shown) for _ in range(2)]
@@ -91,7 +91,7 @@ async def test_streams_are_counted_and_end_when_their_token_is_revoked(stage: St
     assert len(stage.remit.engine.live()) == 2  # whoever leaves, or is sent away, ends nothing
 
 
-async def test_health_is_answered_to_anybody_and_nothing_else_is(stage: Stage) -> None:
+async def test_only_health_checks_need_no_authentication(stage: Stage) -> None:
     from grpc_health.v1 import health_pb2, health_pb2_grpc
     from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
@@ -102,7 +102,7 @@ async def test_health_is_answered_to_anybody_and_nothing_else_is(stage: Stage) -
     assert (await refusal(call.read())).code().name == "UNAUTHENTICATED"
 
 
-async def test_behind_a_proxy_the_grpc_socket_needs_a_token(tmp_path: Path) -> None:
+async def test_grpc_socket_behind_a_proxy_requires_a_token(tmp_path: Path) -> None:
     async with grpc_harness(tmp_path, behind_proxy=True) as stage:
         tasks, pb = await stage.tasks(), messages()
         assert (await refusal(tasks.Ping(pb.PingRequest()))).code().name == "UNAUTHENTICATED"
@@ -112,7 +112,7 @@ async def test_behind_a_proxy_the_grpc_socket_needs_a_token(tmp_path: Path) -> N
 # ---- TLS
 
 
-async def test_by_mutual_tls_a_certificate_is_who_it_names(tmp_path: Path, authority: Authority) -> None:
+async def test_mutual_tls_certificate_names_the_principal(tmp_path: Path, authority: Authority) -> None:
     certificate, key = authority.issue("server")
     files = {"tls_certificate": str(certificate), "tls_key": str(key), "client_ca": str(authority.certificate)}
     async with grpc_harness(tmp_path, addresses=[LOOPBACK], **files) as stage:
@@ -134,7 +134,7 @@ async def test_by_mutual_tls_a_certificate_is_who_it_names(tmp_path: Path, autho
         assert error.code().name in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 
 
-async def test_a_renewed_certificate_holds_from_the_next_connection_on(tmp_path: Path, authority: Authority) -> None:
+async def test_renewed_certificate_is_used_from_the_next_connection(tmp_path: Path, authority: Authority) -> None:
     pb = messages()
     certificate, key = authority.issue("server")
     async with grpc_harness(tmp_path, addresses=[LOOPBACK], tls_certificate=str(certificate), tls_key=str(key)) as stage:
@@ -159,7 +159,7 @@ async def opens(root: Path, *addresses: str, **serve: Any) -> None:
         pass
 
 
-async def test_the_socket_is_for_its_owner_alone_and_goes_with_the_server(tmp_path: Path) -> None:
+async def test_socket_is_private_and_removed_with_the_server(tmp_path: Path) -> None:
     before = os.umask(0)  # whatever others the project is shared with
     try:
         async with grpc_harness(tmp_path) as stage:
@@ -187,7 +187,7 @@ async def test_port_in_use_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
-async def test_nothing_listens_beyond_this_machine_in_the_clear(tmp_path: Path, address: str) -> None:
+async def test_non_loopback_address_without_tls_is_refused(tmp_path: Path, address: str) -> None:
     with pytest.raises(Misused, match="other machines"):
         await opens(tmp_path, address)
 

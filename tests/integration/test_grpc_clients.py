@@ -58,7 +58,7 @@ async def test_streaming_and_polling_give_the_same_result(stage: Stage) -> None:
     assert record.caller_info.session == "conversation-1"
 
 
-async def test_a_task_that_fails_or_times_out_is_a_result(stage: Stage) -> None:
+async def test_failed_or_timed_out_task_is_a_result(stage: Stage) -> None:
     async with Client(stage.address) as client:
         missing = await client.delegate("worker", "read_file", {"path": "none.txt"})
         assert (missing.success, missing.task_state, missing.error.code) == (False, "FAILED", "TASK_FAILED")
@@ -67,7 +67,7 @@ async def test_a_task_that_fails_or_times_out_is_a_result(stage: Stage) -> None:
         assert (late.task_state, late.success) in (("TIMEOUT", False), ("FAILED", False))
 
 
-async def test_cancelling_the_call_cancels_the_task_there(stage: Stage) -> None:
+async def test_cancelling_the_call_cancels_the_remote_task(stage: Stage) -> None:
     async with Client(stage.address) as client:
         calling = asyncio.ensure_future(client.delegate(**ENDLESS))
         async with asyncio.timeout(20):
@@ -83,7 +83,7 @@ async def test_cancelling_the_call_cancels_the_task_there(stage: Stage) -> None:
         assert (await client.cancel(task_id)).task_state == "CANCELLED"  # nothing happens to a task that has ended
 
 
-async def test_a_faulty_request_raises_with_the_code_of_the_delegate_tool(stage: Stage) -> None:
+async def test_invalid_request_raises_the_code_of_the_delegate_tool(stage: Stage) -> None:
     async with Client(stage.address) as client:
         for request, code in (
             ({**READ, "target": "nobody"}, "INVALID_TARGET"),
@@ -103,7 +103,7 @@ async def test_a_faulty_request_raises_with_the_code_of_the_delegate_tool(stage:
             assert found.value.code == code, request
 
 
-def test_a_wrong_address_or_option_is_refused_at_once() -> None:
+def test_invalid_address_or_option_is_refused_at_once() -> None:
     for address in ("", "nowhere", "host:port", "unix:", "http://x:1/y"):
         with pytest.raises(Misused):
             Client(address)
@@ -111,7 +111,7 @@ def test_a_wrong_address_or_option_is_refused_at_once() -> None:
         Client("unix:/nowhere", grace_seconds=-1)
 
 
-async def test_the_server_of_a_project_is_found_by_its_folder(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_server_of_a_project_is_found_by_its_folder(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from remit import Unavailable
     from remit.server.discovery import announce, withdraw
 
@@ -207,7 +207,7 @@ async def breaking(tmp_path: Path) -> AsyncIterator[Breaking]:
     await breaking.server.stop(0)
 
 
-async def test_a_broken_stream_is_taken_up_after_the_last_chunk_and_its_first_answer_lost_is_not_run_twice(breaking: Breaking) -> None:
+async def test_broken_stream_resumes_and_a_lost_first_response_runs_once(breaking: Breaking) -> None:
     keys = []
 
     async def run(request: Any, context: Any) -> Any:
@@ -235,7 +235,7 @@ async def test_a_broken_stream_is_taken_up_after_the_last_chunk_and_its_first_an
     assert breaking.asked == [("stream", 2), ("stream", 3)]
 
 
-async def test_where_there_are_no_streams_the_state_is_asked_for(breaking: Breaking) -> None:
+async def test_server_without_streams_is_polled(breaking: Breaking) -> None:
     async def look(request: Any, context: Any) -> Any:
         looks = sum(kind == "look" for kind, _ in breaking.asked)
         running = breaking.pb.Task(task_id="sess_12345678_abcdef", state=breaking.pb.TASK_STATE_RUNNING)
@@ -248,7 +248,7 @@ async def test_where_there_are_no_streams_the_state_is_asked_for(breaking: Break
     assert [kind for kind, _ in breaking.asked] == ["execute", "look", "look", "look"]
 
 
-async def test_streams_that_never_get_through_are_given_up(breaking: Breaking) -> None:
+async def test_client_gives_up_streams_that_keep_failing(breaking: Breaking) -> None:
     async def run(request: Any, context: Any) -> Any:
         yield breaking.progress(1)
         await breaking.break_off(context)
@@ -264,7 +264,7 @@ async def test_streams_that_never_get_through_are_given_up(breaking: Breaking) -
     assert breaking.asked[-1][0] == "look"
 
 
-async def test_it_never_waits_longer_than_the_timeout_and_its_grace(breaking: Breaking) -> None:
+async def test_client_waits_at_most_the_timeout_and_its_grace(breaking: Breaking) -> None:
     async def run(request: Any, context: Any) -> Any:
         yield breaking.progress(1)
         await asyncio.sleep(60)
@@ -275,7 +275,7 @@ async def test_it_never_waits_longer_than_the_timeout_and_its_grace(breaking: Br
         assert (result.task_state, result.error.code, result.task_id) == ("TIMEOUT", "TASK_TIMEOUT", "sess_12345678_abcdef")
 
 
-async def test_who_cannot_be_reached_is_unavailable(tmp_path: Path) -> None:
+async def test_unreachable_server_is_unavailable(tmp_path: Path) -> None:
     for address in (f"unix:{tmp_path}/nobody.sock", "127.0.0.1:1"):
         async with Client(address, connect_seconds=0.2) as client:
             result = await client.delegate(**READ)
@@ -283,7 +283,7 @@ async def test_who_cannot_be_reached_is_unavailable(tmp_path: Path) -> None:
             assert (result.metadata.target, result.metadata.operation) == ("worker", "read_file")
 
 
-async def test_a_channel_of_ones_own_is_used_and_not_closed(stage: Stage) -> None:
+async def test_provided_channel_is_used_and_not_closed(stage: Stage) -> None:
     channel = await stage.channel()
     async with Client(channel) as client:
         assert (await client.delegate(**READ)).success

@@ -42,7 +42,7 @@ def names(stage: Stage) -> list[str]:
 # ---- coming, working, going
 
 
-async def test_a_registered_agent_is_in_the_directory_at_once_works_and_is_gone_when_it_leaves(stage: Stage) -> None:
+async def test_registered_agent_is_listed_works_and_is_removed_on_exit(stage: Stage) -> None:
     far = await joined(stage, schema=SCHEMA)
     assert names(stage) == ["words.count"]
     returned = await stage.remit.delegate("words.count", parameters={"text": "one two three"}, timeout=20)
@@ -66,7 +66,7 @@ async def test_a_registered_agent_is_in_the_directory_at_once_works_and_is_gone_
     assert refused.errors[0].code == "INVALID_TARGET"
 
 
-async def test_what_its_schema_forbids_is_refused_before_it_is_handed_out(stage: Stage) -> None:
+async def test_parameters_against_the_schema_are_refused_before_dispatch(stage: Stage) -> None:
     far = await joined(stage, schema=SCHEMA)
     for wrong in ({}, {"text": 7}, {"text": "a", "more": 1}):
         refused = await stage.remit.delegate("words.count", parameters=wrong)
@@ -74,7 +74,7 @@ async def test_what_its_schema_forbids_is_refused_before_it_is_handed_out(stage:
     assert far.orders == []
 
 
-async def test_it_delegates_in_turn_as_the_caller_of_its_children(stage: Stage) -> None:
+async def test_remote_agent_delegates_to_children(stage: Stage) -> None:
     """Each order has a token: what is asked for with it is the child of that delegation, one deeper."""
 
     async def asks(far: Far, order: Any) -> Any:
@@ -87,7 +87,7 @@ async def test_it_delegates_in_turn_as_the_caller_of_its_children(stage: Stage) 
     assert returned.unwrap() == {"depth": 2, "parent": returned.session_id, "path": ["orchestrator", "words.count", "text.count"]}
 
 
-async def test_what_it_says_on_the_way_reaches_the_delegation(stage: Stage, tmp_path: Path) -> None:
+async def test_messages_of_the_agent_reach_the_delegation(stage: Stage, tmp_path: Path) -> None:
     old_file(tmp_path / ".env")
 
     async def tells(far: Far, order: Any) -> Any:
@@ -114,7 +114,7 @@ async def test_what_it_says_on_the_way_reaches_the_delegation(stage: Stage, tmp_
     assert any("not inside the project" in e.body["message"] for e in events if e.kind is EventKind.PROGRESS)
 
 
-async def test_a_return_of_its_own_and_a_failure_go_the_way_of_every_agents(stage: Stage) -> None:
+async def test_returns_and_failures_are_handled_as_for_local_agents(stage: Stage) -> None:
     from remit.agents.proto.values import value_of
 
     async def returns(far: Far, order: Any) -> None:
@@ -158,7 +158,7 @@ async def test_agent_is_asked_to_hand_in_then_stopped_and_late_messages_are_igno
     assert (await stage.remit.describe(returned.session_id)).state == "timeout"
 
 
-async def test_a_cancelled_task_is_stopped_there(stage: Stage) -> None:
+async def test_cancelled_task_is_stopped_remotely(stage: Stage) -> None:
     far = await joined(stage, does=forever)
     handle = await stage.remit.start("words.count", parameters={}, timeout=30)
     await far.until(lambda: far.orders)
@@ -171,7 +171,7 @@ async def test_a_cancelled_task_is_stopped_there(stage: Stage) -> None:
 # ---- several of one name
 
 
-async def test_several_of_one_name_share_the_work_within_their_slots(stage: Stage) -> None:
+async def test_instances_of_one_name_share_work_within_their_slots(stage: Stage) -> None:
     first = await joined(stage, does=forever, slots=2)
     second = await joined(stage, does=forever, slots=1)
     handles = [await stage.remit.start("words.count", parameters={"n": n}, timeout=30) for n in range(5)]
@@ -184,7 +184,7 @@ async def test_several_of_one_name_share_the_work_within_their_slots(stage: Stag
         await stage.remit.cancel(handle.session_id)
 
 
-async def test_one_of_them_can_be_asked_for_by_its_id(stage: Stage) -> None:
+async def test_instance_can_be_addressed_by_its_id(stage: Stage) -> None:
     async def who(far: Far, order: Any) -> Any:
         return far.registered.agent_id
 
@@ -201,7 +201,7 @@ async def test_one_of_them_can_be_asked_for_by_its_id(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("is_safe", [False, True])
-async def test_a_lost_one_means_unavailable_or_another_one_when_that_does_no_harm(stage: Stage, is_safe: bool) -> None:
+async def test_work_of_a_lost_instance_is_retried_only_if_repeatable(stage: Stage, is_safe: bool) -> None:
     first = await joined(stage, does=forever, is_safe_to_repeat=is_safe)
     handle = await stage.remit.start("words.count", parameters={"text": "a b"}, timeout=20)
     await first.until(lambda: first.orders)
@@ -216,7 +216,7 @@ async def test_a_lost_one_means_unavailable_or_another_one_when_that_does_no_har
         assert second.orders == []
 
 
-async def test_what_may_be_repeated_waits_for_one_to_come_back(stage: Stage) -> None:
+async def test_repeatable_work_waits_for_a_returning_instance(stage: Stage) -> None:
     first = await joined(stage, does=forever, is_safe_to_repeat=True)
     handle = await stage.remit.start("words.count", parameters={"text": "a b c"}, timeout=20)
     await first.until(lambda: first.orders)
@@ -231,7 +231,7 @@ async def test_what_may_be_repeated_waits_for_one_to_come_back(stage: Stage) -> 
     assert (await asyncio.wait_for(handle.result(), 10)).unwrap() == 3
 
 
-async def test_work_that_kills_its_agents_is_given_up(stage: Stage) -> None:
+async def test_work_that_kills_its_agents_is_abandoned(stage: Stage) -> None:
     async def dies(far: Far, order: Any) -> None:
         await far.die()
 
@@ -241,7 +241,7 @@ async def test_work_that_kills_its_agents_is_given_up(stage: Stage) -> None:
     assert returned.errors[0].code == "AGENT_UNAVAILABLE"
 
 
-async def test_one_that_is_not_heard_of_is_gone(tmp_path: Path) -> None:
+async def test_instance_without_heartbeats_is_removed(tmp_path: Path) -> None:
     async with remote_agent_harness(tmp_path, heartbeat_seconds=0.2) as stage:
         far = await joined(stage, does=forever)
         handle = await stage.remit.start("words.count", parameters={}, timeout=30)
@@ -251,7 +251,7 @@ async def test_one_that_is_not_heard_of_is_gone(tmp_path: Path) -> None:
         assert far.registered.heartbeat_ns == 200_000_000
 
 
-async def test_one_that_leaves_may_finish_what_it_has_and_is_given_nothing_more(stage: Stage) -> None:
+async def test_draining_instance_finishes_its_work_and_gets_no_more(stage: Stage) -> None:
     go = asyncio.Event()
 
     async def waits(far: Far, order: Any) -> Any:
@@ -267,7 +267,7 @@ async def test_one_that_leaves_may_finish_what_it_has_and_is_given_nothing_more(
     assert (await handle.result()).unwrap() == "finished"
 
 
-async def test_one_that_beats_but_opens_no_stream_is_gone_too(tmp_path: Path) -> None:
+async def test_instance_without_a_stream_is_removed(tmp_path: Path) -> None:
     async with remote_agent_harness(tmp_path, heartbeat_seconds=0.2) as stage:
         far = Far(stage)
         known = await far.register(is_safe_to_repeat=True)
@@ -282,7 +282,7 @@ async def test_one_that_beats_but_opens_no_stream_is_gone_too(tmp_path: Path) ->
         assert (await asyncio.wait_for(handle.result(), 10)).errors[0].code == "AGENT_UNAVAILABLE"
 
 
-async def test_the_urgent_goes_first_where_all_are_busy(stage: Stage) -> None:
+async def test_urgent_work_is_dispatched_first(stage: Stage) -> None:
     """Also between operations that share the slots of one agent."""
     go, done = asyncio.Event(), []
 
@@ -305,7 +305,7 @@ async def test_the_urgent_goes_first_where_all_are_busy(stage: Stage) -> None:
 # ---- who may
 
 
-async def test_names_are_only_for_those_who_may_have_them(stage: Stage) -> None:
+async def test_agent_names_need_a_grant(stage: Stage) -> None:
     allowed = stage.token("images", SERVING, agents=("images",))
     await joined(stage, allowed, name="images", operation="resize")
     for token, name, code in (
@@ -324,7 +324,7 @@ async def test_names_are_only_for_those_who_may_have_them(stage: Stage) -> None:
     assert names(stage) == ["images.resize"]
 
 
-async def test_what_it_declares_is_judged(stage: Stage) -> None:
+async def test_invalid_registrations_are_refused(stage: Stage) -> None:
     for declared in (
         {"operation": "a.b"},
         {"slots": -1},
@@ -339,7 +339,7 @@ async def test_what_it_declares_is_judged(stage: Stage) -> None:
     assert names(stage) == []
 
 
-async def test_a_stolen_or_foreign_secret_opens_nothing(stage: Stage) -> None:
+async def test_stolen_or_foreign_secret_is_refused(stage: Stage) -> None:
     owner = stage.token("owner", SERVING)
     far = await joined(stage, owner)
     thief = Far(stage, stage.token("thief", SERVING))
@@ -359,7 +359,7 @@ async def test_a_stolen_or_foreign_secret_opens_nothing(stage: Stage) -> None:
 # ---- hostile ones
 
 
-async def test_floods_unknown_ids_and_second_answers_do_no_harm(stage: Stage) -> None:
+async def test_floods_unknown_ids_and_duplicate_results_are_ignored(stage: Stage) -> None:
     from remit.agents.proto.values import value_of
 
     async def floods(far: Far, order: Any) -> Any:
@@ -384,7 +384,7 @@ async def test_floods_unknown_ids_and_second_answers_do_no_harm(stage: Stage) ->
     assert sum(len(str(event.body)) for event in said) < 6 * 1024 * 1024
 
 
-async def test_a_stream_that_does_not_say_who_it_is_is_refused(stage: Stage) -> None:
+async def test_stream_without_identification_is_refused(stage: Stage) -> None:
     far = Far(stage)
     await far.register()
     stream = far.calls.Work()
@@ -392,7 +392,7 @@ async def test_a_stream_that_does_not_say_who_it_is_is_refused(stage: Stage) -> 
     assert (await refusal(stream.read())).code().name == "INVALID_ARGUMENT"
 
 
-async def test_a_file_of_the_project_and_a_registered_agent_do_not_get_into_each_others_way(stage: Stage) -> None:
+async def test_project_file_and_registered_agent_do_not_conflict(stage: Stage) -> None:
     await joined(stage, name="extra", operation="")
     assert names(stage) == ["extra"]
 
@@ -407,7 +407,7 @@ async def test_a_file_of_the_project_and_a_registered_agent_do_not_get_into_each
 
 
 @pytest.mark.parametrize("is_return", [True, False])
-async def test_a_return_hands_in_no_file_that_was_there_before(stage: Stage, tmp_path: Path, is_return: bool) -> None:
+async def test_return_cannot_claim_existing_files(stage: Stage, tmp_path: Path, is_return: bool) -> None:
     """Whoever sees a return may read its artifacts, over A2A for one: an agent let in to serve could have had any file shown to itself."""
     old_file(tmp_path / ".env")
 
@@ -422,7 +422,7 @@ async def test_a_return_hands_in_no_file_that_was_there_before(stage: Stage, tmp
     assert (returned.status, returned.artifacts) == ("failed", ())
 
 
-async def test_a_name_is_one_principals_as_long_as_anything_of_it_is_there(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_agent_name_belongs_to_one_principal_while_in_use(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else whoever may serve was given the work, the parameters and the delegation tokens that were meant for another."""
     monkeypatch.setattr("remit.server.grpc.registry.BACK_SECONDS", 0.1)
     first = await joined(stage, stage.token("first", SERVING), is_safe_to_repeat=True, does=forever)
@@ -437,7 +437,7 @@ async def test_a_name_is_one_principals_as_long_as_anything_of_it_is_there(stage
     await joined(stage, second)
 
 
-async def test_work_for_an_agent_that_never_returns_ends_at_its_deadline(tmp_path: Path) -> None:
+async def test_work_for_a_lost_agent_ends_at_its_deadline(tmp_path: Path) -> None:
     """As after a crash of the server: its work is on record, unsettled, of an owner that is gone."""
     async with remote_agent_harness(tmp_path) as stage:
         far = await joined(stage, stage.token("first", SERVING), is_safe_to_repeat=True, does=forever)

@@ -32,7 +32,7 @@ async def begun(tasks: Any, type_: str = "slow", **asked: Any) -> str:
 # ---- beginning
 
 
-async def test_errors_carry_details_that_other_clients_understand(stage: Stage) -> None:
+async def test_errors_carry_standard_details(stage: Stage) -> None:
     from google.protobuf.struct_pb2 import Struct
     from google.rpc.error_details_pb2 import ErrorInfo
     from google.rpc.status_pb2 import Status
@@ -58,7 +58,7 @@ async def test_long_and_non_ascii_errors_fit_into_metadata(stage: Stage) -> None
     assert "日本" in error.details()
 
 
-async def test_time_is_nanoseconds_and_too_much_of_it_is_refused(stage: Stage) -> None:
+async def test_durations_have_nanoseconds_and_an_upper_bound(stage: Stage) -> None:
     tasks, pb = await stage.tasks(), messages()
     request = ask("slow")
     request.config.timeout_ns = SECOND // 5
@@ -76,7 +76,7 @@ async def test_time_is_nanoseconds_and_too_much_of_it_is_refused(stage: Stage) -
 
 
 @pytest.mark.parametrize("force", [False, True])
-async def test_forced_a_cancellation_leaves_processes_no_time_to_tidy_up(tmp_path: Path, force: bool) -> None:
+async def test_forced_cancellation_kills_processes_at_once(tmp_path: Path, force: bool) -> None:
     script = 'trap "touch tidied; exit" TERM; touch begun; while :; do sleep 0.02; done'
     (tmp_path / "remit.toml").write_text(f"[agents.tidy]\ndescription = 'Tidies up.'\ncommand = ['sh', '-c', '{script}']\n")
     async with grpc_harness(tmp_path) as stage:
@@ -105,13 +105,13 @@ async def test_forced_a_cancellation_leaves_processes_no_time_to_tidy_up(tmp_pat
         ("remit-deadline-ns", str(2**64)),
     ],
 )
-async def test_metadata_that_say_nothing_are_refused(stage: Stage, name: str, value: str) -> None:
+async def test_empty_metadata_is_refused(stage: Stage, name: str, value: str) -> None:
     tasks = await stage.tasks()
     error = await refusal(tasks.ExecuteTask(ask("echo"), metadata=((name, value),)))
     assert (error.code().name, name in error.details()) == ("INVALID_ARGUMENT", True)
 
 
-async def test_the_trace_of_the_caller_is_on_record_and_a_wrong_one_is_passed_over(stage: Stage) -> None:
+async def test_valid_trace_of_the_caller_is_recorded(stage: Stage) -> None:
     tasks = await stage.tasks()
     good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     for given, kept in ((good, good), ("00-nonsense", None)):
@@ -124,7 +124,7 @@ async def test_the_trace_of_the_caller_is_on_record_and_a_wrong_one_is_passed_ov
 # ---- the server itself
 
 
-async def test_health_tells_that_it_serves_and_when_it_stops(stage: Stage) -> None:
+async def test_health_reports_serving_and_stopping(stage: Stage) -> None:
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
     health = health_pb2_grpc.HealthStub(await stage.channel())
@@ -143,7 +143,7 @@ async def test_health_tells_that_it_serves_and_when_it_stops(stage: Stage) -> No
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])
-async def test_reflection_names_the_services(stage: Stage, version: str) -> None:
+async def test_reflection_lists_the_services(stage: Stage, version: str) -> None:
     from grpc_reflection.v1alpha import reflection_pb2
 
     call = (await stage.channel()).stream_stream(

@@ -33,7 +33,7 @@ async def started(path: Path) -> int:
 # ---- the hard deadline
 
 
-async def test_a_hung_command_is_killed_with_its_daemons_and_its_half_written_file_comes_back(tmp_path: Path) -> None:
+async def test_hung_command_is_killed_with_its_daemons_and_partial_work_is_returned(tmp_path: Path) -> None:
     script = f"trap '' TERM; {DAEMON} echo half > half.txt; echo streamed; while :; do sleep 1000; done"
     async with project(tmp_path, sh(script)) as remit:
         began = time.monotonic()
@@ -46,7 +46,7 @@ async def test_a_hung_command_is_killed_with_its_daemons_and_its_half_written_fi
     assert result.data == {"chunks": ["streamed\n"]}
 
 
-async def test_its_last_words_are_heard_and_what_it_was_given_is_no_work_of_its_own(tmp_path: Path) -> None:
+async def test_final_output_is_kept_and_input_files_are_not_partial_work(tmp_path: Path) -> None:
     """Words printed between SIGTERM and SIGKILL of the hard deadline."""
     script = "echo own > $REMIT_SCRATCH/own.txt; trap 'echo I was here; exit' TERM; while :; do sleep 0.02; done"
     async with project(tmp_path, sh(script), hand_in="none", prompt="file") as remit:
@@ -56,7 +56,7 @@ async def test_its_last_words_are_heard_and_what_it_was_given_is_no_work_of_its_
     assert [Path(artifact.path).name for artifact in result.artifacts] == ["own.txt"]
 
 
-async def test_a_silent_command_is_stopped_by_its_idle_limit_and_a_talking_one_is_not(tmp_path: Path) -> None:
+async def test_idle_limit_stops_only_a_silent_command(tmp_path: Path) -> None:
     async with project(tmp_path, sh("sleep 1000"), idle=0.5) as remit:
         result = await remit.delegate("cmd", task="Be silent.", timeout=60)
     assert result.stop_reason is StopReason.IDLE
@@ -65,7 +65,7 @@ async def test_a_silent_command_is_stopped_by_its_idle_limit_and_a_talking_one_i
     assert result.status is Status.COMPLETED
 
 
-async def test_a_command_that_has_ended_leaves_no_child_behind(tmp_path: Path) -> None:
+async def test_finished_command_leaves_no_child_process(tmp_path: Path) -> None:
     async with project(tmp_path, sh(f"{DAEMON} sleep 1000 & while ! test -s daemon.pid; do sleep 0.01; done; {HAND_IN}")) as remit:
         began = time.monotonic()
         result = await remit.delegate("cmd", task="Leave one.", timeout=60)
@@ -77,7 +77,7 @@ async def test_a_command_that_has_ended_leaves_no_child_behind(tmp_path: Path) -
 # ---- the soft deadline
 
 
-async def test_at_the_soft_deadline_a_command_that_has_an_ear_for_it_hands_in(tmp_path: Path) -> None:
+async def test_command_that_handles_the_signal_hands_in_at_the_soft_deadline(tmp_path: Path) -> None:
     script = f"trap '{HAND_IN.replace(chr(39), chr(39) + chr(92) + chr(39) + chr(39))}; exit 0' USR1; while :; do sleep 0.02; done"
     async with project(tmp_path, sh(script), hand_in="SIGUSR1") as remit:
         handle = await remit.start("cmd", task="Work on.", timeout=4)
@@ -87,7 +87,7 @@ async def test_at_the_soft_deadline_a_command_that_has_an_ear_for_it_hands_in(tm
     assert any("SIGUSR1" in message for message in said)
 
 
-async def test_one_without_an_ear_is_left_to_work_until_the_end(tmp_path: Path) -> None:
+async def test_command_without_soft_signal_works_until_the_hard_deadline(tmp_path: Path) -> None:
     """SIGTERM would be its end: it has until the hard deadline."""
     async with project(tmp_path, sh(f"sleep 2.3; {HAND_IN}")) as remit:
         result = await remit.delegate("cmd", task="Work on.", timeout=20)
@@ -97,7 +97,7 @@ async def test_one_without_an_ear_is_left_to_work_until_the_end(tmp_path: Path) 
 @pytest.mark.parametrize(
     "last", ["echo all of it is prose", "exit 7", 'echo "{\\"status\\": \\"completed\\"}"'], ids=["prose", "exit", "faulty"]
 )
-async def test_one_that_ends_when_told_without_a_valid_return_met_its_deadline(tmp_path: Path, last: str) -> None:
+async def test_invalid_return_after_the_soft_signal_is_a_timeout(tmp_path: Path, last: str) -> None:
     script = f"echo kept > kept.txt; trap '{last}; exit 0' TERM; while :; do sleep 0.02; done"
     async with project(tmp_path, sh(script)) as remit:
         result = await remit.delegate("cmd", task="Work on.", timeout=3)
@@ -110,7 +110,7 @@ async def test_one_that_ends_when_told_without_a_valid_return_met_its_deadline(t
 # ---- cancelled, orphaned, hostile
 
 
-async def test_cancelled_in_the_middle_nothing_is_left(tmp_path: Path) -> None:
+async def test_cancelled_command_leaves_no_process(tmp_path: Path) -> None:
     async with project(tmp_path, sh(f"trap '' TERM; {DAEMON} sleep 1000")) as remit:
         handle = await remit.start("cmd", task="Hang.", timeout=60)
         daemon = await started(tmp_path / "daemon.pid")
@@ -123,7 +123,7 @@ async def test_cancelled_in_the_middle_nothing_is_left(tmp_path: Path) -> None:
     assert result.stop_reason is StopReason.CANCELLED
 
 
-async def test_closing_ends_what_still_runs(tmp_path: Path) -> None:
+async def test_closing_remit_ends_running_commands(tmp_path: Path) -> None:
     async with project(tmp_path, sh(f"{DAEMON} sleep 1000")) as remit:
         await remit.start("cmd", task="Hang.", timeout=60)
         daemon = await started(tmp_path / "daemon.pid")
@@ -148,7 +148,7 @@ def orchestrating(root: Path, script: str) -> "subprocess.Popen[bytes]":
 
 
 @pytest.mark.parametrize("with_supervisor", [False, True])
-async def test_a_killed_remit_process_takes_the_command_and_its_daemons_with_it(tmp_path: Path, with_supervisor: bool) -> None:
+async def test_killed_remit_process_takes_its_commands_with_it(tmp_path: Path, with_supervisor: bool) -> None:
     orchestrator = orchestrating(tmp_path, f"trap '' TERM HUP; {DAEMON} echo $$ $PPID > command.pid; sleep 1000")
     try:
         daemon = await started(tmp_path / "daemon.pid")
@@ -168,7 +168,7 @@ async def test_a_killed_remit_process_takes_the_command_and_its_daemons_with_it(
     assert record.result.errors[0].code == "AGENT_CRASHED"
 
 
-async def test_one_that_kills_all_it_came_from_is_killed_and_the_next_one_runs(tmp_path: Path) -> None:
+async def test_command_that_kills_its_parents_is_killed_and_the_next_one_runs(tmp_path: Path) -> None:
     """The supervisor and the process that started it: nobody but the Remit process is left to see to it."""
     kill = "read -r _ _ _ forker _ < /proc/$PPID/stat; kill -9 $forker $PPID; sleep 1000"
     async with project(tmp_path, sh(f"test -e done && {{ {HAND_IN}; exit; }}; touch done; {kill}")) as remit:
@@ -178,7 +178,7 @@ async def test_one_that_kills_all_it_came_from_is_killed_and_the_next_one_runs(t
         assert (await remit.delegate("cmd", task="Again.", timeout=60)).status is Status.COMPLETED
 
 
-async def test_one_that_kills_its_supervisor_crashes_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_command_that_kills_its_supervisor_crashes_and_leaves_no_process(tmp_path: Path) -> None:
     async with project(tmp_path, sh(f"{DAEMON} while ! test -s daemon.pid; do sleep 0.01; done; kill -9 $PPID; sleep 1000")) as remit:
         result = await remit.delegate("cmd", task="Kill.", timeout=60)
         assert result.errors[0].code == "AGENT_CRASHED", result
@@ -193,7 +193,7 @@ FORKS = "import os, time\nfor _ in range(60):\n    if os.fork() == 0:\n        o
 @pytest.mark.parametrize(
     "command", [sh("kill -STOP $PPID; kill -STOP $$; sleep 1000"), python(FORKS), ["yes"]], ids=["stops its supervisor", "forks", "floods"]
 )
-async def test_a_hostile_command_ends_at_its_deadline_and_leaves_no_process(tmp_path: Path, command: list[str]) -> None:
+async def test_hostile_command_ends_at_its_deadline_and_leaves_no_process(tmp_path: Path, command: list[str]) -> None:
     async with project(tmp_path, command) as remit:
         began = time.monotonic()
         result = await remit.delegate("cmd", task="Be rude.", timeout=1.5)
@@ -203,7 +203,7 @@ async def test_a_hostile_command_ends_at_its_deadline_and_leaves_no_process(tmp_
     assert command != ["yes"] or any("limit" in warning for warning in result.warnings)
 
 
-async def test_many_at_once_are_each_their_own(tmp_path: Path) -> None:
+async def test_concurrent_commands_do_not_interfere(tmp_path: Path) -> None:
     async with project(tmp_path, sh("sleep 0.2; printf %s $REMIT_SESSION"), answers="value") as remit:
         results = await asyncio.gather(*(remit.delegate("cmd", task="Who?", timeout=60) for _ in range(20)))
         assert left(remit) == []

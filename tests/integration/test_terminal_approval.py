@@ -29,7 +29,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_yes_lets_one_run_and_the_next_is_asked_again(project: Path) -> None:
+def test_yes_approves_one_run(project: Path) -> None:
     with terminal(project, "delegate", "tidy", 'paths=["build", "dist"]') as shown:
         shown.until("Allow it?")
         for words in ("tidy wants to remove build with everything in it.", "orchestrator → tidy", "ask-before-removing-folders"):
@@ -43,7 +43,7 @@ def test_yes_lets_one_run_and_the_next_is_asked_again(project: Path) -> None:
         assert shown.ended() == 0
 
 
-def test_always_holds_for_the_whole_tree(project: Path) -> None:
+def test_always_approves_the_whole_tree(project: Path) -> None:
     with terminal(project, "delegate", "tidy", 'paths=["build", "dist", "out"]') as shown:
         shown.until("Allow it?")
         shown.type("a")
@@ -52,7 +52,7 @@ def test_always_holds_for_the_whole_tree(project: Path) -> None:
         assert "remove dist with" not in shown.text
 
 
-def test_silence_is_a_no_when_the_time_is_up(project: Path) -> None:
+def test_no_answer_is_a_refusal_at_the_timeout(project: Path) -> None:
     (project / "remit.toml").write_text("approval_seconds = 1.2\n")
     with terminal(project, "delegate", "tidy", 'paths=["build"]') as shown:
         shown.until("Allow it?")
@@ -62,7 +62,7 @@ def test_silence_is_a_no_when_the_time_is_up(project: Path) -> None:
     assert '"by":"no answer within 1.2 s"' in (project / ".remit" / "audit.jsonl").read_text()
 
 
-def test_what_was_typed_before_the_question_is_no_answer_and_agents_words_are_harmless(project: Path) -> None:
+def test_typeahead_is_not_an_answer_and_agent_text_is_escaped(project: Path) -> None:
     with terminal(project, "delegate", "tidy", 'paths=["a\\u001b[2Jb\\u202e"]') as shown:
         shown.type("yyyy\n")
         shown.until("Allow it?")
@@ -72,20 +72,20 @@ def test_what_was_typed_before_the_question_is_no_answer_and_agents_words_are_ha
         shown.until("refused")
 
 
-def test_ctrl_c_at_the_question_cancels(project: Path) -> None:
+def test_ctrl_c_at_the_question_cancels_the_delegation(project: Path) -> None:
     with terminal(project, "delegate", "tidy", 'paths=["build"]') as shown:
         shown.until("Allow it?")
         shown.type("\x03")
         assert shown.ended() in (130, 6, 3)
 
 
-def test_without_a_terminal_nobody_can_be_asked(project: Path) -> None:
+def test_approval_without_a_terminal_is_refused(project: Path) -> None:
     ran = remit(project, "delegate", "tidy", 'paths=["build"]')
     assert "refused" in ran.stdout
     assert "no person can be asked" in ran.stdout
 
 
-def test_what_is_pasted_is_no_answer_by_its_first_letter_and_ctrl_d_is_a_no(project: Path) -> None:
+def test_pasted_text_is_not_an_answer_and_ctrl_d_is_no(project: Path) -> None:
     with terminal(project, "delegate", "tidy", 'paths=["a"]') as opened:
         opened.until("Allow it?")
         opened.type("yarn install")

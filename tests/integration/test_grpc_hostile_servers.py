@@ -114,7 +114,7 @@ async def hostile(tmp_path: Path, run: Any) -> AsyncIterator[tuple[Hostile, Remi
 
 
 @pytest.mark.parametrize("run", [says_nothing, floods, floods_with_data, ends_without_end, lies_about_numbers, breaks_off, is_too_large])
-async def test_remote_task_ends_by_our_deadline_and_is_stopped_there(tmp_path: Path, run: Any) -> None:
+async def test_remote_task_ends_at_the_local_deadline_and_is_cancelled(tmp_path: Path, run: Any) -> None:
     (tmp_path / "near").mkdir()
     async with hostile(tmp_path, run) as (far, near):
         returned = await near.delegate("far", parameters={"path": "x"}, timeout=1.0)
@@ -126,7 +126,7 @@ async def test_remote_task_ends_by_our_deadline_and_is_stopped_there(tmp_path: P
         assert len(set(far.keys)) == 1  # however often it was asked, it is one task there
 
 
-async def test_a_client_gives_up_one_that_takes_connections_and_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_client_gives_up_a_server_that_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once, not twice as long: `connect_timeout` counts from when it was first asked."""
     monkeypatch.setattr("remit.agents.grpc.task_service.QUIET_SECONDS", 0.3)
 
@@ -142,7 +142,7 @@ async def test_a_client_gives_up_one_that_takes_connections_and_says_nothing(tmp
         assert result.error.code == "AGENT_UNAVAILABLE"
 
 
-async def test_a_call_that_is_cancelled_before_its_first_answer_is_cancelled_there_too(tmp_path: Path) -> None:
+async def test_call_cancelled_before_the_first_response_is_cancelled_remotely(tmp_path: Path) -> None:
     (tmp_path / "near").mkdir()
     far = Hostile(tmp_path / "h.sock", says_nothing)
     await far.server.start()

@@ -100,7 +100,7 @@ def why(stage: Stage) -> str:
     return str([entry for entry in entries(stage.remit.folder) if entry["event"] == "turned_away"][-1]["because"])
 
 
-async def test_a_caller_is_a_principal_of_its_own_kind(stage: Stage) -> None:
+async def test_external_caller_is_a_principal_of_its_kind(stage: Stage) -> None:
     refused = await stage.ask(stage.principal("ci"), "leaf")
     assert refused.errors[0].code == "POLICY_DENIED"
     assert "token:ci may not have leaf" in refused.errors[0].message
@@ -115,7 +115,7 @@ async def test_a_caller_is_a_principal_of_its_own_kind(stage: Stage) -> None:
     assert not check_log(stage.remit.folder).findings
 
 
-async def test_rules_see_on_whose_behalf_a_whole_tree_runs_whatever_was_decided_before(stage: Stage) -> None:
+async def test_rules_see_the_principal_of_the_whole_tree(stage: Stage) -> None:
     """The child's principal is its agent, as ever; the quick way of decisions made before mixes up no two trees."""
     ci, guest = stage.principal("ci"), stage.principal("guest")
     for _ in range(2):
@@ -127,7 +127,7 @@ async def test_rules_see_on_whose_behalf_a_whole_tree_runs_whatever_was_decided_
     assert said == {(None, "allow"), ("token:ci", "allow"), ("token:guest", "deny")}
 
 
-async def test_one_that_is_run_again_after_a_crash_is_judged_as_who_asked_for_it(stage: Stage) -> None:
+async def test_recovered_delegation_is_authorized_as_its_original_principal(stage: Stage) -> None:
     """Not as the owner, to whom more is permitted."""
     deps = stage.remit._deps
     caller_info = Origin(caller_info=CallerInfo("token:ci", "http"), path=("token:ci",))
@@ -137,7 +137,7 @@ async def test_one_that_is_run_again_after_a_crash_is_judged_as_who_asked_for_it
     assert pending_after_restart(accept(call("leaf"), None, deps), None, deps) is None
 
 
-async def test_refused_callers_are_in_the_audit_log_without_their_secret(stage: Stage) -> None:
+async def test_refused_callers_are_audited_without_their_secret(stage: Stage) -> None:
     code_of(stage.authenticator.authenticate, Credentials(authorization="Bearer rmt_" + "7" * 49, api="grpc", peer="192.0.2.7"))
     entry = list(entries(stage.remit.folder))[-1]
     assert (entry["event"], entry["door"], entry["peer"], entry["because"]) == ("turned_away", "grpc", "192.0.2.7", "unknown token")
@@ -145,7 +145,7 @@ async def test_refused_callers_are_in_the_audit_log_without_their_secret(stage: 
     assert not check_log(stage.remit.folder).findings
 
 
-async def test_what_is_asked_for_with_the_token_of_a_delegation_is_its_child(stage: Stage) -> None:
+async def test_request_with_a_delegation_token_is_a_child(stage: Stage) -> None:
     running = await stage.running()
     principal = stage.authenticator.authenticate(Credentials(authorization=f"Bearer {stage.authenticator.token_for(running)}"))
     assert principal.parent == running.delegation.session_id
@@ -157,7 +157,7 @@ async def test_what_is_asked_for_with_the_token_of_a_delegation_is_its_child(sta
     assert running.budget.delegations == 2
 
 
-async def test_a_token_ends_with_its_attempt_and_with_its_delegation(stage: Stage) -> None:
+async def test_delegation_token_expires_with_its_attempt_and_delegation(stage: Stage) -> None:
     """Replayed after the end, it is worth nothing; nor is a stream that was opened with it."""
     running = await stage.running()
     earlier = stage.authenticator.token_for(running)
@@ -193,7 +193,7 @@ async def test_delegation_token_is_valid_for_its_holder_only(stage: Stage) -> No
     assert code_of(stage.authenticator.authenticate, Credentials(authorization=box, delegation=token)) == "UNAUTHENTICATED"
 
 
-async def test_a_forged_a_foreign_and_an_expired_token_are_refused(stage: Stage, tmp_path: Path) -> None:
+async def test_forged_foreign_and_expired_tokens_are_refused(stage: Stage, tmp_path: Path) -> None:
     running = await stage.running()
     token = stage.authenticator.token_for(running)
     elsewhere = Authenticator(tmp_path / "other", stage.remit.settings.serve, running=stage.remit.engine.find)
@@ -213,7 +213,7 @@ async def test_a_forged_a_foreign_and_an_expired_token_are_refused(stage: Stage,
     assert "expired" in why(stage)
 
 
-async def test_a_token_is_struck_out_of_what_agents_say(stage: Stage) -> None:
+async def test_delegation_token_is_redacted_from_agent_output(stage: Stage) -> None:
     token = stage.authenticator.token_for(await stage.running())
     result = await stage.remit.delegate("leaf", word=token)
     assert token not in str(result)

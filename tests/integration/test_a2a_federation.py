@@ -59,7 +59,7 @@ async def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
             await asyncio.wait_for(far.wait(), 20)
 
 
-async def test_depth_path_and_deadline_count_on_over_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_depth_path_and_deadline_continue_on_the_remote_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with both(tmp_path, monkeypatch) as near:
         returned = await near.remit.delegate("far-place", timeout=20)
         data = returned.unwrap()
@@ -95,7 +95,7 @@ async def test_depth_path_and_deadline_count_on_over_there(tmp_path: Path, monke
         assert (data["depth"], data["path"]) == (1, ["token:stranger", "place"])
 
 
-async def test_a_remote_is_believed_by_its_certificate_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_remote_server_is_verified_by_its_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from a2a_remote_server import place
     from grpc_harness import Authority
 

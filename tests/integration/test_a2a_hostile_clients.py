@@ -53,7 +53,7 @@ async def test_see_all_does_not_cover_continuing_tasks_of_others(tmp_path: Path)
                 await anext(stranger.subscribe(SubscribeToTaskRequest(id=task.id)))
 
 
-async def test_push_notifications_are_declared_and_answered_as_not_supported(tmp_path: Path) -> None:
+async def test_push_notifications_are_refused_as_not_supported(tmp_path: Path) -> None:
     from a2a.types import TaskPushNotificationConfig
     from a2a.utils.errors import PushNotificationNotSupportedError
 
@@ -68,7 +68,7 @@ async def test_push_notifications_are_declared_and_answered_as_not_supported(tmp
         assert not await stage.remit.history()
 
 
-async def test_of_answers_that_come_at_once_one_is_taken_and_cancelling_reaches_it(tmp_path: Path) -> None:
+async def test_one_of_concurrent_answers_is_accepted_and_can_be_cancelled(tmp_path: Path) -> None:
     """Else two delegations went on with one task, and only one of them could ever be cancelled."""
     from a2a.types import CancelTaskRequest
     from a2a.utils.errors import A2AError
@@ -88,7 +88,7 @@ async def test_of_answers_that_come_at_once_one_is_taken_and_cancelling_reaches_
         assert len(RUNS) == 1
 
 
-async def test_what_was_cancelled_while_it_waited_does_not_go_on_and_is_listed_as_cancelled(tmp_path: Path) -> None:
+async def test_task_cancelled_while_waiting_for_input_cannot_be_continued(tmp_path: Path) -> None:
     from a2a.types import CancelTaskRequest, ListTasksRequest, TaskState
     from a2a.utils.errors import A2AError
 

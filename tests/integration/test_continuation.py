@@ -41,7 +41,7 @@ AGENTS = [steps, silent, resumes]
 SHORT = {"target": "steps", "parameters": {}, "timeout": 400}
 
 
-async def test_the_delegate_tool_continues_what_its_result_names(tmp_path: Path) -> None:
+async def test_delegate_tool_continues_the_session_of_its_result(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=AGENTS) as remit:
         tool = DelegateTool(remit)
         stopped = (await tool.call(SHORT)).to_dict()
@@ -53,7 +53,7 @@ async def test_the_delegate_tool_continues_what_its_result_names(tmp_path: Path)
         assert "continueWith" not in quiet, "it would start from the beginning"
 
 
-async def test_a_caller_over_mcp_continues_what_its_result_names(tmp_path: Path) -> None:
+async def test_mcp_caller_continues_the_session_of_its_result(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=AGENTS) as remit:
         tools = Delegations(Service(remit), 60.0)
 
@@ -67,7 +67,7 @@ async def test_a_caller_over_mcp_continues_what_its_result_names(tmp_path: Path)
         assert (await call({"target": "silent", "parameters": {}, "resume": "x"}))["errors"][0]["code"] == "INVALID_PARAMETERS"
 
 
-async def test_a_model_continues_a_child_of_its_own(tmp_path: Path) -> None:
+async def test_model_continues_its_own_child(tmp_path: Path) -> None:
     def script(request: ModelRequest) -> Call | Say:
         if not request.results:
             return Call("delegate", **SHORT)
@@ -80,7 +80,7 @@ async def test_a_model_continues_a_child_of_its_own(tmp_path: Path) -> None:
         assert '"data":2' in models.requests[2].results[1].replace(" ", "")
 
 
-async def test_an_agent_resumes_nothing_of_another_principal(tmp_path: Path) -> None:
+async def test_agent_cannot_resume_work_of_another_principal(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=AGENTS) as remit:
         mine = await remit.delegate("steps", timeout=0.4)
         ORIGIN.set(Origin(caller_info=CallerInfo("token:other")))

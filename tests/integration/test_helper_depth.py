@@ -57,7 +57,7 @@ def places(tree: list[Record]) -> list[tuple[int, str]]:
     return sorted({(one.depth, one.agent) for one in tree})
 
 
-async def test_deep_research_runs_at_the_greatest_depth_and_is_refused_below_it(root: Path) -> None:
+async def test_deep_research_runs_at_the_maximum_depth_and_not_below(root: Path) -> None:
     async with Remit.open(root, agents=AGENTS) as remit:
         done = await remit.delegate("middle")
         assert "512" in str(done.data)
@@ -67,7 +67,7 @@ async def test_deep_research_runs_at_the_greatest_depth_and_is_refused_below_it(
         assert "Depth 4 exceeds the maximum of 3" in str([one.result for one in await remit.tree(refused.session_id)])
 
 
-async def test_the_board_researches_by_way_of_a_specialist(root: Path) -> None:
+async def test_board_reaches_deep_research_through_a_specialist(root: Path) -> None:
     board = Board(root)
     with board.change(make=True) as draft:
         draft.state = State(tasks=(Task(number=1, title=TASK, slug="limit", language="general"),), next_number=2)
@@ -82,7 +82,7 @@ async def test_the_board_researches_by_way_of_a_specialist(root: Path) -> None:
         ]
 
 
-async def test_the_assistant_reaches_deep_research_by_way_of_a_specialist(root: Path) -> None:
+async def test_assistant_reaches_deep_research_through_a_specialist(root: Path) -> None:
     script = [Call("delegate", target="study", parameters={"task": TASK}), Say("It is 512. That is what the file says.")]
     async with project(root, script, agents=AGENTS) as (remit, models):
         done = await ask(remit, TASK)
@@ -92,7 +92,7 @@ async def test_the_assistant_reaches_deep_research_by_way_of_a_specialist(root: 
     assert max(one.depth for one in tree) == 3
 
 
-async def test_a_caller_over_mcp_reaches_deep_research_by_way_of_a_specialist(root: Path) -> None:
+async def test_mcp_caller_reaches_deep_research_through_a_specialist(root: Path) -> None:
     async with Remit.open(root, agents=AGENTS) as remit:
         tools = Delegations(Service(remit), 60.0)
         answer = await tools.call("delegate", {"target": "study", "parameters": {"task": TASK}}, Progress(None, None))  # type: ignore[arg-type]

@@ -92,7 +92,7 @@ async def test_task_is_sent_as_text_and_progress_is_streamed(tmp_path: Path) -> 
         assert {"chunk": "one "} in events
 
 
-async def test_a_lost_connection_is_taken_up_again_and_one_that_cannot_stream_is_polled(tmp_path: Path) -> None:
+async def test_lost_stream_is_resumed_and_non_streaming_server_is_polled(tmp_path: Path) -> None:
     looks = 0
 
     async def lossy(method: str, request: Any, writer: asyncio.StreamWriter) -> None:
@@ -121,7 +121,7 @@ async def test_a_lost_connection_is_taken_up_again_and_one_that_cannot_stream_is
         assert methods(web) == ["SendMessage", "GetTask", "GetTask", "GetTask"]
 
 
-async def test_what_it_asks_is_handed_up_and_answered_by_going_on(tmp_path: Path) -> None:
+async def test_input_request_blocks_the_delegation_and_resume_answers_it(tmp_path: Path) -> None:
     async def rpc(method: str, request: Any, writer: asyncio.StreamWriter) -> None:
         if method == "GetTask":
             await reply(writer, request, task("INPUT_REQUIRED", "Which colour?"))
@@ -144,7 +144,7 @@ async def test_what_it_asks_is_handed_up_and_answered_by_going_on(tmp_path: Path
         ("CANCELED", "failed", "CANCELLED"),
     ],
 )  # fmt: skip
-async def test_what_did_not_succeed_says_so_in_its_words(tmp_path: Path, state: str, status: str, code: str) -> None:
+async def test_unsuccessful_task_is_reported_with_its_message(tmp_path: Path, state: str, status: str, code: str) -> None:
     async def rpc(_method: str, request: Any, writer: asyncio.StreamWriter) -> None:
         await reply(writer, request, {"task": task(state, "Not on a Sunday.")})
 
@@ -153,7 +153,7 @@ async def test_what_did_not_succeed_says_so_in_its_words(tmp_path: Path, state: 
         assert (str(returned.status), returned.errors[0].code, returned.errors[0].message) == (status, code, "Not on a Sunday.")
 
 
-async def test_files_are_kept_under_names_of_ours_and_addresses_are_not_fetched(tmp_path: Path) -> None:
+async def test_received_files_get_safe_names_and_urls_are_not_fetched(tmp_path: Path) -> None:
     names = ["../../../etc/passwd", "/abs", "..", "a\\..\\b.txt", "", ".hidden", "x" * 300, "ok.md", "ok.md"]
 
     async def rpc(_method: str, request: Any, writer: asyncio.StreamWriter) -> None:
@@ -173,7 +173,7 @@ async def test_files_are_kept_under_names_of_ours_and_addresses_are_not_fetched(
     assert {artifact.size for artifact in returned.artifacts} == {5}
 
 
-async def test_cancelling_reaches_a_task_that_is_elsewhere(tmp_path: Path) -> None:
+async def test_cancel_is_sent_to_the_remote_task(tmp_path: Path) -> None:
     async def rpc(method: str, request: Any, writer: asyncio.StreamWriter) -> None:
         if method == "CancelTask":
             await reply(writer, request, task("CANCELED"))
@@ -216,7 +216,7 @@ async def silent(_method: str, _request: Any, _writer: asyncio.StreamWriter) -> 
 
 
 @pytest.mark.parametrize("rpc", [endless, drip, silent])
-async def test_one_that_never_ends_is_ended_at_our_deadline(tmp_path: Path, rpc: Rpc) -> None:
+async def test_endless_remote_task_ends_at_the_local_deadline(tmp_path: Path, rpc: Rpc) -> None:
     """Whatever it does changes nothing for its caller."""
     async with far(rpc) as web:
         returned = await delegated(tmp_path, web.url, timeout=1)
@@ -261,7 +261,7 @@ async def deep(_method: str, _request: Any, writer: asyncio.StreamWriter) -> Non
 
 
 @pytest.mark.parametrize("rpc", [one_huge_event, huge_answer, packed, redirect, nonsense, not_json, deep])
-async def test_what_is_no_answer_fails_with_a_reason(tmp_path: Path, rpc: Rpc) -> None:
+async def test_invalid_response_fails_with_a_reason(tmp_path: Path, rpc: Rpc) -> None:
     async with far(rpc) as web:
         returned = await delegated(tmp_path, web.url, timeout=20)
         assert (str(returned.status), str(returned.stop_reason)) == ("failed", "finished"), returned
@@ -270,7 +270,7 @@ async def test_what_is_no_answer_fails_with_a_reason(tmp_path: Path, rpc: Rpc) -
 
 
 @pytest.mark.parametrize("what", ["elsewhere", "huge", "list", "html", "inside", "redirect", "nothing"])
-async def test_a_card_sends_us_nowhere_and_fills_nothing(tmp_path: Path, what: str) -> None:
+async def test_agent_card_cannot_redirect_or_exhaust_memory(tmp_path: Path, what: str) -> None:
     async def answer(heard: Heard, writer: asyncio.StreamWriter) -> None:
         assert heard.path == CARD
         match what:
@@ -299,7 +299,7 @@ async def test_a_card_sends_us_nowhere_and_fills_nothing(tmp_path: Path, what: s
         assert "Traceback" not in returned.to_json()
 
 
-async def test_token_is_never_sent_in_the_clear_nor_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_token_is_neither_sent_in_clear_text_nor_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = "far-away-token-0123456789"
 
     async def shut(_method: str, _request: Any, writer: asyncio.StreamWriter) -> None:
@@ -323,7 +323,7 @@ async def test_token_is_never_sent_in_the_clear_nor_stored(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_token_is_sent_to_no_other_port_or_scheme_of_its_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
+async def test_token_is_not_sent_to_another_port_or_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
     """Behind another port of the host may be the server of another user. Without a token, the card may name one."""
     monkeypatch.setenv("FAR_KEY", "far-away-token-0123456789")
 
@@ -349,7 +349,7 @@ async def test_token_is_sent_to_no_other_port_or_scheme_of_its_host(tmp_path: Pa
                     assert not any("authorization" in heard.headers for heard in thief.heard)
 
 
-async def test_one_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
+async def test_unreachable_server_is_unavailable(tmp_path: Path) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         returned = await delegated(tmp_path, f"http://127.0.0.1:{nobody.getsockname()[1]}")

@@ -25,7 +25,7 @@ from remit.core.events import EventKind
     ],
     ids=["stdin", "placeholder", "placeholder-decides", "appended", "file-by-environment", "file-by-placeholder"],
 )
-async def test_a_command_gets_its_task_by_the_way_it_declares(tmp_path: Path, command: list[str], prompt: str) -> None:
+async def test_command_gets_its_task_by_argument_stdin_or_file(tmp_path: Path, command: list[str], prompt: str) -> None:
     async with project(tmp_path, command, prompt=prompt, answers="value", instructions="You are careful.") as remit:
         result = await remit.delegate("cmd", task="Count the {scratch} sheep: ¾ of them, 'quoted' $HOME.", flock=["a", 2])
     assert result.status is Status.COMPLETED, result
@@ -35,7 +35,7 @@ async def test_a_command_gets_its_task_by_the_way_it_declares(tmp_path: Path, co
     assert '- flock: ["a", 2]' in said
 
 
-async def test_a_command_that_does_not_read_its_prompt_is_none_the_worse(tmp_path: Path) -> None:
+async def test_command_that_ignores_its_stdin_succeeds(tmp_path: Path) -> None:
     async with project(tmp_path, sh("exec <&-; sleep 0.1; echo fine"), answers="value") as remit:
         result = await remit.delegate("cmd", task="x" * 1_000_000)
     assert result.data == "fine"
@@ -50,9 +50,7 @@ async def test_a_command_that_does_not_read_its_prompt_is_none_the_worse(tmp_pat
     ],
     ids=["too long for an argument", "no task", "no parameter"],
 )
-async def test_parameters_that_do_not_fit_are_refused_with_the_way_out(
-    tmp_path: Path, command: list[str], asked: dict[str, str], words: str
-) -> None:
+async def test_invalid_parameters_are_refused_with_advice(tmp_path: Path, command: list[str], asked: dict[str, str], words: str) -> None:
     prompt = {"prompt": "argument"} if command == ["echo"] else {}
     async with project(tmp_path, command, answers="value", **prompt) as remit:
         result = await remit.delegate("cmd", **asked)
@@ -76,7 +74,7 @@ HOSTILE = [
 ]
 
 
-async def test_parameters_are_arguments_whatever_they_hold(tmp_path: Path) -> None:
+async def test_parameters_are_passed_as_single_arguments(tmp_path: Path) -> None:
     command = [*sh('printf "%s|" "$@"'), "sh", "{word}", "--x={word}", "{list}", "{workspace}", "{{word}}", "{number}"]
     async with project(tmp_path, command, answers="value") as remit:
         for word in HOSTILE:
@@ -86,7 +84,7 @@ async def test_parameters_are_arguments_whatever_they_hold(tmp_path: Path) -> No
     assert not (tmp_path / "pwned").exists()
 
 
-async def test_a_model_is_told_its_parameters_in_the_prompt_too(tmp_path: Path) -> None:
+async def test_prompt_includes_the_parameters(tmp_path: Path) -> None:
     async with project(tmp_path, [*sh(f"cat > prompt.txt; {HAND_IN}"), "sh", "{path}"]) as remit:
         result = await remit.delegate("cmd", path="a.txt")
     assert result.status is Status.COMPLETED, result
@@ -103,7 +101,7 @@ async def environment(root: Path, **declared: Any) -> dict[str, str]:
     return dict(line.split("=", 1) for line in result.data.split("\0") if "=" in line)
 
 
-async def test_only_what_is_allowed_reaches_it_of_our_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_allowed_environment_variables_are_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SOME_API_KEY", "AWS_REGION", "AWS_SECRET", "WANTED"):
         monkeypatch.setenv(name, f"value of {name}")
     found = await environment(tmp_path, pass_environment=["AWS_REG*", "WANTED"], environment={"OWN": "set for it"})
@@ -115,9 +113,7 @@ async def test_only_what_is_allowed_reaches_it_of_our_environment(tmp_path: Path
     assert found["PATH"] == os.environ["PATH"]
 
 
-async def test_it_gets_its_own_session_and_deadlines_and_nothing_of_another_delegation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_command_gets_only_its_own_session_and_deadlines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A token, a mark or a deadline that is not its own would be taken for it."""
     own = await environment(tmp_path)
     assert own["REMIT_RETURN_FILE"] == f"{own['REMIT_SCRATCH']}/return.json"
@@ -132,7 +128,7 @@ async def test_it_gets_its_own_session_and_deadlines_and_nothing_of_another_dele
 
 
 @pytest.mark.parametrize(("folder", "code"), [("", ""), ("below", ""), ("..", "INVALID_PARAMETERS"), ("nowhere", "AGENT_UNAVAILABLE")])
-async def test_it_starts_in_its_folder_or_says_why_not(tmp_path: Path, folder: str, code: str) -> None:
+async def test_command_starts_in_its_folder_or_reports_why_not(tmp_path: Path, folder: str, code: str) -> None:
     (tmp_path / "below").mkdir()
     async with project(tmp_path, ["pwd"], answers="value", **({"folder": folder} if folder else {})) as remit:
         result = await remit.delegate("cmd", task="Where?")
@@ -143,14 +139,14 @@ async def test_it_starts_in_its_folder_or_says_why_not(tmp_path: Path, folder: s
     assert folder in result.errors[0].message
 
 
-async def test_it_inherits_nothing_but_its_three_streams(tmp_path: Path) -> None:
+async def test_command_inherits_only_the_standard_streams(tmp_path: Path) -> None:
     script = "import os; print(sorted(os.listdir('/proc/self/fd')), os.getsid(0) == os.getpid(), os.read(0, 9))"
     async with project(tmp_path, python(script), prompt="file", answers="value") as remit:
         result = await remit.delegate("cmd", task="Look.")
     assert result.data == "['0', '1', '2', '3'] True b''"  # 3 is the folder being listed
 
 
-async def test_signals_are_as_a_shell_would_leave_them(tmp_path: Path) -> None:
+async def test_command_starts_with_default_signals(tmp_path: Path) -> None:
     async with project(tmp_path, sh("grep SigIgn /proc/self/status; grep SigBlk /proc/self/status"), answers="value") as remit:
         result = await remit.delegate("cmd", task="Look.")
     _, ignored, _, blocked = str(result.data).split()
@@ -175,14 +171,14 @@ async def test_signals_are_as_a_shell_would_leave_them(tmp_path: Path) -> None:
     ],
     ids=["json", "fence", "prose", "file", "file-and-prose", "exit-code", "killed-after-file", "binary"],
 )
-async def test_a_return_is_found_wherever_it_stands(tmp_path: Path, script: str) -> None:
+async def test_return_is_found_anywhere_in_the_output(tmp_path: Path, script: str) -> None:
     async with project(tmp_path, sh(script)) as remit:
         result = await remit.delegate("cmd", task="Do it.")
     assert result.status is Status.COMPLETED, result
     assert result.summary == "It is done. All is well."
 
 
-async def test_prose_is_repaired_by_asking_once_more_with_the_faults(tmp_path: Path) -> None:
+async def test_prose_is_repaired_by_one_more_run_with_the_faults(tmp_path: Path) -> None:
     script = f"cat > prompt.txt; if grep -q 'What was wrong' prompt.txt; then {HAND_IN}; else echo 'I am finished, I think.'; fi"
     async with project(tmp_path, sh(script)) as remit:
         result = await remit.delegate("cmd", task="Do it.")
@@ -194,7 +190,7 @@ async def test_prose_is_repaired_by_asking_once_more_with_the_faults(tmp_path: P
     assert any("answer.txt" in artifact.path for artifact in result.artifacts), "the prose is kept"
 
 
-async def test_the_return_file_of_an_earlier_run_is_not_taken_for_this_one(tmp_path: Path) -> None:
+async def test_return_file_of_an_earlier_run_is_ignored(tmp_path: Path) -> None:
     faulty = 'echo \'{"status": "completed"}\' > $REMIT_RETURN_FILE'
     script = f"cat > prompt.txt; if grep -q 'What was wrong' prompt.txt; then test ! -e $REMIT_RETURN_FILE && {HAND_IN}; else {faulty}; fi"
     async with project(tmp_path, sh(script)) as remit:
@@ -206,7 +202,7 @@ PROSE = [["echo", "prose"], ["echo", RETURN % "sess_1700000000_abcdef"], ["cat"]
 
 
 @pytest.mark.parametrize("command", PROSE, ids=["prose", "another session", "cat", "tac", "fold", "tr"])
-async def test_prose_another_session_or_its_own_prompt_is_no_return_and_is_kept(tmp_path: Path, command: list[str]) -> None:
+async def test_prose_foreign_session_or_echoed_prompt_is_an_invalid_return(tmp_path: Path, command: list[str]) -> None:
     """Neither the example in its prompt nor a return that stands in its task is an answer."""
     task = f"Do as I say:\n```json\n{RETURN % '{session_id}'}\n```\n{RETURN % 'sess_1700000000_abcdef'}"
     async with project(tmp_path, command) as remit:
@@ -224,7 +220,7 @@ async def test_prose_another_session_or_its_own_prompt_is_no_return_and_is_kept(
         ("kill -SEGV $$", ["signal 11 (SIGSEGV)"]),
     ],
 )
-async def test_an_end_without_a_return_is_a_crash_with_its_cause(tmp_path: Path, script: str, words: list[str]) -> None:
+async def test_exit_without_a_return_is_a_crash_with_its_cause(tmp_path: Path, script: str, words: list[str]) -> None:
     async with project(tmp_path, sh(script)) as remit:
         result = await remit.delegate("cmd", task="Do it.")
     assert (result.status, result.stop_reason, result.errors[0].code) == (Status.FAILED, StopReason.CRASHED, "AGENT_CRASHED")
@@ -240,7 +236,7 @@ async def test_an_end_without_a_return_is_a_crash_with_its_cause(tmp_path: Path,
         ("./empty", "cannot be executed"),
     ],
 )
-async def test_a_command_that_cannot_be_started_is_unavailable_and_says_what_to_do(tmp_path: Path, command: str, words: str) -> None:
+async def test_command_that_cannot_start_is_unavailable_with_advice(tmp_path: Path, command: str, words: str) -> None:
     (tmp_path / "plain.txt").write_text("not a program")
     (tmp_path / "empty").write_text("no first line\n")
     (tmp_path / "empty").chmod(0o755)
@@ -256,7 +252,7 @@ async def test_a_command_that_cannot_be_started_is_unavailable_and_says_what_to_
 # ---- what it prints on the way
 
 
-async def test_what_it_prints_is_streamed_on_in_pieces(tmp_path: Path) -> None:
+async def test_output_is_streamed_in_chunks(tmp_path: Path) -> None:
     async with project(
         tmp_path, sh("echo first; sleep 0.3; echo second; sleep 0.3; printf '\\303'; sleep 0.3; printf '\\244'"), answers="value"
     ) as remit:
@@ -268,7 +264,7 @@ async def test_what_it_prints_is_streamed_on_in_pieces(tmp_path: Path) -> None:
     assert result.data == "first\nsecond\nä"
 
 
-async def test_many_writes_are_few_events_and_a_return_at_the_end_of_a_hundred_megabytes_is_found(tmp_path: Path) -> None:
+async def test_return_after_a_hundred_megabytes_is_found_with_few_events(tmp_path: Path) -> None:
     script = f"""
 import os
 for n in range(20000):

@@ -106,7 +106,7 @@ async def ran(tmp_path: Path, *words: str, **options: Any) -> tuple[Any, list[An
         return result, await remit.tree(result.session_id), remit
 
 
-async def test_a_lent_agent_is_recorded_by_the_owner_and_performed_where_it_is_known(tmp_path: Path) -> None:
+async def test_lent_agent_is_recorded_by_the_owner_and_runs_in_the_client(tmp_path: Path) -> None:
     result, tree, remit = await ran(tmp_path, 'mine:{"word": "w"}', 'apart:{"word": "1"}', budget={"tokens": 100})
     code, pid, (mine, apart), err = result.data
     assert (code, err) == (0, "")
@@ -116,7 +116,7 @@ async def test_a_lent_agent_is_recorded_by_the_owner_and_performed_where_it_is_k
     assert {r.owner for r in tree} == {remit.owner.owner_id}
 
 
-async def test_faulty_parameters_are_refused_and_recorded(tmp_path: Path) -> None:
+async def test_invalid_parameters_are_refused_and_recorded(tmp_path: Path) -> None:
     """A refusal runs nothing, and stands on record."""
     result, tree, _ = await ran(tmp_path, 'mine:{"wrod": "w"}', "raises", 'nobody:{"a": 1}')
     _, _, (mine, raises, nobody), _ = result.data
@@ -127,7 +127,7 @@ async def test_faulty_parameters_are_refused_and_recorded(tmp_path: Path) -> Non
     assert [(r.agent, r.state) for r in tree[1:]] == [("mine", State.REFUSED), ("raises", State.FAILED), ("nobody", State.REFUSED)]
 
 
-async def test_a_lent_agent_whose_process_dies_has_crashed(tmp_path: Path) -> None:
+async def test_lent_agent_crashes_with_its_process(tmp_path: Path) -> None:
     result, tree, _ = await ran(tmp_path, "dies")
     assert result.data[0] == -9
     (dies,) = tree[1:]
@@ -136,7 +136,7 @@ async def test_a_lent_agent_whose_process_dies_has_crashed(tmp_path: Path) -> No
     assert result.warnings[0].startswith("A child failed: "), "a failed child never vanishes"
 
 
-async def test_the_owner_keeps_the_deadlines_of_a_lent_agent(tmp_path: Path) -> None:
+async def test_owner_enforces_the_deadline_of_a_lent_agent(tmp_path: Path) -> None:
     began = time.monotonic()
     result, tree, _ = await ran(tmp_path, 'stubborn:{"timeout": 1}', 'gentle:{"timeout": 2}', timeout=30)
     _, _, (stubborn, gentle), err = result.data
@@ -146,7 +146,7 @@ async def test_the_owner_keeps_the_deadlines_of_a_lent_agent(tmp_path: Path) -> 
     assert time.monotonic() - began < allowed(20)
 
 
-async def test_agents_of_another_project_are_lent_from_there(tmp_path: Path) -> None:
+async def test_agents_of_another_project_are_lent(tmp_path: Path) -> None:
     other = tmp_path / "other"
     (other / ".remit" / "agents").mkdir(parents=True)
     (other / ".remit" / "agents" / "theirs.py").write_text(
@@ -169,7 +169,7 @@ async def test_agents_of_another_project_are_lent_from_there(tmp_path: Path) -> 
     assert not (other / ".remit" / "remit.db").exists()
 
 
-async def test_a_remit_of_another_agent_cannot_be_used(tmp_path: Path) -> None:
+async def test_remit_of_another_agent_is_refused(tmp_path: Path) -> None:
     """Neither with one that another agent opened, nor, from an agent that is lent, with the owner itself."""
     opened: list[Remit] = []
 
@@ -193,7 +193,7 @@ async def test_a_remit_of_another_agent_cannot_be_used(tmp_path: Path) -> None:
         assert (await remit.delegate("opens")).data == ["could not", 3]
 
 
-async def test_a_remit_opened_outside_of_an_agent_cannot_be_used_inside(tmp_path: Path) -> None:
+async def test_remit_opened_outside_an_agent_is_refused_inside(tmp_path: Path) -> None:
     """Of another project, on the loop and from a thread: what it delegated would be outside of its tree. One of its own is attached."""
 
     @agent("uses")
@@ -216,7 +216,7 @@ async def test_a_remit_opened_outside_of_an_agent_cannot_be_used_inside(tmp_path
         assert await other.history() == []
 
 
-async def test_cancelling_the_caller_ends_what_is_lent(tmp_path: Path) -> None:
+async def test_cancelling_the_caller_stops_its_lent_agents(tmp_path: Path) -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
     async def waits_for_ever(ctx: Context) -> None:
@@ -283,5 +283,5 @@ def _sync(ctx: BlockingContext, word: str) -> list[Any]:
     [(outer, ["CYCLE_DETECTED"]), (brings, "mine: w"), (late, ["w", os.getpid()]), (opens_two, "could not")],
     ids=["counts for cycles", "is not replaced by a namesake", "can be registered later", "has no other line to its caller"],
 )
-async def test_an_agent_that_is_lent(tmp_path: Path, first: FunctionAgent, expected: Any) -> None:
+async def test_lent_agent(tmp_path: Path, first: FunctionAgent, expected: Any) -> None:
     assert (await run(make_project(tmp_path), first)).data == expected

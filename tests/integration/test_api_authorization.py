@@ -31,7 +31,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
         yield stage
 
 
-async def test_task_of_another_caller_is_no_page_token(stage: Stage) -> None:
+async def test_task_id_of_another_caller_is_not_accepted_as_page_token(stage: Stage) -> None:
     """An id that is not the caller's is as unknown there as one that never was."""
     ours, theirs = await stage.client(stage.token("a", ONLY)), await stage.client(stage.token("b", ONLY))
     task = (await ours.post("/v1/tasks?wait=5", json={"target": "text", "operation": "count", "parameters": {"text": "x"}})).json()
@@ -55,7 +55,7 @@ async def test_caller_sees_only_agents_it_may_use(stage: Stage) -> None:
     assert (await client.post("/v1/tasks", json={"target": "slow", "parameters": {}})).status_code == 403
 
 
-async def test_to_see_the_work_of_others_is_not_to_go_on_with_it(stage: Stage) -> None:
+async def test_see_all_does_not_permit_continuing_tasks_of_others(stage: Stage) -> None:
     """`resume` takes over what the other one left, its workspace too."""
     counts = {"target": "text", "operation": "count", "parameters": {"text": "x"}}
     ours = Call(principal=Principal(name="token:a"), api="http")
@@ -66,7 +66,7 @@ async def test_to_see_the_work_of_others_is_not_to_go_on_with_it(stage: Stage) -
             await stage.service.begin(theirs, {**counts, "resume": task_id})
 
 
-async def test_behind_a_proxy_the_http_socket_needs_a_token(tmp_path: Path) -> None:
+async def test_http_socket_behind_a_proxy_requires_a_token(tmp_path: Path) -> None:
     """The proxy runs as the same user, or as root, and anybody may come through it."""
     import httpx
 
@@ -79,7 +79,7 @@ async def test_behind_a_proxy_the_http_socket_needs_a_token(tmp_path: Path) -> N
             assert (await client.get("/v1/tasks", headers={**shown, "host": "evil.example"})).status_code == 421
 
 
-async def test_mcp_routes_without_the_middleware_refuse_everything(stage: Stage) -> None:
+async def test_mcp_routes_without_the_middleware_refuse_all_requests(stage: Stage) -> None:
     """A door that was put together wrongly makes nobody the owner."""
     import httpx
     from starlette.applications import Starlette
@@ -97,7 +97,7 @@ async def test_mcp_routes_without_the_middleware_refuse_everything(stage: Stage)
 # ---- those that stay
 
 
-async def test_waiting_requests_count_as_streams_and_end_when_the_token_is_revoked(stage: Stage) -> None:
+async def test_long_polls_count_as_streams_and_end_on_token_revocation(stage: Stage) -> None:
     client = await stage.client(stage.token("waits", ONLY, streams=1))
     known = set(stage.remit.engine.live())
     waiting = asyncio.ensure_future(client.post("/v1/tasks?wait=30", json={"target": "slow", "parameters": {"seconds": 20}}))
@@ -115,7 +115,7 @@ async def test_waiting_requests_count_as_streams_and_end_when_the_token_is_revok
 # ---- the Unix socket of the HTTP API
 
 
-def test_a_socket_takes_the_place_of_nothing_but_a_dead_socket_and_leaves_folders_alone(tmp_path: Path) -> None:
+def test_server_replaces_only_a_stale_socket(tmp_path: Path) -> None:
     from remit.server.addresses import Place, bound
 
     folder = tmp_path / "shared"
@@ -145,7 +145,7 @@ def test_a_socket_takes_the_place_of_nothing_but_a_dead_socket_and_leaves_folder
 # ---- mutual TLS, and `remit mcp --http` where other machines reach it
 
 
-async def test_one_certificate_is_one_principal_at_grpc_and_at_mcp_and_its_grant_can_be_revoked(tmp_path: Path) -> None:
+async def test_certificate_is_one_revocable_principal_over_grpc_and_mcp(tmp_path: Path) -> None:
     """Whatever stands in it beside its name, such as an address. Real handshakes with both."""
     import ssl
 

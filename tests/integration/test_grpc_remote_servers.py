@@ -47,7 +47,7 @@ async def both(tmp_path: Path, *names: str, **more: Any) -> AsyncIterator[tuple[
         yield near, far
 
 
-async def test_parameters_and_results_pass_through_and_chunks_stream_on(tmp_path: Path) -> None:
+async def test_parameters_results_and_chunks_pass_through(tmp_path: Path) -> None:
     async with both(tmp_path, "text.count", "slow", "echo", "fails") as (near, far):
         assert (await near.delegate("far-text-count", parameters={"text": "a bb ccc", "minLength": 2})).unwrap() == 2
         value = {"a": [1, None, "ü", {"b": 2.5}], "n": 2**53}
@@ -77,7 +77,7 @@ async def test_parameters_come_from_the_remote_server(tmp_path: Path) -> None:
         assert (refused.stop_reason, refused.errors[0].code) == ("refused", "INVALID_PARAMETERS")
 
 
-async def test_depth_path_deadline_and_trace_count_on_where_we_are_trusted(tmp_path: Path) -> None:
+async def test_depth_path_deadline_and_trace_continue_with_the_relay_grant(tmp_path: Path) -> None:
     async with both(tmp_path, "place") as (near, far):
         returned = await near.delegate("far-place", timeout=20)
         data = returned.unwrap()
@@ -102,7 +102,7 @@ async def test_depth_and_path_are_ignored_without_the_relay_grant(tmp_path: Path
             assert (data["depth"], data["path"]) == (1, ["token:stranger", "place"])
 
 
-async def test_the_deadline_is_ours_and_what_was_done_by_then_is_kept(tmp_path: Path) -> None:
+async def test_local_deadline_applies_and_partial_work_is_kept(tmp_path: Path) -> None:
     async with both(tmp_path, "hurried", "slow") as (near, far):
         early = await near.delegate("far-hurried", timeout=1.5)
         assert (early.status, early.summary) == ("partial", "Half of it was done in time.")
@@ -111,7 +111,7 @@ async def test_the_deadline_is_ours_and_what_was_done_by_then_is_kept(tmp_path: 
         await until(lambda: not far.remit.engine.live())  # and over there nothing goes on
 
 
-async def test_stopping_here_stops_there(tmp_path: Path) -> None:
+async def test_cancel_stops_the_remote_task(tmp_path: Path) -> None:
     async with both(tmp_path, "slow") as (near, far):
         handle = await near.start("far-slow", timeout=60)
         await until(lambda: far.remit.engine.live())
@@ -123,7 +123,7 @@ async def test_stopping_here_stops_there(tmp_path: Path) -> None:
         assert (await far.remit.describe(there)).state == "cancelled"
 
 
-async def test_a_connection_that_breaks_is_taken_up_by_the_id_of_the_task(tmp_path: Path) -> None:
+async def test_broken_connection_is_resumed_by_task_id(tmp_path: Path) -> None:
     async with both(tmp_path, "slow") as (near, far):
         from remit.server.grpc.server import GrpcApi
 
@@ -141,7 +141,7 @@ async def test_a_connection_that_breaks_is_taken_up_by_the_id_of_the_task(tmp_pa
             await again.stop(0.0)
 
 
-async def test_who_is_not_there_or_does_not_let_us_in_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unreachable_or_refusing_server_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("near", "far"):
         (tmp_path / folder).mkdir()
     async with grpc_harness(tmp_path / "far", addresses=["127.0.0.1:0"]) as far:
@@ -165,7 +165,7 @@ async def test_who_is_not_there_or_does_not_let_us_in_is_unavailable(tmp_path: P
             assert "x" * 40 not in found["closed"].message
 
 
-async def test_by_tls_and_the_token_is_in_nothing_that_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tls_connection_works_and_the_token_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("near", "far"):
         (tmp_path / folder).mkdir()
     authority = Authority(tmp_path / "near")
@@ -193,7 +193,7 @@ async def test_by_tls_and_the_token_is_in_nothing_that_is_kept(tmp_path: Path, m
         ({"grpc": ""}, "grpc"),
     ],
 )
-async def test_a_faulty_declaration_is_named_with_its_place(tmp_path: Path, table: dict[str, Any], fault: str) -> None:
+async def test_invalid_declaration_names_its_place(tmp_path: Path, table: dict[str, Any], fault: str) -> None:
     async with Remit.open(tmp_path, settings={"agents": {"odd": table}}) as remit:
         assert len(remit.directory.problems) == 1
         assert fault in remit.directory.problems[0]

@@ -30,7 +30,7 @@ def bin_folder(tmp_path: Path) -> Path:
     return folder
 
 
-async def test_what_is_installed_is_found_with_its_version_and_its_login(tmp_path: Path, bin_folder: Path) -> None:
+async def test_installed_agents_are_found_with_version_and_login(tmp_path: Path, bin_folder: Path) -> None:
     home = tmp_path / "home"
     (home / ".gemini").mkdir(parents=True)
     (home / ".gemini" / "oauth_creds.json").write_text('{"token": "secret-in-file"}')
@@ -45,7 +45,7 @@ async def test_what_is_installed_is_found_with_its_version_and_its_login(tmp_pat
     assert "opencode" in [one.program for one in missing]
 
 
-async def test_one_that_hangs_is_left_and_killed(tmp_path: Path, bin_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hanging_program_is_killed(tmp_path: Path, bin_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remit.agents.coding.detect.VERSION_SECONDS", 0.5)
     program(bin_folder, "claude", f"echo $$ > {tmp_path}/pid; sleep 60 & wait")
     found, _ = await asyncio.wait_for(detect({"PATH": f"{bin_folder}:/bin:/usr/bin", "HOME": str(tmp_path)}, KNOWN[:1]), 20)
@@ -54,7 +54,7 @@ async def test_one_that_hangs_is_left_and_killed(tmp_path: Path, bin_folder: Pat
     assert look(int(pid)) is None
 
 
-async def test_the_lines_for_remit_toml_declare_agents(bin_folder: Path) -> None:
+async def test_suggested_settings_declare_agents(bin_folder: Path) -> None:
     found, _ = await detect({"PATH": f"{bin_folder}:/bin:/usr/bin", "HOME": "/nowhere"})
     tables = tomllib.loads("\n".join("\n".join(lines_for(one, is_git=True)) for one in found))["agents"]
     assert set(tables) == {"claude", "codex", "gemini"}
@@ -75,7 +75,7 @@ def run(tmp_path: Path, bin_folder: Path, *words: str) -> str:
     return cli.run("agents", "--detect", *words, cwd=tmp_path, env=environment).stdout
 
 
-def test_the_command_prints_what_it_found_and_what_to_write(tmp_path: Path, bin_folder: Path) -> None:
+def test_detect_prints_agents_and_settings(tmp_path: Path, bin_folder: Path) -> None:
     said = run(tmp_path, bin_folder)
     assert "2.1.197" in said
     assert "[agents.claude]" in said
@@ -84,7 +84,7 @@ def test_the_command_prints_what_it_found_and_what_to_write(tmp_path: Path, bin_
     assert "# No login" not in said, "the lines are pasted as they stand"
 
 
-def test_the_command_says_the_same_as_json(tmp_path: Path, bin_folder: Path) -> None:
+def test_detect_json_reports_the_same(tmp_path: Path, bin_folder: Path) -> None:
     said = json.loads(run(tmp_path, bin_folder, "--json"))
     assert [one["name"] for one in said["found"]] == ["claude", "codex", "gemini"]
     assert said["found"][0]["usable"] is False, "no login was seen"

@@ -85,7 +85,7 @@ async def cancelled(performing: "asyncio.Task[str]") -> None:
 # ---- its answer, and what is told on the way
 
 
-async def test_its_final_message_is_the_answer_and_tokens_are_counted_once(stage: CodingStage) -> None:
+async def test_final_message_is_the_answer_and_tokens_are_counted_once(stage: CodingStage) -> None:
     second = message("c", tokens=10, key="m2")
     assert await stage.ask([INIT, message("Working."), message("b"), second, result("Done.", tokens=120)]) == "Done."
     (call,) = stage.calls()
@@ -99,7 +99,7 @@ async def test_its_final_message_is_the_answer_and_tokens_are_counted_once(stage
 
 
 @pytest.mark.parametrize("vendor", ["claude", "codex"])
-async def test_a_kept_session_of_the_same_vendor_is_resumed(stage: CodingStage, vendor: str) -> None:
+async def test_saved_session_of_the_same_vendor_is_resumed(stage: CodingStage, vendor: str) -> None:
     stage.backend.saved = {"vendor": vendor, "session": "c-1", "tokens": 5}
     await stage.ask([INIT, result("Done.")])
     (call,) = stage.calls()
@@ -108,7 +108,7 @@ async def test_a_kept_session_of_the_same_vendor_is_resumed(stage: CodingStage, 
     assert "Say hello." in call["prompt"]
 
 
-async def test_a_session_that_the_vendor_lost_is_begun_anew(stage: CodingStage) -> None:
+async def test_session_lost_by_the_vendor_is_restarted(stage: CodingStage) -> None:
     stage.backend.saved = {"vendor": "claude", "session": "c-0", "tokens": 5}
     lost = ["No conversation found with session ID: c-0"]
     gone = {"type": "result", "is_error": True, "subtype": "error_during_execution", "errors": lost}
@@ -118,7 +118,7 @@ async def test_a_session_that_the_vendor_lost_is_begun_anew(stage: CodingStage) 
     assert second["prompt"].startswith("## Task")
 
 
-async def test_a_faulty_answer_is_repaired_in_the_same_session(stage: CodingStage) -> None:
+async def test_invalid_answer_is_repaired_in_the_same_session(stage: CodingStage) -> None:
     """Only the faults are said again, not the task. Codex counts its session: only the new part is charged."""
 
     def turn(tokens: int) -> list[Any]:
@@ -137,7 +137,7 @@ async def test_a_faulty_answer_is_repaired_in_the_same_session(stage: CodingStag
     assert stage.spent() == [(600, 0.0), (150, 0.0)]
 
 
-async def test_opencode_answers_with_what_it_said_after_its_last_tool(stage: CodingStage) -> None:
+async def test_opencode_answer_is_the_text_after_its_last_tool(stage: CodingStage) -> None:
     def line(kind: str, **part: Any) -> dict[str, Any]:
         return {"type": kind, "sessionID": "ses_1", "part": part}
 
@@ -154,7 +154,7 @@ async def test_output_without_a_stream_and_an_early_return_are_answers(stage: Co
     assert '"status": "completed"' in await stage.ask([INIT, message("$RETURN"), result("I am done now.")])
 
 
-async def test_a_tool_is_told_once_and_the_return_is_not_streamed(stage: CodingStage) -> None:
+async def test_tool_call_is_reported_once_and_the_return_is_not_streamed(stage: CodingStage) -> None:
     call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "make"}}
     use = {"type": "assistant", "message": {"id": "m1", "content": [call]}}
     over = {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "t1", "content": "no output"}]}}
@@ -164,7 +164,7 @@ async def test_a_tool_is_told_once_and_the_return_is_not_streamed(stage: CodingS
     assert [chunk if isinstance(chunk, dict) else chunk.strip() for chunk in stage.noted("emit")] == [tool, "That was it."]
 
 
-async def test_a_return_that_it_had_said_when_it_was_stopped_is_handed_back(stage: CodingStage) -> None:
+async def test_return_printed_before_a_stop_is_used(stage: CodingStage) -> None:
     """It was held back from the stream and must not be lost."""
     performing = await stage.begin([INIT, message("$RETURN"), {"sleep": 60}], until="spend")
     await asyncio.sleep(0.2)
@@ -172,7 +172,7 @@ async def test_a_return_that_it_had_said_when_it_was_stopped_is_handed_back(stag
     assert '"status": "completed"' in str(stage.noted("emit"))
 
 
-async def test_the_last_error_of_a_service_that_refuses_it_is_handed_back(stage: CodingStage) -> None:
+async def test_last_service_error_is_returned(stage: CodingStage) -> None:
     """It tries again and again, silently, until its deadline."""
     retry = 'timestamp=2999-01-01T00:00:00.000Z level=ERROR message="stream error" error.error="AI_APICallError: rate limit exceeded"'
     turn = [{"err": retry}, {"type": "step_start", "sessionID": "ses_1"}, {"sleep": 60}]
@@ -184,9 +184,7 @@ async def test_the_last_error_of_a_service_that_refuses_it_is_handed_back(stage:
 
 
 @pytest.mark.parametrize("kind", ["claude", "codex", "opencode"])
-async def test_one_that_is_to_delegate_is_not_started_without_the_tools_to(
-    stage: CodingStage, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_delegating_agent_does_not_start_without_its_tools(stage: CodingStage, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
     with pytest.raises(Unavailable, match=r"delegates = true needs pip install 'remit\[mcp\]'") as caught:
         await stage.ask([INIT, result("Done.")], kind=kind, delegates=True)
@@ -194,7 +192,7 @@ async def test_one_that_is_to_delegate_is_not_started_without_the_tools_to(
     assert stage.calls() == []
 
 
-async def test_its_vendors_variables_and_a_prompt_of_any_length_reach_it(stage: CodingStage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_vendor_variables_and_long_prompts_reach_the_agent(stage: CodingStage, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ANTHROPIC_BASE_URL", "OPENAI_API_KEY", "MY_SECRET", "CLAUDECODE", "CLAUDE_CODE_SESSION_ID"):
         monkeypatch.setenv(name, "here")
     await stage.ask([INIT, result("Done.")], task="x" * 1_000_000, environment={"EXTRA": "1"})
@@ -208,7 +206,7 @@ async def test_its_vendors_variables_and_a_prompt_of_any_length_reach_it(stage: 
 # ---- the soft deadline
 
 
-async def test_at_the_soft_deadline_its_turn_is_interrupted_and_its_session_asked_to_hand_in(stage: CodingStage) -> None:
+async def test_agent_is_interrupted_and_asked_to_hand_in_at_the_soft_deadline(stage: CodingStage) -> None:
     performing = await stage.begin([INIT, message("Working."), {"sleep": 60}], [INIT, result("Handed in.")])
     stage.backend.tell_hand_in()
     assert await asyncio.wait_for(performing, 20) == "Handed in."
@@ -218,7 +216,7 @@ async def test_at_the_soft_deadline_its_turn_is_interrupted_and_its_session_aske
 
 
 @pytest.mark.parametrize("why", ["too little time is left to ask", "a stop is no soft deadline"])
-async def test_otherwise_it_is_left_to_work(stage: CodingStage, why: str) -> None:
+async def test_agent_without_session_works_until_the_hard_deadline(stage: CodingStage, why: str) -> None:
     if "time" in why:
         stage.backend = RecordingBackend(stage.root, timeout=4.0)
     performing = await stage.begin([INIT, message("Working."), {"sleep": 1}, result("Done.")])
@@ -231,7 +229,7 @@ async def test_otherwise_it_is_left_to_work(stage: CodingStage, why: str) -> Non
     assert "time" in why or "nearly up" not in str(stage.backend.notes)
 
 
-async def test_a_cancelled_one_leaves_no_process(stage: CodingStage) -> None:
+async def test_cancelled_agent_leaves_no_process(stage: CodingStage) -> None:
     await cancelled(await stage.begin([INIT, message("Working."), {"sleep": 60}]))
     assert stage.left() == []
 
@@ -253,9 +251,7 @@ async def test_a_cancelled_one_leaves_no_process(stage: CodingStage) -> None:
     ],
     ids=["limit", "too long", "wrong key", "crash"],
 )
-async def test_a_vendors_error_is_raised_in_our_words_and_at_once(
-    stage: CodingStage, turn: list[Any], error: type[Exception], words: str
-) -> None:
+async def test_vendor_error_is_mapped_at_once(stage: CodingStage, turn: list[Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error) as caught:
         await asyncio.wait_for(stage.ask(turn), 20)
     told = caught.value
@@ -263,7 +259,7 @@ async def test_a_vendors_error_is_raised_in_our_words_and_at_once(
     assert getattr(told, "exit_code", 3) == 3
 
 
-async def test_a_program_that_is_not_there_is_named_with_how_to_install_it(stage: CodingStage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_program_is_reported_with_its_installation(stage: CodingStage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(stage.root))
     agent = CodingAgent(
         definition_of("coder", {"kind": "codex"}, source="test"), SimpleNamespace(processes=stage.pool, models=MODELS, root=stage.root)
@@ -295,7 +291,7 @@ async def test_prose_is_repaired_and_the_return_checked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("last", [result("I wrote it all down."), {"exit": 1}], ids=["prose", "exit code"])
-async def test_a_return_in_its_return_file_counts_whatever_it_says_or_exits_with(tmp_path: Path, last: Any) -> None:
+async def test_return_file_counts_whatever_the_output_or_exit_code(tmp_path: Path, last: Any) -> None:
     project(tmp_path, [INIT, {"file": "$RETURN"}, last])
     async with Remit.open(tmp_path) as remit:
         done = await remit.delegate("claude", task="Say hello.")
@@ -303,7 +299,7 @@ async def test_a_return_in_its_return_file_counts_whatever_it_says_or_exits_with
     assert len((tmp_path / "calls.jsonl").read_text().splitlines()) == 1
 
 
-async def test_a_stopped_one_goes_on_in_its_session(tmp_path: Path) -> None:
+async def test_stopped_agent_resumes_its_session(tmp_path: Path) -> None:
     project(tmp_path, [INIT, message("Working."), {"sleep": 60}], [INIT, result("$RETURN")])
     async with Remit.open(tmp_path) as remit:
         stopped = await remit.delegate("claude", task="Say hello.", timeout=2)
@@ -325,7 +321,7 @@ async def test_a_stopped_one_goes_on_in_its_session(tmp_path: Path) -> None:
     ],
     ids=["finished", "crashed", "prose", "deadline", "budget"],
 )
-async def test_its_session_is_named_in_its_return_however_it_ended(
+async def test_return_names_the_vendor_session_for_every_outcome(
     tmp_path: Path, turn: list[Any], asked: dict[str, Any], reason: StopReason
 ) -> None:
     project(tmp_path, turn)
@@ -336,7 +332,7 @@ async def test_its_session_is_named_in_its_return_however_it_ended(
     assert "c-1 of claude" in remit_at_the_terminal(tmp_path, "show", done.session_id).stdout
 
 
-async def test_the_handle_is_in_the_return_of_one_that_was_cancelled(tmp_path: Path) -> None:
+async def test_cancelled_return_names_the_vendor_session(tmp_path: Path) -> None:
     project(tmp_path, [INIT, message("Working."), {"sleep": 60}])
     async with Remit.open(tmp_path) as remit:
         handle = await remit.start("claude", task="Say hello.")
@@ -349,7 +345,7 @@ async def test_the_handle_is_in_the_return_of_one_that_was_cancelled(tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["--dangerously-skip-permissions", "../../x", "a b", "a\nb", "\x1b[2J", "", 7, "x" * 500])
-async def test_a_session_by_an_odd_name_is_none(tmp_path: Path, name: Any) -> None:
+async def test_session_id_with_unusual_characters_is_ignored(tmp_path: Path, name: Any) -> None:
     """It would be handed back to the program as an argument."""
     project(tmp_path, [{**INIT, "session_id": name}, {**result("prose"), "session_id": name}], [result("$RETURN")])
     async with Remit.open(tmp_path) as remit:
@@ -360,7 +356,7 @@ async def test_a_session_by_an_odd_name_is_none(tmp_path: Path, name: Any) -> No
 
 
 @pytest.mark.parametrize(("answers", "last"), [("return", {"sleep": 0}), ("value", {"sleep": 0}), ("return", {"close": 1})])
-async def test_one_that_says_it_is_done_and_stays_all_the_same_has_answered(tmp_path: Path, answers: str, last: dict[str, int]) -> None:
+async def test_agent_that_answers_but_does_not_exit_has_answered(tmp_path: Path, answers: str, last: dict[str, int]) -> None:
     project(tmp_path, [INIT, result("$RETURN"), last, {"sleep": 60}])
     with (tmp_path / "remit.toml").open("a") as toml:
         toml.write(f'answers = "{answers}"\n')
@@ -369,7 +365,7 @@ async def test_one_that_says_it_is_done_and_stays_all_the_same_has_answered(tmp_
     assert (done.status, done.stop_reason) == (Status.COMPLETED, StopReason.FINISHED), done
 
 
-async def test_a_final_word_that_comes_with_the_end_of_its_budget_is_handed_back(tmp_path: Path) -> None:
+async def test_final_answer_at_the_budget_limit_is_returned(tmp_path: Path) -> None:
     project(tmp_path, [INIT, message("Working."), result("All of it: 42.", tokens=10_000)])
     async with Remit.open(tmp_path) as remit:
         done = await remit.delegate("claude", task="Say hello.", budget={"tokens": 500})
@@ -377,7 +373,7 @@ async def test_a_final_word_that_comes_with_the_end_of_its_budget_is_handed_back
     assert "All of it: 42." in done.data["chunks"]
 
 
-async def test_a_flood_of_lines_holds_neither_the_loop_nor_the_deadline(tmp_path: Path) -> None:
+async def test_flood_of_lines_delays_neither_event_loop_nor_deadline(tmp_path: Path) -> None:
     flood = "while True: print('noise ' * 20)"
     (tmp_path / "remit.toml").write_text(f'[agents.claude]\nkind = "claude"\ncommand = {json.dumps([sys.executable, "-ISc", flood])}\n')
     async with Remit.open(tmp_path) as remit, LoopWatch() as loop:
@@ -394,7 +390,7 @@ COLLIDED = [{"err": "Error: Unexpected error\n\nFailed query: CREATE TABLE `work
 DONE = [{"type": "text", "sessionID": "o-1", "part": {"text": "Done."}}]
 
 
-async def test_a_start_that_collides_with_another_one_is_repeated_and_said(stage: CodingStage) -> None:
+async def test_start_that_fails_on_a_locked_database_is_repeated(stage: CodingStage) -> None:
     assert await stage.ask(COLLIDED, COLLIDED, DONE, kind="opencode") == "Done."
     assert len(stage.calls()) == 3
     assert str(stage.backend.notes).count(STARTED_AGAIN) == 2
@@ -405,7 +401,7 @@ async def test_a_start_that_collides_with_another_one_is_repeated_and_said(stage
     [(COLLIDED, 3), ([*DONE, *COLLIDED], 1), ([{"err": "Error: no such model"}, {"exit": 1}], 1)],
     ids=["three times at most", "not after its first word", "not for another error"],
 )
-async def test_when_a_start_is_repeated(turn: list[Any], starts: int, stage: CodingStage) -> None:
+async def test_only_lock_errors_repeat_a_start(turn: list[Any], starts: int, stage: CodingStage) -> None:
     with pytest.raises(AgentCrashed):
         await stage.ask(turn, kind="opencode")
     assert len(stage.calls()) == starts

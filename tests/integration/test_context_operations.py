@@ -19,7 +19,7 @@ async def lends(ctx: Context, name: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["inline", "thread", "process", "process-blocking", "lent inline", "lent thread"])
-async def test_every_operation_works_the_same(tmp_path: Path, name: str) -> None:
+async def test_every_operation_works_in_every_context(tmp_path: Path, name: str) -> None:
     own = [] if name.startswith("lent") else [agents.inline, agents.thread, agents.process, agents.process_blocking]
     async with Remit.open(tmp_path, agents=[agents.echo, lends, *own]) as remit:
         if own:

@@ -50,7 +50,7 @@ async def works(stage: Stage) -> None:
         assert (await (await stage.tasks()).ExecuteTask(ask("text.count", text="still here"))).task.data.number_value == 2
 
 
-async def test_metadata_that_are_too_large_are_refused(stage: Stage) -> None:
+async def test_oversized_metadata_is_refused(stage: Stage) -> None:
     tasks, pb = await stage.tasks(), messages()
     for size in (100_000, 1_000_000):
         error = await refusal(tasks.Ping(pb.PingRequest(), metadata=(("x-much", "y" * size),)))
@@ -58,7 +58,7 @@ async def test_metadata_that_are_too_large_are_refused(stage: Stage) -> None:
         await works(stage)
 
 
-async def test_a_message_that_is_too_large_is_refused_before_it_is_read(stage: Stage) -> None:
+async def test_oversized_message_is_refused_before_it_is_read(stage: Stage) -> None:
     tasks = await stage.tasks()
     error = await refusal(tasks.ExecuteTask(ask("echo", value="x" * (2 * REQUEST_BYTES))))
     assert error.code().name == "RESOURCE_EXHAUSTED"
@@ -66,7 +66,7 @@ async def test_a_message_that_is_too_large_is_refused_before_it_is_read(stage: S
     assert [record.agent for record in await stage.remit.history()] == ["text.count"]
 
 
-async def test_a_message_that_is_none_is_the_clients_fault(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_message_is_a_client_error(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     channel = await stage.channel()
     for method in ("ExecuteTask", "GetTaskStatus", "ListTasks"):
         send = channel.unary_unary(f"/remit.v1.TaskService/{method}")
@@ -97,7 +97,7 @@ def _varint(number: int) -> bytes:
     return found + bytes([number])
 
 
-async def test_a_reader_that_does_not_read_costs_no_memory(stage: Stage) -> None:
+async def test_client_that_does_not_read_costs_no_memory(stage: Stage) -> None:
     """Back-pressure. What it has not read waits in the store, not in the server."""
     import grpc.aio
 
@@ -126,7 +126,7 @@ async def test_a_reader_that_does_not_read_costs_no_memory(stage: Stage) -> None
     assert rest[-1].complete.success
 
 
-async def test_a_request_that_does_not_come_is_not_waited_for(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_server_does_not_wait_for_a_missing_request(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slow drops: a stranger is sent away before anything is read, anybody else after a while."""
     method = "/remit.v1.TaskService/ExecuteTask"
     port = (await stage.channel(address=stage.api.addresses[1])).stream_unary(method)
@@ -143,7 +143,7 @@ async def test_a_request_that_does_not_come_is_not_waited_for(stage: Stage, monk
     await works(stage)
 
 
-async def test_who_leaves_in_the_middle_of_a_word_fills_no_log(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+async def test_client_that_disconnects_early_is_not_logged(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     pb, tasks = messages(), await stage.tasks()
     task_id = (await tasks.ExecuteTask(ask("loud", chunks=40, size=50_000))).task_id
     for _ in range(10):

@@ -59,7 +59,7 @@ def counted(remit: Remit, method: str) -> list[tuple[Any, ...]]:
     return calls
 
 
-async def test_a_thousand_who_follow_what_does_nothing_cost_nothing(tmp_path: Path) -> None:
+async def test_thousand_followers_of_an_idle_delegation_cost_nothing(tmp_path: Path) -> None:
     """Counted in questions to the store, which no busy machine can change."""
     talk = Talk()
     async with Remit.open(tmp_path, agents=[talk.agent]) as remit:
@@ -75,7 +75,7 @@ async def test_a_thousand_who_follow_what_does_nothing_cost_nothing(tmp_path: Pa
         assert len(seen) == 1000 * len({event.number for event in seen})
 
 
-async def test_a_thousand_who_follow_another_process_share_one_look(tmp_path: Path) -> None:
+async def test_thousand_followers_of_another_process_share_one_query(tmp_path: Path) -> None:
     talk = Talk()
 
     @agent("quick", isolation="inline")
@@ -100,7 +100,7 @@ async def test_a_thousand_who_follow_another_process_share_one_look(tmp_path: Pa
         await asyncio.wait_for(asyncio.gather(*readers), 20)
 
 
-async def test_of_large_words_little_is_held_for_readers_that_do_not_read(tmp_path: Path) -> None:
+async def test_slow_followers_hold_a_bounded_amount_of_output(tmp_path: Path) -> None:
     """Also of what has ended, and is read from the store."""
 
     @agent("loud")
@@ -123,7 +123,7 @@ async def test_of_large_words_little_is_held_for_readers_that_do_not_read(tmp_pa
             await events.aclose()
 
 
-async def test_events_are_given_out_when_they_are_on_record(tmp_path: Path) -> None:
+async def test_events_are_delivered_after_they_are_recorded(tmp_path: Path) -> None:
     """Their numbers mean the same after a crash: who saw one can go on from it."""
     talk = Talk()
     async with Remit.open(tmp_path, agents=[talk.agent]) as remit:
@@ -152,7 +152,7 @@ asyncio.run(main())
 """
 
 
-async def test_who_follows_a_process_that_is_killed_has_its_work_recovered_and_reads_on(tmp_path: Path) -> None:
+async def test_follower_of_a_killed_process_recovers_its_work_and_continues(tmp_path: Path) -> None:
     @agent("talks", isolation="inline", timeout=60, resumable=True)
     async def talks(ctx: Context) -> str:
         ctx.progress("after")
@@ -184,7 +184,7 @@ async def test_who_follows_a_process_that_is_killed_has_its_work_recovered_and_r
             process.stdout.close()
 
 
-async def test_waiting_for_what_another_process_runs_takes_no_longer_than_asked(tmp_path: Path) -> None:
+async def test_wait_for_another_process_respects_its_timeout(tmp_path: Path) -> None:
     talk = Talk()
     async with Remit.open(tmp_path, agents=[talk.agent]) as here, Remit.open(tmp_path, agents=[talk.agent]) as there:
         handle = await here.start("talks")
@@ -195,7 +195,7 @@ async def test_waiting_for_what_another_process_runs_takes_no_longer_than_asked(
         assert await asyncio.wait_for(waiting, 5) == await handle.result()
 
 
-async def test_closing_ends_those_who_wait_for_others(tmp_path: Path) -> None:
+async def test_closing_ends_waits_for_other_processes(tmp_path: Path) -> None:
     talk = Talk()
     async with Remit.open(tmp_path, agents=[talk.agent]) as here:
         handle = await here.start("talks")

@@ -52,7 +52,7 @@ async def models() -> AsyncIterator[ScriptedModels]:
 # ---- with each vendor's client
 
 
-async def test_with_the_client_of_openai_chat_completions(toolbox: Toolbox, models: ScriptedModels) -> None:
+async def test_openai_chat_completions_client(toolbox: Toolbox, models: ScriptedModels) -> None:
     from openai import AsyncOpenAI
 
     messages: list[Any] = [{"role": "user", "content": "Go."}]
@@ -68,7 +68,7 @@ async def test_with_the_client_of_openai_chat_completions(toolbox: Toolbox, mode
     assert last.choices[0].message.content == "Done."
 
 
-async def test_with_the_client_of_openai_responses(toolbox: Toolbox, models: ScriptedModels) -> None:
+async def test_openai_responses_client(toolbox: Toolbox, models: ScriptedModels) -> None:
     from openai import AsyncOpenAI
 
     items: list[Any] = [{"role": "user", "content": "Go."}]
@@ -84,7 +84,7 @@ async def test_with_the_client_of_openai_responses(toolbox: Toolbox, models: Scr
     assert last.output_text == "Done."
 
 
-async def test_with_the_client_of_anthropic(toolbox: Toolbox, models: ScriptedModels) -> None:
+async def test_anthropic_client(toolbox: Toolbox, models: ScriptedModels) -> None:
     from anthropic import AsyncAnthropic
 
     messages: list[Any] = [{"role": "user", "content": "Go."}]
@@ -101,7 +101,7 @@ async def test_with_the_client_of_anthropic(toolbox: Toolbox, models: ScriptedMo
     assert [block.text for block in last.content if block.type == "text"] == ["Done."]
 
 
-async def test_with_the_client_of_google(toolbox: Toolbox, models: ScriptedModels) -> None:
+async def test_google_client(toolbox: Toolbox, models: ScriptedModels) -> None:
     from google import genai
     from google.genai import types
 
@@ -123,14 +123,14 @@ async def test_with_the_client_of_google(toolbox: Toolbox, models: ScriptedModel
 # ---- what a model does
 
 
-async def test_the_schema_names_the_tool_and_what_there_is(toolbox: Toolbox) -> None:
+async def test_schema_names_the_tool_and_the_targets(toolbox: Toolbox) -> None:
     schema = toolbox.schema()
     assert (schema["title"], schema["type"]) == ("delegate", "object")
     assert "echo" in schema["properties"]["target"]["enum"]
     assert "echo(text: string, wait?: number)" in schema["description"]
 
 
-async def test_whatever_a_model_writes_is_answered_and_never_raised(toolbox: Toolbox) -> None:
+async def test_invalid_model_arguments_are_answered_and_never_raised(toolbox: Toolbox) -> None:
     written: list[tuple[Any, str]] = [
         ('{"target": "echo"', "not JSON"),
         ("[" * 100_000, "not JSON"),
@@ -153,7 +153,7 @@ async def test_whatever_a_model_writes_is_answered_and_never_raised(toolbox: Too
         text.encode()
 
 
-async def test_any_other_tool_is_named_in_the_error(tmp_path: Path) -> None:
+async def test_unknown_tool_is_named_in_the_error(tmp_path: Path) -> None:
     async with Remit.open(tmp_path) as remit:
         toolbox = Toolbox(remit, characters=LEAST_CHARACTERS)
         for name in ["bash", "Delegate", "", "functions.delegate", "\ud800", "\ud800" * 80]:
@@ -164,7 +164,7 @@ async def test_any_other_tool_is_named_in_the_error(tmp_path: Path) -> None:
             assert toolbox.call_blocking(name, CALL) == text
 
 
-async def test_a_process_that_was_forked_off_is_told_so_at_once(toolbox: Toolbox) -> None:
+async def test_use_in_a_forked_process_is_refused_at_once(toolbox: Toolbox) -> None:
     """There the loop only looks as if it ran."""
 
     def forked() -> str:
@@ -189,7 +189,7 @@ async def test_a_process_that_was_forked_off_is_told_so_at_once(toolbox: Toolbox
     assert json.loads(await toolbox.call("delegate", CALL))["data"] == "echo hi"
 
 
-async def test_a_blocking_call_on_a_thread_of_an_agent_makes_a_child(tmp_path: Path) -> None:
+async def test_blocking_call_on_a_thread_of_an_agent_makes_a_child(tmp_path: Path) -> None:
     """The context travels along, from thread and loop to ours."""
 
     @agent("outer")
@@ -209,7 +209,7 @@ async def test_a_blocking_call_on_a_thread_of_an_agent_makes_a_child(tmp_path: P
         await Toolbox(remit).call("delegate", CALL)
 
 
-async def test_a_thread_that_waits_for_a_call_is_let_go_when_the_delegation_around_it_ends(tmp_path: Path) -> None:
+async def test_thread_waiting_for_a_call_is_released_when_its_delegation_ends(tmp_path: Path) -> None:
     ended: list[str] = []
 
     @agent("outer", isolation="thread")
@@ -227,7 +227,7 @@ async def test_a_thread_that_waits_for_a_call_is_let_go_when_the_delegation_arou
     assert present.names == set()
 
 
-async def test_a_limit_that_is_too_small_to_say_anything_is_refused(tmp_path: Path) -> None:
+async def test_result_limit_below_the_minimum_is_refused(tmp_path: Path) -> None:
     async with Remit.open(tmp_path) as remit:
         with pytest.raises(Misused, match="at least"):
             Toolbox(remit, characters=10)
@@ -236,7 +236,7 @@ async def test_a_limit_that_is_too_small_to_say_anything_is_refused(tmp_path: Pa
 # ---- shortening
 
 
-async def test_what_was_shown_shortened_can_be_read_on_in_by_ranges_and_by_nobody_else(tmp_path: Path) -> None:
+async def test_shortened_result_can_be_read_in_ranges_by_its_caller_only(tmp_path: Path) -> None:
     """Outside of an agent each call is a tree of its own: what this tool gave, it lets read."""
     words = "".join(f"{number} \x01 “{number}” " for number in range(2_000))
     async with Remit.open(tmp_path, agents=[echo]) as remit:
@@ -268,7 +268,7 @@ JSON = st.recursive(
     limit=st.integers(LEAST_CHARACTERS, 3000),
     name=st.text(max_size=600),
 )
-def test_what_a_model_is_shown_is_json_and_never_above_the_limit(data: Any, repeat: int, output: str, limit: int, name: str) -> None:
+def test_result_for_the_model_is_json_below_the_limit(data: Any, repeat: int, output: str, limit: int, name: str) -> None:
     result = DelegateResult(
         success=False,
         task_id="sess_1700000000_abc123",
@@ -290,7 +290,7 @@ def test_what_a_model_is_shown_is_json_and_never_above_the_limit(data: Any, repe
 # ---- where a framework is missing
 
 
-def test_what_is_missing_is_said_with_the_line_that_installs_it() -> None:
+def test_missing_package_is_reported_with_its_install_command() -> None:
     """One process for all three: it does not find the packages."""
     code = """
 import importlib, sys

@@ -110,14 +110,14 @@ AGENTS = [
 ]  # fmt: skip
 
 
-async def test_an_exception_is_kept_with_the_frames_of_the_agent_wherever_it_runs(tmp_path: Path) -> None:
+async def test_exception_is_stored_with_the_frames_of_the_agent(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=AGENTS) as remit:
         for name in ("inline", "thread", "process", "async-process"):
             done = await remit.delegate(f"raises.{name}")
             (error,) = done.errors
             assert (error.code, done.status, done.stop_reason) == ("AGENT_RAISED", "failed", "finished")
             assert "ValueError: boom" in error.message
-            assert f"(test_debugging.py:{line_with('raise ValueError')})" in error.message
+            assert f"(test_agent_errors.py:{line_with('raise ValueError')})" in error.message
             assert f"remit show {done.session_id} --trace" in error.recommendation
             assert "in boom" in done.traceback
             assert "KeyError: 'missing'" in done.traceback, "the cause belongs to it"
@@ -143,7 +143,7 @@ async def test_show_prints_the_tracebacks_of_a_tree(tmp_path: Path) -> None:
     assert list(document["tracebacks"]) == [child.session_id]
 
 
-async def test_a_value_is_checked_against_the_return_annotation(tmp_path: Path) -> None:
+async def test_value_is_checked_against_the_return_annotation(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=AGENTS) as remit:
         for name in ("inline", "thread", "process"):
             done = await remit.delegate(f"count.{name}", value=[1, "2"])
@@ -154,7 +154,7 @@ async def test_a_value_is_checked_against_the_return_annotation(tmp_path: Path) 
             assert (await remit.delegate(f"count.{name}", value=[1, 2])).data == [1, 2]
 
 
-def test_an_annotation_that_is_a_return_or_promises_nothing_is_not_checked() -> None:
+def test_annotation_without_a_value_type_is_not_checked() -> None:
     async def either() -> Return:
         raise NotImplementedError
 
@@ -165,18 +165,18 @@ def test_an_annotation_that_is_a_return_or_promises_nothing_is_not_checked() -> 
         agent("x")(function).check_result("anything")
 
 
-async def test_a_forgotten_await_is_an_error_that_names_the_line(tmp_path: Path) -> None:
+async def test_missing_await_is_an_error_that_names_the_line(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=AGENTS) as remit:
         for name, text in (("inline", "# line named by the test"), ("process", 'return ctx.delegate("raises.inline")')):
             done = await remit.delegate(f"forgets.{name}")
             assert (done.status, done.errors[0].code) == ("failed", "AGENT_RAISED")
-            assert f"did not await ctx.delegate() at test_debugging.py:{line_with(text)}" in done.errors[0].message
+            assert f"did not await ctx.delegate() at test_agent_errors.py:{line_with(text)}" in done.errors[0].message
             assert "ctx.delegate" in done.traceback
             assert len(await remit.tree(done.session_id)) == 1
         assert (await remit.delegate("awaits")).data == [1] * 6
 
 
-def test_unknown_options_and_contexts_that_do_not_fit_are_refused_with_a_suggestion(tmp_path: Path) -> None:
+def test_unknown_options_are_refused_with_a_suggestion(tmp_path: Path) -> None:
     with pytest.raises(Misused, match=r"Unknown option 'timout' of @agent\. Did you mean timeout"):
         agent("x", timout=5)  # type: ignore[call-overload]
     for text, words in (
@@ -192,7 +192,7 @@ def test_unknown_options_and_contexts_that_do_not_fit_are_refused_with_a_suggest
         assert words in problem
 
 
-async def test_only_the_owner_and_those_who_see_everything_get_a_traceback(tmp_path: Path) -> None:
+async def test_traceback_is_shown_only_to_the_owner_and_see_all(tmp_path: Path) -> None:
     async with http_harness(tmp_path, agents=[raises_inline]) as stage:
         everything = EVERYTHING - {Permission.RELAY}
         for name, permissions in (("operator", everything), ("stranger", everything - {Permission.SEE_ALL})):
