@@ -1,4 +1,4 @@
-"""The archive: tasks and their folders that are done with, and numbers that never come again."""
+"""The archive: closed tasks and their folders. Task numbers are never reused."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ def board(tmp_path: Path) -> Board:
     return made
 
 
-def test_numbers_of_the_archive_are_never_given_again(board: Board) -> None:
+def test_numbers_of_archived_tasks_are_never_reused(board: Board) -> None:
     with board.change() as draft:
         put_away(board, draft, [2, 3])
     data = json.loads(board.state_path.read_bytes())
@@ -52,29 +52,29 @@ def test_numbers_of_the_archive_are_never_given_again(board: Board) -> None:
     with board.change(make=True) as draft:
         assert draft.state.next_number == 4
         draft.state = draft.state.with_task(Task(number=999, title="Four", slug="four"))
-    assert board.look().state.next_number == 1000, "it goes on beyond three digits"
+    assert board.look().state.next_number == 1000, "numbers grow beyond three digits"
 
 
-def test_a_folder_whose_place_is_taken_stays_and_its_paths_stay_true(board: Board) -> None:
+def test_folder_stays_with_valid_paths_if_its_archive_folder_exists(board: Board) -> None:
     (board.specs / "archive/002_two").mkdir(parents=True)
     with board.change() as draft:
-        [gone] = put_away(board, draft, [2])
+        [archived_task] = put_away(board, draft, [2])
         assert draft.moves == {}
-    assert (board.root / gone.plan_path).exists()
+    assert (board.root / archived_task.plan_path).exists()
 
 
-def test_both_of_one_number_are_kept(board: Board) -> None:
-    """Only a merge in git brings that about."""
+def test_two_archived_tasks_with_one_number_are_both_kept(board: Board) -> None:
+    """A merge in git can produce this."""
     board.archive_path.parent.mkdir()
     board.archive_path.write_text('{"active_projects": [{"project_number": 2, "title": "Older", "status": "completed"}]}')
     with board.change() as draft:
         put_away(board, draft, [2])
-    shelf = archived(board)
-    assert [task.title for task in shelf.tasks] == ["Two"]
-    assert [entry["title"] for entry in shelf.completed] == ["Older"]
+    archive = archived(board)
+    assert [task.title for task in archive.tasks] == ["Two"]
+    assert [entry["title"] for entry in archive.completed] == ["Older"]
 
 
-def test_a_damaged_archive_is_told_and_its_numbers_are_kept(board: Board) -> None:
+def test_damaged_archive_is_reported_and_its_numbers_are_not_reused(board: Board) -> None:
     board.archive_path.parent.mkdir()
     board.archive_path.write_text('{"active_projects": [\n{"project_number": 70, "title"')
     with pytest.raises(Unavailable, match=r"specs/archive/state.json, line 2"), board.change() as draft:

@@ -1,4 +1,4 @@
-"""Who works on a task: one at a time, alive, for a time."""
+"""Claims: one live process works on a task at a time, for a limited time."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ def board(tmp_path: Path) -> Board:
     return Board(tmp_path)
 
 
-def holding(board: Board, *more: str) -> subprocess.Popen[str]:
+def start_holder(board: Board, *more: str) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDING, str(board.root), *more],
         stdin=subprocess.PIPE,
@@ -55,7 +55,7 @@ def kill_group(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def test_a_claim_is_seen_while_it_is_held_and_leaves_nothing(board: Board) -> None:
+def test_claim_is_visible_while_held_and_leaves_no_file(board: Board) -> None:
     assert (holder_of(board, 12), holders(board)) == (None, {})
     with claim(board, 12, "research", seconds=60) as held:
         held.name_session("sess_1")
@@ -68,8 +68,8 @@ def test_a_claim_is_seen_while_it_is_held_and_leaves_nothing(board: Board) -> No
     assert list((board.folder / "tasks").iterdir()) == []
 
 
-def test_a_living_holder_is_named_with_what_can_be_done(board: Board) -> None:
-    process = holding(board)
+def test_refused_claim_names_the_holder_and_the_way_out(board: Board) -> None:
+    process = start_holder(board)
     try:
         with pytest.raises(Refused) as refused, claim(board, 12, "plan", seconds=60):
             pass
@@ -84,8 +84,8 @@ def test_a_living_holder_is_named_with_what_can_be_done(board: Board) -> None:
         assert holders(board) == {12: held.holder}
 
 
-def test_a_child_that_inherited_the_lock_of_a_dead_holder_holds_nothing(board: Board) -> None:
-    process = holding(board, "fork")
+def test_child_that_inherits_the_lock_of_a_dead_holder_holds_no_claim(board: Board) -> None:
+    process = start_holder(board, "fork")
     try:
         process.kill()
         process.wait()
@@ -98,7 +98,7 @@ def test_a_child_that_inherited_the_lock_of_a_dead_holder_holds_nothing(board: B
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_a_claim_ends_with_its_time_even_if_its_holder_lives(board: Board) -> None:
+def test_claim_expires_even_if_its_holder_lives(board: Board) -> None:
     now = time.time()
     late = Board(board.root, clock=Clock(wall=lambda: now + 120))
     with claim(board, 12, "research", seconds=60) as hung:
@@ -107,16 +107,16 @@ def test_a_claim_ends_with_its_time_even_if_its_holder_lives(board: Board) -> No
             assert hung.is_lost
             assert not taken.is_lost
             hung.name_session("sess_late")
-            assert holders(late)[12].session_id == "", "who has lost it writes nothing over the other's note"
+            assert holders(late)[12].session_id == "", "the former holder does not overwrite the new claim"
         assert holders(late) == {}
     first = claim(board, 12, "research", seconds=60)
     first.__enter__()
     with claim(late, 12, "plan", seconds=600) as taken:
         first.__exit__(None, None, None)
-        assert holders(board) == {12: taken.holder}, "who has lost it does not release it"
+        assert holders(board) == {12: taken.holder}, "the former holder does not release the new claim"
 
 
-def test_an_agent_that_deletes_the_file_of_its_claim_does_not_lose_it(board: Board) -> None:
+def test_deleting_the_claim_file_does_not_release_the_claim(board: Board) -> None:
     with claim(board, 12, "research", seconds=60) as held:
         (board.folder / "tasks/012.lock").unlink()
         assert not held.is_lost
@@ -128,7 +128,7 @@ def test_an_agent_that_deletes_the_file_of_its_claim_does_not_lose_it(board: Boa
 @pytest.mark.parametrize(
     "note", [b"", b"{", b"[]", b'{"number":12,"command":"x","pid":"y","since":0,"expires_at":"soon"}', b'{"since":1e300}']
 )
-def test_a_note_that_cannot_be_read_gives_nobody_the_task_of_a_living_holder(board: Board, note: bytes) -> None:
+def test_unreadable_claim_file_of_a_live_holder_still_refuses_others(board: Board, note: bytes) -> None:
     with claim(board, 12, "research", seconds=60) as held:
         (board.folder / "tasks/012.lock").write_bytes(note)
         with pytest.raises(Refused, match="Task 12 is being worked on by another process"), claim(board, 12, "plan", seconds=60):
@@ -139,7 +139,7 @@ def test_a_note_that_cannot_be_read_gives_nobody_the_task_of_a_living_holder(boa
         pass
 
 
-def test_of_many_threads_one_holds_a_task(board: Board) -> None:
+def test_one_of_many_threads_holds_a_claim(board: Board) -> None:
     inside, most, refused = [0], [0], [0]
     guard = threading.Lock()
 
@@ -162,11 +162,11 @@ def test_of_many_threads_one_holds_a_task(board: Board) -> None:
     for thread in threads:
         thread.join()
     assert most == [1]
-    assert refused[0] < 40, "nobody ever held it"
+    assert refused[0] < 40, "the claim was never granted"
 
 
-def test_a_holder_of_another_pid_space_is_judged_by_its_lock(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
-    process = holding(board)
+def test_holder_in_another_pid_namespace_is_alive_while_it_holds_the_lock(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = start_holder(board)
     try:
         monkeypatch.setattr("remit.system.processes.pid_space", lambda: "another")
         assert holders(board).keys() == {12}
@@ -176,7 +176,7 @@ def test_a_holder_of_another_pid_space_is_judged_by_its_lock(board: Board, monke
 
 
 @pytest.mark.parametrize("name", ["tasks", "tasks/012.lock"])
-def test_a_claim_is_never_written_through_a_link(board: Board, name: str) -> None:
+def test_claim_is_never_written_through_a_link(board: Board, name: str) -> None:
     theirs = board.root / "theirs"
     theirs.mkdir()
     (theirs / "012.lock").write_text("theirs")

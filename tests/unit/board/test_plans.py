@@ -1,4 +1,4 @@
-"""Plans: read with patience, changed in one place only."""
+"""Plans: read tolerantly, changed at one marker only."""
 
 import pytest
 from hypothesis import given, settings
@@ -36,7 +36,7 @@ PLAN = """# Implementation plan: CSV export
 """
 
 
-def test_a_plan_as_a_planner_writes_it_is_read_whole() -> None:
+def test_plan_in_the_usual_format_is_parsed_completely() -> None:
     plan = read_plan(PLAN)
     first, second = plan.phases
     assert (first.number, first.name, first.status) == (1, "Read rows", PhaseStatus.COMPLETED)
@@ -66,12 +66,12 @@ def test_a_plan_as_a_planner_writes_it_is_read_whole() -> None:
         ("### Phase 3: Name [BLOCKED]\r", "Name", PhaseStatus.BLOCKED),
     ],
 )
-def test_headings_are_read_however_they_are_written(heading: str, name: str, status: PhaseStatus) -> None:
+def test_phase_headings_are_parsed_in_many_spellings(heading: str, name: str, status: PhaseStatus) -> None:
     (phase,) = read_plan(f"# Plan\n\n{heading}\n\ntext\n").phases
     assert (phase.number, phase.name, phase.status) == (3, name, status)
 
 
-def test_what_stands_in_code_or_comments_is_no_phase_and_no_command() -> None:
+def test_code_blocks_and_comments_contain_no_phase_and_no_command() -> None:
     code = "```md\n### Phase 9: Not one [NOT STARTED]\n- **Accept**: `rm -rf x`\n```\n"
     text = f"# P\n\n{code}<!--\n### Phase 8: Nor this\n-->\n\n### Phase 1: One\n"
     plan = read_plan(text)
@@ -80,16 +80,16 @@ def test_what_stands_in_code_or_comments_is_no_phase_and_no_command() -> None:
     assert plan.phases[0].accept == ()
 
 
-def test_a_code_block_that_never_ends_is_told() -> None:
+def test_unclosed_code_block_is_reported() -> None:
     plan = read_plan("### Phase 1: One\n```\n### Phase 2: Two\n")
     assert [phase.number for phase in plan.phases] == [1]
     assert "Line 2: this code block is never closed" in plan.faults[0]
 
 
-def test_doubles_gaps_odd_markers_and_odd_headings_are_told() -> None:
+def test_duplicate_missing_and_malformed_phases_are_reported() -> None:
     plan = read_plan("### Phase 4: D [WIP]\n### Phase 2: B\n### Phase 2: C\n### Phase 3a: E\n")
     assert plan.doubled == (2,)
-    told = " ".join(plan.faults)
+    faults = " ".join(plan.faults)
     for words in (
         "Phase 2 occurs more than once (lines 2, 3)",
         "[WIP] is not a phase status",
@@ -97,16 +97,16 @@ def test_doubles_gaps_odd_markers_and_odd_headings_are_told() -> None:
         "Phases 1, 3 are missing",
         "order",
     ):
-        assert words in told
+        assert words in faults
 
 
-def test_words_are_never_run_as_a_command() -> None:
+def test_prose_is_never_run_as_a_command() -> None:
     plan = read_plan("### Phase 1: A\n- **Accept**: all tests pass\n- **Accept**: none\n- **Acceptance**:\n  - ``echo `date` ``\n")
     assert plan.phases[0].accept == ("echo `date`",)
     assert plan.faults == ("Phase 1: `Accept: all tests pass` is not a command; to run it, write it in backticks.",)
 
 
-def test_given_up_phases_are_not_gone_on_with() -> None:
+def test_abandoned_phases_are_not_resumed() -> None:
     plan = read_plan("### Phase 1: A [COMPLETED]\n### Phase 2: B [ABANDONED]\n### Phase 3: C [PARTIAL]\n")
     assert plan.first_open is not None
     assert plan.first_open.number == 3
@@ -130,8 +130,8 @@ LINES = st.one_of(
 
 @settings(max_examples=250, deadline=None)
 @given(st.lists(LINES, max_size=14).map("\n".join), st.sampled_from(PhaseStatus))
-def test_marking_a_phase_changes_its_marker_and_nothing_else(text: str, status: PhaseStatus) -> None:
-    """What is written is what is read, and every other character stays."""
+def test_marking_a_phase_changes_only_its_marker(text: str, status: PhaseStatus) -> None:
+    """The new status is read back, and every other character stays."""
     before = read_plan(text)
     for phase in before.phases:
         if phase.number in before.doubled:
@@ -159,5 +159,5 @@ def test_marking_a_phase_changes_its_marker_and_nothing_else(text: str, status: 
     ids=["spaces", "hashes", "backticks", "stars"],
 )
 @pytest.mark.timeout(20)
-def test_no_line_takes_for_ever(line: str) -> None:
+def test_hostile_lines_are_parsed_in_linear_time(line: str) -> None:
     assert len(read_plan(f"{line}\n### Phase 2: B\n").phases) >= 1

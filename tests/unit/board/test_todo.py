@@ -1,4 +1,4 @@
-"""TODO.md as it is drawn."""
+"""Rendering of TODO.md."""
 
 from remit.board.task import Priority, State, Status, Task, TaskArtifact
 from remit.board.todo import block, draw, text_of
@@ -25,7 +25,7 @@ FULL = Task(
 )
 
 
-def test_a_task_is_drawn_with_all_its_lines_in_their_order() -> None:
+def test_task_is_rendered_with_all_fields_in_order() -> None:
     assert block(FULL) == (
         "### 12. Fix the parser\n"
         "- **Status**: [BLOCKED]\n"
@@ -47,7 +47,7 @@ def test_a_task_is_drawn_with_all_its_lines_in_their_order() -> None:
     )
 
 
-def test_the_sections_stand_in_their_order_with_the_tasks_in_the_order_of_the_board() -> None:
+def test_sections_and_tasks_are_rendered_in_board_order() -> None:
     one, two, three = (Task(number=number, title=f"T{number}", slug="t") for number in (1, 2, 3))
     state = State(
         tasks=(three, FULL, one, two), texts={"top": "# Ours\n\nRead this.", "after:3": "Between.", "end:low": "## Notes\n\nMine."}
@@ -59,11 +59,11 @@ def test_the_sections_stand_in_their_order_with_the_tasks_in_the_order_of_the_bo
     ]  # fmt: skip
 
 
-def test_text_behind_a_task_that_was_archived_is_still_drawn() -> None:
+def test_text_after_an_archived_task_is_still_rendered() -> None:
     assert "Remember this." in draw(State(texts={"after:9": "Remember this."}))
 
 
-def test_bytes_of_any_editor_are_read() -> None:
+def test_todo_is_decoded_from_any_encoding() -> None:
     assert text_of("# café".encode()) == "# café"
     assert text_of("# café\n".encode("latin-1") + "日本".encode()) == "# café\n日本"
     assert text_of("# TODO".encode("utf-16")) == "# TODO"

@@ -22,7 +22,7 @@ def die() -> None:
 
 @agent("researcher")
 async def researcher(ctx: Context, write_to: str) -> dict[str, Any]:
-    (ctx.root / write_to).write_text("# From the one that died")
+    (ctx.root / write_to).write_text("# From the killed run")
     if POINT == "while the agent runs":
         die()
     return {"status": "completed", "summary": "Looked. Done.", "artifacts": [{"type": "report", "path": write_to}]}
@@ -39,7 +39,7 @@ class Dying(DocumentCommand):
     made = iter(range(10))
 
     def brief(self, *given: Any) -> Any:
-        if next(Dying.made) == 1 and POINT == "after the marker":  # the first is made before anything is touched
+        if next(Dying.made) == 1 and POINT == "after the marker":  # the first brief is made before anything is written
             die()
         return DocumentCommand.brief(self, *given)
 
@@ -50,5 +50,5 @@ async def main() -> None:
 
 
 if (ROOT / ".git").is_dir():
-    (ROOT / ".git" / "victim").write_text(str(os.getpid()))  # for the hook, which gets no variable of ours
+    (ROOT / ".git" / "victim").write_text(str(os.getpid()))  # for the hook, which gets no variable from us
 asyncio.run(main())

@@ -1,4 +1,4 @@
-"""Command files: found, judged, filled in and carried out."""
+"""Command files: discovery, validation, arguments and execution."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ def put(root: Path, path: str, text: str) -> None:
     (root / path).write_text(text)
 
 
-def test_arguments_are_filled_in_once_and_literally_or_put_at_the_end_and_a_missing_one_is_told() -> None:
+def test_arguments_are_substituted_once_literally_and_missing_ones_are_reported() -> None:
     text = fill_arguments("Fix $1: $ARGUMENTS. Costs \\$1 or $10.", ["7", "$ARGUMENTS $1 @x.md `rm -rf /`"]).text
     assert text == "Fix 7: 7 $ARGUMENTS $1 @x.md `rm -rf /`. Costs $1 or $10."
     assert fill_arguments("Do it.", ["all", "of it"]).text == "Do it.\n\nArguments: all of it"
@@ -31,27 +31,26 @@ def test_arguments_are_filled_in_once_and_literally_or_put_at_the_end_and_a_miss
     assert (found.text, found.warnings) == ("Fix it in ", ("No value was given for $2.",))
 
 
-def test_files_are_named_by_the_command_and_never_by_an_argument() -> None:
+def test_only_the_command_text_names_files_to_attach() -> None:
     found = fill_arguments("Look at @docs/a.md, @$1 and a@b.c; not @$2.", ["src/x.py"])
     assert found.files == ("docs/a.md", "src/x.py")
     assert fill_arguments("$ARGUMENTS", ["@secret.md"]).files == ()
 
 
-def test_a_shell_line_is_told_and_stays_text() -> None:
+def test_shell_line_is_reported_and_stays_text() -> None:
     found = fill_arguments("State: !`git status` and\n!`rm x`\nNow.", [])
     assert found.text == "State: !`git status` and\n!`rm x`\nNow."
     assert "!`git status` (and 1 more) is passed to the agent as text" in found.warnings[0]
 
 
 @given(st.text(), st.lists(st.text(), max_size=12))
-def test_any_arguments_stand_in_the_text_as_they_were_typed(body: str, arguments: list[str]) -> None:
-    """The user's words always reach the agent."""
+def test_arguments_appear_in_the_text_as_typed(body: str, arguments: list[str]) -> None:
     text = fill_arguments(body, arguments).text
     assert all(one in text for one in arguments)
     assert fill_arguments("<$ARGUMENTS>", arguments).text == f"<{' '.join(arguments)}>"
 
 
-def test_the_projects_own_file_goes_before_those_of_other_tools(tmp_path: Path) -> None:
+def test_file_of_the_project_takes_precedence_over_other_tools(tmp_path: Path) -> None:
     put(tmp_path, ".remit/commands/fix.md", HEAD + "Ours: $1")
     put(tmp_path, ".claude/commands/deep/fix.md", "Theirs")
     put(tmp_path, ".opencode/command/tidy.md", "# Tidy\nTidy up.")
@@ -74,7 +73,7 @@ def test_the_projects_own_file_goes_before_those_of_other_tools(tmp_path: Path) 
         ("---\n- a\n---\nx", "line 2: the front matter must be keys and values"),
     ],
 )
-def test_a_faulty_file_is_named_with_its_line_and_takes_no_other_with_it(tmp_path: Path, text: str, fault: str) -> None:
+def test_invalid_file_is_reported_with_its_line_and_others_load(tmp_path: Path, text: str, fault: str) -> None:
     put(tmp_path, ".remit/commands/bad.md", text)
     put(tmp_path, ".remit/commands/good.md", "Do it.")
     found, problems = every(tmp_path)
@@ -84,7 +83,7 @@ def test_a_faulty_file_is_named_with_its_line_and_takes_no_other_with_it(tmp_pat
         find(tmp_path, "bad")
 
 
-def test_no_file_takes_the_place_of_a_command_that_comes_with_remit(tmp_path: Path) -> None:
+def test_file_cannot_replace_a_built_in_command(tmp_path: Path) -> None:
     put(tmp_path, ".remit/commands/task.md", "Mine.")
     put(tmp_path, ".remit/commands/odd name.md", "Mine.")
     found, problems = every(tmp_path, ["task"])
@@ -95,7 +94,7 @@ def test_no_file_takes_the_place_of_a_command_that_comes_with_remit(tmp_path: Pa
     ]
 
 
-def test_links_that_lead_out_of_the_project_are_not_followed(tmp_path: Path) -> None:
+def test_links_out_of_the_project_are_not_followed(tmp_path: Path) -> None:
     outside, root = tmp_path / "outside", tmp_path / "project"
     put(outside, "a.md", "Outside.")
     (root / ".remit/commands").mkdir(parents=True)
@@ -115,42 +114,42 @@ def bound_file(root: Path, name: str) -> tuple[CommandFile, BoundCommand]:
     return command, bind_command(root, command)
 
 
-async def carried(root: Path, name: str, *arguments: str, agent: Scripted) -> Any:
+async def run_command(root: Path, name: str, *arguments: str, agent: Scripted) -> Any:
     command, found = bound_file(root, name)
     async with Remit.open(root, agents=[agent], settings=found.settings) as remit:
         done = await run(remit, command, arguments, found)
         return command_outcome(command, done), await remit.describe(done.session_id)
 
 
-async def test_it_is_a_command_of_its_own_carried_out_by_its_agent(tmp_path: Path) -> None:
+async def test_command_file_runs_its_agent_under_its_own_name(tmp_path: Path) -> None:
     put(tmp_path, ".remit/commands/fix.md", HEAD.replace("agent:", "timeout: 33\nagent:") + "Fix $1.")
     fixer = Scripted("fixer", answer("Fixed."))
-    done, record = await carried(tmp_path, "fix", "7", "now", agent=fixer)
+    done, record = await run_command(tmp_path, "fix", "7", "now", agent=fixer)
     assert fixer.calls == [{"task": "Fix 7.\n\nMore arguments: now"}]
     assert (record.path, record.command, record.timeout_seconds) == (("orchestrator", "fix", "fixer"), "fix", 33.0)
     assert (done.command, done.status, done.data["data"]) == ("fix", "completed", "Fixed.")
 
 
-async def test_files_it_names_are_handed_along_by_the_policys_leave(tmp_path: Path) -> None:
+async def test_named_files_are_attached_if_the_policy_allows(tmp_path: Path) -> None:
     put(tmp_path, ".remit/commands/fix.md", HEAD + "See @notes.md, @.env, @../x.md, @gone.md and ask @someone.")
     put(tmp_path, "notes.md", "the notes")
     put(tmp_path, ".env", "PASSWORD=1")
     fixer = Scripted("fixer", answer("Fixed."))
-    done, _ = await carried(tmp_path, "fix", agent=fixer)
+    done, _ = await run_command(tmp_path, "fix", agent=fixer)
     asked = fixer.calls[0]["task"]
     assert "--- notes.md\nthe notes" in asked
     assert "PASSWORD" not in asked
     assert [one.partition(" ")[0] for one in done.warnings] == ["@.env", "@gone.md"]
 
 
-async def test_timeouts_and_routes_of_the_settings_hold_for_its_name(tmp_path: Path) -> None:
+async def test_timeouts_and_routes_of_the_settings_apply_to_the_command(tmp_path: Path) -> None:
     put(tmp_path, "remit.toml", '[timeouts.fix]\ndefault = 44\nmaximum = 55\n\n[[routing.fix]]\nagent = "other"\n')
     put(tmp_path, ".remit/commands/fix.md", HEAD + "Fix $1.")
-    _, record = await carried(tmp_path, "fix", "7", agent=Scripted("other", answer("Done.")))
+    _, record = await run_command(tmp_path, "fix", "7", agent=Scripted("other", answer("Done.")))
     assert (record.agent, record.timeout_seconds) == ("other", 44.0)
 
 
-def test_with_nobody_to_carry_it_out_it_is_blocked_with_the_lines_to_add(tmp_path: Path) -> None:
+def test_command_without_an_agent_is_blocked_with_the_settings_to_add(tmp_path: Path) -> None:
     put(tmp_path, ".remit/commands/fix.md", "Fix $1.")
     outcome = unavailable_outcome(*bound_file(tmp_path, "fix"))
     assert (outcome.status, outcome.errors[0].code) == ("blocked", "TOOL_UNAVAILABLE")
@@ -158,7 +157,7 @@ def test_with_nobody_to_carry_it_out_it_is_blocked_with_the_lines_to_add(tmp_pat
     assert "[agents.claude]" in outcome.next_steps
 
 
-def test_without_a_name_the_first_coding_agent_does_it_and_agents_of_other_tools_are_passed_over(tmp_path: Path) -> None:
+def test_first_coding_agent_runs_a_command_without_a_known_agent(tmp_path: Path) -> None:
     put(tmp_path, "remit.toml", '[agents.claude]\nkind = "claude"\n')
     put(tmp_path, ".opencode/command/tidy.md", "---\nagent: build\nmodel: some/model\n---\nTidy.")
     command, found = bound_file(tmp_path, "tidy")
@@ -169,7 +168,7 @@ def test_without_a_name_the_first_coding_agent_does_it_and_agents_of_other_tools
     assert "model is left to the agent" in outcome.warnings[1]
 
 
-async def test_the_projects_model_does_it_where_there_is_no_coding_agent_and_the_file_may_choose_it(tmp_path: Path) -> None:
+async def test_model_of_the_project_runs_a_command_without_a_coding_agent(tmp_path: Path) -> None:
     put(tmp_path, ".remit/commands/fix.md", "---\nmodel: other\n---\nFix $1.")
     async with ScriptedModels([Reply(lambda request: Say(valid_return(request)))]) as server:
         address = f'kind = "openai"\nurl = "{server.openai_url}"\n'
@@ -182,7 +181,7 @@ async def test_the_projects_model_does_it_where_there_is_no_coding_agent_and_the
     assert "Fix seven." in server.requests[0].text
 
 
-def test_a_command_of_another_tools_brings_in_no_model_of_its_own(tmp_path: Path) -> None:
+def test_command_file_of_another_tool_cannot_choose_the_model(tmp_path: Path) -> None:
     put(tmp_path, "remit.toml", 'model = "openai:gpt-5"\n')
     put(tmp_path, ".claude/commands/fix.md", "---\nmodel: anthropic/claude-x\n---\nFix $1.")
     _, found = bound_file(tmp_path, "fix")
@@ -203,23 +202,23 @@ RULES = "---\ndescription: x\narguments: {number: integer, level: [low, high], f
         (("3", "low", "and", "more"), ""),
     ],
 )
-def test_arguments_that_break_the_rules_of_the_file_are_refused_plainly(tmp_path: Path, arguments: tuple[str, ...], fault: str) -> None:
+def test_arguments_that_break_the_rules_of_the_file_are_refused(tmp_path: Path, arguments: tuple[str, ...], fault: str) -> None:
     folder = tmp_path / ".remit" / "commands"
     folder.mkdir(parents=True)
     (folder / "fix.md").write_text(RULES)
     command = find(tmp_path, "fix")
     assert command is not None
     assert command.hint == "NUMBER LEVEL [FOCUS...]"
-    told = ""
+    message = ""
     try:
         check_arguments(command, arguments)
     except Misused as error:
-        told = error.message
-    assert told == fault
+        message = error.message
+    assert message == fault
 
 
 @pytest.mark.parametrize("rules", ["[a]", "{a: integr}", "{a: text?, b: text}", "{a: 'text...', b: text?}"])
-def test_rules_that_cannot_be_kept_are_a_fault_of_the_file(tmp_path: Path, rules: str) -> None:
+def test_invalid_argument_rules_are_an_error_in_the_file(tmp_path: Path, rules: str) -> None:
     folder = tmp_path / ".remit" / "commands"
     folder.mkdir(parents=True)
     (folder / "fix.md").write_text(f"---\narguments: {rules}\n---\nDo it\n")

@@ -1,4 +1,4 @@
-"""`errors`: open errors become one task with a diagnosis and a plan, once, also of a ledger that somebody else wrote."""
+"""`errors`: open errors become one task with a diagnosis and a plan, once, even from an untrusted ledger."""
 
 import json
 from dataclasses import replace
@@ -25,7 +25,7 @@ def set_status(ledger: ErrorLedger, entry_id: str, status: str) -> None:
     ledger.set_fixes({entry_id: Fix(status=status, plan_ref=entry.fix_plan_ref, task_ref=entry.fix_task_ref)})
 
 
-def noted(agent: str, message: str, code: str = "UNKNOWN_ERROR", kind: str = "execution") -> ErrorOccurrence:
+def occurrence(agent: str, message: str, code: str = "UNKNOWN_ERROR", kind: str = "execution") -> ErrorOccurrence:
     error = ErrorInfo(type=kind, message=message, code=code, recoverable=True, recommendation="Look into it.")
     return ErrorOccurrence(error=error, agent=agent, session_id="sess_1766700000_abc123", root_id="sess_1766700000_abc123")
 
@@ -37,12 +37,18 @@ def ledger_of(root: Path) -> ErrorLedger:
 @pytest.fixture
 def ledger(tmp_path: Path) -> ErrorLedger:
     book = ledger_of(tmp_path)
-    book.note([noted("reader", "no such file"), noted("reader", "no such file"), noted("counter", "bad number", "TIMEOUT", "timeout")])
+    book.note(
+        [
+            occurrence("reader", "no such file"),
+            occurrence("reader", "no such file"),
+            occurrence("counter", "bad number", "TIMEOUT", "timeout"),
+        ]
+    )
     return book
 
 
 def writes(text: str, type_: str) -> Any:
-    """A turn that writes what it is asked for."""
+    """A turn that writes the requested file."""
 
     async def turn(ctx: Context, arguments: dict[str, Any]) -> dict[str, Any]:
         (ctx.root / arguments["write_to"]).write_text(text)
@@ -52,15 +58,15 @@ def writes(text: str, type_: str) -> Any:
     return turn
 
 
-def crew(*, plan: Any = None, diagnosis: Any = None) -> list[Scripted]:
+def agents_for(*, plan: Any = None, diagnosis: Any = None) -> list[Scripted]:
     return [
         Scripted("error-diagnostics-agent", diagnosis or writes("# Diagnosis\n\nIt is the disk.\n", "report")),
         Scripted("planner", plan or writes(PLAN, "plan")),
     ]
 
 
-async def test_open_errors_become_one_task_with_a_diagnosis_and_a_plan(tmp_path: Path, ledger: ErrorLedger) -> None:
-    agents = crew()
+async def test_open_errors_become_one_task_with_diagnosis_and_plan(tmp_path: Path, ledger: ErrorLedger) -> None:
+    agents = agents_for()
     async with Remit.open(tmp_path, agents=agents) as remit:
         outcome = await errors(remit, Board(tmp_path))
         records = [await remit.describe(one) for one in outcome.data["sessions"]]
@@ -78,45 +84,38 @@ async def test_open_errors_become_one_task_with_a_diagnosis_and_a_plan(tmp_path:
     assert agents[1].calls[0]["diagnosis"] == "Did it. All is written down."
 
 
-async def test_run_again_it_makes_no_second_task(tmp_path: Path, ledger: ErrorLedger) -> None:
-    async with Remit.open(tmp_path, agents=crew()) as remit:
+async def test_second_run_creates_no_second_task(tmp_path: Path, ledger: ErrorLedger) -> None:
+    async with Remit.open(tmp_path, agents=agents_for()) as remit:
         await errors(remit, Board(tmp_path))
         again = await errors(remit, Board(tmp_path))
-        ledger.note([noted("writer", "disk full")])
+        ledger.note([occurrence("writer", "disk full")])
         third = await errors(remit, Board(tmp_path))
     assert again.summary == "No error is open: task 1 fixes those in the ledger."
     assert (again.task_number, third.task_number) == (None, 2)
     assert len(ids_of(Board(tmp_path).look().state.task(2))) == 1
 
 
-async def test_two_at_once_make_no_task_for_the_same_errors(tmp_path: Path, ledger: ErrorLedger) -> None:
+async def test_concurrent_runs_create_no_task_for_the_same_errors(tmp_path: Path, ledger: ErrorLedger) -> None:
     board = Board(tmp_path)
-    seen_by_the_other = find_errors(board, ledger)
-    async with Remit.open(tmp_path, agents=crew()) as remit:
+    seen_by_second_run = find_errors(board, ledger)
+    async with Remit.open(tmp_path, agents=agents_for()) as remit:
         await errors(remit, board, kind="TIMEOUT")
-        task, _ = _record(board, seen_by_the_other)
+        task, _ = _record(board, seen_by_second_run)
         assert len(ids_of(task)) == 1
         with pytest.raises(Refused, match="was just created for these errors"):
-            _record(board, seen_by_the_other)
+            _record(board, seen_by_second_run)
 
 
-async def test_without_errors_it_says_so_and_makes_no_board(tmp_path: Path) -> None:
-    async with Remit.open(tmp_path, agents=crew()) as remit:
+async def test_project_without_errors_gets_no_board(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=agents_for()) as remit:
         outcome = await errors(remit, Board(tmp_path))
         assert outcome.summary == "The error ledger has no error. There is nothing to do."
     assert not (tmp_path / "specs").exists()
 
 
-async def test_only_errors_of_a_type_or_code(tmp_path: Path, ledger: ErrorLedger) -> None:
-    async with Remit.open(tmp_path, agents=crew()) as remit:
-        outcome = await errors(remit, Board(tmp_path), kind="TIMEOUT")
-    assert [group["name"] for group in outcome.data["groups"]] == ["TIMEOUT of counter"]
-    assert sorted(entry.fix_status for entry in ledger.entries()) == ["in_progress", "not_addressed"]
-
-
-async def test_a_dry_run_and_a_timeout_above_the_maximum_touch_nothing(tmp_path: Path, ledger: ErrorLedger) -> None:
+async def test_dry_run_and_excessive_timeout_change_nothing(tmp_path: Path, ledger: ErrorLedger) -> None:
     before = ledger.path.read_bytes()
-    async with Remit.open(tmp_path, agents=crew()) as remit:
+    async with Remit.open(tmp_path, agents=agents_for()) as remit:
         found = remit.directory.find
         outcome = dry_run_errors(Board(tmp_path), ledger, remit.settings, found)
         with pytest.raises(Misused, match="3600"):
@@ -131,36 +130,36 @@ async def test_a_dry_run_and_a_timeout_above_the_maximum_touch_nothing(tmp_path:
     assert not (tmp_path / "specs").exists()
 
 
-async def test_a_plan_that_does_not_come_leaves_a_task_that_the_next_run_goes_on_with(tmp_path: Path, ledger: ErrorLedger) -> None:
-    """Nothing advances without the artifact; no error gets a second task."""
-    agents = crew(plan=answer({"status": "completed", "summary": "I planned it. In my head.", "artifacts": [], "errors": []}))
+async def test_missing_plan_leaves_a_task_that_the_next_run_resumes(tmp_path: Path, ledger: ErrorLedger) -> None:
+    """The status does not advance without the artifact, and no error gets a second task."""
+    agents = agents_for(plan=answer({"status": "completed", "summary": "I planned it. In my head.", "artifacts": [], "errors": []}))
     async with Remit.open(tmp_path, agents=agents) as remit:
         outcome = await errors(remit, Board(tmp_path))
     assert (outcome.status, outcome.task_status, outcome.errors[0].code) == ("failed", "PLANNING", "FILE_NOT_FOUND")
     assert {entry.fix_task_ref for entry in ledger.entries()} == {1}
-    async with Remit.open(tmp_path, agents=crew()) as remit:
+    async with Remit.open(tmp_path, agents=agents_for()) as remit:
         outcome = await errors(remit, Board(tmp_path))
     assert (outcome.task_number, outcome.task_status) == (1, "PLANNED")
     assert len(Board(tmp_path).look().state.tasks) == 1
 
 
-async def test_after_a_crash_a_finished_diagnosis_is_not_repeated(tmp_path: Path, ledger: ErrorLedger) -> None:
-    """What is finished is not run twice; here the process ends between the diagnosis and the plan."""
+async def test_finished_diagnosis_is_not_repeated_after_a_crash(tmp_path: Path, ledger: ErrorLedger) -> None:
+    """The process ends between the diagnosis and the plan."""
 
-    class Gone(BaseException):
+    class Crash(BaseException):
         pass
 
-    agents = crew()
+    agents = agents_for()
     waited: list[str] = []
 
     async def dying(remit: Remit, handle: Any) -> Any:
         if waited:
-            raise Gone
+            raise Crash
         waited.append(handle.session_id)
         return await handle.result()
 
     async with Remit.open(tmp_path, agents=agents) as remit:
-        with pytest.raises(Gone):
+        with pytest.raises(Crash):
             await errors(remit, Board(tmp_path), waiting=dying)
     async with Remit.open(tmp_path, agents=agents) as remit:
         outcome = await errors(remit, Board(tmp_path))
@@ -173,40 +172,40 @@ async def test_after_a_crash_a_finished_diagnosis_is_not_repeated(tmp_path: Path
     assert [path.name for path in reports] == ["research-001.md"]
 
 
-def moved(board: Board, status: Status) -> State:
+def move_task(board: Board, status: Status) -> State:
     with board.change() as draft:
         draft.state = draft.state.with_task(draft.state.task(1).moved(status, at=draft.at, reason="given up"))
     return board.look().state
 
 
-async def test_completed_means_resolved_and_an_error_that_comes_again_is_open_again(tmp_path: Path, ledger: ErrorLedger) -> None:
+async def test_completed_task_resolves_errors_and_a_new_occurrence_reopens_them(tmp_path: Path, ledger: ErrorLedger) -> None:
     board = Board(tmp_path)
-    async with Remit.open(tmp_path, agents=crew()) as remit:
+    async with Remit.open(tmp_path, agents=agents_for()) as remit:
         await errors(remit, board)
-    task = moved(board, Status.COMPLETED).task(1)
+    task = move_task(board, Status.COMPLETED).task(1)
     assert len(note_fixed(board, task)) == 2
     assert {entry.fix_status for entry in ledger.entries()} == {"resolved"}
-    ledger.note([noted("reader", "no such file")])
+    ledger.note([occurrence("reader", "no such file")])
     assert settle_ledger(board, ledger) == ()
-    async with Remit.open(tmp_path, agents=crew()) as remit:
+    async with Remit.open(tmp_path, agents=agents_for()) as remit:
         outcome = await errors(remit, board)
     assert (outcome.task_number, outcome.data["groups"][0]["count"]) == (2, 3)
 
 
 @pytest.mark.parametrize(("status", "becomes"), [(Status.COMPLETED, "resolved"), (Status.ABANDONED, "not_addressed")])
-async def test_what_was_not_told_when_a_task_ended_is_set_right_later(
+async def test_ledger_is_updated_later_if_the_end_of_a_task_was_not_recorded(
     tmp_path: Path, ledger: ErrorLedger, status: Status, becomes: str
 ) -> None:
     board = Board(tmp_path)
-    async with Remit.open(tmp_path, agents=crew()) as remit:
+    async with Remit.open(tmp_path, agents=agents_for()) as remit:
         await errors(remit, board)
-    moved(board, status)
+    move_task(board, status)
     settle_ledger(board, ledger)
     assert {entry.fix_status for entry in ledger.entries()} == {becomes}
 
 
-def test_a_task_that_names_errors_is_believed_before_the_ledger(tmp_path: Path, ledger: ErrorLedger) -> None:
-    """As after a crash between the two writes."""
+def test_error_ids_of_a_task_take_precedence_over_the_ledger(tmp_path: Path, ledger: ErrorLedger) -> None:
+    """The state after a crash between the two writes."""
     from remit.board.task_commands import NewTask, record
 
     board = Board(tmp_path)
@@ -218,7 +217,7 @@ def test_a_task_that_names_errors_is_believed_before_the_ledger(tmp_path: Path, 
     assert {(entry.fix_status, entry.fix_task_ref) for entry in ledger.entries()} == {("in_progress", 1)}
 
 
-def test_what_a_person_has_settled_stays_settled(tmp_path: Path, ledger: ErrorLedger) -> None:
+def test_status_set_by_a_person_is_kept(tmp_path: Path, ledger: ErrorLedger) -> None:
     first = ledger.entries()[0]
     set_status(ledger, first.id, "wont_fix")
     settle_ledger(Board(tmp_path), ledger)
@@ -249,7 +248,7 @@ def foreign(tmp_path: Path) -> ErrorLedger:
     return ErrorLedger(path)
 
 
-async def test_what_stands_in_a_ledger_reaches_no_committed_file_as_a_secret_or_as_an_order(tmp_path: Path, foreign: ErrorLedger) -> None:
+async def test_ledger_injects_no_secret_and_no_markup_into_committed_files(tmp_path: Path, foreign: ErrorLedger) -> None:
     async with Remit.open(tmp_path, agents=[diagnoser]) as remit:
         outcome = await errors(remit, Board(tmp_path))
     assert outcome.status == "completed"

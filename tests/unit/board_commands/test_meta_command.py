@@ -1,4 +1,4 @@
-"""`meta`: new agents and commands from a description, filed only if they load."""
+"""`meta`: new agents and commands from a description, written only if they load."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ async def made(root: Path, text: str, *, builder: Scripted | None = None, **more
         return await meta(remit, MetaRequest(text=text, built_in_commands=("task",), **more))
 
 
-async def test_what_a_bound_agent_writes_is_filed_when_it_loads(tmp_path: Path) -> None:
+async def test_file_written_by_the_agent_is_saved_if_it_loads(tmp_path: Path) -> None:
     text = "---\ndescription: Finds dead links.\n---\nYou find dead links."
     builder = Scripted("meta-builder", wrote(text))
     outcome = await made(tmp_path, "Finds dead links", builder=builder, name="links")
@@ -44,7 +44,7 @@ async def test_what_a_bound_agent_writes_is_filed_when_it_loads(tmp_path: Path) 
         ("---\ndescription: [\n---\nx", "its front matter is not YAML"),
     ],
 )
-async def test_what_does_not_load_is_told_once_to_its_writer_then_kept_aside(tmp_path: Path, text: str, fault: str) -> None:
+async def test_invalid_file_is_returned_once_for_repair_then_set_aside(tmp_path: Path, text: str, fault: str) -> None:
     builder = Scripted("meta-builder", wrote(text))
     outcome = await made(tmp_path, "Finds dead links", builder=builder, name="links")
     assert (outcome.status, outcome.errors[0].code) == ("failed", "VALIDATION_FAILED")
@@ -55,19 +55,19 @@ async def test_what_does_not_load_is_told_once_to_its_writer_then_kept_aside(tmp
     assert (tmp_path / outcome.data["kept"]).read_text() == text
 
 
-async def test_a_second_attempt_that_loads_is_filed(tmp_path: Path) -> None:
+async def test_repaired_file_that_loads_is_saved(tmp_path: Path) -> None:
     builder = Scripted("meta-builder", wrote("Nothing."), wrote("---\ndescription: x\n---\nYou are it."))
     outcome = await made(tmp_path, "Finds dead links", builder=builder, name="links")
     assert outcome.status == "completed"
 
 
-async def test_a_command_cannot_name_an_agent_that_is_not_there(tmp_path: Path) -> None:
+async def test_command_cannot_name_an_unknown_agent(tmp_path: Path) -> None:
     builder = Scripted("meta-builder", wrote("---\ndescription: x\nagent: nobody\n---\nDo $ARGUMENTS"))
     outcome = await made(tmp_path, "Does it", builder=builder, kind=Kind.COMMAND, name="doit")
     assert "line 3: no agent 'nobody'" in outcome.summary
 
 
-async def test_a_builder_that_is_blocked_makes_nothing(tmp_path: Path) -> None:
+async def test_blocked_builder_creates_nothing(tmp_path: Path) -> None:
     error = {"type": "permission", "message": "No key.", "code": "NO_KEY", "recoverable": True, "recommendation": "Get one."}
     blocked = answer({"status": "blocked", "summary": "No key. Get one.", "artifacts": [], "errors": [error]})
     outcome = await made(tmp_path, "Finds links", builder=Scripted("meta-builder", blocked))
@@ -89,7 +89,7 @@ async def test_a_builder_that_is_blocked_makes_nothing(tmp_path: Path) -> None:
         (Kind.COMMAND, "README"),
     ],
 )
-def test_a_name_that_is_taken_or_none_is_refused_before_anything_runs(tmp_path: Path, kind: Kind, name: str) -> None:
+def test_invalid_or_existing_name_is_refused_before_anything_runs(tmp_path: Path, kind: Kind, name: str) -> None:
     for folder in ("agents", "commands"):
         (tmp_path / ".remit" / folder).mkdir(parents=True)
         (tmp_path / ".remit" / folder / "there.md").write_text("mine")
@@ -97,7 +97,7 @@ def test_a_name_that_is_taken_or_none_is_refused_before_anything_runs(tmp_path: 
         find_place(tmp_path, MetaRequest(text="x", kind=kind, name=name, built_in_commands=tuple(COMMANDS)), ["planner"])
 
 
-async def test_a_name_made_from_the_words_is_a_free_one_and_nothing_is_written_over(tmp_path: Path) -> None:
+async def test_derived_name_is_unused_and_no_file_is_overwritten(tmp_path: Path) -> None:
     good = wrote("---\ndescription: x\n---\nYou are it.")
     first = await made(tmp_path, "Finds dead links", builder=Scripted("meta-builder", good))
     mine = tmp_path / ".remit/agents/finds-dead-links.md"
@@ -107,7 +107,7 @@ async def test_a_name_made_from_the_words_is_a_free_one_and_nothing_is_written_o
     assert mine.read_text() == before
 
 
-async def test_what_was_written_is_kept_when_somebody_took_its_place_meanwhile(tmp_path: Path) -> None:
+async def test_file_is_set_aside_if_its_name_was_taken_during_the_run(tmp_path: Path) -> None:
     text = "---\ndescription: x\n---\nYou are it."
 
     async def while_another(ctx: Context, _arguments: dict[str, Any]) -> Any:
@@ -121,14 +121,14 @@ async def test_what_was_written_is_kept_when_somebody_took_its_place_meanwhile(t
     assert (tmp_path / outcome.data["kept"]).read_text() == text
 
 
-async def test_what_cannot_be_filed_is_kept_nowhere_outside_of_the_project(tmp_path: Path) -> None:
+async def test_file_that_cannot_be_set_aside_is_not_written_elsewhere(tmp_path: Path) -> None:
     (tmp_path / ".remit").mkdir(parents=True)
     (tmp_path / ".remit/meta").write_text("a file in the way")
     outcome = await made(tmp_path, "Finds links", builder=Scripted("meta-builder", wrote("bad"), wrote("bad")), name="links")
     assert (outcome.status, outcome.data["kept"]) == ("failed", None)
 
 
-async def test_an_agent_cannot_run_on_one_that_is_not_there(tmp_path: Path) -> None:
+async def test_agent_cannot_run_on_an_unknown_executor(tmp_path: Path) -> None:
     text = "---\ndescription: Finds dead links.\nremit: {runs_on: root}\n---\nYou find dead links."
     outcome = await made(tmp_path, "Finds links", builder=Scripted("meta-builder", wrote(text), wrote(text)), name="links")
     assert outcome.status == "failed"

@@ -1,4 +1,4 @@
-"""Research, plan and revise: what a return comes to on the board, whatever the agent does and whenever the process is killed."""
+"""Research, plan and revise: the effect of every return on the board, also after a kill."""
 
 import asyncio
 import os
@@ -72,7 +72,7 @@ def failing(status: str) -> dict[str, Any]:
     return {"status": status, "errors": [error]}
 
 
-async def study(root: Path, worker: Any, number: int = 12, **asked: Any) -> Outcome:
+async def run_research(root: Path, worker: Any, number: int = 12, **asked: Any) -> Outcome:
     async with Remit.open(root, agents=[worker]) as remit:
         return await research(remit, Board(root), number, **asked)
 
@@ -81,9 +81,9 @@ def the_task(root: Path, number: int = 12) -> Task:
     return Board(root).look().state.task(number)
 
 
-async def test_a_completed_study_is_filed_marked_and_linked(tmp_path: Path) -> None:
+async def test_completed_research_is_saved_linked_and_sets_the_status(tmp_path: Path) -> None:
     board_with(tmp_path, task(description="It fails on tabs.", accept=("true",)))
-    outcome = await study(tmp_path, diligent, focus="only tabs")
+    outcome = await run_research(tmp_path, diligent, focus="only tabs")
     found = the_task(tmp_path)
     assert (outcome.status, outcome.task_status, found.status) == ("completed", "RESEARCHED", Status.RESEARCHED)
     assert [(one.type, one.path) for one in found.artifacts] == [("research", "specs/012_fix_the_parser/reports/research-001.md")]
@@ -91,14 +91,14 @@ async def test_a_completed_study_is_filed_marked_and_linked(tmp_path: Path) -> N
     assert "run" not in found.extra
     report = (tmp_path / found.artifacts[0].path).read_text()
     assert all(words in report for words in ("task 12: Fix the parser", "It fails on tabs.", "only tabs")), report
-    again = await study(tmp_path, diligent)
+    again = await run_research(tmp_path, diligent)
     assert again.artifacts[0].path.endswith("research-002.md")
     assert "only tabs" in (tmp_path / again.artifacts[0].path).read_text(), "the earlier report is quoted"
     assert (tmp_path / found.artifacts[0].path).read_text() == report, "reports are not edited afterwards"
 
 
 @pytest.mark.parametrize("content", [None, "", "  \n"], ids=["missing", "empty", "blank"])
-async def test_without_a_report_the_status_does_not_advance(tmp_path: Path, content: str | None) -> None:
+async def test_status_does_not_advance_without_a_report(tmp_path: Path, content: str | None) -> None:
     @agent("researcher")
     async def idle(ctx: Context, write_to: str) -> dict[str, Any]:
         if content is not None:
@@ -106,25 +106,25 @@ async def test_without_a_report_the_status_does_not_advance(tmp_path: Path, cont
         return {"status": "completed", "summary": "All done. Nothing open.", "artifacts": []}
 
     board_with(tmp_path, task())
-    outcome = await study(tmp_path, idle)
+    outcome = await run_research(tmp_path, idle)
     assert (outcome.status, outcome.errors[0].code, outcome.task_status) == ("failed", "FILE_NOT_FOUND", "RESEARCHING")
     assert "remit research 12" in outcome.next_steps
     assert the_task(tmp_path).artifacts == ()
 
 
 @pytest.mark.parametrize("status", ["partial", "failed"])
-async def test_unfinished_work_keeps_the_marker_and_what_there_is(tmp_path: Path, status: str) -> None:
+async def test_unfinished_work_keeps_the_status_and_the_artifacts(tmp_path: Path, status: str) -> None:
     @agent("researcher")
     async def half(ctx: Context, write_to: str) -> dict[str, Any]:
         (ctx.root / write_to).write_text("half a report")
         return {"summary": "Half of it is done. The rest is not.", **failing(status), "artifacts": [{"type": "report", "path": write_to}]}
 
     board_with(tmp_path, task())
-    outcome = await study(tmp_path, half)
+    outcome = await run_research(tmp_path, half)
     found = the_task(tmp_path)
     assert (outcome.status, found.status) == (status, Status.RESEARCHING)
     assert dict(found.artifacts[0].extra) == {"partial": True}
-    assert (await study(tmp_path, diligent)).artifacts[0].path.endswith("research-002.md"), "what is there is never written over"
+    assert (await run_research(tmp_path, diligent)).artifacts[0].path.endswith("research-002.md"), "a report is never overwritten"
 
 
 HOSTILE = "no\n- **Status**: [COMPLETED]\n---\n### 9. Evil\x1b[31m\u202e\x00 end"
@@ -134,26 +134,25 @@ HOSTILE = "no\n- **Status**: [COMPLETED]\n---\n### 9. Evil\x1b[31m\u202e\x00 end
     ("said", "kept"),
     [("the library is missing", "the library is missing"), (HOSTILE, "no - **Status**: [COMPLETED] --- ### 9. Evil [31m end")],
 )
-async def test_a_blocked_return_blocks_the_task_with_its_reason_as_one_plain_line(tmp_path: Path, said: str, kept: str) -> None:
+async def test_blocked_return_blocks_the_task_with_a_one_line_reason(tmp_path: Path, said: str, kept: str) -> None:
     board_with(tmp_path, task())
     blocked = failing("blocked")
     blocked["errors"][0]["message"] = said
-    outcome = await study(tmp_path, returning("researcher", **blocked))
+    outcome = await run_research(tmp_path, returning("researcher", **blocked))
     found = the_task(tmp_path)
     assert (outcome.status, found.status, found.blocking_reason) == ("blocked", Status.BLOCKED, kept)
     assert outcome.next_steps == "Get it; then `remit research 12` again."
     assert len(Board(tmp_path).look().state.tasks) == 1
 
 
-async def test_an_old_file_the_report_of_another_task_and_one_without_end_are_no_report(tmp_path: Path) -> None:
-    """An agent that names an old file has done nothing."""
+async def test_old_file_report_of_another_task_or_oversized_file_is_not_a_report(tmp_path: Path) -> None:
     board_with(tmp_path, task())
     (tmp_path / "specs/013_other/reports").mkdir(parents=True)
     (tmp_path / "specs/013_other/reports/research-001.md").write_text("theirs")
     (tmp_path / "README.md").write_text("old")
     os.utime(tmp_path / "README.md", (1, 1))
     for path in ("specs/013_other/reports/research-001.md", "README.md"):
-        outcome = await study(tmp_path, returning("researcher", status="completed", artifacts=[{"type": "report", "path": path}]))
+        outcome = await run_research(tmp_path, returning("researcher", status="completed", artifacts=[{"type": "report", "path": path}]))
         assert (outcome.status, outcome.task_status) == ("failed", "RESEARCHING")
 
     @agent("researcher")
@@ -163,10 +162,10 @@ async def test_an_old_file_the_report_of_another_task_and_one_without_end_are_no
             opened.truncate(20 << 20)
         return {"status": "completed", "summary": "Wrote. Much.", "artifacts": [{"type": "report", "path": write_to}]}
 
-    assert "has more than 16 MiB" in (await study(tmp_path, endless)).summary
+    assert "has more than 16 MiB" in (await run_research(tmp_path, endless)).summary
 
 
-async def test_bytes_that_are_no_text_reach_no_prompt(tmp_path: Path) -> None:
+async def test_binary_report_does_not_reach_a_prompt(tmp_path: Path) -> None:
     @agent("researcher")
     async def binary(ctx: Context, task: str, write_to: str, **_more: Any) -> dict[str, Any]:
         assert "\0" not in task
@@ -176,10 +175,10 @@ async def test_bytes_that_are_no_text_reach_no_prompt(tmp_path: Path) -> None:
 
     board_with(tmp_path, task())
     for _ in range(2):
-        assert (await study(tmp_path, binary)).status == "completed"
+        assert (await run_research(tmp_path, binary)).status == "completed"
 
 
-async def test_a_report_in_another_folder_or_in_the_return_is_taken_over(tmp_path: Path) -> None:
+async def test_report_in_another_folder_or_in_the_return_is_copied(tmp_path: Path) -> None:
     @agent("researcher")
     async def elsewhere(ctx: Context) -> dict[str, Any]:
         (ctx.scratch / "notes.md").write_text("# Notes")
@@ -187,17 +186,17 @@ async def test_a_report_in_another_folder_or_in_the_return_is_taken_over(tmp_pat
         return {"status": "completed", "summary": "Looked. Wrote notes.", "artifacts": [{"type": "research", "path": path}]}
 
     board_with(tmp_path, task())
-    outcome = await study(tmp_path, elsewhere)
+    outcome = await run_research(tmp_path, elsewhere)
     assert outcome.status == "completed"
     assert (tmp_path / "specs/012_fix_the_parser/reports/research-001.md").read_text() == "# Notes"
     assert any("was taken from" in words for words in outcome.warnings)
-    outcome = await study(tmp_path, returning("researcher", status="completed", data={"report": "# In words"}))
+    outcome = await run_research(tmp_path, returning("researcher", status="completed", data={"report": "# In words"}))
     assert (tmp_path / outcome.artifacts[0].path).read_text() == "# In words"
 
 
-async def test_a_report_that_the_next_study_changes_is_put_back(tmp_path: Path) -> None:
+async def test_report_changed_by_a_later_run_is_restored(tmp_path: Path) -> None:
     board_with(tmp_path, task())
-    first = await study(tmp_path, diligent)
+    first = await run_research(tmp_path, diligent)
     path = first.artifacts[0].path
 
     @agent("researcher")
@@ -206,14 +205,13 @@ async def test_a_report_that_the_next_study_changes_is_put_back(tmp_path: Path) 
         return {"status": "completed", "summary": "Wrote it. There.", "artifacts": [{"type": "report", "path": path}]}
 
     before = (tmp_path / path).read_text()
-    outcome = await study(tmp_path, careless)
+    outcome = await run_research(tmp_path, careless)
     assert (outcome.status, outcome.task_status) == ("failed", "RESEARCHING")
     assert f"{path} was changed by the run: it was restored." in outcome.warnings
     assert (tmp_path / path).read_text() == before
 
 
-async def test_a_plan_is_linked_and_revised_to_the_next_version(tmp_path: Path) -> None:
-    """Plan version + 1; the old plan stays."""
+async def test_revision_adds_a_plan_version_and_keeps_the_old_plan(tmp_path: Path) -> None:
     board = board_with(tmp_path, task(status=Status.RESEARCHED))
     async with Remit.open(tmp_path, agents=[planning]) as remit:
         first = await plan(remit, board, 12)
@@ -233,7 +231,7 @@ async def test_a_plan_is_linked_and_revised_to_the_next_version(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("text", ["Just do it.", "### Phase 1: A\n\n### Phase 1: B\n"], ids=["no phase", "doubled"])
-async def test_a_plan_that_cannot_be_carried_out_does_not_count(tmp_path: Path, text: str) -> None:
+async def test_plan_without_valid_phases_is_rejected(tmp_path: Path, text: str) -> None:
     board = board_with(tmp_path, task())
     worker = returning("planner", status="completed", data={"plan": text})
     async with Remit.open(tmp_path, agents=[worker]) as remit:
@@ -243,7 +241,7 @@ async def test_a_plan_that_cannot_be_carried_out_does_not_count(tmp_path: Path, 
     assert not found.has_plan
 
 
-async def test_the_plain_errors_are_said_literally(tmp_path: Path) -> None:
+async def test_unknown_task_and_missing_plan_are_reported(tmp_path: Path) -> None:
     board = board_with(tmp_path, task())
     async with Remit.open(tmp_path, agents=[planning]) as remit:
         with pytest.raises(Misused, match=r"^Task 99 not found "):
@@ -252,19 +250,18 @@ async def test_the_plain_errors_are_said_literally(tmp_path: Path) -> None:
             await revise(remit, board, 12)
 
 
-async def test_an_illegal_move_is_refused_and_force_warns(tmp_path: Path) -> None:
+async def test_invalid_transition_is_refused_and_force_warns(tmp_path: Path) -> None:
     board_with(tmp_path, task(status=Status.COMPLETED))
     with pytest.raises(Refused) as refused:
-        await study(tmp_path, diligent)
+        await run_research(tmp_path, diligent)
     assert refused.value.code == "INVALID_STATUS_TRANSITION"
     assert the_task(tmp_path).status is Status.COMPLETED
-    outcome = await study(tmp_path, diligent, force=True)
+    outcome = await run_research(tmp_path, diligent, force=True)
     assert outcome.task_status == "RESEARCHED"
     assert any("--force" in words for words in outcome.warnings)
 
 
-async def test_what_was_refused_leaves_the_task_where_it_was(tmp_path: Path) -> None:
-    """Nothing ran, so nothing is marked."""
+async def test_refused_delegation_leaves_the_task_unchanged(tmp_path: Path) -> None:
     before = task(status=Status.BLOCKED, blocking_reason="waiting", started="2026-01-01T00:00:00Z")
     board = board_with(tmp_path, before)
     async with Remit.open(tmp_path, settings={"builtin_agents": ["worker"]}) as remit:
@@ -276,8 +273,7 @@ async def test_what_was_refused_leaves_the_task_where_it_was(tmp_path: Path) -> 
     assert (found.status, found.blocking_reason, found.started) == (Status.BLOCKED, "waiting", "2026-01-01T00:00:00Z")
 
 
-async def test_a_person_who_moves_or_removes_the_task_meanwhile_is_right(tmp_path: Path) -> None:
-    """A person's edits are never lost."""
+async def test_status_set_by_a_person_during_the_run_wins(tmp_path: Path) -> None:
     board = board_with(tmp_path, task(), task(13, "Paint it"))
 
     @agent("researcher")
@@ -290,18 +286,18 @@ async def test_a_person_who_moves_or_removes_the_task_meanwhile_is_right(tmp_pat
                 draft.state = draft.state.without([number])
         return {"status": "completed", "summary": "Looked. Done."}
 
-    outcome = await study(tmp_path, slow)
+    outcome = await run_research(tmp_path, slow)
     found = the_task(tmp_path)
     assert (found.status, found.blocking_reason, len(found.artifacts)) == (Status.ABANDONED, "no time", 1)
     assert any("was set to [ABANDONED]" in words for words in outcome.warnings)
-    gone = await study(tmp_path, slow, 13)
+    gone = await run_research(tmp_path, slow, 13)
     assert any("removed from the board" in words for words in gone.warnings)
     assert (tmp_path / "specs/013_paint_it/reports/research-001.md").exists()
 
 
-async def test_open_dependencies_are_told_and_do_not_keep_from_studying(tmp_path: Path) -> None:
+async def test_unfinished_dependencies_are_reported_and_do_not_block_research(tmp_path: Path) -> None:
     board_with(tmp_path, task(dependencies=(13, 14)), task(13, "Paint it"), task(14, "Dig", status=Status.COMPLETED))
-    outcome = await study(tmp_path, diligent)
+    outcome = await run_research(tmp_path, diligent)
     assert outcome.status == "completed"
     assert "Task 12 depends on unfinished tasks: 13 [NOT STARTED]." in outcome.warnings
 
@@ -329,7 +325,7 @@ async def test_exactly_the_files_of_the_change_are_committed(tmp_path: Path) -> 
     assert git("status", "--porcelain", "specs").strip() == ""
 
 
-async def test_a_cancelled_study_keeps_its_marker_and_can_be_taken_up(tmp_path: Path) -> None:
+async def test_cancelled_research_keeps_its_status_and_can_be_resumed(tmp_path: Path) -> None:
     @agent("researcher")
     async def forever() -> None:
         await asyncio.sleep(60)
@@ -339,15 +335,14 @@ async def test_a_cancelled_study_keeps_its_marker_and_can_be_taken_up(tmp_path: 
         return await handle.result()
 
     board_with(tmp_path, task())
-    outcome = await study(tmp_path, forever, waiting=impatient)
+    outcome = await run_research(tmp_path, forever, waiting=impatient)
     assert (outcome.stop_reason, outcome.task_status) == ("cancelled", "RESEARCHING")
     assert outcome.next_steps == "The task stays [RESEARCHING]: `remit research 12` resumes it."
-    assert (outcome.artifacts, the_task(tmp_path).artifacts) == ((), ()), "files of others that changed meanwhile are not its report"
-    assert (await study(tmp_path, diligent)).task_status == "RESEARCHED"
+    assert (outcome.artifacts, the_task(tmp_path).artifacts) == ((), ()), "files changed by others are not its report"
+    assert (await run_research(tmp_path, diligent)).task_status == "RESEARCHED"
 
 
-async def test_route_context_and_steps_are_on_record(tmp_path: Path) -> None:
-    """What was decided and loaded can be read afterwards."""
+async def test_route_context_and_steps_are_recorded(tmp_path: Path) -> None:
     common = tmp_path / ".remit" / "context" / "common"
     common.mkdir(parents=True)
     (common / "style.md").write_text("Be brief.")
@@ -363,17 +358,17 @@ async def test_route_context_and_steps_are_on_record(tmp_path: Path) -> None:
     assert record.path == ("orchestrator", "research", "researcher")
 
 
-async def test_a_slug_that_leads_out_of_the_project_is_refused(tmp_path: Path) -> None:
+async def test_slug_that_leads_out_of_the_project_is_refused(tmp_path: Path) -> None:
     root = tmp_path / "project"
     root.mkdir()
     board_with(root, replace(task(), slug="x/../../../../outside"))
     with pytest.raises(Unavailable, match="cannot name a folder"):
-        await study(root, diligent)
+        await run_research(root, diligent)
     assert not (tmp_path / "outside").exists()
 
 
 @pytest.mark.parametrize("place", ["file", "folder"])
-async def test_a_link_that_the_agent_puts_in_the_way_is_not_written_through(tmp_path: Path, place: str) -> None:
+async def test_link_created_by_the_agent_is_not_written_through(tmp_path: Path, place: str) -> None:
     root = tmp_path / "project"
     root.mkdir()
     target = tmp_path / "outside"
@@ -390,12 +385,12 @@ async def test_a_link_that_the_agent_puts_in_the_way_is_not_written_through(tmp_
         return {"status": "completed", "summary": "Here it is. Enjoy.", "data": {"report": "mine"}}
 
     board_with(root, task())
-    outcome = await study(root, crafty)
+    outcome = await run_research(root, crafty)
     assert (outcome.status, outcome.task_status) == ("failed", "RESEARCHING")
     assert list(target.iterdir()) == []
 
 
-async def test_an_agent_that_researches_a_task_has_the_researcher_as_its_child(tmp_path: Path) -> None:
+async def test_research_called_by_an_agent_makes_the_researcher_its_child(tmp_path: Path) -> None:
     board_with(tmp_path, task())
 
     @agent("outer")
@@ -416,7 +411,7 @@ RUN = Path(__file__).with_name("dying_run.py")
 
 @agent("researcher")
 async def second(ctx: Context, write_to: str) -> dict[str, Any]:
-    (ctx.root / write_to).write_text("# From the second")
+    (ctx.root / write_to).write_text("# From the second run")
     return {"status": "completed", "summary": "Looked again. Done.", "artifacts": [{"type": "report", "path": write_to}]}
 
 
@@ -435,29 +430,29 @@ async def again(root: Path) -> Outcome:
 
 
 @pytest.mark.parametrize("point", ["after the marker", "while the agent runs"])
-async def test_a_study_that_did_not_finish_runs_again(tmp_path: Path, point: str) -> None:
+async def test_killed_research_runs_again(tmp_path: Path, point: str) -> None:
     assert killed(tmp_path, point).status is Status.RESEARCHING
     outcome = await again(tmp_path)
     assert (outcome.status, outcome.task_status) == ("completed", "RESEARCHED")
     assert any("runs again" in words for words in outcome.warnings)
-    assert (tmp_path / outcome.artifacts[0].path).read_text() == "# From the second"
+    assert (tmp_path / outcome.artifacts[0].path).read_text() == "# From the second run"
     linked = {one.path: dict(one.extra) for one in Board(tmp_path).look().state.task(12).artifacts}
     assert linked[outcome.artifacts[0].path] == {}
     if point == "while the agent runs":
         assert (tmp_path / "specs/012_dig/reports/research-001.md").exists(), "an unfinished report is not overwritten"
 
 
-async def test_a_study_that_had_finished_is_filed_and_not_run_again(tmp_path: Path) -> None:
+async def test_return_recorded_before_the_kill_is_used_without_a_new_run(tmp_path: Path) -> None:
     assert killed(tmp_path, "after the return").status is Status.RESEARCHING
     outcome = await again(tmp_path)
     assert (outcome.status, outcome.task_status) == ("completed", "RESEARCHED")
-    assert (tmp_path / outcome.artifacts[0].path).read_text() == "# From the one that died"
+    assert (tmp_path / outcome.artifacts[0].path).read_text() == "# From the killed run"
     assert any("that return is used" in words for words in outcome.warnings)
     task = Board(tmp_path).look().state.task(12)
     assert (task.session_id, "run" in task.extra) == (outcome.session_id, False)
 
 
-async def test_what_was_filed_and_not_committed_is_committed_by_the_next(tmp_path: Path) -> None:
+async def test_uncommitted_report_of_a_killed_run_is_committed_by_the_next(tmp_path: Path) -> None:
     begin(tmp_path)
     hook = tmp_path / ".git" / "hooks" / "pre-commit"
     hook.parent.mkdir(exist_ok=True)
@@ -491,12 +486,12 @@ def a_task(number: int = 1, *, dependencies: tuple[int, ...] = (), complexity: s
         (a_task(complexity="hard"), 0, 2, "moderate", "2 phases; the task's own 'hard' is not one of simple, moderate, complex"),
     ],
 )
-def test_complexity_follows_the_stated_rule(task: Task, subtasks: int, phases: int, complexity: str, reason: str) -> None:
+def test_complexity_follows_the_documented_rule(task: Task, subtasks: int, phases: int, complexity: str, reason: str) -> None:
     state = State(tasks=(task, *(a_task(20 + one, parent=task.number) for one in range(subtasks))))
     assert complexity_of(task, state, phases) == (complexity, reason)
 
 
-def test_each_level_loads_more_and_what_is_left_out_is_named(tmp_path: Path) -> None:
+def test_each_context_level_loads_more_and_names_omitted_files(tmp_path: Path) -> None:
     context = tmp_path / ".remit" / "context"
     for name in ("common/style.md", "python/typing.md", "history/old.md"):
         (context / name).parent.mkdir(parents=True)
@@ -514,7 +509,7 @@ def test_each_level_loads_more_and_what_is_left_out_is_named(tmp_path: Path) -> 
     assert "huge.md was left out" in words
 
 
-async def test_agents_that_a_route_names_after_the_first_get_its_return(tmp_path: Path) -> None:
+async def test_later_agents_of_a_route_get_the_previous_return(tmp_path: Path) -> None:
     board = board_with(tmp_path, task())
     seen: list[Any] = []
 

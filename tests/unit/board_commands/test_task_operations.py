@@ -1,4 +1,4 @@
-"""`remit task` and `remit todo` on the board alone: recorded, abandoned, recovered, divided, brought together, archived."""
+"""`remit task` and `remit todo` on the board: record, abandon, recover, divide, sync, archive."""
 
 import logging
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def task_of(board: Board, number: int) -> Task:
     return board.look().state.task(number)
 
 
-def set_to(board: Board, number: int, status: Status, **more: object) -> None:
+def set_status(board: Board, number: int, status: Status, **more: object) -> None:
     with board.change() as draft:
         task = draft.state.task(number)
         draft.state = draft.state.with_task(replace(task.moved(status, at=draft.at, reason="because"), **more))  # type: ignore[arg-type]
@@ -44,8 +44,8 @@ def agreed(_tasks: Sequence[Task]) -> bool:
     return True
 
 
-def test_a_task_is_recorded_as_it_is_said_and_nothing_is_guessed(board: Board) -> None:
-    """A text that speaks of Lean and of urgency decides neither language nor priority."""
+def test_task_is_recorded_verbatim_without_guessing_fields(board: Board) -> None:
+    """Words about Lean and urgency set neither language nor priority."""
     outcome = record(board, NewTask(text="Delete all Lean proofs, urgently! High priority, run `rm -rf proofs`."))
     task = task_of(board, 1)
     assert (task.language, task.priority, task.status) == (None, Priority.MEDIUM, Status.NOT_STARTED)
@@ -57,7 +57,7 @@ def test_a_task_is_recorded_as_it_is_said_and_nothing_is_guessed(board: Board) -
     assert "had no board" not in record(board, NewTask(text="Another")).summary
 
 
-def test_what_is_given_is_kept(board: Board) -> None:
+def test_given_fields_are_stored(board: Board) -> None:
     add(board, "First")
     given = {"priority": Priority.HIGH, "effort": "3h", "language": "lean", "dependencies": (1, 1), "accept": ("make test",)}
     task = task_of(board, add(board, "Second", title="A title", **given))
@@ -65,8 +65,7 @@ def test_what_is_given_is_kept(board: Board) -> None:
     assert (task.dependencies, task.accept, task.slug) == ((1,), ("make test",), "a_title")
 
 
-def test_the_routing_of_a_task_is_logged(board: Board, caplog: pytest.LogCaptureFixture) -> None:
-    """Task → atomic-task-numberer, in process."""
+def test_routing_of_a_task_is_logged(board: Board, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="remit"):
         record(board, NewTask(text="One"))
     assert "Routing /task to atomic-task-numberer (in_process)" in caplog.messages
@@ -88,11 +87,11 @@ def test_the_routing_of_a_task_is_logged(board: Board, caplog: pytest.LogCapture
         ("Tell users: 1. write 2. publish", "Tell users: 1. write 2. publish"),
     ],
 )
-def test_the_title_is_the_first_sentence_cut_between_words(text: str, title: str) -> None:
+def test_title_is_the_first_sentence_cut_between_words(text: str, title: str) -> None:
     assert title_of(text) == title
 
 
-def test_an_empty_text_and_unknown_dependencies_are_refused_and_nothing_is_made(board: Board) -> None:
+def test_invalid_tasks_are_refused_and_nothing_is_written(board: Board) -> None:
     for text in ("", " \n ", "\x00"):
         with pytest.raises(Misused, match="text of the task is missing"):
             record(board, NewTask(text=text))
@@ -105,14 +104,14 @@ def test_an_empty_text_and_unknown_dependencies_are_refused_and_nothing_is_made(
     assert not board.state_path.exists()
 
 
-def test_an_open_task_with_the_same_title_is_told(board: Board) -> None:
+def test_open_task_with_the_same_title_is_reported(board: Board) -> None:
     add(board, "Same thing")
     assert any("Task 1 has the same title" in warning for warning in record(board, NewTask(text="same THING")).warnings)
     abandon(board, [1, 2], "double")
     assert record(board, NewTask(text="Same thing")).warnings == ()
 
 
-def test_a_rehearsal_changes_nothing(board: Board) -> None:
+def test_dry_run_changes_nothing(board: Board) -> None:
     assert record(board, NewTask(text="One"), dry_run=True).summary == "Task 1 would be recorded: One"
     assert not board.specs.exists()
     for text in ("One", "Two\n- a\n- b"):
@@ -121,7 +120,7 @@ def test_a_rehearsal_changes_nothing(board: Board) -> None:
     abandon(board, [1], "x", dry_run=True)
     divide(board, 2, dry_run=True)
     sync(board, dry_run=True)
-    set_to(board, 1, Status.ABANDONED)
+    set_status(board, 1, Status.ABANDONED)
     before = {path: path.read_bytes() for path in (board.state_path, board.todo_path)}
     recover(board, [1], dry_run=True)
     todo(board, agreed=agreed, dry_run=True)
@@ -129,10 +128,10 @@ def test_a_rehearsal_changes_nothing(board: Board) -> None:
     assert not board.archive_path.exists()
 
 
-def test_abandoning_checks_all_before_it_changes_any(board: Board) -> None:
+def test_abandon_validates_all_tasks_before_changing_any(board: Board) -> None:
     for text in ("One", "Two", "Three"):
         add(board, text)
-    set_to(board, 3, Status.COMPLETED)
+    set_status(board, 3, Status.COMPLETED)
     before = board.state_path.read_bytes()
     with pytest.raises(Misused, match=r"^Task 9 not found"):
         abandon(board, [1, 9], "x")
@@ -150,7 +149,7 @@ def test_abandoning_checks_all_before_it_changes_any(board: Board) -> None:
     assert "Still waiting for an abandoned task: Task 4." in forced.warnings
 
 
-def test_a_task_that_is_worked_on_is_neither_abandoned_nor_divided(board: Board) -> None:
+def test_claimed_task_is_neither_abandoned_nor_divided(board: Board) -> None:
     add(board, "One\n- a\n- b")
     with claims.claim(board, 1, "research", seconds=60):
         with pytest.raises(Refused, match="being worked on"):
@@ -161,13 +160,13 @@ def test_a_task_that_is_worked_on_is_neither_abandoned_nor_divided(board: Board)
     assert abandon(board, [1], "x").task_status == "ABANDONED"
 
 
-def test_abandoned_tasks_come_back_from_the_board_and_from_the_archive(board: Board) -> None:
+def test_abandoned_tasks_are_recovered_from_board_and_archive(board: Board) -> None:
     for text in ("One", "Two", "Three"):
         add(board, text)
     abandon(board, [1, 2], "x")
     (board.root / "specs/001_one/reports").mkdir(parents=True)
     (board.root / "specs/001_one/reports/research-001.md").write_text("found")
-    set_to(board, 1, Status.ABANDONED, artifacts=(TaskArtifact(type="research", path="specs/001_one/reports/research-001.md"),))
+    set_status(board, 1, Status.ABANDONED, artifacts=(TaskArtifact(type="research", path="specs/001_one/reports/research-001.md"),))
     todo(board, agreed=agreed)
     assert [task.number for task in archived_tasks(board)] == [1, 2]
     assert (board.root / "specs/archive/001_one/reports/research-001.md").exists()
@@ -179,10 +178,10 @@ def test_abandoned_tasks_come_back_from_the_board_and_from_the_archive(board: Bo
     assert [task.number for task in archived_tasks(board)] == [2]
 
 
-def test_only_abandoned_tasks_are_recovered_and_completed_is_final(board: Board) -> None:
+def test_only_abandoned_tasks_are_recovered(board: Board) -> None:
     add(board, "One")
     add(board, "Two")
-    set_to(board, 2, Status.COMPLETED)
+    set_status(board, 2, Status.COMPLETED)
     todo(board, agreed=agreed)
     for numbers, words in (([1], r"Task 1 is \[NOT STARTED\]"), ([2], r"Task 2 is \[COMPLETED\]"), ([7], "Task 7 not found")):
         with pytest.raises((Refused, Misused), match=words):
@@ -190,7 +189,7 @@ def test_only_abandoned_tasks_are_recovered_and_completed_is_final(board: Board)
     assert [task.number for task in archived_tasks(board)] == [2]
 
 
-def test_a_numbered_list_is_divided_into_tasks_that_follow_one_another(board: Board) -> None:
+def test_numbered_list_is_divided_into_dependent_tasks(board: Board) -> None:
     add(board, "Base")
     number = add(
         board,
@@ -216,7 +215,7 @@ def test_a_numbered_list_is_divided_into_tasks_that_follow_one_another(board: Bo
         ("1. read\n   - fast\n2. write", ["read", "write"]),
     ],
 )
-def test_a_prompt_may_list_the_parts_as_it_likes(board: Board, prompt: str, titles: list[str]) -> None:
+def test_prompt_may_list_the_parts_in_many_formats(board: Board, prompt: str, titles: list[str]) -> None:
     add(board, "Something without a list")
     created = divide(board, 1, prompt).data["created"]
     assert [task_of(board, number).title for number in created] == titles
@@ -225,15 +224,14 @@ def test_a_prompt_may_list_the_parts_as_it_likes(board: Board, prompt: str, titl
 def test_parts_are_taken_from_the_phases_of_a_plan(board: Board) -> None:
     add(board, "Build it")
     (board.root / "plan.md").write_text("# Plan\n\n### Phase 1: Ground [NOT STARTED]\n- **Goal**: x\n\n### Phase 2: Walls [NOT STARTED]\n")
-    set_to(board, 1, Status.NOT_STARTED, plan_path="plan.md")
+    set_status(board, 1, Status.NOT_STARTED, plan_path="plan.md")
     outcome = divide(board, 1)
     assert [task_of(board, number).title for number in outcome.data["created"]] == ["Ground", "Walls"]
     assert outcome.data["in_turn"] is True
 
 
 @pytest.mark.parametrize("prompt", ["", "only one thing", "one thing; another", "- a", "\n".join(f"- {n}" for n in range(6))])
-def test_fewer_than_two_or_more_than_five_parts_are_refused_with_what_to_write(board: Board, prompt: str) -> None:
-    """Nothing is thought up."""
+def test_fewer_than_two_or_more_than_five_parts_are_refused_with_advice(board: Board, prompt: str) -> None:
     add(board, "Nothing to go by here")
     with pytest.raises(Misused, match="2 to 5 parts") as refused:
         divide(board, 1, prompt)
@@ -241,9 +239,9 @@ def test_fewer_than_two_or_more_than_five_parts_are_refused_with_what_to_write(b
     assert task_of(board, 1).status is Status.NOT_STARTED
 
 
-def test_only_what_is_not_started_is_divided(board: Board) -> None:
+def test_only_tasks_that_are_not_started_are_divided(board: Board) -> None:
     add(board, "One\n- a\n- b")
-    set_to(board, 1, Status.PLANNED)
+    set_status(board, 1, Status.PLANNED)
     with pytest.raises(Refused, match="cannot become"):
         divide(board, 1)
     assert any("--force" in warning for warning in divide(board, 1, force=True).warnings)
@@ -251,7 +249,7 @@ def test_only_what_is_not_started_is_divided(board: Board) -> None:
         divide(board, 1, force=True)
 
 
-def test_sync_takes_over_what_a_person_wrote_and_draws_the_rest_again(board: Board) -> None:
+def test_sync_merges_edits_and_renders_todo_again(board: Board) -> None:
     add(board, "One")
     board.todo_path.write_text(board.todo_path.read_text().replace("**Priority**: Medium", "**Priority**: High"))
     outcome = sync(board)
@@ -269,12 +267,12 @@ def test_sync_takes_over_what_a_person_wrote_and_draws_the_rest_again(board: Boa
         sync(board)
 
 
-def test_sync_tells_what_does_not_fit_and_changes_no_status(board: Board) -> None:
+def test_sync_reports_inconsistencies_and_changes_no_status(board: Board) -> None:
     for text in ("One", "Two", "Three"):
         add(board, text)
-    set_to(board, 1, Status.RESEARCHING)
-    set_to(board, 2, Status.NOT_STARTED, dependencies=(3, 77), artifacts=(TaskArtifact(type="research", path="specs/none.md"),))
-    set_to(board, 3, Status.NOT_STARTED, dependencies=(2,))
+    set_status(board, 1, Status.RESEARCHING)
+    set_status(board, 2, Status.NOT_STARTED, dependencies=(3, 77), artifacts=(TaskArtifact(type="research", path="specs/none.md"),))
+    set_status(board, 3, Status.NOT_STARTED, dependencies=(2,))
     (board.specs / "099_orphan").mkdir()
     (board.specs / "001_other_name").mkdir()
     outcome = sync(board)
@@ -290,7 +288,7 @@ def test_sync_tells_what_does_not_fit_and_changes_no_status(board: Board) -> Non
         assert sync(board).data["stopped"] == []
 
 
-def test_todo_archives_what_is_done_and_asks_above_five(board: Board) -> None:
+def test_todo_archives_closed_tasks_and_asks_above_five(board: Board) -> None:
     for place in range(7):
         add(board, f"Task {place}")
     abandon(board, [1, 2, 3], "x")
@@ -305,7 +303,7 @@ def test_todo_archives_what_is_done_and_asks_above_five(board: Board) -> None:
     for place in range(4):
         add(board, f"More {place}")
     for number in range(4, 10):
-        set_to(board, number, Status.COMPLETED)
+        set_status(board, number, Status.COMPLETED)
     with pytest.raises(Refused, match="6 tasks would be archived"):
         todo(board, agreed=no)
     assert asked == [6]
@@ -314,10 +312,10 @@ def test_todo_archives_what_is_done_and_asks_above_five(board: Board) -> None:
     assert todo(board, agreed=no).summary == "Nothing to archive: no task is completed or abandoned."
 
 
-def test_a_divided_task_stays_when_the_done_ones_leave_whose_numbers_are_not_given_again(board: Board) -> None:
+def test_divided_task_stays_on_the_board_and_archived_numbers_are_not_reused(board: Board) -> None:
     add(board, "One\n- a\n- b")
     divide(board, 1)
-    set_to(board, 3, Status.COMPLETED)
+    set_status(board, 3, Status.COMPLETED)
     assert todo(board, agreed=agreed).data["archived"] == [3]
     assert [task.number for task in board.look().state.tasks] == [1, 2]
     assert add(board, "Two", dependencies=(3,)) == 4
@@ -330,7 +328,7 @@ def test_a_divided_task_stays_when_the_done_ones_leave_whose_numbers_are_not_giv
         (Status.ABANDONED, "It is in the archive, [ABANDONED]: `remit task --recover 1` brings it back."),
     ],
 )
-def test_whoever_names_an_archived_task_is_told_where_it_is(tmp_path: Path, status: Status, advice: str) -> None:
+def test_unknown_task_that_is_archived_is_reported_with_its_location(tmp_path: Path, status: Status, advice: str) -> None:
     board = Board(tmp_path)
     with board.change(make=True) as draft:
         task = Task(number=1, title="One", slug="one", status=status, blocking_reason="why")
@@ -345,16 +343,3 @@ def test_whoever_names_an_archived_task_is_told_where_it_is(tmp_path: Path, stat
     with pytest.raises(Misused) as told:
         must_exist(board, 3)
     assert told.value.advice == "`remit board` lists the tasks."
-
-
-def test_a_project_without_a_board_is_told_how_to_begin_one_in_one_way(tmp_path: Path) -> None:
-    board = Board(tmp_path)
-    told = []
-    for ask in (lambda: must_exist(board, 1), lambda: board.change().__enter__()):
-        with pytest.raises(Misused) as error:
-            ask()
-        told.append((error.value.message, error.value.advice))
-    assert told == [("This project has no board yet.", '`remit task "TEXT"` records the first task and makes it.')] * 2
-
-
-AGENT = 'from remit import agent\n\n@agent("planner")\nasync def planner(task: str) -> str:\n    return "x"\n'

@@ -1,4 +1,4 @@
-"""Budgets as nested scopes: every draw goes up the chain, and the limit that fired is named."""
+"""Budgets are nested scopes: spending counts in every scope above, and the exceeded limit is named."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from remit.core.budget import Budget, Limits
 from remit.core.errors import Misused
 
 
-def test_each_limit_is_named_when_it_is_reached() -> None:
+def test_each_exceeded_limit_is_named() -> None:
     for limits, drawn, word in (
         (Limits(delegations=1), {}, "1 delegations in all"),
         (Limits(alive=1), {}, "alive at once"),
@@ -21,17 +21,17 @@ def test_each_limit_is_named_when_it_is_reached() -> None:
         assert word in (budget.lacks(3.0) or "")
 
 
-def test_a_limit_of_a_scope_above_holds_below() -> None:
+def test_limit_of_an_outer_scope_applies_to_inner_ones() -> None:
     outer = Budget(Limits(delegations=2), opened_at=0.0)
     inner = outer.narrowed(Limits(delegations=100), 0.0)
     inner.enter()
     inner.enter()
     assert inner.lacks(0.0) == "2 delegations in all"
     inner.leave()
-    assert inner.lacks(0.0) == "2 delegations in all", "leaving frees a place, not a delegation"
+    assert inner.lacks(0.0) == "2 delegations in all", "an ended delegation still counts"
 
 
-def test_leaving_frees_a_place_among_the_living() -> None:
+def test_ended_delegation_frees_a_place_among_the_live_ones() -> None:
     budget = Budget(Limits(alive=1), opened_at=0.0)
     budget.enter()
     assert budget.lacks(0.0)
@@ -39,15 +39,15 @@ def test_leaving_frees_a_place_among_the_living() -> None:
     assert budget.lacks(0.0) is None
 
 
-def test_a_charge_tells_which_limit_it_passed() -> None:
+def test_charge_returns_the_limit_it_exceeded() -> None:
     outer = Budget(Limits(tokens=10), opened_at=0.0)
     inner = outer.narrowed(Limits(cost=1.0), 0.0)
-    assert inner.charge(tokens=10, cost=1.0) is None, "to spend all is not to overspend"
+    assert inner.charge(tokens=10, cost=1.0) is None, "spending exactly the limit is allowed"
     assert inner.charge(tokens=1) == "10 tokens"
     assert (outer.tokens, outer.cost) == (11, 1.0)
 
 
-def test_what_is_left_is_the_tightest_of_each_kind() -> None:
+def test_remaining_budget_is_the_tightest_limit_of_each_kind() -> None:
     outer = Budget(Limits(delegations=10, tokens=100), opened_at=0.0)
     inner = outer.narrowed(Limits(delegations=50, seconds=5), 2.0)
     inner.enter()
@@ -61,6 +61,6 @@ def test_what_is_left_is_the_tightest_of_each_kind() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"tokens": -1}, {"alive": "many"}, {"cost": float("nan")}, {"delegations": True}])
-def test_a_limit_is_a_number_of_at_least_nothing(wrong: dict[str, object]) -> None:
+def test_limits_are_non_negative_numbers(wrong: dict[str, object]) -> None:
     with pytest.raises(Misused):
         Limits(**wrong)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Compositions as values: their JSON form, references, and what is refused before anything runs."""
+"""Compositions as values: JSON form, references, and validation before anything runs."""
 
 import json
 from typing import Any
@@ -18,19 +18,19 @@ FLOW = sequence(
 )
 
 
-def test_the_json_form_leads_back_to_the_same_value() -> None:
+def test_json_form_round_trips() -> None:
     document = json.loads(json.dumps(FLOW.to_dict()))
     assert composition_from(document) == FLOW  # which also checks it
     assert list(document) == ["sequence", "result"]
     assert document["sequence"][0] == {"call": "files", "parameters": {"pattern": "*.py"}, "timeout": 30}
 
 
-def test_every_option_that_was_given_is_kept_also_a_wrong_one() -> None:
+def test_given_options_are_kept_even_if_invalid() -> None:
     step = sequence(call("a", timeout=0, accept=["true"], spread=True)).to_dict()["sequence"][0]
     assert step == {"call": "a", "timeout": 0, "accept": ["true"], "spread": True}
 
 
-def test_a_composition_is_a_call_of_the_agent_that_runs_it() -> None:
+def test_composition_is_a_call_of_compose_run() -> None:
     request = call(FLOW, timeout=1800, budget={"cost": 5})
     assert (request.agent, request.parameters, request.timeout) == ("compose.run", FLOW.to_dict(), 1800)
     with pytest.raises(Misused, match="takes options, not 'path'"):
@@ -82,12 +82,12 @@ def _nested(levels: int) -> dict[str, Any]:
         (_nested(30), "at most 20 levels"),
     ],
 )
-def test_what_cannot_run_is_refused_with_the_step_named(document: dict[str, Any], message: str) -> None:
+def test_invalid_composition_is_refused_with_the_step_named(document: dict[str, Any], message: str) -> None:
     with pytest.raises(Misused, match=message):
         composition_from(document)
 
 
-def test_inner_steps_see_what_has_certainly_ended() -> None:
+def test_inner_steps_may_refer_to_steps_that_have_ended() -> None:
     inner = sequence(call("c", x={"$": "a"}), call("d", x={"$": "0"}))
     for flow in (
         sequence(parallel(a=call("a"), b=call("b")), inner, call("e", x={"$": "b"}, y={"$": "1"}, z={"$": "sess_20251226_abc123"})),
@@ -102,7 +102,7 @@ def test_references_are_resolved_and_literals_unwrapped() -> None:
     assert found == {"a": [1, 2], "b": [{"$": "x"}, 1]}
 
 
-def test_pointers_follow_rfc_6901_and_say_where_they_lead_nowhere() -> None:
+def test_pointers_follow_rfc_6901_and_report_missing_targets() -> None:
     data = {"a/b": {"m~n": [10, 20]}, "": 7, "0": "zero"}
     assert [point_into(data, one) for one in ("", "/a~1b/m~0n/1", "/", "/0")] == [data, 20, 7, "zero"]
     for pointer in ("/a", "/a~1b/m~0n/2", "/a~1b/m~0n/-", "/a~1b/m~0n/x", "/0/1"):

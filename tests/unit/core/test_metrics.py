@@ -1,4 +1,4 @@
-"""The metrics: their numbers, their alerts, and percentiles that need no more room for more delegations."""
+"""Metrics: values, alerts, and percentiles in constant memory."""
 
 import math
 
@@ -19,7 +19,7 @@ def tally(**counts: int) -> Tally:
 
 
 @given(st.lists(st.floats(min_value=0.0, max_value=600_000.0), min_size=1, max_size=200), st.sampled_from([0.5, 0.95, 0.99]))
-def test_a_percentile_is_right_to_one_percent(seconds: list[float], share: float) -> None:
+def test_percentile_is_accurate_to_one_percent(seconds: list[float], share: float) -> None:
     histogram = Histogram()
     for one in seconds:
         histogram.add(one)
@@ -29,7 +29,7 @@ def test_a_percentile_is_right_to_one_percent(seconds: list[float], share: float
     assert abs(found - exact) <= max(0.0101 * exact, 1.1e-4)
 
 
-def test_what_is_longer_than_a_week_or_negative_is_counted_too() -> None:
+def test_durations_below_zero_and_above_a_week_are_counted() -> None:
     histogram = Histogram()
     histogram.add(-3.0)
     histogram.add(1e9)
@@ -38,7 +38,7 @@ def test_what_is_longer_than_a_week_or_negative_is_counted_too() -> None:
     assert Histogram().percentile(0.5) is None
 
 
-def test_the_table_has_the_names_and_thresholds_of_the_spec() -> None:
+def test_metric_names_and_thresholds() -> None:
     assert {one.name: (one.below, one.above) for one in METRICS} == {
         "delegation.total": (None, None),
         "delegation.success_rate": (0.95, None),
@@ -49,14 +49,14 @@ def test_the_table_has_the_names_and_thresholds_of_the_spec() -> None:
     }
 
 
-def test_rates_are_of_those_that_ended_and_were_not_cancelled() -> None:
+def test_rates_exclude_running_and_cancelled_delegations() -> None:
     found = metrics_of(tally(a__completed=8, a__timeout=1, a__refused=1, a__cancelled=5, a__running=3), since=None, until=0.0)
     assert (found.total, found.live, found.cancelled) == (18, 3, 5)
     assert (found.success.rate, found.timeout.rate) == (0.8, 0.1)
     assert (found.tokens, found.cost) == (180, 9.0)
 
 
-def test_errors_are_counted_by_target_and_by_operation() -> None:
+def test_errors_are_counted_by_target_and_operation() -> None:
     found = metrics_of(tally(w_read__completed=19, w_read__failed=1, w_list__blocked=1, plain__partial=1), since=None, until=0.0)
     assert {name: (one.count, one.total) for name, one in found.errors_by_target.items()} == {"w": (2, 21), "plain": (1, 1)}
     assert {name: (one.count, one.total) for name, one in found.errors_by_operation.items()} == {
@@ -68,7 +68,7 @@ def test_errors_are_counted_by_target_and_by_operation() -> None:
     assert ("delegation.success_rate", None) in alarming
 
 
-def test_names_without_end_take_no_memory_without_end() -> None:
+def test_number_of_names_is_bounded() -> None:
     made = Tally()
     for number in range(MOST_NAMES + 100):
         made.add(f"nobody-{number}", State.REFUSED, None, 0, 0.0)
@@ -76,12 +76,6 @@ def test_names_without_end_take_no_memory_without_end() -> None:
     assert made.states[OTHERS, State.REFUSED] == 100
 
 
-def test_thresholds_themselves_are_no_alert() -> None:
+def test_value_at_its_threshold_raises_no_alert() -> None:
     found = metrics_of(tally(a__completed=95, a__timeout=5), since=None, until=0.0)
     assert found.alerts() == []
-
-
-def test_of_nothing_there_are_no_rates_and_no_alerts() -> None:
-    found = metrics_of(Tally(), since=None, until=0.0)
-    assert (found.success.rate, found.latency["p99"], found.alerts()) == (None, None, [])
-    assert found.to_dict()["delegation.success_rate"] is None

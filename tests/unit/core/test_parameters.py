@@ -11,25 +11,24 @@ NAMES = st.lists(st.from_regex(r"[a-z_][a-zA-Z0-9_]{0,8}", fullmatch=True), uniq
 
 
 @pytest.mark.parametrize(("one", "other"), [("max_depth", "maxDepth"), ("path", "path"), ("create_parents", "createParents")])
-def test_either_spelling_leads_to_the_other(one: str, other: str) -> None:
+def test_spellings_convert_to_each_other(one: str, other: str) -> None:
     assert (camel(one), snake(other)) == (other, one)
 
 
 @given(names=NAMES)
-def test_whatever_is_emitted_leads_back_to_its_own_name_alone(names: list[str]) -> None:
+def test_emitted_spelling_resolves_to_its_own_name(names: list[str]) -> None:
     emitted = camel_names(names)
     assert [declared_name(emitted[name], names) for name in names] == names
     assert declared_names({emitted[name]: name for name in names}, names, "it") == {name: name for name in names}
 
 
-def test_a_name_in_both_spellings_at_once_is_refused() -> None:
+def test_name_in_both_spellings_is_refused() -> None:
     with pytest.raises(Misused, match="max_depth is given twice, as maxDepth and as max_depth") as caught:
         declared_names({"maxDepth": 1, "max_depth": 2}, ["max_depth"], "it")
     assert caught.value.code == "INVALID_PARAMETERS"
 
 
-def test_functions_take_either_spelling_and_keep_a_name_that_is_theirs() -> None:
-    """Everywhere, so also in Python."""
+def test_functions_accept_either_spelling_and_prefer_their_own() -> None:
 
     @agent("both")
     async def both(max_depth: int, maxWidth: int = 0, **rest: int) -> None: ...

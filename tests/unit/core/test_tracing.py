@@ -1,4 +1,4 @@
-"""Trace and span ids, derived from session ids."""
+"""Trace and span ids are derived from session ids."""
 
 from remit.core.deadline import Deadline
 from remit.core.delegation import CallerInfo, Delegation, Lineage
@@ -29,7 +29,7 @@ def test_every_process_computes_the_same_ids_for_one_tree() -> None:
     assert parse_traceparent(traceparent_of(_delegation(child))) == second
 
 
-def test_a_tree_goes_on_in_the_trace_that_its_caller_named() -> None:
+def test_tree_continues_the_trace_of_its_caller() -> None:
     root = _root()
     of = span_of(_delegation(root, CallerInfo("alice", "http", traceparent=GIVEN)))
     assert of.trace_id == "0af7651916cd43dd8448eb211c80319c"
@@ -39,7 +39,7 @@ def test_a_tree_goes_on_in_the_trace_that_its_caller_named() -> None:
     assert str(unsampled).endswith("-00")
 
 
-def test_what_is_not_a_traceparent_is_none() -> None:
+def test_invalid_traceparent_is_ignored() -> None:
     zero, span = "0" * 32, "b7ad6b7169203331"
     wrong = [
         None, 7, b"x", "", "00", GIVEN + "-x", GIVEN.upper(), GIVEN + "\n", f"00-{zero}-{span}-01", f"00-{'a' * 32}-{'0' * 16}-01",
@@ -52,7 +52,7 @@ def test_what_is_not_a_traceparent_is_none() -> None:
     assert str(parse_traceparent(GIVEN[:-2] + "ff")) == GIVEN[:-2] + "03"
 
 
-def test_a_program_started_inside_a_trace_knows_it_by_its_environment() -> None:
+def test_process_reads_its_trace_from_the_environment() -> None:
     origin = origin_in({"TRACEPARENT": GIVEN})
     assert origin is not None
     assert origin.caller_info.traceparent == GIVEN

@@ -1,4 +1,4 @@
-"""Whether a process belongs to a delegation: by real processes, as the kernel tells it."""
+"""Membership of a process in a delegation, checked with real processes."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ def ancestry(session_id: str = "sess_1700000000_aaaaaa", *, apart: bool = True, 
 
 @contextmanager
 def processes(*marks: str) -> Iterator[list[int]]:
-    """One below the other, each with its mark; the pids from the top."""
+    """Nested processes, each with its mark; yields their pids from the top."""
     started = subprocess.Popen([sys.executable, "-c", _CHAIN, *marks], stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert started.stdout is not None
     try:
@@ -46,22 +46,22 @@ else:
 """
 
 
-def test_a_process_below_the_supervisor_belongs_to_it() -> None:
+def test_process_below_the_supervisor_belongs_to_its_delegation() -> None:
     with processes(f"{PREFIX}sess_1700000000_aaaaaa", "another") as pids:
         assert [is_process_of(pid, ancestry()) for pid in pids] == [True, True]
         assert not any(is_process_of(pid, ancestry("sess_1700000000_bbbbbb")) for pid in pids)
 
 
-def test_the_topmost_mark_counts_so_that_none_below_can_pretend_to_another() -> None:
+def test_topmost_mark_decides_so_that_no_process_can_forge_another() -> None:
     with processes(f"{PREFIX}sess_1700000000_bbbbbb", f"{PREFIX}sess_1700000000_aaaaaa") as pids:
         assert not any(is_process_of(pid, ancestry()) for pid in pids)
 
 
-def test_a_fork_server_belongs_to_no_delegation() -> None:
+def test_fork_server_belongs_to_no_delegation() -> None:
     with processes(f"{PREFIX}fork_server", f"{PREFIX}sess_1700000000_aaaaaa") as (server, worker):
         assert is_process_of(worker, ancestry())
         assert not is_process_of(server, ancestry())
-        assert not is_process_of(server, ancestry(apart=False)), "one that killed its supervisor is not taken for an agent on our loop"
+        assert not is_process_of(server, ancestry(apart=False)), "also if a process killed its supervisor"
 
 
 def test_acceptance_commands_do_not_belong_to_the_agent() -> None:
@@ -69,7 +69,7 @@ def test_acceptance_commands_do_not_belong_to_the_agent() -> None:
         assert not is_process_of(pid, ancestry())
 
 
-def test_agents_without_processes_of_their_own_have_ours() -> None:
+def test_agents_without_their_own_processes_use_ours() -> None:
     assert is_process_of(os.getpid(), ancestry(apart=False))
     assert not is_process_of(os.getpid(), ancestry(apart=True))
     with processes("another") as (pid,):
@@ -78,15 +78,15 @@ def test_agents_without_processes_of_their_own_have_ours() -> None:
     assert not is_process_of(os.getppid(), ancestry(apart=False))
 
 
-def test_an_agent_that_an_attached_process_performs_has_that_process() -> None:
+def test_agent_performed_by_an_attached_process_has_that_process() -> None:
     with processes("another", "another") as (top, below):
         performer = (top, process_start(top) or "")
         assert is_process_of(below, ancestry(performer=performer))
         assert not is_process_of(os.getpid(), ancestry(performer=performer))
-        assert not is_process_of(below, ancestry(performer=(top, "another start"))), "a pid used again is somebody else"
+        assert not is_process_of(below, ancestry(performer=(top, "another start"))), "a reused pid is another process"
 
 
-def test_a_process_that_is_gone_is_nobodys() -> None:
+def test_ended_process_belongs_to_no_delegation() -> None:
     with processes("another") as (pid,):
         pass
     assert not is_process_of(pid, ancestry(apart=False))

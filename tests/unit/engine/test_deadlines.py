@@ -1,4 +1,4 @@
-"""The deadline heap looks at each in its time, at those that were forgotten never, and does not keep them."""
+"""The deadline heap: entries are checked in time, forgotten ones are dropped."""
 
 import asyncio
 import contextvars
@@ -20,7 +20,7 @@ def heap() -> Deadlines:
     return Deadlines(asyncio.get_running_loop(), contextvars.copy_context())
 
 
-async def test_each_is_looked_at_in_its_turn() -> None:
+async def test_entries_are_checked_in_order() -> None:
     looks: list[str] = []
     deadlines, now = heap(), asyncio.get_running_loop().time()
     for delay, name in ((0.03, "c"), (0.01, "a"), (0.02, "b")):
@@ -29,23 +29,23 @@ async def test_each_is_looked_at_in_its_turn() -> None:
     assert looks == ["a", "b", "c"]
 
 
-async def test_the_forgotten_are_neither_looked_at_nor_kept() -> None:
+async def test_forgotten_entry_is_neither_checked_nor_referenced() -> None:
     looks: list[str] = []
     deadlines, now = heap(), asyncio.get_running_loop().time()
-    gone = Timed(looks, "gone", ends_at=now + 0.01)
-    reference = weakref.ref(gone)
-    deadlines.forget(deadlines.push(now + 0.01, gone))
+    forgotten = Timed(looks, "forgotten", ends_at=now + 0.01)
+    reference = weakref.ref(forgotten)
+    deadlines.forget(deadlines.push(now + 0.01, forgotten))
     deadlines.push(now + 0.02, Timed(looks, "stays", ends_at=now + 9))
-    del gone
+    del forgotten
     gc.collect()
     assert reference() is None
-    assert deadlines.earliest_end() == now + 9, "what has ended has no deadline any more"
+    assert deadlines.earliest_end() == now + 9, "an ended delegation has no deadline"
     await asyncio.sleep(0.04)
     assert looks == ["stays"]
     assert deadlines.earliest_end() is None
 
 
-async def test_thousands_that_were_forgotten_are_swept_out() -> None:
+async def test_thousands_of_forgotten_entries_are_removed() -> None:
     looks: list[str] = []
     deadlines, later = heap(), asyncio.get_running_loop().time() + 100
     entries = [deadlines.push(later + n, Timed(looks, str(n))) for n in range(5000)]

@@ -32,18 +32,18 @@ async def caller(ctx: Any) -> str:
     return "done"
 
 
-def told(events: list[LifecycleEvent]) -> list[tuple[str, str, bool | None]]:
+def summary_of(events: list[LifecycleEvent]) -> list[tuple[str, str, bool | None]]:
     return [(str(one.kind).removeprefix("delegation."), one.agent, one.success) for one in events]
 
 
-async def test_each_delegation_is_told_when_it_starts_and_how_it_ended(tmp_path: Path) -> None:
+async def test_start_and_end_of_each_delegation_are_published(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[look, broken]) as remit:
         heard: list[LifecycleEvent] = []
         remit.on_event(heard.append)
         await remit.delegate("shelf.look")
         await remit.delegate("broken")
         refused = await remit.delegate("nobody")
-    assert told(heard) == [
+    assert summary_of(heard) == [
         ("started", "shelf.look", None), ("completed", "shelf.look", True),
         ("started", "broken", None), ("failed", "broken", False), ("failed", "nobody", False),
     ]  # fmt: skip
@@ -55,7 +55,7 @@ async def test_each_delegation_is_told_when_it_starts_and_how_it_ended(tmp_path:
     assert (heard[4].session_id, heard[4].state) == (refused.session_id, "refused")
 
 
-async def test_children_are_told_with_their_caller(tmp_path: Path) -> None:
+async def test_events_of_children_name_their_caller(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[look, caller]) as remit:
         heard: list[LifecycleEvent] = []
         remit.on_event(heard.append)
@@ -64,7 +64,7 @@ async def test_children_are_told_with_their_caller(tmp_path: Path) -> None:
     assert (heard[1].parent_id, heard[1].root_id, heard[1].depth) == (returned.session_id, returned.session_id, 2)
 
 
-async def test_whoever_stops_listening_hears_no_more(tmp_path: Path) -> None:
+async def test_removed_listener_gets_no_events(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[look]) as remit:
         heard: list[LifecycleEvent] = []
         stop = remit.on_event(heard.append)
@@ -75,7 +75,7 @@ async def test_whoever_stops_listening_hears_no_more(tmp_path: Path) -> None:
         assert len(heard) == 2
 
 
-async def test_a_listener_that_raises_harms_nobody(tmp_path: Path) -> None:
+async def test_failing_listener_affects_no_one_else(tmp_path: Path) -> None:
     def raising(_: LifecycleEvent) -> None:
         raise RuntimeError("mine")
 
@@ -87,7 +87,7 @@ async def test_a_listener_that_raises_harms_nobody(tmp_path: Path) -> None:
     assert len(heard) == 2
 
 
-async def test_the_iterator_gives_them_in_order_and_ends_with_the_remit(tmp_path: Path) -> None:
+async def test_iterator_yields_events_in_order_and_ends_with_the_remit(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[look]) as remit:
         events = remit.happenings()
         await asyncio.gather(*(remit.delegate("shelf.look") for _ in range(3)))
@@ -101,7 +101,7 @@ async def _all(events: LifecycleEvents) -> list[LifecycleEvent]:
     return [one async for one in events]
 
 
-async def test_an_iterator_that_nobody_reads_keeps_the_newest_only() -> None:
+async def test_unread_iterator_keeps_only_the_newest_events() -> None:
     bus = LifecycleBus()
     events = LifecycleEvents(bus, limit=2)
     for number in range(5):
@@ -111,7 +111,7 @@ async def test_an_iterator_that_nobody_reads_keeps_the_newest_only() -> None:
     assert events.lost == 3
 
 
-async def test_several_may_read_the_same_iterator_and_one_may_give_up() -> None:
+async def test_iterator_may_have_several_readers_and_one_may_cancel() -> None:
     bus = LifecycleBus()
     events = bus.read()
     first, second = (asyncio.ensure_future(anext(events)) for _ in range(2))
@@ -121,7 +121,7 @@ async def test_several_may_read_the_same_iterator_and_one_may_give_up() -> None:
     assert (await asyncio.wait_for(second, 5)).session_id == "sess_1"
 
 
-async def test_a_forgotten_iterator_is_not_listened_for() -> None:
+async def test_unreferenced_iterator_is_removed() -> None:
     bus = LifecycleBus()
     events = bus.read()
     assert bus.has_listeners
@@ -130,13 +130,13 @@ async def test_a_forgotten_iterator_is_not_listened_for() -> None:
     assert not bus.has_listeners
 
 
-async def test_a_closed_remit_cannot_be_listened_to(tmp_path: Path) -> None:
+async def test_closed_remit_accepts_no_listener(tmp_path: Path) -> None:
     remit = Remit.open(tmp_path)
     with pytest.raises(Misused, match="not open"):
         remit.on_event(print)
 
 
-async def test_metrics_are_of_what_is_on_record(tmp_path: Path) -> None:
+async def test_metrics_are_computed_from_the_record(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[look, broken]) as remit:
         for name in ("shelf.look", "shelf.look", "broken"):
             await remit.delegate(name)
@@ -171,7 +171,7 @@ def steps(heard: list[LifecycleEvent], session_id: str) -> list[str]:
     return [one.body["step"] for one in heard if one.kind is LifecycleKind.STEP and one.session_id == session_id]
 
 
-async def test_every_step_and_word_is_told_in_order_to_whoever_listens_for_them(tmp_path: Path) -> None:
+async def test_steps_and_output_are_published_in_order(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[talker, look, caller]) as remit:
         heard: list[LifecycleEvent] = []
         remit.on_event(heard.append, EVERYTHING)
@@ -180,17 +180,17 @@ async def test_every_step_and_word_is_told_in_order_to_whoever_listens_for_them(
         child = (await remit.children(nested.session_id))[0]
     assert steps(heard, root.session_id) == [str(step) for step in Step]
     assert steps(heard, child.session_id) == [str(step) for step in Step][4:]  # the first four are a root's
-    told = [str(one.kind).removeprefix("delegation.") for one in heard if one.session_id == root.session_id]
-    first, last = told.index("started"), told.index("completed")
-    assert told[:first] == ["step"] * 7
-    assert told[first + 1 : first + 5] == ["progress", "data", "spent", "artifact"]
-    assert set(told[first + 5 : last]) == {"step"}
-    assert last == len(told) - 1
+    kinds = [str(one.kind).removeprefix("delegation.") for one in heard if one.session_id == root.session_id]
+    first, last = kinds.index("started"), kinds.index("completed")
+    assert kinds[:first] == ["step"] * 7
+    assert kinds[first + 1 : first + 5] == ["progress", "data", "spent", "artifact"]
+    assert set(kinds[first + 5 : last]) == {"step"}
+    assert last == len(kinds) - 1
     said = next(one for one in heard if one.kind is LifecycleKind.PROGRESS)
     assert said.to_dict()["body"] == {"message": "half of it", "fraction": 0.5}
 
 
-async def test_one_that_waits_tells_its_steps_before_it_runs_and_a_cancelled_one_says_so(tmp_path: Path) -> None:
+async def test_queued_delegation_publishes_its_steps_and_a_cancellation(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[sleeper], slots=1) as remit:
         heard: list[LifecycleEvent] = []
         remit.on_event(heard.append, EVERYTHING)
@@ -204,19 +204,19 @@ async def test_one_that_waits_tells_its_steps_before_it_runs_and_a_cancelled_one
     assert steps(heard, waiting.session_id)[-1] == str(Step.RETURN_TO_USER)
 
 
-async def test_a_refusal_tells_the_steps_it_came_to(tmp_path: Path) -> None:
+async def test_refusal_publishes_the_steps_it_reached(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[]) as remit:
         heard: list[LifecycleEvent] = []
         remit.on_event(heard.append, [LifecycleKind.STEP, LifecycleKind.FAILED])
         refused = await remit.delegate("nobody")
-    told = steps(heard, refused.session_id)
-    assert told[0] == str(Step.ANALYZE_REQUEST)
-    assert told[-1] == str(Step.RETURN_TO_USER)
-    assert str(Step.ROUTE_TO_AGENT) not in told
+    published = steps(heard, refused.session_id)
+    assert published[0] == str(Step.ANALYZE_REQUEST)
+    assert published[-1] == str(Step.RETURN_TO_USER)
+    assert str(Step.ROUTE_TO_AGENT) not in published
     assert heard[-1].state == "refused"
 
 
-async def test_whoever_wants_starts_and_ends_only_hears_nothing_else(tmp_path: Path) -> None:
+async def test_listener_gets_starts_and_ends_only_by_default(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[talker]) as remit:
         few: list[LifecycleEvent] = []
         every: list[LifecycleEvent] = []
@@ -230,10 +230,10 @@ async def test_whoever_wants_starts_and_ends_only_hears_nothing_else(tmp_path: P
     assert not every
 
 
-async def test_who_came_to_a_door_is_told(tmp_path: Path) -> None:
+async def test_authentication_results_are_published(tmp_path: Path) -> None:
     async with Remit.open(tmp_path) as remit:
         heard: list[LifecycleEvent] = []
-        remit.note_visit("http", "token:ci")  # nobody listens
+        remit.note_visit("http", "token:ci")  # without listeners
         remit.on_event(heard.append, [LifecycleKind.ADMITTED, LifecycleKind.TURNED_AWAY])
         remit.note_visit("http", "token:ci")
         error = ErrorInfo(type="permission", message="no", code="UNAUTHENTICATED", recoverable=False, recommendation="ask")
@@ -244,7 +244,7 @@ async def test_who_came_to_a_door_is_told(tmp_path: Path) -> None:
     ]
 
 
-async def test_an_agents_process_knows_its_span(tmp_path: Path) -> None:
+async def test_environment_of_an_agent_has_its_span(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[echo]) as remit:
         returned = await remit.delegate("echo")
     given = parse_traceparent(returned.data)

@@ -39,7 +39,7 @@ async def caller(ctx: Context) -> str:
     return str((await ctx.delegate("worker")).data)
 
 
-async def test_scratch_folders_of_what_left_the_registry_are_removed(tmp_path: Path) -> None:
+async def test_scratch_folders_of_old_delegations_are_removed(tmp_path: Path) -> None:
     clock = JumpingClock()
     sleeper = Scripted("sleeper", hang())
     async with Remit.open(tmp_path, agents=[scribbles, sleeper], clock=clock.as_clock()) as remit:
@@ -50,18 +50,18 @@ async def test_scratch_folders_of_what_left_the_registry_are_removed(tmp_path: P
         strange = plain.parent / "notes-of-a-person"
         strange.mkdir()
         await remit.engine.clean_up()
-        assert plain.is_dir(), "it is still in the registry"
+        assert plain.is_dir(), "still in the registry"
         clock.jump(2 * HOUR)
         fresh = await scratch_of(remit)
         await remit.engine.clean_up()
         assert not plain.exists()
-        assert (kept / "note.txt").is_file(), "a return names it"
+        assert (kept / "note.txt").is_file(), "an artifact of a return"
         assert living.is_dir()
         assert fresh.is_dir()
-        assert strange.is_dir(), "not ours to remove"
+        assert strange.is_dir(), "not created by remit"
 
 
-async def test_history_is_forgotten_after_the_days_that_were_asked_for_and_never_otherwise(tmp_path: Path) -> None:
+async def test_history_is_pruned_after_history_days_and_never_by_default(tmp_path: Path) -> None:
     clock = JumpingClock()
     sleeper = Scripted("sleeper", hang())
     async with Remit.open(tmp_path, agents=[caller, worker, sleeper], clock=clock.as_clock(), settings={"history_days": 30}) as remit:
@@ -101,7 +101,7 @@ async def test_maintenance_continues_after_a_disk_error(
         await until(lambda: not folder.exists())
 
 
-async def test_a_cancel_request_whose_wakeup_was_lost_is_carried_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancel_request_with_a_lost_wakeup_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "TURN_SECONDS", 0.02)
     monkeypatch.setattr(maintenance, "CANCELS_SECONDS", 0.05)
     sleeper = Scripted("sleeper", hang())

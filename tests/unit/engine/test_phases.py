@@ -1,4 +1,4 @@
-"""The state machine of a delegation: one table, one end."""
+"""The state machine of a delegation: one transition table, one end."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ async def echo() -> str:
     return "done"
 
 
-def test_every_phase_leads_to_the_outcome_and_none_leads_back() -> None:
+def test_every_phase_leads_to_settled_and_none_leads_back() -> None:
     assert set(TRANSITIONS) == set(Phase)
     assert TRANSITIONS[Phase.SETTLED] == frozenset()
     for phase, following in TRANSITIONS.items():
@@ -25,7 +25,7 @@ def test_every_phase_leads_to_the_outcome_and_none_leads_back() -> None:
         assert phase is Phase.SETTLED or following
 
 
-async def test_a_fault_of_remit_itself_is_told_to_the_caller_and_does_not_hang_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_internal_error_is_raised_to_the_caller_and_does_not_hang(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_fields: object) -> None:
         raise NameError("SettleDelegation")
 
@@ -38,15 +38,15 @@ async def test_a_fault_of_remit_itself_is_told_to_the_caller_and_does_not_hang_i
 
 
 def runs_in_memory() -> int:
-    return sum(type(one) is delegation_run.DelegationRun for one in gc.get_objects())  # a list of them would keep them
+    return sum(type(one) is delegation_run.DelegationRun for one in gc.get_objects())  # a list would keep them alive
 
 
-async def test_a_delegation_that_has_ended_is_freed_without_the_garbage_collector(tmp_path: Path) -> None:
+async def test_ended_delegation_is_freed_without_the_garbage_collector(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[echo]) as remit:
         for _ in range(20):
             await remit.delegate("echo")
         gc.collect()
-        others = runs_in_memory()  # of tests before this one
+        others = runs_in_memory()  # from earlier tests
         gc.disable()
         try:
             await asyncio.gather(*(remit.delegate("echo") for _ in range(50)))

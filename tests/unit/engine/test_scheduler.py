@@ -1,4 +1,4 @@
-"""The scheduler: who runs next, how many at once, and that ageing needs no clock of its own."""
+"""The scheduler: order of the queue, limits on concurrency, ageing."""
 
 import itertools
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Item:
 
 
 class Queue:
-    """A scheduler whose only slot is taken, and the names of those that it started since."""
+    """A scheduler whose only slot is taken, and the items it started since."""
 
     def __init__(self, total: int = 1, *, ageing: float = 10.0, limit: int = 100) -> None:
         self.started: list[Item] = []
@@ -39,26 +39,19 @@ class Queue:
 
     def drained(self) -> list[Any]:
         self.scheduler.leave(self.first)
-        for item in self.started:  # each that ends lets the next one run
+        for item in self.started:  # the end of one starts the next
             self.scheduler.leave(item)
         return [item.name for item in self.started]
 
 
-def test_the_more_urgent_first_and_equals_by_age() -> None:
-    queue = Queue()
-    for since, (name, priority) in enumerate([("l", 1), ("n1", 2), ("c", 4), ("n2", 2), ("h", 3)]):
-        queue.add(Item(name, priority=Priority(priority)), since)
-    assert queue.drained() == ["c", "h", "n1", "n2", "l"]
-
-
-def test_waiting_outweighs_priority_in_the_end() -> None:
+def test_waiting_time_outweighs_priority() -> None:
     queue = Queue(ageing=10.0)
     queue.add(Item("low and old", priority=Priority.LOW), 0.0)
     queue.add(Item("critical and new", priority=Priority.CRITICAL), 31.0)
     assert queue.drained() == ["low and old", "critical and new"]
 
 
-def test_an_agent_whose_slots_are_taken_holds_up_no_other() -> None:
+def test_agent_without_free_slots_does_not_block_others() -> None:
     queue = Queue(total=3)
     queue.scheduler.limit("few", 1)
     busy = Item("busy", "few")
@@ -70,23 +63,23 @@ def test_an_agent_whose_slots_are_taken_holds_up_no_other() -> None:
     assert [item.name for item in queue.started] == ["may run", "must wait"]
 
 
-def test_an_item_that_left_the_queue_frees_its_place_and_is_not_started() -> None:
+def test_item_that_left_the_queue_frees_its_place_and_is_not_started() -> None:
     queue = Queue(limit=2)
-    gone = queue.add(Item("gone"))
+    cancelled = queue.add(Item("cancelled"))
     queue.add(Item("wanted"))
     assert queue.scheduler.is_full
-    queue.scheduler.leave(gone)
+    queue.scheduler.leave(cancelled)
     assert not queue.scheduler.is_full
     assert queue.drained() == ["wanted"]
 
 
-def test_a_place_counts_while_the_item_is_being_recorded() -> None:
+def test_place_is_taken_while_the_item_is_being_recorded() -> None:
     queue = Queue(limit=1)
     queue.scheduler.reserve(Item("new"))
     assert queue.scheduler.is_full
 
 
-def test_a_lent_slot_is_used_by_others_and_taken_back() -> None:
+def test_lent_slot_is_used_by_others_and_taken_back() -> None:
     queue = Queue()
     queue.scheduler.lend(queue.first)
     child = queue.add(Item("child"))
@@ -98,8 +91,8 @@ def test_a_lent_slot_is_used_by_others_and_taken_back() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(Priority), st.floats(0, 1000)), max_size=30), st.floats(0.1, 100))
-def test_the_order_of_two_in_the_queue_is_the_same_at_every_moment(waiting: list[tuple[str, Priority, float]], ageing: float) -> None:
-    """So one fixed key is enough: effective priority is priority plus waiting time over the ageing time."""
+def test_queue_order_follows_priority_and_waiting_time(waiting: list[tuple[str, Priority, float]], ageing: float) -> None:
+    """The order of two items never changes: effective priority is priority plus waiting time over the ageing time."""
     queue = Queue(ageing=ageing)
     for number, (agent, priority, since) in enumerate(waiting):
         queue.add(Item(number, agent, priority), since)
@@ -109,7 +102,7 @@ def test_the_order_of_two_in_the_queue_is_the_same_at_every_moment(waiting: list
     assert len(effective) == len(waiting)
 
 
-def test_a_default_limit_does_not_replace_another() -> None:
+def test_default_limit_does_not_replace_another() -> None:
     queue = Queue(total=8)
     queue.scheduler.limit("tool", 1, is_default=True)
     queue.scheduler.limit("tool", 5, is_default=True)

@@ -1,4 +1,4 @@
-"""Whose code stands still: the agent's, named by its own line; never remit's own, nor a library that remit called."""
+"""Which code blocks the event loop: the agent's line is named, never remit's or a library that remit called."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ class Caught(Exception):
         self.frame = frame
 
 
-def stand_still(*_: Any) -> Any:
+def block(*_: Any) -> Any:
     raise Caught(sys._getframe(1))
 
 
@@ -25,11 +25,11 @@ def frame_in(run: Callable[[], Any]) -> FrameType:
         run()
     except Caught as caught:
         return caught.frame
-    raise AssertionError("it did not stand still")
+    raise AssertionError("it did not block")
 
 
 def as_if_in(file: str, code: str) -> Callable[[Callable[..., Any]], Any]:
-    """A function whose code claims to stand in `file`."""
+    """A function whose code claims to be in `file`."""
     compiled: CodeType = compile(code, file, "exec")
     names: dict[str, Any] = {}
     exec(compiled, names)
@@ -37,41 +37,41 @@ def as_if_in(file: str, code: str) -> Callable[[Callable[..., Any]], Any]:
     return function
 
 
-def test_an_agents_own_line_is_named() -> None:
-    frame = frame_in(lambda: stand_still())
+def test_line_of_the_agent_is_named() -> None:
+    frame = frame_in(lambda: block())
     found = _frame_of_agent(frame)
     assert found is not None
     assert _place(found).startswith("test_watchdog.py:")
 
 
-def test_a_library_that_an_agent_called_is_the_agents() -> None:
-    frame = frame_in(lambda: json.loads("[1.5]", parse_float=stand_still))
+def test_library_called_by_an_agent_counts_as_the_agent() -> None:
+    frame = frame_in(lambda: json.loads("[1.5]", parse_float=block))
     found = _frame_of_agent(frame)
     assert "json" in frame.f_code.co_filename
     assert found is not None
     assert _place(found).startswith("test_watchdog.py:")
 
 
-def test_remits_own_code_is_left_alone_also_inside_a_library() -> None:
+def test_code_of_remit_is_never_blamed_even_inside_a_library() -> None:
     inside = as_if_in(
         remit.engines.embedded.journal.__file__, "def function(inner):\n    import json\n    json.loads('[1.5]', parse_float=inner)\n"
     )
-    assert _frame_of_agent(frame_in(lambda: inside(stand_still))) is None
+    assert _frame_of_agent(frame_in(lambda: inside(block))) is None
 
 
-def test_reading_an_agents_value_may_be_interrupted() -> None:
+def test_reading_a_value_of_an_agent_may_be_interrupted() -> None:
     class Slow:
         def __iter__(self) -> Any:
-            stand_still()
+            block()
 
     reading = as_if_in(remit.core.jsonable.__file__, "def function(inner):\n    inner()\n")
-    assert _frame_of_agent(frame_in(lambda: reading(stand_still))) is not None
+    assert _frame_of_agent(frame_in(lambda: reading(block))) is not None
     assert _frame_of_agent(frame_in(lambda: list(Slow()))) is not None
 
 
-def test_the_loops_own_code_is_left_alone() -> None:
+def test_code_of_the_event_loop_is_never_blamed() -> None:
     import asyncio.base_events
 
     loop = as_if_in(asyncio.base_events.__file__, "def function(inner):\n    inner()\n")
-    assert _frame_of_agent(frame_in(lambda: loop(stand_still))) is None
+    assert _frame_of_agent(frame_in(lambda: loop(block))) is None
     assert _frame_of_agent(None) is None

@@ -1,4 +1,4 @@
-"""Which file a local model is. Nothing is loaded here; tests/real/test_local_model.py runs a real one."""
+"""Files of local models. No model is loaded; tests/real/test_local_model.py runs one."""
 
 import os
 from pathlib import Path
@@ -15,7 +15,7 @@ def data_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data"
 
 
-def test_a_model_is_found_by_path_below_the_root_or_by_name_in_the_models_folder(tmp_path: Path, data_home: Path) -> None:
+def test_weights_are_found_by_path_or_by_name_in_the_models_folder(tmp_path: Path, data_home: Path) -> None:
     (data_home / "remit" / "models").mkdir(parents=True)
     for path in (tmp_path / "m.gguf", data_home / "remit" / "models" / "mine.gguf"):
         path.write_bytes(b"GGUF weights")
@@ -25,7 +25,7 @@ def test_a_model_is_found_by_path_below_the_root_or_by_name_in_the_models_folder
 
 
 @pytest.mark.parametrize("model", ["nobody", "no/such.gguf", ".", "./", "bad.gguf", "pipe.gguf", "smollm2"])
-def test_a_missing_or_foreign_file_says_what_to_do(tmp_path: Path, model: str) -> None:
+def test_missing_or_invalid_weights_are_reported_with_advice(tmp_path: Path, model: str) -> None:
     (tmp_path / "bad.gguf").write_text("hello")
     os.mkfifo(tmp_path / "pipe.gguf")
     with pytest.raises(Unavailable) as raised:

@@ -1,4 +1,4 @@
-"""The audit log: chained, shared by processes, whole after a crash, and telling when it was touched (item 7)."""
+"""The audit log: hash-chained, shared by processes, intact after a crash, and tamper-evident."""
 
 import json
 import multiprocessing
@@ -27,7 +27,7 @@ def findings(folder: Path, head: str | None = None) -> list[str]:
     return [finding.what for finding in check_log(folder, head).findings]
 
 
-def test_lines_are_numbered_and_chained_across_hands(tmp_path: Path) -> None:
+def test_lines_are_numbered_and_chained_across_writers(tmp_path: Path) -> None:
     write(tmp_path, "a", "b")
     write(tmp_path, "c")
     checked = check_log(tmp_path)
@@ -37,7 +37,7 @@ def test_lines_are_numbered_and_chained_across_hands(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [1, 40, 100])
-def test_a_line_that_a_crash_tore_is_kept_and_noted(tmp_path: Path, kept: int) -> None:
+def test_line_torn_by_a_crash_is_kept_and_noted(tmp_path: Path, kept: int) -> None:
     write(tmp_path, "a", "b")
     data = (tmp_path / FILE).read_bytes()
     cut = data[: data.index(b"\n") + 1 + kept]
@@ -49,7 +49,7 @@ def test_a_line_that_a_crash_tore_is_kept_and_noted(tmp_path: Path, kept: int) -
     assert [entry["event"] for entry in entries(tmp_path)] == ["decided", "recovered", "decided"]
 
 
-def test_a_full_file_is_followed_by_another_and_the_chain_goes_on(tmp_path: Path) -> None:
+def test_full_file_is_rotated_and_the_chain_continues(tmp_path: Path) -> None:
     other = AuditLog(tmp_path, full_bytes=1500)
     other.write([entry_text({"event": "decided", "sessions": ["first"]})])
     write(tmp_path, *(f"s{number}" for number in range(30)), full_bytes=1500)
@@ -63,7 +63,7 @@ def test_a_full_file_is_followed_by_another_and_the_chain_goes_on(tmp_path: Path
     assert {"first", "last", "s29"} <= checked.sessions
 
 
-def test_what_was_changed_inserted_or_removed_is_named(tmp_path: Path) -> None:
+def test_changed_inserted_and_removed_lines_are_reported(tmp_path: Path) -> None:
     write(tmp_path, "a", "b", "c", "d")
     path = tmp_path / FILE
     lines = path.read_bytes().splitlines(keepends=True)
@@ -80,7 +80,7 @@ def test_what_was_changed_inserted_or_removed_is_named(tmp_path: Path) -> None:
     assert "cannot be read" in findings(tmp_path)[0]
 
 
-def test_a_log_that_was_cut_off_or_written_anew_shows_against_a_head_kept_elsewhere(tmp_path: Path) -> None:
+def test_truncated_or_rewritten_log_differs_from_a_saved_head(tmp_path: Path) -> None:
     write(tmp_path, "a", "b", "c")
     head = check_log(tmp_path).head
     write(tmp_path, "d")
@@ -96,21 +96,21 @@ def test_a_log_that_was_cut_off_or_written_anew_shows_against_a_head_kept_elsewh
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_any_change_of_any_byte_shows(data: st.DataObject) -> None:
+def test_any_changed_byte_is_detected(data: st.DataObject) -> None:
     with TemporaryDirectory() as place:
         folder = Path(place)
         write(folder, "a", "b", "c")
         head = check_log(folder).head
         path = folder / FILE
         text = bytearray(path.read_bytes())
-        at = data.draw(st.integers(0, len(text) - 2))  # the last newline is no part of any line
+        at = data.draw(st.integers(0, len(text) - 2))  # the last newline belongs to no line
         byte = data.draw(st.integers(0, 255).filter(lambda value: value != text[at]))
         text[at] = byte
         path.write_bytes(bytes(text))
         assert check_log(folder, head).findings
 
 
-def test_a_log_that_is_taken_away_is_begun_anew_and_that_shows(tmp_path: Path) -> None:
+def test_removed_log_is_started_again_and_the_gap_is_reported(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.write([entry_text({"event": "decided", "sessions": ["a"]})])
     (tmp_path / FILE).unlink()
@@ -120,13 +120,13 @@ def test_a_log_that_is_taken_away_is_begun_anew_and_that_shows(tmp_path: Path) -
     assert "begins with line number 2" in findings(tmp_path)[0]
 
 
-def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_unwritable_log_is_reported(tmp_path: Path) -> None:
     (tmp_path / FILE).mkdir()
     with pytest.raises(Unavailable, match="cannot be written"):
         AuditLog(tmp_path).write([entry_text({"event": "decided"})])
 
 
-def test_a_link_that_lies_in_wait_is_not_followed(tmp_path: Path) -> None:
+def test_link_in_place_of_the_log_is_not_followed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("mine")
     (tmp_path / FILE).symlink_to(victim)
@@ -135,7 +135,7 @@ def test_a_link_that_lies_in_wait_is_not_followed(tmp_path: Path) -> None:
     assert victim.read_text() == "mine"
 
 
-def test_names_that_are_no_text_can_be_logged(tmp_path: Path) -> None:
+def test_file_names_that_are_not_utf8_can_be_logged(tmp_path: Path) -> None:
     name = os.fsdecode(b"bad\xff")
     log = AuditLog(tmp_path)
     log.write([entry_text({"event": "decided", "facts": {"path": name}, "sessions": ["a"]})])
@@ -149,22 +149,22 @@ def _decided(log: AuditLog, *names: str) -> None:
         log.write([entry_text({"event": "decided", "verdict": "deny", "sessions": [name]})])
 
 
-def _busy_hand(folder: str, name: str) -> None:
+def _write_many(folder: str, name: str) -> None:
     write(Path(folder), *(f"{name}{number}" for number in range(200)), full_bytes=5000)
 
 
-def test_several_processes_keep_one_chain_over_many_files(tmp_path: Path) -> None:
-    hands = [multiprocessing.get_context("fork").Process(target=_busy_hand, args=(str(tmp_path), name)) for name in "abcd"]
-    for hand in hands:
-        hand.start()
-    for hand in hands:
-        hand.join(30)
-    assert [hand.exitcode for hand in hands] == [0] * 4
+def test_several_processes_write_one_chain_over_many_files(tmp_path: Path) -> None:
+    processes = [multiprocessing.get_context("fork").Process(target=_write_many, args=(str(tmp_path), name)) for name in "abcd"]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(30)
+    assert [process.exitcode for process in processes] == [0] * 4
     checked = check_log(tmp_path)
     assert (checked.findings, len(checked.sessions)) == ([], 800)
 
 
-def test_a_crash_between_the_last_line_of_a_full_file_and_its_new_name_is_made_good(tmp_path: Path) -> None:
+def test_rotation_interrupted_by_a_crash_is_finished(tmp_path: Path) -> None:
     write(tmp_path, "a")
     log = AuditLog(tmp_path)
     log.write([entry_text({"event": "rolled"})])
@@ -174,7 +174,7 @@ def test_a_crash_between_the_last_line_of_a_full_file_and_its_new_name_is_made_g
     assert sorted(path.name for path in tmp_path.iterdir()) == ["audit-00001.jsonl", FILE]
 
 
-def test_no_earlier_file_is_overwritten_when_one_was_removed(tmp_path: Path) -> None:
+def test_no_earlier_file_is_overwritten_if_one_was_removed(tmp_path: Path) -> None:
     write(tmp_path, *"abcdefgh", full_bytes=400)
     files = sorted(path for path in tmp_path.iterdir() if path.name != FILE)
     files[0].unlink()
@@ -184,8 +184,8 @@ def test_no_earlier_file_is_overwritten_when_one_was_removed(tmp_path: Path) -> 
     assert "the log begins with line number" in findings(tmp_path)[0]
 
 
-def test_nothing_can_be_added_after_the_hash_of_a_line(tmp_path: Path) -> None:
-    """Of two values under one name a reader takes the last."""
+def test_appending_fields_after_the_hash_is_detected(tmp_path: Path) -> None:
+    """JSON readers use the last of two values with one name."""
     log = AuditLog(tmp_path)
     _decided(log, "a", "b")
     log.close()
@@ -195,18 +195,18 @@ def test_nothing_can_be_added_after_the_hash_of_a_line(tmp_path: Path) -> None:
     assert "was changed" in findings(tmp_path)[0]
 
 
-def test_what_is_cut_off_moved_away_or_written_anew_while_it_is_open_shows(tmp_path: Path) -> None:
-    """Whoever has it open knows how far the chain went: it goes on from there, and the gap is named."""
-    for number, harm in enumerate((_cut_off, _moved_away, _written_anew)):
+def test_tampering_while_the_log_is_open_is_detected(tmp_path: Path) -> None:
+    """The writer knows the end of the chain, continues from there, and the gap is reported."""
+    for number, tamper in enumerate((_cut_off, _moved_away, _written_anew)):
         folder = tmp_path / str(number)
         folder.mkdir()
         log = AuditLog(folder)
         _decided(log, *"abcde")
-        harm(folder)
-        time.sleep(0.25)  # it is looked once in a while whether the file has its name
+        tamper(folder)
+        time.sleep(0.25)  # the writer checks the name of the file at intervals
         _decided(log, "f")
         log.close()
-        assert any("removed" in what or "replaced" in what for what in findings(folder)), harm
+        assert any("removed" in what or "replaced" in what for what in findings(folder)), tamper
 
 
 def _cut_off(folder: Path) -> None:
@@ -226,7 +226,7 @@ def _written_anew(folder: Path) -> None:
     other.rmdir()
 
 
-def test_no_agent_can_hide_what_it_did_by_calling_it_a_secret(tmp_path: Path) -> None:
+def test_agent_cannot_hide_its_actions_by_declaring_them_secret(tmp_path: Path) -> None:
     held = register_secrets({"password": ["worker.delete_file", "decided", "sess_1_abc", "caller"]})
     entry = json.loads(
         b"{%b}" % entry_text({"event": "decided", "action": "worker.delete_file", "caller": "caller", "sessions": ["sess_1_abc"]})

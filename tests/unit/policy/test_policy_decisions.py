@@ -1,4 +1,4 @@
-"""Rules and what they decide: deny beats ask, ask beats allow, and whatever cannot be relied on is a no."""
+"""Policy decisions: deny beats ask, ask beats allow, and errors deny."""
 
 import contextlib
 from pathlib import Path
@@ -14,7 +14,7 @@ from remit.policy.rules import PolicyError, default_text, fill_in, groups_of, re
 from remit.runtime.policy_facts import path_facts
 
 
-def asked(action: str = "worker.read_file", effects: tuple[str, ...] = ("read",), caller: str = "coder", **facts: Any) -> PolicyRequest:
+def request(action: str = "worker.read_file", effects: tuple[str, ...] = ("read",), caller: str = "coder", **facts: Any) -> PolicyRequest:
     depth = facts.pop("depth", 2)
     return PolicyRequest(
         caller=caller, action=action, depth=depth, path=("orchestrator", caller), effects=effects, facts=facts, timeout_seconds=60
@@ -28,65 +28,65 @@ def verdict(text: str, question: PolicyRequest) -> Verdict:
 PERMIT = "permit (principal, action, resource);"
 
 
-def test_what_nothing_permits_is_refused() -> None:
-    assert verdict("", asked()) is Verdict.DENY
-    assert verdict('permit (principal == Agent::"other", action, resource);', asked()) is Verdict.DENY
+def test_default_is_deny() -> None:
+    assert verdict("", request()) is Verdict.DENY
+    assert verdict('permit (principal == Agent::"other", action, resource);', request()) is Verdict.DENY
 
 
 def test_deny_beats_ask_and_ask_beats_allow() -> None:
     ask = '@ask("really?") permit (principal, action, resource);'
     deny = "forbid (principal, action, resource);"
-    assert verdict(PERMIT, asked()) is Verdict.ALLOW
-    assert verdict(PERMIT + ask, asked()) is Verdict.ASK
-    assert verdict(PERMIT + ask + deny, asked()) is Verdict.DENY
+    assert verdict(PERMIT, request()) is Verdict.ALLOW
+    assert verdict(PERMIT + ask, request()) is Verdict.ASK
+    assert verdict(PERMIT + ask + deny, request()) is Verdict.DENY
 
 
 @pytest.mark.parametrize("group", ["worker.read_file", "worker", "read", "delegate"])
-def test_an_action_goes_by_its_name_its_target_its_effects_and_that_it_is_a_delegation(group: str) -> None:
+def test_action_belongs_to_the_groups_of_its_name_target_and_effects(group: str) -> None:
     rule = f'permit (principal, action in Action::"{group}", resource);'
-    assert verdict(rule, asked()) is Verdict.ALLOW
-    assert verdict(rule, asked("other.thing", ("write",))) is (Verdict.ALLOW if group == "delegate" else Verdict.DENY)
+    assert verdict(rule, request()) is Verdict.ALLOW
+    assert verdict(rule, request("other.thing", ("write",))) is (Verdict.ALLOW if group == "delegate" else Verdict.DENY)
 
 
-def test_an_agent_that_is_called_like_an_effect_is_not_that_effect() -> None:
+def test_agent_named_like_an_effect_does_not_have_that_effect() -> None:
     rule = 'permit (principal, action in Action::"read", resource);'
-    assert verdict(rule, asked("read", ())) is Verdict.DENY
+    assert verdict(rule, request("read", ())) is Verdict.DENY
     assert groups_of("read", (), True) == ("delegate",)
 
 
-def test_rules_speak_of_who_what_how_deep_and_at_what_cost() -> None:
+def test_rules_may_use_caller_action_resource_depth_and_limits() -> None:
     rule = """permit (principal == Agent::"coder", action == Action::"worker.read_file", resource == Path::"src/x.py")
     when { context.depth <= 2 && context.ancestors.contains("orchestrator") &&
     context.timeout_seconds <= 60 && context.path like "src/*" };"""
-    assert verdict(rule, asked(path="src/x.py")) is Verdict.ALLOW
-    assert verdict(rule, asked(path="src/y.py")) is Verdict.DENY
-    assert verdict(rule, asked(path="src/x.py", depth=3)) is Verdict.DENY
-    assert verdict(rule, asked(path="src/x.py", caller="other")) is Verdict.DENY
+    assert verdict(rule, request(path="src/x.py")) is Verdict.ALLOW
+    assert verdict(rule, request(path="src/y.py")) is Verdict.DENY
+    assert verdict(rule, request(path="src/x.py", depth=3)) is Verdict.DENY
+    assert verdict(rule, request(path="src/x.py", caller="other")) is Verdict.DENY
 
 
-def test_a_rule_that_forbids_and_cannot_be_evaluated_forbids() -> None:
-    """Cedar passes over a rule that fails; a forbid that is passed over would let everything in."""
+def test_forbid_that_cannot_be_evaluated_denies() -> None:
+    """Cedar skips a rule that fails; skipping a forbid would allow everything."""
     judge = PolicyEvaluator(PERMIT + 'forbid (principal, action, resource) when { context.path like "x*" };')
-    outcome = judge.judge(asked())
+    outcome = judge.judge(request())
     assert outcome.verdict is Verdict.DENY
     assert "path" in outcome.fault
-    assert judge.judge(asked(path="y")).verdict is Verdict.ALLOW
+    assert judge.judge(request(path="y")).verdict is Verdict.ALLOW
 
 
-def test_a_permit_that_cannot_be_evaluated_permits_nothing() -> None:
-    assert verdict(PERMIT + 'permit (principal, action, resource) when { context.path like "x*" };', asked()) is Verdict.ALLOW
-    assert verdict('permit (principal, action, resource) when { context.path like "x*" };', asked()) is Verdict.DENY
+def test_permit_that_cannot_be_evaluated_permits_nothing() -> None:
+    assert verdict(PERMIT + 'permit (principal, action, resource) when { context.path like "x*" };', request()) is Verdict.ALLOW
+    assert verdict('permit (principal, action, resource) when { context.path like "x*" };', request()) is Verdict.DENY
 
 
-def test_a_question_that_cannot_be_evaluated_is_a_no() -> None:
+def test_ask_that_cannot_be_evaluated_denies() -> None:
     rule = PERMIT + '@ask("?") permit (principal, action, resource) when { context.path like "x*" };'
-    assert verdict(rule, asked()) is Verdict.DENY
+    assert verdict(rule, request()) is Verdict.DENY
 
 
 @given(
     st.text(), st.text(min_size=1), st.dictionaries(st.sampled_from(["path", "host", "x"]), st.text() | st.booleans() | st.integers(-9, 9))
 )
-def test_a_judge_never_trips_over_what_it_is_asked(caller: str, action: str, facts: dict[str, Any]) -> None:
+def test_evaluator_accepts_any_request(caller: str, action: str, facts: dict[str, Any]) -> None:
     question = PolicyRequest(caller=caller or "x", action=action, depth=1, path=(caller,), facts=facts)
     assert (
         PolicyEvaluator(PERMIT + 'forbid (principal, action, resource) when { context has x && context.x == "no" };')
@@ -123,18 +123,13 @@ CONDITIONS = [
     st.lists(st.tuples(st.sampled_from(["permit", "forbid", '@ask("?") permit']), st.sampled_from(CONDITIONS)), min_size=1, max_size=4),
     st.lists(st.tuples(paths, st.integers(1, 2), st.booleans(), st.none() | paths), min_size=1, max_size=5),
 )
-def test_a_remembered_outcome_is_the_one_that_would_be_found_anew(
-    rules: list[tuple[str, str]], questions: list[tuple[str, int, bool, str | None]]
-) -> None:
+def test_cached_decision_equals_a_fresh_one(rules: list[tuple[str, str]], questions: list[tuple[str, int, bool, str | None]]) -> None:
     text = PERMIT + "\n".join(f"{effect} (principal, action, resource) when {{ {condition} }};" for effect, condition in rules)
     judge = PolicyEvaluator(text)
     for path, depth, flag, other in questions:
         facts = {"path": path, "parts": path.split("/"), "flag": flag} | ({} if other is None else {"other": other})
-        question = asked(depth=depth, **facts)
+        question = request(depth=depth, **facts)
         assert judge.judge(question) == PolicyEvaluator(text).judge(question)
-
-
-# ---- reading
 
 
 def test_rules_have_names_and_lines() -> None:
@@ -155,7 +150,7 @@ def test_rules_have_names_and_lines() -> None:
         ("permit (principal == ?principal, action, resource);", 1, "template"),
     ],
 )
-def test_what_cannot_be_read_is_told_with_its_line(text: str, line: int, words: str) -> None:
+def test_syntax_error_is_reported_with_its_line(text: str, line: int, words: str) -> None:
     with pytest.raises(PolicyError) as caught:
         read_rules(text)
     assert caught.value.line == line
@@ -163,30 +158,27 @@ def test_what_cannot_be_read_is_told_with_its_line(text: str, line: int, words: 
 
 
 @pytest.mark.parametrize("condition", ["(" * 3000 + "true" + ")" * 3000, " || ".join(["true"] * 3000), "context" + ".a" * 3000, "[" * 3000])
-def test_what_would_end_the_process_in_cedars_parser_is_refused_before(condition: str) -> None:
+def test_rules_that_would_crash_the_parser_are_refused_first(condition: str) -> None:
     with pytest.raises(PolicyError):
         read_rules(f"permit (principal, action, resource) when {{ {condition} }};")
 
 
-def test_a_long_rule_is_no_trouble() -> None:
+def test_long_rule_is_accepted() -> None:
     names = " || ".join(f'context.target == "n{number}"' for number in range(150))
-    assert verdict(PERMIT + f"forbid (principal, action, resource) when {{ {names} }};", asked("n149", ())) is Verdict.DENY
+    assert verdict(PERMIT + f"forbid (principal, action, resource) when {{ {names} }};", request("n149", ())) is Verdict.DENY
 
 
 @pytest.mark.parametrize(
     "text",
     ['"', "@", ";;", "/*x*/", 'permit (principal, action, resource) when { "a//b;" == "\\"" };', "permit(principal, action, resource); x"],
 )
-def test_odd_texts_are_read_or_refused_but_never_misread(text: str) -> None:
+def test_unusual_texts_are_parsed_correctly_or_refused(text: str) -> None:
     with contextlib.suppress(PolicyError):
         assert all(rule.text in text for rule in read_rules(text))
 
 
-def test_facts_are_filled_into_the_words_of_a_rule_and_nothing_else_is() -> None:
+def test_only_facts_are_filled_into_messages() -> None:
     assert fill_in("{path} of {who} {0} {{x}}", {"path": "a{who}", "x": 1}) == "a{who} of {who} {0} {1}"
-
-
-# ---- the default
 
 
 def path(text: str) -> dict[str, Any]:
@@ -235,8 +227,8 @@ DEFAULT = PolicyEvaluator(default_text())
         ("coder.execute_code", "execute", {"language": "python", "network": True}, "no-network-in-the-sandbox"),
     ],
 )
-def test_the_default_policy(action: str, effect: str | None, facts: dict[str, Any], expected: str) -> None:
-    outcome = DEFAULT.judge(asked(action, (effect,) if effect else (), **facts))
+def test_default_policy(action: str, effect: str | None, facts: dict[str, Any], expected: str) -> None:
+    outcome = DEFAULT.judge(request(action, (effect,) if effect else (), **facts))
     if expected == "allow":
         assert outcome.verdict is Verdict.ALLOW, outcome
     else:
@@ -244,12 +236,12 @@ def test_the_default_policy(action: str, effect: str | None, facts: dict[str, An
         assert expected in [rule.name for rule in outcome.rules]
 
 
-def test_whoever_calls_for_it_himself_is_not_asked_whether_he_wants_it() -> None:
+def test_direct_caller_is_not_asked_for_confirmation() -> None:
     wanted = {**path("build"), "recursive": True}
-    assert DEFAULT.judge(asked("worker.delete_file", ("delete",), caller="orchestrator", **wanted)).verdict is Verdict.ALLOW
+    assert DEFAULT.judge(request("worker.delete_file", ("delete",), caller="orchestrator", **wanted)).verdict is Verdict.ALLOW
 
 
-def test_every_rule_of_the_default_has_a_name_and_words() -> None:
+def test_every_default_rule_has_a_name_a_reason_and_advice() -> None:
     for rule in DEFAULT.rules:
         assert not rule.name.startswith("line ")
         assert rule.is_permit or (rule.annotations["because"] and rule.annotations["advice"])

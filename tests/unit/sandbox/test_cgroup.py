@@ -1,4 +1,4 @@
-"""The control group of a run, in a tree of files that looks like the kernel's."""
+"""The control group of a run, tested on a directory laid out like the kernel's."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from remit.system.sandbox.cgroup import make_group
 
 @pytest.fixture
 def mount(tmp_path: Path) -> Path:
-    """This process's group and the one above it, which may limit memory."""
+    """The group of this process and its parent, which may limit memory."""
     lines = Path("/proc/self/cgroup").read_text().splitlines()
     own = next((line[3:].lstrip("/") for line in lines if line.startswith("0::")), "")
     (tmp_path / own).mkdir(parents=True, exist_ok=True)
@@ -17,7 +17,7 @@ def mount(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_run_gets_a_group_with_the_limit_of_memory(mount: Path) -> None:
+def test_run_gets_a_group_with_its_memory_limit(mount: Path) -> None:
     group = make_group(100 << 20, mount=mount)
     assert group is not None
     assert (group.folder / "memory.max").read_text() == str(100 << 20)
@@ -27,14 +27,14 @@ def test_a_run_gets_a_group_with_the_limit_of_memory(mount: Path) -> None:
     assert group.was_exceeded()
 
 
-def test_where_memory_cannot_be_limited_there_is_none(mount: Path) -> None:
+def test_no_group_is_made_without_the_memory_controller(mount: Path) -> None:
     for path in mount.rglob("cgroup.subtree_control"):
         path.write_text("cpu\n")
     assert make_group(100 << 20, mount=mount) is None
     assert make_group(100 << 20, mount=mount / "missing") is None
 
 
-def test_groups_that_killed_processes_left_are_removed(mount: Path) -> None:
+def test_groups_of_killed_processes_are_removed(mount: Path) -> None:
     group = make_group(100 << 20, mount=mount)
     assert group is not None
     left = group.folder.parent / "remit-run-999999999-aa"

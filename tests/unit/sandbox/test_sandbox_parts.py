@@ -1,4 +1,4 @@
-"""Parts of the sandbox that need no sandbox: names that come out, folders that are shown, the command line of bubblewrap."""
+"""Parts of the sandbox that are tested without one: output names, visible folders, the bubblewrap command line."""
 
 import os
 from pathlib import Path, PurePosixPath
@@ -14,7 +14,7 @@ from remit.system.sandbox.wire import is_plain
 
 
 @given(name=st.text(st.characters(), max_size=40) | st.lists(st.sampled_from(["a", "..", ".", "", "b c", "\0", "\n"])).map("/".join))
-def test_a_name_that_is_taken_stays_below_its_folder(name: str) -> None:
+def test_accepted_name_stays_below_its_folder(name: str) -> None:
     if is_plain(name):
         assert not PurePosixPath(name).is_absolute()
         assert ".." not in name.split("/")
@@ -23,11 +23,11 @@ def test_a_name_that_is_taken_stays_below_its_folder(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "/a", "../a", "a/../b", "a//b", "a/", "./a", "a\nb", "a\0b", "a\\b", "x" * 256, "\ud800"])
-def test_other_names_are_not(name: str) -> None:
+def test_unsafe_names_are_refused(name: str) -> None:
     assert not is_plain(name)
 
 
-def test_what_is_hidden_is_left_out_and_all_beside_it_shown(tmp_path: Path) -> None:
+def test_hidden_folder_is_excluded_and_its_siblings_are_readable(tmp_path: Path) -> None:
     for name in ("shown", "inside/project/.remit", "inside/other"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "inside" / "project")
@@ -37,21 +37,21 @@ def test_what_is_hidden_is_left_out_and_all_beside_it_shown(tmp_path: Path) -> N
     assert landlock.readable([tmp_path / "shown"], [tmp_path / "inside"]) == [tmp_path / "shown"]
 
 
-def test_a_project_in_a_folder_of_the_system_is_covered() -> None:
+def test_project_inside_a_system_folder_is_hidden() -> None:
     argv = command(Path("bwrap"), Limits(), Grants(), (Path("/usr/src/app"),), locks_namespaces=True)
     place = argv.index("/usr/src/app")
     assert argv[place - 1 : place + 3] == ["--tmpfs", "/usr/src/app", "--remount-ro", "/usr/src/app"]
 
 
 def fresh(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
-    """As a machine where Node is installed to somebody's home folder."""
+    """A machine where Node is installed in a home folder."""
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("PATH", f"{home / 'bin'}:/usr/bin:/bin")
     for name in ("node", "folders"):
         monkeypatch.setattr(recipes, name, getattr(recipes, name).__wrapped__)
 
 
-def test_a_home_folder_is_not_shown_because_an_interpreter_lies_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_folder_is_not_shown_because_an_interpreter_is_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "lib").mkdir()
     program = tmp_path / "bin" / "node"
@@ -62,7 +62,7 @@ def test_a_home_folder_is_not_shown_because_an_interpreter_lies_in_it(tmp_path: 
     assert shown == [program, tmp_path / "lib"]
 
 
-def test_a_script_that_chooses_among_nodes_is_asked_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_version_manager_is_asked_for_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     script = tmp_path / "bin" / "node"
     script.write_text("#!/bin/sh\necho /bin/sh\n")
@@ -73,7 +73,7 @@ def test_a_script_that_chooses_among_nodes_is_asked_which(tmp_path: Path, monkey
     assert recipes.node() is None
 
 
-def test_an_interpreter_below_tmp_is_seen_though_tmp_is_the_sandboxs_own() -> None:
+def test_interpreter_below_tmp_is_visible_in_a_private_tmp() -> None:
     argv = command(Path("bwrap"), Limits(), Grants(read_only=(Path("/tmp/build/bin"),)), (), locks_namespaces=True)
     covered = len(argv) - 1 - argv[::-1].index("/tmp")
     assert argv[covered + 1 :].count("/tmp/build/bin") == 2

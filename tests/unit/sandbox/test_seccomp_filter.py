@@ -1,4 +1,4 @@
-"""The filter of system calls, run by an interpreter of its own: on both machines it refuses what it names and lets the rest through."""
+"""The seccomp filter, run by an emulator on both architectures: named calls are refused, all others pass."""
 
 import errno
 import socket
@@ -18,7 +18,7 @@ each_machine = pytest.mark.parametrize("machine", list(ARCHITECTURES))
 
 
 def judged(filter_: Filter, machine: str, number: int, *arguments: int, architecture: int | None = None) -> int:
-    """What the kernel would do: the program run on a `struct seccomp_data`."""
+    """The kernel's decision: the program runs on a `struct seccomp_data`."""
     given = [*arguments, *[0] * (6 - len(arguments))]
     data = struct.pack("=IIQ6Q", number, architecture or ARCHITECTURES[machine][0], 0, *(value & (1 << 64) - 1 for value in given))
     steps = list(struct.iter_unpack("=HBBI", program(filter_, machine)))
@@ -36,7 +36,7 @@ def judged(filter_: Filter, machine: str, number: int, *arguments: int, architec
 
 
 @each_machine
-def test_every_forbidden_call_is_refused_and_ordinary_ones_are_not(machine: str) -> None:
+def test_every_forbidden_call_is_refused_and_ordinary_ones_pass(machine: str) -> None:
     column = ARCHITECTURES[machine][1]
     named = {numbers[column] for table in (FORBIDDEN, WITHIN, WATCHED, BY_PATH, WATCHING, GROUPS) for numbers in table.values()}
     for name, numbers in (FORBIDDEN | WITHIN).items():
@@ -51,33 +51,33 @@ def test_every_forbidden_call_is_refused_and_ordinary_ones_are_not(machine: str)
 
 @each_machine
 @given(number=st.integers(NEWEST + 1, (1 << 32) - 1))
-def test_a_call_that_nobody_has_looked_at_does_not_exist(machine: str, number: int) -> None:
-    """x32 among them."""
+def test_unknown_system_call_does_not_exist(machine: str, number: int) -> None:
+    """Includes x32."""
     assert judged(Filter(), machine, number) == ERRNO | errno.ENOSYS
 
 
 @each_machine
 @given(number=st.integers(0, 600), architecture=st.integers(1, (1 << 32) - 1))
-def test_calls_of_another_machine_end_the_code(machine: str, number: int, architecture: int) -> None:
+def test_calls_of_another_architecture_kill_the_process(machine: str, number: int, architecture: int) -> None:
     if architecture != ARCHITECTURES[machine][0]:
         assert judged(Filter(), machine, number, architecture=architecture) == KILL
 
 
 @each_machine
 @given(flags=st.integers(0, (1 << 64) - 1))
-def test_a_clone_is_refused_exactly_when_it_asks_for_a_namespace(machine: str, flags: int) -> None:
+def test_clone_is_refused_exactly_when_it_asks_for_a_namespace(machine: str, flags: int) -> None:
     asked = judged(Filter(), machine, WATCHED["clone"][ARCHITECTURES[machine][1]], flags)
     assert asked == (ERRNO | errno.EPERM if flags & 0x7E020000 else ALLOW)
 
 
 @each_machine
-def test_clone3_does_not_exist_since_its_flags_cannot_be_seen(machine: str) -> None:
+def test_clone3_does_not_exist_since_its_flags_cannot_be_checked(machine: str) -> None:
     assert judged(Filter(), machine, WATCHED["clone3"][0]) == ERRNO | errno.ENOSYS
 
 
 @each_machine
 @given(family=st.integers(0, 60))
-def test_only_the_kinds_of_sockets_that_were_granted_can_be_made(machine: str, family: int) -> None:
+def test_only_granted_socket_families_can_be_created(machine: str, family: int) -> None:
     number = WATCHED["socket"][ARCHITECTURES[machine][1]]
     for families in ((), (socket.AF_UNIX,), (socket.AF_INET, socket.AF_INET6)):
         expected = ALLOW if family in families else ERRNO | errno.EACCES
@@ -85,7 +85,7 @@ def test_only_the_kinds_of_sockets_that_were_granted_can_be_made(machine: str, f
 
 
 @each_machine
-def test_typing_into_terminals_and_hiding_from_the_keeper_are_refused(machine: str) -> None:
+def test_terminal_injection_and_undumpable_processes_are_refused(machine: str) -> None:
     column = ARCHITECTURES[machine][1]
     assert judged(Filter(), machine, WATCHED["ioctl"][column], 0, 0x5412) == ERRNO | errno.EPERM
     assert judged(Filter(), machine, WATCHED["ioctl"][column], 0, 0xFFFFFFFF00005412) == ERRNO | errno.EPERM
@@ -97,7 +97,7 @@ def test_typing_into_terminals_and_hiding_from_the_keeper_are_refused(machine: s
 
 @each_machine
 @given(pid=st.integers(1, 1 << 22))
-def test_where_signals_are_not_kept_in_only_oneself_gets_them(machine: str, pid: int) -> None:
+def test_process_without_its_own_pid_namespace_may_signal_only_itself(machine: str, pid: int) -> None:
     column = ARCHITECTURES[machine][1]
     for name in ("kill", "tgkill"):
         assert judged(SHARED, machine, WATCHED[name][column], pid, 9) == ERRNO | errno.EPERM
@@ -111,7 +111,7 @@ def test_where_signals_are_not_kept_in_only_oneself_gets_them(machine: str, pid:
 
 
 @each_machine
-def test_rights_of_files_are_left_as_they_are_where_landlock_alone_is_between(machine: str) -> None:
+def test_file_modes_cannot_be_changed_under_landlock_alone(machine: str) -> None:
     column = ARCHITECTURES[machine][1]
     for name, numbers in BY_PATH.items():
         if numbers[column] is not None:
@@ -120,7 +120,7 @@ def test_rights_of_files_are_left_as_they_are_where_landlock_alone_is_between(ma
 
 
 @each_machine
-def test_no_process_leaves_the_group_by_which_all_are_ended(machine: str) -> None:
+def test_no_process_leaves_its_process_group(machine: str) -> None:
     for numbers in GROUPS.values():
         number = numbers[ARCHITECTURES[machine][1]]
         assert number is not None
@@ -130,7 +130,7 @@ def test_no_process_leaves_the_group_by_which_all_are_ended(machine: str) -> Non
 
 @each_machine
 @given(mode=st.integers(0, 0o7777), flags=st.integers(0, 0o37777777))
-def test_no_file_that_is_kept_can_be_made_to_run_as_its_owner(machine: str, mode: int, flags: int) -> None:
+def test_no_kept_file_can_become_setuid(machine: str, mode: int, flags: int) -> None:
     kept, column = Filter(keeps_files=True), ARCHITECTURES[machine][1]
     for name, (*numbers, place, flagged) in MODES.items():
         if numbers[column] is None:

@@ -1,4 +1,4 @@
-"""Who is let in by what, what each is told, and tokens at rest: what is kept, who may read it, damaged and open files."""
+"""Authentication: accepted and refused credentials, rate limits, and tokens at rest."""
 
 import asyncio
 import json
@@ -89,7 +89,7 @@ def test_token_local_token_and_socket_authenticate(authenticator: Authenticator,
     assert authenticator.authenticate(Credentials(is_socket=True)) is OWNER
 
 
-def test_wrong_credentials_get_one_answer_and_the_reason_is_in_the_log(authenticator: Authenticator, notes: list[Any], time: Time) -> None:
+def test_wrong_credentials_get_one_answer_and_the_reason_is_logged(authenticator: Authenticator, notes: list[Any], time: Time) -> None:
     unknown = refusal(authenticator, authorization="Bearer rmt_" + "0" * 49)
     expired, revoked = bearer(authenticator, "old", expires_at=time.now + 10), bearer(authenticator, "gone")
     authenticator.tokens.revoke("gone")
@@ -113,7 +113,7 @@ def test_wrong_credentials_get_one_answer_and_the_reason_is_in_the_log(authentic
     assert all("rmt_" not in str(note) for note in notes)
 
 
-def test_a_wrong_credential_is_refused_also_where_another_one_would_do(authenticator: Authenticator) -> None:
+def test_wrong_credential_is_refused_even_with_another_valid_one(authenticator: Authenticator) -> None:
     refusal(authenticator, authorization="Bearer wrong", is_socket=True)
     refusal(authenticator, certificate=Certificate(names=("nobody",)), is_socket=True)
 
@@ -131,7 +131,7 @@ def test_flood_of_wrong_tokens_is_slowed_and_valid_ones_are_accepted(authenticat
     assert len(notes) <= NOTES_BURST
 
 
-def test_what_was_not_noted_in_a_flood_is_counted(authenticator: Authenticator, notes: list[Any], time: Time) -> None:
+def test_refusals_omitted_from_the_log_are_counted(authenticator: Authenticator, notes: list[Any], time: Time) -> None:
     for number in range(int(NOTES_BURST) + 50):
         refusal(authenticator, authorization=f"Bearer {number}")
     time.now += 10
@@ -139,13 +139,13 @@ def test_what_was_not_noted_in_a_flood_is_counted(authenticator: Authenticator, 
     assert notes[-1]["more"] == 50
 
 
-def test_a_flood_from_everywhere_is_not_remembered_for_ever(authenticator: Authenticator) -> None:
+def test_number_of_remembered_peers_is_bounded(authenticator: Authenticator) -> None:
     for number in range(PEERS_KEPT + 500):
         refusal(authenticator, authorization="Bearer x", peer=f"peer {number}")
     assert len(authenticator._failures) <= PEERS_KEPT
 
 
-def test_one_principal_may_so_many_requests_and_says_when_to_come_again(authenticator: Authenticator, time: Time) -> None:
+def test_requests_of_a_principal_are_rate_limited_with_retry_after(authenticator: Authenticator, time: Time) -> None:
     principal = authenticator.authenticate(Credentials(authorization=bearer(authenticator, requests_per_second=2.0, burst=3)))
     other = authenticator.authenticate(Credentials(authorization=bearer(authenticator, "other")))
     for _ in range(3):
@@ -160,7 +160,7 @@ def test_one_principal_may_so_many_requests_and_says_when_to_come_again(authenti
         authenticator.admit(OWNER)
 
 
-def test_the_budget_of_a_principal_counts_from_when_its_token_was_made(authenticator: Authenticator, time: Time) -> None:
+def test_budget_of_a_principal_counts_from_the_creation_of_its_token(authenticator: Authenticator, time: Time) -> None:
     shown = bearer(authenticator, budget=Limits(cost=2.0, seconds=60))
     time.now += 50
     budget = authenticator.authenticate(Credentials(authorization=shown)).budget
@@ -168,7 +168,7 @@ def test_the_budget_of_a_principal_counts_from_when_its_token_was_made(authentic
     assert budget.lacks(time.now + 10) == "60 s of wall clock"
 
 
-def test_a_bucket_fills_again_and_clocks_that_go_back_give_nothing() -> None:
+def test_bucket_refills_and_a_clock_set_back_adds_nothing() -> None:
     time = Time()
     buckets = Buckets(time, most=3)
     assert [buckets.take("a", 1.0, 2) for _ in range(3)] == [0.0, 0.0, 1.0]
@@ -179,7 +179,7 @@ def test_a_bucket_fills_again_and_clocks_that_go_back_give_nothing() -> None:
     assert len(buckets) == 3
 
 
-async def test_a_stream_that_is_cancelled_by_its_own_side_stays_a_cancellation(authenticator: Authenticator) -> None:
+async def test_cancelled_stream_stays_cancelled(authenticator: Authenticator) -> None:
     principal = authenticator.authenticate(Credentials(authorization=bearer(authenticator)))
 
     async def follow() -> None:
@@ -197,20 +197,20 @@ async def test_a_stream_that_is_cancelled_by_its_own_side_stays_a_cancellation(a
 # ---- certificates
 
 
-def granted_to(authenticator: Authenticator, name: str, certificate: str, **grants: Any) -> None:
+def grant_certificate(authenticator: Authenticator, name: str, certificate: str, **grants: Any) -> None:
     authenticator.tokens.new(name, Grants(**grants), checked_name(certificate))
 
 
 def test_certificate_needs_a_grant(authenticator: Authenticator) -> None:
     shown = Certificate(names=("build.example.com", "Build"), fingerprint="ab" * 32)
     refusal(authenticator, certificate=shown)
-    granted_to(authenticator, "all", "*.example.com", agents=("worker",))
+    grant_certificate(authenticator, "all", "*.example.com", agents=("worker",))
     principal = authenticator.authenticate(Credentials(certificate=shown))
     assert principal.name == "cert:build.example.com"
     assert principal.grants.agents == ("worker",)
-    granted_to(authenticator, "one", "Build")
-    assert authenticator.authenticate(Credentials(certificate=shown)).name == "cert:Build", "a whole name counts before a pattern"
-    granted_to(authenticator, "pinned", "SHA256:" + ":".join(["AB"] * 32))
+    grant_certificate(authenticator, "one", "Build")
+    assert authenticator.authenticate(Credentials(certificate=shown)).name == "cert:Build", "an exact name beats a pattern"
+    grant_certificate(authenticator, "pinned", "SHA256:" + ":".join(["AB"] * 32))
     assert authenticator.authenticate(Credentials(certificate=shown)).name == "cert:pinned"
     assert authenticator.authenticate(Credentials(certificate=Certificate(names=("pinned", "x.example.com")))).name == "cert:x.example.com"
     for name in ("all", "one", "pinned"):
@@ -218,8 +218,8 @@ def test_certificate_needs_a_grant(authenticator: Authenticator) -> None:
     refusal(authenticator, certificate=shown)
 
 
-def test_a_certificate_is_no_token_nor_a_token_one(authenticator: Authenticator) -> None:
-    granted_to(authenticator, "box", "box")
+def test_certificate_name_and_token_are_not_interchangeable(authenticator: Authenticator) -> None:
+    grant_certificate(authenticator, "box", "box")
     refusal(authenticator, authorization="Bearer box")
     refusal(authenticator, authorization="Bearer ")
     bearer(authenticator, "plain")
@@ -253,7 +253,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_secret_has_256_bits_of_chance_and_checks_itself() -> None:
+def test_secret_is_random_and_has_a_checksum() -> None:
     made = {new_secret() for _ in range(200)}
     assert len(made) == 200
     assert all(is_whole(one) and one.startswith("rmt_") and one.isascii() for one in made)
@@ -264,7 +264,7 @@ def test_a_secret_has_256_bits_of_chance_and_checks_itself() -> None:
     assert not is_whole(one[:20] + other + one[21:])
 
 
-def test_a_secret_is_struck_out_of_whatever_is_kept() -> None:
+def test_secret_is_redacted_everywhere() -> None:
     secret = new_secret()
     for text in (secret, f"curl -H 'Authorization: Bearer {secret}'", f"x{secret}y", secret[:30]):
         assert secret[8:28] not in redact_text(text)
@@ -284,10 +284,10 @@ def test_only_a_hash_is_stored_readable_by_the_owner(folder: Path) -> None:
     assert tokens.find("") is None
     assert tokens.find(token.digest) is None
     assert tokens.find("\udc80é") is None
-    assert Tokens(folder / "other").find(secret) is None, "it is of one project"
+    assert Tokens(folder / "other").find(secret) is None, "a token belongs to one project"
 
 
-def test_what_was_granted_is_read_as_it_was_written(folder: Path) -> None:
+def test_grants_round_trip(folder: Path) -> None:
     limits = {"budget": Limits(cost=2.5, delegations=10), "tree": Limits(tokens=1000), "timeout_seconds": 60.0, "max_depth": 2}
     rates = {"expires_at": 2e9, "requests_per_second": 1.5, "burst": 3, "request_bytes": 1000, "streams": 2}
     grants = Grants(permissions=frozenset({Permission.DELEGATE, Permission.RELAY}), agents=("worker", "code*"), **limits, **rates)  # type: ignore[arg-type]
@@ -297,12 +297,12 @@ def test_what_was_granted_is_read_as_it_was_written(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"doing": ["fly"]}, {"later": 1}, {"agents": "worker"}, {"max_depth": True}, {"budget": {"euros": 1}}])
-def test_a_grant_that_is_not_understood_is_not_granted(wrong: dict[str, object]) -> None:
+def test_unknown_grant_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises((ValueError, TypeError)):
         Grants.from_dict({"doing": ["delegate"], **wrong})
 
 
-def test_a_token_is_revoked_in_a_store_that_was_open_before(folder: Path) -> None:
+def test_revocation_is_seen_by_an_open_store(folder: Path) -> None:
     server, person = Tokens(folder), Tokens(folder)
     made, secret = person.new("ci", Grants())
     found = server.find(secret)
@@ -315,7 +315,7 @@ def test_a_token_is_revoked_in_a_store_that_was_open_before(folder: Path) -> Non
         person.revoke("nobody")
 
 
-def test_a_name_is_taken_while_its_token_holds_and_no_longer(folder: Path) -> None:
+def test_name_is_taken_while_its_token_is_valid(folder: Path) -> None:
     tokens = Tokens(folder)
     tokens.new("ci", Grants())
     with pytest.raises(Refused, match="There is a token ci"):
@@ -328,7 +328,7 @@ def test_a_name_is_taken_while_its_token_holds_and_no_longer(folder: Path) -> No
             tokens.new(bad, Grants())
 
 
-def test_many_at_once_lose_none(folder: Path) -> None:
+def test_concurrent_creation_loses_no_token(folder: Path) -> None:
     def make(number: int) -> str | None:
         return Tokens(folder).new(f"t{number}", Grants())[1]
 
@@ -353,7 +353,7 @@ def test_damaged_token_file_is_set_aside_and_never_overwritten(folder: Path) -> 
     assert [path.read_bytes() for path in tokens.path.parent.glob("tokens.json.damaged-*")] == [damaged]
 
 
-def test_a_file_that_others_can_open_is_not_believed(folder: Path) -> None:
+def test_token_file_accessible_to_others_is_not_used(folder: Path) -> None:
     tokens = Tokens(folder)
     _, secret = tokens.new("ci", Grants())
     assert tokens.find(secret) is not None
@@ -368,7 +368,7 @@ def test_a_file_that_others_can_open_is_not_believed(folder: Path) -> None:
     assert tokens.find(secret) is None
 
 
-def test_when_a_token_was_last_used_is_kept_apart_from_what_is_looked_at(folder: Path) -> None:
+def test_last_use_is_stored_apart_from_the_tokens(folder: Path) -> None:
     tokens = Tokens(folder)
     token, _ = tokens.new("ci", Grants())
     before = os.stat(tokens.path).st_mtime_ns
@@ -379,7 +379,7 @@ def test_when_a_token_was_last_used_is_kept_apart_from_what_is_looked_at(folder:
     assert Tokens(folder).last_used() == {}
 
 
-def test_the_local_token_is_its_owners_alone(folder: Path) -> None:
+def test_local_token_is_private_to_its_owner(folder: Path) -> None:
     server = LocalToken(folder)
     path = server.make()
     secret = local_token(folder)
@@ -388,7 +388,7 @@ def test_the_local_token_is_its_owners_alone(folder: Path) -> None:
     assert not server.is_it(secret[:-1])
     assert not server.is_it("")
     assert LocalToken(folder).make() == path
-    assert local_token(folder) == secret, "several servers of a project share it"
+    assert local_token(folder) == secret, "shared by the servers of a project"
     path.unlink()
     assert not server.is_it(secret)
     assert not server.is_it("")

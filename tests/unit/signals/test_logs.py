@@ -1,4 +1,4 @@
-"""Lines of the log say which delegation they belong to."""
+"""Log lines name the delegation they belong to."""
 
 import io
 import json
@@ -40,7 +40,7 @@ def page(request: pytest.FixtureRequest) -> Iterator[io.StringIO]:
 
 
 @pytest.mark.parametrize("page", ["json"], indirect=True)
-async def test_a_line_of_json_names_the_delegation_its_trace_and_its_caller(tmp_path: Path, page: io.StringIO) -> None:
+async def test_json_line_names_delegation_trace_and_caller(tmp_path: Path, page: io.StringIO) -> None:
     async with Remit.open(tmp_path, agents=[writer]) as remit:
         log_lifecycle(remit.engine)
         ORIGIN.set(Origin(caller_info=CallerInfo("token:ci", "http", traceparent=GIVEN)))
@@ -67,7 +67,7 @@ async def test_a_line_of_json_names_the_delegation_its_trace_and_its_caller(tmp_
 
 
 @pytest.mark.parametrize("page", ["text"], indirect=True)
-async def test_no_word_of_a_caller_makes_a_line_of_its_own(tmp_path: Path, page: io.StringIO) -> None:
+async def test_caller_cannot_forge_a_log_line(tmp_path: Path, page: io.StringIO) -> None:
     forged = "x\n2026-01-01T00:00:00Z ERROR   all is lost\x1b[2J\r"
     async with Remit.open(tmp_path, agents=[writer]) as remit:
         ORIGIN.set(Origin(caller_info=CallerInfo("token:ci\nERROR", "http")))
@@ -82,7 +82,7 @@ async def test_no_word_of_a_caller_makes_a_line_of_its_own(tmp_path: Path, page:
 
 
 @pytest.mark.parametrize("page", ["json", "text"], indirect=True)
-async def test_secrets_are_struck_out_of_every_line(tmp_path: Path, page: io.StringIO) -> None:
+async def test_secrets_are_redacted_in_every_line(tmp_path: Path, page: io.StringIO) -> None:
     @agent("vault")
     async def vault(password: str) -> str:
         LOG.warning("opened with %s", password)

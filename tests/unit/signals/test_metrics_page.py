@@ -1,4 +1,4 @@
-"""Metrics as Prometheus reads them, and the alert rules."""
+"""Metrics in the Prometheus format, and the alert rules."""
 
 import asyncio
 import re
@@ -57,7 +57,7 @@ def total(found: dict[tuple[str, tuple[tuple[str, str], ...]], float], name: str
     return sum(value for (of, given), value in found.items() if of == name and labels.items() <= dict(given).items())
 
 
-async def test_prometheus_reads_what_was_counted(remit: Remit) -> None:
+async def test_prometheus_page_has_the_counts(remit: Remit) -> None:
     page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
     for fail in (False, False, True):
         await remit.delegate("shelf.look", fail=fail)
@@ -83,7 +83,7 @@ async def test_prometheus_reads_what_was_counted(remit: Remit) -> None:
 
 
 async def test_failed_starts_availability_and_tokens_are_counted_by_operation(remit: Remit) -> None:
-    """An agent that cannot be started because a program is missing, on the page and on record alike."""
+    """An agent whose program is missing, on the page and in the record."""
 
     @agent("needy", requires=["tool:no-such-program"])
     async def needy() -> None:
@@ -106,7 +106,7 @@ async def test_failed_starts_availability_and_tokens_are_counted_by_operation(re
     assert recorded["delegation.tokens.by_operation"] == {"shelf.look": 5}
 
 
-async def test_labels_stay_few_whatever_is_asked_for(remit: Remit) -> None:
+async def test_label_values_are_bounded_for_any_request(remit: Remit) -> None:
     page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
     for number in range(5):
         await remit.delegate(f"invented{number}")
@@ -122,7 +122,7 @@ async def test_labels_stay_few_whatever_is_asked_for(remit: Remit) -> None:
         assert word not in str(found)
 
 
-async def test_beyond_a_limit_names_count_as_others(tmp_path: Path) -> None:
+async def test_targets_beyond_the_limit_count_as_others(tmp_path: Path) -> None:
     def made(number: int) -> Any:
         @agent(f"t{number}")
         async def quick() -> str:
@@ -139,7 +139,7 @@ async def test_beyond_a_limit_names_count_as_others(tmp_path: Path) -> None:
     assert total(found, "delegation_total", target=OTHERS, state="completed") == 20
 
 
-async def test_visitors_are_counted_by_door_and_reason(remit: Remit) -> None:
+async def test_requests_are_counted_by_api_and_reason(remit: Remit) -> None:
     page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
     error = ErrorInfo(type="permission", message="no", code="UNAUTHENTICATED", recoverable=False, recommendation="ask")
     remit.note_visit("http", "token:ci")
@@ -149,7 +149,7 @@ async def test_visitors_are_counted_by_door_and_reason(remit: Remit) -> None:
     assert total(found, "door_requests_total", door="grpc", code="UNAUTHENTICATED") == 1
 
 
-def test_the_window_forgets_what_is_older() -> None:
+def test_window_drops_old_values() -> None:
     window = Window()
     window.add(1000.0, "a", State.TIMEOUT, 1.0)
     assert window.read(1000.0).timeout.rate == 1.0
@@ -157,11 +157,8 @@ def test_the_window_forgets_what_is_older() -> None:
     assert window.read(1100.0).timeout.rate == 0.5
     assert window.read(1000.0 + WINDOW_SECONDS + 1).timeout.rate in (0.0, None)
     assert window.read(10_000.0).total == 0
-    window.add(900.0, "a", State.COMPLETED, 1.0)  # a clock that was set back
+    window.add(900.0, "a", State.COMPLETED, 1.0)  # the clock was set back
     assert window.read(1100.0).total == 3
-
-
-# ---- the page
 
 
 @pytest.mark.parametrize(
@@ -172,7 +169,7 @@ def test_the_window_forgets_what_is_older() -> None:
         (OWNER, 200),
     ],
 )
-async def test_the_page_is_for_those_who_were_granted_it(remit: Remit, principal: Principal, status: int) -> None:
+async def test_metrics_page_needs_a_grant(remit: Remit, principal: Principal, status: int) -> None:
     import httpx
     from starlette.applications import Starlette
 
@@ -192,10 +189,7 @@ async def test_the_page_is_for_those_who_were_granted_it(remit: Remit, principal
         assert openly.text.endswith("# EOF\n")
 
 
-# ---- alert rules
-
-
-async def test_every_rule_asks_for_what_the_page_really_gives(remit: Remit) -> None:
+async def test_every_alert_rule_uses_existing_metrics(remit: Remit) -> None:
     import yaml
 
     page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
@@ -220,11 +214,11 @@ async def test_every_rule_asks_for_what_the_page_really_gives(remit: Remit) -> N
         assert expression.count("(") == expression.count(")")
 
 
-def test_the_threshold_of_the_latency_is_a_bound_of_its_histogram() -> None:
+def test_latency_threshold_is_a_bucket_bound() -> None:
     assert 30.0 in SECONDS
     assert LATENCY.buckets == tuple(sorted(SECONDS))
 
 
-def test_no_two_instruments_have_one_name() -> None:
+def test_instrument_names_are_unique() -> None:
     assert len({one.prometheus for one in INSTRUMENTS}) == len(INSTRUMENTS)
     assert all(one.prometheus.endswith("_total") == (one.kind is Kind.COUNTER) for one in INSTRUMENTS)

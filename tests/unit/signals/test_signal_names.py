@@ -1,4 +1,4 @@
-"""The one table of names, and that its page says the same."""
+"""The table of signal names equals its documentation."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ def rows(page: str, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
-def test_every_name_is_on_the_page_and_no_other() -> None:
+def test_every_name_is_documented_and_no_other() -> None:
     assert [row[0].strip("`") for row in rows("signals.md", "Spans")][1:] == list(Span)
     assert [row[0].strip("`") for row in rows("signals.md", "Attributes")] == list(Attribute)
     found = [(row[0], row[1], row[2], re.findall(r"`([\w.]+)`", row[4])) for row in rows("signals.md", "Metrics")]
@@ -25,5 +25,5 @@ def test_every_name_is_on_the_page_and_no_other() -> None:
     assert all(f"`{kind}`" in text for kind in PRINCIPALS)
 
 
-def test_every_kind_of_event_is_on_its_page() -> None:
+def test_every_lifecycle_event_is_documented() -> None:
     assert [row[0].strip("`") for row in rows("events.md", "Lifecycle events")] == list(LifecycleKind)

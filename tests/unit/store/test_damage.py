@@ -1,4 +1,4 @@
-"""Whatever is wrong with the file: `Unavailable`, advice, and nothing overwritten."""
+"""A damaged or foreign database file raises `Unavailable` with advice, and is never overwritten."""
 
 import os
 import sqlite3
@@ -13,7 +13,7 @@ from remit.stores.database import VERSION
 from remit.testing.store_samples import numbers_of, outcome, record, session
 
 
-def refusal_of(path: Path) -> Unavailable:
+def open_error(path: Path) -> Unavailable:
     with pytest.raises(Unavailable) as caught:
         SqliteStore(path)
     assert caught.value.code == "STORE_UNAVAILABLE"
@@ -25,44 +25,44 @@ def refusal_of(path: Path) -> Unavailable:
 @pytest.mark.parametrize(
     "content", [b"this is not a database, but long enough to look like a file of some kind\n" * 20, b"SQLite format 3\0" + b"\xff" * 4000]
 )
-def test_a_file_that_is_no_database_is_left_untouched(tmp_path: Path, content: bytes) -> None:
+def test_file_that_is_not_a_database_is_left_untouched(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "remit.db"
     path.write_bytes(content)
-    error = refusal_of(path)
+    error = open_error(path)
     assert f"mv {path} {path}.damaged" in error.advice
     assert path.read_bytes() == content
     assert sorted(os.listdir(tmp_path)) == ["remit.db"]
 
 
-def test_a_database_of_another_program_is_left_untouched(tmp_path: Path) -> None:
+def test_database_of_another_program_is_left_untouched(tmp_path: Path) -> None:
     path = tmp_path / "remit.db"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE recipes (name TEXT)")
     connection.close()
     before = path.read_bytes()
-    assert "another program" in refusal_of(path).message
+    assert "another program" in open_error(path).message
     assert path.read_bytes() == before
 
 
-def test_a_newer_database_asks_for_an_upgrade(tmp_path: Path) -> None:
+def test_newer_database_asks_for_an_upgrade(tmp_path: Path) -> None:
     path = tmp_path / "remit.db"
     SqliteStore(path).close()
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA user_version={VERSION + 1}")
     connection.close()
     before = path.read_bytes()
-    assert "pip install --upgrade remit" in refusal_of(path).advice
+    assert "pip install --upgrade remit" in open_error(path).advice
     assert path.read_bytes() == before
 
 
-def test_a_directory_in_its_place_is_named(tmp_path: Path) -> None:
+def test_directory_in_place_of_the_database_is_reported(tmp_path: Path) -> None:
     (tmp_path / "remit.db").mkdir()
-    refusal_of(tmp_path / "remit.db")
+    open_error(tmp_path / "remit.db")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 @pytest.mark.parametrize("mode", [0o000, 0o400])
-def test_a_file_without_permission_is_named(tmp_path: Path, mode: int) -> None:
+def test_file_without_permission_is_reported(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "remit.db"
     SqliteStore(path).close()
     path.chmod(mode)
@@ -70,16 +70,16 @@ def test_a_file_without_permission_is_named(tmp_path: Path, mode: int) -> None:
         SqliteStore(path).apply([RecordDelegation(record(1))])
 
 
-def test_a_read_only_database_is_named(tmp_path: Path) -> None:
+def test_read_only_database_is_reported(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "remit.db")
-    store._writer.execute("PRAGMA query_only=1")  # what SQLite answers on a read-only file system
+    store._writer.execute("PRAGMA query_only=1")  # SQLite's answer on a read-only file system
     with pytest.raises(Unavailable, match="read-only") as caught:
         store.apply([RecordDelegation(record(1))])
     assert caught.value.code == "STORE_UNAVAILABLE"
     store.close()
 
 
-def test_pages_damaged_later_are_reported_as_damage(tmp_path: Path) -> None:
+def test_pages_damaged_while_open_are_reported_as_damage(tmp_path: Path) -> None:
     path = tmp_path / "remit.db"
     store = SqliteStore(path)
     for start in range(0, 300, 50):
@@ -96,7 +96,7 @@ def test_pages_damaged_later_are_reported_as_damage(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_full_disk_keeps_nothing_of_the_group_and_the_store_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_full_disk_rolls_back_the_group_and_the_store_recovers(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "remit.db")
     store.apply([RecordDelegation(record(1))])
     (pages,) = store._writer.execute("PRAGMA page_count").fetchone()
@@ -116,7 +116,7 @@ def test_a_full_disk_keeps_nothing_of_the_group_and_the_store_goes_on_when_there
 
 
 @pytest.mark.parametrize("replace", [False, True])
-def test_a_file_deleted_or_replaced_under_us_is_noticed(tmp_path: Path, replace: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_or_replaced_file_is_detected(tmp_path: Path, replace: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remit.stores.sqlite.PLACE_CHECK_SECONDS", 0.0)
     path = tmp_path / "remit.db"
     store = SqliteStore(path)
@@ -128,11 +128,11 @@ def test_a_file_deleted_or_replaced_under_us_is_noticed(tmp_path: Path, replace:
         store.apply([outcome(1)])
     path.unlink(missing_ok=True)
     (tmp_path / "kept.db").rename(path)
-    assert not store.apply([outcome(1)]).already_settled, "put back, it goes on"
+    assert not store.apply([outcome(1)]).already_settled, "works again once the file is back"
     store.close()
 
 
-def test_a_closed_store_says_so(tmp_path: Path) -> None:
+def test_closed_store_raises_unavailable(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "remit.db")
     store.close()
     store.close()
@@ -141,7 +141,7 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
             use()
 
 
-def test_numbers_and_texts_sqlite_cannot_hold_do_not_lose_the_group(tmp_path: Path) -> None:
+def test_values_that_sqlite_cannot_store_do_not_lose_the_group(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "remit.db")
     store.apply(
         [

@@ -1,4 +1,4 @@
-"""The schema: fresh and migrated are the same, and several processes may make it at once."""
+"""The schema: migrated equals fresh, and several processes may create it at once."""
 
 import re
 import sqlite3
@@ -28,16 +28,16 @@ def schema_of(connection: sqlite3.Connection) -> Schema:
 
 
 def without_comments(sql: str) -> str:
-    """Nor where its lines end: a column that was added later stands before the bracket, on the line after the comment."""
+    """Also normalizes line breaks: a column added later comes before the bracket, on the line after the comment."""
     words = " ".join(" ".join(line.split("--")[0] for line in sql.splitlines()).split())
     return re.sub(r" ?([(),]) ?", r"\1", words)
 
 
-def test_the_migrated_schema_equals_the_fresh_one() -> None:
+def test_migrated_schema_equals_the_fresh_one() -> None:
     assert schema_made_by(*migrations_after(0)) == schema_made_by("schema.sql")
 
 
-def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
+def test_empty_file_becomes_a_database(tmp_path: Path) -> None:
     path = tmp_path / "remit.db"
     path.touch()
     store = SqliteStore(path)
@@ -45,7 +45,7 @@ def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
     store.close()
 
 
-def test_several_may_open_a_new_database_at_once(tmp_path: Path) -> None:
+def test_several_threads_open_a_new_database_at_once(tmp_path: Path) -> None:
     path = tmp_path / "remit.db"
 
     def open_and_record(number: int) -> None:

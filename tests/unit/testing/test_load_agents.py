@@ -1,4 +1,4 @@
-"""`remit.testing.load_agents`: a project's own agents, for its tests."""
+"""`remit.testing.load_agents`: agents of a project for its tests."""
 
 import os
 from pathlib import Path
@@ -35,18 +35,18 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_folder_gives_its_agents_by_name_and_a_file_its_own(folder: Path) -> None:
+def test_folder_gives_its_agents_by_name_and_a_file_its_own(folder: Path) -> None:
     assert sorted(load_agents(folder)) == ["asks", "where"]
     assert list(load_agents(folder / "inline.py")) == ["asks"]
 
 
-async def test_a_loaded_agent_runs_with_a_scripted_child_in_place_of_the_real_one(folder: Path, tmp_path: Path) -> None:
+async def test_loaded_agent_runs_with_a_scripted_child(folder: Path, tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[load_agents(folder)["asks"], Scripted("answers", answer(41))]) as remit:
         assert (await remit.delegate("asks")).data == 42
-        assert remit.directory.problems == [], "it is the one of the project's own folder, not a second one"
+        assert remit.directory.problems == [], "the agent of the project's folder is not registered twice"
 
 
-async def test_a_loaded_agent_may_run_in_a_process_of_its_own(folder: Path, tmp_path: Path) -> None:
+async def test_loaded_agent_may_run_in_a_process(folder: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "project"
     elsewhere.mkdir()
     async with Remit.open(elsewhere, agents=load_agents(folder).values()) as remit:
@@ -55,13 +55,13 @@ async def test_a_loaded_agent_may_run_in_a_process_of_its_own(folder: Path, tmp_
     assert done.data != os.getpid()
 
 
-def test_a_broken_file_raises_what_its_code_raises(folder: Path) -> None:
+def test_broken_file_raises_its_exception(folder: Path) -> None:
     (folder / "broken.py").write_text("import no_such_module_anywhere\n")
     with pytest.raises(ModuleNotFoundError):
         load_agents(folder)
 
 
-def test_a_path_that_is_not_there_and_a_name_that_is_taken_are_said(folder: Path) -> None:
+def test_missing_path_and_duplicate_name_are_reported(folder: Path) -> None:
     with pytest.raises(Misused, match="no file or folder"):
         load_agents(folder / "nothing")
     (folder / "twice.py").write_text(INLINE)

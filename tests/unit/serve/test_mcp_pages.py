@@ -1,4 +1,4 @@
-"""Answers within what clients take: whatever JSON an agent hands back, the document fits, says so, and pages give the whole."""
+"""Answers fit the size limit of clients: any JSON is shortened with a note, and pages give the whole."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ KEPT = {"session_id": "sess_1763200000_abc123", "state": "completed", "status": 
 
 @settings(max_examples=60, deadline=None)
 @given(data=VALUES, extra=VALUES, repeats=st.integers(1, 3000))
-def test_every_document_fits_and_keeps_what_names_it(data: Any, extra: Any, repeats: int) -> None:
+def test_every_document_fits_and_keeps_its_identifying_fields(data: Any, extra: Any, repeats: int) -> None:
     document = {**KEPT, "data": [data] * min(repeats, 50), "errors": [], "extra": extra, "artifacts": [{"path": "a"}] * repeats}
     short = fitting(document, "ask for the rest")
     assert len(json_text(short).encode()) <= LARGEST_BYTES
@@ -26,7 +26,7 @@ def test_every_document_fits_and_keeps_what_names_it(data: Any, extra: Any, repe
 
 @settings(max_examples=60, deadline=None)
 @given(text=st.text(max_size=300) | st.sampled_from(['"' * 60_000, "ü" * 50_000, "plain " * 12_000]), limit=st.integers(1, 100_000))
-def test_pages_put_together_are_the_whole(text: str, limit: int) -> None:
+def test_pages_add_up_to_the_whole(text: str, limit: int) -> None:
     limit = max(limit, len(text) // 50, 1)
     whole, offset = "", 0
     while True:

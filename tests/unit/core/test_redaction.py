@@ -1,4 +1,4 @@
-"""Secrets in the queries of addresses are struck out of whatever is kept, and words that only look so are not."""
+"""Secrets in URLs, headers and commands are redacted in everything that is stored; similar words are not."""
 
 import time
 
@@ -13,7 +13,7 @@ from support.pace import allowed
     ["access_token", "accessToken", "accesstoken", "api_key", "apikey", "key", "sig", "X-Amz-Signature", "X-Amz-Security-Token",
      "client_secret", "subscription-key", "password", "hapikey", "sessionid", "auth"],
 )  # fmt: skip
-def test_a_secret_name_in_a_query_hides_its_value(name: str) -> None:
+def test_value_of_a_secret_query_parameter_is_redacted(name: str) -> None:
     assert is_secret_in_query(name)
     text = f"see https://a.example/x?q=owls&{name}=abc%2Bdef&n=2#top."
     assert redact_text(text) == f"see https://a.example/x?q=owls&{name}=[redacted]&n=2#top."
@@ -23,22 +23,22 @@ def test_a_secret_name_in_a_query_hides_its_value(name: str) -> None:
 @pytest.mark.parametrize(
     "text", ["https://a.example/?q=token&max_tokens=5&author=me&sort=key&keyboard=de", "x = a ? key : b", "a && b == token"]
 )
-def test_what_is_no_secret_stays_in_an_address(text: str) -> None:
+def test_harmless_query_parameters_are_kept(text: str) -> None:
     assert redact_text(text) == text
 
 
-def test_a_secret_of_a_query_is_struck_out_elsewhere_as_it_stands_and_as_it_is_meant() -> None:
+def test_secret_of_a_query_is_redacted_elsewhere_encoded_and_decoded() -> None:
     held = register_secrets({"url": "https://a.example/?access_token=hun%2Bter22&q=owls"})
     assert redact_text("The server said: hun+ter22, hun%2Bter22 and owls.") == "The server said: [redacted], [redacted] and owls."
     assert held is not None
 
 
-def test_a_form_that_is_sent_begins_with_its_first_name() -> None:
+def test_secret_in_the_first_field_of_a_form_is_redacted() -> None:
     assert redact_text('{"body":"client_secret=abc&grant_type=x"}') == '{"body":"client_secret=[redacted]&grant_type=x"}'
     assert redact_text('["key=value","max_tokens=5"]') == '["key=value","max_tokens=5"]'
 
 
-def test_of_headers_only_those_are_recorded_that_cannot_be_keys() -> None:
+def test_only_harmless_headers_are_recorded() -> None:
     given = {
         "url": "https://a.example/",
         "headers": {"Accept-Language": "en", "If-None-Match": "x", "X-Of-Our-Own": "abc", "DD-APPLICATION-KEY": "abcdefgh"},
@@ -64,17 +64,17 @@ def test_of_headers_only_those_are_recorded_that_cannot_be_keys() -> None:
         ("if TOKEN==other: MAX_TOKENS=100000", "if TOKEN==other: MAX_TOKENS=100000"),
     ],
 )
-def test_a_variable_that_a_command_sets_is_struck_out(text: str, kept: str) -> None:
+def test_secret_variable_set_by_a_command_is_redacted(text: str, kept: str) -> None:
     assert redact_text(text) == kept
 
 
-def test_a_header_that_looks_like_a_key_is_struck_out_elsewhere_and_a_plain_one_is_not() -> None:
+def test_header_value_that_looks_like_a_key_is_redacted_elsewhere() -> None:
     held = register_secrets({"headers": {"X-Weird": "abc123DEF456ghi", "X-Requested-With": "XMLHttpRequest", "Host": "a.example"}})
     assert redact_text("abc123DEF456ghi by XMLHttpRequest of a.example") == "[redacted] by XMLHttpRequest of a.example"
     assert held is not None
 
 
-def test_a_key_that_holds_a_secret_is_kept_as_a_digest_and_is_the_same_each_time() -> None:
+def test_key_with_a_secret_becomes_a_stable_digest() -> None:
     token = "ghp_" + "abc123" * 6
     kept = redact_key(f"deploy {token}")
     assert kept == redact_key(f"deploy {token}") != redact_key(f"deploy {token}7")
@@ -87,14 +87,14 @@ def test_a_key_that_holds_a_secret_is_kept_as_a_digest_and_is_the_same_each_time
     ["a" * 100_000 + " eyJ", "a.-+" * 9_000 + "sk-", "sk-" * 30_000, "eyJ" * 30_000, "-eyJ" * 9_000, ("://" + "a" * 30_000 + ":") * 3 + "@",
      "-----BEGIN PRIVATE KEY-----" * 4_000, "Authorization: " * 8_000, "bearer" + " " * 100_000, "://a:" * 20_000, "?a=b" * 25_000],
 )  # fmt: skip
-def test_no_text_takes_long_to_look_through(text: str) -> None:
-    """Some of these took half a minute of the event loop."""
+def test_hostile_texts_are_scanned_in_linear_time(text: str) -> None:
+    """Some of these once blocked the event loop for half a minute."""
     began = time.perf_counter()
     redact_text(text)
     assert time.perf_counter() - began < allowed(3)
 
 
-def test_formats_are_struck_out_wherever_they_begin() -> None:
+def test_known_token_formats_are_redacted_anywhere() -> None:
     token, key = "ghp_" + "abc123" * 6, "sk-" + "abc1" * 8
     text = f"{token},{key}\\n{key} Bearer {'x' * 20} https://me:pass@a.example eyJ{'a' * 9}.{'b' * 9}.c AKIA{'A1' * 8} xoxb-{'1' * 12}"
     assert redact_text(text) == (

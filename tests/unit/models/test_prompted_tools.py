@@ -1,4 +1,4 @@
-"""Models that know no tools: what they are asked instead, and how their JSON is read. Whatever it is, it never becomes an exception."""
+"""Models without tool support: the prompt they get, and how their JSON is parsed without ever raising."""
 
 import json
 from typing import Any
@@ -44,7 +44,7 @@ def reply_of(text: str) -> Reply:
     return parse_reply(Reply(text=text, model="m", raw={"kept": 1}), question(UserMessage(text="?")))
 
 
-def test_the_offer_is_put_into_words_and_the_reply_held_to_a_schema() -> None:
+def test_tools_are_described_in_the_prompt_and_the_reply_has_a_schema() -> None:
     asked = as_prompt(question(UserMessage(text="Read it.")))
     assert asked.tools == ()
     assert asked.instructions.startswith("Be kind.")
@@ -66,17 +66,17 @@ def test_the_offer_is_put_into_words_and_the_reply_held_to_a_schema() -> None:
         ({}, False),
     ],
 )
-def test_the_schema_allows_exactly_what_the_tool_takes(reply: Any, is_valid: bool) -> None:
+def test_schema_allows_exactly_the_parameters_of_the_tool(reply: Any, is_valid: bool) -> None:
     assert jsonschema.Draft202012Validator(reply_schema([TOOL])).is_valid(reply) is is_valid
 
 
-def test_a_tool_without_conditions_is_taken_as_it_is() -> None:
+def test_tool_without_conditions_keeps_its_schema() -> None:
     schema = reply_schema([ToolOffer(name="t", description="", schema={"type": "object", "properties": {"a": {"type": "integer"}}})])
     assert jsonschema.Draft202012Validator(schema).is_valid({"t": {"a": 1}})
     assert not jsonschema.Draft202012Validator(schema).is_valid({"t": {"a": "x"}})
 
 
-def test_an_answer_can_have_a_schema_of_its_own() -> None:
+def test_answer_may_have_its_own_schema() -> None:
     wanted = {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}, "required": ["n"], "$defs": {"n": {"type": "integer"}}}
     validator = jsonschema.Draft202012Validator(reply_schema([TOOL], wanted))
     assert validator.is_valid({"answer": {"n": 1}})
@@ -84,7 +84,7 @@ def test_an_answer_can_have_a_schema_of_its_own() -> None:
     assert json.loads(reply_of('{"answer": {"n": 1}}').text) == {"n": 1}
 
 
-def test_what_was_called_before_is_told_in_the_form_it_is_asked_for() -> None:
+def test_earlier_calls_are_shown_in_the_requested_format() -> None:
     call = ToolCall(call_id="1", name="delegate", arguments={"target": "r", "parameters": {}})
     asked = as_prompt(
         question(
@@ -106,13 +106,13 @@ def test_what_was_called_before_is_told_in_the_form_it_is_asked_for() -> None:
     "text",
     ['{"delegate": {"target": "r"}}', 'Sure:\n```json\n{"delegate": {"target": "r"}}\n```', '{"delegate": [{"target": "r"}]}'],
 )
-def test_a_call_is_found_also_in_a_fence_or_a_list(text: str) -> None:
+def test_call_is_found_in_a_fence_or_a_list(text: str) -> None:
     reply = reply_of(text)
     assert [(one.name, one.arguments) for one in reply.calls] == [("delegate", {"target": "r"})]
     assert (reply.text, reply.raw, reply.model) == ("", None, "m")
 
 
-def test_several_calls_have_ids_of_their_own_and_what_is_cut_off_is_kept_as_far_as_it_goes() -> None:
+def test_several_calls_get_distinct_ids_and_a_truncated_call_is_kept() -> None:
     reply = reply_of('{"delegate": [{"target": "a"}, {"target": "b"}], "answer": "wait"}')
     assert ([one.arguments["target"] for one in reply.calls], reply.text) == (["a", "b"], "wait")
     assert len({one.call_id for one in reply.calls}) == 2
@@ -122,20 +122,20 @@ def test_several_calls_have_ids_of_their_own_and_what_is_cut_off_is_kept_as_far_
 
 
 @pytest.mark.parametrize("text", ["Just words.", '{"person": {"name": "x"}}', "[1, 2]", "{", "", '{"a": ' * 2000])
-def test_what_is_none_of_ours_is_an_answer_in_words(text: str) -> None:
+def test_other_text_is_a_plain_answer(text: str) -> None:
     reply = reply_of(text)
     assert (reply.text, reply.calls) == (text, ())
 
 
 @given(st.text())
-def test_nothing_a_model_says_raises(text: str) -> None:
+def test_no_reply_of_a_model_raises(text: str) -> None:
     reply_of(text)
     reply_of(f'{{"answer": "{text}')
     reply_of(f'{{"delegate": {text}')
 
 
 @given(st.text(), st.lists(st.integers(min_value=1, max_value=7), max_size=400), st.booleans())
-def test_the_words_of_an_answer_are_heard_as_they_come(answer: str, cuts: list[int], is_ascii: bool) -> None:
+def test_answer_is_streamed_as_it_arrives(answer: str, cuts: list[int], is_ascii: bool) -> None:
     answer = answer.encode("utf-8", "replace").decode()
     text, heard = json.dumps({"answer": answer}, ensure_ascii=is_ascii), []
     listening = AnswerStream(heard.append)
@@ -146,7 +146,7 @@ def test_the_words_of_an_answer_are_heard_as_they_come(answer: str, cuts: list[i
     assert "".join(heard) == answer
 
 
-def test_of_a_call_nothing_is_heard_and_a_restart_begins_anew() -> None:
+def test_calls_are_not_streamed_and_a_restart_starts_over() -> None:
     heard: list[str] = []
     listening = AnswerStream(heard.append)
     listening('{"delegate": {"target": "answer", ' + '"x" ' * 100)

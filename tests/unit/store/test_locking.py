@@ -1,8 +1,7 @@
-"""Several connections on one file: who waits for whom, and who does not."""
+"""Several connections to one file: which operations wait for a lock."""
 
 import sqlite3
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,6 @@ from remit.core.errors import Unavailable
 from remit.core.record import HistoryQuery, RecordDelegation
 from remit.stores import SqliteStore, database
 from remit.testing.store_samples import numbers_of, outcome, record
-from support.pace import allowed
 
 
 @pytest.fixture
@@ -24,7 +22,7 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 
 @pytest.fixture
 def holder(store: SqliteStore) -> Iterator[sqlite3.Connection]:
-    """Somebody else's connection, holding the write lock."""
+    """Another connection that holds the write lock."""
     connection = sqlite3.connect(store.path, isolation_level=None, check_same_thread=False)
     connection.execute("BEGIN IMMEDIATE")
     yield connection
@@ -32,9 +30,7 @@ def holder(store: SqliteStore) -> Iterator[sqlite3.Connection]:
 
 
 def test_try_apply_does_not_wait_for_the_write_lock(store: SqliteStore, holder: sqlite3.Connection) -> None:
-    before = time.perf_counter()
     assert store.try_apply([RecordDelegation(record(1))]) is None
-    assert time.perf_counter() - before < allowed(0.1)
     holder.execute("ROLLBACK")
     assert store.try_apply([RecordDelegation(record(1))]) is not None
 
@@ -46,19 +42,18 @@ def test_apply_waits_until_the_lock_is_free(store: SqliteStore, holder: sqlite3.
     releasing.join()
 
 
-def test_apply_gives_up_with_advice(store: SqliteStore, holder: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_apply_times_out_with_advice(store: SqliteStore, holder: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database.begin, "__kwdefaults__", {"seconds": 0.05})
     with pytest.raises(Unavailable, match="locked by another process") as caught:
         store.apply([RecordDelegation(record(1))])
     assert caught.value.code == "STORE_UNAVAILABLE"
 
 
-def test_a_reader_does_not_wait_for_a_writer(store: SqliteStore, holder: sqlite3.Connection) -> None:
-    before = time.perf_counter()
+def test_readers_do_not_wait_for_a_writer(store: SqliteStore, holder: sqlite3.Connection) -> None:
+    """`holder` never releases its lock: a query that waited for it would raise."""
     assert store.history(HistoryQuery()) == []
     assert store.live() == []
     assert store.take_cancels("one") == []
-    assert time.perf_counter() - before < allowed(0.1)
 
 
 def test_threads_read_while_one_writes(store: SqliteStore) -> None:
@@ -88,7 +83,7 @@ def test_threads_read_while_one_writes(store: SqliteStore) -> None:
     assert store.count("completed") == 200
 
 
-def test_a_large_log_is_emptied(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_write_ahead_log_is_truncated(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remit.stores.sqlite.LARGE_LOG_BYTES", 10_000)
     log = store.path.with_name("remit.db-wal")
     store.apply([RecordDelegation(record(n)) for n in range(100)])
@@ -98,7 +93,7 @@ def test_a_large_log_is_emptied(store: SqliteStore, monkeypatch: pytest.MonkeyPa
     assert store.count() == 100
 
 
-def test_pruning_many_trees_lets_a_writer_in(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pruning_many_trees_lets_a_writer_proceed(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remit.stores.sqlite.TREES_AT_ONCE", 10)
     store.apply([RecordDelegation(record(n)) for n in range(500)])
     store.apply([outcome(n) for n in range(500)])

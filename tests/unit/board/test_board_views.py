@@ -1,4 +1,4 @@
-"""The board drawn: in a terminal of any width, as SVG, as a page. Titles are anybody's words."""
+"""Views of the board: terminal of any width, SVG, HTML page. Titles are untrusted text."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -17,7 +17,7 @@ from remit.board.picture import ALONE_AT_MOST, BOXES_AT_MOST, HEIGHT, WIDTH, dra
 from remit.board.task import Priority, Status, Task
 from remit.board.view import TaskState, View, chosen, view_of
 from remit.cli.board import lines_of
-from remit.cli.render import cut_cells, width
+from remit.cli.render import width
 from remit.core.errors import Misused
 
 HOSTILE = "</text></svg><script>alert(1)</script><img src=x onerror=alert(2)> \"&' ]]> <!-- \x00\x1b[31m"
@@ -51,14 +51,7 @@ def view(tmp_path: Path) -> View:
     )
 
 
-def test_every_task_stands_somewhere(view: View) -> None:
-    assert {number: str(standing) for number, standing in view.states.items()} == {
-        1: "done", 2: "ready", 3: "waiting", 4: "blocked", 5: "stopped", 6: "waiting", 7: "waiting",
-    }  # fmt: skip
-    assert view.circles == ((6, 7),)
-
-
-def test_the_terminal_shows_what_to_type_what_waits_and_why(view: View) -> None:
+def test_terminal_shows_next_commands_and_why_tasks_wait(view: View) -> None:
     text = "\n".join(lines_of(view, 100))
     assert re.search(r"! 2  \[NOT STARTED\]  Task 2 +→ remit research 2", text)
     assert re.search(r"3  \[PLANNED\] .* waits for 2", text)
@@ -68,7 +61,7 @@ def test_the_terminal_shows_what_to_type_what_waits_and_why(view: View) -> None:
     assert text.splitlines()[0] == "7 tasks: 1 stopped · 1 ready · 3 waiting · 1 blocked · 1 done"
 
 
-def test_who_works_on_a_task_is_shown(tmp_path: Path) -> None:
+def test_running_command_of_a_task_is_shown(tmp_path: Path) -> None:
     board = board_of(tmp_path, task(1, status=Status.RESEARCHING))
     with claims.claim(board, 1, "research", seconds=60) as claim:
         claim.name_session("sess_1700000000_abc123")
@@ -78,7 +71,7 @@ def test_who_works_on_a_task_is_shown(tmp_path: Path) -> None:
         assert seen.to_dict()["tasks"][0]["running"]["command"] == "research"
 
 
-def test_only_what_is_asked_for_is_shown(view: View) -> None:
+def test_filters_select_tasks(view: View) -> None:
     def numbers(**asked: str) -> list[int]:
         return sorted(one.number for one in chosen(view, **asked).tasks)
 
@@ -92,7 +85,7 @@ def test_only_what_is_asked_for_is_shown(view: View) -> None:
     assert "No task matches." in lines_of(chosen(view, status="partial"), 80)
 
 
-def test_a_long_board_is_cut_visibly_and_shown_whole_when_asked(tmp_path: Path) -> None:
+def test_long_board_is_cut_with_a_note_and_shown_whole_on_request(tmp_path: Path) -> None:
     seen = view_of(board_of(tmp_path, *(task(number) for number in range(1, 828))))
     assert "  … and 812 more (--all)" in lines_of(seen, 80)
     assert len(list(lines_of(seen, 80, every=True))) > 827
@@ -100,7 +93,7 @@ def test_a_long_board_is_cut_visibly_and_shown_whole_when_asked(tmp_path: Path) 
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=300), st.integers(40, 200), st.text(max_size=100))
-def test_no_line_is_wider_than_the_terminal_and_none_controls_it(title: str, wide: int, reason: str) -> None:
+def test_no_line_exceeds_the_terminal_or_controls_it(title: str, wide: int, reason: str) -> None:
     tasks = (
         task(1, title=title or "x"),
         task(12345, 1, title=title or "x"),
@@ -112,14 +105,9 @@ def test_no_line_is_wider_than_the_terminal_and_none_controls_it(title: str, wid
         assert line == "" or line.isprintable()
 
 
-@given(st.text(), st.integers(1, 60))
-def test_what_is_cut_fits(text: str, cells: int) -> None:
-    assert width(cut_cells(text, cells)) <= cells
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.text(max_size=120), min_size=1, max_size=6))
-def test_no_title_breaks_out_of_a_picture_or_a_page(titles: list[str]) -> None:
+def test_no_title_injects_markup_into_a_picture_or_a_page(titles: list[str]) -> None:
     tasks = tuple(
         task(place, *([place - 1] if place > 1 else []), title=f"{title}{HOSTILE}", status=Status.BLOCKED, blocking_reason=title + HOSTILE)
         for place, title in enumerate(titles, start=1)
@@ -139,7 +127,7 @@ def test_no_title_breaks_out_of_a_picture_or_a_page(titles: list[str]) -> None:
 
 @given(st.text(max_size=120), st.integers(min_value=6, max_value=60))
 @settings(max_examples=100)
-def test_a_title_is_wrapped_into_lines_that_fit_and_a_cut_is_visible(title: str, columns: int) -> None:
+def test_title_wraps_to_fitting_lines_with_a_visible_cut(title: str, columns: int) -> None:
     lines = wrap(title, columns)
     assert 1 <= len(lines) <= 2
     assert all(cell_len(line) <= columns for line in lines)
@@ -147,11 +135,11 @@ def test_a_title_is_wrapped_into_lines_that_fit_and_a_cut_is_visible(title: str,
     assert lines == whole if len(whole) <= 2 else lines[-1].endswith("…")
 
 
-def test_no_character_reverses_a_line() -> None:
+def test_bidi_override_is_replaced() -> None:
     assert safe("\u202egnp.exe") == "\ufffdgnp.exe"
 
 
-def test_the_picture_holds_every_task_its_arrows_and_its_legend(view: View) -> None:
+def test_picture_shows_every_task_arrow_and_legend(view: View) -> None:
     root = ET.fromstring(draw(view, "Tasks of it"))
     texts = [text for element in root.iter(f"{SVG}text") if (text := "".join(element.itertext()))]
     assert {f"Task {number}" for number in range(1, 8)} <= set(texts)
@@ -164,8 +152,8 @@ def test_the_picture_holds_every_task_its_arrows_and_its_legend(view: View) -> N
 
 @given(st.dictionaries(st.integers(1, 14), st.sets(st.integers(1, 14), max_size=4), min_size=1), st.integers(1, 14))
 @settings(max_examples=60, deadline=None)
-def test_any_dependencies_give_boxes_that_do_not_overlap(graph: dict[int, set[int]], parent: int) -> None:
-    """Cycles too, among open and closed tasks and with the parts of a divided one."""
+def test_boxes_of_any_dependency_graph_do_not_overlap(graph: dict[int, set[int]], parent: int) -> None:
+    """Cycles too, with open, closed and divided tasks."""
     statuses = (Status.COMPLETED, Status.NOT_STARTED)
     tasks = [task(number, *after, status=statuses[number % 2], parent=parent if number % 3 else None) for number, after in graph.items()]
     drawn = ET.fromstring(draw(_view(*tasks), "x"))
@@ -174,7 +162,7 @@ def test_any_dependencies_give_boxes_that_do_not_overlap(graph: dict[int, set[in
     assert not any(abs(x - u) < WIDTH and abs(y - v) < HEIGHT for n, (x, y) in enumerate(corners) for u, v in corners[:n])
 
 
-def test_the_page_has_a_row_for_each_task_and_forbids_scripts(view: View) -> None:
+def test_page_has_a_row_per_task_and_forbids_scripts(view: View) -> None:
     text = page(view, "Tasks of it")
     assert all(f'<tr id="t{number}">' in text for number in range(1, 8))
     assert all(f'<a href="#t{number}">' in text for number in range(1, 8))
@@ -182,7 +170,7 @@ def test_the_page_has_a_row_for_each_task_and_forbids_scripts(view: View) -> Non
     assert "http" not in re.sub(r"http://www\.w3\.org/2000/svg|http-equiv", "", text)
 
 
-def test_a_large_board_is_drawn_as_far_as_it_can_be_read_and_says_so() -> None:
+def test_large_board_is_drawn_in_part_with_a_note() -> None:
     tasks = [task(number, *([number - 1] if number % 3 else [])) for number in range(1, 3001)]
     text = draw(_view(*tasks, task(3001, 3001)), "x")
     assert text.count("<rect x=") <= BOXES_AT_MOST + ALONE_AT_MOST + len(Status)
@@ -191,7 +179,7 @@ def test_a_large_board_is_drawn_as_far_as_it_can_be_read_and_says_so() -> None:
 
 
 def _view(*tasks: Task) -> View:
-    """Without files: titles that no file could hold are drawn as well."""
+    """A view without files, so that titles which no file can contain are drawn too."""
     from remit.board.board import Snapshot
     from remit.board.task import State
 

@@ -1,4 +1,4 @@
-"""Which task waits for which: met, ready, circles."""
+"""Dependencies between tasks: unmet, ready, cyclic."""
 
 from dataclasses import replace
 
@@ -13,14 +13,14 @@ def task(number: int, *dependencies: int, status: Status = Status.NOT_STARTED, p
     return Task(number=number, title=f"T{number}", slug="t", dependencies=dependencies, status=status, parent=parent)
 
 
-def test_a_task_is_ready_when_all_it_waits_for_is_completed_on_the_board_or_in_the_archive() -> None:
+def test_task_is_ready_when_its_dependencies_are_completed_or_archived() -> None:
     state = State(tasks=(task(1, status=Status.COMPLETED), task(2, 1, 90), task(3, 2), task(4, 91), task(5, 99)))
     graph = graph_of(state, {90: Status.COMPLETED, 91: Status.ABANDONED})
     assert [one.number for one in state.tasks if graph.is_ready(one)] == [2]
     assert [graph.unmet(one) for one in state.tasks] == [(), (), (2,), (91,), (99,)]
 
 
-def test_what_waits_for_a_divided_task_waits_for_its_parts() -> None:
+def test_dependency_on_a_divided_task_waits_for_its_parts() -> None:
     parts = (task(2, parent=1), task(3, parent=1))
     state = State(tasks=(task(1, status=Status.EXPANDED), *parts, task(4, 1)))
     assert graph_of(state).unmet(task(4, 1)) == (1,)
@@ -30,20 +30,20 @@ def test_what_waits_for_a_divided_task_waits_for_its_parts() -> None:
     assert graph_of(done).unmet(task(4, 1)) == ()
 
 
-def test_a_dependency_that_would_close_a_circle_is_found() -> None:
+def test_dependency_that_would_close_a_cycle_is_found() -> None:
     tasks = [task(1, 2), task(2, 3), task(3)]
     assert closing(tasks, 3, [1]) == (3, 1, 2)
     assert closing(tasks, 3, [3]) == (3,)
     assert closing(tasks, 4, [1, 2, 3]) == ()
 
 
-def test_a_chain_of_thousands_needs_no_stack() -> None:
+def test_chain_of_thousands_does_not_overflow_the_stack() -> None:
     chain = [task(number, number + 1) for number in range(1, 20_000)]
     assert cycles(chain) == []
     assert len(cycles([*chain, task(20_000, 1)])[0]) == 20_000
 
 
-def test_the_next_command_fits_the_status() -> None:
+def test_next_command_matches_the_status() -> None:
     assert next_command(task(3)) == "remit research 3"
     assert next_command(task(3, status=Status.PLANNED)) == "remit implement 3"
     assert next_command(task(3, status=Status.ABANDONED)) == "remit task --recover 3"
@@ -52,7 +52,7 @@ def test_the_next_command_fits_the_status() -> None:
 
 
 @given(st.dictionaries(st.integers(1, 7), st.sets(st.integers(1, 7)), max_size=7))
-def test_a_task_lies_on_a_circle_exactly_when_it_reaches_itself(after: dict[int, set[int]]) -> None:
+def test_task_is_in_a_cycle_exactly_when_it_reaches_itself(after: dict[int, set[int]]) -> None:
     found = cycles([task(number, *sorted(targets)) for number, targets in after.items()])
     for circle in found:
         assert all(later in after[earlier] for earlier, later in zip(circle, (*circle[1:], circle[0]), strict=True))
@@ -60,7 +60,7 @@ def test_a_task_lies_on_a_circle_exactly_when_it_reaches_itself(after: dict[int,
     tangled = {number for number in after if number in reaches[number]}
     assert bool(found) == bool(tangled)
     assert {number for circle in found for number in circle} <= tangled
-    # Whatever is on a circle hangs together with one that is named.
+    # Every task on a cycle is connected to a reported one.
     assert all(any(set(circle) & (reaches[number] | {number}) for circle in found) for number in tangled)
 
 

@@ -1,4 +1,4 @@
-"""A project comes from somebody else, with what looks like an interrupted change of its board: no file of ours is touched."""
+"""A cloned project may contain a forged journal of an interrupted board change: it touches no file outside the project."""
 
 import json
 from pathlib import Path
@@ -66,7 +66,7 @@ def plant(root: Path, **more: Any) -> None:
         {"path": "a\ud800b"},
     ],
 )
-def test_a_journal_that_leads_out_of_the_project_is_refused_and_nothing_is_touched(root: Path, more: dict[str, Any]) -> None:
+def test_journal_with_paths_outside_the_project_is_refused(root: Path, more: dict[str, Any]) -> None:
     outside = root.parent
     (root / "out").symlink_to(outside)
     (root / "repository").symlink_to(".git")
@@ -96,14 +96,14 @@ def test_a_journal_that_leads_out_of_the_project_is_refused_and_nothing_is_touch
         None,
     ],
 )
-def test_one_that_is_none_is_told_in_plain_words(root: Path, entry: Any) -> None:
+def test_malformed_journal_is_reported(root: Path, entry: Any) -> None:
     (root / SET / write_set.JOURNAL).write_text(json.dumps(entry))
     with pytest.raises(Unavailable, match="cannot be read"):
         add(root, "Two")
 
 
 @pytest.mark.parametrize("place", [SET, str(Path(SET).parent)])
-def test_a_folder_of_ours_that_is_a_link_is_not_emptied(root: Path, place: str) -> None:
+def test_state_folder_that_is_a_link_is_not_emptied(root: Path, place: str) -> None:
     for file in sorted((root / place).rglob("*"), reverse=True):
         file.rmdir() if file.is_dir() else file.unlink()
     (root / place).rmdir()
@@ -118,7 +118,7 @@ def test_a_folder_of_ours_that_is_a_link_is_not_emptied(root: Path, place: str) 
     assert (theirs / "set" / "letter.txt").read_text() == "dear"
 
 
-def test_a_drawing_is_not_written_through_a_link(root: Path) -> None:
+def test_rendering_is_not_written_through_a_link(root: Path) -> None:
     drawn = root / ".remit" / "board" / "drawn"
     drawn.mkdir(exist_ok=True)
     (drawn / "new").symlink_to(root.parent / "ours.txt")

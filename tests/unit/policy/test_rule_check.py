@@ -1,4 +1,4 @@
-"""`remit policy check`: what is wrong with rules, told with the line and what to write instead."""
+"""`remit policy check`: mistakes in rules are reported with the line and a correction."""
 
 import pytest
 
@@ -18,7 +18,7 @@ SPECS = [
 ]
 
 
-def test_the_default_is_right() -> None:
+def test_default_policy_has_no_problems() -> None:
     assert check_rules(default_text(), SPECS) == []
 
 
@@ -41,14 +41,13 @@ def test_the_default_is_right() -> None:
         ('permit (principal, action, resource) when { context has limit && context.limit == "x" };', "not compatible"),
     ],
 )
-def test_mistakes_are_found(text: str, words: str) -> None:
+def test_mistakes_are_reported(text: str, words: str) -> None:
     problems = check_rules("\n" + text, SPECS)
     assert any(problem.is_error and problem.line in (1, 2) for problem in problems), problems
     assert words in " ".join(map(str, problems))
 
 
-def test_callers_from_outside_can_be_named() -> None:
-    """Issue 7 item 5."""
+def test_remote_callers_can_be_named() -> None:
     rules = (
         'permit (principal == Caller::"cert:a.example.com", action, resource); permit (principal is Caller, action, resource)'
         ' when { context.on_behalf like "token:*" };'
@@ -56,22 +55,22 @@ def test_callers_from_outside_can_be_named() -> None:
     assert check_rules(rules, SPECS) == []
 
 
-def test_names_that_only_an_agent_itself_can_know_are_notes() -> None:
+def test_unknown_actions_and_facts_are_notes_not_errors() -> None:
     text = 'permit (principal, action == Action::"deploy", resource) when { context has cluster && context.cluster == "test" };'
     problems = check_rules(text, SPECS)
     assert problems
     assert not any(problem.is_error for problem in problems)
 
 
-def test_rules_that_say_nothing_are_named() -> None:
+def test_redundant_and_contradictory_rules_are_reported() -> None:
     everything = "forbid (principal, action, resource);"
-    told = " ".join(map(str, check_rules(f"{everything}\n{everything}", SPECS)))
-    assert "Nothing is permitted" in told
-    assert "forbids everything" in told
-    assert "says the same as" in told
+    problems = " ".join(map(str, check_rules(f"{everything}\n{everything}", SPECS)))
+    assert "Nothing is permitted" in problems
+    assert "forbids everything" in problems
+    assert "says the same as" in problems
 
 
-def test_the_schema_of_odd_names_can_still_be_read() -> None:
+def test_schema_with_unusual_agent_names_is_valid() -> None:
     odd = [AgentSpec(name='a"b\\c'), AgentSpec(name="read", effects=(Effect.WRITE,))]
     (note,) = check_rules("permit (principal, action, resource);", odd)
     assert not note.is_error

@@ -1,4 +1,4 @@
-"""Whether a delegation looks stuck: one judgement for the command line and for MCP clients."""
+"""One check decides whether a delegation looks stuck, for the CLI and for MCP."""
 
 from dataclasses import replace
 
@@ -41,5 +41,5 @@ RUNNING = Record(
         (replace(RUNNING, owner="dead", state=State.COMPLETED), NOW - 10_000, None),
     ],
 )
-def test_stuck_is_what_nobody_runs_what_is_late_and_what_is_silent(record: Record, heard_at: float, found: Stuck | None) -> None:
+def test_delegation_is_stuck_if_its_owner_is_dead_or_it_is_late_or_silent(record: Record, heard_at: float, found: Stuck | None) -> None:
     assert stuck(record, NOW, heard_at, {"alive"}) is found
