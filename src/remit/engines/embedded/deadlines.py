@@ -365,12 +365,14 @@ def _place(frame: FrameType) -> str:
 
 def _frame_of_agent(frame: FrameType | None) -> FrameType | None:
     """The frame of the agent if its code blocks; None in remit's own code or the loop's, where nothing may be raised."""
+    is_import = False
     while frame is not None:
         name = frame.f_code.co_filename
+        is_import = is_import or frame.f_code.co_name == "<module>" or name.startswith("<frozen importlib")
         if name.startswith(_AGENT_CODE):
             return frame
         if name.startswith(_OURS):
-            return frame if name.endswith(_HANDED_TO_AGENTS) else None
+            return frame if name.endswith(_HANDED_TO_AGENTS) and not is_import else None
         if name.startswith(_ASYNCIO):
             return None
         if not name.startswith(_LIBRARIES) or "site-packages" in name.removeprefix(_LIBRARIES[1]):
