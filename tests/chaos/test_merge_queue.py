@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -15,11 +14,13 @@ import pytest
 import writers
 
 from remit import Remit
-from support.lab import rounds
+from support.lab import is_lab, rounds
 from support.repository import git
 
-pytestmark = pytest.mark.timeout(7200 if os.environ.get("LAB") else 240)
+pytestmark = pytest.mark.timeout(3600 if is_lab() else 240)
 SCRIPT = Path(writers.__file__)
+COMPILED = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""For programs that are started often."""
 
 
 def statuses(root: Path) -> dict[int, str]:
@@ -75,40 +76,40 @@ def check(root: Path, folder: Path, count: int, seed: int) -> None:
     assert len(completed) >= 0.95 * len(possible), f"{len(completed)} of {len(possible)} landed"
 
 
-def test_scripted_writers_land_all_that_one_after_the_other_could(tmp_path: Path) -> None:
-    count, seed = rounds(8, lab=1000), 18
+@pytest.mark.parametrize("seed", range(18, 18 + rounds(1, lab=10)))
+def test_scripted_writers_land_all_that_one_after_the_other_could(tmp_path: Path, seed: int) -> None:
+    """Ten repositories with 100 changes each in `make lab`."""
+    count, wait = rounds(6, lab=100), rounds(1, lab=6)
     root = tmp_path / "repository"
     writers.make_repository(root, count)
     began = time.monotonic()
-    numbers = list(range(1, count + 1))
-    for first in range(0, count, 200):
-        asyncio.run(writers.implement_all(root, numbers[first : first + 200], width=20, wait=rounds(1, lab=4), seed=seed))
+    asyncio.run(writers.implement_all(root, list(range(1, count + 1)), width=20, wait=wait, seed=seed))
     seconds = time.monotonic() - began
     check(root, tmp_path / "states", count, seed)
-    if rounds(0, lab=1):
+    if is_lab():
         alone = tmp_path / "alone"
-        writers.make_repository(alone, 20)
+        writers.make_repository(alone, 10)
         began = time.monotonic()
-        asyncio.run(writers.implement_all(alone, list(range(1, 21)), width=1, wait=4, seed=seed))
-        assert (time.monotonic() - began) / 20 >= 3 * seconds / count, "at least three times as fast as one at a time"
+        asyncio.run(writers.implement_all(alone, list(range(1, 11)), width=1, wait=wait, seed=seed))
+        assert (time.monotonic() - began) / 10 >= 3 * seconds / count, "at least three times as fast as one at a time"
 
 
-def test_the_orchestrator_killed_at_any_moment_leaves_one_outcome_and_two_at_once_share_the_rest(tmp_path: Path) -> None:
-    kills, count, seed = rounds(3, lab=100), rounds(5, lab=60), 7
+@pytest.mark.parametrize("seed", range(7, 7 + rounds(1, lab=5)))
+def test_the_orchestrator_killed_at_any_moment_leaves_one_outcome_and_two_at_once_share_the_rest(tmp_path: Path, seed: int) -> None:
+    kills, count = rounds(3, lab=20), rounds(5, lab=20)
     root, chance = tmp_path / "repository", random.Random(seed)
     writers.make_repository(root, count)
     command = [sys.executable, str(SCRIPT), str(root), "4", "0.1", str(seed)]
     for _ in range(kills):
-        running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-        try:
-            running.wait(timeout=chance.uniform(0.8, 4.0))
-        except subprocess.TimeoutExpired:
-            os.kill(running.pid, signal.SIGKILL)
-            running.wait()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=COMPILED, start_new_session=True) as running:
+            assert running.stdout is not None
+            running.stdout.readline()  # it has begun
+            time.sleep(chance.uniform(0, 3))
+            running.kill()
         assert set(landed(root).values()) <= {1}
-    at_once = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    at_once = [subprocess.Popen(command, stdout=subprocess.PIPE, env=COMPILED, text=True) for _ in range(2)]
     told = [running.communicate(timeout=rounds(200, lab=1000))[0] for running in at_once]
     assert [running.returncode for running in at_once] == [0, 0]
     assert not [words for words in told if "is being worked on" in words], "each waits for what the other one implements"
-    subprocess.run(command, check=True, capture_output=True, timeout=200)  # turns of a killed hand-back count as used up
+    subprocess.run(command, check=True, capture_output=True, env=COMPILED, timeout=200)  # turns of a killed hand-back count as used up
     check(root, tmp_path / "states", count, seed)

@@ -86,7 +86,7 @@ def writer(seed: int, wait: float) -> list[Any]:
     async def write(ctx: Context, task: str, number: int, **more: Any) -> dict[str, Any]:
         """Writes its change, after a while."""
         await asyncio.sleep(wait)
-        write_change(ctx.workspace, number, kind_of(number, seed))
+        await asyncio.to_thread(write_change, ctx.workspace, number, kind_of(number, seed))
         with (ctx.root / ".remit" / "asked").open("a") as log:
             log.write(f"{number} {'again' if 'cannot be merged yet' in task else 'first'}\n")
         return {"status": "completed", "summary": f"Made change {number}.", "artifacts": []}
@@ -107,6 +107,7 @@ def main() -> None:
 
     numbers = list(ready_tasks(Board(root)))
     remove_landed(Board(root))  # what every command does; here also where no task is left
+    print("begun", flush=True)
     if numbers:
         outcome = asyncio.run(implement_all(root, numbers, width=width, wait=wait, seed=seed))
         print(outcome.summary)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -23,7 +24,7 @@ from remit.board.task import Status, check_move
 from remit.board.task_commands import NewTask, abandon, record, recover, todo
 from remit.board.todo import draw
 from remit.core.errors import RemitError
-from support.lab import rounds
+from support.lab import is_lab, rounds
 
 LEGAL = {
     "not_started": "researching planning implementing blocked abandoned expanded",
@@ -340,4 +341,4 @@ class BoardAndModel(RuleBasedStateMachine):
 
 
 BoardAndModel.TestCase.settings = settings(max_examples=rounds(12, lab=2000), stateful_step_count=rounds(18, lab=50), deadline=None)
-TestBoardAndModel = BoardAndModel.TestCase
+TestBoardAndModel = pytest.mark.timeout(7200 if is_lab() else 120)(BoardAndModel.TestCase)

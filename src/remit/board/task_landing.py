@@ -17,7 +17,7 @@ from remit.board.claims import holder_of
 from remit.board.command_lifecycle import Find, new_error, roles_of, route_task
 from remit.board.phases import PhaseRecord, read_plan_text, records_of, without_records
 from remit.board.plans import Plan, with_phase
-from remit.board.task import PhaseStatus, Status, Task
+from remit.board.task import PhaseStatus, State, Status, Task
 from remit.core.agents import AgentSpec, WorkspaceKind
 from remit.core.errors import ErrorInfo, Misused, Refused, RemitError
 from remit.core.ports import Store
@@ -256,7 +256,8 @@ class TaskLanding:
         """Return failing or conflicting work to its agent; None: it has changed it."""
         assert landing.error is not None
         assert landing.rebased is not None
-        self.notes += (f"Handed back to its agent: {landing.error.message}",)
+        reason = _without_output(landing.error)
+        self.notes += (f"Handed back to its agent: {reason}",)
         # Conflicting work becomes one commit with the name of the last one.
         subject = f"task {self._number}: fix it on top of {self.workspace.onto}"
         if landing.state == CONFLICT:
@@ -273,7 +274,7 @@ class TaskLanding:
         if error is None:
             return None
         self._queue.release(self.workspace)
-        words = f"{landing.error.message} Its agent did not fix that: {error.message}"
+        words = f"{reason} Its agent did not fix that: {error.message}"
         return replace(landing.error, message=words, recommendation=self._advice(landing.state))
 
     async def _tip(self, records: Sequence[PhaseRecord]) -> str:
@@ -370,24 +371,28 @@ def _message(number: int, landing: Landing, onto: str) -> str:
         )
     shown = fence_untrusted(landing.output[-OUTPUT_CHARACTERS:]) if landing.output.strip() else "(it printed nothing)"
     return (
-        f"{head}, and there it fails: {landing.error.message.partition(' Its output ended:')[0]}\n\nThe end of its output:\n\n{shown}\n\n"
+        f"{head}, and there it fails: {_without_output(landing.error)}\n\nThe end of its output:\n\n{shown}\n\n"
         "Your folder contains the merged state. Fix it there, and keep what others changed."
     )
 
 
+def _without_output(error: ErrorInfo) -> str:
+    return error.message.partition(" Its output ended:")[0]
+
+
 def remove_landed(board: Board) -> None:
     """Remove worktrees of completed tasks that a dead process left: their work is in the project. Blocking."""
-    for name in list_workspaces(board.root):
+    names = list_workspaces(board.root)
+    state = board.look().state if names else State()
+    for name in names:
         with contextlib.suppress(RemitError, OSError):
             finish_removal(board.root, name)
-        workspace = find_workspace(board.root, name)
-        if workspace is None or not workspace.task:
-            continue
-        task = board.look().state.find(workspace.task)
-        if task is not None and task.status is Status.COMPLETED and holder_of(board, task.number) is None:
-            with contextlib.suppress(RemitError, OSError):
-                if landed_as(workspace):
-                    discard_workspace(workspace)
+            workspace = find_workspace(board.root, name)
+            task = state.find(workspace.task) if workspace is not None and workspace.task else None
+            if workspace is None or task is None or task.status is not Status.COMPLETED or holder_of(board, task.number) is not None:
+                continue
+            if landed_as(workspace):
+                discard_workspace(workspace)
 
 
 def forget_work(board: Board, number: int) -> None:
