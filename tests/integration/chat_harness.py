@@ -135,7 +135,7 @@ class Terminal:
         """Everything that was written, without what moves the cursor and colours."""
         return _ESCAPES.sub("", self.raw)
 
-    def until(self, words: str, seconds: float = 20.0) -> str:
+    def until(self, words: str, seconds: float = 60.0) -> str:
         """Waits for words that were not seen before the last such wait."""
         end = time.monotonic() + seconds
         while words not in self.text[self._seen :] and time.monotonic() < end:

@@ -37,7 +37,7 @@ async def long(ctx: Context, characters: int = 50_000) -> str:
 
 
 @agent("slow", timeout=30)
-async def slow(ctx: Context, seconds: float = 60.0) -> str:
+async def slow(ctx: Context, seconds: float = 20.0) -> str:
     await asyncio.sleep(seconds)
     return "slept"
 
