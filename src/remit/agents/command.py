@@ -11,6 +11,7 @@ import re
 import signal
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -75,6 +76,12 @@ def environment_for(definition: Definition, ctx: Context, *, more_names: Iterabl
         **ctx.environment(),
         **_told(ctx),
     }
+
+
+def without_variables(environment: Mapping[str, str], hidden: Iterable[str], definition: Definition) -> dict[str, str]:
+    """Without the variables that match `hidden`, unless the definition sets them."""
+    patterns, own = tuple(hidden), definition.environment
+    return {name: value for name, value in environment.items() if name in own or not any(fnmatchcase(name, one) for one in patterns)}
 
 
 class StarterDeps(Protocol):

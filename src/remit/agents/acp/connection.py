@@ -9,18 +9,18 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from acp.connection import Connection
 from acp.exceptions import RequestError
 from acp.meta import AGENT_METHODS, PROTOCOL_VERSION
-from acp.schema import ClientCapabilities, EnvVariable, FileSystemCapabilities, Implementation, McpServerStdio
+from acp.schema import EnvVariable, McpServerStdio
 
 from remit.agents.acp.updates import OWN_TOOLS, Listener
-from remit.agents.coding.dialects import CONTENT, EVERYTHING, HYGIENE, NEVER_PASSED, items_of, mapping_of
-from remit.agents.command import environment_for, exit_words, folder_of
+from remit.agents.coding.dialects import CONTENT, EVERYTHING, FREE, HYGIENE, NEVER_PASSED, given_config, items_of, mapping_of, table_in
+from remit.agents.command import environment_for, exit_words, folder_of, without_variables
 from remit.agents.definition import Definition
 from remit.agents.process.command_process import Program, ProgramStarter
 from remit.core.context import Context
@@ -170,8 +170,6 @@ def _message(line: bytes) -> dict[str, Any] | None:
 
 PERMISSION = "OPENCODE_PERMISSION"
 _OPENCODE = "opencode"
-_FREE = ("read", "glob", "grep", "list", "todowrite", "todoread", "skill")
-"""Tools that opencode uses without asking; they change nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,20 +185,20 @@ def asking_mode(definition: Definition, scratch: Path, environment: Mapping[str,
     # Settings of a named agent override general ones, and a project can name any agent it knows: so remit defines its own agent with a new
     # name each time.
     mode = f"remit-{secrets.token_hex(8)}"
-    own = _table(environment[PERMISSION]) if PERMISSION in environment else None
+    own = table_in(environment.get(PERMISSION, ""))
     permission = _permission(definition, scratch) if own is None else own
-    given = _table(environment.get(CONTENT, "{}")) or {}
-    agents = given.get("agent")
+    given = given_config(environment)
     config = {
         **given,
         "autoupdate": False,
         "share": "disabled",
         "default_agent": mode,
-        "agent": {**(agents if isinstance(agents, dict) else {}), mode: {"mode": "primary", "permission": permission}},
+        "agent": {**mapping_of(given.get("agent")), mode: {"mode": "primary", "permission": permission}},
     }
-    everybody = _of_all(definition, permission) if own is None else own
+    # If everything is allowed, subagents need not ask: they would wait for an answer until the timeout.
+    everybody = {**permission, "*": "allow"} if own is None and EVERYTHING in definition.allow else permission
     told = {PERMISSION: json.dumps(everybody), CONTENT: json.dumps(config)}
-    return AskingMode(environment={**HYGIENE, **_without_callers(definition, environment), **told}, mode=mode)
+    return AskingMode(environment={**HYGIENE, **without_variables(environment, NEVER_PASSED, definition), **told}, mode=mode)
 
 
 def must_be_told(answer: Mapping[str, Any]) -> bool:
@@ -210,7 +208,7 @@ def must_be_told(answer: Mapping[str, Any]) -> bool:
 
 
 def _permission(definition: Definition, scratch: Path) -> dict[str, object]:
-    permission: dict[str, object] = {"*": "ask", **dict.fromkeys(_FREE, "allow")}
+    permission: dict[str, object] = {"*": "ask", **dict.fromkeys(FREE, "allow")}
     # A refusal by remit ends its turn; a refusal by its own settings is an error that it can handle.
     permission |= {"question": "deny", "doom_loop": "deny", "external_directory": {"*": "deny", f"{scratch}/**": "allow"}}
     # Its subagents are configured elsewhere, and their permission requests do not reach remit.
@@ -218,27 +216,6 @@ def _permission(definition: Definition, scratch: Path) -> dict[str, object]:
     if definition.delegates:
         permission["remit_*"] = "allow"
     return permission
-
-
-def _of_all(definition: Definition, permission: dict[str, object]) -> dict[str, object]:
-    """If everything is allowed, subagents need not ask: they would wait for an answer until the timeout."""
-    return {**permission, "*": "allow"} if EVERYTHING in definition.allow else permission
-
-
-def _without_callers(definition: Definition, environment: Mapping[str, str]) -> dict[str, str]:
-    """Without variables that make it believe that it runs inside another session, unless the definition sets them."""
-    own = definition.environment
-    return {
-        name: value for name, value in environment.items() if name in own or not any(fnmatchcase(name, hidden) for hidden in NEVER_PASSED)
-    }
-
-
-def _table(text: str) -> dict[str, Any] | None:
-    try:
-        table = json.loads(text)
-    except ValueError:
-        return None  # it ignores what it cannot read
-    return table if isinstance(table, dict) else None
 
 
 # ---- the session
@@ -341,11 +318,10 @@ class Session:
     # ---- how it is done
 
     async def _greet(self, seconds: float) -> None:
-        capabilities = ClientCapabilities(fs=FileSystemCapabilities(read_text_file=False, write_text_file=False), terminal=False)
         params = {
             "protocolVersion": PROTOCOL_VERSION,
-            "clientCapabilities": capabilities.model_dump(mode="json", by_alias=True, exclude_none=True, include={"fs", "terminal"}),
-            "clientInfo": Implementation(name="remit", version=_version()).model_dump(mode="json", by_alias=True, exclude_none=True),
+            "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
+            "clientInfo": {"name": "remit", "version": version("remit")},
         }
         seconds = min(seconds, max(LEAST_START_SECONDS, self._ctx.remaining * START_SHARE))
         answer = await self._ask("initialize", params, round(seconds, 1))
@@ -494,12 +470,3 @@ def _values(option: Mapping[str, Any]) -> set[str]:
     for one in items_of(option.get("options")):
         found |= {str(inner.get("value")) for inner in items_of(one.get("options"))} or {str(one.get("value"))}
     return found
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("remit")
-    except PackageNotFoundError:
-        return "0"

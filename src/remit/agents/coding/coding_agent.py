@@ -11,12 +11,11 @@ import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.coding.dialects import Claude, Codex, Dialect, OpenCode, Scope, Turn
-from remit.agents.coding.rollouts import POLL_SECONDS, Rollout
+from remit.agents.coding.detect import KNOWN
+from remit.agents.coding.dialects import POLL_SECONDS, Claude, Codex, Dialect, OpenCode, Rollout, Scope, Turn
 from remit.agents.command import (
     STARTED_AGAIN,
     STARTS,
@@ -30,6 +29,7 @@ from remit.agents.command import (
     return_file_of,
     session_prompt,
     set_aside,
+    without_variables,
 )
 from remit.agents.definition import NO_SIGNAL, Definition, Kind, checked_task
 from remit.agents.process.command_process import CommandProcess, Program, ProgramStarter
@@ -49,11 +49,6 @@ if TYPE_CHECKING:
 # ---- errors
 
 _WORDS_CHARACTERS = 700
-INSTALL = {
-    "claude": "npm install -g @anthropic-ai/claude-code",
-    "codex": "npm install -g @openai/codex",
-    "opencode": "npm install -g opencode-ai",
-}
 LOGIN = {
     "claude": "Log in once: run `claude` and type /login, or set ANTHROPIC_API_KEY where remit is started.",
     "codex": "Log in once: run `codex login`, or set OPENAI_API_KEY (codex login --with-api-key) where remit is started.",
@@ -118,12 +113,9 @@ def crash_of(vendor: str, argv0: str, code: int | None, stderr: str, printed: st
 
 
 def missing(vendor: str, program: str, environment: Mapping[str, str]) -> Unavailable:
-    install = INSTALL.get(vendor)
-    how = f"Install it: {install}. " if install else ""
-    return Unavailable(
-        f"The program {program} was not found.",
-        advice=f'{how}Or name where it is: command = ["/path/to/{program}"]. Looked for in PATH: {environment.get("PATH", "")}.',
-    )
+    install = next(one.install for one in KNOWN if one.name == vendor)
+    where = f'command = ["/path/to/{program}"]. Looked for in PATH: {environment.get("PATH", "")}.'
+    return Unavailable(f"The program {program} was not found.", advice=f"Install it: {install}. Or name where it is: {where}")
 
 
 # ---- what it says
@@ -196,12 +188,12 @@ class Prices:
 
 
 class Listener:
-    """Forwards the output of one run; a `VendorListener`."""
+    """Forwards the output of one run; the dialect reports its parsed lines."""
 
     def __init__(self, ctx: Context, vendor: str, *, session: str | None, counted: int, prices: "Prices") -> None:
         self._ctx = ctx
         self._vendor = vendor
-        self._prices = prices
+        self.prices = prices
         self._usage = UsageCounter(counted)
         self._last, self._whole = Tail("\n\n"), Tail("\n\n")
         self._printed = Tail()
@@ -236,9 +228,6 @@ class Listener:
     def whole(self) -> str:
         return self._whole.text()
 
-    async def load_prices(self) -> None:
-        await self._prices.load()
-
     # ---- a vendor's events
 
     def started(self, session: str) -> None:
@@ -255,6 +244,7 @@ class Listener:
             self._words.say(text)
 
     def tool(self, name: str, detail: str, status: str, *, call_id: str = "", why: str = "") -> None:
+        """The state of a tool call: pending, completed or failed. Later reports may omit details."""
         self._in_trouble = ""
         self._last.clear()  # text after a tool call is a new message
         self._words.end_message()
@@ -264,13 +254,15 @@ class Listener:
             self._tools.begin(call_id, kind=name, title=detail)
 
     def plan(self, steps: Sequence[tuple[str, str]]) -> None:
+        """The steps with their status."""
         tell_plan(self._ctx, steps)
 
     def spent(
         self, scope: Scope, tokens: int, *, cost: float = 0.0, key: str = "", model: str = "", used: TokenUsage | None = None
     ) -> None:
+        """Tokens and money. If the vendor reports no cost, `used` is priced as tokens of `model`."""
         if not cost and used is not None:
-            cost = self._prices.cost(model, used, self._ctx)
+            cost = self.prices.cost(model, used, self._ctx)
         more = self._usage.more(scope, tokens, cost, key)
         if any(more):
             self._ctx.spend(tokens=more[0], cost=more[1])
@@ -279,10 +271,12 @@ class Listener:
         self._tools.decide(call_id, kind=name, title=detail, decision="denied", because=_NOT_ALLOWED)
 
     def note(self, message: str, *, is_trouble: bool = False) -> None:
+        """A noteworthy line. `is_trouble`: its service fails, and it retries."""
         self._in_trouble = message if is_trouble else self._in_trouble
         self._ctx.progress(message)
 
     def ended(self, text: str | None = None) -> None:
+        """The turn has ended with this answer; None: its last text."""
         self.final, self.error = text, None
         self.over.set()
 
@@ -290,6 +284,7 @@ class Listener:
         self.is_broken = True
 
     def failed(self, message: str, status: int | None = None, *, is_hopeless: bool = False) -> None:
+        """The vendor's error. `is_hopeless`: the program retries in vain and is not awaited."""
         self.error, self.is_hopeless = (message, status), is_hopeless
         self._ctx.progress(f"{self._vendor}: {message}")
 
@@ -385,7 +380,7 @@ class Run:
 
     async def _listen(self, spawned: CommandProcess) -> int | None:
         """Exit code, which may come long after its last output; None: not worth waiting for."""
-        await self._listener.load_prices()
+        await self._listener.prices.load()
         await self._read(spawned.stdout)
         return None if self._listener.is_hopeless else await spawned.wait()
 
@@ -535,7 +530,8 @@ class CodingAgent:
         return None if folder is None else Rollout(folder, is_resumed=session is not None)
 
     def _program(self, ctx: Context, session: str | None, *, is_contained: bool) -> Program:
-        environment = self._environment(ctx)
+        given = environment_for(self.definition, ctx, more_names=self._dialect.variables)
+        environment = without_variables(given, self._dialect.never_passed, self.definition)
         turn = Turn(
             definition=self.definition,
             environment=environment,
@@ -553,12 +549,6 @@ class CodingAgent:
         whole = {**line.environment, **environment, **line.imposed}
         return Program(argv=line.argv, environment=whole, folder=turn.folder, takes_input=True)
 
-    def _environment(self, ctx: Context) -> dict[str, str]:
-        given = environment_for(self.definition, ctx, more_names=self._dialect.variables)
-        own = self.definition.environment
-        hidden = self._dialect.never_passed
-        return {name: value for name, value in given.items() if name in own or not any(fnmatchcase(name, one) for one in hidden)}
-
     # ---- what comes of it
 
     async def _answer(self, ctx: Context, listener: Listener, ran: ProgramExit) -> str:
@@ -575,7 +565,7 @@ class CodingAgent:
         is_done = ran.code == 0 or (ran.code is None and listener.is_over)
         if is_done or is_return:
             return answer
-        program = (self.definition.command or (self._dialect.program,))[0]
+        program = (self.definition.command or (self._dialect.vendor,))[0]
         raise crash_of(self._dialect.vendor, program, ran.code, ran.stderr, listener.printed)
 
 

@@ -4,17 +4,22 @@ A dialect builds the command line of a turn, with the allow-list in the vendor's
 `coding.agent`; `acp.connection` also uses the settings of OpenCode."""
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from remit.agents.definition import Definition
 from remit.core.agents import WorkspaceKind
 from remit.models.prices import TokenUsage
+from remit.system.beneath import open_regular
 from remit.system.interpreter import MCP_SERVER_NAME, NETWORK, mcp_server_command
+
+if TYPE_CHECKING:
+    from remit.agents.coding.coding_agent import Listener
 
 # ---- dialects and their events
 
@@ -62,57 +67,29 @@ class Scope(StrEnum):
     """All since the start of the session, earlier runs included."""
 
 
-class VendorListener(Protocol):
-    """Receives parsed lines of a vendor's program."""
+class Dialect:
+    vendor: str
+    """Also the name of its program."""
+    variables: Sequence[str]
+    """Names (or patterns) of variables that configure it and are passed on."""
+    never_passed: Sequence[str]
+    """Names (or patterns) of variables that make it believe that it runs inside another session."""
+    hand_in_seconds = 5.0
+    """Minimum time for another question: with less left, it is not interrupted."""
 
-    def started(self, session: str) -> None: ...
-    def said(self, text: str) -> None: ...
-    def tool(self, name: str, detail: str, status: str, *, call_id: str = "", why: str = "") -> None:
-        """The state of a tool call: pending, completed or failed. Later reports may omit details."""
+    def command_line(self, turn: Turn) -> CommandLine:
+        raise NotImplementedError
 
-    def plan(self, steps: Sequence[tuple[str, str]]) -> None:
-        """The steps with their status."""
+    def read(self, line: Mapping[str, Any], to: "Listener") -> None:
+        """Report a line of its output."""
+        raise NotImplementedError
 
-    def spent(
-        self, scope: Scope, tokens: int, *, cost: float = 0.0, key: str = "", model: str = "", used: TokenUsage | None = None
-    ) -> None:
-        """Tokens and money. If the vendor reports no cost, `used` is priced as tokens of `model`."""
-
-    def denied(self, name: str, detail: str, *, call_id: str = "") -> None: ...
-    def note(self, message: str, *, is_trouble: bool = False) -> None:
-        """A noteworthy line. `is_trouble`: its service fails, and it retries."""
-
-    def ended(self, text: str | None = None) -> None:
-        """The turn has ended with this answer; None: its last text."""
-
-    def interrupted(self) -> None: ...
-    def failed(self, message: str, status: int | None = None, *, is_hopeless: bool = False) -> None:
-        """The vendor's error. `is_hopeless`: the program retries in vain and is not awaited."""
-
-
-class Dialect(Protocol):
-    @property
-    def vendor(self) -> str: ...
-    @property
-    def program(self) -> str:
-        """Its name on PATH."""
-
-    @property
-    def variables(self) -> Sequence[str]:
-        """Names (or patterns) of variables that configure it and are passed on."""
-
-    @property
-    def never_passed(self) -> Sequence[str]:
-        """Names (or patterns) of variables that make it believe that it runs inside another session."""
-
-    @property
-    def hand_in_seconds(self) -> float:
-        """Minimum time for another question: with less left, it is not interrupted."""
-
-    def command_line(self, turn: Turn) -> CommandLine: ...
-    def read(self, line: Mapping[str, Any], to: VendorListener) -> None: ...
     def rollouts(self, environment: Mapping[str, str]) -> Path | None:
         """Folder of files in which it records the usage of each request; None: its stream contains it."""
+        return None
+
+    def _program(self, turn: Turn) -> list[str]:
+        return list(turn.definition.command or (self.vendor,))
 
 
 NETWORK_VARIABLES = (*NETWORK, "XDG_*")
@@ -121,14 +98,6 @@ NETWORK_VARIABLES = (*NETWORK, "XDG_*")
 def told_names(turn: Turn) -> list[str]:
     """Variables from which remit's server knows the parent delegation. By name only: their values must not be in a file or argument."""
     return sorted(name for name in turn.environment if name.startswith(TOLD))
-
-
-def program_of(turn: Turn, program: str) -> list[str]:
-    return list(turn.definition.command or (program,))
-
-
-def is_inside(path: Path, folder: Path) -> bool:
-    return path.is_relative_to(folder)
 
 
 def detail_of(value: Any) -> str:
@@ -205,7 +174,7 @@ _OPENCODE = {
     "todowrite": ("todowrite",),
     "skill": ("skill",),
 }
-_FREE = ("read", "glob", "grep", "list", "todowrite", "todoread", "skill")
+FREE = ("read", "glob", "grep", "list", "todowrite", "todoread", "skill")
 """Tools that opencode uses without asking; they change nothing."""
 _CHANGING = frozenset({"edit", "delete", "move", "execute", "bash", "write", "multiedit", "notebookedit", "patch"})
 _ENTRY = re.compile(r"(?P<name>[\w*.-]+)(?:\((?P<inner>.*)\)|:(?P<outer>.*))?", re.DOTALL)
@@ -247,7 +216,7 @@ def for_claude(allow: Sequence[str]) -> list[str]:
 
 def for_opencode(allow: Sequence[str], scratch_pattern: str) -> dict[str, object]:
     """The table `permission` of its configuration: the last matching rule decides."""
-    table: dict[str, object] = {"*": "deny", **dict.fromkeys(_FREE, "allow")}
+    table: dict[str, object] = {"*": "deny", **dict.fromkeys(FREE, "allow")}
     table["external_directory"] = {"*": "deny", scratch_pattern: "allow"}
     for entry in entries(allow):
         for tool in _OPENCODE.get(entry.name.lower(), (entry.name,)):
@@ -284,9 +253,8 @@ _DENIED = re.compile(r"Permission to use .{1,200} (?:has been|was) denied|Claude
 _INTERRUPTED = ("aborted_tools", "aborted_streaming")
 
 
-class Claude:
+class Claude(Dialect):
     vendor = "claude"
-    program = "claude"
     variables = ("ANTHROPIC_*", "CLAUDE_*", "DISABLE_*", "MCP_*", "ENABLE_TOOL_SEARCH", *NETWORK_VARIABLES)
     never_passed = (
         "CLAUDECODE",
@@ -296,7 +264,6 @@ class Claude:
         "CLAUDE_CODE_CHILD_*",
         "CLAUDE_PROJECT_DIR",
     )
-    hand_in_seconds = 5.0
 
     def __init__(self) -> None:
         self._begun: dict[str, Mapping[str, Any]] = {}
@@ -304,7 +271,7 @@ class Claude:
 
     def command_line(self, turn: Turn) -> CommandLine:
         definition = turn.definition
-        argv = [*program_of(turn, self.program), "-p", "--output-format", "stream-json", "--verbose"]
+        argv = [*self._program(turn), "-p", "--output-format", "stream-json", "--verbose"]
         if turn.is_limited:  # a message is reported at its start; its usage is known at its end, before its tools run
             argv.append("--include-partial-messages")
         # Everything not allowed is denied without asking, even if the user's own settings allow everything.
@@ -313,7 +280,7 @@ class Claude:
             argv += ["--resume", turn.session]
         if definition.model:
             argv += ["--model", definition.model]
-        if not is_inside(turn.scratch, turn.folder):
+        if not turn.scratch.is_relative_to(turn.folder):
             argv += ["--add-dir", str(turn.scratch)]
         allowed = for_claude(definition.allow)
         environment = dict(_HYGIENE)
@@ -332,10 +299,7 @@ class Claude:
         # `alwaysLoad`: the first request waits until this server is up; otherwise it may be sent without its tools.
         return {"type": "stdio", "command": command, "args": arguments, "env": references, "alwaysLoad": True}
 
-    def rollouts(self, environment: Mapping[str, str]) -> Path | None:
-        return None
-
-    def read(self, line: Mapping[str, Any], to: VendorListener) -> None:
+    def read(self, line: Mapping[str, Any], to: "Listener") -> None:
         match line.get("type"):
             case "system":
                 self._system(line, to)
@@ -350,7 +314,7 @@ class Claude:
             case "result":
                 self._result(line, to)
 
-    def _system(self, line: Mapping[str, Any], to: VendorListener) -> None:
+    def _system(self, line: Mapping[str, Any], to: "Listener") -> None:
         session = text_of(line.get("session_id"))
         if line.get("subtype") == "init" and session:
             to.started(session)
@@ -362,7 +326,7 @@ class Claude:
             else:
                 to.note(f"The model's service answered {words}; retrying.", is_trouble=True)
 
-    def _partial(self, event: Mapping[str, Any], parent: str, to: VendorListener) -> None:
+    def _partial(self, event: Mapping[str, Any], parent: str, to: "Listener") -> None:
         """The usage of a message at its end. `parent`: for messages of a subagent, which are interleaved with its caller's."""
         if event.get("type") == "message_start":
             self._begun[parent] = mapping_of(event.get("message"))
@@ -371,7 +335,7 @@ class Claude:
             usage = {**mapping_of(begun.get("usage")), **{name: value for name, value in told.items() if value is not None}}
             _claude_spent({**begun, "usage": usage}, to)
 
-    def _assistant(self, line: Mapping[str, Any], to: VendorListener) -> None:
+    def _assistant(self, line: Mapping[str, Any], to: "Listener") -> None:
         message = mapping_of(line.get("message"))
         if message.get("model") == "<synthetic>":
             return  # its own text about an error, which is also in the result
@@ -386,7 +350,7 @@ class Claude:
             elif block.get("type") == "tool_use":
                 to.tool(tool, detail_of(given), "pending", call_id=text_of(block.get("id")))
 
-    def _result(self, line: Mapping[str, Any], to: VendorListener) -> None:
+    def _result(self, line: Mapping[str, Any], to: "Listener") -> None:
         models = mapping_of(line.get("modelUsage"))
         tokens = sum(_sum_of(mapping_of(usage), _CLAUDE_MODEL_TOKENS) for usage in models.values())
         to.spent(Scope.RUN, tokens or _sum_of(mapping_of(line.get("usage")), _CLAUDE_TOKENS), cost=cost_of(line.get("total_cost_usd")))
@@ -405,7 +369,7 @@ class Claude:
             to.ended(text_of(line.get("result")))
 
 
-def _tool_result(block: Mapping[str, Any], to: VendorListener) -> None:
+def _tool_result(block: Mapping[str, Any], to: "Listener") -> None:
     """Only the reason of a failure is reported."""
     call_id, words = text_of(block.get("tool_use_id")), _content(block.get("content"))
     if not block.get("is_error"):
@@ -435,7 +399,7 @@ _CLAUDE_TOKENS = ("input_tokens", "cache_creation_input_tokens", "cache_read_inp
 _CLAUDE_MODEL_TOKENS = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
 
 
-def _claude_spent(message: Mapping[str, Any], to: VendorListener) -> None:
+def _claude_spent(message: Mapping[str, Any], to: "Listener") -> None:
     """Anthropic counts input without its cache, the price table with it."""
     usage, key = mapping_of(message.get("usage")), text_of(message.get("id"))
     if not usage or not key:
@@ -449,16 +413,6 @@ def _claude_spent(message: Mapping[str, Any], to: VendorListener) -> None:
     to.spent(Scope.ITEM, used.tokens, key=key, model=f"anthropic:{text_of(message.get('model'))}", used=used)
 
 
-def codex_usage(usage: Mapping[str, Any]) -> TokenUsage:
-    """Usage of one request, from its rollout file."""
-    return TokenUsage(
-        input_tokens=count_of(usage.get("input_tokens")),
-        output_tokens=count_of(usage.get("output_tokens")),
-        cached_tokens=count_of(usage.get("cached_input_tokens")),
-        written_tokens=count_of(usage.get("cache_write_input_tokens")),
-    )
-
-
 def _sum_of(usage: Mapping[str, Any], names: Sequence[str]) -> int:
     return sum(count_of(usage.get(name)) for name in names)
 
@@ -470,18 +424,16 @@ TOOL_SECONDS = 1800
 START_SECONDS = 60
 
 
-class Codex:
+class Codex(Dialect):
     vendor = "codex"
-    program = "codex"
     variables = ("OPENAI_*", "CODEX_*", "AZURE_OPENAI_*", *NETWORK_VARIABLES)
     never_passed = ("CODEX_SANDBOX*", "CODEX_THREAD_ID", "CODEX_INTERNAL_*")
-    hand_in_seconds = 5.0
 
     def command_line(self, turn: Turn) -> CommandLine:
         definition = turn.definition
-        argv = [*program_of(turn, self.program), "exec", "--json", "--skip-git-repo-check", "-C", str(turn.folder)]
-        for name, value in self._settings(turn).items():
-            argv += ["-c", f"{name}={_toml(value)}"]
+        argv = [*self._program(turn), "exec", "--json", "--skip-git-repo-check", "-C", str(turn.folder)]
+        for name, value in self._settings(turn).items():  # strings, lists of them, numbers and booleans look the same in TOML
+            argv += ["-c", f"{name}={json.dumps(value, ensure_ascii=False)}"]
         if definition.model:
             argv += ["-m", definition.model]
         argv += definition.options
@@ -518,7 +470,7 @@ class Codex:
     def rollouts(self, environment: Mapping[str, str]) -> Path | None:
         return Path(environment.get("CODEX_HOME") or Path(environment.get("HOME", "/")) / ".codex") / "sessions"
 
-    def read(self, line: Mapping[str, Any], to: VendorListener) -> None:
+    def read(self, line: Mapping[str, Any], to: "Listener") -> None:
         match line.get("type"):
             case "thread.started":
                 if session := text_of(line.get("thread_id")):
@@ -533,7 +485,7 @@ class Codex:
             case "item.started" | "item.updated" | "item.completed":
                 self._item(mapping_of(line.get("item")), line.get("type") == "item.completed", to)
 
-    def _item(self, item: Mapping[str, Any], is_over: bool, to: VendorListener) -> None:
+    def _item(self, item: Mapping[str, Any], is_over: bool, to: "Listener") -> None:
         match item.get("type"):
             case "agent_message":
                 if is_over:
@@ -568,9 +520,71 @@ def _message(message: Any) -> str:
     return text_of(told) or text
 
 
-def _toml(value: Any) -> str:
-    """Strings, lists of them, numbers and booleans look the same in JSON."""
-    return json.dumps(value, ensure_ascii=False)
+POLL_SECONDS = 0.02
+PIECE_BYTES = 1024 * 1024
+"""Bytes per read of a rollout; a longer line is skipped."""
+
+
+class Rollout:
+    """The growing file of one Codex session, with the usage of each request: its stream reports usage only at the end of a turn.
+
+    `is_resumed`: earlier runs counted its existing content."""
+
+    def __init__(self, folder: Path, *, is_resumed: bool) -> None:
+        self._folder = folder
+        self._skips_first = is_resumed
+        self._path: Path | None = None
+        self._offset = 0
+        self._rest = b""
+        self._model = ""
+
+    def read(self, session: str | None, to: "Listener") -> None:
+        """Report what was written since the last read."""
+        if self._path is None and (session is None or not self._find(session)):
+            return
+        assert self._path is not None
+        try:
+            if os.stat(self._path).st_size <= self._offset:
+                return
+            with os.fdopen(open_regular(self._path), "rb") as opened:
+                opened.seek(self._offset)
+                data = opened.read(PIECE_BYTES)
+        except OSError:
+            return
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > PIECE_BYTES:
+            self._rest = b""
+        for line in lines:
+            if b"token_count" in line or b"turn_context" in line:
+                self._tell(line, to)
+
+    def _find(self, session: str) -> bool:
+        self._path = next(self._folder.glob(f"*/*/*/rollout-*{session}.jsonl"), None)
+        if self._path is not None and self._skips_first:
+            self._offset = self._path.stat().st_size
+        return self._path is not None
+
+    def _tell(self, line: bytes, to: "Listener") -> None:
+        try:
+            written = mapping_of(json.loads(line))
+        except (ValueError, RecursionError):
+            return
+        payload = mapping_of(written.get("payload"))
+        if written.get("type") == "turn_context":
+            self._model = text_of(payload.get("model")) or self._model
+        info = mapping_of(payload.get("info"))
+        last = mapping_of(info.get("last_token_usage"))
+        if payload.get("type") != "token_count" or not last:
+            return
+        used = TokenUsage(
+            input_tokens=count_of(last.get("input_tokens")),
+            output_tokens=count_of(last.get("output_tokens")),
+            cached_tokens=count_of(last.get("cached_input_tokens")),
+            written_tokens=count_of(last.get("cache_write_input_tokens")),
+        )
+        total = count_of(mapping_of(info.get("total_token_usage")).get("total_tokens"))  # a repetition is the same request
+        to.spent(Scope.ITEM, used.tokens, key=f"request up to {total}", model=self._model, used=used)
 
 
 # ---- OpenCode
@@ -584,23 +598,22 @@ HYGIENE = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": 
 NEVER_PASSED = ("OPENCODE", "OPENCODE_PID", "OPENCODE_CALLER", "OPENCODE_SERVER_*", "OPENCODE_CLIENT", "OPENCODE_RUN_ID")
 
 
-class OpenCode:
+class OpenCode(Dialect):
     vendor = "opencode"
-    program = "opencode"
     variables = ("OPENCODE_*", "OPENAI_*", "ANTHROPIC_*", *NETWORK_VARIABLES)
     never_passed = NEVER_PASSED
     hand_in_seconds = 8.0
 
     def command_line(self, turn: Turn) -> CommandLine:
         definition = turn.definition
-        argv = [*program_of(turn, self.program), "run", "--format", "json"]
+        argv = [*self._program(turn), "run", "--format", "json"]
         # A given title avoids its request to a model for one.
         argv += ["--session", turn.session] if turn.session is not None else ["--title", f"remit {turn.delegation_id}"]
         if definition.model:
             argv += ["--model", definition.model]
         if not any(option.startswith(("--print-logs", "--log-level")) for option in definition.options):
             argv += ["--print-logs", "--log-level", "ERROR"]  # the only report that its service refuses it and it retries
-        config = {**_given(turn), **self._config(turn)}
+        config = {**given_config(turn.environment), **self._config(turn)}
         if not (named := _agent_named(definition.options)):
             argv += ["--agent", _own_agent(turn)]
         permission = config["permission"]
@@ -609,7 +622,7 @@ class OpenCode:
         return CommandLine(argv=(*argv, *definition.options), environment=HYGIENE, imposed={CONTENT: json.dumps(config)})
 
     def _config(self, turn: Turn) -> dict[str, Any]:
-        definition, given = turn.definition, _given(turn)
+        definition, given = turn.definition, given_config(turn.environment)
         permission = for_opencode(definition.allow, f"{turn.scratch}/**")
         config: dict[str, Any] = {"permission": permission, "autoupdate": False, "share": "disabled"}
         if definition.delegates:
@@ -626,10 +639,7 @@ class OpenCode:
             }
         return config
 
-    def rollouts(self, environment: Mapping[str, str]) -> Path | None:
-        return None
-
-    def read(self, line: Mapping[str, Any], to: VendorListener) -> None:
+    def read(self, line: Mapping[str, Any], to: "Listener") -> None:
         if session := text_of(line.get("sessionID")):
             to.started(session)
         part = mapping_of(line.get("part"))
@@ -661,7 +671,7 @@ def _opencode_usage(tokens: Mapping[str, Any]) -> TokenUsage:
     )
 
 
-def _opencode_tool(part: Mapping[str, Any], to: VendorListener) -> None:
+def _opencode_tool(part: Mapping[str, Any], to: "Listener") -> None:
     tool, state = text_of(part.get("tool")), mapping_of(part.get("state"))
     given, call_id, error = mapping_of(state.get("input")), text_of(part.get("callID")), text_of(state.get("error"))
     if tool == "todowrite" and state.get("status") == "completed":
@@ -689,10 +699,15 @@ def _agent_named(options: Sequence[str]) -> str:
     return ""
 
 
-def _given(turn: Turn) -> dict[str, Any]:
+def given_config(environment: Mapping[str, str]) -> dict[str, Any]:
     """The user's values, except those that remit sets."""
+    return table_in(environment.get(CONTENT, "{}")) or {}
+
+
+def table_in(text: str) -> dict[str, Any] | None:
+    """None for text that is not a JSON object, which OpenCode ignores."""
     try:
-        given = json.loads(turn.environment.get(CONTENT, "{}"))
+        table = json.loads(text)
     except ValueError:
-        return {}
-    return given if isinstance(given, dict) else {}
+        return None
+    return table if isinstance(table, dict) else None
