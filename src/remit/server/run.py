@@ -6,9 +6,8 @@ with its results so far."""
 import asyncio
 import contextlib
 import importlib.util
-import signal
 import socket
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +21,7 @@ from remit.server.addresses import GRPC_SOCKET, Certificates, Place, bound, cert
 from remit.server.authenticator import authenticator_for
 from remit.server.discovery import announce, withdraw
 from remit.server.service import Service
+from remit.server.stop_signals import STOP_SECONDS, Signals, first_of, on_signals
 
 if TYPE_CHECKING:
     from remit.server.a2a.api import A2aApi
@@ -39,7 +39,6 @@ NEEDED = {
     "mcp": ("starlette", "uvicorn", "mcp"),
     "metrics": ("starlette", "uvicorn", "prometheus_client"),
 }
-STOP_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,24 +219,12 @@ class Listener(Protocol):
     def stopped(self, stopped: StopSummary) -> None: ...
 
 
-class Signals:
-    """Signals that this process received."""
-
-    def __init__(self) -> None:
-        self.stop = asyncio.Event()
-        self.at_once = asyncio.Event()
-        self.reload = asyncio.Event()
-
-    def request_stop(self) -> None:
-        (self.at_once if self.stop.is_set() else self.stop).set()
-
-
 async def serve(root: Path, settings: Mapping[str, Any], listener: Listener, trust: "ProjectTrust | None" = None) -> None:
     """Until a signal."""
     remit = Remit.open(root, settings=settings, trust=trust)
     with contextlib.ExitStack() as stack:
         bound = stack.enter_context(bound_apis(remit.settings.serve, remit.root))
-        signals = stack.enter_context(_signals())
+        signals = stack.enter_context(on_signals(reloads=True))
         stack.callback(set_up_logs(remit.settings.signals.logs))
         async with _opened(remit, signals) as is_open:
             if not is_open:
@@ -250,14 +237,14 @@ async def serve(root: Path, settings: Mapping[str, Any], listener: Listener, tru
                 stack.callback(withdraw, run_folder)
                 listener.opened(ServerInfo(root=str(remit.root), doors=apis.addresses(), token_file=str(apis.token_file)))
                 while not signals.stop.is_set():
-                    await _first_of(signals.stop.wait(), signals.reload.wait())
+                    await first_of(signals.stop.wait(), signals.reload.wait())
                     if signals.reload.is_set() and not signals.stop.is_set():
                         signals.reload.clear()
                         listener.reloaded([*await remit.reload(), *apis.reload()])
                 apis.stop_taking()
                 seconds = remit.settings.serve.stop_seconds
                 listener.stopping(len(remit.engine.live()), seconds)
-                await _first_of(apis.service.finish(), signals.at_once.wait(), timeout=seconds)
+                await first_of(apis.service.finish(), signals.at_once.wait(), timeout=seconds)
                 withdraw(run_folder)
             left = len([one for one in remit.engine.live().values() if one.parent is None])
             handed_over = await remit.close(hand_over=True)
@@ -268,7 +255,7 @@ async def serve(root: Path, settings: Mapping[str, Any], listener: Listener, tru
 async def _opened(remit: Remit, signals: Signals) -> AsyncIterator[bool]:
     """False: stopped before it was open. Recovery after a crash may take a while; then it is left to the next server."""
     opening = asyncio.ensure_future(remit.__aenter__())
-    await _first_of(asyncio.wait([opening]), signals.stop.wait())
+    await first_of(asyncio.wait([opening]), signals.stop.wait())
     if not opening.done():
         opening.cancel()
         await asyncio.wait([opening])
@@ -280,25 +267,3 @@ async def _opened(remit: Remit, signals: Signals) -> AsyncIterator[bool]:
         yield True
     finally:
         await remit.close(hand_over=True)  # also if an API cannot start: it does not end resumed work
-
-
-async def _first_of(*waited: Awaitable[Any], timeout: float | None = None) -> None:
-    futures = [asyncio.ensure_future(one) for one in waited]
-    try:
-        await asyncio.wait(futures, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for future in futures:
-            future.cancel()
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[Signals]:
-    loop, signals = asyncio.get_running_loop(), Signals()
-    actions = {signal.SIGINT: signals.request_stop, signal.SIGTERM: signals.request_stop, signal.SIGHUP: signals.reload.set}
-    for number, action in actions.items():
-        loop.add_signal_handler(number, action)
-    try:
-        yield signals
-    finally:
-        for number in actions:
-            loop.remove_signal_handler(number)

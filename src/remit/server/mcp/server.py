@@ -7,10 +7,9 @@ it, callers authenticate as for `remit serve`, under TLS or behind a proxy that 
 import asyncio
 import contextlib
 import logging
-import signal
 import socket
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -39,6 +38,7 @@ from remit.server.mcp.resources import Resources
 from remit.server.mcp.stdio import FrontLink, Lines, Wire, release_streams
 from remit.server.mcp.tools import tools_of
 from remit.server.service import HOLD, Call, Service
+from remit.server.stop_signals import STOP_SECONDS, first_of, on_signals
 from remit.server.tokens import OWNER, Principal
 from remit.stores import MemoryStore
 from remit.system.trust import ProjectTrust, load_trust
@@ -55,7 +55,6 @@ LISTENERS = 64
 """Maximum clients that are notified of changed agents: the newest that listed the tools."""
 SETTLE_SECONDS = 0.2
 """Time for the last answer to reach the client's pipe."""
-STOP_SECONDS = 2
 
 Ctx = ServerRequestContext[Any, Any]
 
@@ -173,18 +172,18 @@ async def serve_stdio(root: Path, streams: Streams, *, answer_after_seconds: flo
     """Until the client leaves, and then until its delegations have ended. A signal ends both.
 
     Delegations of dead processes are recovered here only when a client asks for one by its id."""
-    with _on_signals() as stopped:
+    with on_signals() as signals:
         async with _open(root, trust) as remit:
             service = Service(remit)
             server = ToolServer(service, answer_after_seconds)
             async with server.watch():
-                await _first_of(asyncio.ensure_future(_speak(server, streams)), stopped)
-                if stopped.done():
+                await first_of(_speak(server, streams), signals.stop.wait())
+                if signals.stop.is_set():
                     return
                 await asyncio.sleep(SETTLE_SECONDS if service.is_busy else 0)
                 release_streams(streams.incoming, streams.outgoing)
                 streams.front.let_go()
-                await _first_of(asyncio.ensure_future(service.finish()), stopped)
+                await first_of(service.finish(), signals.stop.wait())
 
 
 def _open(root: Path, trust: ProjectTrust | None) -> Remit:
@@ -214,34 +213,6 @@ async def _speak(server: ToolServer, streams: Streams) -> None:
         wire.close()
 
 
-async def _first_of(work: "asyncio.Future[None]", stopped: "asyncio.Future[None]") -> None:
-    """Until `work` is done, or a signal stops it."""
-    await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    if not work.done():
-        work.cancel()
-        await asyncio.wait({work}, timeout=2.0)
-    elif (error := work.exception()) is not None:
-        raise error
-
-
-@contextlib.contextmanager
-def _on_signals() -> Iterator["asyncio.Future[None]"]:
-    loop = asyncio.get_running_loop()
-    stopped: asyncio.Future[None] = loop.create_future()
-
-    def stop() -> None:
-        if not stopped.done():
-            stopped.set_result(None)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
-    try:
-        yield stopped
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
-
-
 # ---- HTTP
 
 
@@ -263,12 +234,12 @@ async def serve_http(
 ) -> None:
     """Until a signal, which stops running delegations."""
     logging.getLogger("mcp").setLevel(logging.CRITICAL)  # the SDK writes a traceback for every connection that is cut off
-    with _on_signals() as stopped:
+    with on_signals() as signals:
         async with _open(root, trust) as remit:
             server = ToolServer(Service(remit), answer_after_seconds)
             async with served_http(remit, server, listening, allowed_hosts, requires_auth=is_remote(listening)):
                 ready()
-                await stopped
+                await signals.stop.wait()
 
 
 @contextlib.asynccontextmanager
