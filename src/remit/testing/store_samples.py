@@ -1,6 +1,6 @@
 """Sample delegations and outcomes for checks of stores: small, complete, distinguished by a number.
 
-Used by `store_suite`, `store_search_suite` and the tests."""
+Used by `store_suite` and the tests."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager

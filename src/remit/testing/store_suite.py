@@ -11,19 +11,29 @@ the way a second process would. A check closes what it opens and raises `Asserti
 """
 
 from dataclasses import replace
+from queue import Queue
 from typing import Any
 
 from remit.core.budget import Limits
-from remit.core.delegation import TaskContext
-from remit.core.events import EventKind
-from remit.core.record import RecordDelegation, SaveCheckpoint, StartDelegation, WriteResult
+from remit.core.delegation import CallerInfo, TaskContext
+from remit.core.events import Event, EventKind
+from remit.core.record import (
+    AppendEvent,
+    CancelRequest,
+    Head,
+    HistoryQuery,
+    RecordDelegation,
+    SaveCheckpoint,
+    Spending,
+    StartDelegation,
+    WriteResult,
+)
 from remit.core.states import Priority, State
-from remit.testing.store_samples import Check, OpenStore, OwnedStore, begun, numbers_of, opened, outcome, record, said, session
-from remit.testing.store_search_suite import SEARCH_CHECKS
+from remit.testing.store_samples import Check, OpenStore, OwnedStore, begun, numbers_of, opened, outcome, owner, record, said, session
 
 __all__ = ["STORE_CHECKS", "Check", "OpenStore", "OwnedStore"]
 
-STORE_CHECKS: list[Check] = [*SEARCH_CHECKS]
+STORE_CHECKS: list[Check] = []
 
 
 def _promise(check: Check) -> Check:
@@ -250,3 +260,323 @@ def the_last_checkpoint_is_kept(open_store: OpenStore) -> None:
         store.apply([SaveCheckpoint(session(1), 2.0, [2, None])])
         assert other.checkpoint(session(1)) == [2, None]
         assert other.checkpoint(session(2)) is None
+
+
+# ---- searching, pruning and several processes
+
+
+# ---- history
+
+
+def _with_history(store: OwnedStore) -> None:
+    """1-3 completed, 4 and 5 failed, 6 queued, 7 running; 2 and 5 by another agent, 3 a child of 1; 8 was created long ago."""
+    task = TaskContext(task_number=195)
+    writes = [record(1), record(2, agent="other"), record(3, parent=1), record(4, task=task), record(5, agent="other")]
+    writes += [record(6, state=State.QUEUED, started_at=None), record(7, task=task), record(8, created_at=10.0)]
+    store.apply([RecordDelegation(one) for one in writes])
+    store.apply([outcome(n) for n in (1, 2, 3)] + [outcome(n, State.FAILED) for n in (4, 5, 8)])
+
+
+@_promise
+def history_is_found_by_each_filter_and_their_combinations(open_store: OpenStore) -> None:
+    expected: list[tuple[HistoryQuery, list[int]]] = [
+        (HistoryQuery(), [7, 6, 5, 4, 3, 2, 1, 8]),
+        (HistoryQuery(limit=2), [7, 6]),
+        (HistoryQuery(limit=0), []),
+        (HistoryQuery(agent="other"), [5, 2]),
+        (HistoryQuery(agent="nobody"), []),
+        (HistoryQuery(state=State.FAILED), [5, 4, 8]),
+        (HistoryQuery(state=State.RUNNING), [7]),
+        (HistoryQuery(agent="digest", state=State.FAILED), [4, 8]),
+        (HistoryQuery(root_id=session(1)), [3, 1]),
+        (HistoryQuery(root_id=session(3)), []),
+        (HistoryQuery(root_id=session(1), since=1002.0), [3]),
+        (HistoryQuery(root_id=session(1), agent="other"), []),
+        (HistoryQuery(task_number=195), [7, 4]),
+        (HistoryQuery(task_number=195, state=State.FAILED, agent="digest"), [4]),
+        (HistoryQuery(since=1003.0, until=1005.0), [5, 4, 3]),
+        (HistoryQuery(until=1000.0), [8]),
+        (HistoryQuery(agent="digest", since=1003.0, until=1006.0), [6, 4, 3]),
+        (HistoryQuery(before_session=session(4)), [3, 2, 1, 8]),
+        (HistoryQuery(before_session=session(5), agent="other"), [2]),
+        (HistoryQuery(before_session=session(99)), []),
+    ]
+    with opened(open_store) as (store,):
+        _with_history(store)
+        for query, numbers in expected:
+            assert numbers_of(store.history(query)) == numbers, query
+
+
+def _with_visitors(store: OwnedStore) -> None:
+    """1, its child 2 and 3 belong to one principal, 4 to another; 5 to none; 3 and 4 have conversations of the same name."""
+    one, other = (
+        CallerInfo("token:one", "grpc", traceparent="00-1-2-01", max_depth=2, limits=Limits(tokens=9)),
+        CallerInfo("token:other", "a2a", "talk"),
+    )
+    caller_info = {1: one, 2: one, 3: one._replace(session="talk"), 4: other, 5: None}
+    store.apply([RecordDelegation(record(n, caller_info=caller_info[n], **({"parent": 1} if n == 2 else {}))) for n in caller_info])
+    store.apply([outcome(1), outcome(2), outcome(4, State.FAILED)])
+
+
+@_promise
+def who_asked_from_outside_is_kept_and_found(open_store: OpenStore) -> None:
+    expected: list[tuple[HistoryQuery, list[int]]] = [
+        (HistoryQuery(principal="token:one"), [3, 2, 1]),
+        (HistoryQuery(principal="token:one", roots_only=True), [3, 1]),
+        (HistoryQuery(principal="token:one", states=(State.COMPLETED, State.FAILED)), [2, 1]),
+        (HistoryQuery(principal="token:one", states=(State.QUEUED, State.RUNNING)), [3]),
+        (HistoryQuery(principal="token:one", before_session=session(3), limit=1), [2]),
+        (HistoryQuery(principal="token:nobody"), []),
+        (HistoryQuery(conversation="talk"), [4, 3]),
+        (HistoryQuery(conversation="talk", principal="token:one"), [3]),
+        (HistoryQuery(root_id=session(1), principal="token:other"), []),
+        (HistoryQuery(roots_only=True), [5, 4, 3, 1]),
+        (HistoryQuery(states=(State.FAILED, State.RUNNING)), [5, 4, 3]),
+        (HistoryQuery(state=State.FAILED, states=(State.RUNNING,)), []),
+    ]
+    with opened(open_store) as (store,):
+        _with_visitors(store)
+        for query, numbers in expected:
+            assert numbers_of(store.history(query)) == numbers, query
+        kept = [getattr(store.get(session(n)), "caller_info", None) for n in (1, 4, 5)]
+        one = CallerInfo("token:one", "grpc", traceparent="00-1-2-01", max_depth=2, limits=Limits(tokens=9))
+        assert kept == [one, CallerInfo("token:other", "a2a", "talk"), None]
+
+
+@_promise
+def what_a_principal_has_drawn_outlives_its_history(open_store: OpenStore) -> None:
+    """Nothing is refilled. Refusals spent nothing; live delegations spent what they reported."""
+    with opened(open_store) as (store,):
+        assert store.drawn("token:one") == Spending()
+        _with_visitors(store)
+        spent = Event(session_id=session(3), number=8, at=1.0, kind=EventKind.SPENT, body={"tokens": 5, "cost": 0.25})
+        store.apply([AppendEvent(spent), RecordDelegation(record(6, state=State.REFUSED, caller_info=CallerInfo("token:one")))])
+        assert store.drawn("token:one") == Spending(3, 29, 1.25, 1001.0)
+        assert store.drawn("token:other") == Spending(1, 12, 0.5, 1004.0)
+        store.apply([outcome(3)])
+        before = store.drawn("token:one")
+        assert store.prune(settled_before=5000.0) == 5
+        assert store.drawn("token:one") == before == Spending(3, 36, 1.5, 1001.0)
+
+
+@_promise
+def how_far_delegations_are_is_seen_at_once(open_store: OpenStore) -> None:
+    with opened(open_store) as (store,):
+        store.apply([RecordDelegation(record(1)), RecordDelegation(record(2, state=State.QUEUED, started_at=None)), said(1, 8), said(1, 9)])
+        heads = store.heads([session(1), session(2), session(3)])
+        assert heads == {session(1): Head(State.RUNNING, "one", 9), session(2): Head(State.QUEUED, "one", 0)}
+        store.apply([outcome(1, chunks=2)])
+        assert store.heads([session(1)]) == {session(1): Head(State.COMPLETED, "one", 9)}
+
+
+@_promise
+def events_are_read_some_at_a_time(open_store: OpenStore) -> None:
+    with opened(open_store) as (store,):
+        store.apply([RecordDelegation(record(1)), *(said(1, 8 + n) for n in range(5))])
+        store.apply([outcome(1, chunks=5)])
+        whole, seen, after = store.events(session(1)), [], 0
+        while page := store.events(session(1), after, 4):
+            assert len(page) <= 4
+            seen += page
+            after = page[-1].number
+        assert seen == whole
+        assert len(whole) == 18
+
+
+@_promise
+def pages_of_history_give_everything_once(open_store: OpenStore) -> None:
+    with opened(open_store) as (store,):
+        store.apply([RecordDelegation(record(n, created_at=1000.0 + n // 5, agent=f"a{n % 3}")) for n in range(23)])
+        store.apply([outcome(n) for n in range(0, 23, 2)])
+        seen: list[int] = []
+        page = store.history(HistoryQuery(limit=4))
+        while page:
+            seen += numbers_of(page)
+            page = store.history(HistoryQuery(limit=4, before_session=page[-1].session_id))
+        assert seen == list(range(22, -1, -1))
+
+
+@_promise
+def states_are_counted(open_store: OpenStore) -> None:
+    with opened(open_store) as (store,):
+        assert store.count() == 0
+        _with_history(store)
+        assert [store.count(state) for state in (None, "completed", "failed", "queued", "timeout")] == [8, 3, 3, 1, 0]
+        assert numbers_of(store.live()) == [6, 7]
+
+
+@_promise
+def completed_and_stopped_runs_are_told_apart(open_store: OpenStore) -> None:
+    """Failed, cancelled and unstarted runs are not samples."""
+    with opened(open_store) as (store,):
+        _with_history(store)
+        store.apply([outcome(6, State.CANCELLED), outcome(7, State.TIMEOUT, at=1067.0)])
+        runs = store.durations("digest")
+        assert [run.is_completed for run in runs] == [False, True, True]
+        assert runs[0].seconds == 60.0
+        assert {run.timeout_seconds for run in runs} == {60.0}
+        assert store.durations("nobody") == []
+
+
+@_promise
+def silences_are_measured_between_signs_of_life(open_store: OpenStore) -> None:
+    with opened(open_store) as (store,):
+        store.apply([RecordDelegation(record(1))])
+        store.apply([said(1, 8, at=1006.0), said(1, 9, at=1046.0), said(1, 10, at=1051.0), outcome(1, at=1061.0, chunks=3)])
+        (run,) = store.durations("digest")
+        assert (run.seconds, run.largest_silence, run.last_silence) == (60.0, 40.0, 10.0)
+
+
+@_promise
+def delegations_are_summed_up(open_store: OpenStore) -> None:
+    """By agent and state, with their latencies; live ones have none yet."""
+    with opened(open_store) as (store,):
+        assert store.tally().states == {}
+        _with_history(store)
+        summed = store.tally()
+        assert summed.states == {
+            ("digest", State.COMPLETED): 2, ("digest", State.FAILED): 2, ("digest", State.QUEUED): 1, ("digest", State.RUNNING): 1,
+            ("other", State.COMPLETED): 1, ("other", State.FAILED): 1,
+        }  # fmt: skip
+        assert summed.latencies.count == 6
+        assert (summed.latencies.shortest, summed.latencies.longest) == (995.0, 1990.0)
+        assert sum(store.tally(since=1004.0).states.values()) == 4
+        whole = sum(store.tally().states.values())
+        parts = [store.tally(until=1002.0), store.tally(1002.0, 1004.0), store.tally(since=1004.0)]
+        assert sum(sum(part.states.values()) for part in parts) == whole
+
+
+@_promise
+def old_trees_are_forgotten_whole(open_store: OpenStore) -> None:
+    with opened(open_store) as (store,):
+        store.apply(
+            [
+                RecordDelegation(record(1, key="k")),
+                RecordDelegation(record(2, parent=1)),
+                RecordDelegation(record(3)),
+                RecordDelegation(record(4, parent=3)),
+            ]
+        )
+        store.apply([RecordDelegation(record(5)), said(1, 8, chunk="a"), SaveCheckpoint(session(1), 1.0, 1)])
+        store.apply([outcome(1), outcome(2, at=2001.0), outcome(3), outcome(5, at=5000.0)])
+        assert store.prune(settled_before=2001.0) == 0, "a child was settled later, another is still running"
+        assert store.prune(settled_before=3000.0) == 2
+        assert numbers_of(store.history(HistoryQuery())) == [5, 4, 3]
+        assert store.events(session(1)) == []
+        assert store.checkpoint(session(1)) is None
+        assert store.by_key("k") is None
+        assert not store.apply([RecordDelegation(record(6, key="k"))]).taken_keys
+
+
+# ---- several processes
+
+
+@_promise
+def owners_enrol_and_are_dismissed(open_store: OpenStore) -> None:
+    with opened(open_store, 2) as (store, other):
+        store.enrol(owner("two", 2.0))
+        other.enrol(owner("one", 1.0))
+        store.enrol(owner("one", 3.0))
+        assert other.owners() == [owner("two", 2.0), owner("one", 3.0)]
+        other.dismiss("two")
+        other.dismiss("nobody")
+        assert store.owners() == [owner("one", 3.0)]
+
+
+@_promise
+def a_living_owner_takes_over_what_a_dead_one_ran(open_store: OpenStore) -> None:
+    with opened(open_store, 2) as (dead, living):
+        dead.owner_id, living.owner_id = "one", "two"
+        dead.apply([RecordDelegation(record(n)) for n in (1, 2, 3)])
+        dead.apply([outcome(1)])
+        everything = [session(n) for n in (1, 2, 3, 9)]
+        taken = living.take_over(everything, of="one", to="two")
+        assert numbers_of(taken) == [2, 3], "what is settled stays settled"
+        assert {found.owner for found in taken} == {"two"}
+        assert living.take_over(everything, of="one", to="three") == [], "only one takes over"
+        late = dead.apply([outcome(2, State.FAILED), SaveCheckpoint(session(2), 1.0, "late")])
+        assert late.already_settled == (session(2),), "the dead one was only slow: its outcome is no longer wanted"
+        assert living.checkpoint(session(2)) is None
+        assert not living.apply([outcome(2)]).already_settled
+
+
+@_promise
+def a_taken_over_delegation_is_queued_again(open_store: OpenStore) -> None:
+    with opened(open_store) as (store,):
+        store.apply([RecordDelegation(record(1)), RecordDelegation(record(2))])
+        store.apply([outcome(2)])
+        for number in (1, 2, 3):
+            store.requeue(session(number), owner="one")
+        store.requeue(session(1), owner="another caller")
+        assert store.get(session(1)) == record(1, state=State.QUEUED, started_at=None, attempt=2)
+        assert store.count(State.COMPLETED) == 1
+        store.apply([StartDelegation(session(1), 1300.0, record(1).step_times)])
+        assert store.count(State.RUNNING) == 1
+
+
+@_promise
+def a_delegation_of_a_queue_is_claimed_once_for_each_ticket(open_store: OpenStore) -> None:
+    with opened(open_store, 2) as (first, second):
+        first.owner_id, second.owner_id = "one", "two"
+        waiting = record(1, state=State.QUEUED, started_at=None, owner="", queue="shop:digest")
+        first.apply([RecordDelegation(waiting)])
+        assert first.claim(session(1), ticket=1, owner="one") == waiting, "the record before the claim"
+        assert second.claim(session(1), ticket=1, owner="two") is None, "delivered twice: one of them has it"
+        assert second.heads([session(1)])[session(1)].queue == "shop:digest"
+        before = second.claim(session(1), ticket=2, owner="two")
+        assert before is not None
+        assert (before.owner, before.ticket) == ("one", 1)
+        assert first.apply([outcome(1)]).already_settled == (session(1),), "the first worker was superseded"
+        assert not second.apply([outcome(1)]).already_settled
+        assert first.claim(session(1), ticket=3, owner="one") is None, "it has ended"
+        assert first.claim(session(2), ticket=1, owner="one") is None
+
+
+@_promise
+def watchers_are_notified_or_told_to_look_themselves(open_store: OpenStore) -> None:
+    with opened(open_store, 2) as (store, other):
+        heard: Queue[str] = Queue()
+        stop = store.watch(heard.put)
+        if stop is None:
+            return
+        other.apply([RecordDelegation(record(1))])
+        assert heard.get(timeout=5) == "write"
+        other.request_cancel(CancelRequest(session_id=session(1), reason="no", source="cli", at=1.0))
+        assert heard.get(timeout=5) == "cancel"
+        stop()
+
+
+@_promise
+def a_cancel_request_reaches_its_owner_once(open_store: OpenStore) -> None:
+    with opened(open_store, 2) as (store, other):
+        store.apply([RecordDelegation(record(1)), RecordDelegation(record(2, owner="two")), RecordDelegation(record(3))])
+        store.apply([outcome(3)])
+        requests = [CancelRequest(session_id=session(n), reason="not needed", source="cli", at=1.0) for n in (1, 2, 3)]
+        for request in requests:
+            other.request_cancel(request)
+        assert store.take_cancels("one") == requests[:1]
+        assert store.take_cancels("one") == []
+        assert other.take_cancels("two") == requests[1:2]
+
+
+@_promise
+def the_stamp_changes_when_another_has_written(open_store: OpenStore) -> None:
+    with opened(open_store, 2) as (store, other):
+        before = store.change_stamp()
+        assert store.change_stamp() == before
+        store.apply([RecordDelegation(record(1))])
+        assert store.change_stamp() == before, "a store does not report its own writes"
+        other.apply([RecordDelegation(record(2))])
+        after = store.change_stamp()
+        assert after != before
+        other.request_cancel(CancelRequest(session_id=session(1), reason="", source="cli", at=1.0))
+        assert store.change_stamp() != after
+
+
+@_promise
+def housekeeping_changes_no_answer(open_store: OpenStore) -> None:
+    with opened(open_store, 2) as (store, other):
+        _with_history(store)
+        before = other.history(HistoryQuery())
+        store.optimize()
+        assert other.history(HistoryQuery()) == before

@@ -1,1 +1,1 @@
-"""A scripted model server on loopback, `remit.testing.ScriptedModels`. `python -m remit.testing.models` runs it by hand."""
+"""A scripted model server on loopback, `remit.testing.ScriptedModels`."""

@@ -27,9 +27,7 @@ from remit.testing.models.turns import Answer, Call, Cut, Drip, Fail, Garbled, P
 
 # ---- HTTP/1.1 on an asyncio stream
 
-MOST_BODY_BYTES = 64 * 2**20
 MOST_HEAD_BYTES = 2**18
-READ_SECONDS = 60.0
 _CHUNK = 2**16
 
 
@@ -59,12 +57,8 @@ class Connection:
         if not isinstance(head, h11.Request):
             raise Gone
         body = bytearray()
-        async with asyncio.timeout(READ_SECONDS):
-            while isinstance(event := await self._event(), h11.Data):
-                body += event.data
-                if len(body) > MOST_BODY_BYTES:
-                    await self.answer(413, {"error": {"message": f"The request is over {MOST_BODY_BYTES} bytes."}})
-                    raise Gone
+        while isinstance(event := await self._event(), h11.Data):
+            body += event.data
         return HttpRequest(
             method=head.method.decode("ascii"),
             path=head.target.decode("ascii", "replace").partition("?")[0],
@@ -91,11 +85,6 @@ class Connection:
         if self._http.our_state is h11.MUST_CLOSE:
             raise Gone
         self._http.start_next_cycle()
-
-    async def send_head_only(self) -> None:
-        """An answer without a body, as HEAD is given."""
-        await self.begin(200, {"content-length": "0"})
-        await self.end()
 
     def reset(self) -> None:
         """Reset the connection instead of closing it."""
@@ -143,8 +132,6 @@ class Connection:
 
 # ---- `ScriptedModels`
 
-MOST_REQUESTS = 10_000
-MOST_CONNECTIONS = 256
 _EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 _DIALECTS: dict[str, Dialect] = {"/messages": Anthropic(), "/chat/completions": ChatCompletions(), "/responses": Responses()}
 _GOOGLE = Google()
@@ -195,20 +182,17 @@ class ScriptedModels:
             async with asyncio.timeout(timeout), self._news:
                 await self._news.wait_for(lambda: sum(map(where, self.requests)) >= count)
         except TimeoutError:
-            caller_info = sum(map(where, self.requests))
-            raise TimeoutError(f"{caller_info} of {count} requests came in {timeout:g} s, of {len(self.requests)} in all.") from None
+            came = sum(map(where, self.requests))
+            raise TimeoutError(f"{came} of {count} requests came in {timeout:g} s, of {len(self.requests)} in all.") from None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task, connection = asyncio.current_task(), Connection(reader, writer)
         assert task is not None
-        if len(self._clients) >= MOST_CONNECTIONS:
-            connection.reset()
-            return
         self._clients.add(task)
         try:
             while True:
                 await self._answer(connection, await connection.receive())
-        except (Gone, TimeoutError):
+        except Gone:
             await connection.close()
         except asyncio.CancelledError:
             connection.reset()  # the server is being closed: waiters must stop
@@ -217,7 +201,8 @@ class ScriptedModels:
 
     async def _answer(self, connection: Connection, http: HttpRequest) -> None:
         if http.method == "HEAD":
-            return await connection.send_head_only()
+            await connection.begin(200, {"content-length": "0"})
+            return await connection.end()
         if http.method == "GET" and http.path.endswith("/models"):
             return await connection.answer(200, self._models())
         if http.method == "POST" and http.path.endswith("/messages/count_tokens"):
@@ -235,15 +220,15 @@ class ScriptedModels:
         return await self._play(connection, dialect, replace(dialect.read({**body, **in_path}), headers=http.headers))
 
     async def _play(self, connection: Connection, dialect: Dialect, request: ModelRequest) -> None:
-        if len(self.requests) + len(self.asides) >= MOST_REQUESTS:
-            return await connection.answer(503, dialect.error(503, f"A scripted server answers {MOST_REQUESTS} requests."))
         try:
             request, turn = await self._taken(request)
             if isinstance(turn, Silence):
                 await connection.wait_gone()
                 raise Gone
             if isinstance(turn, Fail):
-                return await connection.answer(turn.status, dialect.error(turn.status, _message(turn)), _headers(turn))
+                message = turn.message or _MESSAGES.get(turn.status, f"scripted error {turn.status}")
+                wait = {} if turn.retry_after is None else {"retry-after": f"{turn.retry_after:g}"}
+                return await connection.answer(turn.status, dialect.error(turn.status, message), {**wait, **turn.headers})
             if isinstance(turn, Cut) and not turn.text:
                 connection.reset()
                 raise Gone
@@ -290,16 +275,12 @@ async def _write_answer(connection: Connection, parts: list[tuple[bytes, bool]],
         await connection.send(data)
         left -= is_piece
         if isinstance(turn, Cut) and left == 0:
-            raise await _reset(connection)
+            await asyncio.sleep(0.05)  # earlier data must arrive: a reset may discard buffers
+            connection.reset()
+            raise Gone
         if isinstance(turn, Drip) and is_piece and left:
             await _pause(connection, turn.seconds / max(1, count - 1))
     await connection.end()
-
-
-async def _reset(connection: Connection) -> Gone:
-    await asyncio.sleep(0.05)  # earlier data must arrive: a reset may discard buffers
-    connection.reset()
-    return Gone()
 
 
 async def _pause(connection: Connection, seconds: float) -> None:
@@ -308,11 +289,3 @@ async def _pause(connection: Connection, seconds: float) -> None:
         async with asyncio.timeout(seconds):
             await connection.wait_gone()
         raise Gone
-
-
-def _message(turn: Fail) -> str:
-    return turn.message or _MESSAGES.get(turn.status, f"scripted error {turn.status}")
-
-
-def _headers(turn: Fail) -> dict[str, str]:
-    return {**({} if turn.retry_after is None else {"retry-after": f"{turn.retry_after:g}"}), **turn.headers}

@@ -135,27 +135,6 @@ Turn = Say | Call | Garbled | Drip | Silence | Fail | Cut | Reply | Sequence[Par
 Script = Sequence[Turn] | Mapping[str, Sequence[Turn]] | Callable[[ModelRequest], Turn]
 
 
-def fault_of(script: object) -> str:
-    """Why it is not a script; empty if it is one."""
-    if callable(script):
-        return ""
-    if isinstance(script, Mapping):
-        return next((f"for {words!r}: {fault}" for words, turns in script.items() if (fault := _fault_of_turns(turns))), "")
-    return _fault_of_turns(script)
-
-
-def _fault_of_turns(turns: object) -> str:
-    if not isinstance(turns, Sequence) or isinstance(turns, str | bytes):
-        return f"{turns!r:.80} is not a list of turns"
-    return next((f"{turn!r:.80} is not a turn, such as Say or Call" for turn in turns if not _is_turn(turn)), "")
-
-
-def _is_turn(turn: object) -> bool:
-    if isinstance(turn, Sequence) and not isinstance(turn, str | bytes):
-        return all(isinstance(part, Part) for part in turn)
-    return isinstance(turn, Say | Call | Garbled | Drip | Silence | Fail | Cut | Reply)
-
-
 @dataclass(frozen=True, slots=True)
 class NamedCall:
     """A call as sent: with the tool's own name, and an id for its result."""
