@@ -1,10 +1,10 @@
-"""Responses of model servers, bounded in bytes, events and lines: a hook for the HTTP client."""
+"""Responses of model and MCP servers, bounded in bytes, events and lines: a hook for the HTTP client."""
 
 from collections.abc import AsyncIterator
 
 from httpx2 import AsyncByteStream, Response
 
-from remit.system.http import BodyError, Decompressor, limit_events, unpack_chunks
+from remit.system.http import BodyError, Decompressor, limit_chunks, limit_events, unpack_chunks
 
 PLAIN = {"accept-encoding": "identity"}
 """Requested encoding: small events gain little from compression."""
@@ -27,8 +27,13 @@ async def bound(response: Response) -> None:
         await stream.aclose()
         raise
     pieces = unpack_chunks(aiter(stream), encoding)
-    limits = {"max_event_bytes": EVENT_BYTES, "max_event_lines": EVENT_LINES, "max_stream_bytes": STREAM_BYTES}
-    response.stream = _Bounded(stream, _beginning(pieces) if response.is_error else limit_events(pieces, **limits))
+    if response.is_error:
+        bounded = _beginning(pieces)
+    elif "json" in response.headers.get("content-type", ""):
+        bounded = limit_chunks(pieces, EVENT_BYTES)
+    else:
+        bounded = limit_events(pieces, max_event_bytes=EVENT_BYTES, max_event_lines=EVENT_LINES, max_stream_bytes=STREAM_BYTES)
+    response.stream = _Bounded(stream, bounded)
 
 
 class _Bounded(AsyncByteStream):

@@ -6,7 +6,6 @@ private folder and then moved to its place. It replaces the socket of a dead ser
 import contextlib
 import errno
 import fcntl
-import ipaddress
 import os
 import socket
 import ssl
@@ -21,6 +20,7 @@ from typing import Any
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.core.settings import ServeSettings
 from remit.system.files import make_folder
+from remit.system.ip_addresses import is_loopback
 from remit.system.unix_sockets import ShortPath
 
 UNIX = "unix"
@@ -41,12 +41,7 @@ class Place:
     @property
     def is_local(self) -> bool:
         """Only this machine reaches it."""
-        if self.path is not None:
-            return True
-        try:
-            return ipaddress.ip_address(self.host.partition("%")[0]).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return self.path is not None or is_loopback(self.host)
 
     def __str__(self) -> str:
         return f"{UNIX}:{self.path}" if self.path is not None else f"{_bracketed(self.host)}:{self.port}"

@@ -211,13 +211,13 @@ def _look_up(host: str, port: int) -> list[Any]:
     return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
 
 
-def tls_context(ca_file: Path | None) -> ssl.SSLContext:
+def tls_context(ca_file: Path | None, setting: str = "web.ca_file") -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=need("certifi", "web").where())
     if ca_file is not None:
         try:
             context.load_verify_locations(cafile=str(ca_file))
         except (OSError, ssl.SSLError) as error:
-            raise Misused(f"web.ca_file: {ca_file.name} cannot be used: {error}.", advice="Name a PEM file of certificates.") from None
+            raise Misused(f"{setting}: {ca_file.name} cannot be used: {error}.", advice="Name a PEM file of certificates.") from None
     return context
 
 

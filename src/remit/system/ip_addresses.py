@@ -41,6 +41,14 @@ _RESERVED = tuple(map(ipaddress.ip_network, ("192.88.99.0/24", "2002::/16", "200
 """Relays of 6to4, 6to4 itself, Teredo and others, documentation, segment routing."""
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host, by name or address, is this machine."""
+    try:
+        return ipaddress.ip_address(host.strip("[]").partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def classify_address(address: Address) -> AddressKind:
     """Its kind; for an address with another one inside, the worse of the two."""
     if address in METADATA_ADDRESSES:

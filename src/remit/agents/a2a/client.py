@@ -18,7 +18,8 @@ from google.protobuf.json_format import ParseError
 
 from remit.agents.proto.metadata import EXTENSION
 from remit.core.errors import Failed, Misused, Unavailable
-from remit.system.http import BodyTooLarge, Target, joined, limit_chunks, limit_events, parse_target
+from remit.system.http import BodyTooLarge, Target, joined, limit_chunks, limit_events, parse_target, tls_context
+from remit.system.ip_addresses import is_loopback
 
 # ---- HTTP
 
@@ -133,9 +134,10 @@ class RemoteAgent:
 
     async def open(self, token: str | None) -> RemoteConnection:
         """Raises `Unavailable`, `Failed`, `Misused`."""
-        if token is not None and self.target.scheme == "http" and not is_loopback(self.target):
+        if token is not None and self.target.scheme == "http" and not is_loopback(self.target.host):
             raise Misused(f"No token is sent to {self.target.shown} in the clear.", advice="Write https://…, with TLS on the other side.")
-        http = http_client(self._trusted(), {} if token is None else {"Authorization": f"Bearer {token}"})
+        self._tls = self._tls or tls_context(self._ca_file, "ca_file")
+        http = http_client(self._tls, {} if token is None else {"Authorization": f"Bearer {token}"})
         try:
             card = await self._described(http)
             chosen = self._chosen(card, is_exact=token is not None)
@@ -208,26 +210,7 @@ class RemoteAgent:
             there = parse_target(interface.url)
         except Misused:
             return False
-        is_same = there.host == self.target.host or (is_loopback(there) and is_loopback(self.target))
+        is_same = there.host == self.target.host or (is_loopback(there.host) and is_loopback(self.target.host))
         if is_exact:
             return is_same and (there.scheme, there.port) == (self.target.scheme, self.target.port)
         return is_same and (there.scheme == "https" or self.target.scheme == "http")
-
-    # ---- the connection
-
-    def _trusted(self) -> ssl.SSLContext:
-        if self._tls is None:
-            import certifi
-
-            self._tls = ssl.create_default_context(cafile=certifi.where())
-            if self._ca_file is not None:
-                try:
-                    self._tls.load_verify_locations(cafile=str(self._ca_file))
-                except (OSError, ssl.SSLError) as error:
-                    words = f"ca_file: {self._ca_file.name} cannot be used: {error}."
-                    raise Unavailable(words, code="TOOL_UNAVAILABLE", advice="Name a PEM file of certificates.") from None
-        return self._tls
-
-
-def is_loopback(target: Target) -> bool:
-    return target.host == "localhost" or (target.address is not None and target.address.is_loopback)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.grpc.task_service import NoAnswer, Pairs, RemoteTask, TaskOrder, TaskService, is_loopback
+from remit.agents.grpc.task_service import NoAnswer, Pairs, RemoteTask, TaskOrder, TaskService
 from remit.agents.proto.metadata import DEADLINE, DEPTH, PATH, TRACEPARENT
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import nanoseconds, struct_of
@@ -19,6 +19,7 @@ from remit.core.delegate_results import Chunk, ChunkType, DelegateResult, TaskSt
 from remit.core.errors import OutOfTime, Unavailable
 from remit.core.ids import traceparent_of
 from remit.core.text import shorten_with_count
+from remit.system.ip_addresses import is_loopback
 
 if TYPE_CHECKING:
     from remit.agents.grpc.grpc_agent import GrpcAgent

@@ -89,12 +89,11 @@ class GrpcAgent(RemoteExecutor):
         )
 
     def _opened(self) -> "TaskService":
-        from remit.agents.grpc.task_service import ServiceAddress, TaskService, token_from
+        from remit.agents.grpc.task_service import ServiceAddress, TaskService
 
         self.token()
         if self._service is None:
-            token = token_from(self.definition.token_variable)
-            self._service = TaskService(ServiceAddress(address=self.definition.address, token=token, ca_file=self.ca_file))
+            self._service = TaskService(ServiceAddress(address=self.definition.address, token=self.token, ca_file=self.ca_file))
         return self._service
 
     def _run_of(self, ctx: Context) -> int:

@@ -4,7 +4,6 @@
 
 import asyncio
 import contextlib
-import ipaddress
 import os
 import random
 import time
@@ -31,6 +30,7 @@ from remit.core.delegate_requests import DelegateError
 from remit.core.delegate_results import Chunk, DelegateResult, final_chunk, started_chunk
 from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.redaction import SecretValues, redact_text, register_secrets
+from remit.system.ip_addresses import is_loopback
 from remit.system.unix_sockets import MAX_PATH_BYTES, ShortPath, grpc_target
 
 # ---- addresses, credentials and channels
@@ -128,21 +128,6 @@ def _opened(target: str) -> grpc.aio.Channel:
     channel = grpc.aio.insecure_channel(grpc_target(reached.name), options=_OPTIONS)
     weakref.finalize(channel, reached.close)
     return channel
-
-
-def is_loopback(host: str) -> bool:
-    name = host.strip("[]")
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
-
-
-def token_from(variable: str | None) -> Callable[[], str | None]:
-    """Reads the current environment; the token is never in a file, and is redacted from everything stored."""
-    return lambda: (os.environ.get(variable) or "").strip() or None if variable else None
 
 
 def _read(path: str | Path | None) -> bytes | None:

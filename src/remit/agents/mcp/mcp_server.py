@@ -33,20 +33,21 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from remit.agents.command import approved_files, exit_words, programs_of
+from remit.agents.command import StarterDeps, approved_files, exit_words, programs_of
 from remit.agents.definition import Definition, ServerTool
 from remit.agents.process.command_process import CommandProcess, Program
 from remit.core.errors import AgentCrashed, Failed, Misused, Refused, RemitError, Stopped, Unavailable
 from remit.core.text import one_line
+from remit.models.bounded_responses import EVENT_BYTES, PLAIN, bound
 from remit.system.files import cache_folder, private_folder
-from remit.system.http import limit_chunks, limit_events, parse_target, tls_context
+from remit.system.http import parse_target, tls_context
 from remit.system.interpreter import BASIC, listed_environment
+from remit.system.ip_addresses import is_loopback
 from remit.system.mcp_servers import LARGEST_LIST, MOST_TOOLS, SeenTools, note_tools, seen_tools, tool_digest, tool_list_text
 from remit.system.threads import off_loop
 from remit.system.trust import ADVICE, CODE, references_of
 
 if TYPE_CHECKING:
-    from remit.agents.process.pool import ProcessPool
     from remit.core.context import Context
     from remit.system.trust import ProjectTrust
 
@@ -66,8 +67,6 @@ NOISE_LINES = 5_000
 FLOOD_MESSAGES, FLOOD_SECONDS = 20_000, 20.0
 """More messages in this time than any tool needs."""
 PROGRESS_SECONDS = 0.1
-ANSWER_BYTES = 16 * 1024 * 1024
-STREAM_BYTES = 512 * 1024 * 1024
 PAGES = 50
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
@@ -91,13 +90,19 @@ def expanded(text: str, whose: str) -> str:
 class Connection:
     """A connected server."""
 
-    client: Client
     ended: asyncio.Event
+    client: Client = field(init=False)
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     listed_at: float = 0.0
     calls: int = 0
     is_suspect: bool = False
     """A call was abandoned: it may hang."""
+
+    async def hear(self, message: object) -> None:
+        """Notifications of the server."""
+        if isinstance(message, ToolListChangedNotification):
+            self.listed_at = float("-inf")
+        await asyncio.sleep(0)
 
     @property
     def is_stale(self) -> bool:
@@ -154,13 +159,9 @@ class ServerProcessContext:
 # ---- the server
 
 
-class ServerDeps(Protocol):
+class ServerDeps(StarterDeps, Protocol):
     """What a server needs of its project."""
 
-    @property
-    def processes(self) -> "ProcessPool": ...
-    @property
-    def root(self) -> Path: ...
     @property
     def trust(self) -> "ProjectTrust | None": ...
 
@@ -342,11 +343,12 @@ class McpServer:
         try:
             async with contextlib.AsyncExitStack() as stack:
                 transport = await self._transport(stack, ended)
-                heard = _Heard()
-                client = Client(transport, cache=None, message_handler=heard, client_info=Implementation(name="remit", version="1"))
+                connection = Connection(ended)
+                client = Client(
+                    transport, cache=None, message_handler=connection.hear, client_info=Implementation(name="remit", version="1")
+                )
                 async with asyncio.timeout(START_SECONDS):
-                    await stack.enter_async_context(client)
-                    connection = heard.connection = Connection(client, ended)
+                    connection.client = await stack.enter_async_context(client)
                     await connection.list_tools(self._key)
                 opened.set_result(connection)
                 await ended.wait()
@@ -378,7 +380,7 @@ class McpServer:
     async def _transport(self, stack: contextlib.AsyncExitStack, ended: asyncio.Event) -> Any:
         if self._definition.address:
             http = await stack.enter_async_context(self._http_client())
-            return streamable_http_client(expanded(self._definition.address, self.name), http_client=http, max_sse_event_size=ANSWER_BYTES)
+            return streamable_http_client(expanded(self._definition.address, self.name), http_client=http, max_sse_event_size=EVENT_BYTES)
         if self._files and await off_loop(references_of, self._files, self._deps.root) != self._files:
             fault = f"A file that the MCP server {self.name} runs changed since the project was opened: {', '.join(self._files)}."
             raise Refused(fault, code=CODE, advice=f"{ADVICE}; then open the project again.")
@@ -418,18 +420,18 @@ class McpServer:
         if token := self._token():
             headers["Authorization"] = f"Bearer {token}"
         target = parse_target(expanded(self._definition.address, self.name))
-        is_local = target.host == "localhost" or (target.address is not None and target.address.is_loopback)
-        if headers and target.scheme == "http" and not is_local:
+        if headers and target.scheme == "http" and not is_loopback(target.host):
             raise Misused(
                 f"No token or header is sent to {target.shown} in the clear.", advice="Write https://…, with TLS on the other side."
             )
         ca_file = self._definition.ca_file
         tls: ssl.SSLContext | bool = True
         if target.scheme == "https":
-            tls = tls_context(None if ca_file is None else self._deps.root / ca_file)
-        transport = BoundedTransport(httpx2.AsyncHTTPTransport(verify=tls, trust_env=False))
-        timeout = httpx2.Timeout(30.0, read=None)
-        return httpx2.AsyncClient(transport=transport, headers=headers, timeout=timeout, trust_env=False)
+            tls = tls_context(None if ca_file is None else self._deps.root / ca_file, "ca_file")
+        hooks = {"response": [bound]}
+        return httpx2.AsyncClient(
+            verify=tls, headers={**PLAIN, **headers}, timeout=httpx2.Timeout(30.0, read=None), trust_env=False, event_hooks=hooks
+        )
 
 
 def _words_of(error: BaseException) -> str:
@@ -437,18 +439,6 @@ def _words_of(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
     return one_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, 500) + "."
-
-
-class _Heard:
-    """Notifications from a server."""
-
-    def __init__(self) -> None:
-        self.connection: Connection | None = None
-
-    async def __call__(self, message: object) -> None:
-        if isinstance(message, ToolListChangedNotification) and self.connection is not None:
-            self.connection.listed_at = float("-inf")
-        await asyncio.sleep(0)
 
 
 class ProgressSink:
@@ -549,42 +539,3 @@ class _Lines:
                 return True
             self._count, self._since = 0, now
         return False
-
-
-# ---- HTTP
-
-
-class BoundedTransport(httpx2.AsyncBaseTransport):
-    """Bounded, uncompressed responses."""
-
-    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
-        self._inner = inner
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        request.headers["Accept-Encoding"] = "identity"
-        response = await self._inner.handle_async_request(request)
-        assert isinstance(response.stream, httpx2.AsyncByteStream)
-        is_stream = "text/event-stream" in response.headers.get("content-type", "")
-        chunks = aiter(response.stream)
-        bounded = (
-            limit_events(chunks, max_event_bytes=ANSWER_BYTES, max_stream_bytes=STREAM_BYTES)
-            if is_stream
-            else limit_chunks(chunks, ANSWER_BYTES)
-        )
-        response.stream = _BoundedAnswer(response.stream, bounded)
-        return response
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
-class _BoundedAnswer(httpx2.AsyncByteStream):
-    def __init__(self, inner: httpx2.AsyncByteStream, chunks: AsyncIterator[bytes]) -> None:
-        self._inner, self._chunks = inner, chunks
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._chunks:
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
