@@ -12,8 +12,12 @@ import pytest
 from remit import Remit
 from remit.stores import MemoryStore
 from remit.testing.engine_suite import DURABILITY_CHECKS, ENGINE_CHECKS, Check, OpenRemit
+from support import engine_features
 from support.memory_engine import MemoryEngine
 from support.postgres import new_schema, postgres_server
+
+FEATURES = engine_features.__all__
+"""Suites that are added to `ENGINE_CHECKS` when they are imported."""
 
 
 @pytest.fixture(scope="module")

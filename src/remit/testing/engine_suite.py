@@ -8,8 +8,7 @@
 
 `open_remit(root, agents, **settings)` opens a `Remit` on the engine under test (see `engine_samples.OpenRemit`). A check closes what
 it opens and raises `AssertionError` when a promise is broken. Here: recording, streaming, keys, checkpoints, cancelling; the others
-are in `engine_time_suite`, `engine_tree_suite`, `engine_composition_suite`, `engine_cache_suite`,
-`engine_limits_suite` and `engine_group_suite`.
+are in `engine_time_suite` and `engine_tree_suite`.
 """
 
 import asyncio
@@ -21,29 +20,11 @@ from remit.core.context import Context
 from remit.core.events import EventKind
 from remit.core.result import Status, StopReason
 from remit.core.states import State
-from remit.testing import (
-    engine_cache_suite,
-    engine_composition_suite,
-    engine_group_suite,
-    engine_limits_suite,
-    engine_time_suite,
-    engine_tree_suite,
-)
+from remit.testing import engine_time_suite, engine_tree_suite
 from remit.testing.engine_samples import DURABILITY_CHECKS, ENGINE_CHECKS, Check, OpenRemit, code_of, durable, promise, until
 from remit.testing.scripted import Scripted, answer, fail, hang, say, wait
 
-__all__ = [
-    "DURABILITY_CHECKS",
-    "ENGINE_CHECKS",
-    "Check",
-    "OpenRemit",
-    "engine_cache_suite",
-    "engine_composition_suite",
-    "engine_group_suite",
-    "engine_limits_suite",
-    "engine_time_suite",
-    "engine_tree_suite",
-]
+__all__ = ["DURABILITY_CHECKS", "ENGINE_CHECKS", "Check", "OpenRemit", "engine_time_suite", "engine_tree_suite"]
 
 
 # ---- recorded and settled
