@@ -1,5 +1,4 @@
-"""For all tests: nothing of a delegation around them; what was skipped is said at the end, with reason and count, so that a thin run
-never looks like a full one."""
+"""Set-up of all tests: a clean environment, and a summary of skipped tests with reason and count."""
 
 import gc
 import os
@@ -23,31 +22,31 @@ ALONE = (
     "chaos/test_merge_queue.py",
     "integration/test_process_agents_hostile.py",
 )
-"""Where seconds count: these run one at a time, after the others, several of which run at a time (`make test`)."""
+"""Timing-sensitive: these run one at a time after the others (`make test`)."""
 SHORT = ("properties/", "security/", "unit/")
 
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # of a test that forks nobody uses gRPC in the child, where it would get in the way
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # no forked child uses gRPC
 
-settings.register_profile("house", max_examples=40, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("house")
+settings.register_profile("tests", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 pytest_plugins = ("watchdog",)
 
 os.environ["REMIT_TRUST"] = "1"  # tests about trust remove it (`untrusted`)
 _state = tempfile.TemporaryDirectory(prefix="remit-tests-state-", ignore_cleanup_errors=True)
-os.environ["XDG_STATE_HOME"] = _state.name  # for what is shared by several tests; each test has one of its own besides
+os.environ["XDG_STATE_HOME"] = _state.name  # for fixtures with a wider scope; each test has its own
 
-if threading.current_thread() is threading.main_thread():  # started in the background, a shell leaves it ignored, and children inherit that
+if threading.current_thread() is threading.main_thread():  # a shell ignores SIGINT for background jobs, and children inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
-pytest.register_assert_rewrite("framework_suite", "support.apis.checks")  # what it finds is to be seen as well as in a test
+pytest.register_assert_rewrite("framework_suite", "support.apis.checks")
 
 for _name in [name for name in os.environ if name.startswith("REMIT_") and name not in ("REMIT_TOOLS", "REMIT_TRUST")]:
-    del os.environ[_name]  # run by an agent, the tests are no part of its tree
+    del os.environ[_name]  # tests started by an agent do not belong to its tree
 
 
 @pytest.fixture(autouse=True)
-def _no_secret_of_the_test_before() -> None:
-    """What one test passed as a password, "cancelled" say, is struck out of everything for a while: not of what the next one says."""
+def _forget_secrets() -> None:
+    """Secrets of one test are redacted for a while: the next test starts without them."""
     redaction._recent.clear()
     redaction._refresh()
 
@@ -62,7 +61,7 @@ def state_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 @pytest.fixture(scope="session", autouse=True)
 def _cache_home(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Descriptions of agent files: shared by the tests of a run, which write the same files again and again."""
+    """Cached descriptions of agent files, shared by the tests of a run."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
@@ -73,7 +72,7 @@ def untrusted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Where only those are run that run alone, no other is even imported: half of the files load libraries that take seconds."""
+    """With `-m alone`, import no other file: many load libraries that take seconds."""
     if config.option.markexpr != "alone" or collection_path.suffix != ".py":
         return None
     return None if collection_path.relative_to(Path(__file__).parent).as_posix() in ALONE else True
@@ -81,7 +80,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Half a million objects of libraries, which stay: without this each full collection of garbage looks through them all."""
+    """Exclude the half a million objects of libraries from later garbage collections."""
     gc.disable()
     try:
         return (yield)
@@ -98,7 +97,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if names[item.path] in ALONE:
             item.add_marker("alone")
-    # Short files last, so that no worker is left with a long one at the end; the long ones mixed, so that those alike do not meet.
+    # Short files last, so that no worker ends with a long one; long files in a mixed order.
     items.sort(key=lambda item: (names[item.path].startswith(SHORT), crc32(names[item.path].encode())))
 
 
@@ -112,5 +111,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
-    told = report.longrepr
-    return told[2].removeprefix("Skipped: ") if isinstance(told, tuple) else str(told)
+    text = report.longrepr
+    return text[2].removeprefix("Skipped: ") if isinstance(text, tuple) else str(text)

@@ -1,7 +1,6 @@
-"""The suite itself cannot hang. `pytest-timeout` ends a test by raising in it, which does nothing where the interpreter does not run
-(a lock inside a library) or where somebody catches it (hypothesis, which tries the example again). A thread of the C library, which needs
-nobody's lock, then prints where every thread stands and ends the process: with several at a time the test counts as failed and another
-process goes on with the rest; alone the run fails."""
+"""The test suite cannot hang. `pytest-timeout` raises in the test, which has no effect while a library holds a lock or if the test
+catches it (hypothesis repeats the example). A thread of the C library then prints every stack and ends the process: with xdist the test
+counts as failed and another process runs the rest."""
 
 import faulthandler
 import os
@@ -11,29 +10,29 @@ import pytest
 
 from support.lab import is_lab
 
-OF_A_TEST = 240.0 if not is_lab() else 7200.0
-"""More than any `timeout` of a test."""
-OF_A_RUN = 3000.0
-AT_THE_END = 120.0
+TEST_SECONDS = 240.0 if not is_lab() else 7200.0
+"""Above the `timeout` of any test."""
+RUN_SECONDS = 3000.0
+EXIT_SECONDS = 120.0
 STDERR = pytest.StashKey[int]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[STDERR] = os.dup(2)  # the real one: it is not captured here
-    _within(OF_A_RUN, config)
+    config.stash[STDERR] = os.dup(2)  # not captured by pytest
+    _within(RUN_SECONDS, config)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    _within(OF_A_TEST, item.config)
+    _within(TEST_SECONDS, item.config)
     try:
         return (yield)
     finally:
-        _within(OF_A_RUN, item.config)
+        _within(RUN_SECONDS, item.config)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    _within(AT_THE_END, session.config)
+    _within(EXIT_SECONDS, session.config)
 
 
 def _within(seconds: float, config: pytest.Config) -> None:

@@ -1,4 +1,4 @@
-"""What enters the assistant's context: no raw output beyond the limit, ever; and always a history that providers take."""
+"""The context of the assistant: no result beyond the limit, and always a history that providers accept."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ outcomes = st.one_of(
 
 
 PLANNED: list[tuple[str, Any]] = []
-"""What the odd agent does when it is asked for its n-th thing."""
+"""What the agent `odd` does at each call."""
 
 
 @agent("odd")
@@ -67,7 +67,7 @@ async def odd(ctx: Context, number: int, padding: Any = None) -> Any:
 
 
 class Recorded:
-    """Answers in place of a provider, and remembers every question."""
+    """Answers in place of a provider and records every question."""
 
     def __init__(self) -> None:
         self.replies: list[Reply] = []
@@ -83,7 +83,7 @@ class Recorded:
 
 
 @dataclass
-class Stage:
+class Session:
     runner: asyncio.Runner
     remit: Remit
     recorded: Recorded
@@ -91,10 +91,10 @@ class Stage:
     def questions(self, planned: list[tuple[str, Any]], replies: list[Reply]) -> list[Question]:
         PLANNED[:] = planned
         self.recorded.replies, self.recorded.questions = replies, []
-        self.runner.run(self._asked())
+        self.runner.run(self._run())
         return self.recorded.questions
 
-    async def _asked(self) -> None:
+    async def _run(self) -> None:
         first = await self.remit.delegate("assistant", message="Do it.")
         assert first.ok, first
         second = await self.remit.delegate("assistant", message="And then?", conversation=first.data["conversation"])
@@ -102,7 +102,7 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     """One project for all examples: opening one takes longer than an example."""
     given = {"assistant": {"result_characters": CHARACTERS}}
     with asyncio.Runner() as runner:
@@ -111,17 +111,15 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         recorded = Recorded()
         recorded.put_in(remit.models)
         try:
-            yield Stage(runner, remit, recorded)
+            yield Session(runner, remit, recorded)
         finally:
             runner.run(remit.close())
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(planned=st.lists(outcomes, min_size=1, max_size=4), padding=st.one_of(st.none(), values), junk=huge)
-def test_no_result_longer_than_the_limit_ever_enters_the_context(
-    stage: Stage, planned: list[tuple[str, Any]], padding: Any, junk: str
-) -> None:
-    """Through the real path: delegations are made, recorded, shortened, stored, asked again, and resumed by a second message."""
+def test_no_result_beyond_the_limit_enters_the_context(session: Session, planned: list[tuple[str, Any]], padding: Any, junk: str) -> None:
+    """End to end: delegations run, are recorded, shortened and stored, and a second message continues the conversation."""
     calls = [
         ToolCall(call_id=str(number), name="delegate", arguments={"target": "odd", "parameters": {"number": number, "padding": padding}})
         for number in range(len(planned))
@@ -132,7 +130,7 @@ def test_no_result_longer_than_the_limit_ever_enters_the_context(
         ToolCall(call_id="s3", name="delegate", arguments={"target": junk, junk: junk}),
     ]
     replies = [Reply(text="Look.", calls=(*calls, *strange), raw={"x": junk}), Reply(text="Done."), Reply(text="Again.")]
-    questions = stage.questions(planned, replies)
+    questions = session.questions(planned, replies)
     assert len(questions) == 3
     for question in questions:
         assert faults_of(repaired(question.messages)) == []
@@ -155,7 +153,7 @@ def _is_bounded(message: Message) -> None:
 
 
 def turns() -> st.SearchStrategy[list[Message]]:
-    """Conversations as they come about: a message, calls with results, an answer."""
+    """Conversations: a message, calls with results, an answer."""
     words = st.text(min_size=1, max_size=300).map(lambda text: f"w{text}")
 
     @st.composite
@@ -171,9 +169,9 @@ def turns() -> st.SearchStrategy[list[Message]]:
     return st.lists(turn(), min_size=1, max_size=8).map(lambda many: [message for one in many for message in one])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(turns(), st.integers(400, 4000), st.booleans())
-def test_a_compacted_history_is_always_valid_and_fits(said: list[Message], tokens: int, has_budget: bool) -> None:
+def test_compacted_history_is_valid_and_fits(said: list[Message], tokens: int, has_budget: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(_compacted(Path(folder), said, tokens, has_budget))
 
@@ -193,14 +191,14 @@ async def _compacted(root: Path, said: list[Message], tokens: int, has_budget: b
             recorded.replies = [Reply(text="In short. " * 50)]
             recorded.put_in(models)
             held = list(memory.messages)
-            shown = await memory.shown(models, Purse_(has_budget), 100.0, list(held))
-            _holds(shown, room, question)
+            shown = await memory.shown(models, Spending(has_budget), 100.0, list(held))
+            _assert_valid(shown, room, question)
             call = ToolCall(call_id="z", name="delegate", arguments={"target": "t"})
             for message in (Reply(calls=(call,)), ToolResult(call_id="z", name="delegate", text="r" * 5000)):
                 conversation.append(MessageLine(at=1.0, message=message))
                 memory.grown()
                 held.append(message)
-            _holds(await memory.shown(models, Purse_(has_budget), 100.0, list(held)), room, question)
+            _assert_valid(await memory.shown(models, Spending(has_budget), 100.0, list(held)), room, question)
             conversation.append(MessageLine(at=1.0, message=Reply(text="Answered.")))
     again = kept.open(conversation.conversation_id)
     assert faults_of(repaired(history_of(again, "Before.").messages)) == []
@@ -209,15 +207,15 @@ async def _compacted(root: Path, said: list[Message], tokens: int, has_budget: b
     ]  # type: ignore[union-attr]
 
 
-def _holds(shown: list[Message], room: Room, question: str) -> None:
+def _assert_valid(shown: list[Message], room: Room, question: str) -> None:
     assert faults_of(repaired(shown)) == []
     assert any(isinstance(message, UserMessage) and question in message.text for message in shown)
     assert all(len(message.text) <= CHARACTERS for message in shown if isinstance(message, ToolResult))
     assert tokens_of(shown) <= max(room.tokens, 600)
 
 
-class Purse_:
-    """As much of a `ctx` as a summary draws on."""
+class Spending:
+    """The part of a context that a summary uses."""
 
     remaining = 100.0
 

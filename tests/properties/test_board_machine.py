@@ -1,6 +1,6 @@
-"""The whole board beside a plain model: random commands of two users and a person's edits of TODO.md.
+"""The board compared with a simple model: random commands of two users, edits of TODO.md, and crashes.
 
-Never a lost task or word, never an illegal move, and TODO.md is always the drawing of state.json once a command has run.
+No task or word is lost, no transition is illegal, and TODO.md is the rendering of state.json after every command.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ LEGAL = {
     "expanded": "",
     "completed": "",
 }
-"""A person who writes TODO.md may leave out the marker in between."""
+"""In TODO.md a person may skip the status in between."""
 IN_PROGRESS = ("researching", "planning", "revising", "implementing")
 
 
@@ -50,12 +50,12 @@ def is_legal_for_a_person(old: str, new: str) -> bool:
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """The simulated end of the process."""
 
 
 @contextlib.contextmanager
 def crash_at(number: int) -> Iterator[None]:
-    """Raise `Killed` at the call with this number that changes files."""
+    """Raise `Killed` at this call that changes files."""
     left, before = [number], {name: getattr(os, name) for name in ("rename", "replace", "link", "unlink")}
 
     def counted(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -83,13 +83,13 @@ class BoardAndModel(RuleBasedStateMachine):
         self.root = Path(self.folder.name)
         self.boards = [Board(self.root), Board(self.root)]
         self.model: dict[int, str] = {}
-        self.shelf: dict[int, str] = {}
+        self.archived: dict[int, str] = {}
         self.words: dict[str, int | None] = {}
-        """What was written, and in which task; None: between tasks."""
+        """Words that were written, and their task; None means between tasks."""
         self.wishes: dict[int, str] = {}
-        """Statuses a person has written into TODO.md, with a reason, and no command has read yet."""
+        """Statuses that a person wrote into TODO.md and no command has read yet."""
         self.fresh: list[str] = []
-        """Words of tasks a person has added there."""
+        """Words of tasks that a person added there."""
         self.count = 0
 
     def teardown(self) -> None:
@@ -102,7 +102,7 @@ class BoardAndModel(RuleBasedStateMachine):
     # ---- the model
 
     def settle_edits(self) -> None:
-        """What the person wrote is read by the command that has just run."""
+        """The command that has just run merges the edits."""
         for number, wanted in self.wishes.items():
             if number in self.model and is_legal_for_a_person(self.model[number], wanted):
                 self.model[number] = wanted
@@ -122,7 +122,7 @@ class BoardAndModel(RuleBasedStateMachine):
         return read_state(self.boards[0].state_path.read_bytes(), "state.json").state
 
     def ran(self, after: Callable[[], None]) -> None:
-        """A command has run: the edits first, then what it did."""
+        """After a command: merge the edits first, then its own effect."""
         self.settle_edits()
         self.adopt_fresh()
         after()
@@ -140,7 +140,7 @@ class BoardAndModel(RuleBasedStateMachine):
         number = made.task_number
         assert number is not None
         assert number not in self.model
-        assert number not in self.shelf
+        assert number not in self.archived
 
         def after() -> None:
             self.model[number] = "not_started"
@@ -150,7 +150,7 @@ class BoardAndModel(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 1), at=st.integers(1, 40))
     def record_a_task_and_crash(self, who: int, at: int) -> None:
-        """The command ends at one of its calls to the system: the other user's next command finishes or undoes it."""
+        """The command dies at a system call; the next command of the other user finishes or reverts it."""
         word = self.word()
         with crash_at(at), contextlib.suppress(Killed):
             record(self.boards[who], NewTask(text=f"Task {word}", title=f"Title {word}"))
@@ -176,7 +176,7 @@ class BoardAndModel(RuleBasedStateMachine):
                 check_move(number, task.status, status, reason="why")
                 before = str(task.status)
                 if status is Status.NOT_STARTED:
-                    raise Killed  # that move is recover's alone, and here the body ends by an exception
+                    raise Killed  # only `recover` does that; here the body raises
                 draft.state = draft.state.with_task(task.moved(status, at=draft.at, reason="why"))
         except (RemitError, Killed):
             return
@@ -196,7 +196,7 @@ class BoardAndModel(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 1), which=st.integers(0, 30))
     def recover_one(self, who: int, which: int) -> None:
-        number = self.some(which, {**self.model, **self.shelf})
+        number = self.some(which, {**self.model, **self.archived})
         if number is None:
             return
         try:
@@ -205,8 +205,8 @@ class BoardAndModel(RuleBasedStateMachine):
             return
 
         def after() -> None:
-            assert {**self.model, **self.shelf}[number] == "abandoned"
-            self.shelf.pop(number, None)
+            assert {**self.model, **self.archived}[number] == "abandoned"
+            self.archived.pop(number, None)
             self.model[number] = "not_started"
 
         self.ran(after)
@@ -217,7 +217,7 @@ class BoardAndModel(RuleBasedStateMachine):
 
         def after() -> None:
             for number in [number for number, status in self.model.items() if status in ("completed", "abandoned")]:
-                self.shelf[number] = self.model.pop(number)
+                self.archived[number] = self.model.pop(number)
 
         self.ran(after)
 
@@ -229,11 +229,11 @@ class BoardAndModel(RuleBasedStateMachine):
         after = change(before)
         path.write_text(after)
         past = time.time() - 60
-        os.utime(path, (past, past))  # they saved it a while ago: nobody has to wait for the end of it
+        os.utime(path, (past, past))  # saved a while ago, so no reader waits for the rest
         return before != after
 
     def blocks(self, number: int, text: str) -> tuple[list[re.Match[str]], list[re.Match[str]]]:
-        """Those of a task, and those that a person has added with its number."""
+        """Blocks of a task, and blocks that a person added with its number."""
         found = list(re.finditer(rf"(?ms)^### {number}\. .*?^---$", text))
         added = [one for one in found if any(f"Wish {word}\n" in one[0] for word in self.fresh)]
         return [one for one in found if one not in added], added
@@ -275,11 +275,11 @@ class BoardAndModel(RuleBasedStateMachine):
             self.words[word] = None
 
     @rule(which=st.integers(0, 30))
-    def person_takes_a_block_out(self, which: int) -> None:
+    def person_removes_a_block(self, which: int) -> None:
         number = self.some(which)
         if number is None or self.wishes.get(number) or any(at == number for at in self.words_not_saved()):
             return
-        if not self.blocks(number, self.boards[0].todo_path.read_text())[1]:  # with one, that would be a new title for the task
+        if not self.blocks(number, self.boards[0].todo_path.read_text())[1]:  # otherwise the task would get a new title
             self.in_block(number, r"(?s).*", "")
 
     def words_not_saved(self) -> list[int | None]:
@@ -290,7 +290,7 @@ class BoardAndModel(RuleBasedStateMachine):
     def person_adds_a_task(self, section: str, is_numbered: bool) -> None:
         word, text = self.word(), self.boards[0].todo_path.read_text()
         number = self.count % 7
-        # In the place of a block that was taken out, it would be a new title for that task.
+        # In place of a removed block it would be a new title for that task.
         is_numbered = is_numbered and (number not in self.model or bool(self.blocks(number, text)[0]))
         heading = f"### {number}. Wish {word}" if is_numbered else f"### Wish {word}"
         if self.edit(lambda text: text.replace(f"## {section} Priority\n", f"## {section} Priority\n\n{heading}\nDo it.\n\n---\n", 1)):
@@ -300,7 +300,7 @@ class BoardAndModel(RuleBasedStateMachine):
     @precondition(lambda self: self.count % 3 == 0)
     @rule()
     def person_empties_the_file(self) -> None:
-        """Only where nothing of theirs waits in it."""
+        """Only if it contains no unmerged edit."""
         if not (self.wishes or self.fresh or self.words_not_saved()):
             self.edit(lambda _: "")
 
@@ -308,24 +308,24 @@ class BoardAndModel(RuleBasedStateMachine):
         numbers = sorted(among if among is not None else self.model)
         return numbers[which % len(numbers)] if numbers else None
 
-    # ---- what always holds
+    # ---- invariants
 
     @invariant()
     def nothing_is_lost(self) -> None:
-        if not self.model and not self.shelf:
+        if not self.model and not self.archived:
             return
         data = json.loads(self.boards[0].state_path.read_text())
         archive = self.boards[0].archive_path
-        away = json.loads(archive.read_text())["active_projects"] if archive.exists() else []
+        archived_entries = json.loads(archive.read_text())["active_projects"] if archive.exists() else []
         text = self.boards[0].todo_path.read_text()
         assert {entry["project_number"]: entry["status"] for entry in data["active_projects"]} == self.model
-        assert {entry["project_number"]: entry["status"] for entry in away} == self.shelf
-        everywhere = set(re.findall(r"kw\d+x", json.dumps([data, away]) + text))
+        assert {entry["project_number"]: entry["status"] for entry in archived_entries} == self.archived
+        everywhere = set(re.findall(r"kw\d+x", json.dumps([data, archived_entries]) + text))
         assert set(self.words) <= everywhere
 
     @invariant()
-    def the_drawing_is_true_once_a_command_has_run(self) -> None:
-        """What a person has changed since is taken over by whoever looks; the look writes nothing."""
+    def todo_is_rendered_after_each_command(self) -> None:
+        """Reading includes edits made since, and writes nothing."""
         board = self.boards[1]
         if not board.state_path.exists():
             return
@@ -340,5 +340,5 @@ class BoardAndModel(RuleBasedStateMachine):
             assert str(task.status) == old or is_legal_for_a_person(old, str(task.status))
 
 
-BoardAndModel.TestCase.settings = settings(max_examples=rounds(12, lab=2000), stateful_step_count=rounds(18, lab=50), deadline=None)
+BoardAndModel.TestCase.settings = settings(max_examples=rounds(12, lab=2000), stateful_step_count=rounds(18, lab=50))
 TestBoardAndModel = pytest.mark.timeout(7200 if is_lab() else 120)(BoardAndModel.TestCase)

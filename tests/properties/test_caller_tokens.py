@@ -1,4 +1,4 @@
-"""Tokens of callers: what is written is read back, one character more or less is another token or none, and no secret is left in text."""
+"""Caller tokens round-trip, altered tokens differ or are refused, and secrets are redacted."""
 
 import contextlib
 import string
@@ -20,14 +20,14 @@ TOKENS = st.builds(lambda session_id, address: CallerToken(session_id, new_secre
 
 
 @given(TOKENS)
-def test_what_is_written_is_read_back_and_is_one_word(token: CallerToken) -> None:
+def test_token_round_trips_as_one_word(token: CallerToken) -> None:
     word = token.encode()
     assert decode(word) == token
     assert set(word) <= set(string.ascii_letters + string.digits + "._-")
 
 
 @given(TOKENS, st.data())
-def test_an_altered_token_is_never_the_same_one(token: CallerToken, data: st.DataObject) -> None:
+def test_altered_token_is_refused_or_different(token: CallerToken, data: st.DataObject) -> None:
     word = token.encode()
     at = data.draw(st.integers(0, len(word)))
     altered = data.draw(
@@ -43,13 +43,13 @@ def test_an_altered_token_is_never_the_same_one(token: CallerToken, data: st.Dat
 @example("")
 @example("remit1...")
 @example("." * 5)
-def test_whatever_is_no_token_is_refused(text: str) -> None:
+def test_invalid_token_is_refused(text: str) -> None:
     with pytest.raises(Refused, match="Unset REMIT_CALLER"):
         decode(text)
 
 
 @given(TOKENS, st.text(), st.text(), st.integers(1, 3))
-def test_no_secret_is_left_in_text(token: CallerToken, before: str, after: str, times: int) -> None:
+def test_secrets_are_redacted_from_text(token: CallerToken, before: str, after: str, times: int) -> None:
     text = before + (token.encode() + after) * times
     assert token.secret not in redact_tokens(text)
     assert token.secret.encode() not in redact_token_bytes(text.encode("utf-8", "replace"))
@@ -57,6 +57,6 @@ def test_no_secret_is_left_in_text(token: CallerToken, before: str, after: str, 
 
 
 @given(st.text())
-def test_text_without_a_secret_is_left_alone(text: str) -> None:
+def test_text_without_a_secret_is_unchanged(text: str) -> None:
     assert redact_tokens(text) == text
     assert redact_token_bytes(text.encode("utf-8", "replace")) == text.encode("utf-8", "replace")

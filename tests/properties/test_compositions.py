@@ -1,4 +1,4 @@
-"""Any composition gives what its steps give, in order: compared with a model of it in ten lines."""
+"""Any composition returns the data of its steps in order, compared with a simple model."""
 
 import asyncio
 from pathlib import Path
@@ -24,7 +24,7 @@ def groups(steps: st.SearchStrategy[Step]) -> st.SearchStrategy[Step]:
 
 
 def expected(step: Step) -> tuple[bool, Any]:
-    """Whether it completes, and its data: `number` fails for multiples of 7."""
+    """Success and data of a step: `number` fails for multiples of 7."""
     match step:
         case CallStep(request=request):
             n = request.parameters["n"]
@@ -47,9 +47,9 @@ def expected(step: Step) -> tuple[bool, Any]:
     return not found or done >= (len(found) if need == "all" else 1), [value for _, value in found]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.recursive(calls, groups, max_leaves=12), min_size=1, max_size=4))
-def test_any_composition_gives_what_its_steps_give(tmp_path_factory: Any, flows: list[Step]) -> None:
+def test_composition_returns_the_data_of_its_steps(tmp_path_factory: Any, flows: list[Step]) -> None:
     @agent("number")
     async def number(n: int) -> int:
         await asyncio.sleep(0.001 * (n % 3))

@@ -1,4 +1,4 @@
-"""Guards are total, their order is the ladder's, and a child's limits never exceed its caller's."""
+"""Guards accept any input, and limits of a child never exceed those of its caller."""
 
 import math
 from pathlib import Path
@@ -55,7 +55,7 @@ def cases(draw: st.DrawFn) -> GuardInput:
 
 
 @given(cases())
-def test_guards_are_total_and_a_refusal_is_final_with_a_code_and_advice(case: GuardInput) -> None:
+def test_any_refusal_is_final_with_code_and_advice(case: GuardInput) -> None:
     error = first_refusal(case)
     assert error is None or isinstance(error, ErrorInfo)
     if error is not None:
@@ -66,7 +66,7 @@ def test_guards_are_total_and_a_refusal_is_final_with_a_code_and_advice(case: Gu
 
 
 @given(cases())
-def test_what_passes_is_within_every_limit(case: GuardInput) -> None:
+def test_accepted_request_is_within_every_limit(case: GuardInput) -> None:
     if first_refusal(case) is not None:
         return
     assert case.caller_depth + 1 <= case.max_depth
@@ -80,7 +80,7 @@ def test_what_passes_is_within_every_limit(case: GuardInput) -> None:
 
 
 @given(st.floats(0.001, 1e5), moments, st.none() | moments)
-def test_a_deadline_only_shrinks_on_the_way_down(timeout: float, now: float, caller_hard_at: float | None) -> None:
+def test_deadline_of_a_child_never_exceeds_its_caller(timeout: float, now: float, caller_hard_at: float | None) -> None:
     deadline = effective_deadline(timeout, now, caller_hard_at)
     assert deadline.soft_at <= deadline.hard_at
     assert deadline.timeout_seconds <= timeout
@@ -96,7 +96,7 @@ class _Directory:
 
 
 class _Calling:
-    """An order that was accepted and now delegates."""
+    """An accepted delegation that now delegates."""
 
     def __init__(self, order: Submission, above: "_Calling | None") -> None:
         assert order.agent is not None
@@ -125,19 +125,19 @@ requests = st.builds(
 )
 
 
-def _house(clock: ManualClock, max_depth: int) -> RuntimeDeps:
+def _deps(clock: ManualClock, max_depth: int) -> RuntimeDeps:
     rules = Rules(limits_for=lambda _: TimeLimits(default_seconds=50, maximum_seconds=90), routing=DEFAULT_TABLE, max_depth=max_depth)
     return RuntimeDeps(root=Path(), agents=_Directory(), rules=rules, clock=clock.as_clock())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(requests, min_size=1, max_size=5), st.lists(st.floats(0, 20), min_size=5, max_size=5), st.integers(1, 4))
-def test_down_any_chain_of_requests_a_childs_limits_never_exceed_its_callers(chain: list[Any], pauses: list[float], max_depth: int) -> None:
+def test_limits_of_a_child_never_exceed_its_caller(chain: list[Any], pauses: list[float], max_depth: int) -> None:
     clock = ManualClock()
-    house = _house(clock, max_depth)
+    deps = _deps(clock, max_depth)
     caller: _Calling | None = None
     for request, pause in zip(chain, pauses, strict=False):
-        order = accept(request, caller, house)
+        order = accept(request, caller, deps)
         delegation = order.delegation
         if caller is not None:
             _assert_within(order, caller, clock.monotonic_seconds)
@@ -165,7 +165,7 @@ def _assert_within(order: Submission, caller: _Calling, now: float) -> None:
 
 
 @given(budgets(), limits, st.integers(0, 100), st.floats(0, 100), moments)
-def test_a_narrower_scope_never_gives_back_what_was_drawn(budget: Budget, narrower: Limits, tokens: int, cost: float, now: float) -> None:
+def test_narrower_scope_never_refunds_spending(budget: Budget, narrower: Limits, tokens: int, cost: float, now: float) -> None:
     before = budget.left(now)
     scope = budget.narrowed(narrower, now)
     scope.enter()

@@ -1,4 +1,4 @@
-"""Permission is given by the allow-list or not at all, by the narrowest answer that was offered."""
+"""Permissions come from the allow-list only, with the narrowest option offered."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,14 +13,14 @@ patterns = st.lists(kinds | st.text(alphabet="*?[]!a:e", max_size=8), max_size=5
 
 
 @given(tools, options)
-def test_an_empty_allow_list_allows_nothing(tool: RequestedTool, offered: list[PermissionOption]) -> None:
+def test_empty_allow_list_allows_nothing(tool: RequestedTool, offered: list[PermissionOption]) -> None:
     decision = decide((), tool, offered)
     assert not decision.allowed
     assert decision.option_id in {None, *(one.option_id for one in offered if one.kind.startswith("reject"))}
 
 
 @given(patterns, tools, options)
-def test_whatever_is_asked_the_answer_is_one_that_was_offered_and_says_what_was_decided(
+def test_answer_is_an_offered_option_that_matches_the_decision(
     allow: list[str], tool: RequestedTool, offered: list[PermissionOption]
 ) -> None:
     decision = decide(allow, tool, offered)
@@ -32,7 +32,7 @@ def test_whatever_is_asked_the_answer_is_one_that_was_offered_and_says_what_was_
 
 
 @given(tools, options)
-def test_what_is_allowed_is_allowed_once_where_that_is_offered(tool: RequestedTool, offered: list[PermissionOption]) -> None:
+def test_permission_is_granted_once_if_offered(tool: RequestedTool, offered: list[PermissionOption]) -> None:
     decision = decide(("*",), tool, offered)
     once = [one.option_id for one in offered if one.kind == "allow_once"]
     if once:
@@ -41,14 +41,14 @@ def test_what_is_allowed_is_allowed_once_where_that_is_offered(tool: RequestedTo
 
 
 @given(st.sampled_from(sorted(KINDS)), st.sampled_from(sorted(KINDS)))
-def test_a_title_cannot_pass_for_a_kind(kind: str, title: str) -> None:
-    """A command that is titled "read" is still a command."""
+def test_title_does_not_match_as_a_kind(kind: str, title: str) -> None:
+    """A command titled "read" is still a command."""
     yes = [PermissionOption(option_id="yes", kind="allow_once")]
     assert decide((title,), RequestedTool(kind=kind, title=title), yes).allowed == (kind == title)
 
 
 @given(st.sampled_from(sorted(KINDS)), kinds)
-def test_a_pattern_can_ask_for_kind_and_title_together(kind: str, other: str) -> None:
+def test_pattern_may_require_kind_and_title(kind: str, other: str) -> None:
     yes = [PermissionOption(option_id="yes", kind="allow_once")]
     assert decide((f"{kind}:pytest *",), RequestedTool(kind=kind, title="pytest -q"), yes).allowed
     assert not decide((f"{kind}:pytest *",), RequestedTool(kind=kind, title="rm -r ."), yes).allowed
@@ -59,8 +59,8 @@ ACTING = st.sampled_from(["execute", "edit", "delete", "move"])
 
 
 @given(ACTING, st.text(max_size=20))
-def test_no_pattern_for_names_lets_a_command_or_an_edit_through(kind: str, words: str) -> None:
-    """Their title is a command or a path: the model's own words, which it could begin as it likes."""
+def test_pattern_for_names_allows_no_command_and_no_edit(kind: str, words: str) -> None:
+    """Their title is a command or a path, chosen by the model."""
     yes = [PermissionOption(option_id="yes", kind="allow_once")]
     for pattern in (*OWN_TOOLS, "remit_*", "mcp__docs__*"):
         title = pattern.partition(":")[2] if pattern.startswith("other:") else pattern
@@ -68,7 +68,7 @@ def test_no_pattern_for_names_lets_a_command_or_an_edit_through(kind: str, words
 
 
 @given(st.sampled_from([";", "&&", "|", "$(", "`", ">", "\n", "&", "<("]), st.text(max_size=20))
-def test_a_pattern_for_one_command_lets_no_second_one_through(joint: str, words: str) -> None:
+def test_pattern_for_one_command_allows_no_second_one(joint: str, words: str) -> None:
     yes = [PermissionOption(option_id="yes", kind="allow_once")]
     assert not decide(("execute:pytest *",), RequestedTool(kind="execute", title=f"pytest -q {joint} {words}x"), yes).allowed
     assert decide(("execute:pytest *",), RequestedTool(kind="execute", title="`pytest -q`"), yes).allowed

@@ -1,7 +1,7 @@
-"""The result cache beside an uncached twin: random reads, writes, crashes and edits from outside, and never a stale answer.
+"""The result cache compared with uncached reads: random reads, writes, crashes and external edits, and never a stale result.
 
-A result depends on the file that `reads` names and on a second one that it does not name. What a delegation writes is seen at once; an
-edit of the second file from outside is seen when the time limit is over.
+A result depends on the file that `reads` names and on a second one that it does not name. Writes of delegations are visible at once, an
+external edit of the second file after the time limit.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ RARELY = st.sampled_from((False, False, False, False, True))
 DEAD = Owner(owner_id="dead", pid=2**22 + 7, pid_started="gone", pid_space=pid_space(), host="gone", opened_at=0.0)
 
 
-class CacheAndTwin(RuleBasedStateMachine):
+class CachedReads(RuleBasedStateMachine):
     hits = 0
 
     def __init__(self) -> None:
@@ -43,10 +43,10 @@ class CacheAndTwin(RuleBasedStateMachine):
         self.root = Path(self.folder.name)
         self.clock = JumpingClock()
         self.store = MemoryStore()
-        self.amid: list[Callable[[], object]] = []
-        """Done when the reader has begun, before it reads."""
+        self.before_read: list[Callable[[], object]] = []
+        """Run after the reader started, before it reads."""
         self.older: dict[str, float] = {}
-        """Contents of the second file that an edit from outside replaced, and until when they may still be seen."""
+        """Former contents of the second file after an external edit, and until when they may still be returned."""
         self.writing: tuple[Any, asyncio.Event] | None = None
         for name in ("a", "b", "second"):
             (self.root / name).write_text("0")
@@ -56,8 +56,8 @@ class CacheAndTwin(RuleBasedStateMachine):
     def _agents(self) -> list[Any]:
         @agent("reader", cache=TTL, reads=("path",), effects=("read",))
         async def reader(ctx: Context, path: str) -> list[str]:
-            while self.amid:
-                self.amid.pop()()
+            while self.before_read:
+                self.before_read.pop()()
             return [(ctx.workspace / path).read_text(), (ctx.workspace / "second").read_text()]
 
         @agent("writer", effects=("write",))
@@ -73,7 +73,7 @@ class CacheAndTwin(RuleBasedStateMachine):
         return self.loop.run_until_complete(waiting)
 
     def _read(self, path: str) -> None:
-        """The twin reads the files itself."""
+        """Compare with the files themselves."""
         now = self.clock.wall()
         seconds = {(self.root / "second").read_text(), *(text for text, until in self.older.items() if until >= now)}
         first = (self.root / path).read_text()
@@ -92,11 +92,11 @@ class CacheAndTwin(RuleBasedStateMachine):
             self._read(path)
 
     @rule(path=NAMES, text=TEXTS)
-    def edit_what_is_named(self, path: str, text: str) -> None:
+    def edit_named_file(self, path: str, text: str) -> None:
         (self.root / path).write_text(text)
 
     @rule(text=TEXTS, passes=st.booleans())
-    def edit_the_second(self, text: str, passes: bool) -> None:
+    def edit_second_file(self, text: str, passes: bool) -> None:
         self._read("a")
         self.older[(self.root / "second").read_text()] = self.clock.wall() + TTL
         (self.root / "second").write_text(text)
@@ -107,7 +107,7 @@ class CacheAndTwin(RuleBasedStateMachine):
     def read_while_it_is_edited(self, path: str, text: str) -> None:
         before = (self.root / path).read_text()
         self._run(self.remit.clear_cache())
-        self.amid.append(lambda: (self.root / path).write_text(text))
+        self.before_read.append(lambda: (self.root / path).write_text(text))
         assert self._run(self.remit.delegate("reader", path=path)).data[0] == text
         (self.root / path).write_text(before)
         self._read(path)
@@ -152,7 +152,7 @@ class CacheAndTwin(RuleBasedStateMachine):
 
     @rule(path=NAMES, text=TEXTS, stays=RARELY)
     def crash_while_writing(self, path: str, text: str, stays: bool) -> None:
-        """A process that was killed amid a write: on record it lives until it is recovered."""
+        """A process killed during a write: alive in the record until it is recovered."""
         now = self.clock.wall()
         lineage = Lineage.root(new_session_id(now), "writer")
         deadline = Deadline(hard_at=self.loop.time() + 60, soft_at=self.loop.time() + 54, timeout_seconds=60.0)
@@ -186,9 +186,9 @@ class CacheAndTwin(RuleBasedStateMachine):
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", range(rounds(1, lab=20)))
-def test_no_answer_is_stale(part: int) -> None:
-    """And not because nothing is ever used again. In the lab 20 parts of 50 runs with 100 steps each."""
-    CacheAndTwin.hits = 0
-    examples = settings(max_examples=rounds(12, lab=50), stateful_step_count=STEPS, deadline=None)
-    run_state_machine_as_test(CacheAndTwin, settings=examples)
-    assert CacheAndTwin.hits > 0
+def test_no_result_is_stale(part: int) -> None:
+    """The cache must be used, too. In the lab: 20 parts of 50 runs with 100 steps each."""
+    CachedReads.hits = 0
+    examples = settings(max_examples=rounds(12, lab=50), stateful_step_count=STEPS)
+    run_state_machine_as_test(CachedReads, settings=examples)
+    assert CachedReads.hits > 0

@@ -1,4 +1,4 @@
-"""Any writes to a store: groups are as good as single writes, queries find what they ask for, and rows read back as they were written."""
+"""Any writes to a store: groups equal single writes, queries equal a plain filter, and rows round-trip."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
-CAME = st.none() | st.builds(
+CALLER_INFOS = st.none() | st.builds(
     lambda name, session: CallerInfo(name, "grpc", session), st.sampled_from(["token:a", "cert:b"]), st.none() | st.sampled_from(["s", "t"])
 )
 AGENTS = st.sampled_from(["digest", "other", "worker.read_file"])
@@ -41,7 +41,7 @@ def recordings(draw: st.DrawFn) -> RecordDelegation:
         "owner": draw(OWNERS),
         "key": draw(st.none() | st.sampled_from(["k", "l", "m"])),
         "task": draw(st.none() | st.builds(TaskContext, task_number=st.none() | st.integers(1, 2))),
-        "caller_info": draw(CAME),
+        "caller_info": draw(CALLER_INFOS),
         "parameters": draw(st.dictionaries(st.text(max_size=3), JSON, max_size=2)),
     }
     if number >= 10:  # a child of one of the first three
@@ -74,13 +74,13 @@ QUERIES = st.builds(
 
 
 def well_formed(writes: list[Write]) -> list[Write]:
-    """As an engine writes: of one delegation, what comes first comes first."""
+    """In the order of an engine."""
     kinds = ["RecordDelegation", "StartDelegation", "SettleDelegation", "AppendEvent", "SaveCheckpoint"]
     return sorted(writes, key=lambda write: kinds.index(type(write).__name__))
 
 
 def matches(record: Record, query: HistoryQuery) -> bool:
-    """What a query asks for, said once more without any index."""
+    """A query as a plain filter."""
     info = record.caller_info
     wanted = (
         (query.root_id, record.root_id),
@@ -98,18 +98,16 @@ def matches(record: Record, query: HistoryQuery) -> bool:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(writes=st.lists(WRITES, max_size=30).map(well_formed), query=QUERIES, owner_id=st.none() | OWNERS)
-def test_groups_and_queries_give_what_single_writes_and_a_plain_filter_give(
-    writes: list[Write], query: HistoryQuery, owner_id: str | None
-) -> None:
+def test_groups_equal_single_writes_and_queries_a_plain_filter(writes: list[Write], query: HistoryQuery, owner_id: str | None) -> None:
     known = {write.record.session_id for write in writes if isinstance(write, RecordDelegation)}
     writes = [one for one in writes if not isinstance(one, RecordDelegation) or one.record.parent_id in (None, *known)]
     grouped, single = MemoryStore(), MemoryStore()
     grouped.owner_id = single.owner_id = owner_id
     result = grouped.apply(writes)
     everything = grouped.history(HistoryQuery(limit=100))
-    if not result.clashes and not result.taken_keys:  # writes that follow a clash in one group belong to what was not recorded
+    if not result.clashes and not result.taken_keys:  # after a clash, later writes of the group belong to nothing
         for write in writes:
             single.apply([write])
         assert everything == single.history(HistoryQuery(limit=100))
@@ -120,20 +118,20 @@ def test_groups_and_queries_give_what_single_writes_and_a_plain_filter_give(
 
 
 @given(recording=recordings())
-def test_a_record_survives_being_written_down(recording: RecordDelegation) -> None:
+def test_record_round_trips(recording: RecordDelegation) -> None:
     assert record_of(row_of(recording.record)) == recording.record
 
 
 @given(value=JSON)
-def test_json_survives_being_written_down(value: Any) -> None:
+def test_json_round_trips(value: Any) -> None:
     assert from_json_text(to_json_text(value)) == value
 
 
 @given(value=st.recursive(st.binary() | st.text(st.characters()) | st.builds(object), lambda inner: st.dictionaries(st.text(), inner)))
-def test_anything_at_all_can_be_written_down(value: Any) -> None:
+def test_any_value_can_be_stored(value: Any) -> None:
     from_json_text(to_json_text(value))
 
 
 @given(times=st.lists(st.none() | st.floats(allow_nan=False), min_size=13, max_size=13).map(tuple))
-def test_step_times_survive_exactly(times: tuple[float | None, ...]) -> None:
+def test_step_times_round_trip(times: tuple[float | None, ...]) -> None:
     assert unpack_times(pack_times(times)) == times

@@ -1,4 +1,4 @@
-"""No spelling of an address inside gets through: `ipaddress` is the truth, and nothing is connected in any of these."""
+"""No spelling of an internal address is accepted; `ipaddress` is the reference. Nothing connects."""
 
 import ipaddress
 import ssl
@@ -23,7 +23,7 @@ inside_4 = st.sampled_from(INSIDE).flatmap(lambda network: st.ip_addresses(netwo
 
 
 def spellings(address: ipaddress.IPv4Address) -> list[str]:
-    """Ways in which resolvers, browsers and tunnels write one IPv4 address."""
+    """Notations of one IPv4 address in resolvers, browsers and tunnels."""
     number, quads = int(address), str(address).split(".")
     a, b, c, d = map(int, quads)
     six = [ipaddress.IPv6Address(f"{prefix}{address}") for prefix in ("::ffff:", "::", "64:ff9b::")]
@@ -39,7 +39,7 @@ def spellings(address: ipaddress.IPv4Address) -> list[str]:
 
 
 def network(addresses: Sequence[Address], asked: list[dict[str, Any]]) -> Network:
-    """Allows what is public; a name resolves to `addresses`."""
+    """Allows public addresses; a name resolves to `addresses`."""
 
     async def permit(action: str = "", /, **facts: Any) -> None:
         asked.append(facts)
@@ -54,21 +54,21 @@ def network(addresses: Sequence[Address], asked: list[dict[str, Any]]) -> Networ
 
 @given(address=inside_4, way=st.integers(0, 26))
 @example(address=ipaddress.IPv4Address("169.254.169.254"), way=0)
-async def test_no_spelling_of_an_inner_address_passes(address: ipaddress.IPv4Address, way: int) -> None:
+async def test_no_notation_of_an_internal_address_is_accepted(address: ipaddress.IPv4Address, way: int) -> None:
     ways = spellings(address)
     with pytest.raises((Misused, Refused)):
         await check_target(parse_target(f"http://{ways[way % len(ways)]}:8080/"), "GET", network([], []))
 
 
 @given(address=st.ip_addresses(v=6))
-async def test_an_ipv6_address_that_is_not_global_is_refused(address: ipaddress.IPv6Address) -> None:
+async def test_ipv6_address_that_is_not_global_is_refused(address: ipaddress.IPv6Address) -> None:
     if not address.is_global:
         with pytest.raises(Refused):
             await check_target(parse_target(f"http://[{address}]/"), "GET", network([], []))
 
 
 @given(address=st.ip_addresses())
-def test_what_is_called_public_is_global_for_the_standard_library_too(address: Address) -> None:
+def test_public_address_is_global_for_the_standard_library(address: Address) -> None:
     if classify_address(address) is AddressKind.PUBLIC:
         inner = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
         assert (inner or address).is_global
@@ -76,7 +76,7 @@ def test_what_is_called_public_is_global_for_the_standard_library_too(address: A
 
 
 @given(public=st.lists(st.sampled_from(["93.184.215.14", "2606:4700::1111"]), max_size=4), inner=inside_4, place=st.integers(0, 4))
-async def test_one_inner_address_among_many_spoils_a_name(public: list[str], inner: ipaddress.IPv4Address, place: int) -> None:
+async def test_name_with_one_internal_address_is_refused(public: list[str], inner: ipaddress.IPv4Address, place: int) -> None:
     addresses: list[Address] = [ipaddress.ip_address(one) for one in public]
     addresses.insert(min(place, len(addresses)), inner)
     with pytest.raises(Refused):
@@ -84,8 +84,8 @@ async def test_one_inner_address_among_many_spoils_a_name(public: list[str], inn
 
 
 @given(text=st.text(max_size=40))
-async def test_whatever_is_written_is_a_target_or_misuse(text: str) -> None:
-    """And a target's host never changes its meaning when it is read again."""
+async def test_any_text_is_a_target_or_refused(text: str) -> None:
+    """Parsing a target again gives the same host."""
     for url in (text, f"http://{text}", f"http://{text}/", f"https://example.com{text}"):
         try:
             target = parse_target(url)

@@ -1,4 +1,4 @@
-"""For any edits, the diff of a workspace applied to what it began from gives the workspace."""
+"""For any edits, the diff of a workspace applied to its base gives the workspace."""
 
 import os
 import shutil
@@ -58,9 +58,9 @@ def contents(folder: Path) -> dict[str, tuple[object, bool]]:
 
 
 @pytest.mark.parametrize("kind", [WorkspaceKind.WORKTREE, WorkspaceKind.COPY])
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(files=FILES, edits=EDITS)
-def test_the_diff_applied_to_the_base_gives_the_workspace(
+def test_diff_applied_to_the_base_gives_the_workspace(
     kind: WorkspaceKind, files: dict[str, bytes], edits: list[tuple[str, object]]
 ) -> None:
     with tempfile.TemporaryDirectory() as made:
@@ -72,15 +72,15 @@ def test_the_diff_applied_to_the_base_gives_the_workspace(
         git(root, "add", "-A")
         git(root, "commit", "-q", "--allow-empty", "-m", "first")
         shutil.copytree(root, base, symlinks=True)
-        room, _ = open_workspace(root, new_session_id(), kind, earlier=None, seconds=60)
+        workspace, _ = open_workspace(root, new_session_id(), kind, earlier=None, seconds=60)
         for name, what in edits:
-            put(room.folder, name, what)
-        changes = take_changes(room, message="edits", diff_in=Path(made))
+            put(workspace.folder, name, what)
+        changes = take_changes(workspace, message="edits", diff_in=Path(made))
         if changes.diff is None:
-            assert contents(room.folder) == contents(base)
+            assert contents(workspace.folder) == contents(base)
         else:
             git(base, "apply", "--whitespace=nowarn", str(changes.diff))
-        assert contents(base) == contents(room.folder)
+        assert contents(base) == contents(workspace.folder)
         if changes.commit is not None:
             git(base, "fetch", "-q", str(root), changes.commit)
             git(base, "add", "-A")

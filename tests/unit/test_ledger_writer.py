@@ -1,4 +1,4 @@
-"""The ledger as an event loop uses it: posting is cheap, writing is somebody else's time."""
+"""The ledger in an event loop: posting is cheap, writing happens on a thread."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from remit.system.files import file_lock
 from support.pace import allowed
 
 
-def noted(message: str = "It broke.", agent: str = "digest") -> ErrorOccurrence:
+def occurrence(message: str = "It broke.", agent: str = "digest") -> ErrorOccurrence:
     error = ErrorInfo(type="execution", message=message, code="X", recoverable=True, recommendation="")
     return ErrorOccurrence(error=error, agent=agent)
 
@@ -31,29 +31,29 @@ def wait_for(path: Path, seconds: float) -> bool:
     return path.exists()
 
 
-def test_a_posted_error_is_soon_in_the_file_without_anybody_asking(ledger: ErrorLedger) -> None:
+def test_posted_error_is_written_soon(ledger: ErrorLedger) -> None:
     writer = LedgerWriter(ledger)
-    writer.post(noted())
+    writer.post(occurrence())
     assert wait_for(ledger.path, 2.0)
     assert writer.close()
 
 
-def test_thousands_of_errors_are_counted_and_cost_the_poster_little(ledger: ErrorLedger) -> None:
+def test_thousands_of_errors_are_counted_at_little_cost(ledger: ErrorLedger) -> None:
     writer = LedgerWriter(ledger)
     began = time.perf_counter()
     for number in range(5_000):
-        writer.post(noted(f"Child {number} of sess_1766743200_abc123 broke"))
+        writer.post(occurrence(f"Child {number} of sess_1766743200_abc123 broke"))
     assert time.perf_counter() - began < allowed(2.0)
     assert writer.close(20)
     [entry] = ledger.entries()
     assert entry.recurrence_count == 5_000
 
 
-def test_memory_is_bounded_and_every_error_still_counted(ledger: ErrorLedger) -> None:
+def test_memory_is_bounded_and_every_error_counted(ledger: ErrorLedger) -> None:
     ledger = ErrorLedger(ledger.path, limit=10 * KINDS_LIMIT)
     writer = LedgerWriter(ledger, gather_seconds=5)
     for number in range(KINDS_LIMIT + 500):
-        writer.post(noted(agent="many", message="".join(chr(97 + int(digit)) for digit in str(number))))
+        writer.post(occurrence(agent="many", message="".join(chr(97 + int(digit)) for digit in str(number))))
     assert writer.close(20)
     entries = ledger.entries()
     assert sum(e.recurrence_count for e in entries) == KINDS_LIMIT + 500
@@ -61,7 +61,7 @@ def test_memory_is_bounded_and_every_error_still_counted(ledger: ErrorLedger) ->
     assert any(e.message.startswith("Too many different errors") and e.recurrence_count == 500 for e in entries)
 
 
-def test_nothing_posted_means_no_thread_and_no_file(ledger: ErrorLedger) -> None:
+def test_unused_writer_has_no_thread_and_no_file(ledger: ErrorLedger) -> None:
     before = threading.active_count()
     writer = LedgerWriter(ledger)
     assert threading.active_count() == before
@@ -70,35 +70,35 @@ def test_nothing_posted_means_no_thread_and_no_file(ledger: ErrorLedger) -> None
     assert not ledger.path.exists()
 
 
-def test_closing_ends_the_thread_and_a_later_error_is_not_lost(ledger: ErrorLedger) -> None:
+def test_closing_ends_the_thread_and_later_errors_are_written(ledger: ErrorLedger) -> None:
     writer = LedgerWriter(ledger)
     before = threading.active_count()
-    writer.post(noted())
+    writer.post(occurrence())
     assert writer.close()
     assert threading.active_count() == before
-    writer.post(noted())
+    writer.post(occurrence())
     assert writer.close()
     assert ledger.entries()[0].recurrence_count == 2
 
 
-def test_while_the_file_cannot_be_written_errors_are_kept_and_written_later(ledger: ErrorLedger) -> None:
-    ledger.path.mkdir()  # a real obstacle: a folder stands where the file belongs
+def test_errors_are_kept_while_the_file_cannot_be_written(ledger: ErrorLedger) -> None:
+    ledger.path.mkdir()  # a folder in place of the file
     writer = LedgerWriter(ledger)
-    writer.post(noted())
+    writer.post(occurrence())
     assert not writer.flush(5)
     assert "Cannot read" in writer.trouble
     ledger.path.rmdir()
-    writer.post(noted())
+    writer.post(occurrence())
     assert writer.flush(5)
     assert writer.trouble == ""
     assert ledger.entries()[0].recurrence_count == 2
     assert writer.close()
 
 
-def test_a_flush_waits_no_longer_than_told(ledger: ErrorLedger) -> None:
+def test_flush_is_bounded_in_time(ledger: ErrorLedger) -> None:
     writer = LedgerWriter(ledger)
     with file_lock(ledger.path.with_name("errors.json.lock"), timeout=1):
-        writer.post(noted())
+        writer.post(occurrence())
         began = time.monotonic()
         assert not writer.flush(0.1)
         assert time.monotonic() - began < allowed(1.0)
@@ -107,7 +107,7 @@ def test_a_flush_waits_no_longer_than_told(ledger: ErrorLedger) -> None:
 
 def test_several_threads_may_post_at_once(ledger: ErrorLedger) -> None:
     writer = LedgerWriter(ledger)
-    threads = [threading.Thread(target=lambda: [writer.post(noted(f"{n}")) for n in range(500)]) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: [writer.post(occurrence(f"{n}")) for n in range(500)]) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -116,7 +116,7 @@ def test_several_threads_may_post_at_once(ledger: ErrorLedger) -> None:
     assert ledger.entries()[0].recurrence_count == 2_000
 
 
-def test_a_program_that_ends_without_closing_loses_no_error(ledger: ErrorLedger) -> None:
+def test_program_that_exits_without_closing_loses_no_error(ledger: ErrorLedger) -> None:
     program = (
         "import sys; from pathlib import Path; from remit.core.errors import ErrorInfo; from remit.runtime.error_ledger import *\n"
         "error = ErrorInfo(type='execution', message='late', code='X', recoverable=False, recommendation='')\n"

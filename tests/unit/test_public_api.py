@@ -1,6 +1,6 @@
 """The public API: `public_api.txt` lists every name of `remit` and `remit.testing`; documents and examples import from nowhere else.
 
-After an intended change: `python tests/unit/test_public_api.py` writes the list anew.
+After an intended change, `python tests/unit/test_public_api.py` rewrites the list.
 """
 
 import ast
@@ -66,7 +66,7 @@ def listing() -> str:
     return "\n".join([*public_names(remit), *public_names(remit.testing)]) + "\n"
 
 
-def test_the_public_names_and_their_parameters_are_those_of_the_list() -> None:
+def test_public_names_and_their_parameters_match_the_list() -> None:
     assert listing().splitlines() == LISTED.read_text().splitlines(), f"If this is intended, run python {__file__}"
 
 

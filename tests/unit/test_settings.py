@@ -1,7 +1,5 @@
-"""Settings: where they come from, what they are, and what is said when they are wrong (design decision 9, S2.2, S4.3)."""
+"""Settings: sources, values, and error messages."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,13 +17,12 @@ def load(root: Path, toml: str = "", environ: dict[str, str] | None = None, **ar
     return load_settings(root, arguments, environ or {})
 
 
-def test_an_empty_project_has_the_defaults(tmp_path: Path) -> None:
+def test_empty_project_has_the_defaults(tmp_path: Path) -> None:
     assert load(tmp_path) == Settings()
     assert {source for _, _, source in describe(load(tmp_path))} == {"default"}
 
 
-def test_arguments_beat_the_environment_which_beats_files(tmp_path: Path) -> None:
-    """Decision 9"""
+def test_precedence_is_arguments_environment_files(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(
         "[tool.remit]\nmax_depth = 2\nqueue_limit = 2\nslots_total = 2\n[tool.remit.budget]\nalive = 2"
     )
@@ -43,13 +40,13 @@ def test_arguments_beat_the_environment_which_beats_files(tmp_path: Path) -> Non
     }
 
 
-def test_everything_that_holds_can_be_told_with_its_source(tmp_path: Path) -> None:
-    told = {key: (value, source) for key, value, source in describe(load(tmp_path, "[timeouts.worker]\ndefault = 30"))}
-    assert told["timeouts.worker.default"] == (30, "remit.toml:[timeouts.worker].default")
-    assert told["timeouts.worker.maximum"] == (300, "default")
-    assert told["durability"] == ("process", "default")
-    assert told["routing.research"] == (["lean: lean-research-agent", "researcher"], "default")
-    assert told["routing.errors"] == (["error-diagnostics-agent → planner"], "default")
+def test_settings_are_described_with_their_sources(tmp_path: Path) -> None:
+    described = {key: (value, source) for key, value, source in describe(load(tmp_path, "[timeouts.worker]\ndefault = 30"))}
+    assert described["timeouts.worker.default"] == (30, "remit.toml:[timeouts.worker].default")
+    assert described["timeouts.worker.maximum"] == (300, "default")
+    assert described["durability"] == ("process", "default")
+    assert described["routing.research"] == (["lean: lean-research-agent", "researcher"], "default")
+    assert described["routing.errors"] == (["error-diagnostics-agent → planner"], "default")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +68,6 @@ def test_each_command_and_target_has_its_time_limits(name: str, default: float, 
 
 
 def test_time_limits_can_be_set_in_part_and_for_new_names(tmp_path: Path) -> None:
-    """All are settings."""
     toml = """
         [timeouts]
         other.maximum = 9000
@@ -90,7 +86,7 @@ def test_time_limits_can_be_set_in_part_and_for_new_names(tmp_path: Path) -> Non
     }
 
 
-def test_a_default_above_its_maximum_is_named_with_its_place(tmp_path: Path) -> None:
+def test_default_above_its_maximum_is_refused_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(
         Misused, match=r"remit.toml:\[timeouts.worker\].default: the default of 400 s for worker is above its maximum of 300 s"
     ):
@@ -98,7 +94,7 @@ def test_a_default_above_its_maximum_is_named_with_its_place(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("toml", "said"),
+    ("toml", "message"),
     [
         ("[timeouts.worker]\nlimit = 3", r"\[timeouts\.worker\]\.limit: there is no key 'limit': allowed are default, maximum"),
         ("max_deph = 3", r"remit\.toml:max_deph: there is no key 'max_deph': did you mean max_depth\?"),
@@ -120,19 +116,19 @@ def test_a_default_above_its_maximum_is_named_with_its_place(tmp_path: Path) -> 
         ("max_depth = ?", r"remit\.toml is not valid TOML: .*line 1"),
     ],
 )
-def test_a_wrong_setting_names_file_key_and_what_is_allowed(tmp_path: Path, toml: str, said: str) -> None:
-    with pytest.raises(Misused, match=said):
+def test_invalid_setting_names_file_key_and_allowed_values(tmp_path: Path, toml: str, message: str) -> None:
+    with pytest.raises(Misused, match=message):
         load(tmp_path, toml)
 
 
-def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+def test_all_faults_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(Misused) as caught:
         load(tmp_path, "cycles = 'x'\nslots_total = -1", {"REMIT_MAX_DEPTH": "deep"}, queue_limit="long")
     for place in ("remit.toml:cycles", "remit.toml:slots_total", "env REMIT_MAX_DEPTH", "argument: queue_limit"):
         assert place in str(caught.value)
 
 
-def test_a_misspelt_variable_is_refused_and_a_foreign_one_left_alone(tmp_path: Path) -> None:
+def test_misspelt_variable_is_refused_and_a_foreign_one_ignored(tmp_path: Path) -> None:
     with pytest.raises(Misused, match=r"env REMIT_TIMEOUT__WORKER__DEFAULT: .*Did you mean REMIT_TIMEOUTS__WORKER__DEFAULT\?"):
         load(tmp_path, environ={"REMIT_TIMEOUT__WORKER__DEFAULT": "3"})
     foreign = {"REMIT_MARK": "a:b:c", "REMIT_SESSION": "sess_1766743200_abc123", "REMIT_HOMEPAGE": "x", "PATH": "/bin"}
@@ -140,19 +136,19 @@ def test_a_misspelt_variable_is_refused_and_a_foreign_one_left_alone(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("value", "models"),
     [
         ("openai:gpt-5", ("openai:gpt-5",)),
         ("openai:gpt-5, mine", ("openai:gpt-5", "mine")),
         ('["openai:gpt-5", "mine"]', ("openai:gpt-5", "mine")),
     ],
 )
-def test_a_variable_names_the_model_or_several_in_their_order(tmp_path: Path, said: str, meant: tuple[str, ...]) -> None:
-    settings = load(tmp_path, 'model = "anthropic:claude-sonnet-5"', {"REMIT_MODEL": said})
-    assert (settings.model, settings.source_of("model")) == (meant, "env REMIT_MODEL")
+def test_environment_variable_names_one_model_or_several(tmp_path: Path, value: str, models: tuple[str, ...]) -> None:
+    settings = load(tmp_path, 'model = "anthropic:claude-sonnet-5"', {"REMIT_MODEL": value})
+    assert (settings.model, settings.source_of("model")) == (models, "env REMIT_MODEL")
 
 
-def test_variables_hold_what_toml_can_say(tmp_path: Path) -> None:
+def test_environment_variables_may_contain_toml_values(tmp_path: Path) -> None:
     settings = load(
         tmp_path,
         environ={
@@ -172,18 +168,15 @@ def test_variables_hold_what_toml_can_say(tmp_path: Path) -> None:
     assert route("research", "lean", False, settings.routing).agent == "lean-research-agent"
 
 
-def test_slots_of_an_agent_come_from_its_name_its_target_or_the_default(tmp_path: Path) -> None:
+def test_slots_come_from_the_agent_its_target_or_the_default(tmp_path: Path) -> None:
     settings = load(tmp_path, "slots_per_agent_default = 9\n[slots_per_agent]\nworker = 4\n'worker.web_fetch' = 1")
     assert [settings.slots_for(a) for a in ("worker.web_fetch", "worker.read_file", "digest")] == [1, 4, 9]
     assert Settings().slots_for("digest") is None
 
 
-def test_the_real_environment_is_read_when_none_is_given(tmp_path: Path) -> None:
-    program = "import sys; from remit.system.settings_files import load_settings; print(load_settings(sys.argv[1]).max_depth)"
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], env={"REMIT_MAX_DEPTH": "7"}, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "7\n"
+def test_process_environment_is_read_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMIT_MAX_DEPTH", "7")
+    assert load_settings(tmp_path).max_depth == 7
 
 
 AGENTS = """
@@ -200,8 +193,7 @@ command = ["true"]
 """
 
 
-def test_agents_are_kept_as_they_were_written_with_their_place(tmp_path: Path) -> None:
-    """Issue 3, item 1"""
+def test_agents_are_kept_as_written_with_their_place(tmp_path: Path) -> None:
     settings = load(tmp_path, AGENTS, {"REMIT_AGENTS__MINE__MODEL": "opus"})
     assert settings.agents["mine"] == {"kind": "claude", "environment": {"ANTHROPIC_API_KEY": "secret"}, "model": "opus"}
     assert (settings.agents["other.one"], settings.agents["bare"], settings.profiles_on) == ({"command": ["true"]}, {}, "mine")
@@ -210,21 +202,21 @@ def test_agents_are_kept_as_they_were_written_with_their_place(tmp_path: Path) -
     assert settings.source_of_agent("bare") == "remit.toml:[agents.bare]"
 
 
-def test_an_agents_environment_is_told_by_its_names_alone(tmp_path: Path) -> None:
-    told = {key: (value, source) for key, value, source in describe(load(tmp_path, AGENTS, {"REMIT_AGENTS__MINE__MODEL": "opus"}))}
-    assert told["agents.mine.environment"][0] == ["ANTHROPIC_API_KEY"]
-    assert told["agents.mine.environment"][1].startswith("remit.toml:[agents.mine")
-    assert told["agents.mine.model"] == ("opus", "env REMIT_AGENTS__MINE__MODEL")
-    assert told["agents.bare"][0] == {}
-    assert "secret" not in str(told)
+def test_environment_of_an_agent_is_described_by_its_names_only(tmp_path: Path) -> None:
+    described = {key: (value, source) for key, value, source in describe(load(tmp_path, AGENTS, {"REMIT_AGENTS__MINE__MODEL": "opus"}))}
+    assert described["agents.mine.environment"][0] == ["ANTHROPIC_API_KEY"]
+    assert described["agents.mine.environment"][1].startswith("remit.toml:[agents.mine")
+    assert described["agents.mine.model"] == ("opus", "env REMIT_AGENTS__MINE__MODEL")
+    assert described["agents.bare"][0] == {}
+    assert "secret" not in str(described)
 
 
-def test_an_agent_that_is_no_table_is_named(tmp_path: Path) -> None:
+def test_agent_that_is_not_a_table_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Misused, match=r"agents\.mine must be a table of keys"):
         load(tmp_path, "[agents]\nmine = 3")
 
 
-def test_the_apis_of_the_server_can_be_set_by_either_name(tmp_path: Path) -> None:
+def test_served_apis_can_be_set_by_either_name(tmp_path: Path) -> None:
     toml = '[serve]\napis = ["http"]\n'
     assert load(tmp_path, toml).serve.doors == ("http",)
     assert load(tmp_path, toml, serve={"doors": ("grpc",)}).serve.doors == ("grpc",)

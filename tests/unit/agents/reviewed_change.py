@@ -1,4 +1,4 @@
-"""For the tests of reviews: a folder of files, a change to them, and the review of it, without a delegation around it."""
+"""Support for tests of reviews: files, a change to them, and its review without a delegation."""
 
 import subprocess
 import time
@@ -16,7 +16,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
 
 
 def diff_of(folder: Path, before: dict[str, str], after: dict[str, str]) -> str:
-    """What git says of the change. The folder is left as it was before."""
+    """The change as git writes it. The folder is left as it was."""
     if not (folder / ".git").exists():
         git(folder, "init", "-q")
     write(folder, before)
@@ -59,7 +59,7 @@ def new_file(name: str, text: str) -> str:
 
 
 def reviewed_files(folder: Path, files: dict[str, str]) -> dict[str, dict[str, str]]:
-    """Rule and severity of what is found in each of these files, added by one change."""
+    """Rule and severity of the findings in each of these files, added by one change."""
     found: dict[str, dict[str, str]] = {name: {} for name in files}
     for finding in reversed(reviewed(source(folder).from_text("".join(map(new_file, files, files.values())), "a diff")).findings):
         found.setdefault(finding.file, {})[finding.rule] = str(finding.severity)

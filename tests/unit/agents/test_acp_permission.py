@@ -1,4 +1,4 @@
-"""Before an agent uses a tool over the Agent Client Protocol: OpenCode is told to ask, and the policy is asked about all it names."""
+"""Permissions of agents on the Agent Client Protocol: OpenCode must ask, and the policy is asked about everything it names."""
 
 import json
 from pathlib import Path
@@ -13,43 +13,43 @@ from remit.agents.coding.dialects import HYGIENE
 from remit.agents.definition import definition_of
 
 
-def told(environment: dict[str, str] | None = None, **table: Any) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """What it is told of all its agents, its settings, and the mode."""
+def asking_settings(environment: dict[str, str] | None = None, **table: Any) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """The permissions of all its agents, its settings, and the mode."""
     definition = definition_of("one", {"kind": "acp", "command": ["opencode", "acp"], **table}, source="s")
     made = asking_mode(definition, Path("/scratch"), environment or {})
     assert made.environment.items() >= HYGIENE.items()
     return json.loads(made.environment["OPENCODE_PERMISSION"]), json.loads(made.environment["OPENCODE_CONFIG_CONTENT"]), made.mode
 
 
-def test_it_runs_as_an_agent_that_no_settings_of_a_project_can_name() -> None:
-    _, config, mode = told()
+def test_agent_runs_under_a_name_that_no_project_file_can_know() -> None:
+    _, config, mode = asking_settings()
     assert config["default_agent"] == mode
     assert config["agent"][mode]["mode"] == "primary"
     assert config["agent"][mode]["permission"]["*"] == "ask"
     assert (config["autoupdate"], config["share"]) == (False, "disabled")
-    assert told()[2] != mode, "nor the one that ran before, in a session that is gone on with"
+    assert asking_settings()[2] != mode, "also not a name used before, in a resumed session"
 
 
-def test_the_users_own_settings_are_kept_but_for_who_runs() -> None:
+def test_settings_of_the_user_are_kept_except_for_the_running_agent() -> None:
     given = {"model": "a/b", "default_agent": "plan", "agent": {"plan": {"model": "c/d"}}}
-    _, config, mode = told({"OPENCODE_CONFIG_CONTENT": json.dumps(given)})
+    _, config, mode = asking_settings({"OPENCODE_CONFIG_CONTENT": json.dumps(given)})
     assert (config["model"], config["agent"]["plan"], config["default_agent"]) == ("a/b", {"model": "c/d"}, mode)
     for broken in ("{", "[]", '{"agent": []}'):
-        _, config, mode = told({"OPENCODE_CONFIG_CONTENT": broken})
+        _, config, mode = asking_settings({"OPENCODE_CONFIG_CONTENT": broken})
         assert config["agent"].keys() == {mode}
 
 
-def test_a_permission_of_the_users_own_holds_over_the_projects_too() -> None:
-    everybody, config, mode = told({"OPENCODE_PERMISSION": '{"bash": "allow"}'})
+def test_permission_of_the_user_overrides_that_of_the_project() -> None:
+    everybody, config, mode = asking_settings({"OPENCODE_PERMISSION": '{"bash": "allow"}'})
     assert everybody == config["agent"][mode]["permission"] == {"bash": "allow"}
-    assert told({"OPENCODE_PERMISSION": "no table"})[0]["*"] == "ask"
+    assert asking_settings({"OPENCODE_PERMISSION": "no table"})[0]["*"] == "ask"
 
 
-def test_its_agents_below_run_only_where_everything_is_allowed_and_need_not_ask_there() -> None:
-    """What they ask does not reach us, and a project may allow them anything."""
-    everybody, config, mode = told(allow=["think", "execute"])
+def test_subagents_run_only_if_everything_is_allowed() -> None:
+    """Their questions do not reach us, and a project may allow them anything."""
+    everybody, config, mode = asking_settings(allow=["think", "execute"])
     assert (everybody["*"], config["agent"][mode]["permission"]["task"]) == ("ask", "deny")
-    everybody, config, mode = told(allow=["*"])
+    everybody, config, mode = asking_settings(allow=["*"])
     assert (everybody["*"], config["agent"][mode]["permission"]["*"], config["agent"][mode]["permission"]["task"]) == (
         "allow",
         "ask",
@@ -57,15 +57,13 @@ def test_its_agents_below_run_only_where_everything_is_allowed_and_need_not_ask_
     )
 
 
-def test_it_does_not_hear_that_it_runs_inside_of_another_one() -> None:
+def test_variables_of_an_outer_opencode_are_removed() -> None:
     definition = definition_of("one", {"kind": "acp", "command": ["x"], "environment": {"OPENCODE_CLIENT": "mine"}}, source="s")
     given = {"OPENCODE": "1", "OPENCODE_SERVER_PASSWORD": "p", "OPENCODE_CLIENT": "mine", "OPENCODE_CONFIG": "file"}
     made = asking_mode(definition, Path("/scratch"), given).environment
     assert {"OPENCODE", "OPENCODE_SERVER_PASSWORD"}.isdisjoint(made)
     assert (made["OPENCODE_CLIENT"], made["OPENCODE_CONFIG"]) == ("mine", "file")
 
-
-# ---- what the policy is asked about
 
 CTX: Any = SimpleNamespace(scratch=Path("/project/.remit/scratch/sess_1"))
 
@@ -88,5 +86,5 @@ CTX: Any = SimpleNamespace(scratch=Path("/project/.remit/scratch/sess_1"))
         ("edit", "Edit", {"rawInput": {"path": "/project/.remit/scratch/sess_1/x"}}, []),
     ],
 )
-def test_everything_it_names_is_asked_about(kind: str, title: str, call: dict[str, Any], expected: list[dict[str, Any]]) -> None:
+def test_policy_decides_on_everything_named(kind: str, title: str, call: dict[str, Any], expected: list[dict[str, Any]]) -> None:
     assert list(_facts(CTX, RequestedTool(kind=kind, title=title), call)) == expected

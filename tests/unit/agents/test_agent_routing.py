@@ -1,4 +1,4 @@
-"""Agents that name the commands and languages they take are routed to."""
+"""Agents that declare commands and languages get those tasks."""
 
 from pathlib import Path
 
@@ -28,27 +28,25 @@ RUST = AgentSpec(name="rust-coder", operations=("implement", "plan"), languages=
         ("research", "rust", False, "researcher", ""),
     ],
 )
-def test_it_takes_its_commands_of_tasks_in_its_languages_and_no_others(
-    command: str, language: str, has_plan: bool, agent: str, mode: str
-) -> None:
+def test_agent_gets_its_commands_for_its_languages_only(command: str, language: str, has_plan: bool, agent: str, mode: str) -> None:
     chosen = route(command, language, has_plan, with_agents(DEFAULT_TABLE, [RUST]), task_number=7)
     assert (chosen.agent, chosen.mode) == (agent, mode)
 
 
-def test_what_the_settings_say_goes_before_it() -> None:
+def test_settings_take_precedence_over_agents() -> None:
     table = DEFAULT_TABLE.extended({"plan": (Rule(agent="mine", language="rust"),)})
     assert route("plan", "rust", False, with_agents(table, [RUST])).agent == "mine"
     assert route("plan", "c", False, with_agents(table, [RUST])).agent == "rust-coder"
 
 
-def test_who_follows_stays_as_the_table_says_and_lean_has_its_own_modes() -> None:
+def test_later_agents_and_modes_of_the_table_are_kept() -> None:
     table = with_agents(DEFAULT_TABLE, [AgentSpec(name="doctor", operations=("errors",))])
     assert (route("errors", "general", False, table).agent, route("errors", "general", False, table).then) == ("doctor", ("planner",))
     prover = with_agents(DEFAULT_TABLE, [AgentSpec(name="prover", operations=("implement",), languages=("lean",))])
     assert route("implement", "lean", False, prover).mode == "simple"
 
 
-def test_the_table_of_an_open_project_follows_agents_that_come_and_go() -> None:
+def test_table_of_an_open_project_follows_its_agents() -> None:
     routes = Routes(DEFAULT_TABLE)
     table = routes.table
     routes.follow([RUST])
@@ -58,7 +56,7 @@ def test_the_table_of_an_open_project_follows_agents_that_come_and_go() -> None:
     assert table == DEFAULT_TABLE
 
 
-def test_operations_that_lead_nowhere_are_told_with_their_line(tmp_path: Path) -> None:
+def test_unknown_operations_are_reported_with_their_line(tmp_path: Path) -> None:
     folder = tmp_path / ".remit/agents"
     folder.mkdir(parents=True)
     for name, operations in (("a", "[implment, task]"), ("b", "[/review]"), ("c", "[review]")):
@@ -73,15 +71,15 @@ def test_operations_that_lead_nowhere_are_told_with_their_line(tmp_path: Path) -
     assert third == f"{folder}/c.md: line 5: operations: /review goes to b already."
 
 
-def test_whoever_names_the_language_goes_before_whoever_takes_all_in_whichever_order_they_came() -> None:
-    everybody = AgentSpec(name="everybody", operations=("plan",))
-    for specs in ([everybody, RUST], [RUST, everybody]):
+def test_agent_for_a_language_takes_precedence_over_one_for_all() -> None:
+    any_language = AgentSpec(name="any_language", operations=("plan",))
+    for specs in ([any_language, RUST], [RUST, any_language]):
         table = with_agents(DEFAULT_TABLE, specs)
         assert route("plan", "rust", False, table).agent == "rust-coder"
-        assert route("plan", "python", False, table).agent == "everybody"
+        assert route("plan", "python", False, table).agent == "any_language"
 
 
-def test_a_function_takes_commands_of_the_board_too() -> None:
+def test_function_may_take_commands_of_the_board() -> None:
     @agent("rust-fn", operations=["/implement"], languages="rust")
     async def function(task: str) -> str:
         return task

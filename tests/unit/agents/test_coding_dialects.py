@@ -1,4 +1,4 @@
-"""Claude, codex and opencode: how they are started, what is read of the lines they print, and their errors."""
+"""Claude, codex and opencode: command lines, output, and errors."""
 
 import json
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ from remit.system.interpreter import mcp_server_command
 USED_BY_OPENCODE = TokenUsage(input_tokens=300, output_tokens=9, cached_tokens=100)
 USED_BY_CLAUDE = TokenUsage(input_tokens=123, output_tokens=1, cached_tokens=20, written_tokens=3)
 VENDORS: Sequence[Dialect] = (Claude(), Codex(), OpenCode())
-TOLD = {"REMIT_CALLER": "a-secret", "REMIT_ROOT": "/p", "PATH": "/bin"}
+ENVIRONMENT = {"REMIT_CALLER": "a-secret", "REMIT_ROOT": "/p", "PATH": "/bin"}
 
 
 def turn(vendor: str, *, session: str | None = None, environment: dict[str, str] | None = None, **table: Any) -> Turn:
     definition = definition_of("agent", {"kind": vendor, **table}, source="test")
     return Turn(
         definition=definition,
-        environment=environment or TOLD,
+        environment=environment or ENVIRONMENT,
         folder=Path("/p"),
         scratch=Path("/p/.remit/scratch/s"),
         delegation_id="sess_1_abcdef",
@@ -40,10 +40,7 @@ def after(words: Sequence[str], option: str) -> list[str]:
     return [words[index + 1] for index, word in enumerate(words) if word == option]
 
 
-# ---- what is asked
-
-
-def test_each_is_started_headless_with_a_stream_and_its_prompt_on_standard_input() -> None:
+def test_vendor_runs_headless_with_a_stream_and_the_prompt_on_stdin() -> None:
     assert argv(Claude())[:5] == ["claude", "-p", "--output-format", "stream-json", "--verbose"]
     assert argv(Codex())[:6] == ["codex", "exec", "--json", "--skip-git-repo-check", "-C", "/p"]
     assert argv(Codex())[-1] == "-"
@@ -51,22 +48,22 @@ def test_each_is_started_headless_with_a_stream_and_its_prompt_on_standard_input
 
 
 @pytest.mark.parametrize("dialect", VENDORS, ids=lambda one: one.vendor)
-def test_command_model_and_options_are_the_definitions(dialect: Dialect) -> None:
+def test_command_model_and_options_come_from_the_definition(dialect: Dialect) -> None:
     words = argv(dialect, command=["npx", "-y", "it"], model="some/model", options=["--more", "1"])
     assert words[:3] == ["npx", "-y", "it"]
     assert "some/model" in words
     assert words[words.index("--more") + 1] == "1"
     everything = " ".join(argv(dialect, allow=["*"], delegates=True))
-    assert not any(word in everything for word in ("dangerously", "bypass", "--auto")), "no permission is ever skipped"
+    assert not any(word in everything for word in ("dangerously", "bypass", "--auto")), "permissions are never skipped"
 
 
-def test_a_session_is_gone_on_in() -> None:
+def test_session_is_resumed() -> None:
     assert after(argv(Claude(), session="abc"), "--resume") == ["abc"]
     assert argv(Codex(), session="abc", options=["--more"])[-4:] == ["--more", "resume", "abc", "-"]
     assert after(argv(OpenCode(), session="abc"), "--session") == ["abc"]
 
 
-def test_codex_asks_nobody_and_stays_in_its_workspace() -> None:
+def test_codex_never_asks_and_stays_in_its_workspace() -> None:
     settings = after(argv(Codex()), "-c")
     assert 'approval_policy="never"' in settings
     assert 'sandbox_mode="workspace-write"' in settings
@@ -76,20 +73,20 @@ def test_codex_asks_nobody_and_stays_in_its_workspace() -> None:
 
 
 @pytest.mark.parametrize("dialect", VENDORS, ids=lambda one: one.vendor)
-def test_one_that_delegates_is_given_our_server_and_the_token_only_by_name(dialect: Dialect) -> None:
-    """The token stands in no argument and in no file."""
+def test_delegating_agent_gets_our_server_and_the_token_by_name_only(dialect: Dialect) -> None:
+    """The token is in no argument and in no file."""
     line = dialect.command_line(turn(dialect.vendor, delegates=True))
-    told = json.dumps([line.argv, dict(line.environment), dict(line.imposed)])
-    assert json.dumps(mcp_server_command()[0]).strip('"') in told
-    assert "REMIT_CALLER" in told
-    assert "a-secret" not in told
+    passed = json.dumps([line.argv, dict(line.environment), dict(line.imposed)])
+    assert json.dumps(mcp_server_command()[0]).strip('"') in passed
+    assert "REMIT_CALLER" in passed
+    assert "a-secret" not in passed
     without = dialect.command_line(turn(dialect.vendor))
     assert mcp_server_command()[0] not in json.dumps([without.argv, dict(without.imposed)])
 
 
-def test_the_users_own_settings_for_opencode_are_kept_but_for_permissions() -> None:
+def test_opencode_settings_of_the_user_are_kept_except_for_permissions() -> None:
     own = {"mcp": {"mine": {"type": "local", "command": ["x"]}}, "model": "a/b", "permission": {"*": "allow"}}
-    line = OpenCode().command_line(turn("opencode", delegates=True, environment={**TOLD, CONTENT: json.dumps(own)}))
+    line = OpenCode().command_line(turn("opencode", delegates=True, environment={**ENVIRONMENT, CONTENT: json.dumps(own)}))
     config = json.loads(line.imposed[CONTENT])
     assert config["model"] == "a/b"
     assert set(config["mcp"]) == {"mine", "remit"}
@@ -97,8 +94,8 @@ def test_the_users_own_settings_for_opencode_are_kept_but_for_permissions() -> N
     assert config["permission"]["remit_*"] == "allow"
 
 
-def test_no_agent_of_a_projects_settings_for_opencode_goes_before_the_allow_list() -> None:
-    """What is said of one of its agents decides over what is said of all: so the agent that runs is one that no file can know."""
+def test_no_agent_of_opencode_settings_overrides_the_allow_list() -> None:
+    """Settings of one agent override those of all agents, so the running agent has a name that no file can know."""
 
     def asked(**table: Any) -> tuple[list[str], Any]:
         line = OpenCode().command_line(turn("opencode", allow=["read"], **table))
@@ -108,12 +105,12 @@ def test_no_agent_of_a_projects_settings_for_opencode_goes_before_the_allow_list
     assert name == "remit-sess-1-abcdef"
     assert config["agent"][name] == {"mode": "primary", "permission": config["permission"]}
     names, config = asked(options=["--agent", "plan"])
-    assert names == ["plan"], "the definition's own choice stays"
+    assert names == ["plan"], "the choice of the definition is kept"
     assert config["agent"]["plan"]["permission"] == config["permission"]
     assert asked(options=["--agent=plan"])[1]["agent"].keys() == {"plan"}
 
 
-def test_one_allow_list_serves_every_vendor() -> None:
+def test_one_allow_list_works_for_every_vendor() -> None:
     allow = ["read", "execute:git *", "Edit", "mcp__docs__*"]
     assert for_claude(allow) == ["Read", "Glob", "Grep", "Bash(git *)", "Edit", "mcp__docs__*"]
     permission = for_opencode(allow, "/s/**")
@@ -121,7 +118,7 @@ def test_one_allow_list_serves_every_vendor() -> None:
     assert permission["bash"] == {"*": "deny", "git *": "allow"}
     assert permission["edit"] == "allow"
     assert "webfetch" not in permission
-    assert list(permission).index("*") < list(permission).index("read"), "the last rule that fits decides"
+    assert list(permission).index("*") < list(permission).index("read"), "the last matching rule decides"
     assert may_change(allow)
     assert not may_change(["read", "search"])
     assert not may_fetch(allow)
@@ -130,17 +127,14 @@ def test_one_allow_list_serves_every_vendor() -> None:
     assert for_opencode(["*"], "/s/**")["*"] == "allow"
 
 
-# ---- what is heard
-
-
 class Recorder:
-    """A listener that writes down what it is told."""
+    """A listener that records its calls."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[Any, ...]] = []
 
     def __getattr__(self, event: str) -> Any:
-        return lambda *told, **more: self.heard.append((event, *told, *((name, value) for name, value in more.items() if value)))
+        return lambda *given, **more: self.heard.append((event, *given, *((name, value) for name, value in more.items() if value)))
 
 
 def read(dialect: Dialect, line: Any) -> list[tuple[Any, ...]]:
@@ -283,7 +277,7 @@ def opencode(kind: str, **part: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_each_vendors_lines_are_understood(dialect: Dialect, line: Any, heard: list[tuple[Any, ...]]) -> None:
+def test_lines_of_each_vendor_are_parsed(dialect: Dialect, line: Any, heard: list[tuple[Any, ...]]) -> None:
     assert read(dialect, line) == heard
 
 
@@ -296,7 +290,7 @@ def test_each_vendors_lines_are_understood(dialect: Dialect, line: Any, heard: l
         (Codex(), {"type": "error", "message": "Reconnecting... 1/5"}),
     ],
 )
-def test_a_warning_and_a_retry_are_no_errors(dialect: Dialect, line: Any) -> None:
+def test_warning_and_retry_are_not_errors(dialect: Dialect, line: Any) -> None:
     assert [event for event, *_ in read(dialect, line)] == ["note"]
 
 
@@ -306,9 +300,6 @@ def test_lines_of_any_shape_are_accepted(dialect: Dialect, value: Any) -> None:
     names = ("message", "item", "part", "error", "usage", "modelUsage", "permission_denials", "errors", "result", "total_cost_usd")
     for kind in ("assistant", "user", "result", "item.completed", "turn.completed", "turn.failed", "text", "tool_use", "error", "x"):
         read(dialect, {"type": kind, **dict.fromkeys(names, value)})
-
-
-# ---- errors
 
 
 @pytest.mark.parametrize(
@@ -328,14 +319,14 @@ def test_lines_of_any_shape_are_accepted(dialect: Dialect, value: Any) -> None:
         ("", None, Failed, "no reason given"),
     ],
 )
-def test_a_vendors_error_is_named_in_our_words(message: str, status: int | None, kind: type[Exception], word: str) -> None:
+def test_error_of_a_vendor_is_classified_with_advice(message: str, status: int | None, kind: type[Exception], word: str) -> None:
     error = error_for("claude", message, status)
     assert type(error) is kind
     assert word in str(error)
     assert error.advice
 
 
-def test_a_session_that_is_gone_is_known_by_each_vendors_words() -> None:
+def test_lost_session_is_recognized_for_each_vendor() -> None:
     assert is_session_gone("No conversation found with session ID: 3b44")
     assert is_session_gone("Error: thread/resume failed: no rollout found for thread id 01a1 (code -32600)")
     assert is_session_gone("Error: Session not found")

@@ -1,4 +1,4 @@
-"""What can be declared of an agent that is no Python function, and what is said of what cannot."""
+"""Declarations of agents that are not Python functions, and their validation."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def faults(**table: Any) -> str:
         ({"instructions": "You are careful."}, Kind.PROFILE, ()),
     ],
 )
-def test_a_command_is_enough_and_without_one_it_is_a_profile(table: dict[str, Any], kind: Kind, command: tuple[str, ...]) -> None:
+def test_kind_is_command_or_profile_by_default(table: dict[str, Any], kind: Kind, command: tuple[str, ...]) -> None:
     definition = definition_of("one", table, source="somewhere")
     assert (definition.kind, definition.command) == (kind, command)
     assert (definition.spec.name, definition.spec.kind, definition.spec.source) == ("one", str(kind), "somewhere")
@@ -35,7 +35,7 @@ def test_a_command_is_enough_and_without_one_it_is_a_profile(table: dict[str, An
         )
 
 
-def test_what_is_declared_of_its_runs_is_in_its_spec() -> None:
+def test_declared_run_options_are_in_the_spec() -> None:
     table = {"command": "x", "timeout": 30, "idle": 5, "workspace": "worktree", "merge": True, "retries": 2, "slots": 1, "answers": "value"}
     spec = definition_of("one", table, source="s").spec
     assert (spec.timeout_seconds, spec.idle_seconds, spec.workspace, spec.merge) == (30, 5, WorkspaceKind.WORKTREE, True)
@@ -62,5 +62,5 @@ def test_what_is_declared_of_its_runs_is_in_its_spec() -> None:
         ({"kind": "opencode", "model": "--dangerously-skip-permissions"}, "model: '--dangerously-skip-permissions' is not a valid model"),
     ],
 )
-def test_what_does_not_fit_is_named(table: dict[str, Any], words: str) -> None:
+def test_invalid_declaration_is_reported(table: dict[str, Any], words: str) -> None:
     assert words in faults(**table)

@@ -1,4 +1,4 @@
-"""Agents from settings and agent files: what is read, what is passed over, and what is said of a faulty one."""
+"""Agents from settings and agent files: discovery, precedence, and errors of invalid files."""
 
 import os
 import time
@@ -33,7 +33,7 @@ def read(root: Path, files: dict[str, str | bytes] | None = None) -> tuple[dict[
     return {definition.name: definition for definition in definitions}, problems
 
 
-def test_agents_come_from_the_settings_and_from_all_kinds_of_files(tmp_path: Path) -> None:
+def test_agents_are_read_from_settings_and_all_kinds_of_files(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {
         "remit.toml": '[agents.wc]\ncommand = "wc -w"\ndescription = "Counts."\n',
         ".remit/agents/own.md": "---\ndescription: Ours.\nremit:\n  command: [cat]\n  prompt: argument\n  timeout: 30\n---\nAgain.\n",
@@ -51,19 +51,19 @@ def test_agents_come_from_the_settings_and_from_all_kinds_of_files(tmp_path: Pat
     assert agents["reviewer"].spec.source == str(tmp_path / ".claude/agents/team/reviewer.md")
 
 
-def test_a_byte_order_mark_and_other_line_ends_are_borne(tmp_path: Path) -> None:
+def test_byte_order_mark_and_windows_line_endings_are_accepted(tmp_path: Path) -> None:
     text = b"\xef\xbb\xbf" + CLAUDE.replace("\n", "\r\n").encode()
     agents, problems = read(tmp_path, {".claude/agents/a.md": text})
     assert (list(agents), problems) == (["reviewer"], [])
     assert agents["reviewer"].instructions == "You review code."
 
 
-def test_a_description_with_colons_is_read_as_it_is_meant(tmp_path: Path) -> None:
-    """Such files are no YAML, are made by the vendors' own tools, and are everywhere."""
-    said = "Use this when: code changed. Examples: <example>user: 'do it' # now</example>"
-    agents, problems = read(tmp_path, {".claude/agents/a.md": f"---\nname: a\ndescription: {said}\n---\nBody: x\n"})
+def test_description_with_colons_is_accepted(tmp_path: Path) -> None:
+    """Not valid YAML, but written by the vendors' own tools."""
+    expected = "Use this when: code changed. Examples: <example>user: 'do it' # now</example>"
+    agents, problems = read(tmp_path, {".claude/agents/a.md": f"---\nname: a\ndescription: {expected}\n---\nBody: x\n"})
     assert problems == []
-    assert agents["a"].spec.description == said
+    assert agents["a"].spec.description == expected
 
 
 FAULTY: list[tuple[str, str | bytes, str]] = [
@@ -97,16 +97,16 @@ FAULTY: list[tuple[str, str | bytes, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "text", "said"), FAULTY, ids=[said for _, _, said in FAULTY])
-def test_a_faulty_one_is_a_line_that_names_its_place_and_takes_no_other_with_it(tmp_path: Path, name: str, text: str, said: str) -> None:
+@pytest.mark.parametrize(("name", "text", "expected"), FAULTY, ids=[expected for _, _, expected in FAULTY])
+def test_invalid_file_is_reported_in_one_line_and_others_load(tmp_path: Path, name: str, text: str, expected: str) -> None:
     agents, problems = read(tmp_path, {name: text, ".claude/agents/good.md": CLAUDE})
     assert list(agents) == ["reviewer"]
     assert len(problems) == 1
-    assert said in problems[0]
+    assert expected in problems[0]
     assert "\n" not in problems[0]
 
 
-def test_files_that_are_no_agents_are_passed_over(tmp_path: Path) -> None:
+def test_files_that_are_not_agents_are_ignored(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {
         ".claude/agents/README.md": "---\ndescription: x\n---\n",
         ".claude/agents/notes.md": "Only notes.\n",
@@ -118,7 +118,7 @@ def test_files_that_are_no_agents_are_passed_over(tmp_path: Path) -> None:
     assert read(tmp_path, files) == ({}, [])
 
 
-def test_links_out_of_the_project_and_what_cannot_be_read_are_named(tmp_path: Path) -> None:
+def test_links_out_of_the_project_and_unreadable_files_are_reported(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     inside = project(tmp_path / "inside", {".claude/agents/good.md": CLAUDE})
     project(outside, {"a.md": CLAUDE, "agents/b.md": CLAUDE})
@@ -135,7 +135,7 @@ def test_links_out_of_the_project_and_what_cannot_be_read_are_named(tmp_path: Pa
     assert sum("leads out of the project" in line for line in problems) == 2
 
 
-def test_when_names_clash_the_settings_come_first_then_ours_then_claudes(tmp_path: Path) -> None:
+def test_precedence_is_settings_then_remit_then_claude_then_opencode(tmp_path: Path) -> None:
     head = "---\nname: x\ndescription: {}\n---\n"
     files: dict[str, str | bytes] = {
         "remit.toml": '[agents.x]\ncommand = "cat"\n',
@@ -152,15 +152,12 @@ def test_when_names_clash_the_settings_come_first_then_ours_then_claudes(tmp_pat
         (tmp_path / winner).unlink()
 
 
-# ---- files as a file system, an editor or a hostile clone may hold them
-
-
 def own(root: Path, name: str, text: str = "---\ndescription: It helps.\nremit:\n  kind: model\n---\nYou help.\n") -> None:
     project(root, {f".remit/agents/{name}.md": text})
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder"])
-def test_a_pipe_in_the_place_of_a_schema_or_an_agent_is_not_waited_for(tmp_path: Path, kind: str) -> None:
+def test_pipe_in_place_of_a_schema_or_an_agent_does_not_block(tmp_path: Path, kind: str) -> None:
     own(tmp_path, "one", "---\nremit:\n  kind: model\n  output_schema: schema.json\n---\nYou help.\n")
     for place in (tmp_path / "schema.json", tmp_path / ".remit/agents/two.md"):
         os.mkfifo(place) if kind == "pipe" else place.mkdir()
@@ -169,28 +166,27 @@ def test_a_pipe_in_the_place_of_a_schema_or_an_agent_is_not_waited_for(tmp_path:
     assert kind == "folder" or any("two.md: it is not a file" in problem for problem in problems)
 
 
-def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path: Path) -> None:
-    """Whoever looks at the file would believe the first."""
+def test_duplicate_key_is_refused_with_its_line(tmp_path: Path) -> None:
     own(tmp_path, "helper", "---\ntools: worker.read_file\nremit:\n  kind: model\ntools: coder\n---\nYou help.\n")
     assert any("helper.md: line 5: its front matter is not YAML: tools is given twice" in problem for problem in read(tmp_path)[1])
 
 
-def test_the_line_is_that_of_the_key_and_not_of_a_namesake_inside_of_a_schema(tmp_path: Path) -> None:
+def test_error_has_the_line_of_the_key_not_of_a_property_of_the_schema(tmp_path: Path) -> None:
     schema = "  output_schema:\n    properties:\n      timeout: {type: string}\n"
     own(tmp_path, "helper", f"---\nremit:\n  kind: model\n{schema}  timeout: -1\n---\nYou help.\n")
     assert any("helper.md: line 7: timeout: " in problem for problem in read(tmp_path)[1])
 
 
 @pytest.mark.parametrize("path", ["../secret.json", "../gone.json", "/etc/gone.json", "a/../../gone.json"])
-def test_a_schema_out_of_the_project_is_refused_alike_whether_it_is_there_or_not(tmp_path: Path, path: str) -> None:
+def test_schema_outside_the_project_is_refused_whether_it_exists_or_not(tmp_path: Path, path: str) -> None:
     root = tmp_path / "project"
     (tmp_path / "secret.json").write_text("{}")
     own(root, "helper", f"---\nremit:\n  kind: model\n  output_schema: {path}\n---\nYou help.\n")
     assert read(root)[1] == [f"{root}/.remit/agents/helper.md: line 4: output_schema: {path} leads out of the project."]
 
 
-def test_whatever_stands_in_a_head_is_read_in_a_moment() -> None:
-    """Blanks amid a line once took a time that grew with their square: 13 s for these."""
+def test_front_matter_is_parsed_in_linear_time() -> None:
+    """Spaces within a line once took quadratic time: 13 s for these."""
     began = time.monotonic()
     page = page_of(f"---\ndescription: b{' ' * 60_000}x: y\n---\nYou help.\n", Path("helper.md"))
     assert page is not None
@@ -198,7 +194,7 @@ def test_whatever_stands_in_a_head_is_read_in_a_moment() -> None:
     assert time.monotonic() - began < allowed(5)
 
 
-def test_of_more_than_can_be_read_at_once_the_rest_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_many_files_is_bounded_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         own(tmp_path, f"a{number}")
     monkeypatch.setattr(files, "MOST_SECONDS", -1)
@@ -217,7 +213,7 @@ yaml_like = st.lists(
 
 
 @given(head=heads | yaml_like, body=heads, folder=st.sampled_from([".remit/agents", ".claude/agents", ".opencode/agent"]))
-def test_no_text_whatever_makes_reading_fail(tmp_path_factory: pytest.TempPathFactory, head: str, body: str, folder: str) -> None:
+def test_no_text_makes_reading_fail(tmp_path_factory: pytest.TempPathFactory, head: str, body: str, folder: str) -> None:
     root = tmp_path_factory.mktemp("any")
     agents, problems = read(root, {f"{folder}/x.md": f"---\n{head}\n---\n{body}", ".claude/agents/good.md": CLAUDE})
     assert "reviewer" in agents

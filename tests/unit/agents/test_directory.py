@@ -1,4 +1,4 @@
-"""The directory: agents given, found in a folder, and what is said of files that are broken."""
+"""The directory of agents: registration, files, plugins."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def describe(folder: Path) -> FolderDescription:
     return Descriptions(folder / "descriptions", 30.0).describe(folder, folder, lambda path, data: True)
 
 
-def test_two_agents_of_one_name_are_refused_and_the_same_twice_is_not() -> None:
+def test_two_agents_with_one_name_are_refused() -> None:
     known = directory()
     known.register(agent("a")(_one))
     known.register(agent("a")(_one))
@@ -44,17 +44,7 @@ def test_two_agents_of_one_name_are_refused_and_the_same_twice_is_not() -> None:
     assert known.find("b") is None
 
 
-async def test_agents_of_a_folder_are_found_and_run_also_in_processes(tmp_path: Path) -> None:
-    folder = tmp_path / ".remit" / "agents"
-    folder.mkdir(parents=True)
-    (folder / "mine.py").write_text(FILE)
-    async with Remit.open(tmp_path) as remit:
-        assert {"found", "apart"} <= set(remit.directory.names())
-        assert (await remit.delegate("found", n=1)).data == 2
-        assert (await remit.delegate("apart", n=1)).data == 3
-
-
-def test_a_broken_file_is_named_with_its_line_and_takes_no_other_with_it(tmp_path: Path) -> None:
+def test_broken_file_is_reported_with_its_line_and_others_load(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import remit\n\nremit.nonsense\n")
     (tmp_path / "fine.py").write_text(FILE)
     (tmp_path / "_private.py").write_text("raise SystemError")
@@ -79,7 +69,7 @@ class EchoAgent:
 """
 
 
-async def test_a_package_adds_a_kind_of_agent_with_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_package_adds_a_kind_of_agent_with_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "echo_kind.py").write_text(KIND)
     metadata = tmp_path / "echo_kind-1.dist-info"
     metadata.mkdir()

@@ -1,4 +1,4 @@
-"""`@agent`: what a declaration may say, how parameters are checked against the signature, and that functions stay functions."""
+"""`@agent`: declarations, validation of parameters against the signature, and the function itself."""
 
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,12 @@ def faults_of(parameters: dict[str, Any]) -> Misused:
     return caught.value
 
 
-def test_parameters_become_what_the_function_takes() -> None:
+def test_parameters_are_converted_to_the_types_of_the_function() -> None:
     checked = reader.check({"path": "a/b", "point": {"x": "4"}})
     assert checked == {"path": Path("a/b"), "point": Point(x=4), "limit": 3}
 
 
-def test_each_fault_is_named_with_what_is_allowed() -> None:
+def test_each_fault_is_named_with_the_valid_parameters() -> None:
     error = faults_of({"pth": "a", "point": {"x": "no", "y": -1}, "limit": 2})
     for word in (
         "path: it is required",
@@ -44,17 +44,17 @@ def test_each_fault_is_named_with_what_is_allowed() -> None:
     assert error.advice == "reader takes path, point, limit."
 
 
-def test_the_schema_leaves_the_context_out() -> None:
+def test_schema_omits_the_context() -> None:
     schema = reader.spec.parameters_schema
     assert set(schema["properties"]) == {"path", "point", "limit"}
     assert schema["required"] == ["path", "point"]
 
 
-async def test_an_agent_is_still_a_function() -> None:
+async def test_agent_is_still_a_function() -> None:
     assert await reader(None, "p", Point(x=1)) == "p 1 3"
 
 
-def test_isolation_follows_from_the_function() -> None:
+def test_isolation_is_derived_from_the_function() -> None:
     @agent
     def plain_one() -> None:
         """What it does.
@@ -69,7 +69,7 @@ def test_isolation_follows_from_the_function() -> None:
     assert (other.spec.isolation, other.spec.answers) == (Isolation.PROCESS, Answers.RETURN)
 
 
-def test_extra_parameters_are_taken_where_the_function_takes_them() -> None:
+def test_extra_parameters_are_accepted_by_functions_that_take_them() -> None:
     @agent("any")
     async def takes_any(ctx: Context, **more: Any) -> None: ...
 
@@ -80,7 +80,7 @@ def test_extra_parameters_are_taken_where_the_function_takes_them() -> None:
 async def _takes_none() -> None: ...
 
 
-def test_the_context_is_known_by_its_name_or_its_type() -> None:
+def test_context_is_recognized_by_name_or_type() -> None:
     @agent("a")
     async def by_type(context: Context, x: int) -> None: ...
 
@@ -126,19 +126,19 @@ async def _positional(x: int, /) -> None: ...
         (42, {}),
     ],
 )
-def test_a_wrong_declaration_is_refused(function: Any, declared: dict[str, Any]) -> None:
+def test_invalid_declaration_is_refused(function: Any, declared: dict[str, Any]) -> None:
     with pytest.raises(Misused):
         agent("name", **declared)(function)
 
 
 @pytest.mark.parametrize("name", ["a b", "", ".", "a..b", "a/b", "ü!"])
-def test_a_name_has_letters_digits_and_dots(name: str) -> None:
+def test_name_has_letters_digits_and_dots(name: str) -> None:
     if name:
         with pytest.raises(Misused, match="not a name"):
             agent(name)(_takes_none)
 
 
-def test_a_parameter_that_may_be_of_several_kinds_has_one_fault_in_plain_words() -> None:
+def test_fault_of_a_union_is_reported_once_in_plain_words() -> None:
     @agent("runner")
     async def runner(files: list[str] | dict[str, str] | None = None, numbers: list[int] | list[float] | None = None) -> None: ...
 

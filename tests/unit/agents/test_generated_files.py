@@ -1,4 +1,4 @@
-"""Files out of a model's answer: what hostile answers cannot do."""
+"""Files from the answer of a model: hostile answers."""
 
 import json
 
@@ -17,7 +17,7 @@ def answer(**texts: str) -> str:
     "text",
     ["a.py\n```py\nx = 1\n```\n" + " " * 400_000, "``` a.py\n" * 40_000, "{" * 400_000, '{"files": [7, {"path": 1}]}'],
 )
-def test_an_answer_without_files_as_json_is_refused_in_linear_time(text: str) -> None:
+def test_answer_without_files_is_refused_in_linear_time(text: str) -> None:
     with pytest.raises(Failed):
         read_files(text)
 
@@ -29,29 +29,29 @@ def test_an_answer_without_files_as_json_is_refused_in_linear_time(text: str) ->
         "a" * 250, "é" * 150, "a\nb.py", " a.py/ b", "a\u202eb.py", "a/./b.py", "\ud800.py",
     ],
 )  # fmt: skip
-def test_names_that_lead_elsewhere_or_that_no_file_can_have_are_refused(name: str) -> None:
+def test_dangerous_and_impossible_file_names_are_refused(name: str) -> None:
     with pytest.raises(Failed):
         checked_path(name)
 
 
-def test_a_file_that_is_also_a_folder_is_refused() -> None:
+def test_file_that_is_also_a_folder_is_refused() -> None:
     with pytest.raises(Failed, match="as a file and as a folder"):
         read_files(answer(**{"a/b": "x\n", "a/b/c.py": "x = 1\n"}))
 
 
-def test_halves_of_characters_can_be_written() -> None:
+def test_lone_surrogates_are_replaced() -> None:
     files, notes = read_files(answer(**{"a.py": "x = '\ud800'"}))
     assert (files["a.py"], notes) == ("x = '?'\n", "n?")
 
 
-async def test_what_is_empty_or_was_not_tried_is_not_said_to_parse() -> None:
+async def test_empty_and_unparsed_files_are_not_reported_as_parsed() -> None:
     files = {"a.py": "# later\n\n", "pkg/__init__.py": "", "b.go": " \n", "tsconfig.json": "{{{", "c.yaml": "{{ x", "d.py": "x = 1\n"}
     found = await parse_files(files)
     assert set(found.faults) == {"a.py", "b.go"}
     assert found.tried == {"a.py", "b.go", "d.py", "pkg/__init__.py"}
 
 
-async def test_a_text_that_drives_its_parser_into_hours_costs_a_moment_and_the_others_nothing() -> None:
+async def test_file_that_hangs_its_parser_costs_only_itself() -> None:
     found = await parse_files({"A.java": "a<" * 90_000, "ok.toml": "a = 1\n", "bad.js": "let x = (;\n"}, 2.0)
     assert "A.java" not in found.tried
     assert set(found.faults) <= {"bad.js"}

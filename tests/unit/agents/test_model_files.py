@@ -1,4 +1,4 @@
-"""Agent files that are language models: which model, whom they may delegate to, what is said of a faulty one."""
+"""Agent files that are language models: model, tools, and errors of invalid files."""
 
 import unicodedata
 from pathlib import Path
@@ -40,16 +40,21 @@ def good(root: Path, head: str, *, toml: str = PROJECT, folder: str = OWN) -> De
     return found
 
 
-def test_the_operations_written_down_are_those_that_come_with_remit() -> None:
+def test_list_of_operations_matches_the_built_in_agents() -> None:
     models = Models(Settings())
     there = {one.spec.name for target in TARGETS for one in loader(target, Settings(), lambda: models)()}
     assert there | {SPEC.name} == set(OPERATIONS)
 
 
-# ---- what it is
+def test_every_parameter_of_a_built_in_operation_has_a_description() -> None:
+    models = Models(Settings())
+    agents = [one for target in ("worker", "researcher", "coder") for one in loader(target, Settings(), lambda: models)()]
+    parameters = {(one.spec.name, name): schema for one in agents for name, schema in one.spec.parameters_schema["properties"].items()}
+    described = {key for key, schema in parameters.items() if any(kind.get("description") for kind in (schema, *schema.get("anyOf", ())))}
+    assert parameters.keys() - described == set()
 
 
-def test_a_file_of_ours_with_the_kind_is_a_model_that_runs_inline_and_answers_with_a_return(tmp_path: Path) -> None:
+def test_kind_model_makes_an_inline_model_agent_that_answers_with_a_return(tmp_path: Path) -> None:
     found = good(tmp_path, "remit:\n  kind: model\n  timeout: 30\n  requests: 7\n  slots: 2\n  retries: 1\n  requires_artifacts: true")
     assert (found.kind, found.models, found.tools, found.requests) == (Kind.MODEL, (), None, 7)
     assert (found.spec.isolation, found.spec.kind, found.spec.timeout_seconds) == (Isolation.INLINE, "model", 30)
@@ -58,7 +63,7 @@ def test_a_file_of_ours_with_the_kind_is_a_model_that_runs_inline_and_answers_wi
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("given", "models"),
     [
         ("anthropic:claude-x", ("anthropic:claude-x",)),
         ("anthropic/claude-x", ("anthropic:claude-x",)),
@@ -72,19 +77,19 @@ def test_a_file_of_ours_with_the_kind_is_a_model_that_runs_inline_and_answers_wi
         ("inherit", ()),
     ],
 )
-def test_models_are_named_in_every_usual_way(tmp_path: Path, said: str, meant: tuple[str, ...]) -> None:
+def test_models_are_named_in_every_common_way(tmp_path: Path, given: str, models: tuple[str, ...]) -> None:
     toml = PROJECT + "".join(f'[models.{name}]\nurl = "http://127.0.0.1:1/v1"\n' for name in ("small", "opus"))
-    assert good(tmp_path, f"model: {said}\nremit:\n  kind: model", toml=toml).models == meant
+    assert good(tmp_path, f"model: {given}\nremit:\n  kind: model", toml=toml).models == models
 
 
-def test_a_file_of_ours_that_names_a_provider_is_a_model_at_once_also_beside_a_coding_agent(tmp_path: Path) -> None:
+def test_own_file_that_names_a_provider_is_a_model_agent(tmp_path: Path) -> None:
     toml = '[agents.claude]\nkind = "claude"\n'
     assert good(tmp_path, "model: anthropic:claude-x", toml=toml).kind is Kind.MODEL
     assert good(tmp_path, "model: sonnet", toml=toml).kind is Kind.CLAUDE
     assert good(tmp_path, "model: anthropic:claude-x\nremit:\n  runs_on: claude", toml=toml).kind is Kind.CLAUDE
 
 
-def test_a_table_of_the_settings_is_a_model_too(tmp_path: Path) -> None:
+def test_settings_may_declare_a_model_agent(tmp_path: Path) -> None:
     lines = '[agents.p2]\nkind = "model"\nmodel = ["anthropic:a", "openai:b"]\ntools = ["worker.read_file"]\ninstructions = "Be brief."\n'
     (tmp_path / "remit.toml").write_text(lines)
     (found,), problems = definitions_of(tmp_path, load_settings(tmp_path, environ={}))
@@ -92,11 +97,8 @@ def test_a_table_of_the_settings_is_a_model_too(tmp_path: Path) -> None:
     assert (found.kind, found.models, found.tools) == (Kind.MODEL, ("anthropic:a", "openai:b"), ("worker.read_file",))
 
 
-# ---- who carries out a profile
-
-
 @pytest.mark.parametrize("folder", [OWN, CLAUDE, OPENCODE])
-def test_the_projects_model_carries_out_a_profile_where_there_is_no_coding_agent(tmp_path: Path, folder: str) -> None:
+def test_model_of_the_project_executes_profiles_without_a_coding_agent(tmp_path: Path, folder: str) -> None:
     found = good(tmp_path, "model: sonnet", folder=folder)
     assert (found.kind, found.models, found.runs_on) == (Kind.MODEL, (), "model")
     assert good(tmp_path, "", folder=folder, toml=f'{PROJECT}[agents.claude]\nkind = "claude"\n').kind is Kind.CLAUDE
@@ -114,20 +116,17 @@ def test_the_projects_model_carries_out_a_profile_where_there_is_no_coding_agent
         ('[roles]\np = "claude"\n', Kind.CLAUDE, ()),
     ],
 )
-def test_whoever_is_named_goes_before_the_first_coding_agent(tmp_path: Path, toml: str, kind: Kind, models: tuple[str, ...]) -> None:
+def test_named_executor_takes_precedence(tmp_path: Path, toml: str, kind: Kind, models: tuple[str, ...]) -> None:
     found = good(tmp_path, "", toml=f'{PROJECT}{toml}[agents.claude]\nkind = "claude"\n')
     assert (found.kind, found.models) == (kind, models)
 
 
-def test_a_profile_on_an_agent_that_is_a_model_takes_over_its_model_and_reaches_no_more_than_it(tmp_path: Path) -> None:
+def test_profile_on_a_model_agent_inherits_its_model_and_at_most_its_tools(tmp_path: Path) -> None:
     executor = 'model = "ollama:small"\ntools = ["worker"]\ninstructions = "Be brief."\nrequests = 3\ntimeout = 9\n'
     toml = f'profiles_on = "cheap"\n[agents.cheap]\nkind = "model"\n{executor}'
     found = good(tmp_path, "tools: Read, Bash", toml=toml, folder=CLAUDE)
     assert (found.kind, found.models, found.tools, found.runs_on) == (Kind.MODEL, ("ollama:small",), ("worker.read_file",), "cheap")
     assert (found.instructions, found.requests, found.spec.timeout_seconds) == ("Be brief.\n\nYou are P.", 3, 9)
-
-
-# ---- whom it may delegate to
 
 
 @pytest.mark.parametrize(
@@ -147,15 +146,15 @@ def test_a_profile_on_an_agent_that_is_a_model_takes_over_its_model_and_reaches_
         ("Bash(git *), Read(src/**)", []),
     ],
 )
-def test_tools_are_agents_operations_and_the_vendors_names_for_them(tmp_path: Path, tools: str, reached: list[str]) -> None:
+def test_tools_are_agents_operations_or_names_of_vendors(tmp_path: Path, tools: str, reached: list[str]) -> None:
     assert list(good(tmp_path, f"tools: {tools}\nremit:\n  kind: model").tools or ()) == reached
 
 
-def test_what_is_denied_is_gone_also_in_a_roundabout_way(tmp_path: Path) -> None:
+def test_denied_tool_is_not_reachable_indirectly(tmp_path: Path) -> None:
     found = good(tmp_path, "disallowedTools: Write, Bash(rm *), WebFetch\nremit:\n  kind: model")
-    gone = {"worker.write_file", "worker.delete_file", "coder.generate_code", "coder.execute_code", "worker.web_fetch"}
-    gone |= {"researcher.deep_research", "researcher.synthesize_sources"}
-    assert {SPEC.name if one == "compose" else one for one in found.tools or ()} == set(OPERATIONS) - gone
+    denied_tools = {"worker.write_file", "worker.delete_file", "coder.generate_code", "coder.execute_code", "worker.web_fetch"}
+    denied_tools |= {"researcher.deep_research", "researcher.synthesize_sources"}
+    assert {SPEC.name if one == "compose" else one for one in found.tools or ()} == set(OPERATIONS) - denied_tools
     denied = good(tmp_path, 'permission:\n  edit: deny\n  bash: {"*": deny}\n', folder=OPENCODE)
     assert not {"worker.write_file", "coder.execute_code"} & set(denied.tools or ())
     assert is_reached("worker.read_file", denied.tools)
@@ -163,13 +162,13 @@ def test_what_is_denied_is_gone_also_in_a_roundabout_way(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["deployer", "Task(deployer)", "researcher", "assistant"])
-def test_a_file_of_another_tools_reaches_only_operations_that_come_with_remit(name: str) -> None:
+def test_file_of_another_tool_reaches_only_built_in_operations(name: str) -> None:
     assert set(reach_of([name, "Read"], is_guest=True).tools or ()) <= set(OPERATIONS)
     assert reach_of(None, is_guest=True).tools == OPERATIONS
 
 
-def test_a_guest_brings_in_no_provider_and_asks_no_more_often_than_the_project(tmp_path: Path) -> None:
-    """A file that came with a clone spends nobody's key but the one that the project uses already."""
+def test_file_of_another_tool_adds_no_provider_and_no_requests(tmp_path: Path) -> None:
+    """A file from a clone uses no key that the project does not use already."""
     found = good(tmp_path, "model: anthropic/claude-x\nsteps: 9000", folder=OPENCODE)
     assert (found.models, found.requests) == ((), 50)
     assert any(note.startswith("model: anthropic/claude-x") for note in found.notes)
@@ -181,18 +180,15 @@ def test_a_guest_brings_in_no_provider_and_asks_no_more_often_than_the_project(t
     assert any("operations would give it more" in problem for problem in problems)
 
 
-def test_no_key_of_a_vendors_file_is_passed_over_in_silence(tmp_path: Path) -> None:
+def test_ignored_keys_of_vendor_files_are_noted(tmp_path: Path) -> None:
     head = "color: red\nhooks: {}\nmaxTurns: many\ntools: Read, TodoWrite, Bash(git *)\ntemprature: 1"
     notes = "\n".join(good(tmp_path, head, folder=CLAUDE).notes)
     for word in ("color, hooks, temprature", "maxTurns: 'many'", "TodoWrite: remit has no equivalent", "Bash(git *): some uses"):
         assert word in notes
-    told = good(tmp_path, "temperature: 0.2\nmode: subagent\nsteps: 4", folder=OPENCODE)
-    assert (told.requests, told.temperature) == (4, 0.2)
-    assert told.notes == ("name, mode: ignored",)
+    found = good(tmp_path, "temperature: 0.2\nmode: subagent\nsteps: 4", folder=OPENCODE)
+    assert (found.requests, found.temperature) == (4, 0.2)
+    assert found.notes == ("name, mode: ignored",)
     assert good(tmp_path, "temperature: hot", folder=OPENCODE).notes[-1].startswith("temperature: 'hot' is not supported")
-
-
-# ---- faulty ones, with file and line
 
 
 @pytest.mark.parametrize(
@@ -214,7 +210,7 @@ def test_no_key_of_a_vendors_file_is_passed_over_in_silence(tmp_path: Path) -> N
         ("remit:\n  kind: model\n  requests: 0", 6, "requests: "),
         ("remit:\n  kind: model\n  output_schema: 3", 6, "output_schema: "),
         ("remit:\n  kind: model\n  output_schema: {type: strng}", 6, "output_schema"),
-        ("remit:\n  kind: model\n  output_schema: gone.json", 6, "output_schema: gone.json cannot be read"),
+        ("remit:\n  kind: model\n  output_schema: denied_tools.json", 6, "output_schema: denied_tools.json cannot be read"),
         ("remit:\n  kind: model\n  output_schema: ../x.json", 6, "output_schema: ../x.json "),
         ("remit:\n  kind: modle", 5, "kind: "),
         ("remit:\n  kind: model\n  requsts: 3", 6, "requsts: there is no such key (did you mean requests?)"),
@@ -222,14 +218,14 @@ def test_no_key_of_a_vendors_file_is_passed_over_in_silence(tmp_path: Path) -> N
         ("languages: [rust]", 4, "languages belongs under remit:"),
     ],
 )
-def test_a_faulty_one_is_told_with_its_file_and_line(tmp_path: Path, head: str, line: int, fault: str) -> None:
+def test_invalid_file_is_reported_with_path_and_line(tmp_path: Path, head: str, line: int, fault: str) -> None:
     found, problems = read(tmp_path, head)
     assert found is None
     (problem,) = problems
     assert problem.startswith(f"{tmp_path}/.remit/agents/p.md: line {line}: {fault}")
 
 
-def test_an_output_schema_stands_in_the_file_or_in_one_of_the_project(tmp_path: Path) -> None:
+def test_output_schema_is_inline_or_a_file_of_the_project(tmp_path: Path) -> None:
     inline = good(tmp_path, "remit:\n  kind: model\n  output_schema: {required: [n], properties: {day: {const: 2026-01-02}}}")
     assert inline.spec.output_schema == {"required": ["n"], "properties": {"day": {"const": "2026-01-02"}}}, "plain JSON"
     (tmp_path / "form.json").write_text('{"type": "array"}')
@@ -239,7 +235,7 @@ def test_an_output_schema_stands_in_the_file_or_in_one_of_the_project(tmp_path: 
     assert "p.md: line 6: output_schema: form.json: line 2: it is not JSON" in problem
 
 
-def test_a_tool_that_nobody_is_there_for_is_a_problem_until_somebody_is(tmp_path: Path) -> None:
+def test_unknown_tool_is_a_problem_until_its_agent_exists(tmp_path: Path) -> None:
     read(tmp_path, "tools: worker.read_file, helpr, helper.look\nremit:\n  kind: model")
     directory = Directory(lambda agent: agent)
     directory.load_definitions(tmp_path, load_settings(tmp_path, environ={}))
@@ -256,7 +252,7 @@ def test_a_tool_that_nobody_is_there_for_is_a_problem_until_somebody_is(tmp_path
     assert "'helper.look'" in second
 
 
-def test_more_folders_than_anybody_keeps_agents_in_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_scanned_folders_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MOST_FOLDERS", 3)
     for number in range(6):
         (tmp_path / f".claude/agents/{number}").mkdir(parents=True)
@@ -264,7 +260,7 @@ def test_more_folders_than_anybody_keeps_agents_in_are_not_waited_for(tmp_path: 
     assert "more than 3 folders" in problem
 
 
-def test_names_in_other_scripts_are_names_and_those_that_look_like_others_are_refused_with_their_line(tmp_path: Path) -> None:
+def test_names_in_other_scripts_are_valid_and_confusable_ones_refused(tmp_path: Path) -> None:
     names = ["\u00fcbersetzer", "u\u0308ber", "\u0447\u0438\u0442\u0430\u0442\u0435\u043b\u044c", "\u7ffb\u8a33\u8005-2"]
     (tmp_path / OWN).mkdir(parents=True)
     for name in names:
@@ -288,16 +284,16 @@ def test_names_in_other_scripts_are_names_and_those_that_look_like_others_are_re
         ("helper.one, helper.two", "helper.two", ("helper.one",)),
     ],
 )
-def test_to_deny_goes_before_to_allow_however_it_is_written(tmp_path: Path, tools: str, denied: str, left: tuple[str, ...]) -> None:
+def test_deny_takes_precedence_over_allow_in_any_spelling(tmp_path: Path, tools: str, denied: str, left: tuple[str, ...]) -> None:
     assert good(tmp_path, f"tools: {tools}\ndisallowedTools: {denied}\nremit: {{kind: model}}").tools == left
 
 
-def test_what_is_denied_and_was_never_there_is_noted(tmp_path: Path) -> None:
+def test_denying_an_absent_tool_is_noted(tmp_path: Path) -> None:
     found = good(tmp_path, "tools: worker.read_file\ndisallowedTools: helpr, Bash\nremit: {kind: model}")
     assert found.notes == ("disallowedTools: helpr: it has no access to that anyway",)
 
 
-def test_a_guest_chooses_no_command_and_no_model_of_others_by_whom_it_runs_on(tmp_path: Path) -> None:
+def test_file_of_another_tool_cannot_choose_a_command_or_another_model(tmp_path: Path) -> None:
     toml = PROJECT + '[agents.sh]\ncommand = "cat"\n[agents.cheap]\nkind = "model"\nmodel = "ollama:small"\nrequests = 3\n'
     found, problems = read(tmp_path, "remit: {runs_on: sh}", toml=toml, folder=CLAUDE)
     assert found is None

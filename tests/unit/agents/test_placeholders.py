@@ -1,4 +1,4 @@
-"""What is filled into a declared command, and what is refused because it would be carried out."""
+"""Placeholders in declared commands, and commands that are refused because they would execute the value."""
 
 from typing import Any
 
@@ -7,8 +7,6 @@ import pytest
 from remit.agents.definition import checked_parameters, definition_of
 from remit.agents.placeholders import filled, parameters_in, places_in
 from remit.core.errors import Misused
-
-# ---- filling in
 
 FILLED = [
     ("{path}", ["a b"]),
@@ -31,22 +29,20 @@ FILLED = [
 
 
 @pytest.mark.parametrize(("word", "arguments"), FILLED)
-def test_a_word_is_filled_in_as_it_says(word: str, arguments: list[str]) -> None:
+def test_placeholders_are_substituted(word: str, arguments: list[str]) -> None:
     values = {"path": "a b", "many": [1, "two", True], "none": [], "number": 3, "table": {"ä": 1}}
     assert filled([word], values) == arguments
 
 
-def test_what_is_filled_in_is_not_read_again() -> None:
+def test_substituted_values_are_not_substituted_again() -> None:
     assert filled(["{a}", "{b}"], {"a": "{b} {{", "b": "$(id)"}) == ["{b} {{", "$(id)"]
 
 
-def test_names_are_found_once_and_ours_are_no_parameters() -> None:
+def test_placeholders_are_found_once_and_built_in_ones_are_not_parameters() -> None:
     words = ["x", "{b}{a}", "{scratch}", "{b}", "{prompt}", "{task}"]
     assert places_in(words) == ("b", "a", "scratch", "prompt", "task")
     assert parameters_in(words) == ("b", "a", "task")
 
-
-# ---- code
 
 CODE = [
     "sh -c 'echo {task}'",
@@ -87,14 +83,14 @@ CODE = [
 
 
 @pytest.mark.parametrize("command", CODE)
-def test_a_command_that_would_carry_out_what_it_is_given_is_refused_with_the_way_out(command: str) -> None:
+def test_command_that_would_execute_its_value_is_refused_with_advice(command: str) -> None:
     with pytest.raises(Misused) as raised:
         definition_of("one", {"command": command}, source="s")
     assert raised.value.message.startswith("s: command: ")
     assert '"$1"' in raised.value.message
 
 
-def test_a_prompt_that_would_be_a_script_is_refused_too() -> None:
+def test_prompt_as_a_script_is_refused() -> None:
     with pytest.raises(Misused, match="executed"):
         definition_of("one", {"command": "sh -c", "prompt": "argument"}, source="s")
 
@@ -119,11 +115,8 @@ NO_CODE = [
 
 
 @pytest.mark.parametrize("command", [one.replace("{print name}", "{{print name}}") for one in NO_CODE])
-def test_a_command_that_takes_it_as_an_argument_is_not(command: str) -> None:
+def test_command_that_takes_the_value_as_an_argument_is_accepted(command: str) -> None:
     definition_of("one", {"command": command}, source="s")
-
-
-# ---- parameters
 
 
 def required(**table: Any) -> list[str]:
@@ -133,7 +126,7 @@ def required(**table: Any) -> list[str]:
     return names
 
 
-def test_what_a_command_names_is_required_and_the_task_only_where_it_has_use_for_one() -> None:
+def test_placeholders_are_required_and_the_task_only_if_used() -> None:
     assert required(command="wc -l {path}") == ["path"]
     assert required(command="cp {a} {b} {scratch}") == ["a", "b"]
     assert required(command="x {path} {prompt}") == ["task", "path"]
@@ -144,11 +137,11 @@ def test_what_a_command_names_is_required_and_the_task_only_where_it_has_use_for
     assert required(command="x {{path}}") == ["task"]
 
 
-def test_other_kinds_than_commands_fill_in_nothing() -> None:
+def test_only_commands_have_placeholders() -> None:
     assert required(kind="claude", command=["claude", "{path}"]) == ["task"]
 
 
-def test_a_parameter_that_is_missing_is_named() -> None:
+def test_missing_parameter_is_named() -> None:
     spec = definition_of("one", {"command": "cp {a} {b}"}, source="s").spec
     assert checked_parameters(spec, {"a": "", "b": [1], "c": 2}) == {"a": "", "b": [1], "c": 2}
     for wrong in ({"a": 1}, {"a": 1, "b": None}):

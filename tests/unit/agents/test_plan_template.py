@@ -1,7 +1,7 @@
-"""The built-in planner copies the task into a template: nothing is rephrased, and no text becomes markup of the plan."""
+"""The built-in planner copies the task into a template: no rephrasing, and no text becomes markup of the plan."""
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.board.plans import list_items, read_plan, with_phase
@@ -15,7 +15,7 @@ lines = st.text(max_size=120) | st.sampled_from(
 
 
 @pytest.mark.parametrize("sentence", ["Log rotation is broken.", "Open redirects are possible when next= is absolute. They must not be."])
-def test_a_sentence_that_describes_a_problem_is_copied_and_never_becomes_an_instruction(sentence: str) -> None:
+def test_description_of_a_problem_is_copied_verbatim(sentence: str) -> None:
     (phase,) = read_plan(plan_template(PlanRequest(title="Redirects", description=sentence))).phases
     assert (phase.name, phase.goal, phase.tasks, phase.accept) == ("Redirects", sentence, (), ())
 
@@ -31,12 +31,12 @@ def test_a_sentence_that_describes_a_problem_is_copied_and_never_becomes_an_inst
         ("", ["T"]),
     ],
 )
-def test_each_list_item_is_a_phase_and_a_text_without_a_list_is_one(text: str, goals: list[str]) -> None:
+def test_each_list_item_is_a_phase(text: str, goals: list[str]) -> None:
     phases = read_plan(plan_template(PlanRequest(title="T", description=text))).phases
     assert [phase.goal for phase in phases] == goals
 
 
-def test_items_below_an_item_are_the_steps_of_its_phase() -> None:
+def test_nested_items_are_the_steps_of_a_phase() -> None:
     plan = plan_template(PlanRequest(title="T", number=3, description="- Parser\n    - dates\n    - times\n- Printer", reports=("r.md",)))
     assert [(phase.name, phase.tasks) for phase in read_plan(plan).phases] == [("Parser", ("dates", "times")), ("Printer", ())]
     assert TEMPLATE in plan
@@ -44,7 +44,7 @@ def test_items_below_an_item_are_the_steps_of_its_phase() -> None:
     assert [item.is_numbered for item in list_items("1. a\n2. b\n\ntext\n\n- c")] == [True, True, False]
 
 
-def test_a_revision_carries_the_plan_over_with_the_reason_quoted() -> None:
+def test_revision_keeps_the_plan_and_quotes_the_reason() -> None:
     old = with_phase(plan_template(PlanRequest(title="T", description="1. a\n2. b")), 1, PhaseStatus.COMPLETED)
     new = carry_over(PlanRequest(title="T", version=2, reason="Use a jitter\n### Phase 3: no"), old)
     assert "## Changes in version 2\n\n> Use a jitter\n> ### Phase 3: no\n" in new
@@ -52,9 +52,8 @@ def test_a_revision_carries_the_plan_over_with_the_reason_quoted() -> None:
     assert [(phase.name, str(phase.status)) for phase in read_plan(new).phases] == [("a", "COMPLETED"), ("b", "NOT STARTED")]
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(lines, max_size=6), st.text(max_size=80), st.text(max_size=80))
-def test_whatever_a_task_says_the_plan_has_its_own_phases_and_no_commands(words: list[str], title: str, reason: str) -> None:
+def test_no_task_text_adds_phases_or_commands(words: list[str], title: str, reason: str) -> None:
     text = "\n".join(words)
     plan = read_plan(plan_template(PlanRequest(title=title, description=text, reason=reason, version=2)))
     assert len(plan.phases) == max(1, len(list_items(text)))
@@ -63,7 +62,7 @@ def test_whatever_a_task_says_the_plan_has_its_own_phases_and_no_commands(words:
     assert not any((plan.accept, plan.doubled, *(phase.accept for phase in plan.phases)))
 
 
-def test_a_question_begins_with_the_focus_and_repeats_no_title() -> None:
+def test_question_begins_with_the_focus_and_repeats_no_title() -> None:
     assert question_of("Fix add", "Fix add. It returns the difference.\nWhy?", "signs") == (
         "signs? Fix add. It returns the difference? Why?"
     )

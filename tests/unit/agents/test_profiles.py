@@ -1,4 +1,4 @@
-"""Profiles: agent files carried out by whichever agent is configured."""
+"""Profiles: agent files executed by a configured agent."""
 
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def profile(root: Path, head: str, *, toml: str = BASE, folder: str = ".claude/a
     return next(one for one in definitions if one.name == "p")
 
 
-def test_a_profile_takes_over_what_its_carrier_declares_and_keeps_what_is_its_own(tmp_path: Path) -> None:
+def test_profile_inherits_from_its_executor(tmp_path: Path) -> None:
     found = profile(tmp_path, "model: haiku")
     assert (found.kind, found.runs_on, found.model, found.options) == (Kind.CLAUDE, "claude", "haiku", ("--fast",))
     assert (found.instructions, found.spec.description, found.spec.kind) == ("You are P.", "Its own.", "claude")
@@ -55,28 +55,28 @@ def test_a_profile_takes_over_what_its_carrier_declares_and_keeps_what_is_its_ow
     assert found.spec.source == str(tmp_path / ".claude/agents/p.md")
 
 
-def test_what_a_profile_says_of_itself_comes_before_its_carrier(tmp_path: Path) -> None:
+def test_own_values_of_a_profile_take_precedence(tmp_path: Path) -> None:
     found = profile(tmp_path, "remit:\n  timeout: 5\n  workspace: copy\n  delegates: true", folder=".remit/agents")
     assert (found.spec.timeout_seconds, found.spec.workspace, found.spec.merge, found.delegates) == (5, WorkspaceKind.COPY, False, True)
 
 
-def test_without_a_name_the_first_coding_agent_carries_it_and_never_just_any_command(tmp_path: Path) -> None:
+def test_first_coding_agent_is_the_default_executor_and_never_a_command(tmp_path: Path) -> None:
     assert profile(tmp_path, "", toml=OTHERS + BASE).runs_on == "claude"
     assert profile(tmp_path, "", toml=OTHERS).runs_on == "codex"
     assert profile(tmp_path, "", toml='[agents.sh]\ncommand = "cat"').kind is Kind.PROFILE
 
 
-def test_the_settings_and_before_them_the_file_name_the_carrier(tmp_path: Path) -> None:
+def test_file_then_settings_name_the_executor(tmp_path: Path) -> None:
     toml = 'profiles_on = "sh"\n' + BASE + OTHERS
     found = profile(tmp_path, "", toml=toml)
     assert (found.runs_on, found.kind, found.command) == ("sh", Kind.COMMAND, ("cat",))
     assert profile(tmp_path, "remit: {runs_on: opencode}", toml=toml).kind is Kind.OPENCODE
 
 
-def test_a_carrier_with_instructions_gives_them_first_and_is_not_chosen_before_a_plain_one(tmp_path: Path) -> None:
-    house = '[agents.house]\nkind = "claude"\ninstructions = "House rules."\n'
-    assert profile(tmp_path, "", toml=house).instructions == "House rules.\n\nYou are P."
-    assert profile(tmp_path, "", toml=house + BASE).runs_on == "claude"
+def test_instructions_of_the_executor_come_first(tmp_path: Path) -> None:
+    general = '[agents.general]\nkind = "claude"\ninstructions = "General rules."\n'
+    assert profile(tmp_path, "", toml=general).instructions == "General rules.\n\nYou are P."
+    assert profile(tmp_path, "", toml=general + BASE).runs_on == "claude"
 
 
 MODELS = [
@@ -95,16 +95,16 @@ MODELS = [
 
 
 @pytest.mark.parametrize(("executor", "asked", "used"), MODELS)
-def test_a_model_is_used_where_its_carrier_has_such_a_one(tmp_path: Path, executor: str, asked: str, used: str | None) -> None:
+def test_model_is_used_if_the_executor_supports_it(tmp_path: Path, executor: str, asked: str, used: str | None) -> None:
     toml = f'profiles_on = "{executor}"\n' + BASE + OTHERS
     assert profile(tmp_path, f"model: {asked}", toml=toml).model == used
 
 
-def test_a_file_that_names_its_carrier_means_the_model_it_says(tmp_path: Path) -> None:
+def test_file_that_names_its_executor_may_name_any_model(tmp_path: Path) -> None:
     assert profile(tmp_path, "model: own-thing\nremit: {runs_on: codex}", toml=OTHERS).model == "own-thing"
 
 
-def test_tools_of_a_file_narrow_what_its_carrier_may_use_and_never_widen_it(tmp_path: Path) -> None:
+def test_tools_of_a_file_only_narrow_those_of_the_executor(tmp_path: Path) -> None:
     assert profile(tmp_path, "tools: Read, Bash, WebFetch").allow == ("Read", "Bash(git *)")
     assert profile(tmp_path, "disallowedTools: Bash").allow == ("Read", "Edit")
     assert profile(tmp_path, "tools: []").allow == ()
@@ -128,8 +128,7 @@ WIDER = [
 
 @pytest.mark.parametrize("folder", [".claude/agents", ".opencode/agents"])
 @pytest.mark.parametrize("said", WIDER)
-def test_a_file_that_came_with_a_clone_cannot_say_what_would_widen_it(tmp_path: Path, folder: str, said: str) -> None:
-    """It may be read without anybody's having looked at it."""
+def test_file_from_a_clone_cannot_widen_its_permissions(tmp_path: Path, folder: str, said: str) -> None:
     path = tmp_path / folder / "p.md"
     path.parent.mkdir(parents=True)
     path.write_text(f"---\nname: p\ndescription: Its own.\nremit:\n  {said}\n---\nYou are P.\n")
@@ -140,7 +139,7 @@ def test_a_file_that_came_with_a_clone_cannot_say_what_would_widen_it(tmp_path: 
     assert f"line 5: {said.partition(':')[0]} would give it more than its executor has" in problems[0]
 
 
-def test_what_is_allowed_under_remit_is_allowed(tmp_path: Path) -> None:
+def test_own_file_may_set_allow(tmp_path: Path) -> None:
     assert profile(tmp_path, "remit: {allow: [WebFetch]}", folder=".remit/agents").allow == ("WebFetch",)
 
 
@@ -165,25 +164,23 @@ NARROWED = [
 
 
 @pytest.mark.parametrize(("allow", "tools", "without", "left"), NARROWED)
-def test_names_of_tools_are_compared_by_what_they_mean(
-    allow: list[str], tools: list[str] | None, without: list[str], left: tuple[str, ...]
-) -> None:
+def test_tool_names_are_compared_by_meaning(allow: list[str], tools: list[str] | None, without: list[str], left: tuple[str, ...]) -> None:
     assert narrowed(allow, tools, without) == left
 
 
-def test_an_agent_that_is_asked_by_kind_is_told_kinds() -> None:
+def test_agents_with_kinds_of_tools_get_kinds() -> None:
     assert narrowed(["read", "execute:git *", "edit"], ["Read", "Bash"], (), Words.KINDS) == ("read", "execute:git *")
 
 
-def test_everything_but_one_is_everything_else() -> None:
+def test_everything_except_one_tool() -> None:
     left = narrowed(["*"], None, ["Bash"])
     assert "*" not in left
     assert "read" in left
     assert not {"bash", "execute", "shell"} & set(left)
 
 
-def test_a_file_that_only_reads_does_not_write_on_codex_either(tmp_path: Path) -> None:
-    """Its empty list means all that its sandbox lets pass: a file that names tools must not end up there."""
+def test_read_only_file_does_not_write_on_codex(tmp_path: Path) -> None:
+    """An empty list means everything its sandbox permits: a file that names tools must not get it."""
     toml = '[agents.codex]\nkind = "codex"\n'
     assert not may_change(profile(tmp_path, "tools: Read, Grep", toml=toml).allow)
     assert not may_change(profile(tmp_path, "tools: []", toml=toml).allow)
@@ -195,12 +192,12 @@ names = st.text("ABCabc_*()[]", max_size=6)
 
 
 @given(allow=st.lists(names), tools=st.none() | st.lists(names), without=st.lists(names))
-def test_what_is_denied_is_never_left_and_no_spelling_makes_it_fail(allow: list[str], tools: list[str] | None, without: list[str]) -> None:
+def test_denied_tool_is_never_left_for_any_spelling(allow: list[str], tools: list[str] | None, without: list[str]) -> None:
     assert not set(narrowed(allow, tools, without)) & {one for one in without if one.isalpha()}
     assert narrowed(allow, [], without) == ()
 
 
-async def test_a_profile_nobody_can_carry_out_says_which_lines_are_missing(tmp_path: Path) -> None:
+async def test_profile_without_an_executor_names_the_settings_to_add(tmp_path: Path) -> None:
     found = profile(tmp_path, "", toml="")
     agent = UnavailableAgent(found)
     assert agent.check({"task": "x"}) == {"task": "x"}

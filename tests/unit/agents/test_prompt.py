@@ -1,4 +1,4 @@
-"""What an agent that is asked in words is told."""
+"""Prompts for agents that are asked in text."""
 
 import sys
 from pathlib import Path
@@ -29,21 +29,21 @@ def instruction(ctx: Context) -> str:
     return format_instruction(ctx.session_id, ctx.path[-1], ctx.depth, ctx.path).strip()
 
 
-async def test_instructions_come_first_then_the_task_and_last_the_form_of_the_answer(backend: RecordingBackend) -> None:
+async def test_instructions_come_first_then_the_task_then_the_answer_format(backend: RecordingBackend) -> None:
     prompt = first_prompt(defined(instructions="You are careful."), backend.context(), {"task": "Count the sheep."})
     assert prompt.startswith("You are careful.\n\n## Task\n\nCount the sheep.\n")
     assert prompt.rstrip().endswith(instruction(backend.context()))
 
 
-async def test_no_prompt_begins_as_a_command_of_a_coding_agent(backend: RecordingBackend) -> None:
-    """`/deploy` would be looked up among the commands of the project, which run programs without being asked."""
+async def test_prompt_never_begins_as_a_slash_command(backend: RecordingBackend) -> None:
+    """`/deploy` would run a command of the project without asking."""
     prompt = first_prompt(defined(kind="acp", instructions=" /deploy it"), backend.context(), {"task": "/deploy"})
     assert prompt.startswith("## Instructions\n\n/deploy it\n\n## Task\n\n/deploy\n")
     plain = first_prompt(defined(instructions="/deploy it", answers="value"), backend.context(), {"task": "Go."})
-    assert plain.startswith("/deploy it"), "a plain program is told what is said, no more"
+    assert plain.startswith("/deploy it"), "a plain program gets its text verbatim"
 
 
-async def test_what_was_given_with_the_task_and_the_projects_task_are_in_it(backend: RecordingBackend) -> None:
+async def test_parameters_and_the_task_of_the_project_are_included(backend: RecordingBackend) -> None:
     prompt = first_prompt(defined(), backend.context(), {"task": "Count.", "flock": ["a", "ä"], "where": "on the hill"})
     assert '- flock: ["a", "ä"]' in prompt
     assert "- where: on the hill" in prompt
@@ -51,8 +51,8 @@ async def test_what_was_given_with_the_task_and_the_projects_task_are_in_it(back
     assert "- title: A title" in prompt
 
 
-async def test_what_the_words_of_the_task_say_is_not_said_again_and_what_is_for_the_record_not_at_all(backend: RecordingBackend) -> None:
-    """Without noise: number, title and text once; no route, no size of context, no subject of a commit."""
+async def test_prompt_repeats_nothing_and_omits_bookkeeping(backend: RecordingBackend) -> None:
+    """Number, title and text occur once; no route, no size of context, no commit message."""
     long = "### Phase 1\n" + "- do\n" * 80
     extra = {"commit_message": "task 7: do", "route": "route=x", "context": {"level": 1}, "plan": "p.md", "sheep": "grey"}
     task = TaskContext(task_number=7, title="A title", description="All of it.", has_plan=True, extra=extra)
@@ -67,53 +67,53 @@ async def test_what_the_words_of_the_task_say_is_not_said_again_and_what_is_for_
         assert noise not in prompt
 
 
-async def test_it_says_when_it_ends_and_where_it_may_write(backend: RecordingBackend) -> None:
+async def test_prompt_names_the_deadline_and_the_writable_folder(backend: RecordingBackend) -> None:
     prompt = first_prompt(defined(), backend.context(), {"task": "Count."})
     assert "You are stopped in 60 seconds" in prompt or "You are stopped in 59 seconds" in prompt
     assert str(backend.scratch()) in prompt
 
 
-async def test_an_agent_whose_words_are_the_value_is_not_told_a_form(backend: RecordingBackend) -> None:
+async def test_agent_that_answers_with_a_value_gets_no_format(backend: RecordingBackend) -> None:
     assert "JSON" not in first_prompt(defined(answers="value"), backend.context(), {"task": "Count."})
 
 
-async def test_a_plain_program_is_told_its_instructions_and_its_task_and_nothing_else(backend: RecordingBackend) -> None:
-    def told(parameters: dict[str, Any], **table: Any) -> str:
+async def test_plain_program_gets_only_instructions_and_task(backend: RecordingBackend) -> None:
+    def prompt(parameters: dict[str, Any], **table: Any) -> str:
         return first_prompt(defined(answers="value", **table), backend.context(), parameters)
 
-    assert told({"task": " hello"}) == " hello\n"
-    assert told({"task": "hello\n", "n": 2}, instructions="Be loud.") == "Be loud.\n\nhello\n\n\n- n: 2\n"
-    assert told({"task": "hello", "path": "a", "n": 2}, command="x {path}") == "hello\n\n- n: 2\n"
-    assert told({"path": "a"}, command="x {path}") == ""
-    assert told({"task": "said already"}, command="x {task}") == ""
-    assert "## Limits" in told({"task": "a model"}, kind="claude")
+    assert prompt({"task": " hello"}) == " hello\n"
+    assert prompt({"task": "hello\n", "n": 2}, instructions="Be loud.") == "Be loud.\n\nhello\n\n\n- n: 2\n"
+    assert prompt({"task": "hello", "path": "a", "n": 2}, command="x {path}") == "hello\n\n- n: 2\n"
+    assert prompt({"path": "a"}, command="x {path}") == ""
+    assert prompt({"task": "already an argument"}, command="x {task}") == ""
+    assert "## Limits" in prompt({"task": "a model"}, kind="claude")
 
 
-async def test_only_one_that_may_delegate_is_told_how(backend: RecordingBackend) -> None:
+async def test_only_agents_that_may_delegate_learn_how(backend: RecordingBackend) -> None:
     assert "list_agents" not in first_prompt(defined(), backend.context(), {"task": "Count."})
     assert "list_agents" in first_prompt(defined(delegates=True), backend.context(), {"task": "Count."})
 
 
-async def test_context_files_of_the_project_are_in_it(backend: RecordingBackend, tmp_path: Path) -> None:
+async def test_context_files_of_the_project_are_included(backend: RecordingBackend, tmp_path: Path) -> None:
     (tmp_path / ".remit" / "context" / "common").mkdir(parents=True)
     (tmp_path / ".remit" / "context" / "common" / "style.md").write_text("Short sentences.")
     assert "Short sentences." in first_prompt(defined(), backend.context(), {"task": "Count."})
 
 
-async def test_a_repair_names_each_fault_and_repeats_all_to_one_that_remembers_nothing(backend: RecordingBackend) -> None:
+async def test_repair_names_each_fault_and_repeats_the_first_prompt_outside_a_session(backend: RecordingBackend) -> None:
     backend.repair = Repair(faults=("summary: it is empty", "status: unknown"), original="my prose")
     asked = repair_prompt(backend.context(), in_session=True)
     assert "summary: it is empty" in asked
     assert "status: unknown" in asked
     assert "my prose" not in asked
-    assert asked.rstrip().endswith(instruction(backend.context()))  # every prompt ends so
+    assert asked.rstrip().endswith(instruction(backend.context()))
     again = repair_prompt(backend.context(), in_session=False, first="the first prompt")
     assert again.startswith("the first prompt")
     assert "my prose" in again
     assert again.endswith(asked)
 
 
-async def test_at_the_soft_deadline_it_is_told_how_long_it_has_and_how_to_answer(backend: RecordingBackend) -> None:
-    told = hand_in_prompt(backend.context(), 12.3)
-    assert "12 seconds are left" in told
-    assert told.rstrip().endswith(instruction(backend.context()))
+async def test_soft_deadline_prompt_names_the_time_left_and_the_format(backend: RecordingBackend) -> None:
+    prompt = hand_in_prompt(backend.context(), 12.3)
+    assert "12 seconds are left" in prompt
+    assert prompt.rstrip().endswith(instruction(backend.context()))

@@ -1,4 +1,4 @@
-"""The operations of a context travel by one table: every context offers all of them, and nothing that is not in it gets through."""
+"""Operations of a context over RPC: every context has all of them, and nothing else is callable."""
 
 from typing import Any, cast
 
@@ -12,13 +12,13 @@ from remit.runtime.local_context import LocalBackend
 
 
 @pytest.mark.parametrize("context", [Context, BlockingContext, LocalBackend])
-def test_every_operation_of_the_table_is_offered(context: type) -> None:
+def test_every_context_has_every_operation(context: type) -> None:
     assert [name for name in OPERATIONS if not hasattr(context, name)] == []
     assert OPERATIONS.keys() >= {"delegate", "start", "gather", "progress", "emit", "artifact", "spend", "checkpoint", "scratch", "budget"}
 
 
 class Breaking:
-    """A backend whose operations fail in ways of their own."""
+    """A backend whose operations raise."""
 
     async def checkpoint(self, value: Any) -> None:
         raise KeyError("colour")
@@ -45,7 +45,7 @@ class Breaking:
         ("checkpoint", {"value": 1}, Failed),
     ],
 )
-async def test_a_faulty_call_is_answered_with_an_error_of_remit(name: str, body: dict[str, Any], error: type[Exception]) -> None:
+async def test_invalid_call_is_answered_with_an_error_of_remit(name: str, body: dict[str, Any], error: type[Exception]) -> None:
     service = ContextService(cast("ContextBackend", Breaking()))
     with pytest.raises(error):
         await service.answer(name, body)
@@ -53,6 +53,6 @@ async def test_a_faulty_call_is_answered_with_an_error_of_remit(name: str, body:
         service.take(name, body)
 
 
-def test_a_remote_backend_has_no_operation_beyond_the_table() -> None:
+def test_remote_backend_has_no_other_operation() -> None:
     backend = RemoteBackend.__new__(RemoteBackend)
     assert not hasattr(backend, "nonsense")

@@ -1,11 +1,13 @@
-"""What a review finds and what it leaves alone, on the lines that a change adds. No secret here is real: they are put together."""
+"""Findings of a review on the added lines. No secret here is real: they are assembled."""
 
 from pathlib import Path
 
 import pytest
 from reviewed_change import diff_of, new_file, reviewed, reviewed_files, source, write
 
+from remit.builtin.coder.review.change import Change, ChangedFile
 from remit.builtin.coder.review.checks import SecretMask
+from remit.builtin.coder.review.report import Review
 
 TOKEN = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9" * 2
 KEY = "AK" + "IA" + "Q7RST2UVWX4YZ5AB"
@@ -26,7 +28,7 @@ PLANTED = {
     "a file that is not closed": "def f(path):\n    return open(path).read()\n",
     "a path from outside": "from pathlib import Path\n\n\ndef f(root, name):\n    return (Path(root) / name).read_text()\n",
 }
-"""Fourteen faults that people plant in reviews. The reviewer that this one replaced found the first twelve."""
+"""Fourteen faults that people plant in reviews; at least the first twelve are found."""
 
 
 def test_twelve_of_fourteen_planted_faults_are_found(tmp_path: Path) -> None:
@@ -86,30 +88,30 @@ def test_each_fault_is_found_with_its_severity(tmp_path: Path) -> None:
     assert wrong == {}
 
 
-def test_what_is_harmless_is_left_alone(tmp_path: Path) -> None:
+def test_harmless_code_has_no_findings(tmp_path: Path) -> None:
     found = reviewed_files(tmp_path, {f"n{number}/{name}": text for number, (name, text) in enumerate(HARMLESS)})
     assert {path: rules for path, rules in found.items() if rules} == {}
 
 
-def test_only_lines_that_the_change_adds_are_reported(tmp_path: Path) -> None:
+def test_only_added_lines_are_reported(tmp_path: Path) -> None:
     old = "import os\n\n\ndef f(x):\n    return eval(x)\n\n\ndef g(x):\n    return x\n"
     text = diff_of(tmp_path, {"m.py": old}, {"m.py": old.replace("    return x\n", "    y = eval(x)\n    return y\n")})
     findings = reviewed(source(tmp_path).from_text(text, "a diff")).findings
     assert {(finding.rule, finding.line) for finding in findings} == {("S307", 9)}
 
 
-def test_a_file_that_did_not_parse_before_is_not_blamed_on_the_change(tmp_path: Path) -> None:
+def test_file_that_did_not_parse_before_is_not_reported(tmp_path: Path) -> None:
     text = diff_of(tmp_path, {"a.json": "{\n\n", "b.json": "{}\n"}, {"a.json": "{\n1\n", "b.json": "{\n"})
     found = [finding for finding in reviewed(source(tmp_path).from_text(text, "a diff")).findings if finding.rule == "syntax"]
     assert [finding.file for finding in found] == ["b.json"]
 
 
-def test_settings_of_the_project_change_nothing(tmp_path: Path) -> None:
+def test_settings_of_the_project_are_ignored(tmp_path: Path) -> None:
     write(tmp_path, {"ruff.toml": 'lint.select = ["T20"]\nexclude = ["*.py"]\n', "pkg/pyproject.toml": "this is not TOML"})
     assert "F401" in reviewed_files(tmp_path, {"pkg/m.py": "import os\n"})["pkg/m.py"]
 
 
-def test_a_missing_tool_is_reported_and_the_review_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tool_is_reported_and_the_review_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/nowhere/python")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     review = reviewed(source(tmp_path).from_text(new_file("m.py", f"eval('{TOKEN}')\n"), "a diff"))
@@ -117,7 +119,7 @@ def test_a_missing_tool_is_reported_and_the_review_goes_on(tmp_path: Path, monke
     assert any("ruff: it is not installed" in words for words in review.not_checked)
 
 
-def test_secrets_are_masked_wherever_they_turn_up(tmp_path: Path) -> None:
+def test_secrets_are_masked_everywhere(tmp_path: Path) -> None:
     text = f"def f(x='{TOKEN}', y=[]): eval('{TOKEN}' + x)  # TODO {TOKEN}\n"
     review = reviewed(source(tmp_path).from_text(new_file("m.py", text), "a diff"))
     assert len(review.findings) >= 3
@@ -125,20 +127,20 @@ def test_secrets_are_masked_wherever_they_turn_up(tmp_path: Path) -> None:
     assert "[redacted]" in review.page()
 
 
-def test_a_string_that_is_secret_by_its_name_alone_is_masked_too(tmp_path: Path) -> None:
+def test_secret_by_its_name_alone_is_masked(tmp_path: Path) -> None:
     review = reviewed(source(tmp_path).from_text(new_file("m.py", "token = 'three-plain-words'\nprint('three-plain-words')\n"), "a diff"))
     assert {finding.rule for finding in review.findings} == {"S105", "T201"}
     assert "three-plain-words" not in review.page() + str(review.to_data())
 
 
-def test_a_secret_in_the_file_where_a_hunk_fails_is_masked_too(tmp_path: Path) -> None:
+def test_secret_in_the_context_of_a_failed_hunk_is_masked(tmp_path: Path) -> None:
     write(tmp_path, {"m.py": f"a = '{TOKEN}'\n"})
     review = reviewed(source(tmp_path).from_text("--- a/m.py\n+++ b/m.py\n@@ -1 +1 @@\n-a = 'x'\n+a = 'y'\n", "a diff"))
     assert review.verdict == "does not apply"
     assert TOKEN not in review.page()
 
 
-def test_two_secrets_of_which_one_contains_the_other_are_both_masked() -> None:
+def test_two_secrets_that_overlap_are_both_masked() -> None:
     masking = SecretMask()
     masking.find("m.py", f"x = '{TOKEN}'")
     masking.find("m.py", f"y_token = '{TOKEN}XYZ123'")
@@ -151,3 +153,9 @@ def test_links_are_reported_and_binaries_named(tmp_path: Path) -> None:
     found = reviewed(source(tmp_path).from_text(link + binary, "a diff")).findings
     assert {finding.rule for finding in found} == {"link"}
     assert [file.note for file in source(tmp_path).from_text(link + binary, "a diff").files] == ["it is a symbolic link", "it is binary"]
+
+
+@pytest.mark.parametrize(("is_late", "verdict"), [(False, "looks fine"), (True, "worth a look")])
+def test_review_without_findings_looks_fine_only_if_every_check_ran(is_late: bool, verdict: str) -> None:
+    review = Review(change=Change(what="a diff", files=[ChangedFile(path="a.py")]), findings=(), is_late=is_late)
+    assert (review.verdict, review.to_data()["verdict"]) == (verdict, verdict)

@@ -1,4 +1,4 @@
-"""Reading a unified diff, and whether it applies: names, kinds of change, line ends, and the message where it does not."""
+"""Parsing unified diffs and applying them: names, kinds of change, line endings, and errors."""
 
 import os
 from pathlib import Path
@@ -12,13 +12,13 @@ from remit.core.errors import Misused
 NAMES = ["plain.py", "with space.py", 'quote"d.py', '"q\\"', "ünïcode.py", "x b/y.py", "back\\slash"]
 
 
-def test_names_are_read_as_git_writes_them(tmp_path: Path) -> None:
+def test_names_are_parsed_as_git_writes_them(tmp_path: Path) -> None:
     text = diff_of(tmp_path, dict.fromkeys(NAMES, "a\n"), dict.fromkeys(NAMES, "b\n"))
     found = {file.path: (file.state, file.before, file.after) for file in changed(tmp_path, text)}
     assert found == dict.fromkeys(NAMES, (State.APPLIES, "a\n", "b\n"))
 
 
-def test_renames_new_and_removed_files_are_told_apart(tmp_path: Path) -> None:
+def test_renames_new_and_removed_files_are_distinguished(tmp_path: Path) -> None:
     body = "".join(f"line {number}\n" for number in range(20))
     text = diff_of(tmp_path, {"ö old.txt": body, "gone.txt": "x\n"}, {"new name.txt": body + "more\n", "made.sh": "echo\n"})
     files = {file.path: file for file in changed(tmp_path, text)}
@@ -32,14 +32,14 @@ def test_renames_new_and_removed_files_are_told_apart(tmp_path: Path) -> None:
     ("old", "new"),
     [("old/src/x.py", "new/src/x.py"), ("src/x.py.orig", "src/x.py"), ("a/src/x.py", "b/src/x.py"), ("src/x.py", "src/x.py")],
 )
-def test_a_plain_diff_needs_no_git_headers(tmp_path: Path, old: str, new: str) -> None:
+def test_plain_diff_needs_no_git_headers(tmp_path: Path, old: str, new: str) -> None:
     write(tmp_path, {"src/x.py": "a\nb\n"})
     text = f"--- {old}\t2026-01-01 00:00:00\n+++ {new}\t2026-01-02 00:00:00\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n"
     (file,) = changed(tmp_path, text)
     assert (file.path, file.state, file.after) == ("src/x.py", State.APPLIES, "a\nc\n")
 
 
-def test_windows_line_ends_and_a_missing_last_one_are_kept(tmp_path: Path) -> None:
+def test_windows_line_endings_and_a_missing_final_newline_are_kept(tmp_path: Path) -> None:
     text = diff_of(tmp_path, {"x": "a\r\nb"}, {"x": "a\r\nc\r\n"})
     assert changed(tmp_path, text)[0].after == "a\r\nc\r\n"
     (file,) = changed(tmp_path, text.replace("a/x b/x\n", "a/x b/x\r\n").replace("--- a/x\n+++ b/x\n", "--- a/x\r\n+++ b/x\r\n"))
@@ -50,7 +50,7 @@ def test_windows_line_ends_and_a_missing_last_one_are_kept(tmp_path: Path) -> No
     assert "line ends differ" in file.faults[0].message
 
 
-def test_what_does_not_apply_says_where_and_what_stands_there(tmp_path: Path) -> None:
+def test_diff_that_does_not_apply_names_the_place(tmp_path: Path) -> None:
     write(tmp_path, {"x.py": "one\ntwo\nthree\nfour\n", "there.py": "x = 1\n"})
     hunks = "@@ -1,3 +1,3 @@\n one\n-2\n+zwei\n three\n@@ -4 +4 @@\n-four\n+4\n"
     missing = "--- a/gone.py\n+++ b/gone.py\n@@ -1 +1 @@\n-a\n+b\n"
@@ -61,7 +61,7 @@ def test_what_does_not_apply_says_where_and_what_stands_there(tmp_path: Path) ->
     assert "exists already" in third.faults[0].message
 
 
-def test_a_hunk_with_wrong_counts_is_named_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_hunk_with_wrong_counts_is_reported_and_the_rest_is_parsed(tmp_path: Path) -> None:
     write(tmp_path, {"x.py": "one\ntwo\n", "y.py": "one\n"})
     wrong = "--- a/x.py\n+++ b/x.py\n@@ -1,9 +1,9 @@\n one\n+more\n two\n"
     right = "diff --git a/y.py b/y.py\n--- a/y.py\n+++ b/y.py\n@@ -1 +1 @@\n-one\n+1\n"
@@ -71,7 +71,7 @@ def test_a_hunk_with_wrong_counts_is_named_and_the_rest_is_read(tmp_path: Path) 
     assert second.state is State.APPLIES
 
 
-def test_a_change_that_is_there_already_is_recognised(tmp_path: Path) -> None:
+def test_applied_change_is_recognized(tmp_path: Path) -> None:
     text = diff_of(tmp_path, {"x.py": "a\nb\nc\n", "gone": "x\n"}, {"x.py": "a\nB\nc\n", "made": "m\n"})
     write(tmp_path, {"x.py": "a\nB\nc\n", "made": "m\n"})
     (tmp_path / "gone").unlink()
@@ -80,7 +80,7 @@ def test_a_change_that_is_there_already_is_recognised(tmp_path: Path) -> None:
     assert (results["x.py"].added, results["x.py"].before) == ({2: "B"}, "a\nb\nc\n")
 
 
-def test_a_hunk_that_moved_or_has_no_context_is_numbered_as_the_file_is_afterwards(tmp_path: Path) -> None:
+def test_moved_hunk_has_line_numbers_of_the_new_file(tmp_path: Path) -> None:
     before = "1\n2\n3\n4\na\nb\nc\nd\ne\n"
     text = diff_of(tmp_path, {"x": before}, {"x": before.replace("b", "B")})
     write(tmp_path, {"x": f"new\nnew\n{before}more\n"})
@@ -90,7 +90,7 @@ def test_a_hunk_that_moved_or_has_no_context_is_numbered_as_the_file_is_afterwar
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", ".git/config", "sub/.GIT/hooks/x", "C:/x"])
-def test_paths_that_lead_out_are_refused(tmp_path: Path, path: str) -> None:
+def test_paths_out_of_the_project_are_refused(tmp_path: Path, path: str) -> None:
     write(tmp_path, {"ok.py": "a\n"})
     good = "--- a/ok.py\n+++ b/ok.py\n@@ -1 +1 @@\n-a\n+b\n"
     old, new = (path, path) if path in ("/etc/passwd", "C:/x") else (f"a/{path}", f"b/{path}")
@@ -113,13 +113,13 @@ def test_links_are_not_followed_and_pipes_not_opened(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "hello\nworld\n", "@@ -1 +1 @@\n-a\n+b\n", "--- a\n", "diff --cc x\n--- a/x\n+++ b/x\n@@@ -1 -1 +1 @@@\n"]
 )
-def test_what_is_no_diff_is_said_to_be_none(tmp_path: Path, text: str) -> None:
+def test_text_that_is_not_a_diff_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(Misused) as caught:
         source(tmp_path).from_text(text, "a diff")
     assert caught.value.code == "INVALID_PARAMETERS"
 
 
-def test_a_mailed_patch_is_read_around_its_letter(tmp_path: Path) -> None:
+def test_mailed_patch_is_parsed(tmp_path: Path) -> None:
     diff_of(tmp_path, {"x": "a\n"}, {"x": "a\n"})
     write(tmp_path, {"x": "a\n-- b\n"})
     git(tmp_path, "commit", "-qam", "Two\n\n--- not a header\n")

@@ -1,4 +1,4 @@
-"""Who carries out a role: the first that says anything decides, and a name that leads nowhere is told."""
+"""Which agent executes a role: precedence of bindings, and errors of invalid ones."""
 
 import tomllib
 from pathlib import Path
@@ -61,7 +61,7 @@ def executor(root: Path, name: str, toml: str) -> tuple[str, str]:
         ("planner", '[agents.clerk]\ncommand = "cat"\n[roles]\nplanner = "clerk"\n', ("clerk", "setting")),
     ],
 )
-def test_the_first_that_says_who_decides(tmp_path: Path, role: str, toml: str, expected: tuple[str, str]) -> None:
+def test_first_binding_wins(tmp_path: Path, role: str, toml: str, expected: tuple[str, str]) -> None:
     assert executor(tmp_path, role, toml) == expected
 
 
@@ -77,9 +77,7 @@ def test_the_first_that_says_who_decides(tmp_path: Path, role: str, toml: str, e
         ("", '[roles]\nplanner = "built-in"\n', ("built-in", "setting")),
     ],
 )
-def test_a_file_of_the_project_replaces_the_role_and_is_bound_likewise(
-    tmp_path: Path, head: str, toml: str, expected: tuple[str, str]
-) -> None:
+def test_file_of_the_project_replaces_the_role(tmp_path: Path, head: str, toml: str, expected: tuple[str, str]) -> None:
     own_file(tmp_path, "planner", head)
     found = role_info(directory(tmp_path, toml), "planner")
     assert found is not None
@@ -89,14 +87,14 @@ def test_a_file_of_the_project_replaces_the_role_and_is_bound_likewise(
 
 
 @pytest.mark.parametrize("folder", [".claude/agents", ".opencode/agent"])
-def test_files_of_other_tools_replace_a_role_and_give_themselves_no_built_in(tmp_path: Path, folder: str) -> None:
+def test_file_of_another_tool_replaces_a_role_without_a_built_in(tmp_path: Path, folder: str) -> None:
     own_file(tmp_path, "planner", folder=folder)
     assert executor(tmp_path, "planner", CODERS) == ("claude", "first")
     own_file(tmp_path, "planner", "remit:\n  built_in: git-workflow-manager\n", folder=folder)
     assert any("built_in would give it more" in problem for problem in directory(tmp_path).problems)
 
 
-def test_a_python_function_replaces_a_role_and_needs_nobody(tmp_path: Path) -> None:
+def test_python_function_replaces_a_role(tmp_path: Path) -> None:
     folder = tmp_path / ".remit" / "agents"
     folder.mkdir(parents=True)
     (folder / "mine.py").write_text('from remit import agent\n@agent("planner")\nasync def plan(task: str) -> str:\n    return task\n')
@@ -108,7 +106,7 @@ def test_a_python_function_replaces_a_role_and_needs_nobody(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "expected"),
     [
         ('plannr = "claude"', "there is no role or agent file 'plannr'. Did you mean planner?"),
         ('planner = "claud"', "it names 'claud', which is not an agent. Did you mean claude?"),
@@ -118,14 +116,14 @@ def test_a_python_function_replaces_a_role_and_needs_nobody(tmp_path: Path) -> N
         ('planner = "pyfun"', "'pyfun' is a Python function, which takes no instructions"),
     ],
 )
-def test_a_binding_that_leads_nowhere_is_told_with_its_place(tmp_path: Path, line: str, said: str) -> None:
+def test_invalid_binding_is_reported_with_its_place(tmp_path: Path, line: str, expected: str) -> None:
     own_file(tmp_path, "careful")
     (tmp_path / ".remit/agents/pyfun.py").write_text("from remit import agent\n@agent\nasync def pyfun() -> str:\n    return ''\n")
     (problem,) = directory(tmp_path, f"{CODERS}[roles]\n{line}\n").problems
-    assert problem.startswith(f"remit.toml:[roles].{line.partition(' ')[0]}: {said}")
+    assert problem.startswith(f"remit.toml:[roles].{line.partition(' ')[0]}: {expected}")
 
 
-def test_a_role_is_bound_by_a_variable_too_and_its_hyphen_is_recognised(tmp_path: Path) -> None:
+def test_role_is_bound_by_an_environment_variable(tmp_path: Path) -> None:
     made = directory(tmp_path, CODERS, {"REMIT_ROLES__TASK_EXECUTOR": "codex"})
     found = role_info(made, "task-executor")
     assert found is not None
@@ -133,7 +131,7 @@ def test_a_role_is_bound_by_a_variable_too_and_its_hyphen_is_recognised(tmp_path
     assert made.problems == []
 
 
-def test_every_role_has_a_file_that_says_what_it_is_and_names_a_built_in_that_is_there(tmp_path: Path) -> None:
+def test_every_role_has_a_file_with_instructions_and_a_valid_built_in(tmp_path: Path) -> None:
     assert sorted(path.stem for path in FOLDER.glob("*.md")) == sorted(ROLES)
     made = directory(tmp_path)
     for role in ROLES:
@@ -149,7 +147,7 @@ def test_every_role_has_a_file_that_says_what_it_is_and_names_a_built_in_that_is
     assert [role.name for role in role_infos(made)] == list(ROLES)
 
 
-def test_a_role_is_read_only_when_it_is_asked_for_and_alone(tmp_path: Path) -> None:
+def test_role_is_loaded_on_demand(tmp_path: Path) -> None:
     made = directory(tmp_path)
     assert made.registered() == ()
     assert made.find("implementer") is not None
@@ -159,7 +157,7 @@ def test_a_role_is_read_only_when_it_is_asked_for_and_alone(tmp_path: Path) -> N
     assert made.registered() == ("implementer",)
 
 
-def test_what_carries_a_role_gets_its_instructions_and_its_terms(tmp_path: Path) -> None:
+def test_executor_of_a_role_gets_its_instructions_and_requirements(tmp_path: Path) -> None:
     made = directory(tmp_path, f'{CODERS}[roles]\nplanner = "claude"\n')
     definition: Definition = made.find("planner").definition  # type: ignore[union-attr]
     assert (definition.runs_on, definition.kind) == ("claude", "claude")
@@ -168,28 +166,25 @@ def test_what_carries_a_role_gets_its_instructions_and_its_terms(tmp_path: Path)
     assert file_of("planner").read_text().startswith("---\n")
 
 
-# ---- roles that no agent carries out
-
-
 @pytest.mark.parametrize(
     ("wanted", "agent"),
     [(None, "claude"), ("task-executor", "claude"), ("Built-In", "claude"), ("worker", "claude"), ("coder.x", "claude"), ("mine", "mine")],
 )
-def test_the_lines_to_add_can_be_read_and_take_no_roles_place(wanted: str | None, agent: str) -> None:
+def test_suggested_settings_are_valid_toml_and_replace_no_role(wanted: str | None, agent: str) -> None:
     lines = [line.strip() for line in lines_for("implementer", wanted).splitlines() if line.startswith("    ")]
-    said = tomllib.loads("\n".join(lines))
-    assert list(said["agents"]) == [agent]
-    assert said["roles"] == {"implementer": agent}
+    expected = tomllib.loads("\n".join(lines))
+    assert list(expected["agents"]) == [agent]
+    assert expected["roles"] == {"implementer": agent}
 
 
-def test_roles_in_a_circle_are_named_as_what_they_are(tmp_path: Path) -> None:
+def test_cyclic_roles_are_reported(tmp_path: Path) -> None:
     (tmp_path / "remit.toml").write_text('[roles]\nimplementer = "task-executor"\ntask-executor = "implementer"\n')
     problems = list(binding_problems(declarations_of(tmp_path, load_settings(tmp_path)), ()))
     assert len(problems) == 2
     assert all("is a role itself: name the coding agent" in problem for problem in problems)
 
 
-def test_an_empty_binding_is_told_in_words(tmp_path: Path) -> None:
+def test_empty_binding_is_refused(tmp_path: Path) -> None:
     (tmp_path / "remit.toml").write_text('[roles]\nplanner = ""\n')
     with pytest.raises(Misused, match=r"roles\.planner must be text that is not empty"):
         load_settings(tmp_path)

@@ -1,4 +1,4 @@
-"""Sync functions on threads: what they raise is their return."""
+"""Synchronous functions on threads."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,7 +24,7 @@ async def remit(tmp_path: Path) -> AsyncIterator[Remit]:
         yield opened
 
 
-async def test_exceptions_of_a_thread_are_its_return(remit: Remit) -> None:
+async def test_exception_of_a_thread_becomes_its_return(remit: Remit) -> None:
     result = await remit.delegate("breaks")
     assert result.status is Status.FAILED
     assert "KeyError: 'colour'" in result.errors[0].message

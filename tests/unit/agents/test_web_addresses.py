@@ -1,4 +1,4 @@
-"""Which addresses `worker.web_fetch` takes for outside, and how it reads what somebody wrote."""
+"""Classification of addresses and parsing of URLs for `worker.web_fetch`."""
 
 import ipaddress
 
@@ -54,7 +54,7 @@ from remit.system.http import AddressKind, classify_address, parse_target, witho
         ("2001:470:1::5efe:127.0.0.1", AddressKind.LOOPBACK),
     ],
 )
-def test_an_address_is_outside_only_if_it_plainly_is(address: str, reach: AddressKind) -> None:
+def test_address_is_public_only_if_it_certainly_is(address: str, reach: AddressKind) -> None:
     assert classify_address(ipaddress.ip_address(address)) is reach
 
 
@@ -69,13 +69,13 @@ def test_an_address_is_outside_only_if_it_plainly_is(address: str, reach: Addres
         "http://-bad.example/", "http://" + "a" * 64 + ".example/", "http://example.com/" + "a" * 9000,
     ],
 )  # fmt: skip
-def test_what_two_programs_could_read_differently_is_refused(url: str) -> None:
+def test_ambiguous_url_is_refused(url: str) -> None:
     with pytest.raises(Misused) as refused:
         parse_target(url)
     assert refused.value.code == "INVALID_PARAMETERS"
 
 
-def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
+def test_password_in_a_url_is_refused_and_not_repeated() -> None:
     with pytest.raises(Misused) as refused:
         parse_target("https://ann:hunter2@example.com/")
     assert "hunter2" not in str(refused.value)
@@ -90,15 +90,15 @@ def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
         ("http://example.com.:8080/a b".replace(" ", "%20"), "example.com", 8080, "http://example.com:8080/a%20b"),
         ("https://bücher.example/ä?q=ö#x", "xn--bcher-kva.example", 443, "https://xn--bcher-kva.example/%C3%A4?q=%C3%B6"),
         ("http://[2606:4700::1]:81/", "2606:4700::1", 81, "http://[2606:4700::1]:81/"),
-        ("http://１２７.0.0.1/", "127.0.0.1", 80, "http://127.0.0.1/"),  # what looks like digits is judged as digits
+        ("http://１２７.0.0.1/", "127.0.0.1", 80, "http://127.0.0.1/"),  # fullwidth digits count as digits
         ("http://a_b.example/x;y?z=1&w", "a_b.example", 80, "http://a_b.example/x;y?z=1&w"),
     ],
 )
-def test_an_address_has_one_reading(url: str, host: str, port: int, sent: str) -> None:
+def test_url_is_normalized(url: str, host: str, port: int, sent: str) -> None:
     target = parse_target(url)
     assert (target.host, target.port, target.url) == (host, port, sent)
 
 
-def test_secrets_in_an_address_are_struck_out_where_it_is_shown() -> None:
+def test_secrets_in_a_url_are_redacted_for_display() -> None:
     shown = without_secrets("https://u:p@example.com/a?api_key=abc&q=owls&access_token=xyz#f")
     assert shown == "https://example.com/a?api_key=REDACTED&q=owls&access_token=REDACTED"

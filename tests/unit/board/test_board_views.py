@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -91,7 +91,6 @@ def test_long_board_is_cut_with_a_note_and_shown_whole_on_request(tmp_path: Path
     assert len(list(lines_of(seen, 80, every=True))) > 827
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.text(max_size=300), st.integers(40, 200), st.text(max_size=100))
 def test_no_line_exceeds_the_terminal_or_controls_it(title: str, wide: int, reason: str) -> None:
     tasks = (
@@ -105,7 +104,6 @@ def test_no_line_exceeds_the_terminal_or_controls_it(title: str, wide: int, reas
         assert line == "" or line.isprintable()
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.text(max_size=120), min_size=1, max_size=6))
 def test_no_title_injects_markup_into_a_picture_or_a_page(titles: list[str]) -> None:
     tasks = tuple(
@@ -126,7 +124,6 @@ def test_no_title_injects_markup_into_a_picture_or_a_page(titles: list[str]) -> 
 
 
 @given(st.text(max_size=120), st.integers(min_value=6, max_value=60))
-@settings(max_examples=100)
 def test_title_wraps_to_fitting_lines_with_a_visible_cut(title: str, columns: int) -> None:
     lines = wrap(title, columns)
     assert 1 <= len(lines) <= 2
@@ -151,7 +148,6 @@ def test_picture_shows_every_task_arrow_and_legend(view: View) -> None:
 
 
 @given(st.dictionaries(st.integers(1, 14), st.sets(st.integers(1, 14), max_size=4), min_size=1), st.integers(1, 14))
-@settings(max_examples=60, deadline=None)
 def test_boxes_of_any_dependency_graph_do_not_overlap(graph: dict[int, set[int]], parent: int) -> None:
     """Cycles too, with open, closed and divided tasks."""
     statuses = (Status.COMPLETED, Status.NOT_STARTED)

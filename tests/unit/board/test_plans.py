@@ -128,7 +128,7 @@ LINES = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=80)
 @given(st.lists(LINES, max_size=14).map("\n".join), st.sampled_from(PhaseStatus))
 def test_marking_a_phase_changes_only_its_marker(text: str, status: PhaseStatus) -> None:
     """The new status is read back, and every other character stays."""

@@ -241,15 +241,6 @@ async def test_plan_without_valid_phases_is_rejected(tmp_path: Path, text: str) 
     assert not found.has_plan
 
 
-async def test_unknown_task_and_missing_plan_are_reported(tmp_path: Path) -> None:
-    board = board_with(tmp_path, task())
-    async with Remit.open(tmp_path, agents=[planning]) as remit:
-        with pytest.raises(Misused, match=r"^Task 99 not found "):
-            await research(remit, board, 99)
-        with pytest.raises(Misused, match=r"^Task 12 has no plan\. Use plan instead\."):
-            await revise(remit, board, 12)
-
-
 async def test_invalid_transition_is_refused_and_force_warns(tmp_path: Path) -> None:
     board_with(tmp_path, task(status=Status.COMPLETED))
     with pytest.raises(Refused) as refused:

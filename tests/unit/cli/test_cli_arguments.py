@@ -1,4 +1,4 @@
-"""Values as they are typed at a prompt: parameters, lists, durations, times, budgets, task numbers."""
+"""Command-line values: parameters, lists, durations, times, budgets, task numbers."""
 
 from datetime import datetime
 from pathlib import Path
@@ -49,17 +49,17 @@ ECHO = {"properties": {"times": {"type": "integer"}, "text": {"type": "string"}}
         (["@home"], TASKED, {"task": "@home"}),
     ],
 )
-def test_parameters_are_json_where_they_are_json_and_what_the_schema_says(words: list[str], schema: Any, value: dict[str, object]) -> None:
+def test_parameters_are_parsed_as_json_or_by_the_schema(words: list[str], schema: Any, value: dict[str, object]) -> None:
     assert pairs(words, schema) == value
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_any_text_after_the_equals_sign_gives_a_value(text: str) -> None:
+def test_any_text_after_the_equals_sign_is_a_value(text: str) -> None:
     if not text.startswith("@"):
         assert set(pairs([f"name={text}"])) == {"name"}
 
 
-def test_an_at_sign_reads_a_file_and_names_one_that_cannot_be_read(tmp_path: Path) -> None:
+def test_at_sign_reads_a_file_and_reports_an_unreadable_one(tmp_path: Path) -> None:
     (tmp_path / "text.md").write_text("two\nlines")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     assert pairs([f"text=@{tmp_path}/text.md"]) == {"text": "two\nlines"}
@@ -81,19 +81,19 @@ def test_an_at_sign_reads_a_file_and_names_one_that_cannot_be_read(tmp_path: Pat
         (["Fix it"], {}, "not of the form", "This agent takes no parameters."),
     ],
 )
-def test_what_is_no_parameter_is_refused_with_an_example(words: list[str], schema: Any, message: str, advice: str) -> None:
+def test_invalid_parameter_is_refused_with_an_example(words: list[str], schema: Any, message: str, advice: str) -> None:
     with pytest.raises(Misused, match=message) as caught:
         pairs(words, schema)
     assert advice in caught.value.advice
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_an_option_written_as_a_parameter_is_told_to_be_one(name: str) -> None:
+def test_option_written_as_a_parameter_is_refused_with_the_option(name: str) -> None:
     with pytest.raises(Misused, match=f"{name} is an option, not a parameter of this agent") as caught:
         pairs([f"{name}=a b"], TASKED)
     assert caught.value.advice == f"Write --{name} 'a b'"
     assert pairs([f"{name}=x"], {"properties": {name: {"type": "string"}}}) == {name: "x"}
-    assert pairs([f"{name}=x"]) == {name: "x"}, "of an agent nobody knows nothing is known"
+    assert pairs([f"{name}=x"]) == {name: "x"}, "without a schema everything is a parameter"
 
 
 @pytest.mark.parametrize(
@@ -109,24 +109,24 @@ def test_an_option_written_as_a_parameter_is_told_to_be_one(name: str) -> None:
         (None, None),
     ],
 )
-def test_a_time_is_so_long_ago_an_iso_time_or_unix_seconds(text: str | None, at: float | None) -> None:
+def test_time_is_an_age_an_iso_time_or_unix_seconds(text: str | None, at: float | None) -> None:
     assert parse_time(text, "--since", NOW) == at
 
 
 @pytest.mark.parametrize(("text", "value"), [("30", 30), ("0.5", 0.5), (".5", 0.5), ("10s", 10), ("2m", 120), ("1.5h", 5400)])
-def test_a_timeout_is_seconds_or_a_duration(text: str, value: float) -> None:
+def test_timeout_is_seconds_or_a_duration(text: str, value: float) -> None:
     assert seconds(text, "--timeout") == value
 
 
 @pytest.mark.parametrize("bad", ["yesterday", "1x", "", "2026-13-01", "h", "-1", "inf", "nan", "1e999"])
-def test_what_is_no_time_and_no_timeout_is_refused_with_examples(bad: str) -> None:
+def test_invalid_time_is_refused_with_examples(bad: str) -> None:
     with pytest.raises(Misused, match="--since"):
         parse_time(bad, "--since", NOW)
     with pytest.raises(Misused, match="--timeout must be a number of seconds above 0"):
         seconds(bad, "--timeout")
 
 
-def test_a_budget_is_read_kind_by_kind_and_refused_in_its_own_words() -> None:
+def test_budget_is_parsed_and_invalid_ones_are_refused() -> None:
     assert budget(["tokens=50", "cost=0.5"]) == Limits(tokens=50, cost=0.5)
     assert budget([]) is None
     for bad, said in (
@@ -153,7 +153,7 @@ def test_a_budget_is_read_kind_by_kind_and_refused_in_its_own_words() -> None:
         ("1,,2", [1, 2]),
     ],
 )
-def test_task_numbers_lists_and_ranges_are_read(text: str, numbers: list[int]) -> None:
+def test_task_numbers_lists_and_ranges_are_parsed(text: str, numbers: list[int]) -> None:
     assert numbers_of(text) == numbers
 
 
@@ -166,13 +166,13 @@ def test_task_numbers_lists_and_ranges_are_read(text: str, numbers: list[int]) -
         (" , ", "Task number required."),
     ],
 )
-def test_what_is_no_task_number_is_refused(text: str, message: str) -> None:
+def test_invalid_task_number_is_refused(text: str, message: str) -> None:
     with pytest.raises(Misused) as refused:
         numbers_of(text)
     assert refused.value.message == message
 
 
-def test_a_missing_number_names_the_usage() -> None:
+def test_missing_task_number_names_the_usage() -> None:
     for missing in (None, "", "  "):
         with pytest.raises(Misused) as refused:
             number_of(missing, "remit research N [focus]")
@@ -182,5 +182,5 @@ def test_a_missing_number_names_the_usage() -> None:
 
 
 @given(st.lists(st.integers(min_value=1, max_value=5000), min_size=1, unique=True))
-def test_what_is_spelled_is_read_as_the_same_numbers(numbers: list[int]) -> None:
+def test_spelled_numbers_are_parsed_back(numbers: list[int]) -> None:
     assert numbers_of(spell_numbers(numbers)) == sorted(numbers)

@@ -1,4 +1,4 @@
-"""`remit research`, `plan` and `revise` as they are typed: their messages, their dry run, what they print and how they end."""
+"""`remit research`, `plan` and `revise`: error messages, dry run, output, exit codes."""
 
 import signal
 import time
@@ -58,8 +58,7 @@ def files(root: Path) -> dict[str, bytes]:
         (revise, {"number": "12"}, "Task 12 has no plan. Use plan instead."),
     ],
 )
-def test_plain_errors_are_literal(project: Path, command: Callable[..., Exit], given: dict[str, str], message: str) -> None:
-    """S6.10; and nothing is written."""
+def test_invalid_call_is_refused(project: Path, command: Callable[..., Exit], given: dict[str, str], message: str) -> None:
     before = files(project)
     with pytest.raises(Misused) as error:
         command(Project(project), **given)
@@ -68,7 +67,7 @@ def test_plain_errors_are_literal(project: Path, command: Callable[..., Exit], g
     assert kept == {path: data for path, data in before.items() if not path.startswith(".remit/")}
 
 
-def test_a_dry_run_says_what_would_be_done_and_touches_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_prints_the_steps_and_changes_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = files(project)
     assert research(Project(project), number="12", focus=["only", "tabs"], dry_run=True) is Exit.OK
     said = capsys.readouterr().out
@@ -84,8 +83,7 @@ def test_a_dry_run_says_what_would_be_done_and_touches_nothing(project: Path, ca
     assert files(project) == before
 
 
-def test_what_came_of_it_is_printed_and_shown_with_its_thirteen_steps(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """S4, S4.5"""
+def test_outcome_is_printed_and_shown_with_its_thirteen_steps(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert research(Project(project), number="12") is Exit.OK
     said = capsys.readouterr().out
     assert "completed  research  task 12 [RESEARCHED]  sess_" in said
@@ -100,7 +98,7 @@ def test_what_came_of_it_is_printed_and_shown_with_its_thirteen_steps(project: P
     assert len(steps) == 13
 
 
-def test_ctrl_c_cancels_keeps_the_marker_and_says_how_to_go_on(project: Path) -> None:
+def test_ctrl_c_cancels_keeps_the_status_and_says_how_to_resume(project: Path) -> None:
     running = start("research", "12", "for", "long", cwd=project)
     while not (project / "begun").exists() and running.poll() is None:
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""A model's words on their way to a terminal, and what is typed to a chat: the pure parts."""
+"""Model output on its way to a terminal, and commands of a chat."""
 
 import time
 from collections.abc import Sequence
@@ -36,19 +36,19 @@ def pieces(text: str, cuts: Sequence[int]) -> list[str]:
         ("tag\U000e0041", "tag"),
     ],
 )
-def test_what_a_terminal_would_obey_is_made_harmless(text: str, shown: str) -> None:
+def test_terminal_control_sequences_are_neutralized(text: str, shown: str) -> None:
     assert harmless(text) == shown
 
 
 @given(st.text(), st.lists(st.integers(0, 1000), max_size=6))
-def test_where_a_piece_ends_makes_no_difference_to_harmlessness(text: str, cuts: list[int]) -> None:
+def test_neutralizing_is_independent_of_chunk_boundaries(text: str, cuts: list[int]) -> None:
     whole = harmless(text)
     assert "".join(map(harmless, pieces(text, cuts))) == whole
     assert not any(sign < " " and sign not in "\n\t" for sign in whole)
     assert "\x7f" not in whole
 
 
-def test_replies_of_one_message_are_paragraphs_of_one_answer() -> None:
+def test_replies_of_one_turn_are_paragraphs_of_one_answer() -> None:
     written: list[str] = []
     with Plain(Silence(), written.append) as plain:
         for piece in ("\n", "One", "\n\n", "", "\n", "Two\n", "three", "\n\n"):
@@ -56,16 +56,16 @@ def test_replies_of_one_message_are_paragraphs_of_one_answer() -> None:
     assert "".join(written) == "One\n\nTwo\nthree\n"
     with Plain(Silence(), written.append):
         pass
-    assert "".join(written) == "One\n\nTwo\nthree\n", "where nothing is said nothing is written"
+    assert "".join(written) == "One\n\nTwo\nthree\n", "an empty answer writes nothing"
 
 
-def test_a_break_that_is_noticed_late_is_none() -> None:
+def test_break_noticed_late_is_ignored() -> None:
     before, after = (SimpleNamespace(created_at=at) for at in (4.0, 7.0))
-    breaks, told = Breaks(), list[Any]
+    breaks, records = Breaks(), list[Any]
     assert breaks.joined("a", 5.0) == "a"
-    assert not breaks.noticed(told([before]))
+    assert not breaks.noticed(records([before]))
     assert breaks.joined("b", 6.0) == "b"
-    assert breaks.noticed(told([before, after]))
+    assert breaks.noticed(records([before, after]))
     assert breaks.joined("c", 8.0) == "\n\nc"
 
 
@@ -81,11 +81,11 @@ def test_a_break_that_is_noticed_late_is_none() -> None:
         ("/", None),
     ],
 )
-def test_a_line_that_begins_with_a_slash_and_a_word_is_a_command(typed: str, command: tuple[str, str] | None) -> None:
+def test_line_that_begins_with_a_slash_and_a_word_is_a_command(typed: str, command: tuple[str, str] | None) -> None:
     assert command_in(typed) == command
 
 
-def test_money_is_a_sum_or_said_to_be_unknown() -> None:
+def test_cost_is_a_sum_or_unknown() -> None:
     known, unknown = Spent(tokens=1000, cost=0.5), Spent(tokens=10, has_unknown=True)
     assert Spent().words() == ""
     assert known.words() == "1,000 tokens, 0.50"

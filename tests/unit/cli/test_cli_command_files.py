@@ -1,4 +1,4 @@
-"""Command files in the help and behind an `@`, as hostile repositories and long words make them (S6.9)."""
+"""Command files from hostile repositories, in the help and as `@` references."""
 
 import os
 from pathlib import Path
@@ -17,7 +17,7 @@ def command_file(root: Path, name: str, text: str) -> None:
     (folder / f"{name}.md").write_text(text)
 
 
-def test_the_help_lists_command_files_without_obeying_their_text(tmp_path: Path) -> None:
+def test_help_lists_command_files_with_escaped_text(tmp_path: Path) -> None:
     for number in range(50):
         command_file(tmp_path, f"cmd{number}", f"---\ndescription: Command {number}\n---\nDo $ARGUMENTS\n")
     command_file(tmp_path, "evil", '---\ndescription: "\\e[2J[bold]x[/] \\u202e"\n---\nx\n')
@@ -27,7 +27,7 @@ def test_the_help_lists_command_files_without_obeying_their_text(tmp_path: Path)
     assert "�[2J[bold]x[/] �" in shown
 
 
-async def test_words_that_can_be_no_file_are_handed_over_as_words(tmp_path: Path) -> None:
+async def test_argument_that_cannot_be_a_file_is_passed_as_text(tmp_path: Path) -> None:
     command_file(tmp_path, "see", "---\nagent: reader\n---\nSee @$ARGUMENTS\n")
     command = find(tmp_path, "see")
     assert command is not None

@@ -1,4 +1,4 @@
-"""Events in words, as they are listed at the prompt, and the trees they belong to."""
+"""Events as text, and trees of delegations."""
 
 import io
 from dataclasses import replace
@@ -21,9 +21,6 @@ NOW = 1_700_000_100.0
 STEPS = [{"step": "Look", "status": "completed"}, {"step": "Write", "status": "in_progress"}]
 ASKED = {"kind": "Bash", "title": "ls -l", "decision": "denied", "because": "not allowed"}
 DENIED = "Permission denied for Bash: ls -l (not allowed)."
-
-
-# ---- events
 
 
 def event(kind: EventKind, **body: Any) -> Event:
@@ -56,7 +53,7 @@ def tool(status: str, title: str = "ls -l") -> Event:
         ("words", "words"),
     ],
 )
-def test_chunks_of_coding_agents_read_as_lines_and_any_other_as_it_is(value: Any, text: str) -> None:
+def test_chunks_of_coding_agents_are_rendered_as_lines(value: Any, text: str) -> None:
     assert event_text(chunk(value)) == text
 
 
@@ -72,12 +69,12 @@ def test_chunks_of_coding_agents_read_as_lines_and_any_other_as_it_is(value: Any
         ([event(EventKind.SPENT, tokens=0, cost=0), event(EventKind.COMPLETE, result={})], []),
     ],
 )
-def test_a_call_is_told_once_unless_it_fails(events: list[Event], lines: list[str]) -> None:
+def test_tool_call_is_printed_once_unless_it_fails(events: list[Event], lines: list[str]) -> None:
     text = EventText()
     assert [words for one in events if (words := text.render(one))] == lines
 
 
-def test_a_cancel_and_what_was_spent_are_told_in_words() -> None:
+def test_cancel_and_spending_are_rendered() -> None:
     body = {"source": "a person", "reason": "not needed."}
     assert event_text(event(EventKind.CANCEL, state="requested", **body)) == "Cancel requested by a person: not needed."
     assert event_text(event(EventKind.CANCEL, state="killed", **body)) == "Cancelled by a person: not needed; killed."
@@ -86,7 +83,7 @@ def test_a_cancel_and_what_was_spent_are_told_in_words() -> None:
     assert (spent(1, 0.0), spent(0, 2.5), spent(0, 0.0)) == ("1 token", "2.50", "")
 
 
-def test_amounts_and_advice_are_told_as_people_say_them() -> None:
+def test_amounts_and_durations_are_formatted() -> None:
     amounts = (0, 12.5, 1.23456, 0.5, 0.03124, 0.000612, 0.0000034)
     assert [money(one) for one in amounts] == ["0.00", "12.50", "1.23", "0.50", "0.0312", "0.0006", "0.000003"]
     spans = (0.004, 0.42, 3.21, 42, 245, 7380, 273_600)
@@ -98,9 +95,6 @@ def test_amounts_and_advice_are_told_as_people_say_them() -> None:
     text = "  a settled delegation with a path/that-is-long/and-whole.md"
     assert wrapped(text, 30).splitlines() == ["  a settled delegation with a", "  path/that-is-long/and-whole.md"]
     assert one_line("a" * 200, 10) == "a" * 9 + "…"
-
-
-# ---- trees
 
 
 def record(number: int, parent: int | None = None, state: State = State.COMPLETED, agent: str = "worker", depth: int = 1) -> Record:
@@ -132,7 +126,7 @@ def drawn(records: list[Record], **view: object) -> list[str]:
     return out.getvalue().splitlines()
 
 
-def test_a_line_tells_state_agent_progress_and_time_left() -> None:
+def test_line_shows_state_agent_progress_and_time_left() -> None:
     running = record(0, state=State.RUNNING)
     lines = drawn([running], words={running.session_id: Word(text="half done", fraction=0.5)})
     assert len(lines) == 1
@@ -140,13 +134,7 @@ def test_a_line_tells_state_agent_progress_and_time_left() -> None:
         assert part in lines[0]
 
 
-def test_children_hang_below_their_caller() -> None:
-    lines = drawn([record(0), record(1, 0, agent="middle"), record(2, 1, agent="leaf")])
-    assert [line.find(name) > 0 for line, name in zip(lines, ("worker", "middle", "leaf"), strict=True)] == [True] * 3
-    assert lines[1].index("middle") < lines[2].index("leaf")
-
-
-def test_a_tree_of_thousands_fits_and_keeps_what_did_not_go_well_in_sight() -> None:
+def test_tree_of_thousands_fits_and_shows_failures() -> None:
     many = [record(0, state=State.RUNNING), *(record(n, 0) for n in range(1, 5_000)), record(5_000, 0, State.FAILED, agent="bad")]
     lines = drawn(many, rows=20)
     assert len(lines) <= 20
@@ -155,26 +143,26 @@ def test_a_tree_of_thousands_fits_and_keeps_what_did_not_go_well_in_sight() -> N
     assert "completed" in lines[1]
 
 
-def test_the_latest_are_kept_in_sight_and_the_old_ones_folded() -> None:
+def test_newest_delegations_stay_visible() -> None:
     many = [record(0, state=State.RUNNING), *(record(n, 0) for n in range(1, 40)), record(40, 0, State.RUNNING)]
     lines = drawn(many, rows=24, is_moving=True)
     assert "… and 36 more (36 completed)" in lines[1]
     assert [f"{number:06}" in line for number, line in zip(range(37, 41), lines[2:], strict=True)] == [True] * 4
 
 
-def test_a_value_is_shown_where_a_function_said_nothing_but_that() -> None:
+def test_data_is_shown_if_the_summary_is_generated() -> None:
     metadata = Metadata(session_id="s", agent_type="worker", delegation_depth=1, delegation_path=("worker",), duration_seconds=0.1)
     done = Return(status=Status.COMPLETED, summary="worker finished.", metadata=metadata, data={"n": 5})
     assert gist_of(done) == '{"n":5}'
     assert gist_of(replace(done, summary="Counted.")) == "Counted."
 
 
-def test_what_nobody_runs_any_more_is_marked_in_the_tree() -> None:
+def test_delegation_without_a_process_is_marked() -> None:
     left = record(0, state=State.RUNNING)
     assert "its process is gone" in drawn([left], gone={left.session_id})[0]
 
 
-def test_what_completed_is_folded_up_first() -> None:
+def test_completed_subtrees_are_folded_first() -> None:
     records = [record(0, state=State.RUNNING)]
     for group in range(1, 6):
         records.append(record(group, 0, agent="group"))
@@ -184,7 +172,7 @@ def test_what_completed_is_folded_up_first() -> None:
     assert sum("(+ 10 delegations below)" in line for line in lines) == 5
 
 
-def test_words_of_agents_cannot_drive_the_terminal() -> None:
+def test_agent_text_cannot_control_the_terminal() -> None:
     assert "\x1b" not in one_line("\x1b[2Jgone\x07 \n two")
     running = replace(record(0, state=State.RUNNING))
     shown = "\n".join(drawn([running], words={running.session_id: Word(text="\x1b]0;title\x07[bold]x")}))
@@ -192,12 +180,12 @@ def test_words_of_agents_cannot_drive_the_terminal() -> None:
     assert "[bold]x" in shown
 
 
-def test_below_gives_a_delegation_and_all_under_it_alone() -> None:
+def test_below_returns_a_delegation_and_its_descendants() -> None:
     tree = [record(0), record(1, 0), record(2, 0), record(3, 1)]
     assert [r.session_id[-1] for r in below(tree, tree[1].session_id)] == ["1", "3"]
 
 
-def test_a_sign_of_a_child_counts_for_its_callers() -> None:
+def test_sign_of_life_of_a_child_counts_for_its_callers() -> None:
     tree = [record(0), record(1, 0, depth=2), record(2, 1, depth=3)]
     heard = signs_with_children(tree, {tree[0].session_id: 1.0, tree[1].session_id: 2.0, tree[2].session_id: 9.0})
     assert list(heard.values()) == [9.0, 9.0, 9.0]

@@ -1,4 +1,4 @@
-"""Results as a person reads them: the beginning of a report, the data, errors and next steps, and the outcome of a board command."""
+"""Results as printed: start of a report, data, errors, next steps, outcome of a board command."""
 
 import io
 import os
@@ -17,7 +17,7 @@ from remit.core.states import State
 from remit.runtime.reply import advice
 
 
-def test_a_report_is_shown_without_its_title_up_to_its_mark_or_the_last_paragraph_that_fits() -> None:
+def test_report_is_shown_up_to_its_mark_or_the_last_paragraph_that_fits() -> None:
     marked = beginning("# T\n\n## One\n\none\n\n<!-- more -->\n\ntwo\nthree\n")
     assert (marked.text, marked.left) == ("## One\n\none", 2)
     long = beginning("\n\n".join("\n".join(["line"] * 10) for _ in range(5)))
@@ -27,7 +27,7 @@ def test_a_report_is_shown_without_its_title_up_to_its_mark_or_the_last_paragrap
         assert beginning(text).left == 0
 
 
-def test_only_a_readable_file_of_the_project_is_read_as_a_report(tmp_path: Path) -> None:
+def test_only_readable_files_of_the_project_are_shown_as_a_report(tmp_path: Path) -> None:
     root = tmp_path / "project"
     root.mkdir()
     (tmp_path / "outside.md").write_text("secret")
@@ -56,7 +56,7 @@ def error(code: str, advice: str, *, recoverable: bool = False) -> ErrorInfo:
     return ErrorInfo(type="x", message=f"{code} happened.", code=code, recoverable=recoverable, recommendation=advice)
 
 
-def test_advice_is_printed_once_and_a_person_is_asked_for_only_without_any() -> None:
+def test_advice_is_printed_once() -> None:
     for recoverable in (True, False):
         shown = printed(error("X", "Name a path.", recoverable=recoverable))
         assert (shown.count("Name a path."), "  next  Name a path." in shown, "Manual intervention" in shown) == (1, True, False)
@@ -66,13 +66,13 @@ def test_advice_is_printed_once_and_a_person_is_asked_for_only_without_any() -> 
 
 
 class Terminal(io.StringIO):
-    """80 columns, as of a terminal that tells no width."""
+    """A terminal that reports no width: 80 columns."""
 
     def isatty(self) -> bool:
         return True
 
 
-def test_a_rehearsal_is_never_told_as_something_done(capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_is_never_printed_as_done(capsys: pytest.CaptureFixture[str]) -> None:
     print_outcome(
         Outcome(
             command="task",
@@ -87,7 +87,7 @@ def test_a_rehearsal_is_never_told_as_something_done(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == "○ rehearsal  task  task 7: nothing was changed\nTask 7 would be abandoned.\n"
 
 
-def test_what_was_taken_over_from_todo_md_is_no_warning_and_what_was_not_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_merged_edits_of_todo_are_notes_and_rejected_ones_warnings(capsys: pytest.CaptureFixture[str]) -> None:
     warnings = (f"{FROM_TODO}Task 4: priority High", "TODO.md: Task 4: Status '[DONE]' was not taken over: unknown.")
     print_outcome(Outcome(command="task", status="completed", summary="Done.", warnings=warnings))
     assert capsys.readouterr().out.splitlines()[2:] == [
@@ -96,8 +96,8 @@ def test_what_was_taken_over_from_todo_md_is_no_warning_and_what_was_not_is_one(
     ]
 
 
-def test_on_a_terminal_a_long_line_goes_on_below_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Colours take no room, and a path that is longer than the line is not cut in two."""
+def test_long_line_is_wrapped_with_a_hanging_indent_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Colours have no width, and a path longer than the line is not split."""
     screen = Terminal()
     monkeypatch.setattr("sys.stdout", screen)
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -112,13 +112,13 @@ def test_on_a_terminal_a_long_line_goes_on_below_its_beginning(monkeypatch: pyte
     ]
 
 
-def test_an_error_keeps_its_place_in_documents_and_its_code_in_print(capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_code_is_printed_even_if_the_summary_repeats_its_message(capsys: pytest.CaptureFixture[str]) -> None:
     broken = error("BUILD_ERROR", "")
     outcome = Outcome(command="errors", status="failed", summary=broken.message, errors=(broken,), data={"errors": ["error_1"], "left": 2})
     document = outcome.to_dict()
     assert (document["errors"], document["left"]) == ([broken.to_dict()], 2)
     print_outcome(outcome)
-    assert "  BUILD_ERROR" in capsys.readouterr().out.splitlines(), "also where the summary says all of it"
+    assert "  BUILD_ERROR" in capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_each_field_has_a_line_and_text_is_shown_as_text(data: Any, lines: list[
     assert list(data_lines(data)) == lines
 
 
-def test_data_of_any_depth_is_told_in_lines_of_bounded_length() -> None:
+def test_lines_of_deep_data_have_bounded_length() -> None:
     deep: Any = "bottom"
     for _ in range(200):
         deep = {"down": deep, "list": [deep] if isinstance(deep, str) else []}
@@ -186,7 +186,7 @@ LISTINGS: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("what", LISTINGS)
-def test_listings_texts_and_program_output_look_as_in_the_usual_tools(what: str) -> None:
+def test_listings_look_like_those_of_common_tools(what: str) -> None:
     data, lines = LISTINGS[what]
     assert list(data_lines(data)) == lines
 
@@ -203,11 +203,11 @@ def test_listings_texts_and_program_output_look_as_in_the_usual_tools(what: str)
         (Status.FAILED, StopReason.UNAVAILABLE, 7),
     ],
 )
-def test_a_return_decides_the_exit_code(status: Status, stop_reason: StopReason, code: int) -> None:
+def test_return_determines_the_exit_code(status: Status, stop_reason: StopReason, code: int) -> None:
     assert exit_of_ending(status, stop_reason) == code
 
 
-def test_errors_exit_by_who_must_act_and_help_names_every_code_once() -> None:
+def test_errors_determine_exit_codes_and_help_lists_every_code_once() -> None:
     codes = [exit_of_error(error) for error in (Misused("x"), Refused("x"), Unavailable("x"), Failed("x"), InvalidReturn(["x"]))]
     assert codes == [Exit.USAGE, Exit.REFUSED, Exit.UNAVAILABLE, Exit.FAILED, Exit.FAILED]
     assert {int(exit_of_state(state)) for state in State if state.is_settled} == {0, 1, 3, 4, 5, 6}

@@ -1,4 +1,4 @@
-"""From a request to an order: what is read, what is recorded, and that everything wrong becomes a refusal."""
+"""Accepting a request: normalization, recording, and a refusal for everything invalid."""
 
 from pathlib import Path
 from typing import Any
@@ -8,14 +8,12 @@ import pytest
 from remit.core.budget import Limits
 from remit.core.deadline import TimeLimits
 from remit.core.ports import AgentPort
-from remit.core.record import SettleDelegation
 from remit.core.request import Request, call
 from remit.core.routing import DEFAULT_TABLE
 from remit.core.states import Priority
-from remit.runtime.accept import accept, normalised_call, normalised_task, redraw_session_id
+from remit.runtime.accept import accept, normalised_call, normalised_task
 from remit.runtime.authorize import effects_of
 from remit.runtime.deps import Rules, RuntimeDeps, Submission
-from remit.runtime.perform import completed_return
 from remit.testing import ManualClock, Scripted
 
 
@@ -31,7 +29,7 @@ class Known:
 
 
 CLOCK = ManualClock()
-HOUSE = RuntimeDeps(
+DEPS = RuntimeDeps(
     root=Path(),
     agents=Known(
         Scripted("worker"),
@@ -46,22 +44,15 @@ HOUSE = RuntimeDeps(
 
 
 def order_for(agent: str, /, **asked: Any) -> Submission:
-    return accept(call(agent, **asked), None, HOUSE)
+    return accept(call(agent, **asked), None, DEPS)
 
 
-def test_effects_may_be_declared_as_a_list_by_whoever_carries_agents_in_its_own_way() -> None:
+def test_effects_may_be_declared_as_a_list() -> None:
     lists = Scripted("lists", effects=["read"])
     assert effects_of(lists.spec) == ("read",)
 
 
-def test_named_tuples_made_without_their_constructor_have_all_of_their_fields() -> None:
-    order = order_for("worker")
-    made = (order.delegation.lineage, order.delegation.deadline, completed_return(order.delegation, 1, 0.1).metadata)
-    assert [len(one) for one in made] == [len(type(one)._fields) for one in made]
-    assert len(SettleDelegation._fields) == 8, "`DelegationRun._settle` makes one of as many values"
-
-
-def test_what_was_asked_is_made_precise() -> None:
+def test_options_of_a_request_are_normalized() -> None:
     order = order_for(
         "worker",
         n=1,
@@ -82,18 +73,17 @@ def test_what_was_asked_is_made_precise() -> None:
     assert delegation.task is not None
     assert (delegation.task.task_number, dict(delegation.task.extra)) == (7, {"effort": "2 h"})
     assert order.budget.left(CLOCK.monotonic_seconds).tokens == 5
-    assert order.budget.left(CLOCK.monotonic_seconds).delegations == 1000, "inside what the settings allow every tree"
+    assert order.budget.left(CLOCK.monotonic_seconds).delegations == 1000, "within the limit of the settings"
 
 
-def test_an_agents_own_declaration_stands_where_nothing_was_asked() -> None:
+def test_declaration_of_the_agent_is_the_default() -> None:
     delegation = order_for("slow").delegation
     assert (delegation.deadline.timeout_seconds, delegation.idle_seconds) == (200.0, 3.0)
-    assert order_for("too-slow").delegation.deadline.timeout_seconds == 300, "never beyond the maximum"
+    assert order_for("too-slow").delegation.deadline.timeout_seconds == 300, "never above the maximum"
     assert order_for("worker").delegation.deadline.timeout_seconds == 60
 
 
-def test_a_command_is_routed_by_the_tasks_language() -> None:
-    """And the command stands in the path."""
+def test_command_is_routed_by_the_language_of_its_task() -> None:
     order = order_for("/research", task={"task_number": 195, "language": "lean"})
     assert (order.delegation.agent, order.delegation.command, order.delegation.caller) == ("lean-research-agent", "research", "research")
     assert order.delegation.lineage.path == ("orchestrator", "research", "lean-research-agent")
@@ -118,42 +108,33 @@ def test_a_command_is_routed_by_the_tasks_language() -> None:
         ("worker", {"endless": iter(int, 1)}, "INVALID_PARAMETERS"),
     ],
 )
-def test_what_is_wrong_becomes_a_refusal(agent: str, asked: dict[str, Any], code: str) -> None:
+def test_invalid_request_is_refused_with_code_and_advice(agent: str, asked: dict[str, Any], code: str) -> None:
     order = order_for(agent, **asked)
     assert order.refusal is not None
     assert order.refusal.errors[0].code == code
     assert order.refusal.errors[0].recommendation
 
 
-def test_parameters_are_recorded_as_json_holds_them() -> None:
+def test_parameters_are_recorded_as_json() -> None:
     order = order_for("worker", path=Path("a/b"), many=(1, 2), big=2**70, bad=float("nan"))
     assert order.delegation.parameters["path"] == "a/b"
     assert order.delegation.parameters["many"] == [1, 2]
     assert order.delegation.parameters["big"] == 2**70
 
 
-def test_a_task_is_the_same_however_it_is_spelt_and_a_call_only_to_the_letter() -> None:
+def test_tasks_are_compared_loosely_and_calls_exactly() -> None:
     assert normalised_task({"a": " Fix  THE bug ", "b": [1]}) == normalised_task({"b": [1], "a": "fix the bug"})
     assert normalised_call("w", {"a": 1, "b": 2}) == normalised_call("w", {"b": 2, "a": 1})
     assert normalised_call("w", {"a": "X"}) != normalised_call("w", {"a": "x"})
 
 
-def test_a_redrawn_order_keeps_all_but_its_id() -> None:
-    order = order_for("worker", n=1)
-    before = order.delegation
-    redraw_session_id(order)
-    after = order.delegation
-    assert after.session_id != before.session_id
-    assert (after.lineage.root_id, after.parameters, after.deadline) == (after.session_id, before.parameters, before.deadline)
-
-
-def test_a_parameter_may_have_the_name_of_an_option() -> None:
+def test_parameter_may_have_the_name_of_an_option() -> None:
     request = call("worker", timeout=5, parameters={"timeout": "theirs"})
     assert (request.timeout, request.parameters) == (5, {"timeout": "theirs"})
     assert Request(**call("worker", n=1, budget=Limits(tokens=1)).to_dict()).budget["tokens"] == 1  # type: ignore[index]
 
 
-def test_a_task_in_words_is_a_parameter_and_a_task_of_the_project_an_option() -> None:
+def test_task_text_is_a_parameter_and_a_task_object_an_option() -> None:
     assert call("worker", task="Do it.").parameters == {"task": "Do it."}
     asked = call("worker", task={"task_number": 3}, parameters={"task": "Do it."})
     assert (asked.task, asked.parameters) == ({"task_number": 3}, {"task": "Do it."})

@@ -1,4 +1,4 @@
-"""Looking at artifacts: inside the root, regular, bounded, never hanging."""
+"""Inspecting artifacts: inside the root, regular files only, in bounded time."""
 
 import hashlib
 import os
@@ -22,14 +22,14 @@ def test_size_hash_and_time_are_recorded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["", " ", "/etc/passwd", "../x", "a/../../x", "a/..", "a\0b", ".", "./", "~/x", "a/" * 3000])
-def test_a_path_that_is_not_plainly_inside_is_refused_by_its_text(path: str) -> None:
+def test_path_outside_the_root_is_refused_by_its_text(path: str) -> None:
     assert path_fault(path)
     seen = inspect_artifact(Path("."), path)
     assert isinstance(seen, FileProblem)
     assert seen.is_outside
 
 
-def test_a_symlink_that_leads_out_is_refused_and_one_that_stays_inside_is_not(tmp_path: Path) -> None:
+def test_symlink_out_of_the_root_is_refused(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     (tmp_path / "secret").write_text("secret")
@@ -46,14 +46,14 @@ def test_a_symlink_that_leads_out_is_refused_and_one_that_stays_inside_is_not(tm
     assert isinstance(inspect_artifact(root, "loop"), FileProblem)
 
 
-def test_a_root_that_is_itself_a_symlink_is_no_obstacle(tmp_path: Path) -> None:
+def test_root_may_be_a_symlink(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "a").write_text("a")
     (tmp_path / "root").symlink_to("real")
     assert isinstance(inspect_artifact(tmp_path / "root", "a"), FileInfo)
 
 
-def test_pipes_sockets_folders_and_empty_files_are_seen_for_what_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_special_and_empty_files_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
     (tmp_path / "folder").mkdir()
@@ -67,7 +67,7 @@ def test_pipes_sockets_folders_and_empty_files_are_seen_for_what_they_are(tmp_pa
     assert texts["absent"] == texts["empty/x"] == "does not exist"
 
 
-def test_hashing_ends_when_its_time_is_up_and_says_so(tmp_path: Path) -> None:
+def test_hashing_stops_at_its_deadline(tmp_path: Path) -> None:
     with open(tmp_path / "huge", "wb") as file:
         file.truncate(8 << 30)
     began = time.monotonic()
@@ -77,7 +77,7 @@ def test_hashing_ends_when_its_time_is_up_and_says_so(tmp_path: Path) -> None:
     assert (seen.size, seen.is_whole) == (8 << 30, False)
 
 
-def test_an_absolute_path_inside_the_root_is_made_relative(tmp_path: Path) -> None:
+def test_absolute_path_inside_the_root_becomes_relative(tmp_path: Path) -> None:
     assert relative_path(tmp_path, tmp_path / "a" / "b.md") == "a/b.md"
     assert relative_path(tmp_path, "a/b.md") == "a/b.md"
     assert relative_path(tmp_path, "/etc/passwd") == "/etc/passwd"

@@ -1,4 +1,4 @@
-"""What rules may know of an action: paths, addresses and commands, taken apart."""
+"""Facts for policy rules: paths, addresses and commands."""
 
 from pathlib import Path
 
@@ -29,12 +29,12 @@ ROOT = Path("/project")
         ("a\0b", "a\0b", False),
     ],
 )
-def test_a_path_is_one_spelling_and_inside_or_not(said: str, path: str, inside: bool) -> None:
+def test_path_is_normalized_and_inside_or_not(said: str, path: str, inside: bool) -> None:
     facts = path_facts(said, ROOT)
     assert (facts["path"], facts["inside"]) == (path, inside)
 
 
-def test_a_path_has_a_name_and_parts() -> None:
+def test_path_has_name_and_parts() -> None:
     assert path_facts("a/.git/config", ROOT) == {
         "path": "a/.git/config",
         "name": "config",
@@ -44,7 +44,7 @@ def test_a_path_has_a_name_and_parts() -> None:
     }
 
 
-def test_a_link_is_no_way_around_a_rule(tmp_path: Path) -> None:
+def test_link_does_not_bypass_a_rule(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("x")
     (tmp_path / "notes.txt").symlink_to(".env")
     (tmp_path / "out").symlink_to("/etc")
@@ -57,7 +57,7 @@ def test_a_link_is_no_way_around_a_rule(tmp_path: Path) -> None:
     assert real_path_facts(path_facts(".env", tmp_path), tmp_path) is None
 
 
-def test_where_a_path_leads_is_found_wherever_on_it_the_link_is_and_wherever_the_root_is(tmp_path: Path) -> None:
+def test_link_anywhere_in_a_path_is_resolved(tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "a/b/c").mkdir(parents=True)
     (root / "a/aside").symlink_to("b")
@@ -70,7 +70,7 @@ def test_where_a_path_leads_is_found_wherever_on_it_the_link_is_and_wherever_the
         for plain in (".", "a", "a/b/c", "a/b/c/new.txt", "none/at/all", "a/" + "x" * 300, "round/x", "a/\ud800"):
             assert real_path_facts(path_facts(plain, workspace), workspace) is None, plain
     removed = real_path_facts(path_facts("a/aside", root), root, follows=False)
-    assert removed is None  # the link itself is what goes
+    assert removed is None  # removing affects the link itself
 
 
 @pytest.mark.parametrize(
@@ -89,25 +89,25 @@ def test_where_a_path_leads_is_found_wherever_on_it_the_link_is_and_wherever_the
         ("http://8.8.8.8/", "8.8.8.8", 80, "public"),
     ],
 )
-def test_an_address_is_a_host_a_port_and_where_it_leads(url: str, host: str, port: int, address: str | None) -> None:
+def test_url_has_host_port_and_kind_of_address(url: str, host: str, port: int, address: str | None) -> None:
     facts = url_facts(url, ROOT)
     assert (facts["host"], facts["port"], facts.get("address")) == (host, port, address)
     assert "secret" not in str(facts)
     assert "token" not in str(facts)
 
 
-def test_what_is_no_address_is_no_public_one() -> None:
+def test_invalid_url_is_not_public() -> None:
     assert url_facts("http://[broken", ROOT)["address"] == "unknown"
     assert address_kind("example.com") is None
 
 
-def test_a_command_has_a_program() -> None:
+def test_command_has_a_program() -> None:
     assert command_facts("/usr/bin/git push origin", ROOT) == {"command": "/usr/bin/git push origin", "program": "git"}
     assert command_facts(["rm", "-rf", "a b"], ROOT)["command"] == "rm -rf 'a b'"
     assert command_facts("unclosed 'quote", ROOT)["program"] == "unclosed"
 
 
-def test_parameters_that_are_numbers_or_one_of_a_few_words_are_facts_and_free_text_is_not() -> None:
+def test_numbers_and_enumerated_parameters_are_facts_and_free_text_is_not() -> None:
     spec = AgentSpec(
         name="x",
         acts_on={"where": Fact.PATH},
@@ -118,18 +118,18 @@ def test_parameters_that_are_numbers_or_one_of_a_few_words_are_facts_and_free_te
     assert facts == {"format": "json", "recursive": True, "limit": 3, **path_facts("a", ROOT)}
 
 
-def test_an_operation_on_files_that_names_none_is_one_on_all_of_them() -> None:
+def test_file_operation_without_a_path_acts_on_the_whole_workspace() -> None:
     assert facts_of(AgentSpec(name="x", acts_on={"path": Fact.PATH}), {}, ROOT)[0]["path"] == "."
 
 
-def test_of_a_list_of_paths_each_must_be_allowed() -> None:
+def test_each_path_of_a_list_is_checked() -> None:
     spec = AgentSpec(name="x", acts_on={"paths": Fact.PATH})
     assert [facts["path"] for facts in facts_of(spec, {"paths": ["a", "../b"]}, ROOT)] == ["a", "../b"]
     with pytest.raises(Misused, match="more than"):
         facts_of(spec, {"paths": ["x"] * 2000}, ROOT)
 
 
-def test_an_agent_adds_what_it_looked_up_and_gainsays_nothing() -> None:
+def test_facts_reported_by_an_agent_cannot_override_ours() -> None:
     lies = {"path": "../x", "inside": True, "caller": "orchestrator", "tokens_left": 10**9}
     assert reported_facts(lies, ROOT) == [path_facts("../x", ROOT)]
     assert reported_facts({"url": "http://127.0.0.1/", "address": "public"}, ROOT)[0]["address"] == "loopback"
@@ -138,8 +138,8 @@ def test_an_agent_adds_what_it_looked_up_and_gainsays_nothing() -> None:
     }  # fmt: skip
 
 
-def test_a_path_that_goes_back_through_a_link_is_not_held_to_be_inside(tmp_path: Path) -> None:
-    """`link/../x` is `x` to a reader, and to the kernel a neighbour of what the link leads to."""
+def test_path_that_goes_back_through_a_link_is_not_inside(tmp_path: Path) -> None:
+    """`link/../x` is `x` to a reader; to the kernel it is a sibling of the link's target."""
     (tmp_path / "sub" / "deep").mkdir(parents=True)
     (tmp_path / "link").symlink_to("sub/deep")
     for path in ("link/../secret", str(tmp_path / "link" / ".." / "secret")):
@@ -149,21 +149,23 @@ def test_a_path_that_goes_back_through_a_link_is_not_held_to_be_inside(tmp_path:
     assert path_facts("sub/../secret", tmp_path)["inside"]
 
 
-def test_a_path_longer_than_any_leads_nowhere(tmp_path: Path) -> None:
-    """A link at its end would be past what is looked at."""
+def test_overlong_path_is_not_inside(tmp_path: Path) -> None:
+    """A link at its end would be beyond the part that is checked."""
     assert path_facts("a/" * 1500 + "x", tmp_path)["path"].endswith("/x")
     assert not path_facts("a/" * 2500 + "x", tmp_path)["inside"]
 
 
-def test_the_last_dot_of_a_host_may_be_of_another_script() -> None:
+def test_fullwidth_dots_and_letters_of_a_host_are_normalized() -> None:
     for host in ("example.com.", "example.com。", "EXAMPLE。com．", "ｅxample.com"):
         assert url_facts(f"https://{host}/", ROOT)["host"] == "example.com"
     assert url_facts("http://localhost。/", ROOT)["address"] == "loopback"
 
 
-@pytest.mark.parametrize(("said", "meant"), [("bash", "shell"), (" SH ", "shell"), ("py", "python"), (None, "python"), ("Cobol", "cobol")])
-def test_a_language_is_one_fact_by_whichever_of_its_names(said: str | None, meant: str) -> None:
-    """So that a rule on one of them is not passed by with another, or by saying nothing."""
+@pytest.mark.parametrize(
+    ("given", "language"), [("bash", "shell"), (" SH ", "shell"), ("py", "python"), (None, "python"), ("Cobol", "cobol")]
+)
+def test_language_has_one_fact_for_all_its_names(given: str | None, language: str) -> None:
+    """A rule on one name cannot be bypassed with another or by omission."""
     schema = {"properties": {"language": {"type": "string", "default": "python"}}}
     spec = AgentSpec(name="x", acts_on={"language": Fact.LANGUAGE}, parameters_schema=schema)
-    assert facts_of(spec, {} if said is None else {"language": said}, ROOT) == [{"language": meant}]
+    assert facts_of(spec, {} if given is None else {"language": given}, ROOT) == [{"language": language}]

@@ -1,4 +1,4 @@
-"""What an agent hands over is read in bounded time, or refused: nothing it makes can hold the orchestrator up."""
+"""Values of agents are converted to JSON in bounded time, or refused."""
 
 import dataclasses
 import itertools
@@ -24,7 +24,7 @@ class Model(BaseModel):
 
 
 def doubled(times: int) -> list[Any]:
-    """Small in memory, 2**times on paper."""
+    """Small in memory, 2**times values when written out."""
     value: list[Any] = []
     for _ in range(times):
         value = [value, value]
@@ -42,44 +42,44 @@ def doubled(times: int) -> list[Any]:
     ],
     ids=["bare", "in a list", "in a dataclass", "in a model", "deep"],
 )
-def test_an_iterator_is_refused_however_it_is_wrapped(endless: Any) -> None:
+def test_iterator_is_refused_at_any_depth(endless: Any) -> None:
     with pytest.raises(Failed, match="may never end"):
         to_jsonable(endless)
 
 
 @pytest.mark.parametrize("vast", [doubled(60), [1] * 10_000_000, ["x" * 1_000_000] * 1000, Box(doubled(60))])
-def test_what_is_small_in_memory_and_vast_on_paper_is_refused_quickly(vast: Any) -> None:
+def test_value_that_explodes_when_written_is_refused_quickly(vast: Any) -> None:
     began = time.monotonic()
     with pytest.raises(Failed, match="hand over a file"):
         to_jsonable(vast)
     assert time.monotonic() - began < allowed(3)
 
 
-def test_what_holds_itself_is_refused() -> None:
+def test_cyclic_value_is_refused() -> None:
     circle: list[Any] = []
     circle.extend([circle, circle])
     with pytest.raises(Failed, match="nested deeper"):
         to_jsonable(circle)
 
 
-def test_ordinary_values_come_out_as_json_holds_them() -> None:
+def test_ordinary_values_become_json() -> None:
     given = {"a": (1, 2.5, None), "b": Box([Model(inside="x")]), 3: {True}}
     assert to_jsonable(given) == {"a": [1, 2.5, None], "b": {"inside": [{"inside": "x"}]}, "3": [True]}
     check_size(given)
 
 
-def test_what_cannot_be_shown_is_named_instead() -> None:
+def test_value_that_cannot_be_shown_is_replaced_by_its_type() -> None:
     assert safe_repr([1, "a"]) == "[1, 'a']"
     assert "that cannot be shown: more than" in safe_repr(doubled(60))
 
 
 @pytest.mark.parametrize("secret", ["rmt_" + "a" * 16, "rmtk_" + "a" * 43, "rmd_" + "a" * 60])
-def test_the_shortest_secrets_are_struck_out_wherever_they_stand(secret: str) -> None:
+def test_shortest_secrets_are_redacted_anywhere(secret: str) -> None:
     assert clean_text(secret) == "[token]"
     assert to_jsonable({secret: [secret, (secret,), {"a": f"x {secret} y"}]}) == {"[token]": ["[token]", ["[token]"], {"a": "x [token] y"}]}
 
 
-def test_what_is_like_the_plain_kinds_becomes_one_of_them() -> None:
+def test_subclasses_become_plain_types() -> None:
     class Text(str):
         __slots__ = ()
 

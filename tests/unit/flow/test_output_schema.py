@@ -1,4 +1,4 @@
-"""Schemas that agents declare for their data: what is refused when one is declared, and that no schema fetches or hangs."""
+"""Output schemas: validated when declared; no schema fetches anything or hangs."""
 
 import time
 import tracemalloc
@@ -20,7 +20,7 @@ PEOPLE = {
 }
 
 
-def test_faults_are_named_by_their_place() -> None:
+def test_faults_name_their_location() -> None:
     assert schema_faults({"people": [{"name": "A", "age": 3}]}, PEOPLE) == []
     assert schema_faults({"people": [{"age": 3}, {"age": "old"}]}, PEOPLE) == ["data.people[1].age: 'old' is not of type 'integer'"]
     assert schema_faults({}, PEOPLE) == ["data: 'people' is required and missing"]
@@ -42,18 +42,18 @@ def test_faults_are_named_by_their_place() -> None:
         ({"properties": {1: {}}}, "output_schema.properties.1"),
     ],
 )
-def test_a_schema_that_could_fetch_or_hang_is_refused_when_it_is_declared(schema: Any, where: str) -> None:
+def test_schema_that_could_fetch_or_hang_is_refused_when_declared(schema: Any, where: str) -> None:
     with pytest.raises(Misused) as caught:
         check_schema(schema)
     assert caught.value.message.startswith(where)
 
 
-def test_a_property_may_have_the_name_of_a_keyword() -> None:
+def test_property_may_have_the_name_of_a_keyword() -> None:
     schema = {"properties": {"$ref": {"type": "string"}, "pattern": {"type": "string"}, "enum": {"type": "integer"}}}
     assert check_schema(schema) == schema
 
 
-def test_nothing_hangs_and_nothing_is_fetched() -> None:
+def test_hostile_schemas_neither_hang_nor_fetch() -> None:
     started = time.monotonic()
     deep: dict[str, Any] = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 4} for i in range(30)}
     deep["d30"] = {"type": "integer"}
@@ -66,13 +66,13 @@ def test_nothing_hangs_and_nothing_is_fetched() -> None:
     assert time.monotonic() - started < allowed(15)
 
 
-def test_properties_by_pattern_count_as_known() -> None:
+def test_pattern_properties_count_as_known() -> None:
     schema = {"properties": {"a": {}}, "patternProperties": {"^x-": {"type": "string"}}, "additionalProperties": False}
     assert schema_faults({"a": 1, "x-b": "c"}, schema) == []
     assert schema_faults({"x-b": 1, "z": 1}, schema) == ["data.x-b: 1 is not of type 'string'", "data: 'z' is not among 'a'"]
 
 
-def test_without_the_package_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_reported_with_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(name=name)
 
@@ -83,7 +83,7 @@ def test_without_the_package_it_is_said_what_to_install(monkeypatch: pytest.Monk
     assert caught.value.code == "TOOL_UNAVAILABLE"
 
 
-def test_the_instruction_shows_the_schema_and_an_example_of_it() -> None:
+def test_instruction_shows_the_schema_with_an_example() -> None:
     text = format_instruction("sess_1700000000_abc123", "census", 1, ("census",), PEOPLE)
     assert '"minimum": 0' in text
     assert "{schema}" not in text
@@ -95,13 +95,13 @@ def test_the_instruction_shows_the_schema_and_an_example_of_it() -> None:
     assert check_schema(held)["$defs"] == PEOPLE["$defs"]
 
 
-def test_a_schema_that_refers_to_itself_a_thousand_times_has_a_small_example() -> None:
+def test_recursive_schema_has_a_small_example() -> None:
     many = {"$defs": {"a": {"type": "object", "properties": {f"p{i}": {"$ref": "#/$defs/a"} for i in range(1000)}}}, "$ref": "#/$defs/a"}
     assert len(str(sample_of(check_schema(many)))) < 10_000
 
 
-def test_faults_do_not_hold_on_to_what_is_faulty() -> None:
-    """The library writes it out for each way in which it could have been right."""
+def test_faults_do_not_copy_the_faulty_value() -> None:
+    """The library repeats the value for each alternative."""
     tracemalloc.start()
     try:
         faults = schema_faults("x" * 200_000, {"anyOf": [{"type": "integer"}] * 400})

@@ -1,4 +1,4 @@
-"""How exceptions and children's errors become part of a return."""
+"""Exceptions and errors of children become part of a return."""
 
 import pytest
 
@@ -39,13 +39,13 @@ def test_every_exception_becomes_an_error_with_code_and_advice(error: Exception,
     made.message.encode()
 
 
-def test_an_exception_names_the_line_it_came_from() -> None:
+def test_error_names_the_line_that_raised() -> None:
     with pytest.raises(ValueError, match="here") as caught:
         raise ValueError("here")
     assert "test_perform.py:" in error_of(caught.value, SPEC).message
 
 
-def test_a_childs_error_is_an_error_of_what_failed_and_a_warning_of_what_did_not() -> None:
+def test_error_of_a_child_is_an_error_of_a_failure_and_a_warning_of_a_success() -> None:
     done = Return(status=Status.COMPLETED, summary="Done.", metadata=METADATA)
     assert with_child_errors(done, [CHILD]).warnings == ("A child failed: the child was late",)
     own = ErrorInfo(type="execution", message="mine", code="AGENT_RAISED", recoverable=True, recommendation="")
@@ -54,7 +54,7 @@ def test_a_childs_error_is_an_error_of_what_failed_and_a_warning_of_what_did_not
     assert with_child_errors(with_child_errors(failed, [CHILD]), [CHILD]).errors == (own, CHILD)
 
 
-def test_what_is_meant_as_a_return_is_told_from_data() -> None:
+def test_return_is_distinguished_from_data() -> None:
     assert looks_like_return({"status": "completed", "summary": "x"})
     assert not looks_like_return({"status": "open", "title": "an issue"})
     assert not looks_like_return(["status"])

@@ -1,4 +1,4 @@
-"""The ladder of receiving: what is found where, and that nothing an agent hands back can break it."""
+"""Finding the return in an answer: object, JSON, fence, prose, file. No answer raises."""
 
 import json
 import os
@@ -22,7 +22,7 @@ class Model(BaseModel):
     summary: str = "It is done."
 
 
-def test_a_return_object_is_taken_as_it_is() -> None:
+def test_return_object_is_used_directly() -> None:
     metadata = Metadata(session_id="s", agent_type="a", delegation_depth=1, delegation_path=("a",), duration_seconds=1.0)
     received = read_answer(Return(status=Status.COMPLETED, summary="Done.", metadata=metadata))
     assert received.found == "object"
@@ -36,7 +36,7 @@ def test_mappings_and_models_are_objects(answer: object) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
-def test_json_text_is_read_in_any_encoding(encoding: str) -> None:
+def test_json_text_is_decoded_from_any_encoding(encoding: str) -> None:
     received = read_answer(TEXT.encode(encoding))
     assert (received.found, received.candidate) == ("json", FIELDS)
 
@@ -45,13 +45,13 @@ def test_json_inside_a_json_string_is_unwrapped_once() -> None:
     assert read_answer(json.dumps(TEXT)).candidate == FIELDS
 
 
-def test_the_last_fenced_block_wins() -> None:
+def test_last_fenced_block_wins() -> None:
     first = TEXT.replace("done", "begun")
     received = read_answer(f"See:\n```json\n{first}\n```\nand then\n```json\n{TEXT}\n```\nThat is all {{really}}.")
     assert (received.found, received.candidate) == ("fence", FIELDS)
 
 
-def test_other_languages_in_fences_are_passed_over() -> None:
+def test_fences_of_other_languages_are_skipped() -> None:
     received = read_answer(f"```python\nx = {{}}\n```\n{TEXT}\nBye.")
     assert (received.found, received.candidate) == ("prose", FIELDS)
 
@@ -67,24 +67,24 @@ def test_other_languages_in_fences_are_passed_over() -> None:
         "if (x) {{ return {} }}",
     ],
 )
-def test_the_last_balanced_object_in_prose_that_looks_like_a_return_is_found(prose: str) -> None:
+def test_last_object_in_prose_that_looks_like_a_return_is_found(prose: str) -> None:
     received = read_answer(prose.format(TEXT))
     assert (received.found, received.candidate) == ("prose", FIELDS)
 
 
-def test_braces_and_quotes_inside_strings_do_not_mislead() -> None:
+def test_braces_and_quotes_inside_strings_are_skipped() -> None:
     fields = {**FIELDS, "summary": 'Wrote "{" and "}}" to a file. Then \\" stopped.'}
     assert read_answer(f"So: {json.dumps(fields)} bye").candidate == fields
 
 
-def test_a_part_of_a_broken_return_is_not_taken_for_the_return() -> None:
+def test_part_of_a_broken_return_is_not_the_return() -> None:
     broken = '{"status": "completed", "data": {"status": "failed", "summary": "A child."}, oops}'
     received = read_answer(f"So: {broken} bye")
     assert received.candidate is None
     assert received.faults[0].startswith("Return is not valid JSON")
 
 
-def test_the_return_file_is_the_last_rung(tmp_path: Path) -> None:
+def test_return_file_is_the_last_resort(tmp_path: Path) -> None:
     file = tmp_path / "return.json"
     file.write_text(TEXT)
     assert read_answer("All done, see the file.", file).found == "file"
@@ -93,7 +93,7 @@ def test_the_return_file_is_the_last_rung(tmp_path: Path) -> None:
     assert read_answer(None, file).candidate == FIELDS
 
 
-def test_a_return_file_that_is_a_pipe_a_symlink_or_too_large_is_passed_over(tmp_path: Path) -> None:
+def test_special_or_oversized_return_file_is_ignored(tmp_path: Path) -> None:
     pipe, link, large = tmp_path / "pipe", tmp_path / "link", tmp_path / "large"
     os.mkfifo(pipe)
     (tmp_path / "real").write_text(TEXT)
@@ -110,7 +110,7 @@ def test_prose_alone_is_a_fault_and_is_kept() -> None:
     assert received.faults == ("Return is not valid JSON: no JSON object was found in the answer",)
 
 
-def test_a_syntax_error_is_named_with_its_place() -> None:
+def test_syntax_error_is_reported_with_its_position() -> None:
     assert read_answer('{"status": "completed",}').faults[0].startswith("Return is not valid JSON: ")
     assert "line 1 column" in read_answer('{"status": "completed",}').faults[0]
 
@@ -144,13 +144,13 @@ LOOP["self"] = LOOP
     ],
     ids=lambda answer: type(answer).__name__,
 )
-def test_what_is_no_return_gives_a_fault_and_never_an_exception(answer: object) -> None:
+def test_invalid_answer_gives_a_fault_and_never_an_exception(answer: object) -> None:
     received = read_answer(answer)
     assert received.candidate is None
     assert received.faults[0].startswith("Return is not valid JSON")
 
 
-def test_what_json_has_no_word_for_is_made_plain() -> None:
+def test_values_that_json_cannot_express_are_replaced() -> None:
     received = read_answer('{"status": "\\ud800", "a": NaN, "b": 1e999, "a": Infinity, "s": "two\nlines"}')
     assert received.candidate == {"status": "?", "a": None, "b": None, "s": "two\nlines"}
 
@@ -176,13 +176,13 @@ N = 300_000
     ],
     ids=range(12),
 )
-def test_a_long_text_made_to_be_slow_is_not(text: str) -> None:
+def test_hostile_texts_are_parsed_in_linear_time(text: str) -> None:
     began = time.monotonic()
     read_answer(text)
-    assert time.monotonic() - began < allowed(3)  # quadratic would take an hour; the margin is for a busy machine
+    assert time.monotonic() - began < allowed(3)  # quadratic time would be an hour
 
 
-def test_a_fence_and_nothing_else_is_the_form_that_was_asked_for_and_leaves_no_prose_to_keep() -> None:
+def test_fence_without_prose_counts_as_json() -> None:
     fenced = '```json\n{"status": "completed", "summary": "Read it."}\n```\n'
     assert read_answer(fenced).found == "json"
     assert read_answer(f"Here it is.\n{fenced}").found == "fence"

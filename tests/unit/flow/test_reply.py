@@ -1,4 +1,4 @@
-"""The one builder of returns: whatever became of a delegation, its return obeys the contract."""
+"""Returns that remit builds itself obey the contract of returns."""
 
 import time
 from pathlib import Path
@@ -33,7 +33,7 @@ FILE = Artifact(type="report", path="half.md")
 
 
 def valid(result: Return, root: Path) -> Return:
-    """As an agent's own return would be judged."""
+    """Validated like a return of an agent."""
     return check_return(result.to_dict(), session_id=result.session_id, root=root)
 
 
@@ -44,15 +44,14 @@ def test_any_text_makes_a_summary_within_the_limit(text: str) -> None:
     assert result.data == text
 
 
-def test_a_shortened_summary_says_so() -> None:
-    """Never cut silently."""
+def test_shortened_summary_says_so() -> None:
     assert shorten_with_count("word " * 200).endswith("(1000 characters in all)")
     assert shorten_with_count("  a  b ") == "a b"
 
 
 @pytest.mark.parametrize("reason", [r for r in StopReason if r not in (StopReason.FINISHED, StopReason.REFUSED, StopReason.INVALID_RETURN)])
-def test_what_was_stopped_is_partial_with_an_error_and_advice(reason: StopReason, tmp_path: Path) -> None:
-    """Where nothing exists it is still not failed."""
+def test_stopped_delegation_is_partial_with_an_error_and_advice(reason: StopReason, tmp_path: Path) -> None:
+    """Even without partial work the status is not failed."""
     stop = Stop(reason=reason, source="a person", detail="no need")
     result = reply.stopped_return(DELEGATION, stop, reply.NOTHING_LEFT, duration_seconds=1.0, resumable=True)
     assert result.status is Status.PARTIAL
@@ -62,7 +61,7 @@ def test_what_was_stopped_is_partial_with_an_error_and_advice(reason: StopReason
     assert valid(result, tmp_path).status is Status.PARTIAL
 
 
-def test_a_timeout_names_the_seconds_and_the_way_to_resume() -> None:
+def test_timeout_names_the_seconds_and_how_to_resume() -> None:
     stop = Stop(reason=StopReason.DEADLINE, source="its deadline")
     result = reply.stopped_return(DELEGATION, stop, PartialWork(artifacts=(FILE,)), duration_seconds=30.0, resumable=True)
     assert "30 s" in result.summary
@@ -71,7 +70,7 @@ def test_a_timeout_names_the_seconds_and_the_way_to_resume() -> None:
     assert state_of(result) is State.TIMEOUT
 
 
-def test_a_failure_with_something_to_show_is_partial() -> None:
+def test_failure_with_artifacts_is_partial() -> None:
     nothing = reply.failed_return(DELEGATION, [ERROR], duration_seconds=1.0, stop_reason=StopReason.CRASHED)
     something = reply.failed_return(DELEGATION, [ERROR], duration_seconds=1.0, stop_reason=StopReason.CRASHED, artifacts=(FILE,))
     assert (nothing.status, something.status) == (Status.FAILED, Status.PARTIAL)
@@ -79,13 +78,13 @@ def test_a_failure_with_something_to_show_is_partial() -> None:
     assert nothing.next_steps == "Mend it."
 
 
-def test_an_error_nobody_can_recover_from_asks_for_a_person() -> None:
+def test_unrecoverable_error_asks_for_a_person() -> None:
     final = ErrorInfo(type="x", message="m", code="X", recoverable=False, recommendation="Look.")
     result = reply.failed_return(DELEGATION, [ERROR, final], duration_seconds=1.0, stop_reason=StopReason.FINISHED)
     assert result.next_steps.startswith("Manual intervention")
 
 
-def test_a_refusal_is_remembered_and_said_plainly_after_three_repeats() -> None:
+def test_refusal_repeated_three_times_says_so() -> None:
     first = reply.refused_return(DELEGATION, ERROR)
     assert (first.status, first.stop_reason, state_of(first)) == (Status.FAILED, StopReason.REFUSED, State.REFUSED)
     assert reply.repeated_refusal(first, 3) is first

@@ -11,7 +11,7 @@ SESSION = "sess_1700000000_abc123"
 
 
 @pytest.mark.parametrize("agent", ["digest", 'odd "name" {x}\n', "worker.read_file"])
-def test_its_example_passes_the_check_and_carries_the_session_id(agent: str, tmp_path: Path) -> None:
+def test_example_passes_validation_and_has_the_session_id(agent: str, tmp_path: Path) -> None:
     text = format_instruction(SESSION, agent, 2, ("orchestrator", agent))
     result = check_return(text, SESSION, tmp_path)
     assert (result.metadata.agent_type, result.metadata.delegation_path) == (agent, ("orchestrator", agent))
@@ -19,24 +19,13 @@ def test_its_example_passes_the_check_and_carries_the_session_id(agent: str, tmp
     assert text.rstrip().endswith("```")
 
 
-def test_it_names_every_status_and_every_type() -> None:
+def test_instruction_names_every_status_and_type() -> None:
     text = format_instruction(SESSION, "digest", 1, ("digest",))
-    for word in (
-        "completed",
-        "partial",
-        "failed",
-        "blocked",
-        "report",
-        "plan",
-        "implementation",
-        "summary",
-        "documentation",
-        "data",
-    ):
-        assert word in text
+    words = "completed partial failed blocked report plan implementation summary documentation data"
+    assert all(word in text for word in words.split())
 
 
-def test_the_repair_names_each_fault_up_to_a_number() -> None:
+def test_repair_instruction_lists_a_limited_number_of_faults() -> None:
     text = repair_instruction([f"field{n}: is wrong" for n in range(25)])
     assert "field0: is wrong" in text
     assert "field19: is wrong" in text

@@ -1,4 +1,4 @@
-"""Routing a command to its agent, and the context that goes with it."""
+"""Routing of commands to agents, and the context files they get."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +29,7 @@ from remit.system.context_files import context_files
         ("todo", "general", False, None, ""),
     ],
 )
-def test_each_command_goes_where_the_table_says(command: str, language: str, has_plan: bool, agent: str | None, mode: str) -> None:
+def test_command_is_routed_by_the_table(command: str, language: str, has_plan: bool, agent: str | None, mode: str) -> None:
     chosen = route(command, language, has_plan, DEFAULT_TABLE)
     assert (chosen.agent, chosen.mode) == (agent, mode)
     check_route(chosen, language, has_plan, DEFAULT_TABLE)
@@ -51,17 +51,17 @@ def test_each_command_goes_where_the_table_says(command: str, language: str, has
         ("todo", "general", False, "Routing /todo (task 195) to no agent: nothing is delegated"),
     ],
 )
-def test_each_decision_is_logged_with_what_it_rests_on(command: str, language: str, has_plan: bool, line: str) -> None:
+def test_routing_decision_is_logged_with_its_inputs(command: str, language: str, has_plan: bool, line: str) -> None:
     assert route(command, language, has_plan, DEFAULT_TABLE, task_number=195).log_line == line
 
 
-def test_a_mismatch_before_dispatch_is_refused_with_language_plan_and_agent() -> None:
+def test_route_that_contradicts_the_table_is_refused() -> None:
     wrong = replace(route("implement", "lean", True, DEFAULT_TABLE), agent="implementer")
     with pytest.raises(Refused, match="language=lean, has_plan=true, agent=implementer; the table says lean-implementation-agent"):
         check_route(wrong, "lean", True, DEFAULT_TABLE)
 
 
-def test_an_unknown_command_names_the_known_ones_and_the_nearest() -> None:
+def test_unknown_command_is_refused_with_the_nearest_and_the_known_ones() -> None:
     with pytest.raises(Misused, match=r"Unknown command /reserch\. Did you mean /research\? Known: /research, /plan"):
         route("/reserch", "general", False, DEFAULT_TABLE)
 
@@ -75,17 +75,17 @@ def test_languages_agents_and_commands_can_be_added() -> None:
     assert route("meta", "general", False, table).agent == "meta-agent"
 
 
-def test_rules_that_leave_a_gap_are_reported_with_the_missing_case() -> None:
+def test_missing_rule_is_reported_with_its_case() -> None:
     table = DEFAULT_TABLE.extended({"ship": [Rule(language="rust", agent="shipper")]})
     with pytest.raises(Misused, match="No route for /ship with language=python"):
         route("ship", "python", False, table)
 
 
-def test_the_language_is_the_tasks_own_field_exactly() -> None:
+def test_language_is_the_field_of_the_task_verbatim() -> None:
     assert language_of(TaskContext(language="Lean", title="about python")) == ("Lean", None)
 
 
-def test_an_absent_language_is_general_with_a_warning_and_never_read_from_text() -> None:
+def test_absent_language_is_general_and_never_guessed_from_text() -> None:
     language, warning = language_of(TaskContext(task_number=7, title="A lean proof", description="Language: lean"))
     assert language == "general"
     assert warning == "Task 7 names no language: 'general' is used."
@@ -108,14 +108,7 @@ def standards(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_complexity_gives_the_level_and_the_level_the_files(standards: Path) -> None:
-    paths = {c: context_files(standards, level_of(c), "lean").paths for c in ("simple", "moderate", "complex")}
-    assert paths["simple"] == ("common/a.md", "common/b.md")
-    assert paths["moderate"] == ("common/a.md", "common/b.md", "lean/tactics.md")
-    assert paths["complex"] == ("common/a.md", "common/b.md", "lean/tactics.md", "overview.md", "python/style.md")
-
-
-def test_the_text_stays_within_the_stated_size_and_says_what_was_left_out(standards: Path) -> None:
+def test_context_stays_within_its_limit_and_names_omitted_files(standards: Path) -> None:
     (standards / "common/a.md").write_text("x" * 1000)
     loaded = context_files(standards, 1, "lean", limit_bytes=100)
     assert loaded.paths == ("common/b.md",)
@@ -123,30 +116,30 @@ def test_the_text_stays_within_the_stated_size_and_says_what_was_left_out(standa
     assert loaded.warnings == ("Context file common/a.md was left out: its 1017 bytes do not fit into the limit of 100.",)
 
 
-def test_a_link_out_of_the_folder_is_not_followed(standards: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_link_out_of_the_context_folder_is_not_followed(standards: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     outside = tmp_path_factory.mktemp("outside") / "secret.md"
     outside.write_text("secret")
     (standards / "common/c.md").symlink_to(outside)
     assert "secret" not in context_files(standards, 3, "lean").text
 
 
-def test_a_language_cannot_lead_out_of_the_folder(standards: Path) -> None:
+def test_language_cannot_leave_the_context_folder(standards: Path) -> None:
     assert context_files(standards / "lean", 2, "../python").paths == ()
     assert context_files(standards / "lean", 2, "..").paths == ()
     assert context_files(standards, 2, "rust").warnings == ("There is no context folder for language 'rust': only common/ was loaded.",)
 
 
-def test_bytes_that_are_no_text_are_named_and_left_out(standards: Path) -> None:
+def test_binary_context_file_is_omitted_with_a_warning(standards: Path) -> None:
     (standards / "common/a.md").write_bytes(b"\xff\xfe")
     loaded = context_files(standards, 1, "lean")
     assert loaded.paths == ("common/b.md",)
     assert "common/a.md was left out" in loaded.warnings[0]
 
 
-def test_a_project_without_context_files_has_none(tmp_path: Path) -> None:
+def test_project_without_context_files_has_no_context(tmp_path: Path) -> None:
     assert context_files(tmp_path / "absent", 3, "lean").text == ""
 
 
-def test_an_unknown_complexity_names_the_known_ones() -> None:
+def test_unknown_complexity_is_refused_with_the_known_ones() -> None:
     with pytest.raises(Misused, match="simple, moderate, complex"):
         level_of("hard")

@@ -1,4 +1,4 @@
-"""The rules for summaries."""
+"""Rules for summaries."""
 
 import pytest
 
@@ -7,13 +7,13 @@ from remit.runtime.validate import count_sentences, summary_faults, summary_warn
 GOOD = "Read the three modules. Wrote a report on them."
 
 
-def test_two_plain_sentences_raise_neither_fault_nor_warning() -> None:
+def test_two_plain_sentences_are_valid() -> None:
     assert summary_faults(GOOD) == []
     assert summary_warnings(GOOD) == []
 
 
 @pytest.mark.parametrize("summary", ["", "  \n", "x" * 501])
-def test_an_empty_or_overlong_summary_is_invalid(summary: str) -> None:
+def test_empty_or_overlong_summary_is_invalid(summary: str) -> None:
     assert summary_faults(summary)
 
 
@@ -35,7 +35,7 @@ def test_an_empty_or_overlong_summary_is_invalid(summary: str) -> None:
         ("It is done ✅. It works.", "emoji"),
     ],
 )
-def test_what_is_only_remarked_on_is_a_warning(summary: str, about: str) -> None:
+def test_style_problems_are_warnings(summary: str, about: str) -> None:
     assert summary_faults(summary) == []
     assert any(about in warning for warning in summary_warnings(summary))
 
@@ -50,5 +50,5 @@ def test_what_is_only_remarked_on_is_a_warning(summary: str, about: str) -> None
         ("He said “no.” We left.", 2),
     ],
 )
-def test_sentences_are_counted_as_people_do(text: str, count: int) -> None:
+def test_sentences_are_counted_correctly(text: str, count: int) -> None:
     assert count_sentences(text) == count

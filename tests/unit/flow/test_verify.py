@@ -1,4 +1,4 @@
-"""Acceptance commands: run here, bounded, killed whole."""
+"""Acceptance commands: bounded in time, and killed with everything they started."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ Verify = Callable[..., Awaitable[Acceptance]]
 
 @pytest.fixture(params=["sandbox", "landlock", "host"])
 def verify(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Verify:
-    """Each way to run them."""
+    """Every way to run acceptance commands."""
     offer = probes.probe()
     if request.param == "landlock":
         offer = replace(offer, bubblewrap=None)
@@ -42,7 +42,7 @@ def verify(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> V
 
 @pytest.fixture
 def long() -> str:
-    """A command that sleeps for a minute, like no other: by it its processes are found, whatever their namespace calls them."""
+    """A command that sleeps for a unique time, so that its processes are found from any namespace."""
     return f"sleep 60.{uuid.uuid4().int % 10**9:09}"
 
 
@@ -63,7 +63,7 @@ async def test_commands_that_exit_0_are_met(verify: Verify, tmp_path: Path) -> N
     assert acceptance.checks[1].output_tail == "fine\n"
 
 
-async def test_one_that_fails_gives_an_error_with_its_name_code_and_output(verify: Verify, tmp_path: Path) -> None:
+async def test_failed_command_is_reported_with_its_code_and_output(verify: Verify, tmp_path: Path) -> None:
     acceptance = await verify(["echo no such luck; exit 3", "true"], cwd=tmp_path, seconds_left=20)
     assert not acceptance.is_met
     assert [check.exit_code for check in acceptance.checks] == [3, 0]
@@ -74,11 +74,7 @@ async def test_one_that_fails_gives_an_error_with_its_name_code_and_output(verif
         assert part in error.message
 
 
-async def test_none_at_all_is_met(verify: Verify, tmp_path: Path) -> None:
-    assert (await verify([], cwd=tmp_path, seconds_left=1)).is_met
-
-
-async def test_one_that_hangs_is_killed_with_everything_it_started(verify: Verify, tmp_path: Path, long: str) -> None:
+async def test_hanging_command_is_killed_with_everything_it_started(verify: Verify, tmp_path: Path, long: str) -> None:
     (tmp_path / "started").mkdir()
     command = f"trap '' TERM; setsid env -i sh -c 'touch started/daemon; exec {long}' & touch started/leader; {long}; {long}"
     began = time.monotonic()
@@ -92,7 +88,7 @@ async def test_one_that_hangs_is_killed_with_everything_it_started(verify: Verif
     assert not is_running(long)
 
 
-async def test_what_is_left_in_the_background_is_not_waited_for_and_not_left(verify: Verify, tmp_path: Path, long: str) -> None:
+async def test_background_process_is_neither_waited_for_nor_left(verify: Verify, tmp_path: Path, long: str) -> None:
     began = time.monotonic()
     acceptance = await verify([f"{long} & sleep 0.1"], cwd=tmp_path, seconds_left=20)
     assert acceptance.is_met
@@ -100,7 +96,7 @@ async def test_what_is_left_in_the_background_is_not_waited_for_and_not_left(ver
     assert not is_running(long)
 
 
-async def test_output_without_end_is_read_and_only_its_tail_kept(verify: Verify, tmp_path: Path) -> None:
+async def test_endless_output_is_read_and_only_its_tail_kept(verify: Verify, tmp_path: Path) -> None:
     command = "head -c 20000000 /dev/zero | tr '\\0' x; echo the end"
     (check,) = (await verify([command], cwd=tmp_path, seconds_left=20)).checks
     assert check.exit_code == 0
@@ -108,14 +104,14 @@ async def test_output_without_end_is_read_and_only_its_tail_kept(verify: Verify,
     assert check.output_tail.endswith("xthe end\n")
 
 
-async def test_one_that_cannot_be_started_is_not_met(verify: Verify, tmp_path: Path) -> None:
+async def test_command_that_cannot_start_is_not_met(verify: Verify, tmp_path: Path) -> None:
     for command, folder in (("true", tmp_path / "absent"), ("a\0b", tmp_path)):
         acceptance = await verify([command], cwd=folder, seconds_left=5)
         assert not acceptance.is_met
         assert "could not be started" in acceptance.checks[0].trouble
 
 
-async def test_a_cancelled_check_leaves_no_process(verify: Verify, tmp_path: Path, long: str) -> None:
+async def test_cancelled_check_leaves_no_process(verify: Verify, tmp_path: Path, long: str) -> None:
     os.mkfifo(tmp_path / "ready")
     running = asyncio.ensure_future(verify([f"{long} & echo > ready; {long}"], cwd=tmp_path, seconds_left=60))
     await asyncio.to_thread((tmp_path / "ready").read_text)
@@ -133,7 +129,7 @@ async def test_no_descriptor_is_left_open(verify: Verify, tmp_path: Path) -> Non
 
 
 async def test_commands_get_listed_variables_and_no_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `pytest -q` runs, an agent may have written."""
+    """An agent may have written the tests that `pytest -q` runs."""
     for name in ("ANTHROPIC_API_KEY", "GITHUB_TOKEN", "DATABASE_URL", "REMIT_MODEL", "LC_ALL"):
         monkeypatch.setenv(name, "known")
 

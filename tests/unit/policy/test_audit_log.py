@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.core.errors import Unavailable
@@ -94,7 +94,6 @@ def test_truncated_or_rewritten_log_differs_from_a_saved_head(tmp_path: Path) ->
     assert "no line has the hash" in findings(tmp_path, head)[0]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_any_changed_byte_is_detected(data: st.DataObject) -> None:
     with TemporaryDirectory() as place:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.server.mcp.answers import LARGEST_BYTES, fitting, json_text, page_of
@@ -14,7 +14,6 @@ VALUES = st.recursive(
 KEPT = {"session_id": "sess_1763200000_abc123", "state": "completed", "status": "completed", "summary": "Done."}
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=VALUES, extra=VALUES, repeats=st.integers(1, 3000))
 def test_every_document_fits_and_keeps_its_identifying_fields(data: Any, extra: Any, repeats: int) -> None:
     document = {**KEPT, "data": [data] * min(repeats, 50), "errors": [], "extra": extra, "artifacts": [{"path": "a"}] * repeats}
@@ -24,7 +23,6 @@ def test_every_document_fits_and_keeps_its_identifying_fields(data: Any, extra: 
     assert short == document or short["shortened"] == "ask for the rest"
 
 
-@settings(max_examples=60, deadline=None)
 @given(text=st.text(max_size=300) | st.sampled_from(['"' * 60_000, "ü" * 50_000, "plain " * 12_000]), limit=st.integers(1, 100_000))
 def test_pages_add_up_to_the_whole(text: str, limit: int) -> None:
     limit = max(limit, len(text) // 50, 1)

@@ -20,8 +20,8 @@ Open = Callable[[], Root]
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Path:
-    """A root with files and links, and beside it what must never be reached."""
+def project(tmp_path: Path) -> Path:
+    """A root with files and links, beside a folder that must never be reached."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "secret.txt").write_text("secret")
     root = tmp_path / "root"
@@ -50,9 +50,9 @@ def ground(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def open_root(ground: Path) -> Iterator[Open]:
+def open_root(project: Path) -> Iterator[Open]:
     before = set(os.listdir("/proc/self/fd"))
-    yield lambda: Root(ground)
+    yield lambda: Root(project)
     assert set(os.listdir("/proc/self/fd")) <= before, "a descriptor was left open"
 
 
@@ -81,7 +81,7 @@ def write(open_root: Open, path: str, data: bytes) -> bool:
         ("to_root/to_root/plain.txt", "plain.txt", "plain"),
     ],
 )
-def test_what_stays_inside_is_found_where_it_really_is(open_root: Open, path: str, real: str, content: str) -> None:
+def test_path_inside_is_resolved_to_its_real_location(open_root: Open, path: str, real: str, content: str) -> None:
     assert read(open_root, path) == content
     with open_root() as root, root.place(path) as place:
         assert place.path == real
@@ -95,7 +95,7 @@ def test_what_stays_inside_is_found_where_it_really_is(open_root: Open, path: st
         "folder/../plain.txt",
     ],
 )  # fmt: skip
-def test_what_leads_out_is_refused_and_so_is_every_dot_dot(open_root: Open, path: str) -> None:
+def test_path_out_of_the_root_or_with_dot_dot_is_refused(open_root: Open, path: str) -> None:
     with pytest.raises(Refused) as refused:
         read(open_root, path)
     assert refused.value.code == "POLICY_DENIED"
@@ -103,39 +103,39 @@ def test_what_leads_out_is_refused_and_so_is_every_dot_dot(open_root: Open, path
         write(open_root, path, b"x")
 
 
-def test_nothing_outside_is_changed_by_writing(open_root: Open, ground: Path) -> None:
+def test_writing_changes_nothing_outside(open_root: Open, project: Path) -> None:
     for path in ("out", "out_absolute", "out_folder/secret.txt", "out_folder/new.txt", "dangling_out", "../outside/x", "to_out"):
         with pytest.raises(RemitError):
             write(open_root, path, b"changed")
-    outside = ground.parent / "outside"
+    outside = project.parent / "outside"
     assert {path.name: path.read_text() for path in outside.iterdir()} == {"secret.txt": "secret"}
 
 
 @pytest.mark.parametrize("path", ["", "  ", "a\0b", "x" * 5000, "y" * 300])
-def test_what_can_be_no_path_is_told_so(open_root: Open, path: str) -> None:
+def test_invalid_path_is_refused(open_root: Open, path: str) -> None:
     with pytest.raises(Misused) as misused:
         read(open_root, path)
     assert misused.value.code == "INVALID_PARAMETERS"
 
 
 @pytest.mark.parametrize("path", ["nothing", "nothing/at/all", "plain.txt/inside", "loop", "dangling", "folder/deep/nothing"])
-def test_what_is_not_there_is_not_found(open_root: Open, path: str) -> None:
+def test_missing_file_is_not_found(open_root: Open, path: str) -> None:
     with pytest.raises(Failed) as failed:
         read(open_root, path)
     assert failed.value.code == "FILE_NOT_FOUND"
 
 
-def test_pipes_sockets_and_devices_are_refused_and_never_waited_for(open_root: Open, ground: Path) -> None:
-    os.mkfifo(ground / "pipe")
+def test_special_files_are_refused_without_blocking(open_root: Open, project: Path) -> None:
+    os.mkfifo(project / "pipe")
     with socket.socket(socket.AF_UNIX) as listening:
-        here = os.open(ground, os.O_RDONLY)
+        here = os.open(project, os.O_RDONLY)
         try:
             listening.bind(f"/proc/self/fd/{here}/sock")
         finally:
             os.close(here)
     names = ["pipe", "sock"]
     if os.geteuid() == 0:
-        os.mknod(ground / "device", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        os.mknod(project / "device", stat.S_IFCHR | 0o666, os.makedev(1, 3))
         names.append("device")
     for name in names:
         with pytest.raises(Refused, match="not a file"):
@@ -144,95 +144,95 @@ def test_pipes_sockets_and_devices_are_refused_and_never_waited_for(open_root: O
             write(open_root, name, b"x")
 
 
-def test_a_folder_is_no_file_and_a_file_no_folder(open_root: Open) -> None:
+def test_folder_is_not_a_file_and_file_is_not_a_folder(open_root: Open) -> None:
     with pytest.raises(Misused, match="is a folder"):
         read(open_root, "folder")
     with open_root() as root, root.place("plain.txt") as place, pytest.raises(Misused, match="not a folder"):
         place.open_folder()
 
 
-def test_a_file_is_written_whole_with_the_permissions_it_had(open_root: Open, ground: Path) -> None:
-    file = ground / "plain.txt"
+def test_file_is_replaced_atomically_with_its_permissions(open_root: Open, project: Path) -> None:
+    file = project / "plain.txt"
     file.chmod(0o4750)
     before = file.stat().st_ino
     assert write(open_root, "plain.txt", b"new") is False
     assert file.read_bytes() == b"new"
     assert stat.S_IMODE(file.stat().st_mode) == 0o750, "permissions are kept, setuid is not"
     assert file.stat().st_ino != before
-    assert not [name for name in os.listdir(ground) if TEMPORARY.match(name)]
+    assert not [name for name in os.listdir(project) if TEMPORARY.match(name)]
 
 
-def test_a_new_file_has_the_permissions_that_the_umask_leaves(open_root: Open, ground: Path) -> None:
+def test_new_file_gets_the_permissions_of_the_umask(open_root: Open, project: Path) -> None:
     before = os.umask(0o027)
     try:
         assert write(open_root, "folder/fresh.txt", b"fresh") is True
     finally:
         os.umask(before)
-    assert stat.S_IMODE((ground / "folder" / "fresh.txt").stat().st_mode) == 0o640
+    assert stat.S_IMODE((project / "folder" / "fresh.txt").stat().st_mode) == 0o640
 
 
 @pytest.mark.parametrize(("path", "real"), [("to_plain", "plain.txt"), ("dangling", "folder/new.txt"), ("absolute/a.txt", "folder/a.txt")])
-def test_writing_through_a_link_inside_writes_what_it_names(open_root: Open, ground: Path, path: str, real: str) -> None:
+def test_writing_through_a_link_inside_writes_its_target(open_root: Open, project: Path, path: str, real: str) -> None:
     write(open_root, path, b"through")
-    assert (ground / real).read_bytes() == b"through"
-    assert not (ground / real).is_symlink()
-    assert (ground / path.partition("/")[0]).is_symlink()
+    assert (project / real).read_bytes() == b"through"
+    assert not (project / real).is_symlink()
+    assert (project / path.partition("/")[0]).is_symlink()
 
 
-def test_a_hard_link_outside_keeps_what_it_held(open_root: Open, ground: Path) -> None:
-    os.link(ground.parent / "outside" / "secret.txt", ground / "hard")
+def test_hard_link_to_a_file_outside_is_replaced_not_written(open_root: Open, project: Path) -> None:
+    os.link(project.parent / "outside" / "secret.txt", project / "hard")
     write(open_root, "hard", b"changed")
-    assert (ground.parent / "outside" / "secret.txt").read_text() == "secret"
+    assert (project.parent / "outside" / "secret.txt").read_text() == "secret"
 
 
-def test_a_name_as_long_as_names_can_be_is_written(open_root: Open, ground: Path) -> None:
+def test_name_of_maximum_length_is_written(open_root: Open, project: Path) -> None:
     name = "é" * 127
     write(open_root, name, b"long")
-    assert (ground / name).read_bytes() == b"long"
+    assert (project / name).read_bytes() == b"long"
 
 
-def test_removing_removes_a_link_and_never_what_it_names(open_root: Open, ground: Path) -> None:
+def test_removing_a_link_keeps_its_target(open_root: Open, project: Path) -> None:
     for name in ("to_plain", "to_folder", "out", "out_folder", "loop", "dangling_out"):
         with open_root() as root, root.place(name, follow=False) as place:
             remove_one(place)
-        assert not (ground / name).is_symlink()
-    assert (ground / "plain.txt").exists()
-    assert (ground / "folder" / "inner.txt").exists()
-    assert (ground.parent / "outside" / "secret.txt").exists()
+        assert not (project / name).is_symlink()
+    assert (project / "plain.txt").exists()
+    assert (project / "folder" / "inner.txt").exists()
+    assert (project.parent / "outside" / "secret.txt").exists()
 
 
 @pytest.mark.parametrize("depth", [DEEPEST - 2, DEEPEST * 2])
-def test_a_tree_is_removed_with_the_links_in_it_down_to_a_hundred_levels(open_root: Open, ground: Path, depth: int) -> None:
-    folder = os.open(ground / "folder" / "deep", os.O_RDONLY)
+def test_tree_is_removed_with_its_links_down_to_a_hundred_levels(open_root: Open, project: Path, depth: int) -> None:
+    folder = os.open(project / "folder" / "deep", os.O_RDONLY)
     for number in range(depth):
         os.mkdir("down", dir_fd=folder)
-        os.symlink(ground.parent / "outside", f"link{number}", dir_fd=folder)
+        os.symlink(project.parent / "outside", f"link{number}", dir_fd=folder)
         deeper = os.open("down", os.O_RDONLY, dir_fd=folder)
         os.close(folder)
         folder = deeper
     os.close(folder)
     with open_root() as root, root.place("folder", follow=False) as place:
         removed = remove_tree(place, lambda name: None, lambda: False)
-    assert (removed.left == 0) == (depth < DEEPEST) == (not (ground / "folder").exists()), removed.faults
-    assert (ground.parent / "outside" / "secret.txt").exists()
+    assert (removed.left == 0) == (depth < DEEPEST) == (not (project / "folder").exists()), removed.faults
+    assert (project.parent / "outside" / "secret.txt").exists()
 
 
-def test_a_removal_that_is_stopped_says_what_is_left(open_root: Open, ground: Path) -> None:
+def test_interrupted_removal_reports_what_is_left(open_root: Open, project: Path) -> None:
     with open_root() as root, root.place("folder", follow=False) as place:
         removed = remove_tree(place, lambda name: "it is kept" if name == "inner.txt" else None, lambda: False)
     assert removed.left == 1
     assert removed.faults == ["folder/inner.txt: it is kept"]
-    assert (ground / "folder" / "inner.txt").exists()
-    assert not (ground / "folder" / "deep").exists()
+    assert (project / "folder" / "inner.txt").exists()
+    assert not (project / "folder" / "deep").exists()
 
 
-def test_links_without_end_come_to_one(open_root: Open, ground: Path) -> None:
+def test_endless_links_are_refused(open_root: Open, project: Path) -> None:
     for number in range(50):
-        (ground / f"chain{number}").symlink_to(f"chain{number + 1}")
-    (ground / "chain50").symlink_to("plain.txt")
+        (project / f"chain{number}").symlink_to(f"chain{number + 1}")
+    (project / "chain50").symlink_to("plain.txt")
     with pytest.raises(Failed, match="circle"):
         read(open_root, "chain0")
-    (ground / "folder" / "many").symlink_to("../folder/" * 400 + "inner.txt")
+    (project / "folder" / "many").symlink_to("../folder/" * 400 + "inner.txt")
     assert read(open_root, "folder/many") == "inner"
 
 
@@ -249,7 +249,7 @@ while os.getppid() == int(sys.argv[3]):
 
 @contextlib.contextmanager
 def swapping(one: Path, other: Path) -> Iterator[None]:
-    """Another process exchanges the two, as fast as it can."""
+    """Another process exchanges the two names in a tight loop."""
     command = [sys.executable, "-c", SWAP, str(one), str(other), str(os.getpid())]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -262,14 +262,14 @@ def swapping(one: Path, other: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("what", ["reading", "writing", "removing"])
-def test_nothing_outside_is_reached_while_a_folder_is_swapped_for_a_link(open_root: Open, ground: Path, what: str) -> None:
-    outside, swapped = ground.parent / "outside", ground / "swapped"
+def test_nothing_outside_is_reached_while_a_folder_is_swapped_for_a_link(open_root: Open, project: Path, what: str) -> None:
+    outside, swapped = project.parent / "outside", project / "swapped"
     (outside / "inner.txt").write_text("secret")
-    (ground / "aside").symlink_to(outside)
+    (project / "aside").symlink_to(outside)
     swapped.mkdir()
     (swapped / "inner.txt").write_text("inner")
     seen = set()
-    with swapping(swapped, ground / "aside"):
+    with swapping(swapped, project / "aside"):
         stop_at = time.monotonic() + 0.5
         while time.monotonic() < stop_at:
             with contextlib.suppress(RemitError):

@@ -1,4 +1,4 @@
-"""Files that several processes share."""
+"""Files shared by several processes."""
 
 import os
 import resource
@@ -46,7 +46,7 @@ def test_permissions_of_an_existing_file_are_kept(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_link_stays_a_link_and_its_file_is_replaced(tmp_path: Path) -> None:
+def test_link_stays_a_link_and_its_file_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "real").write_bytes(b"old")
     (tmp_path / "link").symlink_to("real")
     atomic_write(tmp_path / "link", b"new")
@@ -54,7 +54,7 @@ def test_a_link_stays_a_link_and_its_file_is_replaced(tmp_path: Path) -> None:
     assert (tmp_path / "real").read_bytes() == b"new"
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_temporary_one(tmp_path: Path) -> None:
+def test_failed_write_leaves_the_old_file_and_no_temporary_one(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"old")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -80,7 +80,7 @@ def test_waiting_for_a_lock_is_bounded_and_names_the_holder(tmp_path: Path) -> N
             assert lock.read_text() == str(os.getpid())
 
 
-def test_a_lock_also_excludes_threads_of_one_process(tmp_path: Path) -> None:
+def test_lock_excludes_threads_of_one_process(tmp_path: Path) -> None:
     inside, most = 0, 0
 
     def work() -> None:
@@ -99,7 +99,7 @@ def test_a_lock_also_excludes_threads_of_one_process(tmp_path: Path) -> None:
     assert most == 1
 
 
-def test_a_damaged_file_is_set_aside_under_a_name_of_its_own(tmp_path: Path) -> None:
+def test_damaged_file_is_set_aside_under_a_unique_name(tmp_path: Path) -> None:
     path = tmp_path / "errors.json"
     names = []
     for content in ("first", "second"):
@@ -110,23 +110,20 @@ def test_a_damaged_file_is_set_aside_under_a_name_of_its_own(tmp_path: Path) -> 
     assert not path.exists()
 
 
-# ---- a new file in a folder that others write to
-
-
-def test_a_file_written_beside_others_never_replaces_one(tmp_path: Path) -> None:
+def test_new_file_never_replaces_an_existing_one(tmp_path: Path) -> None:
     paths = [write_beside(tmp_path, "answer.txt", content) for content in (b"one", b"two", b"three")]
     assert [path.name for path in paths] == ["answer.txt", "answer-2.txt", "answer-3.txt"]
     assert [path.read_bytes() for path in paths] == [b"one", b"two", b"three"]
 
 
 @pytest.mark.timeout(5)
-def test_a_pipe_that_lies_in_wait_does_not_hold_a_writer(tmp_path: Path) -> None:
+def test_pipe_in_place_of_the_file_does_not_block_the_writer(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "answer.txt")
     assert write_beside(tmp_path, "answer.txt", b"x").name == "answer-2.txt"
 
 
 @pytest.mark.parametrize("target", ["victim", "not there yet"])
-def test_a_link_that_lies_in_wait_is_not_followed(tmp_path: Path, target: str) -> None:
+def test_link_in_place_of_the_file_is_not_followed(tmp_path: Path, target: str) -> None:
     outside, folder = tmp_path / "outside", tmp_path / "scratch"
     outside.mkdir()
     folder.mkdir()
@@ -136,7 +133,7 @@ def test_a_link_that_lies_in_wait_is_not_followed(tmp_path: Path, target: str) -
     assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("victim", "precious")]
 
 
-def test_a_folder_that_was_replaced_by_a_link_is_not_written_to(tmp_path: Path) -> None:
+def test_folder_replaced_by_a_link_is_not_written(tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "scratch").symlink_to(tmp_path / "outside")
     with pytest.raises(OSError, match="scratch"):
@@ -144,7 +141,7 @@ def test_a_folder_that_was_replaced_by_a_link_is_not_written_to(tmp_path: Path) 
     assert list((tmp_path / "outside").iterdir()) == []
 
 
-def test_a_temporary_folder_of_a_killed_process_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_folder_of_a_killed_process_is_removed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     script = (
@@ -153,11 +150,11 @@ def test_a_temporary_folder_of_a_killed_process_is_removed_by_the_next(tmp_path:
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         left = Path(process.stdout.readline().strip())
         sweep_folders(tmp_path, "remit-test-", stale_seconds=0)
-        assert left.is_dir(), "it is in use"
+        assert left.is_dir(), "in use"
         process.kill()
         process.wait()
     sweep_folders(tmp_path, "remit-test-")
-    assert left.is_dir(), "it is so new that it may just be being made"
+    assert left.is_dir(), "too new to be stale"
     sweep_folders(tmp_path, "remit-test-", stale_seconds=0)
     assert not left.exists()
     with temporary_folder("remit-test-") as path:

@@ -1,4 +1,4 @@
-"""Threads of our own beside asyncio's: work leaves the loop, comes back, and is held up by nobody."""
+"""Worker threads beside asyncio's: values and exceptions come back, and hanging work blocks no other."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ import pytest
 from remit.system.threads import off_loop
 
 
-async def test_work_is_done_off_the_loop_and_its_value_comes_back() -> None:
+async def test_work_runs_off_the_loop_and_returns_its_value() -> None:
     def work(a: int, b: int) -> tuple[int, str]:
         return a + b, threading.current_thread().name
 
@@ -25,22 +25,22 @@ def raises(error: BaseException) -> Any:
     raise error
 
 
-async def test_what_it_raises_comes_back() -> None:
+async def test_exceptions_are_raised_in_the_caller() -> None:
     with pytest.raises(KeyError, match="colour"):
         await off_loop(raises, KeyError("colour"))
     with pytest.raises(Odd):
         await off_loop(raises, Odd())
     with pytest.raises(RuntimeError, match="StopIteration"):
-        await asyncio.wait_for(off_loop(next, iter(())), 2)  # no future can carry it as it is
+        await asyncio.wait_for(off_loop(next, iter(())), 2)  # a future cannot carry StopIteration
 
 
-async def test_as_many_run_at_once_as_there_is_work() -> None:
+async def test_all_work_runs_concurrently() -> None:
     together = threading.Barrier(30)
     places = await asyncio.wait_for(asyncio.gather(*(off_loop(together.wait, 5) for _ in range(30))), 5)
     assert sorted(places) == list(range(30))
 
 
-async def test_one_that_hangs_holds_up_only_whoever_waits_for_it() -> None:
+async def test_hanging_work_blocks_only_its_caller() -> None:
     over = threading.Event()
     waiting = asyncio.create_task(off_loop(over.wait, 10))
     await asyncio.sleep(0.01)
@@ -54,7 +54,7 @@ async def test_one_that_hangs_holds_up_only_whoever_waits_for_it() -> None:
     assert await off_loop(lambda: "still here") == "still here"
 
 
-def test_work_that_ends_after_its_loop_is_told_to_nobody() -> None:
+def test_work_that_outlives_its_loop_is_harmless() -> None:
     over, ended = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -62,7 +62,7 @@ def test_work_that_ends_after_its_loop_is_told_to_nobody() -> None:
         ended.set()
 
     async def leave() -> None:
-        asyncio.create_task(off_loop(work))  # noqa: RUF006 - left alone on purpose
+        asyncio.create_task(off_loop(work))  # noqa: RUF006 - not awaited on purpose
         await asyncio.sleep(0.01)
 
     asyncio.run(leave())
@@ -71,8 +71,8 @@ def test_work_that_ends_after_its_loop_is_told_to_nobody() -> None:
     assert asyncio.run(off_loop(lambda: "another loop")) == "another loop"
 
 
-def test_a_forked_process_has_threads_of_its_own() -> None:
-    """Those of its parent are not there: whoever counted on them would wait for ever."""
+def test_forked_process_has_its_own_threads() -> None:
+    """The threads of its parent do not exist in the child."""
     asyncio.run(off_loop(int, "1"))
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""Requests to the delegate tool are judged before anything runs, in a fixed order, and say as data what is allowed."""
+"""Requests to the delegate tool are validated in a fixed order before anything runs; errors list what is allowed as data."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def fault(*given: Any, **arguments: Any) -> DelegateError:
     return caught.value
 
 
-def test_a_request_is_read_with_its_defaults() -> None:
+def test_request_has_defaults() -> None:
     asked = reader().read({"target": "worker", "operation": "read_file", "parameters": {"path": "a"}})
     assert (asked.agent, asked.target, asked.operation) == ("worker.read_file", "worker", "read_file")
     assert (asked.timeout_seconds, asked.priority) == (None, Priority.NORMAL)
@@ -56,12 +56,12 @@ def test_a_request_is_read_with_its_defaults() -> None:
         {"target": "worker.read_file", "operation": "read_file", "parameters": {"path": "a", "maxBytes": 3}},
     ],
 )
-def test_names_are_understood_in_both_spellings_and_become_the_agents_own(given: dict[str, Any]) -> None:
+def test_both_spellings_of_names_are_accepted(given: dict[str, Any]) -> None:
     asked = reader().read(given)
     assert (asked.agent, asked.parameters) == ("worker.read_file", {"path": "a", "max_bytes": 3})
 
 
-def test_milliseconds_become_seconds_once() -> None:
+def test_milliseconds_become_seconds() -> None:
     given = {"target": "hello", "parameters": {}, "timeout": 1500}
     assert reader().read(given).timeout_seconds == 1.5
 
@@ -71,11 +71,10 @@ def test_milliseconds_become_seconds_once() -> None:
     [("low", 1), ("normal", 2), ("HIGH", 3), ("critical", 4), (0, 2), (1, 1), (2, 2), (3, 3), (4, 4), (None, 2)],
 )
 def test_priorities_are_names_or_numbers(given: object, priority: int) -> None:
-    """1-4; 0 unspecified = normal."""
     assert reader().read({"target": "hello", "parameters": {}, "priority": given}).priority == priority
 
 
-def test_the_target_is_judged_first() -> None:
+def test_target_is_checked_first() -> None:
     found = fault(target="wroker", operation="nonsense", parameters=1, timeout="x", nonsense=1)
     assert (found.code, found.details["targets"]) == ("INVALID_TARGET", ["coder", "hello", "worker"])
     assert found.details["didYouMean"] == "worker"
@@ -85,7 +84,7 @@ def test_the_target_is_judged_first() -> None:
     assert fault(None).code == "INVALID_TARGET"
 
 
-def test_then_the_operation() -> None:
+def test_operation_is_checked_second() -> None:
     found = fault(target="worker", operation="raed_file", parameters=1, timeout="x", nonsense=1)
     assert (found.code, found.details["operations"]) == ("INVALID_OPERATION", ["list_files", "read_file"])
     assert found.details["didYouMean"] == "read_file"
@@ -96,7 +95,7 @@ def test_then_the_operation() -> None:
     assert fault(target="worker.raed_file").code == "INVALID_OPERATION"
 
 
-def test_then_whether_they_fit() -> None:
+def test_operation_of_another_target_is_refused_with_that_target() -> None:
     found = fault(target="worker", operation="analyze_code", parameters=1, timeout="x")
     assert (found.code, found.details["targets"]) == ("INVALID_OPERATION", ["coder"])
     assert "coder has one of that name" in found.message
@@ -104,7 +103,7 @@ def test_then_whether_they_fit() -> None:
     assert (alone.code, alone.message) == ("INVALID_OPERATION", "hello has no operations. worker has one of that name.")
 
 
-def test_then_the_parameters_of_the_operation() -> None:
+def test_parameters_are_checked_third() -> None:
     found = fault(target="worker", operation="read_file", parameters={"maxBytes": "x", "pth": 1}, timeout="x")
     assert found.code == "INVALID_PARAMETERS"
     assert list(found.details["parameters"]["properties"]) == ["path", "maxBytes"]
@@ -115,41 +114,30 @@ def test_then_the_parameters_of_the_operation() -> None:
     assert "given twice" in fault(target="worker", operation="read_file", parameters={"maxBytes": 1, "max_bytes": 1}).message
 
 
-def test_what_is_wrong_with_a_parameter_is_told_in_the_spelling_of_this_border() -> None:
-    """CamelCase is emitted."""
+def test_parameter_errors_use_camel_case() -> None:
     found = fault(target="worker", operation="read_file", parameters={"path": "a", "max_bytes": "x", "max_byte": 1})
     assert found.message.startswith("Parameters of worker.read_file: maxBytes must be a whole number")
     assert "max_byte: there is no such parameter (did you mean maxBytes?)" in found.message
     assert found.advice == "worker.read_file takes path, maxBytes."
 
 
-def test_then_the_rest() -> None:
+def test_remaining_fields_are_checked_last() -> None:
     assert fault(target="hello", parameters={}, nonsense=1).details["unknown"] == ["nonsense"]
-    assert fault(target="hello", parameters={}, priority="urgent").details["priority"] == [
-        "low",
-        "normal",
-        "high",
-        "critical",
-        0,
-        1,
-        2,
-        3,
-        4,
-    ]
+    assert fault(target="hello", parameters={}, priority="urgent").details["priority"] == ["low", "normal", "high", "critical", *range(5)]
     for wrong in (5, -1, True, [], {}, 2.5):
         assert fault(target="hello", parameters={}, priority=wrong).code == "INVALID_PARAMETERS"
     assert "given twice" in fault(target="hello", Target="hello").message
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 300_001, "5", True, [], float("nan"), float("inf"), 10**400])
-def test_a_timeout_above_the_maximum_or_that_is_none_is_an_error(wrong: object) -> None:
+def test_invalid_timeout_or_one_above_the_maximum_is_refused(wrong: object) -> None:
     assert fault(target="worker", operation="read_file", parameters={"path": "a"}, timeout=wrong).code == "INVALID_PARAMETERS"
     if wrong == 300_001:
         found = fault(target="worker", operation="read_file", parameters={"path": "a"}, timeout=wrong)
         assert found.details == {"timeout": {"default": 30_000, "maximum": 300_000}}
 
 
-def test_whatever_a_users_validator_raises_is_a_fault_of_the_request() -> None:
+def test_exception_of_a_custom_validator_is_an_invalid_parameter() -> None:
     class Odd:
         @classmethod
         def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
@@ -165,15 +153,14 @@ def test_whatever_a_users_validator_raises_is_a_fault_of_the_request() -> None:
     assert caught.value.code == "INVALID_PARAMETERS"
 
 
-def test_parameters_that_would_take_for_ever_to_read_are_refused() -> None:
+def test_endless_parameters_are_refused() -> None:
     endless: list[Any] = []
     endless.append(endless)
     assert fault(target="hello", parameters={"name": endless}).code == "INVALID_PARAMETERS"
     assert fault(target="hello", parameters={"name": iter("abc")}).code == "INVALID_PARAMETERS"
 
 
-def test_a_catalogue_follows_the_directory() -> None:
-    """A new agent appears by being registered."""
+def test_catalogue_follows_the_directory() -> None:
     directory = Directory(lambda declared: declared)
     catalogue = Catalogue(directory.specs)
     with pytest.raises(DelegateError, match="no target 'hello'"):

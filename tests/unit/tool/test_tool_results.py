@@ -1,4 +1,4 @@
-"""What the delegate tool answers: the same shape for every ending, metadata always there."""
+"""Results of the delegate tool: the same shape for every outcome, always with metadata."""
 
 import json
 from dataclasses import replace
@@ -30,7 +30,7 @@ def returned(status: Status, reason: StopReason = StopReason.FINISHED, code: str
     )
 
 
-def test_a_completed_one() -> None:
+def test_completed_result() -> None:
     done = result_of(returned(Status.COMPLETED), 1_763_200_000.25)
     assert done.to_dict() == {
         "success": True,
@@ -54,7 +54,7 @@ def test_a_completed_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "reason", "code", "state", "told"),
+    ("status", "reason", "code", "state", "outer_code"),
     [
         (Status.PARTIAL, StopReason.DEADLINE, "TIMEOUT", "TIMEOUT", "TASK_TIMEOUT"),
         (Status.PARTIAL, StopReason.IDLE, "TIMEOUT", "TIMEOUT", "TASK_TIMEOUT"),
@@ -69,20 +69,19 @@ def test_a_completed_one() -> None:
         (Status.BLOCKED, StopReason.FINISHED, "POLICY_DENIED", "FAILED", "TASK_FAILED"),
     ],
 )
-def test_every_other_ending_is_no_success_and_keeps_what_was_done(
-    status: Status, reason: StopReason, code: str, state: str, told: str
+def test_every_other_outcome_is_a_failure_that_keeps_the_work(
+    status: Status, reason: StopReason, code: str, state: str, outer_code: str
 ) -> None:
-    """TASK_TIMEOUT, TASK_FAILED, AGENT_UNAVAILABLE come inside a result."""
     result = result_of(returned(status, reason, code), 0.0)
     assert (result.success, str(result.task_state)) == (False, state)
     assert result.task_state.is_terminal
     assert result.error is not None
-    assert (result.error.code, result.error.details["code"], result.error.recommendation) == (told, code, "Mend it.")
+    assert (result.error.code, result.error.details["code"], result.error.recommendation) == (outer_code, code, "Mend it.")
     assert (result.data, result.output) == ({"content": "x"}, "What was done. And what not.")
     _is_whole(result)
 
 
-def test_one_that_is_not_done_says_so() -> None:
+def test_unfinished_task_has_its_state() -> None:
     record = Record(
         session_id=SESSION,
         root_id=SESSION,
@@ -110,7 +109,7 @@ def test_one_that_is_not_done_says_so() -> None:
         _is_whole(result_of_record(one))
 
 
-def test_what_could_not_be_begun_is_a_result_too() -> None:
+def test_task_that_could_not_start_has_a_result() -> None:
     result = result_of_error(Unavailable("The disk is full.", advice="Make room."), "worker.read_file", 1.0, 2.0)
     assert (result.task_id, result.error and result.error.code, result.metadata.duration_ms) == (None, "AGENT_UNAVAILABLE", 1000)
     assert (failed := result_of_error(Refused("No."), "hello", 1.0, 1.0).error) is not None
@@ -118,12 +117,12 @@ def test_what_could_not_be_begun_is_a_result_too() -> None:
     _is_whole(result)
 
 
-def test_states_are_those_of_the_specification_the_last_four_terminal() -> None:
+def test_task_states_and_which_are_terminal() -> None:
     assert list(TaskState) == ["PENDING", "QUEUED", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"]
     assert [state for state in TaskState if state.is_terminal] == list(TaskState)[4:]
 
 
-def test_numbers_and_texts_that_json_has_no_word_for_do_not_break_an_answer() -> None:
+def test_values_that_json_cannot_express_are_replaced() -> None:
     odd = replace(returned(Status.COMPLETED), data={"n": float("nan"), "text": "half \ud800 character"})
     assert json.loads(result_of(odd, 0.0).to_json())["data"]["n"] is None
 

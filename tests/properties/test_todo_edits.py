@@ -1,4 +1,4 @@
-"""TODO.md and a person's edits: whatever the board and whatever they write, no word is lost and no illegal move is made."""
+"""Edits of TODO.md: for any board and any edit, no word is lost and no transition is illegal."""
 
 import re
 from dataclasses import replace
@@ -56,7 +56,7 @@ def task_with(draw_from: st.DrawFn, number: int) -> Task:
 
 
 OURS = {"New", "TODO", "High", "Medium", "Low", "Priority", "Status", "Description", "Language", "Effort", "Research", "Blocking", "Reason"}
-"""Words of the form itself: a line with nothing of a person's in it may go."""
+"""Words of the format itself, which may be dropped."""
 
 
 def words_of(text: str) -> set[str]:
@@ -64,23 +64,21 @@ def words_of(text: str) -> set[str]:
 
 
 @given(st.lists(line, max_size=12))
-def test_marking_lines_that_look_like_structure_is_taken_back_exactly(lines: list[str]) -> None:
+def test_escaping_of_lines_that_look_like_structure_round_trips(lines: list[str]) -> None:
     assert unguarded(guarded(lines)) == lines
 
 
 @given(boards())
-@settings(max_examples=50)
-def test_a_drawing_nobody_touched_changes_nothing(state: State) -> None:
-    """The drawing read back is the board."""
+def test_unedited_rendering_changes_nothing(state: State) -> None:
+    """The rendering parsed back is the board."""
     merged = merge(state, draw(state), at=AT)
     assert merged.state == state
     assert merged.taken == merged.kept == ()
 
 
 @given(boards())
-@settings(max_examples=50)
-def test_each_block_is_read_as_it_was_drawn(state: State) -> None:
-    """A board of which all tasks are new to another is taken over with every description and line."""
+def test_each_block_is_parsed_as_rendered(state: State) -> None:
+    """Merged into an empty board, every description and line is kept."""
     merged = merge(State(), draw(state), at=AT)
     found = {task.number: task for task in merged.state.tasks}
     assert sorted(found) == sorted(task.number for task in state.tasks)
@@ -100,7 +98,7 @@ edits = st.lists(
 
 
 def edited(text: str, changes: list[tuple[str, float, float, str]]) -> tuple[str, list[str]]:
-    """The text after a person's edits, and the lines they wrote themselves."""
+    """The text after the edits, and the lines written by the person."""
     lines = text.split("\n")
     written: list[str] = []
     for kind, where, other, words_ in changes:
@@ -123,8 +121,8 @@ def edited(text: str, changes: list[tuple[str, float, float, str]]) -> tuple[str
 
 
 @given(boards(), edits)
-@settings(max_examples=80)
-def test_whatever_a_person_does_no_task_is_lost_no_move_is_illegal_and_their_words_stand(state: State, changes: list) -> None:
+@settings(max_examples=50)
+def test_any_edit_loses_no_task_and_no_word_and_makes_no_illegal_move(state: State, changes: list) -> None:
     text, written = edited(draw(state), changes)
     merged = merge(state, text, at=AT)
     after = merged.state
@@ -149,9 +147,8 @@ def test_whatever_a_person_does_no_task_is_lost_no_move_is_illegal_and_their_wor
 
 
 @given(boards(), edits, st.sampled_from(Status))
-@settings(max_examples=30)
-def test_edits_are_applied_onto_a_board_that_has_moved_on(state: State, changes: list, status: Status) -> None:
-    """What a command did meanwhile stays done."""
+def test_edits_are_rebased_onto_a_changed_board(state: State, changes: list, status: Status) -> None:
+    """Changes made by a command in the meantime are kept."""
     text, _ = edited(draw(state), changes)
     moved = replace(
         state,

@@ -1,4 +1,4 @@
-"""Where the servers of a project are found: the newest that lives, and the one before when it has gone (issue 7 item 4)."""
+"""Discovery of the servers of a project: the newest live one, then the one before."""
 
 import json
 import os
@@ -23,7 +23,7 @@ if sys.stdin.readline() == "leave\\n":
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_when_the_newest_goes_the_one_before_is_found_again(tmp_path: Path, is_killed: bool) -> None:
+def test_previous_server_is_found_after_the_newest_ends(tmp_path: Path, is_killed: bool) -> None:
     announce(tmp_path, grpc="unix:/ours", http=None, token_file=None)
     other = subprocess.Popen([sys.executable, "-c", OTHER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert other.stdin is not None
@@ -44,11 +44,11 @@ def test_when_the_newest_goes_the_one_before_is_found_again(tmp_path: Path, is_k
 
 
 @pytest.mark.parametrize("written", ["", "[]", "3", "{}", '{"pid": 1}', '{"pid": 1, "pid_started": null, "others": [3]}', "\xff"])
-def test_what_is_no_announcement_is_none(tmp_path: Path, written: str) -> None:
+def test_invalid_announcement_is_ignored(tmp_path: Path, written: str) -> None:
     (tmp_path / FILE).write_text(written)
     assert announced(tmp_path) is None
 
 
-def test_it_can_be_read_as_one_document(tmp_path: Path) -> None:
+def test_announcement_is_one_json_document(tmp_path: Path) -> None:
     announce(tmp_path, grpc="unix:/ours", http="http://127.0.0.1:1", token_file="/t")
     assert json.loads((tmp_path / FILE).read_text())["http"] == "http://127.0.0.1:1"

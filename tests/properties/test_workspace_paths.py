@@ -1,4 +1,4 @@
-"""No path whatever leads out of the workspace: any tree with any links, any path; `os.path.realpath` is the truth (issue 4, item 2)."""
+"""No path leads out of the workspace, for any tree with any links; `os.path.realpath` is the reference."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ PLACES = st.lists(NAMES, min_size=1, max_size=3).map("/".join)
 THINGS = st.lists(
     st.one_of(st.tuples(st.just("file"), PLACES, st.just("")), st.tuples(st.just("link"), PLACES, TARGETS)), min_size=1, max_size=12
 )
-QUICK = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+QUICK = settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
 @contextlib.contextmanager
@@ -71,7 +71,7 @@ def attempt(root: Path, path: str) -> str | None:
 
 @QUICK
 @given(things=THINGS, path=TARGETS)
-def test_what_is_read_is_inside_and_is_what_the_path_names(things: list[tuple[str, str, str]], path: str) -> None:
+def test_read_file_is_inside_and_the_one_the_path_names(things: list[tuple[str, str, str]], path: str) -> None:
     with planted(things) as (root, _):
         asked = filled(path, root.parent)
         read = attempt(root, asked)
@@ -80,7 +80,7 @@ def test_what_is_read_is_inside_and_is_what_the_path_names(things: list[tuple[st
             assert read == f"{os.path.relpath(real, root)}: inside"
             assert Path(real).is_relative_to(root)
         for file in (one for one in root.rglob("*") if one.is_file() and not one.is_symlink()):
-            assert attempt(root, str(file.relative_to(root))) is not None, "what lies inside without links is found"
+            assert attempt(root, str(file.relative_to(root))) is not None, "files inside without links are found"
 
 
 @QUICK
@@ -99,9 +99,9 @@ def test_nothing_outside_is_changed(things: list[tuple[str, str, str]], path: st
         assert contents(outside) == before
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80)
 @given(path=st.text(max_size=30))
-def test_any_text_is_a_path_inside_or_is_refused_in_words(path: str) -> None:
+def test_any_text_is_a_path_inside_or_refused(path: str) -> None:
     with contextlib.suppress(RemitError):
         parts = parts_of(path)
         assert not {"..", ".", ""} & set(parts)

@@ -1,4 +1,4 @@
-"""What a model is shown of a result keeps to its limit, and the conversation to the order that providers want, whatever they hold."""
+"""Results shown to a model stay within their limit, and conversations in the order that providers require."""
 
 import json
 from typing import Any
@@ -52,9 +52,9 @@ def results(draw: Any) -> DelegateResult:
     )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60)
 @given(results(), st.integers(0, 6000))
-def test_it_is_never_longer_than_its_limit_and_says_what_must_be_known(result: DelegateResult, limit: int) -> None:
+def test_shortened_result_fits_and_keeps_its_essentials(result: DelegateResult, limit: int) -> None:
     shown = shorten_result(result, limit)
     assert len(shown) <= limit
     shown.encode()
@@ -67,11 +67,11 @@ def test_it_is_never_longer_than_its_limit_and_says_what_must_be_known(result: D
         assert document["error"]["code"] == "TASK_FAILED"
         assert document["error"]["message"] or not result.error.message
     if "leftOut" in document:
-        told = document["readOn"]["parameters"]
-        assert told["taskId"] == TASK
+        parameters = document["readOn"]["parameters"]
+        assert parameters["taskId"] == TASK
         assert document["readOn"]["target"] == "results"
-        if told["part"] == "data" and isinstance(document.get("data"), str):
-            assert document["data"][: told["offset"]] == text_of(result.data)[: told["offset"]]
+        if parameters["part"] == "data" and isinstance(document.get("data"), str):
+            assert document["data"][: parameters["offset"]] == text_of(result.data)[: parameters["offset"]]
 
 
 calls = st.builds(ToolCall, call_id=st.sampled_from(["a", "b", "c"]), name=st.just("delegate"), arguments=st.just({"target": "x"}))
@@ -83,9 +83,9 @@ messages = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60)
 @given(messages)
-def test_every_call_has_its_result_and_every_result_its_call(said: list[Message]) -> None:
+def test_repaired_history_pairs_calls_and_results(said: list[Message]) -> None:
     whole = repaired(said, keep_pending=True)
     owed: list[ToolCall] = []
     for message in whole:
@@ -99,9 +99,9 @@ def test_every_call_has_its_result_and_every_result_its_call(said: list[Message]
     assert not any(isinstance(message, ToolResult) or (isinstance(message, Reply) and message.calls) for message in in_words(whole))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50)
 @given(messages, st.integers(0, 3000))
-def test_a_kept_conversation_is_the_same_one_and_shrinks_where_it_can(said: list[Message], limit: int) -> None:
+def test_conversation_round_trips_and_can_be_trimmed(said: list[Message], limit: int) -> None:
     assert from_plain(json.loads(json.dumps(to_plain(said)))) == said
     cut = trimmed(said, limit)
     assert [type(message) for message in cut] == [type(message) for message in said]
@@ -126,8 +126,8 @@ any_messages: st.SearchStrategy[Message] = st.one_of(
 
 
 @given(st.lists(any_messages, max_size=8))
-@settings(max_examples=150, deadline=None)
-def test_every_history_becomes_one_that_providers_take(history: list[Message]) -> None:
+@settings(max_examples=60)
+def test_any_history_becomes_valid_for_providers(history: list[Message]) -> None:
     question = Question(choice=Choice(names=("m",)), instructions="Be kind.", messages=history)
     sent, _ = request_of(question, "m", TestModel(), structured=True)
     assert isinstance(sent[0], ModelRequest)
@@ -135,7 +135,7 @@ def test_every_history_becomes_one_that_providers_take(history: list[Message]) -
     assert sent[-1].instructions == "Be kind."
     waiting: list[str] = []
     for before, message in zip([None, *sent], sent, strict=False):
-        assert type(before) is not type(message), "the two take turns"
+        assert type(before) is not type(message), "requests and responses alternate"
         if isinstance(message, ModelResponse):
             waiting = [part.tool_call_id for part in message.parts if isinstance(part, ToolCallPart)]
             assert len(set(waiting)) == len(waiting)
@@ -146,7 +146,7 @@ def test_every_history_becomes_one_that_providers_take(history: list[Message]) -
             assert [isinstance(part, ToolReturnPart) for part in message.parts][: len(results)] == [True] * len(results)
             waiting = []
         for part in message.parts:
-            assert _text(part).strip(), "nothing is empty"
+            assert _text(part).strip(), "no part is empty"
             _text(part).encode()
 
 

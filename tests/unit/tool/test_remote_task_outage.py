@@ -1,4 +1,4 @@
-"""Following a task on another server over a long outage."""
+"""Following a task on another server through a long outage."""
 
 import asyncio
 import time
@@ -13,11 +13,11 @@ from remit.core.delegate_results import Chunk, final_chunk, result_of_error, sta
 from remit.core.errors import Failed
 
 OUTAGE = 1_100
-"""Failures in a row: with a pause of a second each, the server was away for less than 20 minutes."""
+"""Consecutive failures: with a pause of a second each, the server is unreachable for less than 20 minutes."""
 
 
 class Server:
-    """Starts the task, cannot be reached for a long time, and then has its end."""
+    """Starts the task, is unreachable for a long time, then reports the end of the task."""
 
     address = "unix:/gone"
     failures = 0
@@ -35,7 +35,7 @@ class Server:
         return result_of_error(Failed("It failed."), "worker", 0.0, 1.0, "task_1")
 
 
-async def test_a_task_is_followed_over_a_long_outage(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_task_is_followed_through_a_long_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
 
     async def sleep(seconds: float) -> None:

@@ -1,9 +1,9 @@
-"""However readers come and go: each event once, in order, and at the end the object that a call gives that does not stream."""
+"""Readers that leave and resume see each event once, in order, and at the end the result of the call."""
 
 import asyncio
 import tempfile
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit import Context, Remit, agent
@@ -21,11 +21,11 @@ ACTS = st.lists(
     ),
     max_size=14,
 )
-"""What happens to one delegation, and to one reader of it that leaves and takes its stream up again, here or in another process."""
+"""Actions of a delegation and of a reader that leaves and resumes its stream, in this or another process."""
 
 
 class Reader:
-    """Reads some, leaves, and goes on from the number it had last."""
+    """Reads some events, leaves, and resumes after the last number."""
 
     def __init__(self, remit: Remit, session_id: str) -> None:
         self.remit, self.session_id = remit, session_id
@@ -33,7 +33,7 @@ class Reader:
         self.stream = remit.follow(session_id)
 
     async def read(self, count: int) -> None:
-        """As many as there are, at most."""
+        """Read at most `count` of the available events."""
         for _ in range(count):
             try:
                 self.seen.append(await asyncio.wait_for(asyncio.shield(coming := asyncio.ensure_future(anext(self.stream))), 0.01))
@@ -54,7 +54,7 @@ class Reader:
         self.seen += [event async for event in self.stream if not self.seen or event.number > self.seen[-1].number]
 
 
-async def _tried(acts: list[tuple[str, int]], is_elsewhere: bool) -> None:
+async def _follow(acts: list[tuple[str, int]], in_other_process: bool) -> None:
     words: asyncio.Queue[int] = asyncio.Queue()
 
     @agent("talks", isolation="inline", timeout=30)
@@ -71,7 +71,7 @@ async def _tried(acts: list[tuple[str, int]], is_elsewhere: bool) -> None:
             call = Call(principal=Principal(name="token:a"), api="grpc")
             service = Service(here)
             handle = await service.begin(call, {"target": "talks"})
-            reader = Reader(there if is_elsewhere else here, handle.session_id)
+            reader = Reader(there if in_other_process else here, handle.session_id)
             for act, count in acts:
                 if act == "say":
                     words.put_nowait(count)
@@ -103,7 +103,7 @@ async def _same_through_the_service(service: Service, call: Call, task_id: str, 
         assert await chunks(after) == [chunk for chunk in whole if chunk.number > after or chunk is whole[-1]]
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(acts=ACTS, is_elsewhere=st.booleans())
-def test_any_way_of_following_sees_each_event_once_and_in_order(acts: list[tuple[str, int]], is_elsewhere: bool) -> None:
-    asyncio.run(_tried(acts, is_elsewhere))
+@settings(max_examples=12)
+@given(acts=ACTS, in_other_process=st.booleans())
+def test_resumed_streams_yield_each_event_once_in_order(acts: list[tuple[str, int]], in_other_process: bool) -> None:
+    asyncio.run(_follow(acts, in_other_process))

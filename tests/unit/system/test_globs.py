@@ -1,4 +1,4 @@
-"""Patterns of names: what they fit, that git agrees, and that none of them can be made to take long."""
+"""Glob patterns and ignore files: what they match, agreement with git, and bounded time."""
 
 import os
 import random
@@ -37,7 +37,7 @@ from support.pace import allowed
         ("**/a/**/b", ["a/b", "x/a/y/z/b"], ["a", "b", "ab"]),
     ],
 )
-def test_a_pattern_fits_what_it_says(pattern: str, fits: list[str], not_these: list[str]) -> None:
+def test_pattern_matches_the_expected_paths(pattern: str, fits: list[str], not_these: list[str]) -> None:
     compiled = compile_glob(pattern)
     assert [path for path in fits if not compiled.fullmatch(path)] == []
     assert [path for path in not_these if compiled.fullmatch(path)] == []
@@ -46,8 +46,8 @@ def test_a_pattern_fits_what_it_says(pattern: str, fits: list[str], not_these: l
 @pytest.mark.parametrize(
     "pattern", ["*a" * 60 + "b", "**/a/" * 40 + "b", "[a-z]*" * 100, "?*" * 100, "{a,aa}*" * 6 + "b", "*" * 900, "a*" * 200 + "/b"]
 )
-def test_no_pattern_takes_long(pattern: str) -> None:
-    """Python's `re` would hold the whole process: a stranger's .gitignore must not be able to."""
+def test_hostile_patterns_match_in_linear_time(pattern: str) -> None:
+    """With Python's `re`, a hostile .gitignore could block the process."""
     began = time.perf_counter()
     try:
         compiled = compile_glob(pattern)
@@ -59,7 +59,7 @@ def test_no_pattern_takes_long(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["", "x" * 1001, "{a,b}" * 10])
-def test_a_pattern_that_cannot_be_used_is_told_so(pattern: str) -> None:
+def test_invalid_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(BadPattern):
         compile_glob(pattern)
 
@@ -70,29 +70,13 @@ LINES = [
     "**/", "c.*",
 ]  # fmt: skip
 NAMES = [
-    "src",
-    "gen",
-    "a.log",
-    "keep.log",
-    "build",
-    "top.txt",
-    "x",
-    "cache",
-    "a",
-    "z",
-    "foobar",
-    "b.c",
-    "!odd",
-    "#odd",
-    "m.py",
-    "deep",
-    "here",
-]
+    "src", "gen", "a.log", "keep.log", "build", "top.txt", "x", "cache", "a", "z", "foobar", "b.c", "!odd", "#odd", "m.py", "deep", "here",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_git_ignores_the_same(seed: int, tmp_path: Path) -> None:
-    """`git ls-files` of a tree with random ignore files is the truth."""
+@pytest.mark.parametrize("seed", range(8))
+def test_git_ignores_the_same_files(seed: int, tmp_path: Path) -> None:
+    """`git ls-files` of a tree with random ignore files is the reference."""
     chance = random.Random(seed)
     for _ in range(40):
         path = tmp_path.joinpath(*chance.choices(NAMES, k=chance.randint(1, 4)))
@@ -114,7 +98,7 @@ def test_git_ignores_the_same(seed: int, tmp_path: Path) -> None:
     assert ours == set(filter(None, listed.stdout.split("\0")))
 
 
-def test_rules_are_the_same_seen_from_a_folder_further_down(tmp_path: Path) -> None:
+def test_rules_are_equivalent_seen_from_a_subfolder(tmp_path: Path) -> None:
     (tmp_path / "src" / "app" / "gen").mkdir(parents=True)
     (tmp_path / ".gitignore").write_text("*.log\n/src/app/gen\n/other\nsrc/*/x\n!**/app/keep.log\n/src/\n")
     (tmp_path / "src" / ".gitignore").write_text("app/y\n")
@@ -124,7 +108,7 @@ def test_rules_are_the_same_seen_from_a_folder_further_down(tmp_path: Path) -> N
     assert list(below(read_rules("/" + "**/" * 30 + "a"), ("b",) * 30))
 
 
-def test_a_tree_deeper_than_looked_at_is_said_to_be(tmp_path: Path) -> None:
+def test_tree_that_is_too_deep_is_reported(tmp_path: Path) -> None:
     folder = os.open(tmp_path, os.O_RDONLY)
     for _ in range(DEEPEST + 5):
         os.mkdir("d", dir_fd=folder)

@@ -1,4 +1,4 @@
-"""What is written to stderr while a delegation runs and stderr is no terminal."""
+"""Progress lines on stderr without a terminal."""
 
 import asyncio
 import re
@@ -10,7 +10,7 @@ from remit import Context, Remit, agent
 from remit.cli import live
 
 
-async def test_times_never_run_backwards_though_a_slow_child_is_told_of_late(
+async def test_times_are_monotonic_even_if_a_slow_child_is_reported_late(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "PATIENCE_SECONDS", 0.3)

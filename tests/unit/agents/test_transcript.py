@@ -1,4 +1,4 @@
-"""What is told on of a coding agent's work: a line for people, a chunk for machines, and the return to nobody but the caller."""
+"""Streaming of a coding agent's text: the return at its end is not streamed."""
 
 import sys
 from pathlib import Path
@@ -27,14 +27,9 @@ def said(backend: RecordingBackend) -> str:
     return "".join(emitted(backend))
 
 
-# ---- words
-
-
 @pytest.mark.parametrize("block", [RETURN, f"```json\n{RETURN}\n```", f"~~~\n{RETURN}\n~~~\n"])
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-async def test_the_return_at_the_end_of_a_turn_is_not_streamed_before_it_is_returned(
-    backend: RecordingBackend, block: str, size: int
-) -> None:
+async def test_return_at_the_end_of_a_turn_is_not_streamed(backend: RecordingBackend, block: str, size: int) -> None:
     words, text = Words(backend.context()), f"I am done {{so far}}, `really`.\n\n{block}"
     for start in range(0, len(text), size):
         words.say(text[start : start + size])
@@ -42,7 +37,7 @@ async def test_the_return_at_the_end_of_a_turn_is_not_streamed_before_it_is_retu
     assert said(backend).strip() == "I am done {so far}, `really`."
 
 
-async def test_other_words_are_streamed_also_a_return_that_was_not_the_last_and_json_that_is_none(backend: RecordingBackend) -> None:
+async def test_other_text_and_earlier_returns_are_streamed(backend: RecordingBackend) -> None:
     words = Words(backend.context())
     words.say(RETURN)
     assert said(backend) == ""
@@ -56,4 +51,4 @@ async def test_other_words_are_streamed_also_a_return_that_was_not_the_last_and_
     assert said(backend) == text
     backend.notes.clear()
     words.say("{" + "x" * HELD_CHARACTERS)
-    assert len(said(backend)) == HELD_CHARACTERS + 1, "what is held back is bounded"
+    assert len(said(backend)) == HELD_CHARACTERS + 1, "the buffer is bounded"
