@@ -146,6 +146,7 @@ async def test_work_that_stays_red_is_partial_and_never_on_the_branch(tmp_path: 
     outcome = await writer.implement(board)
     assert (outcome.status, outcome.errors[0].code, status(board)) == ("partial", "MERGE_RED", "partial")
     assert len(writer.asked) == 2, "its agent did not pass its own acceptance"
+    assert "Its agent did not fix that: Acceptance command" in outcome.summary[:200]
     assert "a" not in git(tmp_path, "ls-tree", "--name-only", "main").split()
     (folder,) = (tmp_path / ".remit/work").glob("sess_*")
     (folder / "a").unlink()  # a person fixes it there

@@ -35,6 +35,8 @@ class Declarations:
     settings: Settings
     known: Mapping[str, tuple[Declaration, Definition]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    faults: Mapping[str, str] = field(default_factory=dict)
+    """By name: the problem of an agent whose declaration is faulty."""
 
     def binding(self, profile: Definition) -> Binding:
         return binding_of(profile, self.settings, [definition for _, definition in self.known.values()])
@@ -61,7 +63,13 @@ class Declarations:
             return replace(found, notes=(*found.notes, *notes))
         if binding.built_in is not None:
             return replace(definition, built_in=binding.built_in)
-        return replace(uncarried(declared, binding.wanted), not_approved=self.unapproved_executor)
+        return self.unavailable(uncarried(declared, binding.wanted))
+
+    def unavailable(self, profile: Definition) -> Definition:
+        """A profile without an executor, with the reason."""
+        faults = list(self.faults.values())
+        fault = self.faults.get(profile.runs_on, "") if profile.runs_on is not None else "".join(faults[:1])
+        return replace(profile, not_approved=self.unapproved_executor, fault=fault)
 
     @property
     def unapproved_executor(self) -> str:
@@ -75,6 +83,7 @@ def declarations_of(root: Path, settings: Settings, trust: ProjectTrust | None =
     trust = trust or load_trust(root)
     problems: list[str] = []
     known: dict[str, tuple[Declaration, Definition]] = {}
+    faults: dict[str, str] = {}
     for declared in (*_from_settings(settings, problems), *_from_files(root, trust, problems)):
         other = known.get(declared.name)
         if other is not None:
@@ -87,8 +96,9 @@ def declarations_of(root: Path, settings: Settings, trust: ProjectTrust | None =
             whole = with_schema(declared, root)
             known[declared.name] = whole, definition_for(whole, settings)
         except Misused as error:
-            problems.append(_with_line(declared, error))
-    return Declarations(settings=settings, known=known, problems=tuple(problems))
+            faults[declared.name] = _with_line(declared, error)
+            problems.append(faults[declared.name])
+    return Declarations(settings=settings, known=known, problems=tuple(problems), faults=faults)
 
 
 def definitions_of(root: Path, settings: Settings) -> tuple[list[Definition], list[str]]:

@@ -518,6 +518,8 @@ class Definition:
     hedge: Hedge | None = None
     not_approved: str = ""
     """For a profile without an executor: the unapproved setting that could name one."""
+    fault: str = ""
+    """For a profile without an executor: what is wrong with the declaration of the agent that could be it."""
 
     @property
     def name(self) -> str:

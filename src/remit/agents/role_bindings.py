@@ -66,7 +66,12 @@ def why_unavailable(definition: Definition) -> Unavailable:
         return Unavailable(fault, code=CODE, advice=ADVICE)
     is_role = name in ROLES
     what = f"The role {name} is bound to" if is_role else f"{name} runs on"
-    if wanted == MODEL:
+    if definition.fault:
+        means = (
+            f"{what} {wanted!r}, whose declaration is faulty" if wanted else f"No agent can carry out {name}; one is declared with a fault"
+        )
+        fault, advice = f"{means}. {definition.fault}", "Correct it; `remit agents` lists the agents and their problems."
+    elif wanted == MODEL:
         fault, advice = f"{what} the project's language model, and the project names none.", _MODEL_ADVICE
     elif wanted == BUILT_IN:
         fault = f"{what} {BUILT_IN!r}, and remit has no built-in for it: it takes a coding agent or a language model."

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from remit.agents.definition import Kind
 from remit.agents.role_bindings import UnavailableAgent, why_unavailable
 from remit.app import Remit
 from remit.board import claims
@@ -232,7 +233,7 @@ def require_agent(find: Find, chosen: Route) -> None:
     """Raise `Refused` with the lines to add to remit.toml if no agent or model is configured for the route."""
     for name in roles_of(find, chosen.agent):
         agent = find(name)
-        if isinstance(agent, UnavailableAgent):
+        if isinstance(agent, UnavailableAgent) and agent.definition.kind is Kind.PROFILE:
             why = why_unavailable(agent.definition)
             raise Refused(why.message, code=why.code, advice=why.advice)
 

@@ -63,7 +63,7 @@ def bind_command(root: Path, command: CommandFile, trust: ProjectTrust | None = 
         if binding.models is not None and token_here() is None:
             return _on_a_model(command, declarations, binding.models, warnings)
         if binding.executor is None:
-            fault = why_unavailable(replace(profile, runs_on=binding.wanted, not_approved=declarations.unapproved_executor))
+            fault = why_unavailable(declarations.unavailable(replace(profile, runs_on=binding.wanted)))
             error = new_error("tool_unavailable", fault.code, fault.message, fault.advice)
             return BoundCommand(settings=settings, agent=None, warnings=warnings, error=error)
         agent = binding.executor.name

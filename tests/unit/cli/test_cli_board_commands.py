@@ -10,11 +10,11 @@ import pytest
 from remit.board import claims
 from remit.board.board import Board
 from remit.board.task import State, Status, Task
-from remit.cli.board_commands import plan, research, revise
+from remit.cli.board_commands import implement, plan, research, revise
 from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.cli.sessions import show
-from remit.core.errors import Misused
+from remit.core.errors import Misused, Refused
 from support.cli import start
 
 AGENT = """
@@ -81,6 +81,19 @@ def test_dry_run_prints_the_steps_and_changes_nothing(project: Path, capsys: pyt
     ):
         assert words in said
     assert files(project) == before
+
+
+def test_dry_run_of_implement_names_the_declared_agent(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "remit.toml").write_text('[agents.hand]\ncommand = ["true"]\n[roles]\nimplementer = "hand"\n')
+    assert implement(Project(project, trust=True), numbers=["12"], dry_run=True) is Exit.OK
+    assert "implementer: hand (command)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("roles", ['[roles]\nimplementer = "hand"\n', ""])
+def test_implement_names_the_fault_of_a_declaration(project: Path, roles: str) -> None:
+    (project / "remit.toml").write_text(f'[agents.hand]\ncommand = ["true"]\ntimout = 60\n{roles}')
+    with pytest.raises(Refused, match=r"remit\.toml:\[agents\.hand\]: timout: there is no such key \(did you mean timeout\?\)"):
+        implement(Project(project, trust=True), numbers=["12"], dry_run=True)
 
 
 def test_outcome_is_printed_and_shown_with_its_thirteen_steps(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
