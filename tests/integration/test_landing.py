@@ -194,11 +194,18 @@ async def test_a_conflict_that_is_not_resolved_stays_on_its_branch(tmp_path: Pat
     outcome = await writer.implement(board)
     assert (outcome.status, outcome.errors[0].code, status(board)) == ("partial", "MERGE_CONFLICT", "partial")
     assert git(tmp_path, "show", "main:README") == "Theirs.\n"
+    async with Remit.open(tmp_path, agents=writer.agents(), recover=False) as remit:
+        taken = await merge_work(remit, board, 1)
+    assert (taken.status, taken.errors[0].code) == ("partial", "MERGE_CONFLICT")
+    assert "Conflict markers are left in README." in taken.summary
+    assert len(writer.asked) == 2, "a person asked for the merge, not for another turn of the agent"
+    again = await writer.implement(board)
+    assert (again.status, again.errors[0].code, len(writer.asked)) == ("partial", "MERGE_CONFLICT", 3)
     (folder,) = (tmp_path / ".remit/work").glob("sess_*")
     (folder / "README").write_text("Resolved by a person.\n")
     assert (await writer.implement(board)).status == "completed"
     assert git(tmp_path, "show", "main:README") == "Resolved by a person.\n"
-    assert len(writer.asked) == 2
+    assert len(writer.asked) == 3
 
 
 async def test_commits_of_the_user_and_of_the_board_meanwhile_do_not_stop_it(tmp_path: Path) -> None:

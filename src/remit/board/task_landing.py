@@ -37,7 +37,7 @@ from remit.runtime.landing import (
     subject_of_commit,
     unresolved,
 )
-from remit.runtime.merge_queue import CONFLICT, RED, Candidate, Landing, MergeQueue
+from remit.runtime.merge_queue import CODES, CONFLICT, RED, Candidate, Landing, MergeQueue
 from remit.runtime.task_workspace import (
     Place,
     commit_by_hand,
@@ -264,7 +264,7 @@ class TaskLanding:
             subject = await off_loop(subject_of_commit, self.workspace, tip)
             self._queue.reserve(self.workspace, landing.rebased.conflicts)
         message = _message(self._number, landing, self.workspace.onto)
-        await off_loop(begin_return, self.workspace, landing.rebased, message, subject)
+        await off_loop(begin_return, self.workspace, landing.rebased, message, subject, landing.state)
         error: ErrorInfo | None = None
         try:
             error = await self._return(work.hand_back)
@@ -291,25 +291,33 @@ class TaskLanding:
         """Uncommitted files in the folder: of a person who resolved a conflict or a failure there; or of an unanswered return, which is
         handed back again."""
         owed = read_state(self.workspace).returning
-        is_taken = self._options.is_taken and not owed.get("conflicts")
+        is_taken = self._options.is_taken
         if owed and not owed.get("is_placed"):
             if not is_taken:
-                return await self._return(hand_back)
+                return await self._return_again(hand_back)
             self._workspace = await off_loop(finish_return, self.workspace)
         placed = Place(**await self.place(task, records))
         parent = str(owed["tip"]) if owed else placed.parent
         subject = str(owed["subject"]) if owed.get("conflicts") else f"task {self._number}: change it by hand"
         message = f"{subject}\n\nSession: {task.session_id or self.workspace.maker}\n"
         changes = await off_loop(commit_by_hand, self.workspace, replace(placed, parent=parent), message)
-        if (
-            owed
-            and not is_taken
-            and (changes.tree == owed["tree"] or await off_loop(unresolved, self.workspace, changes.commit, owed["conflicts"]))
-        ):
-            return await self._return(hand_back)
+        left = await off_loop(unresolved, self.workspace, changes.commit, owed["conflicts"]) if owed else ()
+        if left and is_taken:
+            return _unresolved_error(left, self._advice(CONFLICT))
+        if owed and not is_taken and (left or changes.tree == owed["tree"]):
+            return await self._return_again(hand_back)
         if owed or changes.count:
             await off_loop(end_return, self.workspace, changes.commit)
         return None
+
+    async def _return_again(self, hand_back: "HandBack") -> ErrorInfo | None:
+        """The same for the pending return of an earlier command."""
+        error = await self._return(hand_back)
+        state = read_state(self.workspace).returning.get("state")
+        if error is None or not state:
+            return error
+        words = f"Its agent did not fix it: {error.message}"
+        return new_error("merge_conflict", CODES[state], words, self._advice(state))
 
     async def _return(self, hand_back: "HandBack") -> ErrorInfo | None:
         """Give pending work back to its agent and wait; None: it has changed it. Otherwise it stays pending."""
@@ -322,7 +330,7 @@ class TaskLanding:
         if result.status is not ReturnStatus.COMPLETED or not isinstance(commit, str):
             error = result.errors[0] if result.errors else new_error("execution", "UNKNOWN_ERROR", result.summary, "")
         elif left := await off_loop(unresolved, self.workspace, commit, owed["conflicts"]):
-            error = new_error("merge_conflict", "MERGE_CONFLICT", f"Conflict markers are left in {', '.join(left[:5])}.", "")
+            error = _unresolved_error(left)
         if error is not None:
             await off_loop(rename_return, self.workspace)
             return error
@@ -374,6 +382,10 @@ def _message(number: int, landing: Landing, onto: str) -> str:
         f"{head}, and there it fails: {_without_output(landing.error)}\n\nThe end of its output:\n\n{shown}\n\n"
         "Your folder contains the merged state. Fix it there, and keep what others changed."
     )
+
+
+def _unresolved_error(files: Sequence[str], advice: str = "") -> ErrorInfo:
+    return new_error("merge_conflict", CODES[CONFLICT], f"Conflict markers are left in {', '.join(files[:5])}.", advice)
 
 
 def _without_output(error: ErrorInfo) -> str:

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from remit.core.errors import ErrorInfo, RemitError, Unavailable
 from remit.runtime.deps import AcceptanceRules, WorkspaceRules
@@ -44,6 +44,7 @@ DIRTY_SECONDS = 5.0
 """How long to wait for uncommitted work of the user to be committed."""
 T = TypeVar("T")
 LANDED, RED, CONFLICT, WAITS = "landed", "red", "conflict", "waits"
+CODES = {RED: "MERGE_RED", CONFLICT: "MERGE_CONFLICT", WAITS: "MERGE_WAITING"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,12 +222,7 @@ class MergeQueue:
         """Fail candidates whose time ended while they waited."""
         late = [one for one in self._waiting if time.monotonic() >= one.candidate.stop_at]
         self._waiting = [one for one in self._waiting if one not in late]
-        _tell(
-            late,
-            Landing(
-                state=WAITS, error=_error("MERGE_WAITING", "The time ended while the queue waited for another agent to change its work.")
-            ),
-        )
+        _tell(late, _not_landed(WAITS, "The time ended while the queue waited for another agent to change its work."))
 
     @contextlib.asynccontextmanager
     async def _held(self, workspace: Workspace, stop_at: float) -> AsyncIterator[None]:
@@ -280,9 +276,7 @@ class MergeQueue:
                     return
             if await self._move(head, stacked, proof):
                 return
-        _tell(
-            batch, Landing(state=WAITS, error=_error("MERGE_WAITING", f"{workspace.onto} moved {MOVES} times while the work was accepted."))
-        )
+        _tell(batch, _not_landed(WAITS, f"{workspace.onto} moved {MOVES} times while the work was accepted."))
 
     async def _stack(self, batch: Sequence[_Waiting]) -> tuple[str, list[tuple[_Waiting, Rebased]]]:
         """Stack the candidates on the branch. One that conflicts with the branch is answered; one that conflicts only with another
@@ -347,8 +341,8 @@ class MergeQueue:
                 head, stacked = again
             elif time.monotonic() >= until:
                 files = f" ({', '.join(moved.files[:10])})" if moved.files else ""
-                error = _error("MERGE_WAITING", f"The work is accepted, but cannot be merged into {workspace.onto}: {moved.reason}{files}.")
-                _tell([one for one, _ in stacked], Landing(state=WAITS, error=error, notes=proof.notes))
+                words = f"The work is accepted, but cannot be merged into {workspace.onto}: {moved.reason}{files}."
+                _tell([one for one, _ in stacked], _not_landed(WAITS, words, notes=proof.notes))
                 return True
             else:
                 await asyncio.sleep(POLL_SECONDS)
@@ -370,8 +364,9 @@ def _tell(waiting: Sequence[_Waiting], landing: Landing) -> None:
             one.landing.set_result(landing)
 
 
-def _error(code: str, message: str, advice: str = "") -> ErrorInfo:
-    return ErrorInfo(type="merge_conflict", code=code, message=message, recoverable=True, recommendation=advice)
+def _not_landed(state: str, message: str, advice: str = "", **more: Any) -> Landing:
+    error = ErrorInfo(type="merge_conflict", code=CODES[state], message=message, recoverable=True, recommendation=advice)
+    return Landing(state=state, error=error, **more)
 
 
 def _landed(onto: str, rebased: Rebased, proof: Proof, count: int) -> Landing:
@@ -385,15 +380,15 @@ def _red(proof: Proof, rebased: Rebased) -> Landing:
     assert proof.error is not None
     message = f"The work is not accepted on top of the project's branch. {proof.error.message}"
     output = proof.failed.output_tail if proof.failed is not None else ""
-    return Landing(state=RED, rebased=rebased, error=_error("MERGE_RED", message, proof.error.recommendation), output=output)
+    return _not_landed(RED, message, proof.error.recommendation, rebased=rebased, output=output)
 
 
 def _conflict(rebased: Rebased, onto: str) -> Landing:
     names = ", ".join(rebased.conflicts[:10])
     message = f"It cannot be rebased on {onto}: both sides changed the same lines ({names})."
-    return Landing(state=CONFLICT, rebased=rebased, error=_error("MERGE_CONFLICT", message))
+    return _not_landed(CONFLICT, message, rebased=rebased)
 
 
 def _failed(error: Exception) -> Landing:
     message = error.message if isinstance(error, RemitError) else str(error)
-    return Landing(state=WAITS, error=_error("MERGE_WAITING", f"The work could not be merged: {message}", getattr(error, "advice", "")))
+    return _not_landed(WAITS, f"The work could not be merged: {message}", getattr(error, "advice", ""))
