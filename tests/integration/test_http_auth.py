@@ -1,4 +1,4 @@
-"""Who comes in by HTTP: tokens, certificates, the Unix socket; Host and Origin; what every answer carries."""
+"""HTTP authentication: tokens, certificates and the Unix socket; Host and Origin checks; headers of every response."""
 
 import asyncio
 import ssl
@@ -19,7 +19,7 @@ from remit.server.tokens import Grants, Permission
 DELEGATES = frozenset({Permission.DELEGATE})
 
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+in_module_loop = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -28,31 +28,33 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
         yield opened
 
 
-async def test_without_a_good_token_nothing_is_said(stage: Stage) -> None:
-    """RFC 6750: a challenge; what is wrong with a token is not told."""
+@in_module_loop
+async def test_requests_without_a_valid_token_are_refused(stage: Stage) -> None:
+    """RFC 6750: a challenge that does not say what is wrong with the token."""
     import httpx
 
-    async with httpx.AsyncClient(base_url=stage.url) as nobody:
+    async with httpx.AsyncClient(base_url=stage.url) as anonymous:
         for path in ("/v1/tasks", "/v1/agents", "/v1/metrics", "/openapi.json", "/v1/nowhere", "/v1/tasks/x/events"):
-            answer = await nobody.get(path)
+            answer = await anonymous.get(path)
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Bearer realm="remit"')
             assert answer.json()["code"] == "UNAUTHENTICATED"
         stage.token("gone")
         stage.authenticator.tokens.revoke("gone")
         bodies = set()
         for wrong in ("Bearer x", f"Bearer {stage.token('gone')}", f"Bearer {stage.token()}x", "Bearer", "Basic YTpi", "x" * 3000):
-            answer = await nobody.get("/v1/tasks", headers={"Authorization": wrong})
+            answer = await anonymous.get("/v1/tasks", headers={"Authorization": wrong})
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Bearer realm="remit", error="invalid_token"')
             bodies.add(answer.json()["detail"])
         assert len(bodies) == 1
-        in_address = await nobody.get(f"/v1/tasks?access_token={stage.token()}")
+        in_address = await anonymous.get(f"/v1/tasks?access_token={stage.token()}")
         assert in_address.status_code == 401
     twice = await stage.say(stage.head("GET", "/v1/tasks", "Authorization: Bearer x") + b"\r\n")
     assert status_of(twice) == 400
     assert b'error="invalid_request"' in twice
 
 
-async def test_only_names_of_this_machine_are_answered(stage: Stage) -> None:
+@in_module_loop
+async def test_unknown_host_names_are_refused(stage: Stage) -> None:
     """DNS rebinding: names are compared whole."""
     port = stage.address[1]
     good = ("127.0.0.1", f"127.0.0.1:{port}", "localhost", "LOCALHOST:1", "[::1]:80", "build.example.org", f"build.example.org:{port}")
@@ -63,12 +65,13 @@ async def test_only_names_of_this_machine_are_answered(stage: Stage) -> None:
     )  # fmt: skip
     for host in (*good, *evil):
         request = f"GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
-        expected = 200 if host in good or host == "127.0.0.1 " else 421  # white space around a value is no part of it
+        expected = 200 if host in good or host == "127.0.0.1 " else 421  # white space around a header value is ignored
         assert statuses_of(await stage.say(request.encode())) == [expected], host
     assert statuses_of(await stage.say(b"GET /healthz HTTP/1.0\r\n\r\n")) == [421]
 
 
-async def test_pages_of_other_origins_are_kept_out(stage: Stage) -> None:
+@in_module_loop
+async def test_requests_of_other_origins_are_refused(stage: Stage) -> None:
     client = await stage.client()
     for origin in (
         "https://evil.example",
@@ -88,7 +91,8 @@ async def test_pages_of_other_origins_are_kept_out(stage: Stage) -> None:
     assert not [name for answer in (same, preflight) for name in answer.headers if name.startswith("access-control")]
 
 
-async def test_every_answer_carries_what_keeps_browsers_careful_and_an_id(stage: Stage) -> None:
+@in_module_loop
+async def test_every_response_has_security_headers_and_a_request_id(stage: Stage) -> None:
     client = await stage.client()
     for path in ("/healthz", "/v1/agents", "/v1/nowhere"):
         headers = (await client.get(path, headers={"X-Request-Id": "mine-1"})).headers
@@ -100,7 +104,8 @@ async def test_every_answer_carries_what_keeps_browsers_careful_and_an_id(stage:
     assert len(made) == 2
 
 
-async def test_each_caller_has_its_rate_its_size_and_its_streams(stage: Stage) -> None:
+@in_module_loop
+async def test_rate_size_and_stream_limits_apply_per_principal(stage: Stage) -> None:
     slow = await stage.client(stage.token("slow", DELEGATES, requests_per_second=0.01, burst=2))
     answers = [await slow.get("/v1/agents") for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
@@ -110,17 +115,17 @@ async def test_each_caller_has_its_rate_its_size_and_its_streams(stage: Stage) -
     one = await stage.client(stage.token("one", DELEGATES, streams=1))
     begin = {"target": "slow", "parameters": {"seconds": 30}}
     async with one.stream("POST", "/v1/tasks", json=begin, headers={"Accept": "text/event-stream"}) as first:
-        lines = first.aiter_lines()  # held: a stream whose iterator is gone is closed
+        lines = first.aiter_lines()  # keep a reference: a stream whose iterator is collected is closed
         assert "event: data" in [line async for line in until(lines, "event: data")]
         place = first.headers["location"]
         second = await one.get(f"{place}/events")
         assert (second.status_code, second.json()["code"]) == (429, "RATE_LIMITED")
         third = await one.post("/v1/tasks", json=begin, headers={"Accept": "text/event-stream"})
         assert third.status_code == 429
-        assert len((await one.get("/v1/tasks")).json()["tasks"]) == 1  # what could not be streamed was not begun
+        assert len((await one.get("/v1/tasks")).json()["tasks"]) == 1  # a task that cannot be streamed is not started
     async with asyncio.timeout(60):
         while (again := await one.send(one.build_request("GET", f"{place}/events"), stream=True)).status_code != 200:
-            await again.aclose()  # the server hears a little later that the first was left
+            await again.aclose()  # the server notices a little later that the first stream was closed
     await again.aclose()
 
 
@@ -130,7 +135,8 @@ async def until(lines: AsyncIterator[str], wanted: str) -> AsyncIterator[str]:
     yield line
 
 
-async def test_a_stream_ends_when_its_token_is_revoked(stage: Stage) -> None:
+@in_module_loop
+async def test_revoking_a_token_ends_its_streams(stage: Stage) -> None:
     client = await stage.client(stage.token("leaving", DELEGATES))
     begin = {"target": "slow", "parameters": {"seconds": 30}}
     async with asyncio.timeout(60), client.stream("POST", "/v1/tasks", json=begin, headers={"Accept": "text/event-stream"}) as answer:
@@ -141,8 +147,9 @@ async def test_a_stream_ends_when_its_token_is_revoked(stage: Stage) -> None:
     assert (await client.get("/v1/tasks")).status_code == 401
 
 
+@in_module_loop
 async def test_unix_socket_authenticates_the_owner(tmp_path: Path) -> None:
-    """The socket's permissions are the credential; a token beside it counts first, since it may be given less."""
+    """The permissions of the socket are the credential; a token takes precedence, because it may have fewer grants."""
     import httpx
 
     async with http_harness(tmp_path, is_unix=True) as stage:
@@ -156,22 +163,20 @@ async def test_unix_socket_authenticates_the_owner(tmp_path: Path) -> None:
             assert (await client.get("/v1/metrics")).status_code == 200
 
 
-# ---- certificates
-
-
-async def test_a_certificate_tells_who_calls(tmp_path: Path) -> None:
-    """Mutual TLS: signed by ours and granted something; being signed alone is not being let in."""
+@in_module_loop
+async def test_client_certificate_identifies_the_principal(tmp_path: Path) -> None:
+    """Mutual TLS: a certificate needs our signature and a grant; the signature alone is not enough."""
     import httpx
 
     from remit.server.addresses import Certificates
 
     (tmp_path / "elsewhere").mkdir()
-    authority, stranger = Authority(tmp_path), Authority(tmp_path / "elsewhere")
-    shown = {name: signer.issue(name) for signer, name in ((authority, "build.example"), (authority, "unknown"), (stranger, "stranger"))}
+    authority, other = Authority(tmp_path), Authority(tmp_path / "elsewhere")
+    shown = {name: signer.issue(name) for signer, name in ((authority, "build.example"), (authority, "unknown"), (other, "unsigned"))}
     certificate, key = authority.issue("server")
     tls = Certificates(certificate=certificate, key=key, client_ca=authority.certificate)
 
-    def showing(name: str | None) -> ssl.SSLContext:
+    def presenting(name: str | None) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(authority.certificate))
         if name is not None:
             context.load_cert_chain(*shown[name])
@@ -179,25 +184,25 @@ async def test_a_certificate_tells_who_calls(tmp_path: Path) -> None:
 
     async with http_harness(tmp_path, tls=tls) as stage:
         stage.authenticator.tokens.new("build", Grants(permissions=DELEGATES), certificate="build.example")
-        async with httpx.AsyncClient(base_url=stage.url, verify=showing("build.example")) as client:
+        async with httpx.AsyncClient(base_url=stage.url, verify=presenting("build.example")) as client:
             answer = await client.post("/v1/tasks?wait=20", json={"target": "fails"})
             assert answer.json()["lineage"]["principal"] == "cert:build.example"
             assert "strict-transport-security" in answer.headers
         for name in ("unknown", None):
-            async with httpx.AsyncClient(base_url=stage.url, verify=showing(name)) as client:
+            async with httpx.AsyncClient(base_url=stage.url, verify=presenting(name)) as client:
                 assert (await client.get("/v1/tasks")).status_code == 401
-        async with httpx.AsyncClient(base_url=stage.url, verify=showing("stranger")) as client:
+        async with httpx.AsyncClient(base_url=stage.url, verify=presenting("unsigned")) as client:
             with pytest.raises((httpx.TransportError, ssl.SSLError)):
                 await client.get("/v1/tasks")
         token = {"Authorization": f"Bearer {stage.token()}"}
-        async with httpx.AsyncClient(base_url=stage.url, verify=showing(None), headers=token) as client:
+        async with httpx.AsyncClient(base_url=stage.url, verify=presenting(None), headers=token) as client:
             assert (await client.get("/v1/tasks")).status_code == 200
         stage.server.reload_certificate()
         plain = await stage.say(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert b"200 OK" not in plain
 
 
-def test_tls_that_cannot_be_had_says_why(tmp_path: Path) -> None:
+def test_invalid_tls_files_are_refused(tmp_path: Path) -> None:
     from remit.server.addresses import Certificates
     from remit.server.http.http_server import HttpServer
 
@@ -206,11 +211,8 @@ def test_tls_that_cannot_be_had_says_why(tmp_path: Path) -> None:
         HttpServer(None, tls=Certificates(certificate=tmp_path / "c.pem", key=tmp_path / "none.key"))
 
 
-# ---- names, as such
-
-
 @given(st.text(min_size=1, max_size=40))
-def test_no_name_that_merely_looks_like_ours_is_ours(text: str) -> None:
+def test_host_names_that_only_resemble_an_allowed_one_are_refused(text: str) -> None:
     hosts = AllowedHosts(["build.example.org"])
     for made in (f"localhost{text}", f"{text}localhost", f"localhost:{text}", f"build.example.org{text}", f"{text}.build.example.org"):
         if hosts.has(made):

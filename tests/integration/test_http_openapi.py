@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the REST API does: tried by schemathesis with right and wrong data."""
+"""The OpenAPI document describes what the REST API does: schemathesis checks it with valid and invalid data."""
 
 import asyncio
 import json
@@ -13,13 +13,13 @@ from http_harness import Stage, count, fails, http_harness
 ROOT = Path(__file__).parents[2]
 CONFIG = """
 [checks.positive_data_acceptance]
-# What has the right shape may still name no agent there is, or parameters that it does not take .
+# A valid document may still name an unknown agent, or parameters that the agent does not accept.
 expected-statuses = ["2xx", "3xx", "400", "401", "403", "404", "409", "5xx"]
 """
 
 
-async def tried(stage: Stage, folder: Path, schema: str, *options: str) -> str:
-    """The command line of schemathesis, in a process of its own, as it is given to users."""
+async def run_schemathesis(stage: Stage, folder: Path, schema: str, *options: str) -> str:
+    """The output of the command line of schemathesis, run as a process."""
     config = folder / "schemathesis.toml"
     config.write_text(CONFIG)
     command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(config), "run", schema, "--url", stage.url]
@@ -30,17 +30,17 @@ async def tried(stage: Stage, folder: Path, schema: str, *options: str) -> str:
     )
     try:
         async with asyncio.timeout(100):
-            said = (await process.communicate())[0].decode()
+            output = (await process.communicate())[0].decode()
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    assert process.returncode == 0, said
-    return said
+    assert process.returncode == 0, output
+    return output
 
 
-def narrowed(document: dict[str, Any]) -> dict[str, Any]:
-    """The same, with requests that an agent of the stage takes: so that what follows from one is tried too."""
+def with_known_agents(document: dict[str, Any]) -> dict[str, Any]:
+    """The same document with requests that an agent accepts, so that stateful checks have tasks to work on."""
     request = document["components"]["schemas"]["TaskRequest"]
     parameters = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"], "additionalProperties": False}
     request["properties"] |= {"target": {"enum": ["text", None]}, "operation": {"enum": ["count"]}, "parameters": parameters}
@@ -49,18 +49,18 @@ def narrowed(document: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
-async def test_nothing_that_schemathesis_sends_is_answered_otherwise_than_described(tmp_path: Path) -> None:
+async def test_schemathesis_finds_no_difference_from_the_document(tmp_path: Path) -> None:
     async with http_harness(tmp_path, agents=(count, fails), requests_per_second=1e6, burst=10**6) as stage:
         client = await stage.client()
         document = tmp_path / "openapi.json"
-        document.write_text(json.dumps(narrowed((await client.get("/openapi.json")).json())))
-        said = await tried(stage, tmp_path, str(document), "--phases", "coverage,fuzzing,stateful", "--max-examples", "4")
-        assert "10 selected / 10 total" in said
-        assert (await client.get("/v1/tasks?state=COMPLETED&limit=1")).json()["tasks"], said
+        document.write_text(json.dumps(with_known_agents((await client.get("/openapi.json")).json())))
+        output = await run_schemathesis(stage, tmp_path, str(document), "--phases", "coverage,fuzzing,stateful", "--max-examples", "4")
+        assert "10 selected / 10 total" in output
+        assert (await client.get("/v1/tasks?state=COMPLETED&limit=1")).json()["tasks"], output
         assert (await client.get("/healthz")).status_code == 200
 
 
-def test_the_document_has_every_route_and_nothing_else() -> None:
+def test_document_lists_exactly_the_routes() -> None:
     from starlette.routing import Route
 
     from remit.server.http.api import SPECIFICATION, openapi, routes
@@ -74,15 +74,15 @@ def test_the_document_has_every_route_and_nothing_else() -> None:
         for method in (route.methods or ()) - {"HEAD"}
     }
     assert described == routed
-    told = [operation for methods in document["paths"].values() for operation in methods.values()]
-    assert len({operation["operationId"] for operation in told}) == len(told)
-    assert all(operation["description"] and "401" in operation["responses"] for operation in told)
+    operations = [operation for methods in document["paths"].values() for operation in methods.values()]
+    assert len({operation["operationId"] for operation in operations}) == len(operations)
+    assert all(operation["description"] and "401" in operation["responses"] for operation in operations)
     references = {part.rpartition("/")[2] for part in json.dumps(document).split('"') if part.startswith("#/components/schemas/")}
     assert references <= set(document["components"]["schemas"])
 
 
-def test_generated_clients_may_leave_out_what_is_optional_and_must_name_an_agent_or_operation() -> None:
-    """openapi-typescript makes every property with a default required; a union of media types makes a union of bodies."""
+def test_generated_clients_may_omit_optional_fields() -> None:
+    """openapi-typescript requires every property that has a default, and turns a union of media types into a union of bodies."""
     from remit.server.http.api import openapi
 
     document = openapi()
@@ -96,7 +96,7 @@ def test_generated_clients_may_leave_out_what_is_optional_and_must_name_an_agent
     assert all("pattern" in query[name] for name in ("since", "until", "cursor"))
 
 
-def test_the_reference_has_every_operation_field_and_code() -> None:
+def test_reference_lists_every_operation_field_and_code() -> None:
     from remit.server.http.api import OPERATIONS
     from remit.server.http.models import TaskRequest
     from remit.server.http.rest_messages import CODES
@@ -108,18 +108,18 @@ def test_the_reference_has_every_operation_field_and_code() -> None:
     assert [code for code, status in CODES.items() if f"| `{code}` | {status} |" not in text] == []
 
 
-async def test_the_guides_curl_commands_do_what_it_says(tmp_path: Path) -> None:
+async def test_curl_commands_of_the_guide_work(tmp_path: Path) -> None:
     import shutil
 
     if shutil.which("curl") is None:
-        pytest.skip("there is no curl")
+        pytest.skip("curl is not installed")
     guide = (ROOT / "docs" / "how-to" / "call-remit-by-http.md").read_text()
     blocks = re.findall(r"^```sh\n(.*?)^```$", guide, flags=re.MULTILINE | re.DOTALL)[1:]
     async with http_harness(tmp_path, builtin_agents=["worker"]) as stage:
         assert (tmp_path / ".remit" / "run" / "serve.token").exists()
         script = "".join(blocks).replace("http://127.0.0.1:7411", stage.url).replace("curl ", "curl --fail-with-body -m 30 ")
         process = await asyncio.create_subprocess_exec("sh", "-ec", script, cwd=tmp_path, stdout=asyncio.subprocess.PIPE)
-        said = (await process.communicate())[0].decode()
-        assert process.returncode == 0, said
-    assert said.count('"taskState":"COMPLETED"') >= 3
-    assert "event: complete" in said
+        output = (await process.communicate())[0].decode()
+        assert process.returncode == 0, output
+    assert output.count('"taskState":"COMPLETED"') >= 3
+    assert "event: complete" in output

@@ -1,4 +1,4 @@
-"""The REST API as its clients see it: tasks begun, looked at, followed, listed and cancelled over a real port."""
+"""Tasks over the REST API: start, read, stream, idempotency keys and shutdown, over a real port."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,11 +25,11 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
         yield opened
 
 
-async def begun(client: Any, request: dict[str, Any] = SLOW) -> str:
+async def start_task(client: Any, request: dict[str, Any] = SLOW) -> str:
     return str((await client.post("/v1/tasks", json=request)).json()["taskId"])
 
 
-async def test_without_waiting_the_answer_is_where_the_task_will_be(stage: Stage) -> None:
+async def test_post_without_wait_returns_202_and_the_location(stage: Stage) -> None:
     client = await stage.client()
     answer = await client.post("/v1/tasks", json=SLOW)
     assert (answer.status_code, answer.json()["success"]) == (202, False)
@@ -48,7 +48,7 @@ async def test_without_waiting_the_answer_is_where_the_task_will_be(stage: Stage
         ([], 400, "INVALID_PARAMETERS"),
     ],
 )
-async def test_a_faulty_request_is_a_problem_that_says_what_is_allowed(stage: Stage, request_: Any, status: int, code: str) -> None:
+async def test_invalid_request_is_a_problem_document(stage: Stage, request_: Any, status: int, code: str) -> None:
     """RFC 9457."""
     answer = await (await stage.client()).post("/v1/tasks", json=request_)
     problem = answer.json()
@@ -58,8 +58,7 @@ async def test_a_faulty_request_is_a_problem_that_says_what_is_allowed(stage: St
     assert problem["details"]
 
 
-async def test_the_same_key_is_the_same_task_by_header_or_body(stage: Stage) -> None:
-    """Idempotency."""
+async def test_idempotency_key_in_header_or_body_returns_the_same_task(stage: Stage) -> None:
     client = await stage.client()
     first = await client.post("/v1/tasks", json=SLOW, headers={"Idempotency-Key": "once"})
     again = await client.post("/v1/tasks", json={**SLOW, "key": "once"})
@@ -67,7 +66,7 @@ async def test_the_same_key_is_the_same_task_by_header_or_body(stage: Stage) -> 
     assert (await client.post("/v1/tasks", json={**SLOW, "key": "a"}, headers={"Idempotency-Key": "b"})).status_code == 400
 
 
-async def test_looking_again_at_what_has_not_changed_costs_nothing(stage: Stage) -> None:
+async def test_unchanged_task_is_answered_304_for_its_etag(stage: Stage) -> None:
     client = await stage.client()
     place = (await client.post("/v1/tasks?wait=20", json=COUNT)).headers["location"]
     etag = (await client.get(place)).headers["etag"]
@@ -76,10 +75,10 @@ async def test_looking_again_at_what_has_not_changed_costs_nothing(stage: Stage)
     assert (await client.get(place, headers={"If-None-Match": '"other"'})).status_code == 200
 
 
-async def test_a_task_is_followed_and_its_stream_is_taken_up_again(stage: Stage) -> None:
-    """Each event is seen once, however often the stream breaks."""
+async def test_stream_resumes_after_the_last_event_id(stage: Stage) -> None:
+    """Every event is delivered once, even if the stream is interrupted."""
     client = await stage.client()
-    task_id = await begun(client, {"target": "slow", "parameters": {"seconds": 0.5}})
+    task_id = await start_task(client, {"target": "slow", "parameters": {"seconds": 0.5}})
     async with client.stream("GET", f"/v1/tasks/{task_id}/events") as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         first = await events_of(answer, until="data")
@@ -96,7 +95,7 @@ async def test_a_task_is_followed_and_its_stream_is_taken_up_again(stage: Stage)
     assert [name for name, _, _ in whole][-1] == "complete"
 
 
-async def test_a_task_is_begun_and_streamed_in_one(stage: Stage) -> None:
+async def test_post_can_start_and_stream_a_task(stage: Stage) -> None:
     client = await stage.client()
     async with client.stream("POST", "/v1/tasks", json=COUNT, headers={"Accept": "text/event-stream"}) as answer:
         assert answer.status_code == 200
@@ -107,13 +106,13 @@ async def test_a_task_is_begun_and_streamed_in_one(stage: Stage) -> None:
     assert (faulty.status_code, faulty.json()["code"]) == (404, "INVALID_TARGET")
 
 
-async def test_a_server_that_stops_refuses_work_and_ends_its_streams(tmp_path: Path) -> None:
+async def test_stopping_server_refuses_tasks_and_ends_streams(tmp_path: Path) -> None:
     async with http_harness(tmp_path) as stage:
-        await stops(stage, await stage.client())
+        await check_shutdown(stage, await stage.client())
 
 
-async def stops(stage: Stage, client: Any) -> None:
-    task_id = await begun(client)
+async def check_shutdown(stage: Stage, client: Any) -> None:
+    task_id = await start_task(client)
     assert [(await client.get(path)).status_code for path in ("/healthz", "/readyz")] == [200, 200]
     stage.service.is_stopping = True
     assert [(await client.get(path)).status_code for path in ("/healthz", "/readyz")] == [200, 503]
@@ -131,7 +130,7 @@ async def stops(stage: Stage, client: Any) -> None:
     assert stage.server.connections == 0
 
 
-async def test_a_silent_stream_says_that_it_lives(stage: Stage) -> None:
+async def test_idle_stream_sends_keep_alive_comments(stage: Stage) -> None:
     from remit.core.delegate_results import Chunk
     from remit.server.http.handlers import event_lines
 

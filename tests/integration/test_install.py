@@ -1,4 +1,4 @@
-"""`remit install`: the entry is written into a person's file, and nothing else of it is touched (issue 3, item 9)."""
+"""`remit install`: it writes one entry into the user's file and changes nothing else there."""
 
 import json
 import os
@@ -41,14 +41,14 @@ model = "o3"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder that is a project, whatever lies above it; made so by something that is not looked at here."""
+    """A project folder; its own `remit.toml` keeps any project above it out."""
     folder = tmp_path / "project"
     folder.mkdir(parents=True)
     (folder / "remit.toml").touch()
     return folder
 
 
-def held(folder: Path) -> list[str]:
+def files_of(folder: Path) -> list[str]:
     return sorted(name for name in os.listdir(folder) if name != "remit.toml")
 
 
@@ -73,20 +73,17 @@ def undo(root: Path, tool: Tool) -> Does:
     return change.does
 
 
-# ---- as a person uses it
-
-
 @each_tool
-def test_without_a_terminal_the_change_is_shown_and_not_made(project: Path, tool: Tool) -> None:
+def test_without_a_terminal_the_diff_is_printed_and_nothing_is_written(project: Path, tool: Tool) -> None:
     done = remit(project, "install", tool.name)
     assert done.returncode == 4
     assert f"+++ {tool.files[0]}" in done.stdout
     assert "--yes" in done.stderr
-    assert held(project) == []
+    assert files_of(project) == []
 
 
 @each_tool
-def test_yes_makes_it_once_and_undo_leaves_nothing(project: Path, tool: Tool) -> None:
+def test_yes_writes_the_entry_once_and_undo_removes_it(project: Path, tool: Tool) -> None:
     first = remit_json(project, "install", tool.name, "--yes")
     assert (first["does"], first["is_made"], first["file"]) == ("make", True, tool.files[0])
     assert (project / tool.files[0]).exists()
@@ -95,24 +92,24 @@ def test_yes_makes_it_once_and_undo_leaves_nothing(project: Path, tool: Tool) ->
     undone = remit(project, "install", tool.name, "--undo", "--yes")
     assert undone.returncode == 0
     assert f"--- {tool.files[0]}" in undone.stdout
-    assert held(project) == []
+    assert files_of(project) == []
     assert remit(project, "install", tool.name, "--undo", "--yes").stdout.startswith("Nothing to do")
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 6), ("\x04", 130)], ids=["yes", "no", "no answer"])
-def test_at_a_terminal_it_asks(project: Path, answer: str, code: int) -> None:
+def test_terminal_user_is_asked_before_writing(project: Path, answer: str, code: int) -> None:
     ours, theirs = pty.openpty()
     process = start("install", "claude", cwd=project, stdin=theirs)
     os.write(ours, answer.encode())
-    _, said = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=60)
     os.close(ours)
     os.close(theirs)
-    assert (process.returncode, "Nothing was changed" in said) == (code, code == 130)
+    assert (process.returncode, "Nothing was changed" in error) == (code, code == 130)
     assert (project / ".mcp.json").exists() == (code == 0)
 
 
-def test_what_is_written_starts_this_very_remit(project: Path) -> None:
-    """By its name only where a shell finds that, and finds this one."""
+def test_entry_starts_the_remit_that_wrote_it(project: Path) -> None:
+    """The entry has the bare name only if a shell finds this installation under it."""
     beside = Path(sys.executable).parent / "remit"
     plain = {**os.environ, "PATH": str(project / "empty")}
     done = remit(project, "install", "claude", "--yes", env=plain)
@@ -123,19 +120,16 @@ def test_what_is_written_starts_this_very_remit(project: Path) -> None:
     assert json.loads((project / ".mcp.json").read_text())["mcpServers"]["remit"] == {"command": "remit", "args": ["mcp"]}
 
 
-def test_an_unknown_tool_and_a_broken_file_are_refused(project: Path) -> None:
+def test_unknown_tool_and_invalid_file_are_refused(project: Path) -> None:
     assert remit_json(project, "install", "emacs", "--yes", code=2)["error"]["advice"] == "Name one of claude, codex, opencode."
     (project / ".mcp.json").write_text('{\n  "mcpServers": {\n')
     done = remit(project, "install", "claude", "--yes")
     assert done.returncode == 2
     assert ".mcp.json: line 2: " in done.stderr
-    assert held(project) == [".mcp.json"]
+    assert files_of(project) == [".mcp.json"]
 
 
-# ---- what is kept
-
-
-def test_comments_and_order_of_a_toml_file_stay(tmp_path: Path) -> None:
+def test_toml_comments_and_order_are_kept(tmp_path: Path) -> None:
     file = write(tmp_path, CODEX, TOML)
     assert install(tmp_path, CODEX) is Does.ADD
     lines = file.read_text().splitlines()
@@ -145,7 +139,7 @@ def test_comments_and_order_of_a_toml_file_stay(tmp_path: Path) -> None:
     assert written["mcp_servers"]["remit"]["env_vars"][0] == "REMIT_CALLER"
 
 
-def test_the_entry_of_codex_makes_exec_see_the_tools_and_offers_the_approval_mode(project: Path) -> None:
+def test_codex_entry_is_required_and_has_an_approval_mode(project: Path) -> None:
     assert any("--approve" in note for note in remit_json(project, "install", "codex", "--yes")["notes"])
     file = project / ".codex" / "config.toml"
 
@@ -156,28 +150,28 @@ def test_the_entry_of_codex_makes_exec_see_the_tools_and_offers_the_approval_mod
     assert (entry()["required"], entry()["startup_timeout_sec"], "default_tools_approval_mode" in entry()) == (True, 60, False)
     assert remit_json(project, "install", "codex", "--yes", "--approve")["does"] == "change"
     assert entry()["default_tools_approval_mode"] == "approve"
-    assert remit_json(project, "install", "codex", "--yes")["does"] == "nothing", "what was chosen before stays"
+    assert remit_json(project, "install", "codex", "--yes")["does"] == "nothing", "the earlier choice is kept"
     assert remit_json(project, "install", "codex", "--yes", "--no-approve")["does"] == "change"
     assert "default_tools_approval_mode" not in entry()
 
 
-def test_json_with_comments_is_left_alone_and_the_entry_printed_to_paste(project: Path) -> None:
+def test_json_with_comments_is_not_edited_and_the_entry_is_printed(project: Path) -> None:
     file = project / "opencode.jsonc"
     file.write_text(COMMENTED)
     done = remit(project, "install", "opencode", "--yes")
-    assert (done.returncode, file.read_text(), held(project)) == (4, COMMENTED, ["opencode.jsonc"])
+    assert (done.returncode, file.read_text(), files_of(project)) == (4, COMMENTED, ["opencode.jsonc"])
     assert 'Paste this into "mcp" of opencode.jsonc:' in done.stdout
     pasted = done.stdout.partition("\n\n")[2].strip()
     assert json.loads(f"{{{pasted}}}")["remit"]["command"][-1] == "mcp"
     file.write_text(COMMENTED.replace('"other":', f'{pasted},\n    "other":'))
-    assert remit_json(project, "install", "opencode", "--yes")["does"] == "nothing", "it is seen when the user has pasted it"
+    assert remit_json(project, "install", "opencode", "--yes")["does"] == "nothing", "the pasted entry is recognised"
     undone = remit(project, "install", "opencode", "--undo", "--yes")
     assert (undone.returncode, "Remove mcp.remit from opencode.jsonc." in undone.stdout) == (4, True)
 
 
 @each_tool
 @pytest.mark.parametrize("text", ["", "\ufeff\r\n"])
-def test_an_empty_file_is_filled_and_emptied_again(tmp_path: Path, tool: Tool, text: str) -> None:
+def test_undo_restores_an_empty_file(tmp_path: Path, tool: Tool, text: str) -> None:
     file = write(tmp_path, tool, text)
     assert install(tmp_path, tool) is Does.ADD
     assert undo(tmp_path, tool) is Does.RESTORE
@@ -185,13 +179,13 @@ def test_an_empty_file_is_filled_and_emptied_again(tmp_path: Path, tool: Tool, t
     assert [name for name in os.listdir(file.parent) if "backup" in name] == []
 
 
-def test_opencodes_file_is_the_one_that_is_there(tmp_path: Path) -> None:
+def test_existing_opencode_file_is_used(tmp_path: Path) -> None:
     (tmp_path / "opencode.jsonc").write_text('{"share": "disabled"}')
     assert install(tmp_path, OPENCODE) is Does.ADD
     assert not (tmp_path / "opencode.json").exists()
 
 
-def test_the_backup_is_the_file_byte_by_byte_with_its_mode(tmp_path: Path) -> None:
+def test_backup_has_the_bytes_and_mode_of_the_file(tmp_path: Path) -> None:
     file = write(tmp_path, CLAUDE, '{"a":1}')
     file.chmod(0o600)
     assert install(tmp_path, CLAUDE) is Does.ADD
@@ -201,7 +195,7 @@ def test_the_backup_is_the_file_byte_by_byte_with_its_mode(tmp_path: Path) -> No
     assert (file.read_text(), kept.exists()) == ('{"a":1}', False)
 
 
-def test_another_entry_of_that_name_is_shown_replaced_and_comes_back(tmp_path: Path) -> None:
+def test_replaced_entry_is_restored_by_undo(tmp_path: Path) -> None:
     mine = '{"mcpServers": {"remit": {"command": "mine"}, "b": {"command": "b"}}}'
     file = write(tmp_path, CLAUDE, mine)
     change = plan_install(CLAUDE, tmp_path, COMMAND)
@@ -215,7 +209,7 @@ def test_another_entry_of_that_name_is_shown_replaced_and_comes_back(tmp_path: P
 
 
 @pytest.mark.parametrize(("tool", "text"), [(OPENCODE, '{\n  "model": "a"\n}\n'), (CODEX, TOML)], ids=["json", "toml"])
-def test_what_was_changed_since_stays_when_the_entry_goes(tmp_path: Path, tool: Tool, text: str) -> None:
+def test_undo_keeps_later_changes_of_the_user(tmp_path: Path, tool: Tool, text: str) -> None:
     file = write(tmp_path, tool, text)
     install(tmp_path, tool)
     file.write_text(file.read_text().replace("model", "mode"))
@@ -227,7 +221,7 @@ def test_what_was_changed_since_stays_when_the_entry_goes(tmp_path: Path, tool: 
     assert "# about the profile" in file.read_text() or tool is OPENCODE
 
 
-def test_a_file_made_here_that_somebody_else_uses_now_stays(tmp_path: Path) -> None:
+def test_undo_keeps_a_created_file_that_has_other_entries(tmp_path: Path) -> None:
     install(tmp_path, CLAUDE)
     file = tmp_path / ".mcp.json"
     file.write_text(file.read_text().replace('"remit": {', '"other": {"command": "x"},\n    "remit": {'))
@@ -249,15 +243,15 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("tool", "text", "said"), REFUSED, ids=[f"{tool.name}: {said}" for tool, _, said in REFUSED])
-def test_what_cannot_be_changed_safely_is_left_alone(tmp_path: Path, tool: Tool, text: str, said: str) -> None:
+@pytest.mark.parametrize(("tool", "text", "message"), REFUSED, ids=[f"{tool.name}: {message}" for tool, _, message in REFUSED])
+def test_file_that_cannot_be_edited_safely_is_refused(tmp_path: Path, tool: Tool, text: str, message: str) -> None:
     file = write(tmp_path, tool, text)
-    with pytest.raises(Misused, match=said):
+    with pytest.raises(Misused, match=message):
         plan_install(tool, tmp_path, COMMAND)
     assert file.read_text() == text
 
 
-def test_a_link_out_of_the_project_a_pipe_and_a_file_changed_meanwhile_are_left_alone(tmp_path: Path) -> None:
+def test_outside_link_pipe_and_concurrent_change_are_refused(tmp_path: Path) -> None:
     root = tmp_path / "project"
     root.mkdir()
     (tmp_path / "elsewhere.json").write_text("{}")
@@ -276,7 +270,7 @@ def test_a_link_out_of_the_project_a_pipe_and_a_file_changed_meanwhile_are_left_
     assert (root / ".mcp.json").read_text() == '{"now": 1}'
 
 
-def test_a_file_made_through_a_link_is_removed_and_the_link_stays(tmp_path: Path) -> None:
+def test_undo_removes_a_file_created_through_a_link_and_keeps_the_link(tmp_path: Path) -> None:
     (tmp_path / ".mcp.json").symlink_to("shared.json")
     assert install(tmp_path, CLAUDE) is Does.MAKE
     assert (tmp_path / "shared.json").exists()

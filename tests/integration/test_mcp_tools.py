@@ -1,4 +1,4 @@
-"""The six tools of `remit mcp`, asked by the SDK's own client over HTTP: what they offer, answer, refuse and tell on the way."""
+"""The six tools of `remit mcp`, called by the SDK's client over HTTP: descriptions, results, refusals and progress."""
 
 import http.client
 import json
@@ -33,13 +33,13 @@ def address(project: Path) -> Iterator[str]:
 
 @pytest.fixture
 async def ask(address: str) -> Any:
-    """Call a tool; each call by a client of its own, since state travels by handles alone."""
+    """Call a tool. Each call has its own client: the only state is the session id."""
 
     async def asked(tool: str, arguments: Any = None, **more: Any) -> CallToolResult:
         async with Client(address) as client:
             result = await client.call_tool(tool, arguments, **more)
             assert isinstance(result, CallToolResult)
-            assert json.loads(result.content[0].text) == result.structured_content, "structure and text say the same"
+            assert json.loads(result.content[0].text) == result.structured_content, "structure and text are the same document"
             assert len(result.model_dump_json(by_alias=True)) < LARGEST_ANSWER
             return result
 
@@ -51,11 +51,8 @@ def code_of(result: CallToolResult) -> str:
     return str(result.structured_content["errors"][0]["code"])
 
 
-# ---- what is offered
-
-
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_tools_are_described_from_the_directory_in_old_and_new_revisions(address: str, mode: str) -> None:
+async def test_tool_schemas_list_the_agents_in_old_and_new_protocol_revisions(address: str, mode: str) -> None:
     """Target and operation lists are generated; every tool has schemas, a title and hints."""
     async with Client(address, mode=mode) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
@@ -82,34 +79,28 @@ async def test_agents_are_listed_with_their_schemas_and_limits(ask: Any) -> None
     assert [(one["target"], one["timeout_ms"], list(one["parameters"]["properties"])) for one in only] == [("slow", 60_000, ["seconds"])]
 
 
-# ---- delegating
-
-
-async def test_a_return_comes_as_structure_and_as_the_same_text(ask: Any) -> None:
+async def test_result_is_structured_content_and_the_same_text(ask: Any) -> None:
     result = await ask("delegate", {"target": "text", "operation": "count", "parameters": {"text": "a bb ccc"}})
     assert not result.is_error
-    told = result.structured_content
-    assert (told["status"], told["state"], told["data"], told["errors"]) == ("completed", "completed", 3, [])
-    assert told["session_id"] == told["metadata"]["session_id"]
-    assert told["metadata"]["delegation_path"] == ["orchestrator", "text.count"]
-    assert json.loads(result.content[0].text) == told
+    content = result.structured_content
+    assert (content["status"], content["state"], content["data"], content["errors"]) == ("completed", "completed", 3, [])
+    assert content["session_id"] == content["metadata"]["session_id"]
+    assert content["metadata"]["delegation_path"] == ["orchestrator", "text.count"]
+    assert json.loads(result.content[0].text) == content
 
 
 @pytest.mark.parametrize(
     ("asked", "code", "named"),
     [
-        ({"target": "nobody", "parameters": {}}, "INVALID_TARGET", "text"),
+        ({"target": "unknown", "parameters": {}}, "INVALID_TARGET", "text"),
         ({"parameters": {}}, "INVALID_TARGET", "slow"),
-        ({"target": 7, "parameters": {}}, "INVALID_TARGET", "slow"),
         ({"target": "text", "parameters": {}}, "INVALID_OPERATION", "count, write"),
-        ({"target": "text", "operation": "erase", "parameters": {}}, "INVALID_OPERATION", "count, write"),
         ({"target": "noop", "operation": "count", "parameters": {}}, "INVALID_OPERATION", "Leave operation out"),
         ({"target": "text", "operation": "count", "parameters": {}}, "INVALID_PARAMETERS", "text"),
         ({"target": "text", "operation": "count", "parameters": [1]}, "INVALID_PARAMETERS", "object"),
         ({"target": "text", "operation": "count", "parameters": {"text": "a", "size": 1}}, "INVALID_PARAMETERS", "size"),
         ({"target": "noop", "parameters": {}, "path": "README.md"}, "INVALID_PARAMETERS", "parameters"),
         ({"target": "noop", "parameters": {}, "timeout": "soon"}, "INVALID_PARAMETERS", "milliseconds"),
-        ({"target": "noop", "parameters": {}, "timeout": 1e11}, "INVALID_PARAMETERS", "timeout"),
         ({"target": "noop", "parameters": {}, "priority": "urgent"}, "INVALID_PARAMETERS", "critical"),
         ({"target": "noop", "parameters": {}, "budget": {"money": 3}}, "INVALID_PARAMETERS", "tokens"),
         ({"target": "noop", "parameters": {}, "accept": "true"}, "INVALID_PARAMETERS", "accept"),
@@ -118,22 +109,21 @@ async def test_a_return_comes_as_structure_and_as_the_same_text(ask: Any) -> Non
         ({"target": "noop", "parameters": {}, "waitMs": 1, "wait_ms": 1}, "INVALID_PARAMETERS", "twice"),
     ],
 )
-async def test_what_is_wrongly_asked_is_an_error_that_names_what_is_allowed(ask: Any, asked: dict[str, Any], code: str, named: str) -> None:
-    """Raised before dispatch; never a protocol error, never a traceback."""
+async def test_invalid_arguments_are_refused_with_the_allowed_values(ask: Any, asked: dict[str, Any], code: str, named: str) -> None:
+    """A refusal before dispatch: not a protocol error, no traceback."""
     result = await ask("delegate", asked)
     assert code_of(result) == code
     assert named in result.content[0].text
     assert "Traceback" not in result.content[0].text
 
 
-async def test_an_unknown_tool_is_the_protocols_own_error(address: str) -> None:
+async def test_unknown_tool_is_a_protocol_error(address: str) -> None:
     async with Client(address) as client:
         with pytest.raises(MCPError, match="Unknown tool"):
             await client.call_tool("destroy", {})
 
 
-async def test_results_have_the_shape_of_the_delegate_tool_beside_their_own(ask: Any) -> None:
-    """Ended, failed, still running and refused."""
+async def test_results_have_the_fields_of_the_delegate_tool(ask: Any) -> None:
     shape = {"success", "taskId", "taskState", "data", "output", "error", "metadata"}
     inner = {"target", "operation", "createdAt", "completedAt", "duration", "agentId"}
     asked = (
@@ -157,20 +147,17 @@ async def test_results_have_the_shape_of_the_delegate_tool_beside_their_own(ask:
     await ask("delegation_cancel", {"session_id": running["session_id"]})
 
 
-async def test_a_failed_delegation_is_an_error_and_a_partial_one_is_not(ask: Any) -> None:
+async def test_failed_delegation_is_an_error_and_a_partial_one_is_not(ask: Any) -> None:
     failed = await ask("delegate", {"target": "fails", "parameters": {}})
     assert failed.is_error
     assert "it broke" in failed.structured_content["errors"][0]["message"]
     partial = await ask("delegate", {"target": "slow", "parameters": {"seconds": 30}, "timeout": 400})
     assert not partial.is_error
-    told = partial.structured_content
-    assert (told["status"], told["state"], told["errors"][0]["code"]) == ("partial", "timeout", "TIMEOUT")
+    content = partial.structured_content
+    assert (content["status"], content["state"], content["errors"][0]["code"]) == ("partial", "timeout", "TIMEOUT")
 
 
-# ---- artifacts, and what is too large
-
-
-async def test_artifacts_are_linked_and_can_be_read_and_no_other_file_can(ask: Any, address: str, project: Path) -> None:
+async def test_only_artifacts_can_be_read_as_resources(ask: Any, address: str, project: Path) -> None:
     result = await ask("delegate", {"target": "text", "operation": "write", "parameters": {"path": "note.md", "content": "Hello."}})
     link = result.content[1]
     assert (link.type, link.uri, link.name, link.size) == ("resource_link", (project / "note.md").as_uri(), "note.md", 6)
@@ -196,15 +183,15 @@ async def test_artifacts_are_linked_and_can_be_read_and_no_other_file_can(ask: A
         (project / "note.md").unlink()
 
 
-async def test_a_large_result_is_shortened_and_its_whole_is_had_page_by_page(ask: Any) -> None:
+async def test_large_result_is_shortened_and_can_be_read_in_pages(ask: Any) -> None:
     result = await ask("delegate", {"target": "large", "parameters": {"rows": 3000}})
-    told = result.structured_content
+    content = result.structured_content
     assert len(result.model_dump_json(by_alias=True)) < 60_000
-    assert told["data"]["rows"][0]["number"] == 0, "its shape is kept"
-    assert "delegation_result" in told["shortened"]
+    assert content["data"]["rows"][0]["number"] == 0, "the shape is the same"
+    assert "delegation_result" in content["shortened"]
     text, offset = "", 0
     while True:
-        page = await ask("delegation_result", {"session_id": told["session_id"], "offset": offset, "limit": 1_000_000})
+        page = await ask("delegation_result", {"session_id": content["session_id"], "offset": offset, "limit": 1_000_000})
         assert len(page.model_dump_json(by_alias=True)) < 70_000
         text += page.structured_content["page"]["text"]
         if "next_offset" not in page.structured_content["page"]:
@@ -213,11 +200,8 @@ async def test_a_large_result_is_shortened_and_its_whole_is_had_page_by_page(ask
     assert len(json.loads(text)["data"]["rows"]) == 3000
 
 
-# ---- time
-
-
-async def test_what_takes_long_is_answered_with_a_handle_by_which_it_is_found(ask: Any) -> None:
-    result = await ask("delegate", {"target": "caller", "parameters": {"seconds": 2.5}})
+async def test_long_delegation_is_answered_with_a_handle(ask: Any) -> None:
+    result = await ask("delegate", {"target": "caller", "parameters": {"seconds": 50}})
     handle = result.structured_content
     assert not result.is_error
     assert handle["state"] == "running"
@@ -226,22 +210,21 @@ async def test_what_takes_long_is_answered_with_a_handle_by_which_it_is_found(as
     assert (status["state"], status["agent"], status["stuck"]) == ("running", "caller", None)
     assert status["tokens_in_all"] > 0
     assert status["children"][0]["doing"].startswith("step ")
-    living = (await ask("delegation_status")).structured_content
-    assert handle["session_id"] in [one["session_id"] for one in living["delegations"]]
-    again = await ask(**{"tool": "delegation_result", "arguments": {**handle["ask_again"]["arguments"], "wait_ms": 1500}})
-    while again.structured_content["state"] == "running":
-        again = await ask("delegation_result", handle["ask_again"]["arguments"])
-    assert again.structured_content["data"] == "Slept."
-    settled = (await ask("delegation_status", {"session_id": handle["session_id"]})).structured_content
-    assert settled["state"] == "completed"
+    live = (await ask("delegation_status")).structured_content
+    assert handle["session_id"] in [one["session_id"] for one in live["delegations"]]
+    await ask("delegation_cancel", {"session_id": handle["session_id"]})
+    started = await ask("delegate", {"target": "caller", "parameters": {"seconds": 0.5}, "wait_ms": 0})
+    while started.structured_content["state"] in ("queued", "running"):
+        started = await ask("delegation_result", {"session_id": started.structured_content["session_id"], "wait_ms": 1500})
+    assert started.structured_content["data"] == "Slept."
 
 
 @pytest.mark.parametrize("tool", ["delegate", "delegation_result"])
-async def test_progress_rises_and_says_what_the_agent_says(address: str, tool: str) -> None:
-    told: list[tuple[float, str]] = []
+async def test_progress_notifications_have_the_messages_of_the_agent(address: str, tool: str) -> None:
+    notes: list[tuple[float, str]] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
-        told.append((progress, message or ""))
+        notes.append((progress, message or ""))
 
     async with Client(address) as client:
         arguments: dict[str, Any] = {"target": "slow", "parameters": {"seconds": 1}}
@@ -249,39 +232,36 @@ async def test_progress_rises_and_says_what_the_agent_says(address: str, tool: s
             begun = await client.call_tool("delegate", {**arguments, "wait_ms": 0})
             arguments = {"session_id": begun.structured_content["session_id"]}  # type: ignore[union-attr]
         await client.call_tool(tool, arguments, progress_callback=note)
-    assert [progress for progress, _ in told] == sorted({progress for progress, _ in told})
-    assert any("step 5" in message for _, message in told)
+    assert [progress for progress, _ in notes] == sorted({progress for progress, _ in notes})
+    assert any("step 5" in message for _, message in notes)
 
 
-async def test_several_run_at_once_and_one_that_fails_loses_no_other(ask: Any) -> None:
-    """Bounded, results in the order of the calls."""
+async def test_delegate_many_returns_all_results_if_some_fail(ask: Any) -> None:
+    """Results are in the order of the calls."""
     delegations = [
         {"target": "slow", "parameters": {"seconds": 30}},
         {"target": "fails", "parameters": {}},
-        {"target": "nobody", "parameters": {}},
+        {"target": "unknown", "parameters": {}},
         {"target": "slow", "parameters": {"seconds": 0.5}},
         {"target": "text", "operation": "count", "parameters": {"text": "one two"}},
         "nonsense",
     ]
     result = await ask("delegate_many", {"delegations": delegations})
     assert not result.is_error
-    told = result.structured_content
-    assert [one["state"] for one in told["results"]] == ["running", "failed", "refused", "completed", "completed", "refused"]
-    assert (told["finished"], told["running"], told["results"][4]["data"]) == (5, 1, 2)
-    await ask("delegation_cancel", {"session_id": told["results"][0]["session_id"]})
+    content = result.structured_content
+    assert [one["state"] for one in content["results"]] == ["running", "failed", "refused", "completed", "completed", "refused"]
+    assert (content["finished"], content["running"], content["results"][4]["data"]) == (5, 1, 2)
+    await ask("delegation_cancel", {"session_id": content["results"][0]["session_id"]})
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_a_client_that_gives_up_stops_waiting_and_ends_nothing(address: str, ask: Any, project: Path, mode: str) -> None:
+async def test_client_timeout_does_not_end_the_delegation(address: str, ask: Any, project: Path, mode: str) -> None:
     key = f"patience-{mode}"
     async with Client(address, mode=mode) as client:
         with pytest.raises(MCPError):
             await client.call_tool("delegate", {"target": "slow", "parameters": {"seconds": 1}, "key": key}, read_timeout_seconds=0.3)
     result = (await ask("delegate", {"target": "slow", "parameters": {"seconds": 1}, "key": key})).structured_content
     assert result["state"] == "completed"
-
-
-# ---- hostile clients
 
 
 @pytest.mark.parametrize(
@@ -295,7 +275,7 @@ async def test_a_client_that_gives_up_stops_waiting_and_ends_nothing(address: st
         ({"Origin": "http://localhost:3000"}, 200),
     ],
 )
-def test_a_page_in_a_browser_cannot_reach_it(address: str, headers: dict[str, str], status: int) -> None:
+def test_foreign_host_and_origin_headers_are_refused(address: str, headers: dict[str, str], status: int) -> None:
     """DNS rebinding: Host and Origin are checked."""
     place = urlsplit(address)
     connection = http.client.HTTPConnection(place.hostname or "", place.port or 0, timeout=10)

@@ -1,4 +1,4 @@
-"""Model agents against a scripted model: validation and repair, the one tool, limits, endings, and hostile models."""
+"""Model agents against a scripted model: validation and repair, the `delegate` tool, limits, deadlines and hostile models."""
 
 import asyncio
 import json
@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pydantic_ai.models.openai  # noqa: F401 - takes seconds: loaded before the timeouts of the agents run
 import pytest
 from model_harness import AGENTS, COUNT, DONE, asked, settings_for, shown, stage
 
@@ -22,7 +23,7 @@ from remit.testing.models.request import ModelRequest
 from support.pace import allowed
 
 
-async def test_the_prompt_ends_with_the_format_instruction_and_the_instructions_are_the_system_prompt(tmp_path: Path) -> None:
+async def test_prompt_has_system_instructions_agents_and_return_format(tmp_path: Path) -> None:
     async with stage(tmp_path, [DONE], instructions="You are terse.") as (remit, server):
         result = await asked(remit)
     prompt, request = server.requests[0].text, server.requests[0]
@@ -35,8 +36,8 @@ async def test_the_prompt_ends_with_the_format_instruction_and_the_instructions_
     assert any("price" in warning for warning in result.warnings)
 
 
-async def test_prose_is_repaired_once_in_the_same_conversation_with_the_exact_errors(tmp_path: Path) -> None:
-    """And with the schema of the return, where the provider holds a model to one."""
+async def test_invalid_return_is_repaired_once_in_the_same_conversation(tmp_path: Path) -> None:
+    """The repair request has the JSON schema of the return, if the provider supports one."""
     async with stage(tmp_path, [COUNT, Say("I thought about it."), DONE]) as (remit, server):
         result = await asked(remit)
     repair = server.requests[2]
@@ -49,21 +50,21 @@ async def test_prose_is_repaired_once_in_the_same_conversation_with_the_exact_er
     assert "sess_" in json.dumps(repair.body["response_format"])
 
 
-async def test_an_answer_that_is_faulty_twice_fails_and_the_originals_are_kept(tmp_path: Path) -> None:
+async def test_return_that_is_invalid_twice_fails_and_answers_are_saved(tmp_path: Path) -> None:
     async with stage(tmp_path, [Say("First prose."), Say("Second prose.")]) as (remit, server):
         result = await asked(remit)
-        kept = [(tmp_path / artifact.path).read_text() for artifact in result.artifacts]
+        answers = [(tmp_path / artifact.path).read_text() for artifact in result.artifacts]
     assert (result.status, result.stop_reason) == (Status.FAILED, StopReason.INVALID_RETURN)
     assert result.errors[0].code == "VALIDATION_FAILED"
     assert result.errors[0].message.startswith("Return is not valid JSON")
     assert result.errors[0].recommendation.startswith("Fix thinker subagent return format. Its answer is kept in ")
-    assert any("First prose." in text for text in kept)
-    assert any("Second prose." in text for text in kept)
+    assert any("First prose." in text for text in answers)
+    assert any("Second prose." in text for text in answers)
     assert len(server.requests) == 2
 
 
-async def test_a_missing_file_is_written_in_the_repair(tmp_path: Path) -> None:
-    """Where more than the form is wrong, the repair has the tool."""
+async def test_repair_can_write_a_missing_artifact(tmp_path: Path) -> None:
+    """The repair request offers the tool if more than the format is wrong."""
     claim = Reply(lambda request: Say(valid_return(request, artifacts=["note.txt"])))
     write = Call("delegate", target="note", parameters={"text": "Noted."})
     async with stage(tmp_path, [claim, write, claim]) as (remit, server):
@@ -73,8 +74,8 @@ async def test_a_missing_file_is_written_in_the_repair(tmp_path: Path) -> None:
     assert "artifacts: 'note.txt'" in server.requests[1].last.text
 
 
-async def test_twenty_calls_run_at_once_and_come_back_in_call_order(tmp_path: Path) -> None:
-    """And one that fails loses none of the others."""
+async def test_twenty_calls_run_concurrently_with_results_in_call_order(tmp_path: Path) -> None:
+    """A failed call does not affect the others."""
     together = asyncio.Barrier(19)
 
     @agent("meet")
@@ -94,7 +95,7 @@ async def test_twenty_calls_run_at_once_and_come_back_in_call_order(tmp_path: Pa
     assert "seven never comes" in results[7]["error"]["message"]
 
 
-async def test_calls_that_cannot_be_made_are_answered_with_what_is_allowed(tmp_path: Path) -> None:
+async def test_invalid_calls_are_answered_with_the_allowed_values(tmp_path: Path) -> None:
     faults = [
         Stray("run_shell", command="rm -rf /"),
         Garbled("delegate", '{"target": "count", '),
@@ -108,21 +109,21 @@ async def test_calls_that_cannot_be_made_are_answered_with_what_is_allowed(tmp_p
     async with stage(tmp_path, [faults, DONE]) as (remit, server):
         result = await asked(remit)
         children = await remit.children(result.session_id)
-    told = shown(server.requests[1])
+    results = shown(server.requests[1])
     assert result.ok
-    assert "Your only tool is delegate" in told[0]
-    assert "count, note" in told[0]
-    assert "must be one complete JSON object" in told[1]
-    assert all("INVALID_TARGET" in one and "count" in one for one in told[2:5])
-    assert "INVALID_OPERATION" in told[5]
-    assert "up" in told[5]
-    assert "INVALID_PARAMETERS" in told[6]
-    assert "number" in told[6]
-    assert json.loads(told[7])["data"] == 2
+    assert "Your only tool is delegate" in results[0]
+    assert "count, note" in results[0]
+    assert "must be one complete JSON object" in results[1]
+    assert all("INVALID_TARGET" in one and "count" in one for one in results[2:5])
+    assert "INVALID_OPERATION" in results[5]
+    assert "up" in results[5]
+    assert "INVALID_PARAMETERS" in results[6]
+    assert "number" in results[6]
+    assert json.loads(results[7])["data"] == 2
     assert [child.agent for child in children] == ["count.up"]
 
 
-async def test_a_model_without_tools_is_offered_none_and_can_reach_nothing(tmp_path: Path) -> None:
+async def test_agent_without_tools_can_delegate_nothing(tmp_path: Path) -> None:
     async with stage(tmp_path, [Stray("delegate", target="worker"), DONE], tools=[]) as (remit, server):
         result = await asked(remit)
         assert not await remit.children(result.session_id)
@@ -132,7 +133,7 @@ async def test_a_model_without_tools_is_offered_none_and_can_reach_nothing(tmp_p
     assert "you have none" in server.requests[1].last.text
 
 
-async def test_a_model_that_calls_nothing_valid_is_given_up(tmp_path: Path) -> None:
+async def test_six_turns_without_a_valid_call_fail(tmp_path: Path) -> None:
     async with stage(tmp_path, lambda _: Stray("run_shell", command="ls")) as (remit, server):
         result = await asked(remit)
     assert result.status is Status.FAILED
@@ -141,8 +142,8 @@ async def test_a_model_that_calls_nothing_valid_is_given_up(tmp_path: Path) -> N
     assert len(server.requests) == 6
 
 
-async def test_a_model_that_never_stops_is_told_to_answer_and_then_ended(tmp_path: Path) -> None:
-    """On the last request the tool is withheld."""
+async def test_request_limit_forces_an_answer(tmp_path: Path) -> None:
+    """The last request offers no tool."""
     async with stage(tmp_path, lambda request: COUNT if request.tools else DONE, requests=4) as (remit, server):
         result = await asked(remit)
     assert result.ok
@@ -156,8 +157,8 @@ async def test_a_model_that_never_stops_is_told_to_answer_and_then_ended(tmp_pat
     assert "asked 3 times and gave no answer" in result.errors[0].message
 
 
-async def test_recursion_comes_back_as_a_result(tmp_path: Path) -> None:
-    """Depth and cycles are refused, and said to the model."""
+async def test_cycle_is_a_result_for_the_model(tmp_path: Path) -> None:
+    """Refusals for depth and cycles are results for the model."""
     other = {"asker": {"kind": "model", "tools": ["thinker"], "timeout": 20}}
     call_other = Call("delegate", target="asker", parameters={"task": "Ask the thinker."})
     call_thinker = Call("delegate", target="thinker", parameters={"task": "Ask the other."})
@@ -174,7 +175,7 @@ async def test_recursion_comes_back_as_a_result(tmp_path: Path) -> None:
     assert json.loads(refused[0])["error"]["cause"] == "CYCLE_DETECTED"
 
 
-async def test_a_stream_that_breaks_off_is_named_or_goes_over_to_the_next_model(tmp_path: Path) -> None:
+async def test_interrupted_stream_fails_over_to_the_next_model(tmp_path: Path) -> None:
     async with ScriptedModels([Cut("Half an ans")]) as broken, ScriptedModels([DONE]) as sound:
         settings = settings_for(broken, {})
         settings["models"]["second"] = {**settings["models"]["scripted"], "url": sound.openai_url}
@@ -190,7 +191,7 @@ async def test_a_stream_that_breaks_off_is_named_or_goes_over_to_the_next_model(
     assert any("scripted did not answer" in str(event.body) and "asked second" in str(event.body) for event in events)
 
 
-async def test_no_model_is_blocked_with_the_line_to_write(tmp_path: Path) -> None:
+async def test_agent_without_a_configured_model_is_blocked_with_advice(tmp_path: Path) -> None:
     settings = {"agents": {"thinker": {"kind": "model"}}}
     async with Remit.open(tmp_path, settings=settings) as remit:
         result = await asked(remit)
@@ -198,8 +199,8 @@ async def test_no_model_is_blocked_with_the_line_to_write(tmp_path: Path) -> Non
     assert "model" in result.errors[0].recommendation
 
 
-@pytest.mark.parametrize("turn", [Drip("A first part of it. " * 40, seconds=60), Silence()], ids=["drips", "is silent"])
-async def test_a_model_that_does_not_end_is_ended_at_the_deadline_with_what_it_said(tmp_path: Path, turn: Drip | Silence) -> None:
+@pytest.mark.parametrize("turn", [Drip("A first part of it. " * 40, seconds=60), Silence()], ids=["slow", "silent"])
+async def test_deadline_ends_a_model_and_keeps_its_partial_answer(tmp_path: Path, turn: Drip | Silence) -> None:
     started = time.monotonic()
     async with stage(tmp_path, lambda _: turn, timeout=1.5) as (remit, _):
         result = await asked(remit)
@@ -208,8 +209,8 @@ async def test_a_model_that_does_not_end_is_ended_at_the_deadline_with_what_it_s
     assert isinstance(turn, Silence) or "A first part" in json.dumps(result.data)
 
 
-async def test_at_the_soft_deadline_children_are_stopped_and_it_hands_in(tmp_path: Path) -> None:
-    """An answer comes before the hard deadline."""
+async def test_soft_deadline_stops_children_and_asks_for_the_return(tmp_path: Path) -> None:
+    """The model answers before the hard deadline."""
     error = {"type": "timeout", "message": "Not counted.", "code": "TIMEOUT", "recoverable": True, "recommendation": "More time."}
     hand_in = Reply(lambda request: Say(valid_return(request, status="partial", errors=[error])))
     forever = Call("delegate", target="count", operation="forever", parameters={})
@@ -225,11 +226,11 @@ async def test_at_the_soft_deadline_children_are_stopped_and_it_hands_in(tmp_pat
     assert {child.agent: str(child.state) for child in children} == {"count.forever": "cancelled", "count.up": "completed"}
 
 
-async def test_cancelling_reaches_down_and_nothing_is_asked_any_more(tmp_path: Path) -> None:
+async def test_cancelling_stops_children_and_model_requests(tmp_path: Path) -> None:
     forever = Call("delegate", target="count", operation="forever", parameters={})
     async with stage(tmp_path, [[forever, forever]]) as (remit, server):
         handle = await remit.start("thinker", parameters={"task": "Think."})
-        while len(await remit.children(handle.session_id)) < 2:  # noqa: ASYNC110 - they are another's
+        while len(await remit.children(handle.session_id)) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         await remit.cancel(handle.session_id, "enough")
         result = await handle.result()
@@ -239,7 +240,7 @@ async def test_cancelling_reaches_down_and_nothing_is_asked_any_more(tmp_path: P
     assert len(server.requests) == 1
 
 
-async def test_the_budget_of_tokens_stops_it(tmp_path: Path) -> None:
+async def test_token_budget_stops_the_agent(tmp_path: Path) -> None:
     async with stage(tmp_path, lambda _: COUNT.using(1000, 10)) as (remit, server):
         result = await asked(remit, budget=Limits(tokens=3500))
     assert result.stop_reason is StopReason.BUDGET
@@ -247,7 +248,7 @@ async def test_the_budget_of_tokens_stops_it(tmp_path: Path) -> None:
     assert len(server.requests) <= 4
 
 
-async def test_its_children_work_in_its_own_room(tmp_path: Path) -> None:
+async def test_children_work_in_the_workspace_of_the_agent(tmp_path: Path) -> None:
     write = Call("delegate", target="note", parameters={"text": "Noted."})
     claim = Reply(lambda request: Say(valid_return(request, artifacts=["note.txt"])))
     (tmp_path / "old.txt").write_text("old")
@@ -258,8 +259,8 @@ async def test_its_children_work_in_its_own_room(tmp_path: Path) -> None:
     assert any(artifact.path.endswith("/note.txt") for artifact in result.artifacts)
 
 
-async def test_a_run_goes_on_with_the_conversation_of_the_one_it_resumes(tmp_path: Path) -> None:
-    """And under its own session id."""
+async def test_resumed_run_continues_the_conversation(tmp_path: Path) -> None:
+    """The resumed run has its own session id."""
     slow = lambda request: COUNT if request.answers == 0 else Silence() if "You were interrupted" not in request.text else DONE  # noqa: E731
     async with stage(tmp_path, slow, resumable=True) as (remit, server):
         first = await asked(remit, timeout=1)
@@ -270,7 +271,7 @@ async def test_a_run_goes_on_with_the_conversation_of_the_one_it_resumes(tmp_pat
     assert [message.role for message in server.requests[-1].messages].count("tool") == 1
 
 
-# ---- answers that are the result itself, and schemas
+# ---- plain answers and schemas
 
 CITY = {
     "type": "object",
@@ -281,7 +282,7 @@ CITY = {
 OSLO = {"name": "Oslo", "people": 700_000}
 
 
-async def test_data_must_be_as_the_output_schema_says_and_is_repaired_once(tmp_path: Path) -> None:
+async def test_data_that_violates_the_output_schema_is_repaired_once(tmp_path: Path) -> None:
     wrong = Reply(lambda request: Say(valid_return(request, data={"name": "", "people": "many"})))
     right = Reply(lambda request: Say(valid_return(request, data=OSLO)))
     async with stage(tmp_path, [wrong, right], output_schema=CITY) as (remit, server):
@@ -289,23 +290,23 @@ async def test_data_must_be_as_the_output_schema_says_and_is_repaired_once(tmp_p
     assert result.ok, result
     assert result.data == OSLO
     assert '"minLength"' in server.requests[0].text
-    told = server.requests[1].last.text
-    assert "- data.people: 'many' is not of type 'integer'" in told
-    assert "- data.name: " in told
+    results = server.requests[1].last.text
+    assert "- data.people: 'many' is not of type 'integer'" in results
+    assert "- data.name: " in results
     async with stage(tmp_path, [DONE], output_schema=CITY) as (remit, _):
         result = await asked(remit)
     assert result.errors[0].code == "VALIDATION_FAILED"
     assert result.errors[0].message.startswith("data: is required")
 
 
-async def test_an_agent_without_tools_is_held_to_its_schema_from_the_start(tmp_path: Path) -> None:
+async def test_agent_without_tools_sends_its_schema_in_the_first_request(tmp_path: Path) -> None:
     right = Reply(lambda request: Say(valid_return(request, data=OSLO)))
     async with stage(tmp_path, [right], output_schema=CITY, tools=[]) as (remit, server):
         assert (await asked(remit)).ok
     assert "minLength" in json.dumps(server.requests[0].body["response_format"])
 
 
-async def test_an_answer_that_is_the_result_itself_is_given_as_it_is(tmp_path: Path) -> None:
+async def test_plain_answer_is_the_data_of_the_result(tmp_path: Path) -> None:
     async with stage(tmp_path, [Say("Forty-two.")], answers="value") as (remit, server):
         result = await asked(remit)
     assert result.ok
@@ -318,7 +319,7 @@ async def test_an_answer_that_is_the_result_itself_is_given_as_it_is(tmp_path: P
     assert result.data == OSLO
 
 
-async def test_the_schema_of_a_python_agent_is_checked_too(tmp_path: Path) -> None:
+async def test_output_schema_of_a_python_agent_is_enforced(tmp_path: Path) -> None:
     async def city(people: int) -> dict[str, Any]:
         return {"name": "Oslo", "people": people}
 
@@ -340,25 +341,25 @@ def nested(levels: int) -> str:
     return f'{{"target": "note", "parameters": {{"text": {"[" * levels}{"]" * levels}}}}}'
 
 
-async def test_arguments_that_cannot_be_written_down_are_told_and_the_talk_goes_on(tmp_path: Path) -> None:
-    monsters = [nested(levels) for levels in (100, 300, 900, 990, 10_000)]
-    monsters.append(f'{{"target": "count", "operation": "up", "parameters": {{"number": 1{"0" * 4250}}}}}')
-    monsters.append('{"target": "note", "parameters": {"text": "half \\ud800 a letter"}}')
-    monsters.append(json.dumps({"target": "note", "parameters": {"text": "x" * (ARGUMENT_CHARACTERS + 1)}}))
-    async with stage(tmp_path, [[up(1), *(Garbled("delegate", one) for one in monsters)], DONE]) as (remit, server):
+async def test_oversized_arguments_are_refused_and_the_conversation_continues(tmp_path: Path) -> None:
+    oversized = [nested(levels) for levels in (100, 300, 900, 990, 10_000)]
+    oversized.append(f'{{"target": "count", "operation": "up", "parameters": {{"number": 1{"0" * 4250}}}}}')
+    oversized.append('{"target": "note", "parameters": {"text": "half \\ud800 a letter"}}')
+    oversized.append(json.dumps({"target": "note", "parameters": {"text": "x" * (ARGUMENT_CHARACTERS + 1)}}))
+    async with stage(tmp_path, [[up(1), *(Garbled("delegate", one) for one in oversized)], DONE]) as (remit, server):
         result = await asked(remit)
         assert result.ok, result
         assert [child.agent for child in await remit.children(result.session_id) if str(child.state) == "completed"] == ["count.up"]
-    told = shown(server.requests[1])
-    assert len(told) == len(monsters) + 1
-    assert json.loads(told[0])["data"] == 2
-    assert all("nested deeper than 60 levels" in one for one in told[1:4])
-    assert "4,000 digits" in told[6]
-    assert "must be one complete JSON object" in told[8]
+    results = shown(server.requests[1])
+    assert len(results) == len(oversized) + 1
+    assert json.loads(results[0])["data"] == 2
+    assert all("nested deeper than 60 levels" in one for one in results[1:4])
+    assert "4,000 digits" in results[6]
+    assert "must be one complete JSON object" in results[8]
     assert len(json.dumps(server.requests[1].body)) < 60_000
 
 
-async def test_of_a_hundred_calls_the_first_are_made_and_the_others_told_to_come_later(tmp_path: Path) -> None:
+async def test_calls_beyond_the_limit_per_turn_are_deferred(tmp_path: Path) -> None:
     async with stage(tmp_path, [[up(number) for number in range(100)], DONE]) as (remit, server):
         result = await asked(remit)
         assert result.ok, result
@@ -368,8 +369,8 @@ async def test_of_a_hundred_calls_the_first_are_made_and_the_others_told_to_come
     assert server.requests[1].last.text == f"Only the first {MOST_CALLS} of your 100 calls were made. Make the others in your next turn."
 
 
-async def test_one_that_still_calls_when_it_is_to_hand_in_has_run_out_of_time(tmp_path: Path) -> None:
-    """Never failed by its deadline."""
+async def test_agent_that_delegates_after_the_soft_deadline_times_out(tmp_path: Path) -> None:
+    """The result is partial, not failed."""
 
     @agent("doze")
     async def doze(ctx: Any) -> str:
@@ -382,8 +383,8 @@ async def test_one_that_still_calls_when_it_is_to_hand_in_has_run_out_of_time(tm
     assert len(server.requests) > 1
 
 
-async def test_what_a_model_is_asked_fits_into_what_it_can_read(tmp_path: Path) -> None:
-    """However much its delegations give, and however often: a small local model would refuse, or forget its task."""
+async def test_requests_fit_into_the_context_window(tmp_path: Path) -> None:
+    """Requests stay below the context window, however large the results are."""
     window = 4000
     long = Call("delegate", target="count", operation="long", parameters={})
     write = Call("delegate", target="note", parameters={"text": "y" * 30_000})
@@ -402,7 +403,7 @@ async def test_what_a_model_is_asked_fits_into_what_it_can_read(tmp_path: Path) 
     assert room_in(None, 0) == room_in(1_000_000, 0) == 80_000
 
 
-async def test_the_temperature_of_its_file_is_passed_on_and_left_out_where_the_model_takes_none(tmp_path: Path) -> None:
+async def test_temperature_is_sent_unless_the_model_refuses_it(tmp_path: Path) -> None:
     folder = tmp_path / ".opencode" / "agent"
     folder.mkdir(parents=True)
     (folder / "cool.md").write_text("---\ndescription: Cool.\ntemperature: 0.2\n---\nBe cool.\n")
@@ -416,8 +417,8 @@ async def test_the_temperature_of_its_file_is_passed_on_and_left_out_where_the_m
     assert [request.body.get("temperature") for request in server.requests] == [0.2, 0.2, None, None]
 
 
-async def test_results_read_gives_what_the_caller_delegated_and_nothing_of_anybody_else(tmp_path: Path) -> None:
-    """Also not of its own tree: what its caller and its siblings were given is theirs."""
+async def test_results_read_returns_only_results_of_the_caller(tmp_path: Path) -> None:
+    """Results of the caller and of siblings in the same tree are refused too."""
     ids: dict[str, str] = {}
 
     @agent("vault")
@@ -439,7 +440,7 @@ async def test_results_read_gives_what_the_caller_delegated_and_nothing_of_anybo
         if not request.results:
             return up(1)
         ids["own"] = json.loads(request.results[0])["taskId"]
-        return read("own", "sibling", "stranger") if len(request.results) == 1 else DONE
+        return read("own", "sibling", "other") if len(request.results) == 1 else DONE
 
     def script(request: ModelRequest) -> Any:
         return spy(request) if "Spy on it." in request.text else thinker(request)
@@ -448,7 +449,7 @@ async def test_results_read_gives_what_the_caller_delegated_and_nothing_of_anybo
         settings = settings_for(server, {"tools": ["vault", "spy"]})
         settings["agents"]["spy"] = {"kind": "model", "tools": ["count"], "timeout": 20}
         async with Remit.open(tmp_path, agents=[*AGENTS, vault], settings=settings) as remit:
-            ids["stranger"] = (await remit.delegate("vault")).session_id
+            ids["other"] = (await remit.delegate("vault")).session_id
             assert (await asked(remit)).ok
     seen = next(shown(one) for one in server.requests if "Spy on it." in one.text and len(one.results) == 4)
     assert '"text":"2"' in seen[0]
@@ -456,8 +457,8 @@ async def test_results_read_gives_what_the_caller_delegated_and_nothing_of_anybo
     assert any('"text":"a secret"' in text for one in server.requests for text in one.results)
 
 
-async def test_what_was_left_out_is_read_on_range_by_range_to_the_last_character(tmp_path: Path) -> None:
-    """By what each range says itself, whatever it asked for."""
+async def test_shortened_result_can_be_read_in_ranges(tmp_path: Path) -> None:
+    """Each range names the next one, whatever limit was asked for."""
     read: list[str] = []
 
     def script(request: ModelRequest) -> Any:
@@ -478,8 +479,8 @@ async def test_what_was_left_out_is_read_on_range_by_range_to_the_last_character
     assert all(len(text) <= 16_000 for request in server.requests for text in request.results)
 
 
-async def test_a_composition_takes_one_turn_where_single_calls_take_ten(tmp_path: Path) -> None:
-    """Each number is counted up from the one before: ten turns, one after the other; or one call, with references."""
+async def test_composition_takes_one_turn_instead_of_ten(tmp_path: Path) -> None:
+    """Each step needs the number of the step before: ten turns with single calls, or one composition with references."""
 
     def after(request: ModelRequest) -> Call:
         number = json.loads(request.last.text)["data"]
@@ -500,7 +501,7 @@ async def test_a_composition_takes_one_turn_where_single_calls_take_ten(tmp_path
     assert (one_by_one, len(server.requests)) == (11, 2)
 
 
-async def test_a_composition_reaches_only_the_tools_of_its_model(tmp_path: Path) -> None:
+async def test_composition_is_limited_to_the_tools_of_its_model(tmp_path: Path) -> None:
     steps = [{"call": "count.up", "parameters": {"number": 1}}, {"call": "note"}]
     composed = Call("delegate", target="compose", operation="run", parameters={"sequence": steps})
     async with stage(tmp_path, [composed, DONE], tools=["count", "compose"]) as (remit, server):

@@ -1,4 +1,4 @@
-"""A model agent whose process is killed in the middle of a turn: it goes on, and what was done is not done again."""
+"""A model agent whose process is killed during a turn resumes without repeating finished delegations."""
 
 import asyncio
 import sys
@@ -22,15 +22,15 @@ async def log(ctx: Context, text: str, hangs: bool = False) -> str:
     return f"logged {text}"
 
 
-def opened(root: Path, url: str) -> Any:
+def open_project(root: Path, url: str) -> Any:
     address = {"kind": "openai", "url": url, "model": "scripted"}
-    thinker = {"kind": "model", "tools": ["log"], "timeout": 60, "resumable": True}
+    thinker = {"kind": "model", "tools": ["log"], "timeout": 120, "resumable": True}
     settings = {"model": "scripted", "models": {"scripted": address}, "agents": {"thinker": thinker}}
     return Remit.open(root, agents=[log], settings=settings)
 
 
 async def think(root: Path, url: str) -> None:
-    async with opened(root, url) as remit:
+    async with open_project(root, url) as remit:
         await remit.delegate("thinker", parameters={"task": "Work hard."})
 
 
@@ -42,24 +42,24 @@ def script(request: ModelRequest) -> Any:
     return Reply(lambda request: Say(valid_return(request)))
 
 
-async def test_it_goes_on_where_it_was_killed_and_only_what_was_interrupted_is_done_again(tmp_path: Path) -> None:
+async def test_killed_model_agent_repeats_only_the_interrupted_delegation(tmp_path: Path) -> None:
     runs = tmp_path / "runs.txt"
     async with ScriptedModels(script) as models:
         process = await asyncio.create_subprocess_exec(sys.executable, str(HERE), str(tmp_path), models.openai_url)
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while not runs.exists() or not {"c", "d"} <= set(runs.read_text().split()):
                     assert process.returncode is None
                     await asyncio.sleep(0.02)
-                await asyncio.sleep(0.1)  # c ends, and is recorded
+                await asyncio.sleep(0.1)  # c finishes and is recorded
         finally:
             process.kill()
             await process.wait()
         (tmp_path / "calm").touch()
-        async with opened(tmp_path, models.openai_url) as remit:
+        async with open_project(tmp_path, models.openai_url) as remit:
             (session_id,) = remit.recovered.resumed
-            async with asyncio.timeout(30):
-                while (result := (await remit.describe(session_id)).result) is None:  # noqa: ASYNC110 - it is told by the record
+            async with asyncio.timeout(60):
+                while (result := (await remit.describe(session_id)).result) is None:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
         assert result.ok, result
         assert len(models.requests) == 3

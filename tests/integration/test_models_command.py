@@ -1,4 +1,4 @@
-"""`remit models`, `remit metrics` and what `remit doctor` says of models: against the scripted model server, in this process."""
+"""`remit models`, and the checks of models by `remit doctor`, against the scripted model server."""
 
 import asyncio
 import json
@@ -28,17 +28,17 @@ def table(name: str, url: str) -> str:
     return f'[models.{name}]\nkind = "openai"\nurl = "{url}"\nmodel = "scripted"\nkey_variable = "SCRIPTED_KEY"\n'
 
 
-def settle(folder: Path, *parts: str) -> None:
+def write_settings(folder: Path, *parts: str) -> None:
     (folder / "remit.toml").write_text("\n".join(parts))
 
 
-def told(capfd: pytest.CaptureFixture[str], command: Any, root: Path, *given: Any, **named: Any) -> dict[str, Any]:
+def document_of(capfd: pytest.CaptureFixture[str], command: Any, root: Path, *given: Any, **named: Any) -> dict[str, Any]:
     command(Project(root, as_json=True), *given, **named)
     document: dict[str, Any] = json.loads(capfd.readouterr().out)
     return document
 
 
-def test_without_a_model_it_says_how_to_configure_one(tmp_path: Path) -> None:
+def test_models_without_a_model_prints_how_to_configure_one(tmp_path: Path) -> None:
     for words in (["models"], ["models", "list"], ["models", "test"]):
         done = cli.run(*words, cwd=tmp_path)
         assert done.code == 0
@@ -46,12 +46,12 @@ def test_without_a_model_it_says_how_to_configure_one(tmp_path: Path) -> None:
         assert "local:/path/to/file.gguf" in done.stdout
 
 
-def test_the_list_names_keys_by_their_variable_and_never_shows_one(
+def test_list_shows_key_variables_and_never_a_key(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("COLUMNS", "140")
-    settle(
+    write_settings(
         tmp_path, 'model = ["anthropic:claude-sonnet-5", "own"]', table("own", "http://127.0.0.1:9/v1"),
         '[models.gone]\nkind = "local"\nmodel = "no.gguf"', "[prices.own]\ninput = 1.5\noutput = 2.5",
     )  # fmt: skip
@@ -65,8 +65,8 @@ def test_the_list_names_keys_by_their_variable_and_never_shows_one(
     monkeypatch.setenv("COLUMNS", "80")
     models(Project(tmp_path))
     narrow = capfd.readouterr().out
-    assert "…" not in narrow, "where room is short, columns take more lines: nothing is cut off"
-    document = told(capfd, models, tmp_path)
+    assert "…" not in narrow, "columns wrap on a narrow terminal"
+    document = document_of(capfd, models, tmp_path)
     assert KEY not in json.dumps(document)
     first, own, gone = document["models"]
     assert (first["place"], first["key_set"], first["price"]["input"], first["context_tokens"] > 100_000) == (1, False, 2.0, True)
@@ -75,51 +75,53 @@ def test_the_list_names_keys_by_their_variable_and_never_shows_one(
     assert {one["variable"] for one in document["keys"]} == {"OPENAI_API_KEY"}
 
 
-def test_a_model_that_stands_for_nothing_is_told_and_the_others_are_listed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    settle(tmp_path, 'model = ["antropic:claude", "own"]', table("own", "http://127.0.0.1:9/v1"))
-    unknown, own = told(capfd, models, tmp_path)["models"]
+def test_unknown_model_is_reported_and_the_others_are_listed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_settings(tmp_path, 'model = ["antropic:claude", "own"]', table("own", "http://127.0.0.1:9/v1"))
+    unknown, own = document_of(capfd, models, tmp_path)["models"]
     assert "antropic" in unknown["fault"]
     assert own["fault"] is None
 
 
-async def test_each_model_is_tried_by_itself(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_models_test_asks_each_model_separately(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     async with (
         ScriptedModels(lambda _: Say("Yes.")) as good,
         ScriptedModels(lambda _: Fail(500)) as bad,
         ScriptedModels(lambda _: Silence()) as silent,
     ):
-        settle(
+        write_settings(
             tmp_path, 'model = "good"\nmodel_idle_seconds = 0.6',
             table("good", good.openai_url), table("bad", bad.openai_url), table("silent", silent.openai_url),
         )  # fmt: skip
-        document = await asyncio.to_thread(told, capfd, try_each, tmp_path, seconds=3.0)
-        one = await asyncio.to_thread(told, capfd, try_each, tmp_path, "good")
-        found = {each.name: each for each in await asyncio.to_thread(lambda: list(model_findings(Project(tmp_path), 1.5, is_online=True)))}
+        document = await asyncio.to_thread(document_of, capfd, try_each, tmp_path, seconds=3.0)
+        one = await asyncio.to_thread(document_of, capfd, try_each, tmp_path, "good")
+        findings = {
+            each.name: each for each in await asyncio.to_thread(lambda: list(model_findings(Project(tmp_path), 1.5, is_online=True)))
+        }
     answers = {each["name"]: each for each in document["models"]}
     assert {name: each["answers"] for name, each in answers.items()} == {"good": True, "bad": False, "silent": False}
     assert (answers["good"]["said"], answers["good"]["input_tokens"] > 0) == ("Yes.", True)
     assert answers["silent"]["seconds"] < 10
     assert KEY not in json.dumps(document)
     assert [each["name"] for each in one["models"]] == ["good"]
-    assert {name: str(each.mark) for name, each in found.items()} == {"good": "ok", "bad": "worse", "silent": "worse"}
-    assert "price is unknown" in found["good"].found
-    assert KEY not in str(found)
+    assert {name: str(each.mark) for name, each in findings.items()} == {"good": "ok", "bad": "worse", "silent": "worse"}
+    assert "price is unknown" in findings["good"].found
+    assert KEY not in str(findings)
 
 
-async def test_doctor_contacts_no_host_unless_told_to(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_doctor_contacts_models_only_with_online(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     async with ScriptedModels(lambda _: Say("Yes.")) as server:
-        settle(tmp_path, 'model = "good"', table("good", server.openai_url))
-        offline = await asyncio.to_thread(told, capfd, doctor, tmp_path)
+        write_settings(tmp_path, 'model = "good"', table("good", server.openai_url))
+        offline = await asyncio.to_thread(document_of, capfd, doctor, tmp_path)
         assert server.requests == []
-        online = await asyncio.to_thread(told, capfd, doctor, tmp_path, is_online=True)
+        online = await asyncio.to_thread(document_of, capfd, doctor, tmp_path, is_online=True)
         assert len(server.requests) == 1
-    (said,) = (one["found"] for one in offline["findings"] if one["part"] == "models")
-    assert said == "configured; not contacted"
-    (said,) = (one["found"] for one in online["findings"] if one["part"] == "models")
-    assert said.startswith("answers")
+    (found,) = (one["found"] for one in offline["findings"] if one["part"] == "models")
+    assert found == "configured; not contacted"
+    (found,) = (one["found"] for one in online["findings"] if one["part"] == "models")
+    assert found.startswith("answers")
 
 
-def test_doctor_notes_that_there_is_no_model_and_where_a_key_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_a_missing_model_and_the_key_that_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     (only,) = model_findings(Project(tmp_path))
     assert (str(only.mark), "ANTHROPIC_API_KEY" in only.found, KEY in str(only)) == ("ok", True, False)

@@ -1,4 +1,4 @@
-"""What becomes of an answer: kept when it came in time, recorded as what it was, and never what its agent would like it to be."""
+"""Outcomes of delegations: answers near the deadline, state in the registry, original answers, error ledger."""
 
 import asyncio
 import itertools
@@ -22,7 +22,7 @@ from remit.testing.engine_samples import code_of, until
 
 
 def dated_by(clock: ManualClock) -> Clock:
-    """Events are dated by it; limits are kept by the clock that runs."""
+    """Events have the time of this clock; limits use the real one."""
     return Clock(wall=clock.as_clock().wall)
 
 
@@ -38,8 +38,8 @@ async def precious(ctx: Context) -> dict[str, int]:
     return {"precious": 1}
 
 
-async def test_an_answer_survives_its_deadline_falling_during_its_acceptance_commands(tmp_path: Path) -> None:
-    """Not accepted, so not completed; but what it said and made is there."""
+async def test_answer_is_kept_if_the_deadline_falls_into_acceptance(tmp_path: Path) -> None:
+    """It is not accepted, so it is partial; its data and artifacts are kept."""
     async with Remit.open(tmp_path, agents=[precious]) as remit:
         result = await remit.delegate("precious", timeout=0.5, accept=["sleep 30"])
     assert result.status is Status.PARTIAL
@@ -47,7 +47,7 @@ async def test_an_answer_survives_its_deadline_falling_during_its_acceptance_com
     assert [artifact.path for artifact in result.artifacts] == ["report.md"]
 
 
-async def test_an_answer_survives_its_deadline_falling_while_its_children_are_ended(tmp_path: Path) -> None:
+async def test_answer_is_kept_if_the_deadline_falls_into_ending_children(tmp_path: Path) -> None:
     over = threading.Event()
 
     @agent("stubborn")
@@ -69,16 +69,16 @@ async def test_an_answer_survives_its_deadline_falling_while_its_children_are_en
         over.set()
 
 
-async def test_a_caller_with_less_time_than_the_holder_of_its_key_is_answered_by_its_own_deadline(tmp_path: Path) -> None:
+async def test_caller_with_a_shared_key_is_answered_by_its_own_deadline(tmp_path: Path) -> None:
     holder = Scripted("holder", hang())
     async with Remit.open(tmp_path, agents=[holder]) as remit:
         held = await remit.start("holder", key="k", timeout=60)
         result = await remit.delegate("holder", key="k", timeout=0.2)
         assert (result.status, code_of(result), result.session_id) == (Status.PARTIAL, "TIMEOUT", held.session_id)
-        assert (await remit.describe(held.session_id)).state is State.RUNNING, "the holder goes on"
+        assert (await remit.describe(held.session_id)).state is State.RUNNING, "the first delegation continues"
 
 
-async def test_with_one_slot_a_caller_that_waits_through_a_key_lends_it(tmp_path: Path) -> None:
+async def test_caller_that_waits_for_a_shared_key_lends_its_slot(tmp_path: Path) -> None:
     go = asyncio.Event()
     first = Scripted("first", wait(go))
 
@@ -98,10 +98,7 @@ async def test_with_one_slot_a_caller_that_waits_through_a_key_lends_it(tmp_path
         assert (await remit.delegate("quick", n=8, timeout=5)).data == 8, "the slot is free again"
 
 
-# ---- signs of life
-
-
-async def test_a_checkpoint_and_what_a_child_says_are_signs_of_life(tmp_path: Path) -> None:
+async def test_checkpoints_and_progress_of_children_reset_the_idle_timeout(tmp_path: Path) -> None:
     @agent("saves", idle=0.3)
     async def saves(ctx: Context) -> str:
         for step in range(6):
@@ -125,8 +122,8 @@ async def test_a_checkpoint_and_what_a_child_says_are_signs_of_life(tmp_path: Pa
         assert [result.data for result in results] == ["saved", "said"]
 
 
-async def test_the_registry_lists_what_was_settled_within_the_retention_however_long_it_ran(tmp_path: Path) -> None:
-    """It counts from the end of a delegation, not from its beginning."""
+async def test_registry_retention_counts_from_the_end(tmp_path: Path) -> None:
+    """Retention counts from the end of a delegation."""
     clock = ManualClock()
     go = asyncio.Event()
     slow = Scripted("slow", wait(go))
@@ -143,7 +140,7 @@ async def test_the_registry_lists_what_was_settled_within_the_retention_however_
         assert (state["active"], state["total"], state["list"]) == (0, 2, [])
 
 
-async def test_a_declared_timeout_above_the_maximum_is_cut_and_an_asked_one_refused(tmp_path: Path) -> None:
+async def test_timeout_above_the_maximum_is_cut_or_refused(tmp_path: Path) -> None:
     @agent("long", timeout=20_000)
     async def long(ctx: Context) -> float:
         return ctx.remaining
@@ -154,7 +151,7 @@ async def test_a_declared_timeout_above_the_maximum_is_cut_and_an_asked_one_refu
         assert (refused.stop_reason, code_of(refused)) == (StopReason.REFUSED, "INVALID_PARAMETERS")
 
 
-async def test_a_child_works_on_the_task_of_its_caller_unless_it_is_given_another(tmp_path: Path) -> None:
+async def test_child_inherits_the_task_of_its_caller(tmp_path: Path) -> None:
     @agent("shows")
     async def shows(ctx: Context) -> Any:
         return ctx.task.task_number if ctx.task else None
@@ -169,13 +166,13 @@ async def test_a_child_works_on_the_task_of_its_caller_unless_it_is_given_anothe
         assert [record.task.task_number for record in await remit.tree(result.session_id) if record.task] == [195, 195, 8]
 
 
-async def test_arguments_of_open_hold_over_settings_that_were_loaded_before(tmp_path: Path) -> None:
+async def test_arguments_of_open_override_settings(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, settings=load_settings(tmp_path), slots=3, durability="power") as remit:
         assert (remit.settings.slots_total, remit.settings.durability) == (3, "power")
 
 
 @pytest.mark.parametrize("claimed", ["refused", "cancelled", "deadline", "crashed"])
-async def test_an_agent_cannot_choose_its_state_in_the_registry(tmp_path: Path, claimed: str) -> None:
+async def test_agent_cannot_choose_its_state_in_the_registry(tmp_path: Path, claimed: str) -> None:
     liar = Scripted("liar", answer({"status": "completed", "summary": "I did it. All of it.", "stop_reason": claimed}))
     async with Remit.open(tmp_path, agents=[liar]) as remit:
         result = await remit.delegate("liar")
@@ -183,7 +180,7 @@ async def test_an_agent_cannot_choose_its_state_in_the_registry(tmp_path: Path, 
         assert (await remit.describe(result.session_id)).state is State.COMPLETED
 
 
-def kept_words(root: Path, result: Return) -> list[str]:
+def saved_answers(root: Path, result: Return) -> list[str]:
     for artifact in result.artifacts:
         assert artifact.evidence is Evidence.CHECKED
     return [(root / artifact.path).read_text() for artifact in result.artifacts]
@@ -198,17 +195,16 @@ async def model(ctx: Context, first: str) -> str:
     return plain if ctx.repair is not None else first.replace("RETURN", plain)
 
 
-async def test_the_original_is_kept_when_a_return_was_found_amid_prose_or_repaired(tmp_path: Path) -> None:
-    """The original is always kept."""
+async def test_original_answer_is_saved_if_it_was_extracted_or_repaired(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[model]) as remit:
         clean = await remit.delegate("model", first="RETURN")
         assert (clean.status, clean.artifacts) == (Status.COMPLETED, ())
         fenced = await remit.delegate("model", first="Here you are:\n```json\nRETURN\n```\nAnything else?")
         assert fenced.status is Status.COMPLETED
-        assert [words.endswith("Anything else?") for words in kept_words(tmp_path, fenced)] == [True]
+        assert [words.endswith("Anything else?") for words in saved_answers(tmp_path, fenced)] == [True]
         repaired = await remit.delegate("model", first="I counted to seven.")
         assert repaired.status is Status.COMPLETED
-        assert kept_words(tmp_path, repaired) == ["I counted to seven."]
+        assert saved_answers(tmp_path, repaired) == ["I counted to seven."]
 
 
 @agent("breaks-inline")
@@ -225,7 +221,7 @@ def deep_inside() -> None:
     raise ValueError("the colour is missing")
 
 
-async def test_the_ledger_keeps_the_stack_trace_of_what_an_agent_raised(tmp_path: Path) -> None:
+async def test_error_ledger_has_the_stack_trace_of_an_agent(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[breaks_inline, breaks_process]) as remit:
         await remit.delegate("breaks-inline")
         await remit.delegate("breaks-process")
@@ -235,7 +231,7 @@ async def test_the_ledger_keeps_the_stack_trace_of_what_an_agent_raised(tmp_path
         assert "ValueError: the colour is missing" in entry.stack_trace
 
 
-async def test_a_session_id_that_is_taken_is_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_duplicate_session_ids_are_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The registry guarantees uniqueness, for roots and children alike."""
     draws = itertools.chain([5, 5, 5, 6, 6, 5, 7], itertools.count(8))
     monkeypatch.setattr(ids, "_draw", lambda: next(draws))
@@ -258,7 +254,7 @@ async def test_a_session_id_that_is_taken_is_drawn_again(tmp_path: Path, monkeyp
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A package as pip leaves it: a module, and what it says of itself."""
+    """An installed package with entry points."""
     site = tmp_path / "site"
     (site / "greeters-1.0.dist-info").mkdir(parents=True)
     (site / "greeters-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: greeters\nVersion: 1.0\n")
@@ -273,7 +269,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     sys.modules.pop("greeters", None)
 
 
-async def test_agents_of_installed_packages_are_found_by_their_entry_point(installed: Path) -> None:
+async def test_agents_of_installed_packages_are_found_by_entry_point(installed: Path) -> None:
     project = installed.parent / "project"
     (project / ".remit" / "agents").mkdir(parents=True)
     (project / ".remit" / "agents" / "leaves.py").write_text("import sys\nsys.exit(3)\n")

@@ -1,4 +1,4 @@
-"""Pending commits: what a killed command wrote is committed by the next one, nothing is committed twice, each commit has its session."""
+"""Pending commits: the next command commits the changes of a killed one; every commit names its session."""
 
 import os
 import re
@@ -29,8 +29,8 @@ todo(Board(Path(sys.argv[1])), agreed=lambda tasks: True)
 @pytest.fixture
 def board(tmp_path: Path) -> Board:
     git(tmp_path, "init", "-q", ".")
-    git(tmp_path, "config", "user.name", "Somebody")
-    git(tmp_path, "config", "user.email", "somebody@example.com")
+    git(tmp_path, "config", "user.name", "Ada")
+    git(tmp_path, "config", "user.email", "ada@example.com")
     made = Board(tmp_path)
     record(made, NewTask(text="First"))
     record(made, NewTask(text="Second"))
@@ -45,8 +45,8 @@ def subjects(board: Board) -> list[str]:
     return git(board.root, "log", "--format=%s").splitlines()
 
 
-def changed(board: Board) -> list[str]:
-    """What git does not have; `.remit` is this machine's."""
+def uncommitted(board: Board) -> list[str]:
+    """Uncommitted files outside `.remit`."""
     return [line for line in git(board.root, "status", "--porcelain", "-uall").splitlines() if ".remit/" not in line]
 
 
@@ -59,37 +59,37 @@ def with_report(board: Board, number: int) -> None:
         board.commit_for(draft, "report")
 
 
-def test_what_a_killed_todo_had_moved_is_committed_by_the_next_command_as_its_own_commit(board: Board) -> None:
+def test_changes_of_a_killed_todo_are_committed_by_the_next_command(board: Board) -> None:
     with_report(board, 1)
     abandon(board, [1], "no")
     killed = subprocess.run([sys.executable, "-c", KILLED_BEFORE_GIT, str(board.root)], timeout=60, check=False)
     assert killed.returncode == -signal.SIGKILL
-    assert changed(board), "moved, and not committed"
+    assert uncommitted(board), "moved but not committed"
 
     outcome = record(board, NewTask(text="Third"))
     assert subjects(board)[:2] == ["task 3: create", "todo: archive 1 task"]
     assert any("todo: archive 1 task" in warning for warning in outcome.warnings)
-    assert not changed(board)
+    assert not uncommitted(board)
     moved = git(board.root, "show", "-M", "--name-status", "--format=", "HEAD~1")
     assert "R100\tspecs/001_first/reports/research-001.md\tspecs/archive/001_first/reports/research-001.md" in moved
     assert git(board.root, "show", "--name-only", "--format=", "HEAD").splitlines() == ["specs/TODO.md", "specs/state.json"]
     assert os.listdir(board.root / NOTES) == []
 
 
-def test_what_a_living_process_owes_is_left_to_it_until_it_can_only_have_given_up(board: Board) -> None:
+def test_pending_commit_of_a_live_process_is_taken_over_after_a_timeout(board: Board) -> None:
     (board.root / "made.txt").write_text("made\n")
     pending = PendingCommit.of_this_process(board, "task 1: theirs", ["made.txt"])
     place = board.root / pending.note
     place.write_bytes(pending.to_bytes())
     assert board.recover() == ()
     place.write_bytes(replace(pending, since=pending.since - GIVEN_UP_SECONDS - 1).to_bytes())
-    (said,) = board.recover()
-    assert "task 1: theirs" in said
+    (warning,) = board.recover()
+    assert "task 1: theirs" in warning
     assert not place.exists()
     assert board.recover() == ()
 
 
-def test_a_commit_that_a_merge_keeps_from_being_made_is_made_by_the_next_command_after_it(board: Board) -> None:
+def test_commit_blocked_by_a_merge_is_made_by_the_next_command(board: Board) -> None:
     with_report(board, 1)
     abandon(board, [1], "no")
     (board.root / ".git" / "MERGE_HEAD").write_text(git(board.root, "rev-parse", "HEAD") + "\n")
@@ -100,10 +100,10 @@ def test_a_commit_that_a_merge_keeps_from_being_made_is_made_by_the_next_command
     (board.root / ".git" / "MERGE_HEAD").unlink()
     recover(board, [1])
     assert subjects(board)[:2] == ["task 1: recover", "todo: archive 1 task"]
-    assert not changed(board)
+    assert not uncommitted(board)
 
 
-def test_what_a_hook_refuses_is_told_once_and_not_tried_again(board: Board) -> None:
+def test_commit_refused_by_a_hook_is_not_retried(board: Board) -> None:
     hook = board.root / ".git" / "hooks" / "pre-commit"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\necho no >&2\nexit 1\n")
@@ -112,23 +112,23 @@ def test_what_a_hook_refuses_is_told_once_and_not_tried_again(board: Board) -> N
     assert os.listdir(board.root / NOTES) == []
 
 
-def test_a_note_that_cannot_be_read_commits_nothing_and_keeps_nobody(board: Board) -> None:
+def test_unreadable_note_commits_nothing(board: Board) -> None:
     for name, text in (("a.json", "{"), ("b.json", '{"paths": 3}'), ("c.json", "null"), ("d.json", "[]")):
         (board.root / NOTES / name).write_text(text)
     assert board.recover() == ()
 
 
-def test_a_sync_that_changes_nothing_writes_and_commits_nothing(board: Board) -> None:
+def test_sync_without_changes_writes_and_commits_nothing(board: Board) -> None:
     before = subjects(board), board.state_path.read_bytes()
     assert not sync(board).commit
     assert (subjects(board), board.state_path.read_bytes()) == before
     board.todo_path.unlink()
-    assert sync(board).data["changed"]
+    assert sync(board).data["uncommitted"]
     assert board.todo_path.exists()
-    assert not changed(board)
+    assert not uncommitted(board)
 
 
-def test_every_command_that_changes_the_board_names_its_session_in_the_commit(board: Board) -> None:
+def test_every_board_commit_names_its_session(board: Board) -> None:
     for command in (
         lambda one: abandon(one, [1], "no"),
         lambda one: recover(one, [1]),
@@ -144,4 +144,4 @@ def test_every_command_that_changes_the_board_names_its_session_in_the_commit(bo
     ]  # fmt: skip
     sessions = [line.partition("|")[2] for line in commits]
     assert all(re.fullmatch(r"sess_\d+_[a-z0-9]{6}", session) for session in sessions)
-    assert len({*sessions}) == len(commits) - 1, "one for each run of a command"
+    assert len({*sessions}) == len(commits) - 1, "one session per command"

@@ -1,4 +1,4 @@
-"""The policy in force: every delegation, what agents ask on their way, modes, approval and the log, in a real project."""
+"""Policy enforcement: delegations, requests of running agents, modes, approval and the audit log."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ async def fetch(ctx: Context, url: str) -> str:
         await ctx.permit(url=url)
     except Refused as no:
         ran.append("refused")
-        return f"was told: {no.message}"
+        return f"refused: {no.message}"
     return "fetched"
 
 
@@ -66,8 +66,8 @@ def far(ctx: BlockingContext, url: str) -> str:
 AGENTS = [digest, wipe, read, tidy, fetch, far]
 
 
-class Person:
-    """Somebody who answers as told, after a while."""
+class Approver:
+    """An approver with a fixed answer, after a delay."""
 
     def __init__(self, answer: bool = True, after: float = 0.0) -> None:
         self.answer, self.after = answer, after
@@ -85,8 +85,7 @@ def log_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / ".remit" / FILE).read_text().splitlines()]
 
 
-async def test_a_delegation_that_a_rule_forbids_runs_nothing_and_says_which_rule(tmp_path: Path) -> None:
-    """Final, with path and advice."""
+async def test_forbidden_delegation_is_refused_with_the_rule(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=AGENTS) as remit:
         refused = await remit.delegate("wipe", path="../elsewhere")
         assert (refused.stop_reason, ran) == (StopReason.REFUSED, [])
@@ -98,7 +97,7 @@ async def test_a_delegation_that_a_rule_forbids_runs_nothing_and_says_which_rule
         assert (await remit.describe(refused.session_id)).state is State.REFUSED
 
 
-async def test_a_link_inside_the_workspace_is_judged_by_where_it_leads(tmp_path: Path) -> None:
+async def test_symbolic_link_is_judged_by_its_target(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("KEY=1")
     (tmp_path / "notes.txt").symlink_to(".env")
     async with Remit.open(tmp_path, agents=AGENTS) as remit:
@@ -108,18 +107,18 @@ async def test_a_link_inside_the_workspace_is_judged_by_where_it_leads(tmp_path:
 
 
 @pytest.mark.parametrize("name", ["fetch", "far"])
-async def test_what_an_agent_asks_on_its_way_is_refused_in_words(tmp_path: Path, name: str) -> None:
+async def test_permit_request_of_an_agent_is_refused_with_the_rule(tmp_path: Path, name: str) -> None:
     async with Remit.open(tmp_path, agents=AGENTS) as remit:
-        told = await remit.delegate(name, url="http://10.0.0.1/")
-        assert "public-addresses-only" in f"{told.summary} {told.errors}"
+        result = await remit.delegate(name, url="http://10.0.0.1/")
+        assert "public-addresses-only" in f"{result.summary} {result.errors}"
         assert (await remit.delegate(name, url="https://example.com/x?token=hidden")).data == "fetched"
     asked = [entry for entry in log_of(tmp_path) if entry.get("on_the_way")]
     assert [entry["verdict"] for entry in asked] == ["deny", "allow"]
     assert asked[1]["facts"]["url"] == "https://example.com/x"
-    assert all(entry["sessions"] == [told.session_id] for entry in asked[:1])
+    assert all(entry["sessions"] == [result.session_id] for entry in asked[:1])
 
 
-async def test_every_decision_is_in_the_log_before_its_agent_runs(tmp_path: Path) -> None:
+async def test_decision_is_logged_before_the_agent_runs(tmp_path: Path) -> None:
     seen: list[set[str]] = []
 
     @agent
@@ -132,11 +131,11 @@ async def test_every_decision_is_in_the_log_before_its_agent_runs(tmp_path: Path
         assert all(one.ok for one in done)
     assert len(seen) == 20
     together = [entry for entry in log_of(tmp_path) if entry.get("action") == "look"]
-    assert len(together) < 5  # what one turn decides alike is one line
+    assert len(together) < 5  # equal decisions of one turn are one line
     assert check_log(tmp_path / ".remit").findings == []
 
 
-async def test_nobody_to_ask_is_a_no(tmp_path: Path) -> None:
+async def test_approval_without_an_approver_is_refused(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=AGENTS) as remit:
         child = (await remit.delegate("tidy")).data[0]
         assert (child["status"], child["stop_reason"], ran) == ("failed", "refused", [])
@@ -144,8 +143,8 @@ async def test_nobody_to_ask_is_a_no(tmp_path: Path) -> None:
         assert (await remit.describe(child["metadata"]["session_id"])).state is State.REFUSED
 
 
-async def test_a_person_who_says_yes_lets_it_run_and_is_asked_once(tmp_path: Path) -> None:
-    person = Person()
+async def test_approved_delegation_runs_after_one_question(tmp_path: Path) -> None:
+    person = Approver()
     async with Remit.open(tmp_path, agents=AGENTS, approver=person) as remit:
         result = await remit.delegate("tidy")
         assert result.data[0]["status"] == "completed"
@@ -160,18 +159,18 @@ async def test_a_person_who_says_yes_lets_it_run_and_is_asked_once(tmp_path: Pat
     assert [(e["event"], e["verdict"], e.get("by")) for e in log_of(tmp_path)[-2:]] == [("decided", "ask", None), ("asked", "allow", "Ada")]
 
 
-async def test_a_person_who_says_no_or_nothing_keeps_it_from_running(tmp_path: Path) -> None:
-    async with Remit.open(tmp_path, agents=AGENTS, approver=Person(answer=False)) as remit:
+async def test_denied_or_unanswered_approval_runs_nothing(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=AGENTS, approver=Approver(answer=False)) as remit:
         assert (await remit.delegate("tidy")).data[0]["stop_reason"] == "refused"
     settings = {"approval_seconds": 0.1}
-    async with Remit.open(tmp_path, agents=AGENTS, approver=Person(after=60), settings=settings) as remit:
+    async with Remit.open(tmp_path, agents=AGENTS, approver=Approver(after=60), settings=settings) as remit:
         child = (await remit.delegate("tidy")).data[0]
         assert "no answer within" in child["errors"][0]["message"]
     assert ran == []
 
 
-async def test_waiting_for_a_person_can_be_cancelled_and_ends_with_the_deadline(tmp_path: Path) -> None:
-    person = Person(after=60)
+async def test_pending_approval_can_be_cancelled_and_ends_at_the_deadline(tmp_path: Path) -> None:
+    person = Approver(after=60)
     rules = PERMIT + '@ask("may it?") permit (principal, action == Action::"digest", resource);'
     async with Remit.open(tmp_path, agents=AGENTS, approver=person, policy=rules) as remit:
         handle = await remit.start("digest")
@@ -181,14 +180,14 @@ async def test_waiting_for_a_person_can_be_cancelled_and_ends_with_the_deadline(
         assert result.stop_reason is StopReason.CANCELLED
     assert ran == []
     assert log_of(tmp_path)[-1]["by"] == "it was stopped while it waited"
-    async with Remit.open(tmp_path, agents=AGENTS, approver=Person(after=60), policy=rules) as remit:
+    async with Remit.open(tmp_path, agents=AGENTS, approver=Approver(after=60), policy=rules) as remit:
         late = await remit.delegate("digest", timeout=0.3)
     assert late.stop_reason in (StopReason.DEADLINE, StopReason.REFUSED)
     assert ran == []
 
 
 @pytest.mark.parametrize("mode", ["permissive", "disabled"])
-async def test_other_modes_let_it_run_and_say_so_in_the_log(tmp_path: Path, mode: str) -> None:
+async def test_permissive_and_disabled_modes_are_logged(tmp_path: Path, mode: str) -> None:
     async with Remit.open(tmp_path, agents=AGENTS, settings={"policy_mode": mode}) as remit:
         for _ in range(3):
             assert (await remit.delegate("wipe", path="../x")).ok
@@ -198,7 +197,7 @@ async def test_other_modes_let_it_run_and_say_so_in_the_log(tmp_path: Path, mode
         assert [entry["event"] for entry in log_of(tmp_path)] == ["disabled"], "once"
 
 
-async def test_a_projects_own_file_replaces_the_default_and_holds_when_it_changes(tmp_path: Path) -> None:
+async def test_policy_file_replaces_the_default_and_is_reloaded(tmp_path: Path) -> None:
     home = tmp_path / ".remit"
     home.mkdir()
     rules = home / "policy.cedar"
@@ -224,10 +223,10 @@ async def test_a_projects_own_file_replaces_the_default_and_holds_when_it_change
         (b"permit (" + b"x" * 2_000_000, ""),
         (None, "there is no such file"),
     ],
-    ids=["a mistake", "no text", "too large", "a link that leads nowhere"],
+    ids=["syntax error", "not text", "too large", "dangling link"],
 )
-async def test_rules_that_cannot_be_read_refuse_everything_until_they_can(tmp_path: Path, content: bytes | None, words: str) -> None:
-    """The default is not what was meant."""
+async def test_unreadable_policy_refuses_everything(tmp_path: Path, content: bytes | None, words: str) -> None:
+    """The default policy does not replace an unreadable one."""
     rules = tmp_path / ".remit" / "policy.cedar"
     rules.parent.mkdir()
     if content is None:
@@ -245,7 +244,7 @@ async def test_rules_that_cannot_be_read_refuse_everything_until_they_can(tmp_pa
         assert (await remit.delegate("digest")).ok
 
 
-async def test_rules_may_speak_of_depth_parameters_and_budget(tmp_path: Path) -> None:
+async def test_rules_can_use_depth_parameters_and_budget(tmp_path: Path) -> None:
     rules = (
         PERMIT
         + 'forbid (principal, action == Action::"digest", resource) when { context has level && context.level > 3 };'
@@ -261,7 +260,7 @@ async def test_rules_may_speak_of_depth_parameters_and_budget(tmp_path: Path) ->
         assert not (await remit.delegate("fetch", parameters={"url": "https://example.com/"}, budget={"tokens": 10})).ok
 
 
-async def test_a_log_that_cannot_be_written_lets_nothing_run(tmp_path: Path) -> None:
+async def test_unwritable_audit_log_refuses_everything(tmp_path: Path) -> None:
     (tmp_path / ".remit" / FILE).mkdir(parents=True)
     async with Remit.open(tmp_path, agents=AGENTS) as remit:
         with pytest.raises(Exception, match="audit"):
@@ -269,7 +268,7 @@ async def test_a_log_that_cannot_be_written_lets_nothing_run(tmp_path: Path) -> 
     assert ran == []
 
 
-async def test_the_words_of_a_refusal_speak_of_this_delegation_and_not_of_an_earlier_one(tmp_path: Path) -> None:
+async def test_refusal_message_has_the_values_of_this_delegation(tmp_path: Path) -> None:
     rules = f'{PERMIT} @because("Not at level {{level}}.") forbid (principal, action == Action::"digest", resource);'
     async with Remit.open(tmp_path, agents=AGENTS, policy=rules) as remit:
         for level in (1, 2):
@@ -277,8 +276,8 @@ async def test_the_words_of_a_refusal_speak_of_this_delegation_and_not_of_an_ear
             assert f"Not at level {level}." in refused.errors[0].message
 
 
-async def test_half_of_a_secret_is_not_in_the_log(tmp_path: Path) -> None:
-    """Long facts are cut: what is cut is struck out before."""
+async def test_truncated_secret_is_not_in_the_audit_log(tmp_path: Path) -> None:
+    """Secrets are redacted before long facts are cut."""
 
     @agent(effects=("execute",))
     async def runs(ctx: Context, password: str) -> str:

@@ -1,4 +1,4 @@
-"""`remit policy` and `remit audit`: rules shown, checked, explained and written; the log listed and verified."""
+"""`remit policy` and `remit audit`: show, check, explain and write rules; list and verify the log."""
 
 import json
 from pathlib import Path
@@ -32,11 +32,11 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def told(folder: Path, *arguments: str) -> Any:
+def json_of(folder: Path, *arguments: str) -> Any:
     return remit(folder, *arguments, "--json").json()
 
 
-def test_the_rules_are_shown_written_out_and_checked(project: Path) -> None:
+def test_policy_show_init_and_check(project: Path) -> None:
     shown = remit(project, "policy")
     assert "agents-may-work" in shown.stdout
     assert "the default policy" in shown.stderr
@@ -49,46 +49,46 @@ def test_the_rules_are_shown_written_out_and_checked(project: Path) -> None:
     checked = remit(project, "policy", "check")
     assert checked.returncode == 1
     assert "Did you mean wipe?" in checked.stdout
-    assert told(project, "policy", "check")["problems"][0]["line"] == 1
-    assert told(project, "policy", "show", "--schema")["actions"]["wipe"] == ["delete", "delegate"]
+    assert json_of(project, "policy", "check")["problems"][0]["line"] == 1
+    assert json_of(project, "policy", "show", "--schema")["actions"]["wipe"] == ["delete", "delegate"]
 
 
-def test_it_is_explained_which_rule_decided_and_which_would(project: Path) -> None:
+def test_explain_names_the_deciding_rule(project: Path) -> None:
     remit(project, "delegate", "tidy")
     explained = remit(project, "policy", "explain", "last")
     assert explained.returncode == 0
     assert "tidy → wipe build, by agents-may-work" in explained.stdout
     assert "stay-inside" in explained.stdout
-    would = told(project, "policy", "explain", "--for", "wipe", "path=build", "recursive=true", "--caller", "coder", "--depth", "2")
+    would = json_of(project, "policy", "explain", "--for", "wipe", "path=build", "recursive=true", "--caller", "coder", "--depth", "2")
     assert (would["verdict"], would["rules"]) == ("ask", ["ask-before-removing-folders"])
-    assert told(project, "policy", "explain", "--for", "acp.edit", "path=.git/x", "effects=write")["rules"] == ["keep-git"]
+    assert json_of(project, "policy", "explain", "--for", "acp.edit", "path=.git/x", "effects=write")["rules"] == ["keep-git"]
     (project / ".env").write_text("KEY=1")
     (project / "notes.txt").symlink_to(".env")
-    assert told(project, "policy", "explain", "--for", "worker.read_file", "path=notes.txt")["rules"] == ["keep-secrets"]
+    assert json_of(project, "policy", "explain", "--for", "worker.read_file", "path=notes.txt")["rules"] == ["keep-secrets"]
     assert remit(project, "policy", "explain").returncode == 2
     misspelt = remit(project, "policy", "explain", "--for", "wpie", "path=build")
     assert "there is no agent 'wpie' here" in misspelt.stderr
     assert "Did you mean wipe?" in misspelt.stderr
 
 
-def test_an_explanation_does_not_repeat_what_was_allowed_alike(project: Path) -> None:
+def test_explain_groups_equal_decisions(project: Path) -> None:
     for number in range(9):
         (project / f"{number}.txt").write_text("x")
     assert remit(project, "delegate", "worker.search_files", "pattern=x").returncode == 0
     explained = remit(project, "policy", "explain", "last")
     assert explained.stdout.count("worker.search_files → worker.search_files") == 2
     assert "7 more were allowed" in explained.stderr
-    assert len(told(project, "policy", "explain", "last")["entries"]) == 10
+    assert len(json_of(project, "policy", "explain", "last")["entries"]) == 10
     assert remit(project, "policy", "nonsense").returncode == 2
 
 
-def test_the_log_is_listed_and_verified(project: Path) -> None:
+def test_audit_lists_and_verifies_the_log(project: Path) -> None:
     assert remit(project, "audit", "verify").returncode == 0
     remit(project, "delegate", "tidy")
-    entries = told(project, "audit", "--verdict", "deny")["entries"]
+    entries = json_of(project, "audit", "--verdict", "deny")["entries"]
     assert [entry["action"] for entry in entries] == ["wipe"]
-    assert told(project, "audit", "--agent", "nobody")["entries"] == []
-    verified = told(project, "audit", "verify")
+    assert json_of(project, "audit", "--agent", "unknown")["entries"] == []
+    verified = json_of(project, "audit", "verify")
     assert (verified["valid"], verified["findings"]) == (True, [])
     assert remit(project, "audit", "verify", "--head", verified["head"]).returncode == 0
     assert remit(project, "audit", "verify", "--head", "0" * 64).returncode == 1
@@ -99,33 +99,33 @@ def test_the_log_is_listed_and_verified(project: Path) -> None:
     assert "was changed" in touched.stdout
 
 
-@pytest.mark.parametrize(("path", "cut"), [("b", 2), ("../b", 1)], ids=["carried out", "refused"])
-def test_a_delegation_on_record_that_the_log_does_not_know_is_named(project: Path, path: str, cut: int) -> None:
+@pytest.mark.parametrize(("path", "cut"), [("b", 2), ("../b", 1)], ids=["run", "refused"])
+def test_audit_verify_names_a_delegation_missing_from_the_log(project: Path, path: str, cut: int) -> None:
     remit(project, "delegate", "wipe", "path=a")
     remit(project, "delegate", "wipe", f"path={path}")
     log = project / ".remit" / FILE
     lines = log.read_text().splitlines(keepends=True)
     last = json.loads(lines[-1])["sessions"][0]
-    log.write_text("".join(lines[:-cut]))  # the end cut off: the chain itself is whole
-    assert f"{last} is on record" in told(project, "audit", "verify")["findings"][0]
+    log.write_text("".join(lines[:-cut]))  # truncated: the remaining chain is valid
+    assert f"{last} is on record" in json_of(project, "audit", "verify")["findings"][0]
 
 
-def test_a_log_that_was_removed_is_missed(project: Path) -> None:
+def test_audit_verify_detects_a_removed_log(project: Path) -> None:
     remit(project, "delegate", "wipe", "path=a")
     (project / ".remit" / FILE).unlink()
-    gone = told(project, "audit", "verify")
+    gone = json_of(project, "audit", "verify")
     assert not gone["valid"]
     assert "1 delegation on record, but there is no log" in gone["findings"][0]
 
 
-def test_runs_with_the_policy_disabled_are_not_missed(project: Path) -> None:
+def test_audit_verify_accepts_runs_with_the_policy_disabled(project: Path) -> None:
     remit(project, "delegate", "wipe", "path=a")
     (project / "remit.toml").write_text('policy_mode = "disabled"\n')
     remit(project, "delegate", "wipe", "path=../b")
-    assert told(project, "audit", "verify")["valid"]
+    assert json_of(project, "audit", "verify")["valid"]
 
 
-async def test_secrets_are_struck_out_of_the_log_and_a_key_still_finds_its_delegation(tmp_path: Path) -> None:
+async def test_secrets_are_redacted_and_idempotency_keys_still_match(tmp_path: Path) -> None:
     calls: list[str] = []
 
     @agent(effects=("network",), acts_on={"url": "url"})
@@ -146,8 +146,8 @@ async def test_secrets_are_struck_out_of_the_log_and_a_key_still_finds_its_deleg
     assert b"pass1word" not in kept
 
 
-def test_whoever_delegates_is_told_of_a_rule_that_holds_for_nothing(project: Path) -> None:
-    """A misspelt name in a rule that forbids would otherwise let through in silence what it was written against."""
+def test_rule_for_an_unknown_action_is_reported(project: Path) -> None:
+    """A misspelt name in a `forbid` rule would silently permit the action."""
     (project / ".remit" / "policy.cedar").write_text(
         'permit (principal, action, resource);\nforbid (principal, action in Action::"delte", resource);'
     )

@@ -1,4 +1,4 @@
-"""Agents in processes of their own: they answer, speak and fail like any other, and starting one is cheap."""
+"""Agents in separate processes: answers, errors, warm-up and access to models."""
 
 import asyncio
 import contextlib
@@ -29,26 +29,26 @@ from support.pace import allowed
 
 
 def children() -> set[str]:
-    """Of this process, zombies among them."""
+    """Child processes of this one, zombies included."""
     return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
 
 
 stage = on_process_stage(ProcessStage)
 
 
-async def test_a_function_answers_from_its_own_process_and_parameters_are_checked_there(stage: ProcessStage) -> None:
+async def test_function_runs_in_a_process_and_parameters_are_validated(stage: ProcessStage) -> None:
     assert await stage.run(agents.add, a=2, b=3) == 5
     with pytest.raises(Misused, match="b: it is required"):
         await stage.run(agents.add, a=2)
 
 
-async def test_the_worker_sees_the_soft_deadline(stage: ProcessStage) -> None:
+async def test_worker_has_the_soft_deadline(stage: ProcessStage) -> None:
     now = time.monotonic()
     stage.backend.delegation = stage.backend.delegation._replace(deadline=Deadline(now + 60, now + 0.3, 60.0))
     assert await stage.run(agents.wait_for_hand_in) is True
 
 
-async def test_an_exception_comes_back_with_type_message_and_traceback(stage: ProcessStage) -> None:
+async def test_exception_has_type_message_and_traceback(stage: ProcessStage) -> None:
     with pytest.raises(AgentRaised) as raised:
         await stage.run(agents.raise_value_error)
     assert raised.value.type_name == "ValueError"
@@ -56,7 +56,7 @@ async def test_an_exception_comes_back_with_type_message_and_traceback(stage: Pr
     assert "raise_value_error" in raised.value.traceback_text
 
 
-async def test_an_exit_in_the_middle_is_a_crash_with_code_and_end_of_stderr(stage: ProcessStage) -> None:
+async def test_exit_is_a_crash_with_code_and_stderr(stage: ProcessStage) -> None:
     with pytest.raises(AgentCrashed) as crashed:
         await stage.run(agents.leave, code=9)
     assert crashed.value.exit_code == 9
@@ -66,7 +66,7 @@ async def test_an_exit_in_the_middle_is_a_crash_with_code_and_end_of_stderr(stag
     assert crashed.value.exit_code == 3
 
 
-async def test_a_large_answer_arrives_and_one_too_large_or_not_json_is_refused(stage: ProcessStage) -> None:
+async def test_oversized_or_non_json_answer_is_refused(stage: ProcessStage) -> None:
     assert len(await stage.run(agents.large, megabytes=20)) == 20 * 1024 * 1024
     with pytest.raises(Failed, match="file"):
         await stage.run(agents.large, megabytes=70)
@@ -74,7 +74,7 @@ async def test_a_large_answer_arrives_and_one_too_large_or_not_json_is_refused(s
         await stage.run(agents.not_json)
 
 
-async def test_functions_that_no_other_process_can_find_are_refused_with_advice() -> None:
+async def test_functions_that_cannot_be_imported_are_refused_with_advice() -> None:
     def inner() -> None: ...
 
     for function in (inner, lambda: None):
@@ -82,7 +82,7 @@ async def test_functions_that_no_other_process_can_find_are_refused_with_advice(
             target_of(function)
 
 
-async def test_a_file_that_is_no_module_is_found(stage: ProcessStage, tmp_path: Path) -> None:
+async def test_function_of_a_single_file_can_be_run(stage: ProcessStage, tmp_path: Path) -> None:
     from importlib.util import module_from_spec, spec_from_file_location
 
     file = tmp_path / "loner.py"
@@ -100,7 +100,7 @@ async def test_a_file_that_is_no_module_is_found(stage: ProcessStage, tmp_path: 
     assert "RuntimeError" in crashed.value.traceback_text
 
 
-async def test_modules_are_loaded_ahead_and_one_that_breaks_does_not_matter(stage: ProcessStage, tmp_path: Path) -> None:
+async def test_failing_import_does_not_prevent_warm_up(stage: ProcessStage, tmp_path: Path) -> None:
     def module(name: str, text: str, function: str) -> Target:
         (tmp_path / f"{name}.py").write_text(text)
         return Target(place=Place.FILE, module=name, file=str(tmp_path / f"{name}.py"), qualname=function)
@@ -112,7 +112,7 @@ async def test_modules_are_loaded_ahead_and_one_that_breaks_does_not_matter(stag
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.01, 0.1])
-async def test_a_pool_that_is_closed_while_it_warms_up_leaves_no_zombie(tmp_path: Path, seconds: float) -> None:
+async def test_closing_a_pool_during_warm_up_leaves_no_zombie(tmp_path: Path, seconds: float) -> None:
     before = children()
     stage = ProcessStage(tmp_path)
     stage.pool.warm_up([target_of(agents.add)], for_commands=True)
@@ -121,8 +121,8 @@ async def test_a_pool_that_is_closed_while_it_warms_up_leaves_no_zombie(tmp_path
     assert children() <= before
 
 
-async def test_warm_workers_cost_far_less_than_an_interpreter(stage: ProcessStage) -> None:
-    """No interpreter start-up each time. Measured in the same run, as a ratio."""
+async def test_warm_worker_starts_faster_than_an_interpreter(stage: ProcessStage) -> None:
+    """No interpreter start per delegation; measured as a ratio in the same run."""
     stage.pool.warm_up([target_of(agents.add)])
     await stage.pool.wait_warm()
 
@@ -143,19 +143,16 @@ async def test_warm_workers_cost_far_less_than_an_interpreter(stage: ProcessStag
     assert min(warm) < min(cold) / 2, (min(warm), min(cold))
 
 
-# ---- what it may ask of the models of the Remit process
-
-
 @agent("prying.ask", isolation="process")
 async def pry(ctx: Context) -> str:
-    """An agent of a user that puts a question to the model by the way the built-in ones have."""
+    """An agent of the user that tries the model access of the built-in agents."""
     try:
         return str(await ctx.backend.call("write", {"prompt": "Spend money."}))  # type: ignore[attr-defined]
     except RemitError as error:
         return error.code
 
 
-async def test_an_agent_that_does_not_come_with_remit_reaches_no_model_it_was_not_given(tmp_path: Path) -> None:
+async def test_user_agent_has_no_access_to_models(tmp_path: Path) -> None:
     async with ScriptedModels(lambda request: Say("No.")) as server:
         known = {"scripted": {"kind": "openai", "url": server.openai_url, "model": "scripted"}}
         async with Remit.open(tmp_path, agents=[pry], settings={"model": "scripted", "models": known}) as remit:
@@ -164,7 +161,7 @@ async def test_an_agent_that_does_not_come_with_remit_reaches_no_model_it_was_no
 
 
 class Counting:
-    """A model that counts how many ask at once."""
+    """A model that counts concurrent requests."""
 
     def __init__(self) -> None:
         self.now = self.most = self.all = 0
@@ -180,16 +177,16 @@ class Counting:
         return Answer(reply=Reply(text=prompt, model="counting"))
 
 
-class Nobody:
-    """A context of which only what can be told is looked at."""
+class NullContext:
+    """A context whose methods do nothing."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_, **__: None
 
 
-async def test_a_worker_asks_few_questions_at_once_few_in_all_and_none_that_is_huge() -> None:
+async def test_model_requests_of_a_worker_are_limited() -> None:
     models = Counting()
-    service = ModelService(cast("Context", Nobody()), models)
+    service = ModelService(cast("Context", NullContext()), models)
     for huge in ({"prompt": "x" * (MAX_QUESTION_CHARACTERS + 1)}, {"prompt": "x", "schema": {"x": "x" * MAX_QUESTION_CHARACTERS}}):
         with pytest.raises(Misused):
             await service.write(**huge)
@@ -199,7 +196,7 @@ async def test_a_worker_asks_few_questions_at_once_few_in_all_and_none_that_is_h
     assert (models.all, models.most) == (MAX_QUESTIONS, QUESTIONS_AT_ONCE)
 
 
-async def test_opening_that_fails_leaves_no_fork_server(tmp_path: Path) -> None:
+async def test_failed_open_leaves_no_fork_server(tmp_path: Path) -> None:
     (tmp_path / ".remit").mkdir()
     (tmp_path / ".remit" / "remit.db").write_bytes(b"no database" * 1000)
     before = children()
@@ -210,15 +207,15 @@ async def test_opening_that_fails_leaves_no_fork_server(tmp_path: Path) -> None:
     assert children() <= before
 
 
-async def test_a_worker_that_was_forked_ahead_serves_one_delegation_and_is_marked_as_its_own(tmp_path: Path) -> None:
+async def test_forked_ahead_worker_serves_one_delegation_with_its_mark(tmp_path: Path) -> None:
     before = set(descendants(os.getpid()))
     asked = agent("whose", isolation="process")(agents.whose_process)
     async with Remit.open(tmp_path, agents=[asked]) as remit:
         pids = set()
-        for _ in range(20):  # a worker is forked ahead once the fork server has loaded the agent, which takes longer on a busy machine
+        for _ in range(20):  # a worker is forked ahead once the fork server has loaded the agent
             await remit.delegate("whose")
             with contextlib.suppress(TimeoutError):
-                await wait_for_processes(4, before, seconds=1.0)  # two fork servers, a supervisor and its worker, who wait
+                await wait_for_processes(4, before, seconds=1.0)  # two fork servers, a supervisor and its idle worker
                 break
         for _ in range(5):
             done = await remit.delegate("whose")
@@ -236,6 +233,6 @@ async def test_a_worker_that_was_forked_ahead_serves_one_delegation_and_is_marke
 
 async def wait_for_processes(count: int, before: set[int], seconds: float = 30.0) -> set[int]:
     async with asyncio.timeout(allowed(seconds)):
-        while len(found := set(descendants(os.getpid())) - before) != count:  # noqa: ASYNC110 - processes tell nobody
+        while len(found := set(descendants(os.getpid())) - before) != count:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return found

@@ -1,4 +1,4 @@
-"""Hostile agents in processes change nothing for their caller, and no process is left. Everything here is real."""
+"""Hostile agents in real processes: the caller is not affected and no process is left."""
 
 import asyncio
 import gc
@@ -41,17 +41,17 @@ class HostileStage(ProcessStage):
         return await super().run(function, **parameters)
 
     async def stop_after(self, seconds: float, function: Callable[..., Any], **parameters: Any) -> float:
-        """Run it, cancel it then; how long the cancelling took. No process it started is alive when that is over."""
+        """Run it, cancel it after `seconds`, check that none of its processes is alive; return the duration of the cancellation."""
         running = asyncio.create_task(self.run(function, **parameters))
         await asyncio.sleep(seconds)
         seen = below(os.getpid()) - self.fork_servers
-        assert seen, "it has ended by itself"
+        assert seen, "the agent has already ended"
         began = time.monotonic()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
         took = time.monotonic() - began
-        if self.noted("abandoned"):  # a busy machine: the killing goes on, and was reported
+        if self.noted("abandoned"):  # on a busy machine the killing continues and is reported
             await asyncio.to_thread(wait_until, lambda: not alive(seen) and not self.left(), allowed(1.0))
         assert alive(seen) == []
         assert self.left() == []
@@ -76,7 +76,7 @@ async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Host
 
 @pytest.fixture
 def stage(opened: HostileStage) -> HostileStage:
-    """One pool for all tests: what one agent does changes nothing for the next."""
+    """One pool for all tests: an agent must not affect the next one."""
     opened.fork_servers = below(os.getpid())
     return opened
 
@@ -93,14 +93,14 @@ STUBBORN = [
 
 
 @pytest.mark.parametrize(("function", "parameters", "after"), STUBBORN, ids=[function.__name__ for function, _, _ in STUBBORN])
-async def test_a_stubborn_agent_and_all_it_started_are_gone_within_the_grace(
+async def test_stubborn_agent_and_its_processes_end_within_the_grace_period(
     stage: HostileStage, function: Callable[..., Any], parameters: dict[str, Any], after: float
 ) -> None:
-    """Among them daemons that left session, parent and environment, and a supervisor that was stopped."""
+    """Includes daemons without session, parent and environment, and a stopped supervisor."""
     assert await stage.stop_after(after, function, **parameters) < allowed(0.75)
 
 
-async def test_a_willing_agent_saves_its_work_on_the_way_out(stage: HostileStage, tmp_path: Path) -> None:
+async def test_cooperative_agent_saves_its_work_on_cancellation(stage: HostileStage, tmp_path: Path) -> None:
     note = tmp_path / "note"
     assert await stage.stop_after(0.3, agents.snooze_and_note, path=str(note)) < allowed(0.25)
     assert note.read_text() == "saved"
@@ -108,8 +108,8 @@ async def test_a_willing_agent_saves_its_work_on_the_way_out(stage: HostileStage
     assert stage.backend.saved == "saved on the way out"
 
 
-async def test_a_daemon_carries_the_mark_of_its_delegation_without_exec(stage: HostileStage) -> None:
-    """Recovery finds it by that after supervisor, fork server and Remit process are all dead."""
+async def test_daemon_has_the_mark_of_its_delegation(stage: HostileStage) -> None:
+    """Recovery uses the mark after supervisor, fork server and Remit process have died."""
     running = asyncio.create_task(stage.run(agents.daemonise, wait=True))
     await asyncio.to_thread(wait_until, lambda: len(marked(f"test:{stage.owner}:{stage.backend.delegation.session_id}")) == 3, 5)
     running.cancel()
@@ -118,14 +118,14 @@ async def test_a_daemon_carries_the_mark_of_its_delegation_without_exec(stage: H
     assert stage.left() == []
 
 
-async def test_daemons_left_by_an_agent_that_answered_are_killed(stage: HostileStage) -> None:
+async def test_daemons_of_a_completed_agent_are_killed(stage: HostileStage) -> None:
     before = below(os.getpid())
     assert await stage.run(agents.daemonise, wait=False) == "left two daemons"
     assert alive(below(os.getpid()) - before) == []
     assert stage.left() == []
 
 
-async def test_a_fork_bomb_loses_and_its_caller_does_not_wait_for_that(stage: HostileStage) -> None:
+async def test_fork_bomb_is_killed_without_blocking_the_caller(stage: HostileStage) -> None:
     running = asyncio.create_task(stage.run(agents.fork_bomb))
     await asyncio.sleep(0.15)
     began = time.monotonic()
@@ -136,11 +136,11 @@ async def test_a_fork_bomb_loses_and_its_caller_does_not_wait_for_that(stage: Ho
     await asyncio.to_thread(wait_until, lambda: not stage.left() and below(os.getpid()) <= stage.fork_servers, 5)
 
 
-async def test_a_hundred_megabytes_of_output_neither_block_nor_stay(stage: HostileStage) -> None:
+async def test_hundred_megabytes_of_output_do_not_block(stage: HostileStage) -> None:
     assert await stage.run(agents.shout, megabytes=100) == "done"
 
 
-async def test_killing_the_supervisor_is_a_crash_and_leaves_nothing(stage: HostileStage) -> None:
+async def test_killed_supervisor_is_a_crash_and_leaves_no_process(stage: HostileStage) -> None:
     before = below(os.getpid())
     with pytest.raises(AgentCrashed, match="supervisor"):
         await stage.run(agents.kill_supervisor)
@@ -148,7 +148,7 @@ async def test_killing_the_supervisor_is_a_crash_and_leaves_nothing(stage: Hosti
     assert stage.left() == []
 
 
-async def test_killing_the_fork_server_does_not_stop_the_next_one(stage: HostileStage) -> None:
+async def test_killed_fork_server_is_replaced(stage: HostileStage) -> None:
     assert await stage.run(agents.kill_fork_server) == "killed it"
     assert await stage.run(agents.add, a=1, b=2) == 3
 
@@ -159,7 +159,7 @@ async def test_invalid_data_on_the_pipe_is_a_crash(stage: HostileStage) -> None:
     assert stage.left() == []
 
 
-async def test_a_cancellation_while_it_starts_leaves_nothing(stage: HostileStage) -> None:
+async def test_cancellation_during_startup_leaves_no_process(stage: HostileStage) -> None:
     for delay in (0.0, 0.0005, 0.001, 0.002, 0.004, 0.008):
         running = asyncio.create_task(stage.run(agents.snooze))
         await asyncio.sleep(delay)
@@ -169,7 +169,7 @@ async def test_a_cancellation_while_it_starts_leaves_nothing(stage: HostileStage
         assert stage.left() == []
 
 
-async def test_closing_the_pool_ends_what_runs(tmp_path: Path) -> None:
+async def test_closing_the_pool_ends_running_agents(tmp_path: Path) -> None:
     before = below(os.getpid())
     stage = HostileStage(tmp_path)
     await stage.open()
@@ -182,7 +182,7 @@ async def test_closing_the_pool_ends_what_runs(tmp_path: Path) -> None:
     assert alive(seen) == []
 
 
-async def test_many_runs_leave_no_descriptor_and_no_process(stage: HostileStage) -> None:
+async def test_runs_leak_no_descriptor_and_no_process(stage: HostileStage) -> None:
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
@@ -209,7 +209,7 @@ asyncio.run(main())
 """
 
 
-async def test_nothing_survives_a_kill_9_of_the_main_process() -> None:
+async def test_no_process_survives_kill_9_of_the_main_process() -> None:
     await asyncio.to_thread(kill_main_process)
 
 

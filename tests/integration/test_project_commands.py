@@ -1,4 +1,4 @@
-"""The commands that files of a project add, at the command line; `errors` and `meta` there too (S6.9, S6.10)."""
+"""Command files of a project, `remit errors` and `remit meta`."""
 
 import json
 from pathlib import Path
@@ -50,20 +50,20 @@ def remit(*arguments: str) -> cli.Result:
     return cli.run(*arguments, cwd=Path.cwd())
 
 
-def test_a_command_file_is_run_by_its_name_with_whatever_is_typed_behind_it(project: Path) -> None:
+def test_command_file_is_run_with_its_arguments(project: Path) -> None:
     ran = remit("fix", "the $ARGUMENTS", "--all", "-x")
     assert ran.code == 0, ran.stdout
     assert "Fix the $ARGUMENTS --all -x!" in ran.stdout
 
 
-def test_it_stands_in_the_help_and_has_a_help_of_its_own(project: Path) -> None:
+def test_command_file_is_in_the_help(project: Path) -> None:
     text = remit("--help").stdout
     assert "Commands of this project" in text
     assert "Fix [/it] now. Arguments: [what]" in text
     assert "Passed on literally" in remit("fix", "--help").stdout
 
 
-def test_from_elsewhere_it_is_found_by_its_root(
+def test_command_file_is_found_by_the_root_option(
     project: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
@@ -73,7 +73,7 @@ def test_from_elsewhere_it_is_found_by_its_root(
     assert json.loads(ran.stdout)["text"] == "Fix it!"
 
 
-def test_a_file_that_shadows_a_command_is_told_and_changes_nothing(project: Path) -> None:
+def test_command_file_cannot_replace_a_built_in_command(project: Path) -> None:
     ran = remit("commands")
     assert ran.code == 1
     assert ".remit/commands/task.md: `remit task` is a built-in command and cannot be replaced. Rename the file." in ran.stdout
@@ -82,23 +82,23 @@ def test_a_file_that_shadows_a_command_is_told_and_changes_nothing(project: Path
     assert json.loads(remit("commands", "--json").stdout)["commands"][0]["name"] == "fix"
 
 
-def test_a_broken_file_says_where_and_does_not_spoil_the_help(project: Path) -> None:
+def test_invalid_command_file_is_reported_with_its_line(project: Path) -> None:
     (project / ".remit/commands/bad.md").write_text("---\ntimeout: soon\n---\nx")
     assert "Cannot be used: .remit/commands/bad.md: line 2: timeout" in remit("--help").stdout
     ran = remit("bad")
     assert (ran.code, "line 2: timeout must be a positive number" in ran.stderr) == (2, True)
 
 
-def test_what_meta_writes_can_be_called_at_once(project: Path) -> None:
+def test_command_written_by_meta_can_be_run(project: Path) -> None:
     ran = remit("meta", "--command", "--name", "news", "Tell the news of $1", "--json")
     assert ran.code == 0, ran.stdout
     assert json.loads(ran.stdout)["path"] == ".remit/commands/news.md"
-    assert remit("news", "today", "--dry-run").code == 4  # nobody is there to carry it out
+    assert remit("news", "today", "--dry-run").code == 4  # no agent is configured for it
     assert remit("meta", "--agent", "--command", "x").code == 2
     assert remit("meta", "--name", "echo", "x").code == 5
 
 
-def test_errors_of_the_project_become_a_task(project: Path) -> None:
+def test_errors_creates_a_task(project: Path) -> None:
     assert "There is nothing to do." in remit("errors").stdout
     assert remit("delegate", "broken").code == 1
     rehearsed = remit("errors", "--dry-run").stdout

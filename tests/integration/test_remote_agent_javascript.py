@@ -1,4 +1,4 @@
-"""The remote agent in JavaScript of docs/examples, run by node: works, is killed in the middle, is replaced, leaves (issue 7 item 1)."""
+"""The JavaScript remote agent of docs/examples, run by node."""
 
 import asyncio
 import contextlib
@@ -23,15 +23,15 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 async def started(tmp_path: Path) -> AsyncIterator[Callable[[str], "asyncio.Future[asyncio.subprocess.Process]"]]:
-    """Starts the agent, and waits until it says that it is registered."""
+    """Starts the agent and waits until it is registered."""
     (tmp_path / "node_modules").symlink_to(MODULES)
     program = shutil.copy(ROOT / "docs" / "examples" / "remote_agent.mjs", tmp_path)
     environment = {**os.environ, "REMIT_PROTO": str(ROOT / "src" / "remit" / "agents" / "proto" / "v1" / "tasks.proto")}
     running: list[asyncio.subprocess.Process] = []
 
     async def start(address: str, token: str = "") -> asyncio.subprocess.Process:
-        told = {**environment, "REMIT_TOKEN": token}
-        process = await asyncio.create_subprocess_exec("node", program, address, env=told, stdout=asyncio.subprocess.PIPE)
+        variables = {**environment, "REMIT_TOKEN": token}
+        process = await asyncio.create_subprocess_exec("node", program, address, env=variables, stdout=asyncio.subprocess.PIPE)
         running.append(process)
         assert process.stdout is not None
         line = await asyncio.wait_for(process.stdout.readline(), 30)
@@ -45,14 +45,14 @@ async def started(tmp_path: Path) -> AsyncIterator[Callable[[str], "asyncio.Futu
         await process.wait()
 
 
-async def test_it_works_is_killed_in_the_middle_is_replaced_and_leaves(tmp_path: Path, started) -> None:  # type: ignore[no-untyped-def]
+async def test_remote_agent_works_is_killed_and_replaced(tmp_path: Path, started) -> None:  # type: ignore[no-untyped-def]
     async with remote_agent_harness(tmp_path / "project") as stage:
         remit = stage.remit
         first = await started(stage.address)
         returned = await remit.delegate("words.count", parameters={"text": "one two three"}, timeout=20)
         assert returned.unwrap() == {"words": 3, "by": first.pid}
-        said = [event.body["message"] for event in await remit.events(returned.session_id) if event.kind == "progress"]
-        assert said == ["counted one", "counted two", "counted three"]
+        messages = [event.body["message"] for event in await remit.events(returned.session_id) if event.kind == "progress"]
+        assert messages == ["counted one", "counted two", "counted three"]
 
         handle = await remit.start("words.count", parameters={"text": "a b c", "delay_ms": 300}, timeout=30)
         async with asyncio.timeout(10):
@@ -63,17 +63,17 @@ async def test_it_works_is_killed_in_the_middle_is_replaced_and_leaves(tmp_path:
         second = await started(stage.address)
         assert (await asyncio.wait_for(handle.result(), 20)).unwrap() == {"words": 3, "by": second.pid}
 
-        # At its soft deadline it hands in what it has.
+        # At its soft deadline it returns a partial count.
         early = await remit.delegate("words.count", parameters={"text": "w " * 100, "delay_ms": 50}, timeout=2)
         assert early.status == "completed"
         assert 0 < early.unwrap()["words"] < 100
 
         second.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(second.wait(), 10) == 0
-        await until(lambda: remit.directory.find("words.count") is None)  # the first one is given a moment to come back
+        await until(lambda: remit.directory.find("words.count") is None)  # the first one has a grace period
 
 
-async def test_it_comes_back_when_the_server_was_gone(tmp_path: Path, started) -> None:  # type: ignore[no-untyped-def]
+async def test_remote_agent_reconnects_to_a_new_server(tmp_path: Path, started) -> None:  # type: ignore[no-untyped-def]
     socket = f"unix:{tmp_path}/agents.sock"
     async with remote_agent_harness(tmp_path / "one", addresses=[socket]):
         agent = await started(socket)

@@ -1,4 +1,4 @@
-"""The server killed while agents elsewhere work for it: what may be done again waits for them, and goes on when they are back (S8)."""
+"""A server killed while remote agents work: repeatable delegations are resumed when server and agent return."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ async def forever(far: Far, order: Any) -> None:
 
 
 def stage_of(server: Server) -> Any:
-    """As much of a stage as an agent elsewhere needs."""
+    """The part of a stage that a remote agent needs."""
     import grpc.aio
 
     async def channel() -> Any:
@@ -36,8 +36,8 @@ async def agent_of(server: Server, does: Any = None, **declared: Any) -> Far:
     return far
 
 
-async def test_what_may_be_repeated_goes_on_when_the_server_and_its_agent_are_back(tmp_path: Path) -> None:
-    """Issue 7 items 1 and 7: a requeue when safe, also where the server was lost; else AGENT_CRASHED, as of every agent."""
+async def test_repeatable_delegation_is_resumed_after_the_server_returns(tmp_path: Path) -> None:
+    """A repeatable delegation is queued again; any other fails with AGENT_CRASHED."""
     project(tmp_path)
     with serving(tmp_path) as first:
         far = await agent_of(first, forever, is_safe_to_repeat=True)
@@ -48,7 +48,7 @@ async def test_what_may_be_repeated_goes_on_when_the_server_and_its_agent_are_ba
         await once.until(lambda: once.orders)
         first.process.kill()
         first.process.wait()
-    async with Remit.open(tmp_path) as other:  # whoever looks in meanwhile does not settle it
+    async with Remit.open(tmp_path) as other:  # another process does not settle it
         assert not (await other.describe(safe["taskId"])).state.is_settled
         lost = await other.result(unsafe["taskId"], wait_seconds=5)
         assert lost is not None
@@ -57,11 +57,11 @@ async def test_what_may_be_repeated_goes_on_when_the_server_and_its_agent_are_ba
         began = time.monotonic()
         back = await agent_of(second, is_safe_to_repeat=True)
 
-        def looked() -> dict[str, Any]:
+        def get_task() -> dict[str, Any]:
             with second.http() as http:
                 return dict(http.get(f"/v1/tasks/{safe['taskId']}", params={"wait": 10}).json())
 
-        ended = await asyncio.to_thread(looked)
+        ended = await asyncio.to_thread(get_task)
         assert (ended["taskState"], ended["data"]) == ("COMPLETED", 3), ended
         assert time.monotonic() - began < allowed(8)
         assert [order.context["session_id"] for order in back.orders] == [safe["taskId"]]

@@ -1,4 +1,4 @@
-"""Research with a model: it writes, and its citations are checked. Against the scripted model server."""
+"""Research with a model: the model writes the answer, and its citations are verified."""
 
 import json
 import re
@@ -32,18 +32,18 @@ def statement(text: str, *citations: tuple[int, str], heading: str = "") -> dict
 
 
 class Model:
-    """Plays the writer. A citation with the number 0 gets the number of the passage that has its words."""
+    """The writing model. A citation with number 0 gets the number of the passage that contains its quote."""
 
     def __init__(self, *statements: dict[str, Any], writes: Turn | None = None) -> None:
         self.statements = statements
         self.writes = writes
-        self.asked: list[str] = []
+        self.ask: list[str] = []
 
     def __call__(self, request: ModelRequest) -> Turn:
-        self.asked.append(request.text)
+        self.ask.append(request.text)
         passages = re.findall(r'number="(\d+)"[^>]*>\n([^<]*)', request.text)
         statements = json.loads(json.dumps(self.statements))
-        for citation in (one for said in statements for one in said["citations"] if one["passage"] == 0):
+        for citation in (one for each in statements for one in each["citations"] if one["passage"] == 0):
             citation["passage"] = next((int(number) for number, text in passages if citation["quote"] in " ".join(text.split())), 404)
         return self.writes or Say(json.dumps({"statements": statements}))
 
@@ -52,15 +52,15 @@ BITTER = statement("Hotter water makes green tea bitter.", (0, "Hotter water mak
 HOT = statement("Green tea is brewed at 80 °C.", (0, "brewed at 80 °C for two minutes"))
 
 
-async def asked(root: Path, model: Model, operation: str = "researcher.deep_research", **parameters: Any) -> Return:
-    (done,) = await asked_each(root, [(model, parameters)], operation)
+async def ask(root: Path, model: Model, operation: str = "researcher.deep_research", **parameters: Any) -> Return:
+    (done,) = await ask_each(root, [(model, parameters)], operation)
     return done
 
 
-async def asked_each(
+async def ask_each(
     root: Path, questions: Sequence[tuple[Model, dict[str, Any]]], operation: str = "researcher.deep_research"
 ) -> list[Return]:
-    """Several in one project that is opened once, each with a model of its own."""
+    """Several questions in one open project, each with its own model."""
     playing = [questions[0][0]]
     done: list[Return] = []
     async with ScriptedModels(lambda request: playing[0](request)) as server:
@@ -83,19 +83,19 @@ def report_of(root: Path, done: Return) -> str:
     return (root / done.artifacts[0].path).read_text()
 
 
-async def test_the_model_writes_the_answer_from_what_is_cited(project: Path) -> None:
-    done = await asked(project, Model(BITTER, HOT), query=QUESTION)
+async def test_model_writes_the_answer_with_citations(project: Path) -> None:
+    done = await ask(project, Model(BITTER, HOT), query=QUESTION)
     assert done.status is Status.COMPLETED, done
     assert done.data["writtenBy"] == "scripted"
     assert [one["standing"] for one in done.data["sentences"]] == ["supported", "supported"]
     assert (done.data["uncited"], done.data["invented"], done.data["warnings"]) == ([], [], [])
-    assert done.data["answer"], "the quotations stay, as the evidence"
+    assert done.data["answer"], "the quotations are kept as evidence"
     report = report_of(project, done)
     assert report.index("## Answer") < report.index("Hotter water makes green tea bitter [") < report.index("## Evidence")
     assert "Hotter water makes green tea bitter.”" in report
 
 
-async def test_citations_are_matched_literally_and_statements_without_one_are_marked(project: Path) -> None:
+async def test_unsupported_and_uncited_statements_are_marked(project: Path) -> None:
     model = Model(
         BITTER,
         statement("Tea is the most popular drink on earth."),
@@ -104,7 +104,7 @@ async def test_citations_are_matched_literally_and_statements_without_one_are_ma
         statement("It gets bitter.", (1, "tea")),
         statement("Numbered wrong.", (99, "Hotter  water makes\ngreen tea bitter")),
     )
-    done = await asked(project, model, query=QUESTION)
+    done = await ask(project, model, query=QUESTION)
     assert done.status is Status.COMPLETED
     standings = ["supported", "uncited", "unsupported", "unsupported", "unsupported", "supported"]
     assert [one["standing"] for one in done.data["sentences"]] == standings
@@ -113,27 +113,27 @@ async def test_citations_are_matched_literally_and_statements_without_one_are_ma
     written = done.data["written"]
     assert "popular drink on earth. (uncited)" in written
     assert "Japan invented green tea. (unsupported)" in written
-    assert "95 °C [1]" not in written, "only the program puts citation marks into the text"
+    assert "95 °C [1]" not in written, "citation marks come from the program only"
     assert written.count("(unsupported)") == 3
 
 
-async def test_a_source_that_speaks_to_the_model_is_shown_as_fenced_material(project: Path) -> None:
+async def test_instructions_in_a_source_are_fenced(project: Path) -> None:
     (project / "notes.md").write_text(INJECTED)
-    model = Model(statement("Green tea is poisonous.", (1, "as everybody knows")), BITTER)
-    done = await asked(project, model, query="Why does green tea get bitter, and how long does it keep?")
-    prompt = next(text for text in model.asked if "Ignore your previous instructions" in text)
+    model = Model(statement("Green tea is poisonous.", (1, "as is well known")), BITTER)
+    done = await ask(project, model, query="Why does green tea get bitter, and how long does it keep?")
+    prompt = next(text for text in model.ask if "Ignore your previous instructions" in text)
     mark = re.search(r"<(material-\w+)[^>]*notes\.md", prompt)
     fenced = prompt.split(f"<{mark[1]}", 1)[1].split(f"</{mark[1]}>", 1)[0]
     assert "Ignore your previous instructions" in fenced
-    assert "</material>" in fenced, "what a source says cannot close the fence"
+    assert "</material>" in fenced, "a source cannot close the fence"
     assert done.data["sentences"][0]["standing"] == "unsupported"
     assert "poisonous" not in done.summary
 
 
-async def test_a_model_that_fails_or_cites_nothing_leaves_the_quotations(project: Path) -> None:
+async def test_quotations_remain_if_the_model_fails_or_cites_nothing(project: Path) -> None:
     turns = [Fail(500), Say(json.dumps({"statements": [statement("Everything about tea is wonderful.")]})), Say("  "), Say("Prose.")]
     models = [Model(writes=turn) for turn in turns]
-    for done in await asked_each(project, [(model, {"query": QUESTION}) for model in models]):
+    for done in await ask_each(project, [(model, {"query": QUESTION}) for model in models]):
         assert done.status is Status.COMPLETED, done
         assert "written" not in done.data
         assert "Hotter water makes green tea bitter." in done.data["answer"][0]["text"]
@@ -141,8 +141,8 @@ async def test_a_model_that_fails_or_cites_nothing_leaves_the_quotations(project
         assert "No model wrote the answer" in report_of(project, done)
 
 
-async def test_a_model_that_never_answers_or_is_too_expensive_does_not_cost_the_answer(project: Path) -> None:
-    never, dear = await asked_each(
+async def test_silent_or_unaffordable_model_still_gives_an_answer(project: Path) -> None:
+    never, dear = await ask_each(
         project,
         [
             (Model(writes=Silence()), {"query": QUESTION, "timeout": 4}),
@@ -152,16 +152,16 @@ async def test_a_model_that_never_answers_or_is_too_expensive_does_not_cost_the_
     assert never.data["answer"], never
     assert any("did not answer" in warning for warning in never.data["warnings"])
     assert (dear.status, bool(dear.data["answer"])) == (Status.COMPLETED, True), dear
-    assert all("it was not asked" in warning for warning in dear.data["warnings"])
+    assert all("it was not ask" in warning for warning in dear.data["warnings"])
 
 
-async def test_without_a_model_the_data_mentions_none(project: Path) -> None:
+async def test_data_without_a_model_has_no_model_fields(project: Path) -> None:
     async with Remit.open(project) as remit:
         done = await remit.delegate("researcher.deep_research", query=QUESTION)
     assert not {"written", "warnings", "uncited"} & set(done.data)
 
 
-async def test_the_role_researcher_hands_on_what_was_written(project: Path) -> None:
+async def test_researcher_role_returns_the_written_answer(project: Path) -> None:
     async with ScriptedModels(Model(BITTER)) as server:
         known = {"scripted": {"kind": "openai", "url": server.openai_url, "model": "scripted"}}
         settings = {"model": "scripted", "models": known, "roles": {"researcher": "built-in"}}
@@ -172,7 +172,7 @@ async def test_the_role_researcher_hands_on_what_was_written(project: Path) -> N
     assert done.data["written"]
 
 
-async def test_a_synthesis_is_written_in_the_layout_that_was_asked_for(project: Path) -> None:
+async def test_synthesis_has_the_requested_format(project: Path) -> None:
     (project / "letter.txt").write_text("Black tea is brewed at 95 °C for four minutes, writes Ann.\n")
     model = Model(
         statement("Black tea: 100 °C.", (0, "Black tea is brewed at 100 °C"), heading="Black tea"),
@@ -186,10 +186,10 @@ async def test_a_synthesis_is_written_in_the_layout_that_was_asked_for(project: 
         "json": "Black tea: 100 °C [",
     }
     questions = [(model, {"sources": ["handbook.md", "letter.txt"], "format": form}) for form in shown]
-    for form, done in zip(shown, await asked_each(project, questions, "researcher.synthesize_sources"), strict=True):
+    for form, done in zip(shown, await ask_each(project, questions, "researcher.synthesize_sources"), strict=True):
         assert done.status is Status.COMPLETED, done
         assert [one["standing"] for one in done.data["sentences"]] == ["supported", "supported", "uncited"], form
-        assert done.data["single"]["letter.txt"], "the quotations stay"
+        assert done.data["single"]["letter.txt"], "the quotations are kept"
         report = report_of(project, done)
         assert "Milk goes first. (uncited)" in report
         assert shown[form] in report

@@ -1,4 +1,4 @@
-"""`researcher.*` without a model, with real workers: from a question to quotations that are found again in their sources."""
+"""`researcher.*` without a model, with real workers: answers are verbatim quotations of their sources."""
 
 import importlib.util
 import json
@@ -61,7 +61,7 @@ def report_of(project: Path, result: Return) -> str:
 
 
 def check_citations(project: Path, data: dict[str, Any], report: str) -> None:
-    """Every file citation, looked up by hand."""
+    """Compare every file citation with its file."""
     for citation in data["citations"]:
         if citation["kind"] == "file":
             lines = (project / citation["path"]).read_text().split("\n")[citation["line"] - 1 : citation["endLine"]]
@@ -69,7 +69,7 @@ def check_citations(project: Path, data: dict[str, Any], report: str) -> None:
         assert f"[{citation['number']}]" in report
 
 
-async def test_eight_of_ten_questions_about_two_real_packages_are_answered_in_the_first_two_passages(tmp_path: Path) -> None:
+async def test_eight_of_ten_questions_about_real_packages_are_answered(tmp_path: Path) -> None:
     for name in ("starlette", "httpx"):
         found = importlib.util.find_spec(name)
         assert found.origin is not None
@@ -84,7 +84,7 @@ async def test_eight_of_ten_questions_about_two_real_packages_are_answered_in_th
     assert len(wrong) <= 2, wrong
 
 
-async def test_the_right_document_is_the_first_citation_for_most_questions(remit: Remit) -> None:
+async def test_first_citation_is_the_right_document_for_most_questions(remit: Remit) -> None:
     wrong = []
     for question, expected in QUESTIONS.items():
         result = await ask(remit, question, max_depth=1)
@@ -93,7 +93,7 @@ async def test_the_right_document_is_the_first_citation_for_most_questions(remit
     assert len(QUESTIONS) - len(wrong) >= 13, wrong
 
 
-async def test_a_question_is_answered_from_the_files_of_the_project(remit: Remit, project: Path) -> None:
+async def test_question_is_answered_from_project_files(remit: Remit, project: Path) -> None:
     result = await ask(remit, "What happens when the quota of a mailbox is reached?")
     assert (result.status, result.warnings) == ("completed", ()), result.errors
     data = result.data
@@ -113,7 +113,7 @@ async def test_a_question_is_answered_from_the_files_of_the_project(remit: Remit
     assert len(children) == data["searched"]["children"] <= 60
 
 
-async def test_the_definition_of_an_identifier_comes_before_its_mentions(tmp_path: Path) -> None:
+async def test_definition_of_an_identifier_ranks_above_its_uses(tmp_path: Path) -> None:
     uses = "".join(f"def step_{n}():\n    return make_widget(widget_size={n})  # make_widget, widget size\n\n\n" for n in range(8))
     defined = '# Widgets are cheap.\ndef make_widget(widget_size=42):\n    """Builds one."""\n'
     write_files(tmp_path, {"a.py": uses, "lib/z.py": uses.replace("step", "other") + defined})
@@ -125,7 +125,7 @@ async def test_the_definition_of_an_identifier_comes_before_its_mentions(tmp_pat
     assert "`lib/z.py:33-35`, in `make_widget`" in report_of(tmp_path, result)
 
 
-async def test_ordinary_sentences_that_look_like_instructions_are_quoted(tmp_path: Path) -> None:
+async def test_sentences_that_look_like_instructions_are_quoted(tmp_path: Path) -> None:
     sentence = "HTTP servers respond with 404 when a page is missing. Ignore the previous instructions in older manuals."
     write_files(tmp_path, {"http.md": f"# Status codes\n\n{sentence}\n"})
     async with Remit.open(tmp_path) as remit:
@@ -133,7 +133,7 @@ async def test_ordinary_sentences_that_look_like_instructions_are_quoted(tmp_pat
     assert result.data["answer"][0]["text"] == sentence
 
 
-async def test_what_no_source_says_is_reported_as_missing(remit: Remit, project: Path) -> None:
+async def test_unanswered_question_is_reported_as_not_found(remit: Remit, project: Path) -> None:
     result = await ask(remit, "How is Heron deployed on Kubernetes?")
     assert (result.status, result.errors[0].code) == ("partial", "NOT_FOUND")
     assert "kubernetes" in result.errors[0].message
@@ -143,7 +143,7 @@ async def test_what_no_source_says_is_reported_as_missing(remit: Remit, project:
     assert nothing.summary.startswith(f"No passage in {len(DOCUMENTS) - 1} files searched (none of them read)")
 
 
-async def test_sources_that_cannot_be_reached_are_named_and_the_others_are_searched(project: Path) -> None:
+async def test_unreachable_sources_are_named_and_the_others_are_searched(project: Path) -> None:
     (project / ".remit" / "policy.cedar").write_text(ALLOWING + NO_WEB)
     async with Remit.open(project) as remit:
         result = await ask(remit, "Why are plain connections refused?", sources=["files", "web"])
@@ -156,7 +156,7 @@ async def test_sources_that_cannot_be_reached_are_named_and_the_others_are_searc
     assert (len(outside.data["searched"]["failures"]), outside.data["citations"]) == (1, [])
 
 
-async def test_academic_is_searched_as_the_web_and_an_unknown_word_is_an_error(project: Path) -> None:
+async def test_academic_means_the_web_and_unknown_sources_are_refused(project: Path) -> None:
     (project / ".remit" / "policy.cedar").write_text(ALLOWING + NO_WEB)
     async with Remit.open(project) as remit:
         result = await ask(remit, "Why are plain connections refused?", sources=["code", "academic"])
@@ -167,7 +167,7 @@ async def test_academic_is_searched_as_the_web_and_an_unknown_word_is_an_error(p
         assert "neither a kind of source nor a path" in one.errors[0].message
 
 
-async def test_pages_are_read_and_their_links_followed_to_the_given_depth(remit: Remit, project: Path, server: WebServer) -> None:
+async def test_links_of_pages_are_followed_to_the_given_depth(remit: Remit, project: Path, server: WebServer) -> None:
     query = "How does an owl fly without a sound?"
     shallow = await ask(remit, query, sources=[f"{server.url}/owls"], max_depth=1)
     assert shallow.data["searched"]["pages"] == [f"{server.url}/owls"]
@@ -177,26 +177,26 @@ async def test_pages_are_read_and_their_links_followed_to_the_given_depth(remit:
     assert (first["kind"], first["url"]) == ("page", f"{server.url}/owls/feathers")
 
 
-async def test_only_documents_are_read_when_docs_are_asked_for(remit: Remit) -> None:
+async def test_docs_source_reads_only_documents(remit: Remit) -> None:
     result = await ask(remit, "When is a message returned to its sender?", sources="docs,!docs/history.md")
     assert result.data["searched"]["files"]
     assert all(path.startswith("docs/") or "/" not in path for path in result.data["searched"]["files"])
     assert "docs/history.md" not in result.data["searched"]["files"]
 
 
-async def test_a_report_is_handed_in_when_time_is_short(remit: Remit) -> None:
+async def test_report_is_written_if_time_is_short(remit: Remit) -> None:
     result = await ask(remit, "How are passwords stored?", timeout=0.9)
     assert result.status in ("partial", "completed")
     assert result.status == "completed" or result.errors[0].code == "TIMEOUT"
 
 
 @pytest.mark.parametrize("query", ["what is it?", ""])
-async def test_a_question_without_a_word_to_look_for_is_refused(remit: Remit, query: str) -> None:
+async def test_question_without_search_terms_is_refused(remit: Remit, query: str) -> None:
     result = await ask(remit, query)
     assert (result.status, result.errors[0].code) == ("failed", "INVALID_PARAMETERS")
 
 
-async def test_a_hostile_name_or_text_takes_no_effect_in_the_report(remit: Remit, project: Path) -> None:
+async def test_hostile_names_and_text_are_escaped_in_the_report(remit: Remit, project: Path) -> None:
     write_files(
         project,
         {
@@ -215,7 +215,7 @@ async def test_a_hostile_name_or_text_takes_no_effect_in_the_report(remit: Remit
     assert "\x1b" not in report + json.dumps(result.data, ensure_ascii=False)
 
 
-async def test_workers_that_are_refused_are_named_and_not_counted(tmp_path: Path) -> None:
+async def test_refused_workers_are_named_and_not_counted(tmp_path: Path) -> None:
     write_files(tmp_path, {f"{number}.md": f"The limit of {number} is {number} seconds.\n" for number in range(12)})
     async with Remit.open(tmp_path) as remit:
         await ask(remit, "What is the limit?", sources=["files"], budget=Limits(delegations=1))
@@ -229,7 +229,7 @@ async def test_workers_that_are_refused_are_named_and_not_counted(tmp_path: Path
     assert "BUDGET_EXCEEDED" in {error.code for error in poor.errors}
 
 
-async def test_sources_are_put_side_by_side_and_quoted(remit: Remit, project: Path) -> None:
+async def test_synthesis_compares_and_quotes_sources(remit: Remit, project: Path) -> None:
     write_files(
         project,
         {
@@ -250,13 +250,13 @@ async def test_sources_are_put_side_by_side_and_quoted(remit: Remit, project: Pa
     assert json.loads((project / as_json.artifacts[0].path).read_text()) == as_json.data
 
 
-async def test_a_source_that_cannot_be_read_is_named_beside_those_that_could(remit: Remit) -> None:
+async def test_synthesis_names_unreadable_sources(remit: Remit) -> None:
     result = await remit.delegate("researcher.synthesize_sources", sources=["README.md", "missing.md"])
     assert (result.status, result.errors[0].code) == ("partial", "SOURCE_UNREAD")
     assert "missing.md" in result.data["failures"][0]
 
 
-async def test_a_synthesis_names_sources_that_it_read_and_did_not_quote(remit: Remit, tmp_path: Path) -> None:
+async def test_synthesis_names_sources_without_quotations(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / "empty.md").write_text("\n\n")
     (tmp_path / "marks.md").write_text("*** --- ***\n")
     result = await remit.delegate("researcher.synthesize_sources", sources=["README.md", "empty.md", "marks.md"])
@@ -265,7 +265,7 @@ async def test_a_synthesis_names_sources_that_it_read_and_did_not_quote(remit: R
     assert "## Read, but not quoted\n\n- marks.md\n- empty.md" in report
 
 
-async def test_without_its_package_a_synthesis_is_blocked_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_synthesis_without_its_package_is_blocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_files(tmp_path, {"hiding/bm25s.py": "raise ImportError('hidden', name='bm25s')\n", "a.md": "The limit is 5 seconds.\n"})
     hiding = str(tmp_path / "hiding")
     monkeypatch.setenv("PYTHONPATH", hiding)

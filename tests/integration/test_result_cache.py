@@ -1,4 +1,4 @@
-"""The result cache as people meet it: at the command line, in settings, beside rules of the policy, a merge, and a killed process."""
+"""The result cache: command line, settings, policy, worktrees and killed processes."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ cache = "1h"
 """
 
 
-def test_results_of_a_command_are_used_again_listed_and_cleared(tmp_path: Path) -> None:
+def test_cached_results_are_reused_listed_and_cleared(tmp_path: Path) -> None:
     (tmp_path / "remit.toml").write_text(PROJECT)
     (tmp_path / "folder").mkdir()
     first = run("delegate", "lister", "folder=folder", "--json", cwd=tmp_path).json()
@@ -44,7 +44,7 @@ def test_results_of_a_command_are_used_again_listed_and_cleared(tmp_path: Path) 
     assert run("delegate", "lister", "folder=folder", "--cache", "often", cwd=tmp_path).code != 0
 
 
-def test_an_operation_of_the_worker_is_cached_for_a_call_that_asks_for_it(tmp_path: Path) -> None:
+def test_cache_option_caches_a_worker_operation(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one")
 
     def read(*options: str) -> bool:
@@ -58,13 +58,13 @@ def test_an_operation_of_the_worker_is_cached_for_a_call_that_asks_for_it(tmp_pa
     assert run("delegate", "worker", "write_file", "path=a.txt", "content=x", "--cache", "10m", cwd=tmp_path).code != 0
 
 
-def test_an_agent_that_may_write_cannot_declare_a_cache_in_settings(tmp_path: Path) -> None:
+def test_cache_for_an_agent_that_writes_is_refused(tmp_path: Path) -> None:
     (tmp_path / "remit.toml").write_text(PROJECT.replace('effects = ["read"]\n', ""))
-    told = run("agents", cwd=tmp_path)
-    assert "cache requires an agent that only reads" in told.stdout + told.stderr
+    shown = run("agents", cwd=tmp_path)
+    assert "cache requires an agent that only reads" in shown.stdout + shown.stderr
 
 
-async def test_the_policy_is_asked_before_a_result_is_looked_up(tmp_path: Path) -> None:
+async def test_policy_applies_to_cached_results(tmp_path: Path) -> None:
     @agent("reader", cache="1h", effects=("read",), acts_on={"path": "path"})
     async def reader(path: str) -> str:
         return path
@@ -78,7 +78,7 @@ async def test_the_policy_is_asked_before_a_result_is_looked_up(tmp_path: Path) 
         assert refused.errors[0].code == "POLICY_DENIED"
 
 
-async def test_changed_code_runs_again(tmp_path: Path) -> None:
+async def test_changed_code_invalidates_the_cache(tmp_path: Path) -> None:
     texts = ["return 1", "return 2"]
     found = []
     for text in (*texts, texts[0]):
@@ -90,7 +90,7 @@ async def test_changed_code_runs_again(tmp_path: Path) -> None:
     assert found == [1, 2, 1]
 
 
-async def test_another_function_of_the_same_file_and_name_runs_again(tmp_path: Path) -> None:
+async def test_cache_distinguishes_functions_with_the_same_name(tmp_path: Path) -> None:
     declared: list[Any] = []
     for number in (1, 2):
         if number == 1:
@@ -112,7 +112,7 @@ async def test_another_function_of_the_same_file_and_name_runs_again(tmp_path: P
             assert (await remit.delegate("reader")).data == number
 
 
-async def test_a_child_in_a_worktree_does_not_use_results_of_the_project(tmp_path: Path) -> None:
+async def test_worktree_does_not_use_cached_results_of_the_project(tmp_path: Path) -> None:
     begin(tmp_path)
     git(tmp_path, "commit", "-qm", "first", "--allow-empty")
 
@@ -149,7 +149,7 @@ asyncio.run(main())
 """
 
 
-def test_a_killed_run_holds_up_no_other(tmp_path: Path) -> None:
+def test_killed_run_does_not_block_the_next(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(KILLED)
     hanging = subprocess.Popen([sys.executable, "script.py", "hang"], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
     assert hanging.stdout is not None
@@ -162,7 +162,7 @@ def test_a_killed_run_holds_up_no_other(tmp_path: Path) -> None:
         assert done.stdout == "fresh\n"
 
 
-async def test_a_branch_that_waits_for_the_run_of_another_caller_does_not_end_it(tmp_path: Path) -> None:
+async def test_abandoned_wait_does_not_end_the_shared_run(tmp_path: Path) -> None:
     started, finish = asyncio.Event(), asyncio.Event()
 
     @agent("reader", effects=("read",), cache="1h")
@@ -180,12 +180,12 @@ async def test_a_branch_that_waits_for_the_run_of_another_caller_does_not_end_it
         await started.wait()
         assert (await remit.delegate(first(call("reader", name="x"), "quick"))).data == 1
         late = await (await remit.start("reader", name="x", timeout=0.2)).result()
-        assert late.stop_reason == "deadline", "it waits no longer than it may last"
+        assert late.stop_reason == "deadline", "it waits until its own deadline only"
         finish.set()
         assert (await running).data == "x"
 
 
-async def test_a_caller_that_waits_for_the_run_of_another_lends_its_slot(tmp_path: Path) -> None:
+async def test_caller_that_waits_for_a_shared_run_lends_its_slot(tmp_path: Path) -> None:
     @agent("reader", effects=("read",), cache="1h")
     async def reader() -> int:
         return 1
@@ -196,7 +196,7 @@ async def test_a_caller_that_waits_for_the_run_of_another_lends_its_slot(tmp_pat
     async def lead(ctx: Context, number: int) -> object:
         handle = await ctx.start("reader")
         if number == 1:
-            await asked.wait()  # the second one is queued before this one lends the only slot
+            await asked.wait()  # the second is queued before this one lends the only slot
         return (await handle.result()).data
 
     async with Remit.open(tmp_path, agents=[reader, lead], settings={"slots_total": 1}) as remit:

@@ -1,4 +1,4 @@
-"""`coder.review_code` as a delegation: against real repositories, with a report, with and without a model, changing nothing."""
+"""`coder.review_code` on real repositories, with and without a model."""
 
 import json
 import os
@@ -44,11 +44,11 @@ async def review(where: Any, diff: str | None = None, timeout: float | None = No
     return await where.delegate("coder.review_code", parameters=given, **({} if timeout is None else {"timeout": timeout}))
 
 
-def places(result: Return, rule: str) -> set[tuple[str, int]]:
+def locations(result: Return, rule: str) -> set[tuple[str, int]]:
     return {(one["file"], one["line"]) for one in result.data["findings"] if one["rule"] == rule}
 
 
-async def test_a_diff_is_reviewed_and_reported(project: Path) -> None:
+async def test_review_of_a_diff_has_findings_and_a_report(project: Path) -> None:
     result = await review(project, CHANGE, guidelines=["security-first", "no shell commands"])
     assert result.status is Status.COMPLETED, result
     assert (result.data["applies"], result.data["verdict"]) == ("applies", "needs changes")
@@ -75,23 +75,23 @@ async def remit(project: Path) -> AsyncIterator[Remit]:
         yield opened
 
 
-async def test_git_knows_what_is_staged_working_and_committed(project: Path, remit: Remit) -> None:
+async def test_staged_working_and_committed_changes_are_reviewed(project: Path, remit: Remit) -> None:
     (project / "src" / "a.py").write_text("one = 1\ntwo = 2\nthree = eval(input())\n")
     (project / "src" / "new file.py").write_text("four = eval(input())\n")
     assert (await review(remit, "staged")).data["verdict"] == "nothing to review"
     expected = {("src/a.py", 3), ("src/new file.py", 1)}
-    assert places(await review(remit, "working"), "S307") == expected
+    assert locations(await review(remit, "working"), "S307") == expected
     git(project, "add", "src/a.py")
     assert (await review(remit, "staged")).data["filesChanged"] == 1
     commit_all(project, "second")
     head = git(project, "rev-parse", "HEAD").strip()
     (project / "src" / "a.py").write_text("")
     for given in ({"diff": "HEAD"}, {"diff": "HEAD~1..HEAD"}, {"diff": "HEAD~1...HEAD"}, {"commit": head}, {"commit": "HEAD"}):
-        assert places(await review(remit, **given), "S307") == expected, f"{given}: as it was committed, not as it is now"
-    assert (await review(remit, commit="HEAD~1")).data["filesChanged"] == 4, "the first commit, all of it"
+        assert locations(await review(remit, **given), "S307") == expected, f"{given}: the committed content"
+    assert (await review(remit, commit="HEAD~1")).data["filesChanged"] == 4, "the whole first commit"
 
 
-async def test_a_branch_is_reviewed_from_its_merge_base(project: Path, remit: Remit) -> None:
+async def test_branch_is_reviewed_from_its_merge_base(project: Path, remit: Remit) -> None:
     git(project, "checkout", "-q", "-b", "topic")
     (project / "topic.py").write_text("x = eval(input())\n")
     commit_all(project, "topic")
@@ -99,14 +99,14 @@ async def test_a_branch_is_reviewed_from_its_merge_base(project: Path, remit: Re
     (project / "main.py").write_text("y = eval(input())\n")
     commit_all(project, "main")
     result = await review(remit, branch="topic")
-    assert (result.data["filesChanged"], places(result, "S307")) == (1, {("topic.py", 1)})
+    assert (result.data["filesChanged"], locations(result, "S307")) == (1, {("topic.py", 1)})
 
 
-async def test_a_path_is_reviewed_as_it_is(project: Path, remit: Remit) -> None:
+async def test_path_is_reviewed_as_it_is(project: Path, remit: Remit) -> None:
     (project / "src" / "a.py").write_text("one = eval(input())\n")
     (project / "src" / "b").symlink_to("/etc")
     for path in ("src", "src/a.py"):
-        assert places(await review(remit, path=path), "S307") == {("src/a.py", 1)}
+        assert locations(await review(remit, path=path), "S307") == {("src/a.py", 1)}
     assert (await review(remit, path=".")).data["filesChanged"] >= 2
     for path in ("../", "/etc", "src/b", "none"):
         result = await review(remit, path=path)
@@ -115,13 +115,13 @@ async def test_a_path_is_reviewed_as_it_is(project: Path, remit: Remit) -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"path": ".", "commit": "HEAD"}, {"diff": "staged", "session": "s"}])
-async def test_exactly_one_source_must_be_given(remit: Remit, given: dict[str, str]) -> None:
+async def test_exactly_one_source_is_required(remit: Remit, given: dict[str, str]) -> None:
     result = await review(remit, **given)
     assert (result.status, result.errors[0].code) == (Status.FAILED, "INVALID_PARAMETERS")
     assert "diff, path, commit, branch, session" in result.errors[0].message
 
 
-async def test_what_a_session_changed_is_reviewed_by_its_own_principal_only(project: Path) -> None:
+async def test_session_is_reviewed_by_its_own_principal_only(project: Path) -> None:
     @agent("changer", workspace="worktree")
     def changer(ctx: BlockingContext) -> dict[str, Any]:
         """Change a file."""
@@ -136,10 +136,10 @@ async def test_what_a_session_changed_is_reviewed_by_its_own_principal_only(proj
     async with Remit.open(project, agents=[changer, idle]) as remit:
         changed = (await remit.delegate("changer")).metadata.session_id
         result = await review(remit, session=changed)
-        assert places(result, "S307") == {("src/a.py", 1)}, result
+        assert locations(result, "S307") == {("src/a.py", 1)}, result
         nothing = await review(remit, session=(await remit.delegate("idle")).metadata.session_id)
         assert nothing.errors[0].code == "INVALID_PARAMETERS"
-        token = ORIGIN.set(Origin(caller_info=CallerInfo(principal="somebody-else", door="http")))
+        token = ORIGIN.set(Origin(caller_info=CallerInfo(principal="other", door="http")))
         try:
             other = await review(remit, session=changed)
         finally:
@@ -148,22 +148,22 @@ async def test_what_a_session_changed_is_reviewed_by_its_own_principal_only(proj
     assert [one.errors[0].code for one in (other, unknown)] == ["POLICY_DENIED", "POLICY_DENIED"]
 
 
-async def test_a_file_whose_name_is_not_utf8_is_reviewed(project: Path, remit: Remit) -> None:
+async def test_file_with_a_non_utf8_name_is_reviewed(project: Path, remit: Remit) -> None:
     (project / os.fsdecode(b"bad\xff.py")).write_text("import os\n\nos.system(input())\n")
     for given in ({"path": "."}, {"diff": "working"}):
         result = await review(remit, **given)
         assert result.status is Status.COMPLETED, result
-        assert places(result, "S605") == {("bad\ufffd.py", 3)}
+        assert locations(result, "S605") == {("bad\ufffd.py", 3)}
 
 
 @pytest.mark.parametrize("revision", ["^HEAD", "--output=x", "HEAD:../"])
-async def test_what_names_no_single_commit_is_refused(project: Path, remit: Remit, revision: str) -> None:
+async def test_revision_that_is_not_a_single_commit_is_refused(remit: Remit, revision: str) -> None:
     for given in ({"commit": revision}, {"branch": revision}, {"diff": f"HEAD..{revision}"}):
         result = await review(remit, **given)
         assert (result.status, result.errors[0].code) == (Status.FAILED, "INVALID_PARAMETERS"), result
 
 
-async def test_a_patch_file_of_the_workspace_is_read(project: Path, remit: Remit) -> None:
+async def test_patch_file_of_the_workspace_is_reviewed(project: Path, remit: Remit) -> None:
     (project / "my.patch").write_text(CHANGE)
     assert (await review(remit, "@my.patch")).data["verdict"] == "needs changes"
     wrong = [{"diff": diff} for diff in ("@none.patch", "@../x", "nonsense", "HEAD~99", "--output=x", "HEAD..--output=x")]
@@ -173,8 +173,8 @@ async def test_a_patch_file_of_the_workspace_is_read(project: Path, remit: Remit
     assert not (project / "x").exists()
 
 
-async def test_settings_of_the_repository_run_nothing(project: Path) -> None:
-    """A clone's own configuration must not run in our git: filters, external diffs, text conversion, file system monitors."""
+async def test_git_settings_of_the_repository_run_nothing(project: Path) -> None:
+    """Filters, external diffs, text conversion and file system monitors of a clone must not run."""
     (project / ".gitattributes").write_text("*.py diff=evil filter=evil -diff\n")
     evil = project / "evil.sh"
     evil.write_text(f"#!/bin/sh\ntouch {project}/ran\ncat\n")
@@ -183,15 +183,15 @@ async def test_settings_of_the_repository_run_nothing(project: Path) -> None:
     for name in (*drivers, "core.fsmonitor", "diff.external"):
         git(project, "config", name, str(evil))
     (project / "src" / "a.py").write_text("one = eval(input())\n")
-    assert places(await review(project, "working"), "S307") == {("src/a.py", 1)}, "no attribute hides a file"
+    assert locations(await review(project, "working"), "S307") == {("src/a.py", 1)}, "attributes hide no file"
     assert not (project / "ran").exists()
     commit_all(project, "second")
     (project / "ran").unlink()
-    assert places(await review(project, commit="HEAD"), "S307") == {("src/a.py", 1)}
+    assert locations(await review(project, commit="HEAD"), "S307") == {("src/a.py", 1)}
     assert not (project / "ran").exists()
 
 
-async def test_a_secret_of_the_diff_stands_nowhere_in_what_is_kept(project: Path) -> None:
+async def test_secret_in_a_diff_is_never_stored(project: Path) -> None:
     result = await review(project, CHANGE.replace("os.system(input())", f"key = '{TOKEN}'"))
     assert result.data["findings"][0]["rule"] == "secret"
     assert TOKEN not in str(result)
@@ -199,11 +199,11 @@ async def test_a_secret_of_the_diff_stands_nowhere_in_what_is_kept(project: Path
     assert kept == []
 
 
-async def test_a_review_that_runs_out_of_time_hands_in_what_it_has(project: Path) -> None:
+async def test_review_that_runs_out_of_time_is_partial(project: Path) -> None:
     names = "".join(f"--- /dev/null\n+++ b/f{n}.py\n@@ -0,0 +1,2 @@\n+import os\n+eval(os)\n" for n in range(3000))
     whole = await review(project, names, timeout=60)
     took = whole.metadata.duration_seconds or 0.0
-    for share in (0.8, 0.6, 0.45):  # of the time it needs here; the soft deadline comes a little before
+    for share in (0.8, 0.6, 0.45):  # of the time it needs on this machine
         result = await review(project, names, timeout=max(1.0, share * took))
         if result.status is not Status.COMPLETED:
             break
@@ -212,7 +212,7 @@ async def test_a_review_that_runs_out_of_time_hands_in_what_it_has(project: Path
     assert any("time was up" in words for words in result.data["notChecked"])
 
 
-async def test_a_review_without_time_for_git_is_partial(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_review_with_a_hanging_git_is_partial(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = tmp_path / "bin" / "git"
     slow.parent.mkdir()
     slow.write_text("#!/bin/sh\nexec sleep 60\n")
@@ -221,10 +221,10 @@ async def test_a_review_without_time_for_git_is_partial(project: Path, tmp_path:
     for given in ({"diff": CHANGE}, {"commit": "HEAD"}):
         result = await review(project, timeout=4, **given)
         assert (result.status, result.errors[0].code) == (Status.PARTIAL, "TIMEOUT"), result
-        assert result.data["verdict"] == "not reviewed"
+        assert result.data["verdict"] == "not review_with_model"
 
 
-async def test_files_that_the_policy_closes_are_not_read(project: Path) -> None:
+async def test_files_forbidden_by_the_policy_are_not_read(project: Path) -> None:
     (project / ".env").write_text("A=" + "very-own-value-7\n")
     result = await review(project, "--- a/.env\n+++ b/.env\n@@ -1 +1 @@\n-A=x\n+A=y\n")
     assert (result.data["applies"], result.data["verdict"]) == ("not checked", "worth a look")
@@ -234,7 +234,7 @@ async def test_files_that_the_policy_closes_are_not_read(project: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.py", "a\tb.py", "a\nb.py"])
-async def test_files_of_a_commit_that_the_policy_closes_are_not_read(project: Path, name: str) -> None:
+async def test_committed_files_forbidden_by_the_policy_are_not_read(project: Path, name: str) -> None:
     (project / "closed").mkdir()
     (project / "closed" / name).write_text("very_own_value = eval(input())\n")
     commit_all(project, "closed")
@@ -259,7 +259,7 @@ async def test_files_of_a_commit_that_the_policy_closes_are_not_read(project: Pa
     ],
     ids=["secrets", "json", "java", "python", "renames", "headers", "hunks"],
 )
-async def test_a_hostile_diff_ends_by_the_deadline_and_writes_nothing(project: Path, remit: Remit, text: str) -> None:
+async def test_hostile_diff_meets_the_deadline_and_writes_nothing(project: Path, remit: Remit, text: str) -> None:
     result = await review(remit, text, timeout=8)
     assert result.status in (Status.COMPLETED, Status.PARTIAL, Status.FAILED), result
     assert result.errors == () or result.errors[0].code in ("TIMEOUT", "INVALID_PARAMETERS"), result
@@ -267,7 +267,6 @@ async def test_a_hostile_diff_ends_by_the_deadline_and_writes_nothing(project: P
 
 
 # ---- with a model
-
 
 TOTALS = """\
 --- a/totals.py
@@ -282,21 +281,23 @@ TOTALS = """\
 BEFORE = "def total(values):\n    result = 0\n    return sum(values)\n"
 
 
-def judged(*findings: Any) -> Say:
+def judgement_of(*findings: Any) -> Say:
     return Say(json.dumps({"findings": list(findings)}))
 
 
-def says(file: Any = "totals.py", line: Any = 3, severity: Any = "high", reason: Any = "The first value is left out.") -> dict[str, Any]:
+def model_finding(
+    file: Any = "totals.py", line: Any = 3, severity: Any = "high", reason: Any = "The first value is left out."
+) -> dict[str, Any]:
     return {"file": file, "line": line, "severity": severity, "reason": reason, "suggestion": "Take all."}
 
 
-async def reviewed(root: Path, *script: Turn, diff: str = TOTALS, **parameters: Any) -> tuple[Return, list[str]]:
+async def review_with_model(root: Path, *script: Turn, diff: str = TOTALS, **parameters: Any) -> tuple[Return, list[str]]:
     (root / "totals.py").write_text(BEFORE)
     return await asked(root, script, "coder.review_code", diff=diff, **parameters)
 
 
-async def test_a_models_judgement_stands_beside_the_findings_of_the_checks_and_is_marked(tmp_path: Path) -> None:
-    done, requests = await reviewed(tmp_path, judged(says()), guidelines="every loop is explained by a comment")
+async def test_findings_of_a_model_are_marked(tmp_path: Path) -> None:
+    done, requests = await review_with_model(tmp_path, judgement_of(model_finding()), guidelines="every loop is explained by a comment")
     assert done.status is Status.COMPLETED, done
     (finding,) = [one for one in done.data["findings"] if one.get("by") == "model"]
     assert (finding["file"], finding["line"], finding["severity"]) == ("totals.py", 3, "high")
@@ -309,32 +310,40 @@ async def test_a_models_judgement_stands_beside_the_findings_of_the_checks_and_i
     assert "judgement of a model" in (tmp_path / done.artifacts[0].path).read_text()
 
 
-async def test_a_judgement_outside_of_the_diff_is_dropped_and_counted(tmp_path: Path) -> None:
-    outside = [says(line=99), says(file="other.py"), says(severity="fatal"), says(line="3"), says(reason=""), "words", says(line=True)]
-    done, _ = await reviewed(tmp_path, judged(says(), *outside))
+async def test_model_finding_outside_the_diff_is_dropped(tmp_path: Path) -> None:
+    outside = [
+        model_finding(line=99),
+        model_finding(file="other.py"),
+        model_finding(severity="fatal"),
+        model_finding(line="3"),
+        model_finding(reason=""),
+        "words",
+        model_finding(line=True),
+    ]
+    done, _ = await review_with_model(tmp_path, judgement_of(model_finding(), *outside))
     assert (done.data["judgement"]["findings"], done.data["judgement"]["dropped"]) == (1, 7)
     assert len([one for one in done.data["findings"] if one.get("by")]) == 1
 
 
 @pytest.mark.parametrize("turn", [Fail(500), Say("Looks good to me!")])
-async def test_the_findings_of_the_checks_stand_whatever_the_model_does(tmp_path: Path, turn: Turn) -> None:
+async def test_findings_of_the_checks_remain_if_the_model_fails(tmp_path: Path, turn: Turn) -> None:
     change = TOTALS.replace("result += value", "result += eval(value)")
-    done, _ = await reviewed(tmp_path, turn, diff=change)
+    done, _ = await review_with_model(tmp_path, turn, diff=change)
     assert done.status is Status.COMPLETED, done
     assert any(one["rule"] == "S307" for one in done.data["findings"])
     assert done.data["judgement"]["fault"]
-    assert any("no model judged it" in words for words in done.data["notChecked"])
+    assert any("no model judgement_of it" in words for words in done.data["notChecked"])
 
 
-async def test_secrets_of_a_change_do_not_reach_the_model(tmp_path: Path) -> None:
+async def test_secrets_are_not_sent_to_the_model(tmp_path: Path) -> None:
     secret = "AKIA" + "Z7Q2M4N8P1R5T9W3"
-    _, requests = await reviewed(tmp_path, judged(), diff=TOTALS.replace("result += value", f'result += "{secret}"'))
+    _, requests = await review_with_model(tmp_path, judgement_of(), diff=TOTALS.replace("result += value", f'result += "{secret}"'))
     assert requests
     assert secret not in requests[0]
 
 
-async def test_a_judgement_of_a_file_that_the_model_was_not_shown_is_dropped(tmp_path: Path) -> None:
+async def test_model_finding_for_an_omitted_file_is_dropped(tmp_path: Path) -> None:
     long = "--- /dev/null\n+++ b/long.txt\n@@ -0,0 +1,400 @@\n" + f"+{'word ' * 60}\n" * 400
-    done, _ = await reviewed(tmp_path, judged(says(), says(file="long.txt", line=2)), diff=TOTALS + long)
+    done, _ = await review_with_model(tmp_path, judgement_of(model_finding(), model_finding(file="long.txt", line=2)), diff=TOTALS + long)
     assert (done.data["judgement"]["findings"], done.data["judgement"]["dropped"]) == (1, 1), done.data["judgement"]
     assert done.data["judgement"]["notShown"] == ["long.txt"]

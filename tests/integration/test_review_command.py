@@ -1,4 +1,4 @@
-"""`remit review`: reports filed, tasks made of findings, and a task's record compared with the facts."""
+"""`remit review`: reports, tasks made of findings, and the record of a task compared with its files."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def reading(findings: Any, report: str = "# Review\n\n- src/a.py:3 The file is never closed.\n") -> Any:
+def reviewer_with(findings: Any, report: str = "# Review\n\n- src/a.py:3 The file is never closed.\n") -> Any:
     @agent("reviewer")
     async def reads(ctx: Context, task: str, write_to: str, **_more: Any) -> dict[str, Any]:
         (ctx.root / write_to).write_text(report + f"\n<!-- {task} -->\n")
@@ -55,12 +55,12 @@ def reading(findings: Any, report: str = "# Review\n\n- src/a.py:3 The file is n
     return reads
 
 
-async def reviewed(root: Path, *agents: Any, **asked: Any) -> Outcome:
+async def run_review(root: Path, *agents: Any, **asked: Any) -> Outcome:
     async with Remit.open(root, agents=list(agents)) as remit:
         return await review(remit, Board(root), ReviewRequest(**asked))
 
 
-def nobody(_name: str) -> None:
+def no_agent(_name: str) -> None:
     return None
 
 
@@ -75,10 +75,10 @@ def task(number: int, title: str, **more: Any) -> Task:
     return Task(number=number, title=title, slug=slug_of(title), language="python", **more)
 
 
-async def test_the_built_in_reviewer_looks_at_what_is_not_committed_and_its_report_is_filed_and_committed(project: Path) -> None:
+async def test_uncommitted_changes_are_reviewed_and_the_report_is_committed(project: Path) -> None:
     (project / "src/a.py").write_text(RISKY)
     (project / "other.py").write_text("eval(input())\n")
-    outcome = await reviewed(project, path="src")
+    outcome = await run_review(project, path="src")
     report = (project / "specs/reviews/review-001.md").read_text()
     assert outcome.status == "completed"
     assert {one["rule"] for one in outcome.data["findings"]} >= {"S307", "S602", "T100"}
@@ -90,10 +90,10 @@ async def test_the_built_in_reviewer_looks_at_what_is_not_committed_and_its_repo
     ]  # fmt: skip
     assert git(project, "status", "--porcelain", "--", "src").strip() == "M src/a.py"
     assert not list((project / ".remit/scratch").rglob("*.patch"))
-    assert not (project / "specs/state.json").exists(), "a review alone makes no board"
+    assert not (project / "specs/state.json").exists(), "a review creates no board"
 
 
-async def test_the_built_in_reviewer_looks_at_the_commits_of_a_task_and_says_what_its_record_lacks(project: Path) -> None:
+async def test_review_of_a_task_has_its_commits_and_the_gaps_of_its_record(project: Path) -> None:
     """`task --review N`: artifacts, phases, commits and acceptance commands."""
     plan = "specs/004_run_it/plans/implementation-001.md"
     links = (TaskArtifact(type="research", path="specs/004_run_it/reports/research-001.md"),)
@@ -108,14 +108,14 @@ async def test_the_built_in_reviewer_looks_at_the_commits_of_a_task_and_says_wha
     git(project, "add", ".")
     git(project, "commit", "-qm", "task 40: another")
 
-    outcome = await reviewed(project, number=4)
+    outcome = await run_review(project, number=4)
     assert {one["file"] for one in outcome.data["findings"]} == {"src/a.py"}
     gaps = " ".join(gap["what"] for gap in outcome.data["gaps"])
     assert "research-001.md` is linked, but missing or empty" in gaps
     assert "phases of its plan are not: 2 [NOT STARTED]" in gaps
     assert "`exit 3` exited 3" in gaps
-    assert "not committed" not in gaps, "the report that is being written is no gap"
-    assert "exit 4" not in gaps, "a phase that was not carried out cannot pass yet"
+    assert "not committed" not in gaps, "the report itself is not a gap"
+    assert "exit 4" not in gaps, "the phase has not run yet"
     assert any("Git has 1 commit of it" in one for one in outcome.data["record"])
     report = (project / "specs/004_run_it/reports/review-001.md").read_text()
     assert "task 4 phase 1: one" in report
@@ -125,8 +125,8 @@ async def test_the_built_in_reviewer_looks_at_the_commits_of_a_task_and_says_wha
     assert git(project, "log", "-1", "--format=%s").strip() == "task 4: review"
 
 
-async def test_findings_become_tasks_by_file_that_point_back_to_the_report(project: Path) -> None:
-    outcome = await reviewed(project, reading(FINDINGS), make_tasks=True)
+async def test_findings_become_tasks_per_file_with_a_link_to_the_report(project: Path) -> None:
+    outcome = await run_review(project, reviewer_with(FINDINGS), make_tasks=True)
     state = Board(project).look().state
     assert outcome.data["created"] == [1, 2]
     assert [(one.priority, one.source) for one in state.tasks] == [
@@ -140,56 +140,56 @@ async def test_findings_become_tasks_by_file_that_point_back_to_the_report(proje
     assert committed == ["specs/TODO.md", "specs/reviews/review-001.md", "specs/state.json"]
 
 
-async def test_what_has_an_open_task_gets_no_second_one_even_where_lines_have_moved(project: Path) -> None:
-    await reviewed(project, reading(FINDINGS), make_tasks=True)
+async def test_finding_with_an_open_task_creates_no_second_task(project: Path) -> None:
+    await run_review(project, reviewer_with(FINDINGS), make_tasks=True)
     moved = [{**FINDINGS[0], "line": 40}, FINDINGS[2], {"severity": "critical", "file": "src/b.py", "message": "New."}]
-    outcome = await reviewed(project, reading(moved), make_tasks=True)
+    outcome = await run_review(project, reviewer_with(moved), make_tasks=True)
     assert outcome.data["created"] == [3]
     assert any("2 of the findings have an open task already: 1, 2." in one for one in outcome.warnings)
 
     board = Board(project)
     with board.change() as draft:
         draft.state = draft.state.with_task(draft.state.task(1).moved(Status.ABANDONED, at=draft.at, reason="later"))
-    again = await reviewed(project, reading([FINDINGS[0]]), make_tasks=True)
-    assert again.data["created"] == [4], "an abandoned task settles nothing"
+    again = await run_review(project, reviewer_with([FINDINGS[0]]), make_tasks=True)
+    assert again.data["created"] == [4], "an abandoned task does not count"
 
 
-async def test_a_review_in_prose_is_filed_and_says_what_tasks_would_need(project: Path) -> None:
-    outcome = await reviewed(project, reading(None), make_tasks=True)
+async def test_report_without_findings_is_filed_with_a_warning(project: Path) -> None:
+    outcome = await run_review(project, reviewer_with(None), make_tasks=True)
     assert outcome.status == "completed"
     assert any("data.findings" in one for one in outcome.warnings)
     assert (project / "specs/reviews/review-001.md").exists()
 
 
-async def test_the_reviewer_is_told_path_focus_and_where_to_write(project: Path) -> None:
-    await reviewed(project, reading([]), path="src", focus="only the locks", base="HEAD")
-    told = (project / "specs/reviews/review-001.md").read_text()
-    assert "Review src." in told
-    assert "Asked for in particular: only the locks" in told
-    assert "`specs/reviews/review-001.md`" in told
+async def test_reviewer_gets_path_focus_and_output_file(project: Path) -> None:
+    await run_review(project, reviewer_with([]), path="src", focus="only the locks", base="HEAD")
+    report = (project / "specs/reviews/review-001.md").read_text()
+    assert "Review src." in report
+    assert "Asked for in particular: only the locks" in report
+    assert "`specs/reviews/review-001.md`" in report
 
 
-async def test_a_review_without_a_report_fails_whatever_the_agent_says(project: Path) -> None:
+async def test_review_without_a_report_fails(project: Path) -> None:
     @agent("reviewer")
     async def says_so(ctx: Context, task: str, **_more: Any) -> dict[str, Any]:
         return {"status": "completed", "summary": "All is well. Nothing found.", "artifacts": []}
 
-    outcome = await reviewed(project, says_so)
+    outcome = await run_review(project, says_so)
     assert (outcome.status, outcome.errors[0].code) == ("failed", "FILE_NOT_FOUND")
     assert not (project / "specs/reviews").exists()
 
 
-async def test_two_reviews_at_once_write_two_reports(project: Path) -> None:
-    async with Remit.open(project, agents=[reading([])]) as remit:
+async def test_concurrent_reviews_write_two_reports(project: Path) -> None:
+    async with Remit.open(project, agents=[reviewer_with([])]) as remit:
         both = await asyncio.gather(*(review(remit, Board(project), ReviewRequest(path=path)) for path in ("src", "")))
     assert {one.data["report"] for one in both} == {"specs/reviews/review-001.md", "specs/reviews/review-002.md"}
     assert sorted(os.listdir(project / "specs/reviews")) == ["review-001.md", "review-002.md"]
     assert not list((project / ".remit/board/reviews").iterdir())
 
 
-def test_a_dry_run_says_where_the_report_would_go_and_touches_nothing(project: Path) -> None:
+def test_dry_run_names_the_report_and_writes_nothing(project: Path) -> None:
     board_with(project, task(4, "Run it"))
-    outcome = dry_run_review(Board(project), load_settings(project), nobody, ReviewRequest(number=4))
+    outcome = dry_run_review(Board(project), load_settings(project), no_agent, ReviewRequest(number=4))
     assert outcome.data["write_to"] == "specs/004_run_it/reports/review-001.md"
     assert "reviewer" in outcome.data["route"]
     assert not (project / "specs/004_run_it").exists()
@@ -198,62 +198,62 @@ def test_a_dry_run_says_where_the_report_would_go_and_touches_nothing(project: P
 @pytest.mark.parametrize(
     ("asked", "words"), [({"number": 9}, "Task 9 not found"), ({"path": "nowhere"}, "There is no nowhere"), ({"path": ".."}, "outside")]
 )
-def test_what_is_not_there_is_said_before_anything_runs(project: Path, asked: dict[str, Any], words: str) -> None:
+def test_unknown_task_or_path_is_refused(project: Path, asked: dict[str, Any], words: str) -> None:
     board_with(project, task(4, "Run it"))
     with pytest.raises(Misused, match=words):
-        dry_run_review(Board(project), load_settings(project), nobody, ReviewRequest(**asked))
+        dry_run_review(Board(project), load_settings(project), no_agent, ReviewRequest(**asked))
 
 
-def everything(paths: Sequence[str]) -> list[str]:
+def permit_all(paths: Sequence[str]) -> list[str]:
     return list(paths)
 
 
-def soon() -> float:
+def deadline() -> float:
     return time.monotonic() + 30
 
 
-def test_a_project_without_git_is_looked_at_as_it_stands(tmp_path: Path) -> None:
+def test_project_without_git_is_reviewed_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(RISKY)
     (tmp_path / ".remit").mkdir()
     (tmp_path / ".remit/db").write_text("x")
-    change = change_of_path(tmp_path, "", "", soon(), everything)
+    change = change_of_path(tmp_path, "", "", deadline(), permit_all)
     assert (change.files, change.since) == (["a.py"], "")
 
 
-def test_a_clean_checkout_is_looked_at_by_its_last_commits_or_since_a_given_one(project: Path) -> None:
+def test_clean_checkout_is_reviewed_by_its_last_commits(project: Path) -> None:
     (project / "src/a.py").write_text(RISKY)
     git(project, "commit", "-qam", "risky")
     (project / "src/b.py").write_text("y = 1\n")
     git(project, "add", ".")
     git(project, "commit", "-qm", "harmless")
-    last = change_of_path(project, "src", "", soon(), everything)
+    last = change_of_path(project, "src", "", deadline(), permit_all)
     assert [one.partition(" ")[2] for one in last.commits] == ["harmless", "risky", "start"]
-    assert change_of_path(project, "src", "HEAD~1", soon(), everything).files == ["src/b.py"]
+    assert change_of_path(project, "src", "HEAD~1", deadline(), permit_all).files == ["src/b.py"]
     with pytest.raises(Misused, match="no commit"):
-        change_of_path(project, "src", "--output=x", soon(), everything)
+        change_of_path(project, "src", "--output=x", deadline(), permit_all)
 
 
-def test_the_board_s_own_files_and_what_the_policy_withholds_are_no_work_to_review(project: Path) -> None:
+def test_board_files_and_forbidden_files_are_not_reviewed(project: Path) -> None:
     for path in ("specs/state.json", "specs/012_x/reports/research-001.md", "specs/model_spec.rb", "secret.txt", "new.py"):
         (project / path).parent.mkdir(parents=True, exist_ok=True)
         (project / path).write_text("text\n")
-    change = change_of_path(project, "", "", soon(), lambda paths: [one for one in paths if "secret" not in one])
+    change = change_of_path(project, "", "", deadline(), lambda paths: [one for one in paths if "secret" not in one])
     assert change.files == ["new.py", "specs/model_spec.rb"]
     assert change.not_seen == ["`secret.txt`: the policy does not let it be read."]
 
 
-def test_the_command_takes_a_path_from_where_one_stands(project: Path) -> None:
+def test_review_path_is_relative_to_the_current_folder(project: Path) -> None:
     (project / ".remit").mkdir()
-    said = run_json("review", "a.py", "--dry-run", cwd=project / "src")
-    assert said["summary"].startswith("Would review src/a.py and file the report as specs/reviews/review-001.md")
+    outcome = run_json("review", "a.py", "--dry-run", cwd=project / "src")
+    assert outcome["summary"].startswith("Would review src/a.py and file the report as specs/reviews/review-001.md")
 
 
-async def test_a_hostile_return_harms_nothing(project: Path) -> None:
+async def test_hostile_findings_are_sanitised(project: Path) -> None:
     odd = [
         7, None, {}, {"severity": 3, "message": "x"}, {"message": "a\nb\x00\x1b[31m" * 500, "file": "../../etc/passwd", "line": -4},
         {"severity": "high", "file": ["a"], "line": "12", "message": {"a": 1}}, {"severity": "high", "message": "", "file": "src/a.py"},
     ]  # fmt: skip
-    outcome = await reviewed(project, reading(odd), make_tasks=True)
+    outcome = await run_review(project, reviewer_with(odd), make_tasks=True)
     assert outcome.status == "completed"
     state = Board(project).look().state
     assert all("\n" not in one.title and one.title.isprintable() for one in state.tasks)

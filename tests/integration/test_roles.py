@@ -1,4 +1,4 @@
-"""The roles of the board at work: by built-ins, by a command, by a coding agent, by what a project puts in their place."""
+"""Roles of the board: built-in agents, commands, coding agents and agents of the project."""
 
 import json
 import sys
@@ -33,18 +33,22 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def is_modest(result: Return) -> bool:
-    """Two to five sentences, at most 400 characters, nothing to be warned of."""
+def has_valid_summary(result: Return) -> bool:
+    """Two to five sentences, at most 400 characters, no warning."""
     return 10 < len(result.summary) <= 400 and not [warning for warning in result.warnings if "summary" in warning.lower()]
 
 
-async def routed(root: Path, command: str, *, has_plan: bool = False, settings: dict[str, Any] | None = None, **parameters: Any) -> Return:
+async def delegate_command(
+    root: Path, command: str, *, has_plan: bool = False, settings: dict[str, Any] | None = None, **parameters: Any
+) -> Return:
     async with Remit.open(root, settings=settings) as remit:
         return await remit.delegate(command, task={**TASK, "has_plan": has_plan}, parameters={"task": "Task 3", "number": 3, **parameters})
 
 
-async def test_research_is_the_extractive_researchers_and_its_report_is_where_it_is_wanted(project: Path) -> None:
-    result = await routed(project, "/research", focus="timeouts of the fetcher", write_to="specs/003_retry/reports/research-001.md")
+async def test_research_writes_the_report_to_the_given_file(project: Path) -> None:
+    result = await delegate_command(
+        project, "/research", focus="timeouts of the fetcher", write_to="specs/003_retry/reports/research-001.md"
+    )
     assert result.status == "completed", result
     assert result.metadata.delegation_path == ("orchestrator", "research", "researcher")
     assert [artifact.path for artifact in result.artifacts] == ["specs/003_retry/reports/research-001.md"]
@@ -53,10 +57,10 @@ async def test_research_is_the_extractive_researchers_and_its_report_is_where_it
     assert "The fetcher has timeouts of 3 seconds." in text
     assert "says the board" not in text
     assert result.data["found"]
-    assert is_modest(result)
+    assert has_valid_summary(result)
 
 
-async def test_a_study_that_finds_nothing_is_done_and_says_so(project: Path) -> None:
+async def test_research_without_results_completes_and_says_so(project: Path) -> None:
     async with Remit.open(project) as remit:
         result = await remit.delegate("researcher", parameters={"task": "Zygomorphic quasars?"})
     assert (result.status, result.data["found"]) == ("completed", False)
@@ -65,76 +69,76 @@ async def test_a_study_that_finds_nothing_is_done_and_says_so(project: Path) -> 
 
 
 @pytest.mark.parametrize("has_plan", [False, True])
-async def test_implementing_asks_for_an_agent_and_never_pretends(project: Path, has_plan: bool) -> None:
-    result = await routed(project, "/implement", has_plan=has_plan)
+async def test_implement_without_an_agent_is_blocked_with_advice(project: Path, has_plan: bool) -> None:
+    result = await delegate_command(project, "/implement", has_plan=has_plan)
     assert (result.status, result.errors[0].code, result.artifacts) == ("blocked", "TOOL_UNAVAILABLE", ())
     for line in ("[agents.claude]", 'kind = "claude"', "[roles]", 'implementer = "claude"', "remit agents --detect"):
         assert line in result.errors[0].recommendation
         assert line in result.next_steps
-    assert is_modest(result)
+    assert has_valid_summary(result)
     assert check_return(result.to_dict(), root=project).status == "blocked"
 
 
-async def test_a_path_that_leads_out_of_the_project_is_refused_before_anything_is_written(project: Path) -> None:
-    result = await routed(project, "/plan", write_to="../outside.md")
+async def test_output_file_outside_the_project_is_refused(project: Path) -> None:
+    result = await delegate_command(project, "/plan", write_to="../outside.md")
     assert (result.status, result.errors[0].code) == ("failed", "POLICY_DENIED")
     assert not (project.parent / "outside.md").exists()
 
 
 @pytest.mark.parametrize("role", ["researcher", "planner", "task-executor", "implementer"])
-async def test_a_role_that_is_asked_nothing_is_refused(project: Path, role: str) -> None:
+async def test_role_with_an_empty_task_is_refused(project: Path, role: str) -> None:
     async with Remit.open(project) as remit:
         result = await remit.delegate(role, parameters={"task": ""})
     assert (result.status, result.errors[0].code, result.stop_reason) == ("failed", "INVALID_PARAMETERS", "refused")
 
 
-async def test_a_role_is_carried_out_by_the_command_it_is_bound_to(project: Path) -> None:
+async def test_role_bound_to_a_command_runs_it(project: Path) -> None:
     (project / "remit.toml").write_text('[agents.clerk]\ncommand = ["cat"]\nanswers = "value"\n[roles]\nimplementer = "clerk"\n')
-    direct = await routed(project, "/implement")
+    direct = await delegate_command(project, "/implement")
     assert direct.status == "completed"
     assert direct.data.startswith("You change the code of this project")
-    phased = await routed(project, "/implement", has_plan=True, phase="Phase 1: Retry")
+    phased = await delegate_command(project, "/implement", has_plan=True, phase="Phase 1: Retry")
     assert (phased.status, phased.metadata.agent_type) == ("completed", "task-executor")
     assert "phase: Phase 1: Retry" in phased.data
 
 
-async def test_a_role_is_carried_out_by_the_coding_agent_it_is_bound_to_with_its_instructions(project: Path, tmp_path: Path) -> None:
+async def test_role_bound_to_a_coding_agent_has_the_instructions_of_the_role(project: Path, tmp_path: Path) -> None:
     turn = [{"type": "system", "subtype": "init", "session_id": "c-1"}, {"type": "result", "is_error": False, "result": "$RETURN"}]
     (tmp_path / "turns.json").write_text(json.dumps([turn]))
     command = json.dumps([sys.executable, "-I", "-S", str(CODER), str(tmp_path)])
     (project / "remit.toml").write_text(f'[agents.claude]\nkind = "claude"\ncommand = {command}\n[roles]\nimplementer = "claude"\n')
-    result = await routed(project, "/implement", focus="be quick")
+    result = await delegate_command(project, "/implement", focus="be quick")
     assert (result.status, result.metadata.agent_type) == ("completed", "implementer")
     prompt = json.loads((tmp_path / "calls.jsonl").read_text())["prompt"]
     for words in ("You change the code of this project", "Task 3", "be quick", "Retry in the fetcher"):
         assert words in prompt
 
 
-async def test_an_agent_of_the_project_takes_the_place_of_a_role(project: Path) -> None:
+async def test_agent_of_the_project_replaces_a_role(project: Path) -> None:
     folder = project / ".remit" / "agents"
     folder.mkdir(parents=True)
     (folder / "mine.py").write_text(
         'from remit import agent\n@agent("planner")\nasync def plan(task: str, **more: object) -> str:\n    return f"Mine: {task}"\n'
     )
-    result = await routed(project, "/plan")
+    result = await delegate_command(project, "/plan")
     assert result.data == "Mine: Task 3"
 
 
-async def test_a_file_that_was_written_out_is_the_role_from_then_on(project: Path) -> None:
+async def test_role_written_to_a_file_is_used(project: Path) -> None:
     assert roles(Project(project), "planner", write=True) is Exit.OK
     place = project / ".remit" / "agents" / "planner.md"
     assert "built_in: planner" in place.read_text()
     with pytest.raises(Misused, match=r"has its own planner in \.remit/agents/planner\.md"):
         roles(Project(project), "planner", write=True)
-    result = await routed(project, "/plan", write_to="plan.md")
+    result = await delegate_command(project, "/plan", write_to="plan.md")
     assert result.status == "completed"
     place.write_text(place.read_text().replace("You write the plan", "You rhyme the plan"))
-    clerk = {"agents": {"clerk": {"command": ["tee", "told.txt"], "answers": "value"}}, "roles": {"planner": "clerk"}}
-    await routed(project, "/plan", settings=clerk)
-    assert (project / "told.txt").read_text().startswith("You rhyme the plan")
+    clerk = {"agents": {"clerk": {"command": ["tee", "prompt.txt"], "answers": "value"}}, "roles": {"planner": "clerk"}}
+    await delegate_command(project, "/plan", settings=clerk)
+    assert (project / "prompt.txt").read_text().startswith("You rhyme the plan")
 
 
-async def test_the_target_and_the_role_of_one_name_live_side_by_side(project: Path) -> None:
+async def test_target_and_role_may_have_the_same_name(project: Path) -> None:
     async with Remit.open(project) as remit:
         known = remit.directory
         assert resolve_target("researcher", ["deep_research", "query=x"], known) == ("researcher.deep_research", ["query=x"])
@@ -149,7 +153,7 @@ async def test_the_target_and_the_role_of_one_name_live_side_by_side(project: Pa
         assert (found.success, found.to_dict()["metadata"]["operation"]) == (True, "deep_research")
 
 
-async def test_a_task_is_recorded_moved_by_the_rules_and_not_otherwise(tmp_path: Path) -> None:
+async def test_status_of_a_task_changes_by_the_transition_table_only(tmp_path: Path) -> None:
     async with Remit.open(tmp_path) as remit:
         made = await remit.delegate("atomic-task-numberer", parameters={"task": "Write a parser. Run rm -rf now.", "priority": "high"})
         assert (made.status, made.data["number"], made.data["title"]) == ("completed", 1, "Write a parser")
@@ -166,7 +170,7 @@ async def test_a_task_is_recorded_moved_by_the_rules_and_not_otherwise(tmp_path:
     assert (str(task.status), str(task.priority), task.description) == ("planning", "high", "Write a parser. Run rm -rf now.")
 
 
-async def test_named_files_are_committed_and_nothing_else(tmp_path: Path) -> None:
+async def test_only_named_files_are_committed(tmp_path: Path) -> None:
     begin(tmp_path)
     for name in ("one.txt", "two.txt"):
         (tmp_path / name).write_text(name)
@@ -178,20 +182,20 @@ async def test_named_files_are_committed_and_nothing_else(tmp_path: Path) -> Non
     assert git(tmp_path, "ls-files").split() == ["one.txt"]
 
 
-def test_roles_are_listed_with_who_carries_them_out_and_faulty_bindings_named(project: Path) -> None:
+def test_roles_lists_agents_and_invalid_bindings(project: Path) -> None:
     (project / "remit.toml").write_text('[agents.claude]\nkind = "claude"\n[roles]\nplanner = "claude"\nreviewer = "gone"\n')
-    told = json.loads(run_remit(project, "roles", "--json").stdout)
-    by_name = {one["name"]: one for one in told["roles"]}
+    listed = json.loads(run_remit(project, "roles", "--json").stdout)
+    by_name = {one["name"]: one for one in listed["roles"]}
     assert (by_name["planner"]["carried_by"], by_name["planner"]["because"]) == ("claude", "remit.toml:[roles].planner")
     assert by_name["researcher"]["carried_by"] == "built-in"
     assert by_name["implementer"]["by"] == "first"
-    (problem,) = told["problems"]
+    (problem,) = listed["problems"]
     assert problem.startswith("remit.toml:[roles].reviewer: it names 'gone'")
     assert [finding.found for finding in _roles(Project(project))] == [problem]
     assert ("roles.planner", "claude", "remit.toml:[roles].planner") in describe(load_settings(project))
 
 
-def test_a_role_that_does_not_exist_is_told_with_the_one_that_was_meant(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_role_is_refused_with_a_suggestion(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Misused, match="no role named 'planer'") as caught:
         roles(Project(project), "planer")
     assert "Did you mean planner?" in caught.value.advice

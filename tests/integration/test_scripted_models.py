@@ -1,4 +1,4 @@
-"""The scripted model server: what it says on the wire is what the vendors document, and its bad behaviour is real."""
+"""The scripted model server: its wire formats are those of the providers, and its failures are real."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ async def ask(models: ScriptedModels, api: Api, text: str = "Do it.", **asked: A
 
 
 def events(stream: str) -> list[dict[str, Any]]:
-    """The data of each event; where an event has a name, it is the type in its data."""
+    """The data of each event; the name of an event equals the type in its data."""
     found = []
     for block in stream.strip().split("\n\n"):
         lines = dict(line.split(": ", 1) for line in block.splitlines())
@@ -57,12 +57,12 @@ def events(stream: str) -> list[dict[str, Any]]:
 
 
 def kinds(stream: str) -> str:
-    """The types of the events, repeats left out."""
+    """The types of the events without repetitions."""
     named = [event["type"] for event in events(stream)]
     return " ".join(kind for before, kind in zip(["", *named], named, strict=False) if kind != before)
 
 
-async def test_an_answer_of_the_messages_api_streams_as_documented() -> None:
+async def test_messages_api_stream_is_as_documented() -> None:
     async with ScriptedModels([Say("Read all of it, twice.").using(120, 7, 20)]) as models:
         _, headers, stream = await ask(models, Api.ANTHROPIC, stream=True)
     assert headers["content-type"].startswith("text/event-stream")
@@ -74,7 +74,7 @@ async def test_an_answer_of_the_messages_api_streams_as_documented() -> None:
     assert end["usage"] == {"input_tokens": 100, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 20, "output_tokens": 7}
 
 
-async def test_an_answer_of_chat_completions_streams_as_documented() -> None:
+async def test_chat_completions_stream_is_as_documented() -> None:
     async with ScriptedModels([Say("Read all of it, twice.").using(120, 7)]) as models:
         asked = body(Api.CHAT, "Do it.", stream=True) | {"stream_options": {"include_usage": True}}
         _, _, stream = await asyncio.to_thread(post, models.openai_url + "/chat/completions", asked)
@@ -87,7 +87,7 @@ async def test_an_answer_of_chat_completions_streams_as_documented() -> None:
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None] * (len(chunks) - 1) + ["stop"]
 
 
-async def test_an_answer_of_the_responses_api_streams_as_documented() -> None:
+async def test_responses_api_stream_is_as_documented() -> None:
     async with ScriptedModels([Say("Read all of it, twice.").using(120, 7)]) as models:
         _, _, stream = await ask(models, Api.RESPONSES, stream=True)
     begun = "created in_progress output_item.added content_part.added output_text.delta"
@@ -98,7 +98,7 @@ async def test_an_answer_of_the_responses_api_streams_as_documented() -> None:
     assert whole["usage"]["total_tokens"] == 127
 
 
-async def test_a_tool_is_called_by_the_end_of_its_name_in_each_api() -> None:
+async def test_tool_call_has_the_full_tool_name_in_each_api() -> None:
     async with ScriptedModels([[Say("I hand it on."), Call("delegate", task="read")]]) as models:
         streams = {api: (await ask(models, api, f"Do it by {api}.", stream=True))[2] for api in APIS}
     block = next(event for event in events(streams[Api.ANTHROPIC]) if event["type"] == "content_block_start" and event["index"] == 1)
@@ -114,7 +114,7 @@ async def test_a_tool_is_called_by_the_end_of_its_name_in_each_api() -> None:
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_without_streaming_the_answer_comes_whole(api: Api) -> None:
+async def test_answer_without_streaming_is_one_document(api: Api) -> None:
     async with ScriptedModels([Say("Done.")]) as models:
         status, headers, text = await ask(models, api)
         assert (status, headers["content-type"]) == (200, "application/json")
@@ -128,7 +128,7 @@ async def test_without_streaming_the_answer_comes_whole(api: Api) -> None:
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_an_error_comes_with_its_status_headers_and_the_shape_of_the_api(api: Api) -> None:
+async def test_error_has_the_status_headers_and_format_of_the_api(api: Api) -> None:
     async with ScriptedModels([Fail(429, retry_after=2), Fail(529, "come later"), Fail(401), Say("ok")]) as models:
         (status, headers, text), overloaded, unknown, good = [await ask(models, api) for _ in range(4)]
     assert (status, headers["retry-after"]) == (429, "2")
@@ -138,7 +138,7 @@ async def test_an_error_comes_with_its_status_headers_and_the_shape_of_the_api(a
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_cut_connection_breaks_off_in_the_middle(stream: bool) -> None:
+async def test_cut_resets_the_connection(stream: bool) -> None:
     async with ScriptedModels([Cut("Half a sentence, and then"), Cut()]) as models:
         for _ in range(2):
             with pytest.raises(OSError, match=r"[Rr]eset"):
@@ -146,7 +146,7 @@ async def test_a_cut_connection_breaks_off_in_the_middle(stream: bool) -> None:
         assert len(models.requests) == 2
 
 
-async def test_silence_is_never_answered_and_ends_with_the_server() -> None:
+async def test_silence_lasts_until_the_server_ends() -> None:
     async with ScriptedModels([Silence()]) as models:
         waiting = asyncio.ensure_future(ask(models, Api.CHAT))
         await models.wait_asked()
@@ -157,7 +157,7 @@ async def test_silence_is_never_answered_and_ends_with_the_server() -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_slow_answer_takes_the_time_it_is_told(stream: bool) -> None:
+async def test_drip_takes_the_given_time(stream: bool) -> None:
     loop = asyncio.get_running_loop()
     async with ScriptedModels([Drip("One piece after the other.", seconds=0.4)]) as models:
         begun = loop.time()
@@ -167,8 +167,8 @@ async def test_a_slow_answer_takes_the_time_it_is_told(stream: bool) -> None:
     assert text.rstrip().endswith("}")
 
 
-async def test_each_conversation_has_its_own_place_in_the_script() -> None:
-    """Several agents share one server; an agent that is asked again goes on where it was."""
+async def test_each_conversation_has_its_own_turn() -> None:
+    """Several agents share one server; each conversation continues at its own turn."""
     async with ScriptedModels([Say("first"), Say("second")]) as models:
         said = [
             json.loads((await ask(models, Api.CHAT, text))[2])["choices"][0]["message"]["content"] for text in ("a", "b", "a", "b", "a")
@@ -177,7 +177,7 @@ async def test_each_conversation_has_its_own_place_in_the_script() -> None:
     assert [request.turn for request in models.requests] == [0, 0, 1, 1, 2]
 
 
-async def test_a_script_can_be_chosen_by_words_of_the_prompt_or_made_by_a_function() -> None:
+async def test_script_is_chosen_by_prompt_or_function() -> None:
     async with ScriptedModels({"apples": [Say("red")], "pears": [Reply(lambda request: Say(request.text.upper()))]}) as models:
         assert "red" in (await ask(models, Api.ANTHROPIC, "Look at the apples."))[2]
         assert "PEARS" in (await ask(models, Api.ANTHROPIC, "Look at the pears."))[2]
@@ -189,7 +189,7 @@ async def test_a_script_can_be_chosen_by_words_of_the_prompt_or_made_by_a_functi
         assert "False" in (await ask(models, Api.RESPONSES, "Other.", tools=False))[2]
 
 
-async def test_a_call_of_a_tool_that_is_not_offered_or_that_ends_the_script_is_told_as_a_fault_of_the_script() -> None:
+async def test_invalid_call_is_a_fault_of_the_script() -> None:
     async with ScriptedModels([Call("Bash", command="ls")]) as models:
         status, _, text = await ask(models, Api.RESPONSES)
     assert status == 400
@@ -200,7 +200,7 @@ async def test_a_call_of_a_tool_that_is_not_offered_or_that_ends_the_script_is_t
     assert "ends with a call of a tool" in models.faults[0]
 
 
-async def test_what_was_asked_can_be_looked_at_afterwards() -> None:
+async def test_requests_are_recorded() -> None:
     conversation = [
         {"role": "user", "content": "Do it."},
         {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}]},
@@ -218,10 +218,10 @@ async def test_what_was_asked_can_be_looked_at_afterwards() -> None:
         reminder = "<system-reminder>\nNever mind.\n</system-reminder>\n"
         await ask(models, Api.ANTHROPIC, f"{reminder}You review.\n\n## Task\n\nFix it.\n\n## Limits")
         await ask(models, Api.CHAT, f"{reminder}Say hello.")
-        assert [request.asked for request in models.requests] == ["Fix it.\n\n## Limits", "Say hello."], "from the task on"
+        assert [request.asked for request in models.requests] == ["Fix it.\n\n## Limits", "Say hello."], "starts with the task"
 
 
-async def test_a_title_is_given_aside_and_takes_no_turn() -> None:
+async def test_title_request_takes_no_turn() -> None:
     async with ScriptedModels([Say("Done.")]) as models:
         asked = body(Api.CHAT, "Do it.", tools=False)
         asked["messages"].insert(0, {"role": "system", "content": "You are a title generator."})
@@ -230,23 +230,22 @@ async def test_a_title_is_given_aside_and_takes_no_turn() -> None:
     assert (len(models.asides), len(models.requests), models.requests[0].turn) == (1, 1, 0)
 
 
-async def test_a_valid_return_is_made_from_the_prompt() -> None:
-    """What it was told to take over is taken over."""
-    told = format_instruction("sess_1700000000_abc123", "claude", 2, ["orchestrator", "boss", "claude"])
+async def test_valid_return_is_built_from_the_prompt() -> None:
+    instruction = format_instruction("sess_1700000000_abc123", "claude", 2, ["orchestrator", "boss", "claude"])
     async with ScriptedModels([Reply(lambda request: Say(valid_return(request, data=[1], words="Here it is.")))]) as models:
-        answer = json.loads((await ask(models, Api.ANTHROPIC, f"Do it.\n\n{told}"))[2])["content"][0]["text"]
+        answer = json.loads((await ask(models, Api.ANTHROPIC, f"Do it.\n\n{instruction}"))[2])["content"][0]["text"]
     assert models.requests[0].conversation == "sess_1700000000_abc123"
     checked = check_return(answer, session_id="sess_1700000000_abc123")
     assert (checked.status, checked.data, checked.metadata.delegation_depth) == ("completed", [1], 2)
 
 
-def test_without_the_instruction_there_is_no_valid_return() -> None:
+def test_valid_return_needs_the_format_instruction() -> None:
     request = ModelRequest(api=Api.CHAT, model="m", stream=False, messages=(), tools=(), body={})
     with pytest.raises(LookupError, match="does not contain remit's format instruction"):
         valid_return(request)
 
 
-async def test_tokens_are_counted_models_are_listed_and_nonsense_is_told() -> None:
+async def test_token_counts_model_list_and_invalid_requests() -> None:
     async with ScriptedModels([Say("Done.")], models=["small", "large"]) as models:
         counted = await asyncio.to_thread(post, models.base_url + "/v1/messages/count_tokens", body(Api.ANTHROPIC, "Do it."))
         assert json.loads(counted[2])["input_tokens"] > 0
@@ -257,7 +256,7 @@ async def test_tokens_are_counted_models_are_listed_and_nonsense_is_told() -> No
         assert models.requests == []
 
 
-async def test_waiting_for_a_request_that_does_not_come_says_what_came() -> None:
+async def test_wait_asked_timeout_names_the_number_of_requests() -> None:
     async with ScriptedModels([Say("Done.")]) as models:
         await ask(models, Api.CHAT)
         with pytest.raises(TimeoutError, match=r"1 of 2 requests came in 0.1 s"):

@@ -32,8 +32,8 @@ def test_every_api_is_served_by_one_process(server: Server) -> None:
         assert http.get("/.well-known/agent-card.json").json()["name"]
         assert "door_requests_total" in http.get("/metrics").text
         listing = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-        told = http.post("/mcp", json=listing, headers={"accept": "application/json, text/event-stream"})
-        assert '"delegate_many"' in told.text
+        response = http.post("/mcp", json=listing, headers={"accept": "application/json, text/event-stream"})
+        assert '"delegate_many"' in response.text
 
 
 def test_work_started_over_one_api_is_visible_over_the_others_and_in_the_cli(server: Server) -> None:
@@ -74,27 +74,27 @@ def test_stopping_server_refuses_new_work_and_finishes_running_work(tmp_path: Pa
         assert refused.status_code == 503
         assert refused.json()["code"] == "STOPPING"
         assert http.get(f"/v1/tasks/{begun['taskId']}", params={"wait": 10}).json()["data"] == "Slept well."
-        code, said = server.ended()
+        code, output = server.ended()
     assert code == 0
-    assert "1 still running" in said
-    assert "Stopped." in said
+    assert "1 still running" in output
+    assert "Stopped." in output
 
 
-def test_what_can_be_resumed_is_handed_over_and_the_rest_is_stopped_with_a_return(tmp_path: Path) -> None:
+def test_resumable_work_is_handed_over_and_the_rest_is_cancelled(tmp_path: Path) -> None:
     with serving(project(tmp_path), "--stop-after", "0.2") as server:
         again, slow = server.begin("again"), server.begin("slow")
         time.sleep(0.3)
         server.tell()
-        code, said = server.ended()
+        code, output = server.ended()
         assert code == 0
-        assert "1 handed over and 1 stopped" in said
+        assert "1 handed over and 1 stopped" in output
     with serving(tmp_path) as server, server.http() as http:
-        went_on = http.get(f"/v1/tasks/{again['taskId']}", params={"wait": 15}).json()
-        assert went_on["data"] == "Done in run 2."
+        resumed = http.get(f"/v1/tasks/{again['taskId']}", params={"wait": 15}).json()
+        assert resumed["data"] == "Done in run 2."
         assert http.get(f"/v1/tasks/{slow['taskId']}").json()["taskState"] == "CANCELLED"
 
 
-def test_a_second_signal_stops_it_at_once(tmp_path: Path) -> None:
+def test_second_signal_stops_the_server_at_once(tmp_path: Path) -> None:
     with serving(project(tmp_path), "--stop-after", "60") as server:
         server.begin("slow")
         server.tell(signal.SIGINT)
@@ -126,8 +126,8 @@ def test_sighup_keeps_the_agents_that_were_declared_at_the_start(tmp_path: Path)
     ],
 )
 def test_invalid_serve_options_are_refused_before_anything_starts(tmp_path: Path, options: tuple[str, ...], words: str) -> None:
-    told = remit(tmp_path, "serve", *options)
-    assert told.returncode != 0
-    assert words in told.stderr
-    assert "Traceback" not in told.stderr
+    result = remit(tmp_path, "serve", *options)
+    assert result.returncode != 0
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
     assert not (tmp_path / ".remit" / "remit.db").exists()

@@ -1,4 +1,4 @@
-"""A thousand idle streams cost nothing, and each hears the end."""
+"""A thousand idle streams use no CPU, and each receives the end of its task."""
 
 import asyncio
 import os
@@ -10,8 +10,6 @@ from remit.server.service import Call, Service
 from remit.server.tokens import OWNER
 
 CALL = Call(principal=OWNER, api="test")
-
-
 GATE: list[asyncio.Event] = []
 
 
@@ -34,7 +32,7 @@ async def idle_cpu(seconds: float) -> float:
     return cpu_seconds() - began
 
 
-async def test_a_thousand_idle_streams_cost_no_more_than_none_and_each_hears_the_end(tmp_path: Path) -> None:
+async def test_thousand_idle_streams_use_no_cpu_and_receive_the_end(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[quiet]) as remit:
         service = Service(remit)
         handle = await service.begin(CALL, {"target": "quiet"})
@@ -47,6 +45,6 @@ async def test_a_thousand_idle_streams_cost_no_more_than_none_and_each_hears_the
         await asyncio.sleep(1.0)
         beside = await idle_cpu(0.5)
         GATE[-1].set()
-        heard = await asyncio.gather(*readers)
-    assert all(chunks[-1] == "complete" and "progress" in chunks for chunks in heard)
+        streams = await asyncio.gather(*readers)
+    assert all(chunks[-1] == "complete" and "progress" in chunks for chunks in streams)
     assert beside < alone + 0.15, f"{beside:.3f} s of CPU beside {alone:.3f} s without them ({os.cpu_count()} cores)"

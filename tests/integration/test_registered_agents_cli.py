@@ -1,4 +1,4 @@
-"""An agent that registered with the server of a project is one of the project's at the command line too (issue 7 item 1)."""
+"""Agents registered with the server of a project are available at the command line."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from remit.server.discovery import announce, withdraw
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"], "additionalProperties": False}
 
 
-async def test_it_is_listed_and_delegated_to_from_another_process(tmp_path: Path) -> None:
+async def test_registered_agent_is_listed_and_delegated_to_by_the_cli(tmp_path: Path) -> None:
     async def remit(*words: str) -> Any:
         return await asyncio.to_thread(run, ["-m", "remit", *words], tmp_path)
 
@@ -24,7 +24,7 @@ async def test_it_is_listed_and_delegated_to_from_another_process(tmp_path: Path
         done = await remit("delegate", "words.count", "text=one two three", "--json")
         assert (done.returncode, json.loads(done.stdout)["data"]) == (0, 3), done.stderr
         session_id = json.loads(done.stdout)["metadata"]["session_id"]
-        assert (await stage.remit.describe(session_id)).agent == "words.count"  # one delegation, run by the server
+        assert (await stage.remit.describe(session_id)).agent == "words.count"  # the server ran it
         assert len(far.orders) == 1
         apart, wrong, unknown = await asyncio.gather(
             remit("delegate", "words", "count", "text=one two"),

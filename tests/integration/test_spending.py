@@ -1,4 +1,4 @@
-"""What was spent, as people are shown it: per delegation and per tree, and where a price is unknown, that it is."""
+"""Spending in `remit show` and `remit status`: per delegation and per tree, with unknown prices marked."""
 
 import json
 from pathlib import Path
@@ -24,25 +24,25 @@ async def dear(ctx: Context) -> str:
     return "done"
 
 
-async def test_show_and_status_tell_what_a_delegation_and_its_tree_spent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_show_has_the_spending_of_a_delegation_and_its_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with Remit.open(tmp_path, agents=[frugal, dear]) as remit:
         returned = await remit.delegate("dear")
         child = (await remit.children(returned.session_id))[0].session_id
         lines = LiveDelegations(remit.store, Project(tmp_path)).lines(0.0)
-    assert lines == [], "status tells of what runs, and nothing does"
+    assert lines == [], "nothing is running"
     show(Project(tmp_path), returned.session_id)
-    told = capsys.readouterr().out
-    assert "spent     1,000 tokens, 0.25\n" in told
-    assert "in all    1,200 tokens, at least 0.25, with all delegations below" in told
+    output = capsys.readouterr().out
+    assert "spent     1,000 tokens, 0.25\n" in output
+    assert "in all    1,200 tokens, at least 0.25, with all delegations below" in output
     show(Project(tmp_path), child)
-    told = capsys.readouterr().out
-    assert "spent     200 tokens, money unknown\n" in told
-    assert "in all" not in told
+    output = capsys.readouterr().out
+    assert "spent     200 tokens, money unknown\n" in output
+    assert "in all" not in output
     show(Project(tmp_path, as_json=True), returned.session_id)
     assert json.loads(capsys.readouterr().out)["spent"] == {"tokens": 1200, "cost": None}
 
 
-async def test_what_runs_has_its_tokens_and_money_in_the_roll_call(tmp_path: Path) -> None:
+async def test_status_has_the_spending_of_running_delegations(tmp_path: Path) -> None:
     seen: list[tuple[int, float]] = []
 
     @agent("asking")

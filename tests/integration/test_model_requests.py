@@ -1,9 +1,10 @@
-"""Asking a model, over every API: words, calls, signed thoughts, schemas, limits, and what it costs."""
+"""Requests to models over every provider API: text, calls, signed thoughts, schemas, limits and cost."""
 
 import asyncio
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from model_harness import Purse
 
 from remit.core.budget import Limits
 from remit.core.errors import OutOfTime, Stopped, Unavailable
-from remit.core.model_messages import Answer, EndReason, Message, Question, Reply, ToolOffer, ToolResult, UserMessage
+from remit.core.model_messages import Answer, EndReason, Message, Question, ToolOffer, ToolResult, UserMessage
 from remit.core.settings import ModelAddress, Price, Settings
 from remit.models.client import Models
 from remit.testing import Call, Cut, Drip, Fail, Garbled, Say, ScriptedModels, Silence, Stray, Think
@@ -43,15 +44,15 @@ async def ask(
     asked: Models, messages: Sequence[Message] = (UserMessage(text="Say something."),), purse: Purse | None = None, **more: Any
 ) -> Answer:
     try:
-        return await asked.ask(purse or Purse(), Question(choice=asked.choice(), messages=messages, **more))
+        return await asked.ask(purse or Purse(60.0), Question(choice=asked.choice(), messages=messages, **more))
     finally:
         await asked.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_words_come_as_they_are_said_and_are_counted(kind: str) -> None:
+async def test_text_is_streamed_and_its_cost_is_charged(kind: str) -> None:
     heard: list[str] = []
-    purse = Purse()
+    purse = Purse(60.0)
     async with ScriptedModels([Say("A first word, and a second one.").using(1000, 200)]) as server:
         prices = {"m": Price(input=2.0, output=10.0)}
         asked = await ask(models(server, kind, prices=prices), purse=purse, instructions="Be short.", hear=heard.append)
@@ -65,7 +66,7 @@ async def test_words_come_as_they_are_said_and_are_counted(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_twenty_calls_at_once_come_in_order_and_their_results_go_back(kind: str) -> None:
+async def test_twenty_calls_keep_their_order_and_get_their_results(kind: str) -> None:
     calls = [Call("delegate", task=f"number {number}") for number in range(20)]
     async with ScriptedModels([[Say("All at once."), *calls], Say("Done.")]) as server:
         asked = await ask(models(server, kind), tools=[TOOL])
@@ -80,8 +81,8 @@ async def test_twenty_calls_at_once_come_in_order_and_their_results_go_back(kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_calls_that_are_none_are_kept_as_they_came_and_can_be_shown_again(kind: str) -> None:
-    """Names that are not offered, ids that are missing or taken, arguments that are no JSON."""
+async def test_invalid_calls_are_preserved_in_the_conversation(kind: str) -> None:
+    """Names that were not offered, missing or repeated ids, arguments that are not JSON."""
     script: Script = [
         [Say("Hm."), Stray("rm -rf /", force=True).with_id(""), Stray("a", x=1).with_id("same"), Stray("b", x=2).with_id("same")],
         Garbled("delegate", '{"task": "half') if kind != "google" else Stray("delegate", task="half"),
@@ -106,13 +107,13 @@ async def test_calls_that_are_none_are_kept_as_they_came_and_can_be_shown_again(
 
 
 @pytest.mark.parametrize("kind", ["anthropic", "google"])
-async def test_signed_thoughts_go_back_to_the_model_that_had_them_and_to_no_other(kind: str) -> None:
+async def test_signed_thoughts_are_sent_only_to_their_own_model(kind: str) -> None:
     signature = "c2lnbmVkLWJ5LXRoZS1zY3JpcHQ="
     async with ScriptedModels([[Think("Deep.", signature=signature), Call("delegate", task="x")], Say("Done.")]) as server:
         said = UserMessage(text="Say something.")
         first = await ask(models(server, kind), [said], tools=[TOOL])
         assert first.reply.raw is not None
-        stored = Reply(**{**_fields(first.reply), "raw": json.loads(json.dumps(first.reply.raw))})
+        stored = replace(first.reply, raw=json.loads(json.dumps(first.reply.raw)))
         result = ToolResult(call_id=first.reply.calls[0].call_id, name="delegate", text="r")
         await ask(models(server, kind), [said, stored, result], tools=[TOOL])
         assert signature in json.dumps(server.requests[1].body)
@@ -122,29 +123,19 @@ async def test_signed_thoughts_go_back_to_the_model_that_had_them_and_to_no_othe
     assert server.requests[2].results == ("r",)
 
 
-def _fields(reply: Reply) -> dict[str, Any]:
-    return {name: getattr(reply, name) for name in ("text", "calls", "model", "raw")}
-
-
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_schema_is_held_by_the_provider_where_it_can(kind: str) -> None:
+async def test_schema_is_sent_to_the_provider(kind: str) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
     async with ScriptedModels([Say('{"n": 1}')]) as server:
         name = {"anthropic": "claude-sonnet-5", "google": "gemini-2.5-flash"}.get(kind, "gpt-4o")
         asked = await ask(models(server, kind, model=name), output_schema=schema)
     assert json.loads(asked.reply.text) == {"n": 1}
     body = server.requests[0].body
-    held = {
-        "openai": "response_format",
-        "ollama": "response_format",
-        "openai-responses": "text",
-        "anthropic": "output_config",
-        "google": "generationConfig",
-    }
-    assert '"n"' in json.dumps(body.get(held[kind], body.get("output_format")))
+    fields = {"openai-responses": "text", "anthropic": "output_config", "google": "generationConfig"}
+    assert '"n"' in json.dumps(body.get(fields.get(kind, "response_format"), body.get("output_format")))
 
 
-async def test_a_provider_that_refuses_the_schema_is_asked_without_it() -> None:
+async def test_request_is_repeated_without_a_refused_schema() -> None:
     def script(request: Any) -> Any:
         return Fail(400, "Invalid schema") if "response_format" in request.body else Say('{"n": 1}')
 
@@ -155,9 +146,9 @@ async def test_a_provider_that_refuses_the_schema_is_asked_without_it() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_reply_without_end_is_cut_where_it_is_too_long(kind: str) -> None:
-    """200,000 tokens: kept out of memory, still paid for, and said to be an estimate."""
-    purse, heard = Purse(), list[str]()
+async def test_reply_is_cut_at_the_maximum_length(kind: str) -> None:
+    """200,000 tokens: not kept in memory, charged to the budget, marked as an estimate."""
+    purse, heard = Purse(60.0), list[str]()
     async with ScriptedModels([Say("word " * 200_000)]) as server:
         asked = await ask(models(server, kind), purse=purse, max_characters=10_000, hear=heard.append)
     assert asked.ended is EndReason.LENGTH
@@ -168,13 +159,13 @@ async def test_a_reply_without_end_is_cut_where_it_is_too_long(kind: str) -> Non
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_why_a_reply_ended_is_told(kind: str) -> None:
+async def test_reply_has_its_end_reason(kind: str) -> None:
     for ended in (EndReason.LENGTH, EndReason.REFUSED):
         async with ScriptedModels([Say("Half a", ended=ended.value)]) as server:
             assert (await ask(models(server, kind))).ended is ended
 
 
-async def test_a_reply_is_never_longer_than_the_budget_pays_for() -> None:
+async def test_budget_limits_the_length_of_a_reply() -> None:
     async with ScriptedModels([Say("Fine.")]) as server:
         await ask(models(server, "openai"), purse=Purse(budget=Limits(tokens=5000)))
         await ask(models(server, "openai", prices={"m": Price(input=0, output=10)}), purse=Purse(budget=Limits(cost=0.01)))
@@ -189,7 +180,7 @@ async def test_a_reply_is_never_longer_than_the_budget_pays_for() -> None:
     assert len(server.requests) == 3
 
 
-async def test_a_model_that_never_answers_is_waited_for_no_longer_than_the_deadline() -> None:
+async def test_silent_model_is_abandoned_at_the_deadline() -> None:
     async with ScriptedModels([Silence()]) as server:
         began = time.monotonic()
         with pytest.raises(OutOfTime):
@@ -198,7 +189,7 @@ async def test_a_model_that_never_answers_is_waited_for_no_longer_than_the_deadl
 
 
 @pytest.mark.parametrize("kind", ["anthropic", "google"])
-async def test_cancelling_closes_the_connection_at_once(kind: str) -> None:
+async def test_cancelling_closes_the_connection(kind: str) -> None:
     async with ScriptedModels([Drip("Slowly, one word after the other.", seconds=60)]) as server:
         asked = models(server, kind)
         task = asyncio.create_task(asked.ask(Purse(), Question(choice=asked.choice(), messages=[UserMessage(text="x")])))
@@ -208,12 +199,12 @@ async def test_cancelling_closes_the_connection_at_once(kind: str) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         async with asyncio.timeout(5):
-            while server._clients:  # noqa: ASYNC110 - the server tells nobody that a client has gone
+            while server._clients:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         await asked.close()
 
 
-async def test_a_model_that_knows_no_tools_is_told_them_in_words() -> None:
+async def test_tools_can_be_described_in_the_prompt() -> None:
     async with ScriptedModels([Say('{"delegate": {"task": "x"}}')]) as server:
         asked = await ask(models(server, "openai", tools="prompted"), tools=[TOOL])
     assert [(call.name, call.arguments) for call in asked.reply.calls] == [("delegate", {"task": "x"})]
@@ -221,7 +212,7 @@ async def test_a_model_that_knows_no_tools_is_told_them_in_words() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_key_is_never_shown(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_errors_and_logs_never_contain_the_key(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG")
     async with ScriptedModels([Fail(401, f"the key {KEY} is wrong")]) as server:
         asked = models(server, kind)
@@ -235,8 +226,8 @@ async def test_the_key_is_never_shown(kind: str, caplog: pytest.LogCaptureFixtur
     assert not [record for record in caplog.records if record.name.startswith("remit") and KEY in record.getMessage()]
 
 
-async def test_a_stream_that_breaks_off_is_paid_for() -> None:
-    purse = Purse()
+async def test_interrupted_stream_is_charged() -> None:
+    purse = Purse(60.0)
     async with ScriptedModels([Cut("Half a sentence that was paid for all the same")]) as server:
         with pytest.raises(Unavailable, match="broke off"):
             await ask(models(server, "anthropic"), purse=purse)

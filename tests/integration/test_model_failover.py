@@ -1,4 +1,4 @@
-"""Models that fail: the next one is asked, each is told why, none is waited for too long, and no server does harm."""
+"""Failover between models: retries, circuit breaker, timeouts, and hostile model servers."""
 
 import asyncio
 import json
@@ -6,7 +6,7 @@ import time
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -35,12 +35,12 @@ Play = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
 @pytest.fixture(autouse=True)
-def setting(monkeypatch: pytest.MonkeyPatch) -> None:
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCRIPTED_KEY", "sk-scripted-77aa55")
     monkeypatch.setenv("HOSTILE_KEY", KEY)
 
 
-def chain(*servers: ScriptedModels | str, idle: float = 10.0, breaker: CircuitBreaker | None = None, **more: Any) -> Models:
+def chain_of(*servers: ScriptedModels | str, idle: float = 10.0, breaker: CircuitBreaker | None = None, **more: Any) -> Models:
     """Models `m1`, `m2`, … at these servers, in this order."""
     tables = {}
     for number, server in enumerate(servers, 1):
@@ -49,8 +49,20 @@ def chain(*servers: ScriptedModels | str, idle: float = 10.0, breaker: CircuitBr
     return Models(Settings(model=tuple(tables), models=tables, model_idle_seconds=idle), breaker=breaker)
 
 
+@asynccontextmanager
+async def closing(models: Models) -> AsyncIterator[Models]:
+    try:
+        yield models
+    finally:
+        await models.close()
+
+
+def chain(*servers: ScriptedModels | str, **more: Any) -> AbstractAsyncContextManager[Models]:
+    return closing(chain_of(*servers, **more))
+
+
 async def ask(models: Models, purse: Purse | None = None, **more: Any) -> Answer:
-    return await models.ask(purse or Purse(), Question(choice=models.choice(), messages=[UserMessage(text="Say something.")], **more))
+    return await models.ask(purse or Purse(60.0), Question(choice=models.choice(), messages=[UserMessage(text="Say something.")], **more))
 
 
 @pytest.mark.parametrize(
@@ -67,29 +79,29 @@ async def ask(models: Models, purse: Purse | None = None, **more: Any) -> Answer
         (Fail(429, "slow down", retry_after=600), "rate limit"),
     ],
 )
-async def test_the_next_one_is_asked_and_told_why(turn: Any, words: str) -> None:
+async def test_failover_asks_the_next_model_and_names_the_fault(turn: Any, words: str) -> None:
     heard: list[str] = []
-    async with ScriptedModels([turn]) as bad, ScriptedModels([Say("Here I am.")]) as good:
-        models = chain(bad, good, idle=0.3)
+    async with ScriptedModels([turn]) as bad, ScriptedModels([Say("Here I am.")]) as good, chain(bad, good, idle=0.3) as models:
         asked = await ask(models, hear=heard.append)
-        await models.close()
     assert asked.reply.text == "Here I am."
     assert asked.reply.model == "m2"
     (tried,) = asked.tried
     assert tried.model == "m1"
     assert words in tried.fault
-    assert len(bad.requests) == 1, "their clients' own retries are off"
+    assert len(bad.requests) == 1, "retries of the client libraries are off"
     last = "".join(heard).rpartition(RESTART)[2]
     assert last == "Here I am."
     assert (RESTART in heard) == (isinstance(turn, Cut) and bool(turn.text))
 
 
-async def test_nobody_answers_and_each_is_named() -> None:
-    async with ScriptedModels([Fail(500, "first")]) as one, ScriptedModels([Fail(401, "second")]) as two:
-        models = chain(one, "http://127.0.0.1:9/v1", two)
+async def test_error_names_every_model_that_failed() -> None:
+    async with (
+        ScriptedModels([Fail(500, "first")]) as one,
+        ScriptedModels([Fail(401, "second")]) as two,
+        chain(one, "http://127.0.0.1:9/v1", two) as models,
+    ):
         with pytest.raises(Unavailable) as failed:
             await ask(models)
-        await models.close()
     error = failed.value
     assert error.code == "AGENT_UNAVAILABLE"
     assert "m1: it failed (500)" in str(error)
@@ -102,49 +114,45 @@ async def test_nobody_answers_and_each_is_named() -> None:
     ("kind", "status"),
     [("anthropic", 429), ("openai", 429), ("openai-responses", 429), ("google", 429), ("anthropic", 529), ("google", 503)],
 )
-async def test_one_that_is_busy_is_asked_once_more(kind: Any, status: int) -> None:
-    purse = Purse()
+async def test_busy_model_is_asked_again(kind: Any, status: int) -> None:
+    purse = Purse(60.0)
     async with ScriptedModels([Fail(status, "busy", retry_after=0.05), Say("Now.")]) as server:
         url = server.openai_url if kind.startswith("openai") else server.base_url
         table = ModelAddress(kind=kind, url=url, model="scripted", key_variable="SCRIPTED_KEY")
         models = Models(Settings(model=("m",), models={"m": table}))
         began = time.monotonic()
         asked = await ask(models, purse)
-        await models.close()
     assert asked.reply.text == "Now."
     assert len(server.requests) == 2
     assert time.monotonic() - began < allowed(8)
     assert "Asked again" in purse.said[0]
 
 
-async def test_one_that_stays_busy_is_asked_twice_and_no_more() -> None:
-    async with ScriptedModels([Fail(429, "busy", retry_after=0.01)]) as server:
-        models = chain(server)
+async def test_busy_model_is_asked_twice_at_most() -> None:
+    async with ScriptedModels([Fail(429, "busy", retry_after=0.01)]) as server, chain(server) as models:
         with pytest.raises(Unavailable, match="rate limit"):
             await ask(models)
-        await models.close()
     assert len(server.requests) == 2
 
 
-async def test_a_drip_is_no_silence_and_a_silent_stream_is() -> None:
-    """A byte now and then keeps a model alive; the deadline still holds."""
-    async with ScriptedModels([Drip("One word after the other, slowly. " * 3, seconds=0.9)]) as server:
-        models = chain(server, idle=0.5)
+async def test_slow_stream_is_accepted_and_a_silent_one_times_out() -> None:
+    """Any byte resets the idle timeout."""
+    async with ScriptedModels([Drip("One word after the other, slowly. " * 3, seconds=0.9)]) as server, chain(server, idle=0.5) as models:
         asked = await ask(models)
-        await models.close()
     assert asked.reply.text.startswith("One word")
-    async with ScriptedModels([Drip("One word after the other, slowly. " * 3, seconds=60)]) as server:
-        models = chain(server, idle=0.2)
+    async with ScriptedModels([Drip("One word after the other, slowly. " * 3, seconds=60)]) as server, chain(server, idle=0.2) as models:
         with pytest.raises(Unavailable, match="said nothing"):
             await ask(models)
-        await models.close()
 
 
-async def test_one_that_keeps_failing_is_passed_over_and_then_tried_again() -> None:
+async def test_failing_model_is_skipped_and_retried_after_a_pause() -> None:
     now = [1000.0]
     answers: list[Any] = [Fail(500)]
-    async with ScriptedModels(lambda _: answers[0]) as bad, ScriptedModels([Say("Here.")]) as good:
-        models = chain(bad, good, breaker=CircuitBreaker(lambda: now[0]))
+    async with (
+        ScriptedModels(lambda _: answers[0]) as bad,
+        ScriptedModels([Say("Here.")]) as good,
+        chain(bad, good, breaker=CircuitBreaker(lambda: now[0])) as models,
+    ):
         for _ in range(FAILURES):
             await ask(models)
         assert len(bad.requests) == FAILURES
@@ -155,17 +163,19 @@ async def test_one_that_keeps_failing_is_passed_over_and_then_tried_again() -> N
         await ask(models)
         assert len(bad.requests) == FAILURES + 1
         await ask(models)
-        assert len(bad.requests) == FAILURES + 1, "one try, then it waits again"
+        assert len(bad.requests) == FAILURES + 1, "one attempt, then another pause"
         answers[0], now[0] = Say("Well again."), now[0] + 31
         assert (await ask(models)).reply.text == "Well again."
         assert (await ask(models)).reply.model == "m1"
-        await models.close()
 
 
-async def test_a_second_model_whose_pause_is_over_is_asked_when_the_first_fails() -> None:
+async def test_second_model_is_asked_after_its_pause() -> None:
     now, turns = [0.0], {"first": Fail(500), "second": Fail(500)}
-    async with ScriptedModels(lambda _: turns["first"]) as first, ScriptedModels(lambda _: turns["second"]) as second:
-        models = chain(first, second, breaker=CircuitBreaker(lambda: now[0]))
+    async with (
+        ScriptedModels(lambda _: turns["first"]) as first,
+        ScriptedModels(lambda _: turns["second"]) as second,
+        chain(first, second, breaker=CircuitBreaker(lambda: now[0])) as models,
+    ):
         for _ in range(FAILURES):
             with pytest.raises(Unavailable):
                 await ask(models)
@@ -173,86 +183,75 @@ async def test_a_second_model_whose_pause_is_over_is_asked_when_the_first_fails(
         turns["first"], turns["second"] = Say("First."), Say("Second.")
         assert (await ask(models)).reply.text == "First."
         turns["first"] = Fail(500)
-        assert (await ask(models)).reply.text == "Second.", "the first was asked all the time, and the second has had its pause"
-        await models.close()
+        assert (await ask(models)).reply.text == "Second.", "the pause of the second model is over"
 
 
-async def test_the_breaker_never_leaves_nobody() -> None:
+async def test_circuit_breaker_never_skips_the_only_model() -> None:
     answers: list[Any] = [Fail(500)]
-    async with ScriptedModels(lambda _: answers[0]) as server:
-        models = chain(server)
+    async with ScriptedModels(lambda _: answers[0]) as server, chain(server) as models:
         for _ in range(FAILURES + 1):
             with pytest.raises(Unavailable):
                 await ask(models)
         answers[0] = Say("Well again.")
         assert (await ask(models)).reply.text == "Well again."
-        await models.close()
 
 
-async def test_a_question_it_cannot_take_does_not_speak_against_a_model() -> None:
-    async with ScriptedModels([Fail(400, "prompt is too long")]) as server:
-        models = chain(server)
+async def test_refused_request_does_not_open_the_circuit_breaker() -> None:
+    async with ScriptedModels([Fail(400, "prompt is too long")]) as server, chain(server) as models:
         for _ in range(FAILURES + 1):
             with pytest.raises(Unavailable, match=r"400"):
                 await ask(models)
         assert not models._breaker.pause(resolve_model(models._settings, "m1"))
-        await models.close()
 
 
-async def test_one_without_its_key_is_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_model_without_a_key_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     async with ScriptedModels([Say("Here.")]) as server:
         table = ModelAddress(kind="openai", url=server.openai_url, model="scripted")
         models = Models(Settings(model=("anthropic:claude-sonnet-5", "m"), models={"m": table}))
         asked = await ask(models)
-        await models.close()
     assert asked.reply.model == "m"
     assert "ANTHROPIC_API_KEY" in asked.tried[0].fault
     assert "authorization" not in server.requests[0].headers or "no-key" in server.requests[0].headers["authorization"]
 
 
 @pytest.mark.parametrize("url", ["not a url", "http://", "ftp://host/v1", "http://[::1"])
-async def test_an_address_that_is_none_is_told_before_anybody_is_asked(url: str) -> None:
+async def test_invalid_url_is_refused_before_any_request(url: str) -> None:
     with pytest.raises(Unavailable) as wrong:
-        chain(url).choice()
+        chain_of(url).choice()
     assert wrong.value.code == "TOOL_UNAVAILABLE"
     assert 'url = "http://' in wrong.value.advice
 
 
-async def test_what_a_listener_raises_is_not_taken_for_the_models_fault() -> None:
+async def test_exception_of_a_listener_is_not_a_model_failure() -> None:
     def hear(words: str) -> None:
         raise KeyError(words)
 
-    async with ScriptedModels([Say("Here I am.")]) as one, ScriptedModels([Say("Me too.")]) as two:
-        models = chain(one, two)
+    async with ScriptedModels([Say("Here I am.")]) as one, ScriptedModels([Say("Me too.")]) as two, chain(one, two) as models:
         with pytest.raises(KeyError):
             await ask(models, hear=hear)
-        await models.close()
     assert not two.requests
 
 
-# ---- a server that means harm, or is only broken: raw sockets that say what no good one would
+# ---- hostile or broken servers, as raw sockets
 
 
 @asynccontextmanager
-async def server(play: Play, *, stays: bool = False) -> AsyncIterator[str]:
-    """Reads a request, then does what it likes; gives its address. `stays`: and the next one on the same connection, until it is left."""
+async def server(play: Play) -> AsyncIterator[str]:
+    """The URL of a server that reads a request and then runs `play`."""
 
-    async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            is_first = True
-            while is_first or stays:
-                head = await reader.readuntil(b"\r\n\r\n")
-                length = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
-                await reader.readexactly(length)
-                await play(writer)
-                is_first = False
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
+            await reader.readexactly(length)
+            await play(writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
             writer.close()
 
-    listening = await asyncio.start_server(met, "127.0.0.1", 0)
+    listening = await asyncio.start_server(handle, "127.0.0.1", 0)
     async with listening:
         yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
 
@@ -265,32 +264,26 @@ def models_at(*urls: str, idle: float = 5.0, kind: Any = "openai") -> Models:
 
 
 async def fault(play: Play, **more: Any) -> str:
-    async with server(play) as url:
-        models = models_at(url, **more)
+    async with server(play) as url, closing(models_at(url, **more)) as models:
         with pytest.raises(Unavailable) as failed:
             await ask(models)
-        await models.close()
     assert failed.value.code == "AGENT_UNAVAILABLE"
     return failed.value.message
 
 
-async def answered(*events: bytes, purse: Purse | None = None) -> Answer:
-    """What was made of a reply of these events."""
-    async with server(saying(*events)) as url:
-        models = models_at(url)
-        try:
-            return await ask(models, purse)
-        finally:
-            await models.close()
+async def answer_to(*events: bytes, purse: Purse | None = None) -> Answer:
+    """The answer that is parsed from these events."""
+    async with server(sending(*events)) as url, closing(models_at(url)) as models:
+        return await ask(models, purse)
 
 
 def event(text: str | None = None, *, ended: str | None = None, usage: str = "null", **delta: Any) -> bytes:
-    said = {"index": 0, "delta": {"role": "assistant", "content": text, **delta}, "finish_reason": ended}
-    whole = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "x", "choices": [said], "usage": "@"}
+    choice = {"index": 0, "delta": {"role": "assistant", "content": text, **delta}, "finish_reason": ended}
+    whole = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "x", "choices": [choice], "usage": "@"}
     return b"data: " + json.dumps(whole).replace('"@"', usage).encode() + b"\n\n"
 
 
-def saying(*events: bytes) -> Play:
+def sending(*events: bytes) -> Play:
     async def play(writer: asyncio.StreamWriter) -> None:
         writer.write(STREAM + b"".join(events) + b"data: [DONE]\n\n")
         await writer.drain()
@@ -308,7 +301,7 @@ def flood(head: bytes, piece: bytes, times: int) -> Play:
     return play
 
 
-def packed(megabytes: int) -> bytes:
+def gzip_of(megabytes: int) -> bytes:
     packing = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
     return b"".join([*(packing.compress(b"x" * 1_000_000) for _ in range(megabytes)), packing.flush()])
 
@@ -319,16 +312,16 @@ def packed(megabytes: int) -> bytes:
         (flood(b"HTTP/1.1 500 X\r\nContent-Type: text/html\r\n\r\n", b"<p>oh\n" * 20_000, 200), "it failed (500). It says: <p>oh"),
         (flood(STREAM, b"data: " + b"x" * 100_000, 400), "without coming to an end"),
         (flood(STREAM, b"data: x\n" * 1000, 400), "without coming to an end"),
-        (flood(STREAM.replace(b"Type", b"Encoding: gzip\r\nContent-Type"), packed(60), 1), "without coming to an end"),
-        (flood(b"HTTP/1.1 502 X\r\nContent-Encoding: gzip\r\n\r\n", packed(60), 1), "it failed (502)"),
+        (flood(STREAM.replace(b"Type", b"Encoding: gzip\r\nContent-Type"), gzip_of(60), 1), "without coming to an end"),
+        (flood(b"HTTP/1.1 502 X\r\nContent-Encoding: gzip\r\n\r\n", gzip_of(60), 1), "it failed (502)"),
         (flood(STREAM.replace(b"Type", b"Encoding: br\r\nContent-Type"), b"x", 1), "not asked for (br)"),
         (flood(STREAM.replace(b"Type", b"Encoding: gzip\r\nContent-Type"), b"no gzip", 1), "could not be read"),
     ],
-    ids=["an endless error page", "an endless line", "an endless event", "a bomb", "an error that is a bomb", "br", "no gzip"],
+    ids=["endless error page", "endless line", "endless event", "gzip bomb", "gzip bomb as error", "br", "invalid gzip"],
 )
-async def test_no_server_fills_the_memory(play: Play, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hostile_response_uses_bounded_memory(play: Play, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded_responses, "EVENT_BYTES", 2 << 20)
-    await fault(saying())  # what is loaded once does not count
+    await fault(sending())  # imports do not count
     tracemalloc.start()
     try:
         assert words in await fault(play)
@@ -337,20 +330,21 @@ async def test_no_server_fills_the_memory(play: Play, words: str, monkeypatch: p
         tracemalloc.stop()
 
 
-async def test_a_packed_answer_is_unpacked() -> None:
+async def test_compressed_response_is_decoded() -> None:
     body = zlib.compress(event("Hello.", ended="stop") + b"data: [DONE]\n\n")
-    async with server(flood(STREAM.replace(b"Type", b"Encoding: deflate\r\nContent-Type"), body, 1)) as url:
-        models = models_at(url)
+    async with (
+        server(flood(STREAM.replace(b"Type", b"Encoding: deflate\r\nContent-Type"), body, 1)) as url,
+        closing(models_at(url)) as models,
+    ):
         assert (await ask(models)).reply.text == "Hello."
-        await models.close()
 
 
 @pytest.mark.parametrize(
     "nothing",
     [b": ping\n\n", event(""), event(None, tool_calls=[{"index": 0, "id": "", "function": {"name": "", "arguments": ""}}])],
-    ids=["comments", "empty words", "empty calls"],
+    ids=["comments", "empty text", "empty calls"],
 )
-async def test_events_that_say_nothing_are_silence_however_many(nothing: bytes) -> None:
+async def test_empty_events_count_as_silence(nothing: bytes) -> None:
     async def play(writer: asyncio.StreamWriter) -> None:
         writer.write(STREAM)
         while True:
@@ -358,19 +352,19 @@ async def test_events_that_say_nothing_are_silence_however_many(nothing: bytes) 
             await writer.drain()
             await asyncio.sleep(0.02)
 
-    assert "it said nothing for 0.5 s" in await fault(play, idle=0.1), "five times the patience with one that is silent"
+    assert "it said nothing for 0.5 s" in await fault(play, idle=0.1), "five times the idle timeout"
 
 
 @pytest.mark.parametrize("at", [250, 275, 290])
-async def test_no_part_of_a_key_is_shown_wherever_an_error_is_cut(at: int) -> None:
+async def test_truncated_error_shows_no_part_of_a_key(at: int) -> None:
     body = json.dumps({"error": {"message": "x" * at + KEY}}).encode()
-    said = await fault(flood(b"HTTP/1.1 401 X\r\nContent-Type: application/json\r\n\r\n", body, 1))
-    assert "HOSTILE_KEY" in said
-    assert not any(KEY[:length] in said for length in range(4, len(KEY)))
+    message = await fault(flood(b"HTTP/1.1 401 X\r\nContent-Type: application/json\r\n\r\n", body, 1))
+    assert "HOSTILE_KEY" in message
+    assert not any(KEY[:length] in message for length in range(4, len(KEY)))
 
 
 @given(before=st.text("sk-host x", max_size=20), after=st.text("sk-host x", max_size=20), cuts=st.lists(st.integers(0, 70), max_size=8))
-def test_a_key_that_is_said_back_is_redacted_however_it_is_cut(before: str, after: str, cuts: list[int]) -> None:
+def test_key_in_streamed_text_is_redacted_across_chunks(before: str, after: str, cuts: list[int]) -> None:
     text = before + KEY + after
     places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     redactor = KeyRedactor(KEY)
@@ -378,12 +372,13 @@ def test_a_key_that_is_said_back_is_redacted_however_it_is_cut(before: str, afte
     assert heard == text.replace(KEY, "[redacted]")
 
 
-async def test_a_key_that_is_said_back_is_neither_heard_nor_in_the_reply() -> None:
+async def test_echoed_key_is_redacted_in_stream_and_reply() -> None:
     heard: list[str] = []
-    async with server(saying(event(f"It is {KEY[:9]}"), event(f"{KEY[9:]}, sk-"), event(ended="stop"))) as url:
-        models = models_at(url)
+    async with (
+        server(sending(event(f"It is {KEY[:9]}"), event(f"{KEY[9:]}, sk-"), event(ended="stop"))) as url,
+        closing(models_at(url)) as models,
+    ):
         asked = await models.ask(Purse(), Question(choice=models.choice(), messages=[UserMessage(text="x")], hear=heard.append))
-        await models.close()
     assert asked.reply.text == "".join(heard) == "It is [redacted], sk-"
 
 
@@ -397,12 +392,12 @@ async def test_a_key_that_is_said_back_is_neither_heard_nor_in_the_reply() -> No
         STREAM + event("hal"),
     ],
 )
-async def test_what_is_no_answer_is_never_a_stack_trace(answer: bytes) -> None:
-    said = await fault(flood(answer, b"", 1))
-    assert "http://127.0.0.1:" in said or "broke off" in said
+async def test_malformed_response_is_an_error_with_the_url(answer: bytes) -> None:
+    message = await fault(flood(answer, b"", 1))
+    assert "http://127.0.0.1:" in message or "broke off" in message
 
 
-def test_no_key_is_shown_that_was_put_into_the_settings() -> None:
+def test_key_in_the_settings_is_refused_and_not_shown() -> None:
     for line in ({"key_variable": KEY}, {"key": KEY}, {"api_key": KEY}, {"url": f"http://me:{KEY}@127.0.0.1/v1"}):
         with pytest.raises(Misused, match=r"key_variable|address") as refused:
             load_settings(Path("/"), {"models": {"m": line}})
@@ -414,50 +409,47 @@ def test_no_key_is_shown_that_was_put_into_the_settings() -> None:
 
 
 @pytest.mark.parametrize("reason", ["eos", "", "banana"])
-async def test_a_reason_to_end_that_nobody_knows_is_a_reason(reason: str) -> None:
-    assert (await answered(event("Hello."), event(ended=reason or "stop"))).reply.text == "Hello."
+async def test_unknown_end_reason_is_accepted(reason: str) -> None:
+    assert (await answer_to(event("Hello."), event(ended=reason or "stop"))).reply.text == "Hello."
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("count", ["-1000000", "1e400", "NaN", "1" + "0" * 30, "1.5"])
-async def test_numbers_that_cannot_be_are_not_counted(count: str) -> None:
-    """Less than nothing would fill the budget up again, and more than everything would end the tree."""
-    purse = Purse()
+async def test_impossible_token_counts_are_estimated(count: str) -> None:
+    """A negative count would refill the budget; an infinite one would end the tree."""
+    purse = Purse(60.0)
     usage = f'{{"prompt_tokens": {count}, "completion_tokens": {count}, "total_tokens": {count}}}'
-    asked = await answered(event("Hello.", ended="stop", usage=usage), purse=purse)
+    asked = await answer_to(event("Hello.", ended="stop", usage=usage), purse=purse)
     assert 0 < purse.tokens < 100
     assert asked.details == {"tokens": "estimated"}
 
 
-async def test_a_key_goes_to_no_other_host() -> None:
+async def test_redirect_to_another_host_is_refused() -> None:
     async def elsewhere(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 307 X\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\n\r\n")
 
     assert "leads elsewhere (307)" in await fault(elsewhere, kind="google")
 
 
-async def test_a_server_that_speaks_no_tls_is_told_from_one_that_is_not_there() -> None:
-    async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def test_plain_http_server_behind_https_is_named() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
         writer.close()
 
-    listening = await asyncio.start_server(met, "127.0.0.1", 0)
-    async with listening:
-        models = models_at(f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}")
+    listening = await asyncio.start_server(handle, "127.0.0.1", 0)
+    async with listening, closing(models_at(f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}")) as models:
         with pytest.raises(Unavailable, match="is it https that is spoken there"):
             await ask(models)
-        await models.close()
 
 
-async def test_a_budget_of_money_that_cannot_hold_is_told() -> None:
+async def test_unpriced_model_with_a_cost_budget_is_reported() -> None:
     purse = Purse(budget=Limits(cost=0.5))
-    assert (await answered(event("Hello.", ended="stop"), purse=purse)).cost is None
+    assert (await answer_to(event("Hello.", ended="stop"), purse=purse)).cost is None
     assert purse.said == [UNPRICED]
 
 
-async def test_closed_models_ask_nobody() -> None:
-    async with ScriptedModels([Say("Here.")]) as server:
-        models = chain(server)
+async def test_closed_models_refuse_requests() -> None:
+    async with ScriptedModels([Say("Here.")]) as server, chain(server) as models:
         await ask(models)
         await models.close()
         with pytest.raises(RemitError, match="closed"):

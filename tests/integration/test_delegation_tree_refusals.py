@@ -1,4 +1,4 @@
-"""Who may not come in: tokens that were forged, altered, stolen or have expired; and whatever else is said to an owner's socket."""
+"""Refused attachments to a delegation tree: forged, stolen and expired tokens, and invalid data on the socket."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ async def owner(project: Path) -> AsyncIterator[Remit]:
 
 
 async def started(owner: Remit, tmp_path: Path) -> tuple[Any, CallerToken]:
-    """A process agent that has put its token into a file, and goes on."""
+    """A running process agent that has written its token to a file."""
     kept = tmp_path / "token"
     handle = await owner.start("tells", seconds=30.0, file=str(kept))
     await until(lambda: kept.exists() and kept.read_text())
@@ -46,7 +46,7 @@ async def started(owner: Remit, tmp_path: Path) -> tuple[Any, CallerToken]:
 
 
 def use(token: str) -> dict[str, Any]:
-    """By the command line, in a process of ours."""
+    """The refusal of the command line in a process of the test."""
     done = subprocess.run(
         [PYTHON, "-m", "remit", "delegate", "echo", "word=w", "--json"],
         env=clean_environment(REMIT_CALLER=token), capture_output=True, text=True, cwd="/",
@@ -58,8 +58,8 @@ def use(token: str) -> dict[str, Any]:
     return error
 
 
-async def test_a_token_copied_out_of_its_processes_is_refused_and_noted(owner: Remit, tmp_path: Path) -> None:
-    """A stolen token. The thief is a child of the owner's process, but not of the agent's."""
+async def test_stolen_token_is_refused_and_recorded(owner: Remit, tmp_path: Path) -> None:
+    """The process that uses the stolen token is a child of the owner, but not of the agent."""
     handle, token = await started(owner, tmp_path)
     error = await asyncio.to_thread(use, token.encode())
     assert "used outside the processes of its delegation" in str(error)
@@ -72,7 +72,7 @@ async def test_a_token_copied_out_of_its_processes_is_refused_and_noted(owner: R
     assert "tells" in str(entry)
 
 
-async def test_another_agent_that_has_the_token_is_known_by_its_own_supervisor(owner: Remit, tmp_path: Path) -> None:
+async def test_token_used_by_another_agent_is_refused(owner: Remit, tmp_path: Path) -> None:
     handle, token = await started(owner, tmp_path)
     script = tmp_path / "thief.py"
     script.write_text(f"import os; os.environ['REMIT_CALLER'] = {token.encode()!r}\n" + _THIEF)
@@ -111,8 +111,8 @@ async def test_altered_and_forged_tokens_are_refused(owner: Remit, tmp_path: Pat
     assert [r.agent for r in await owner.tree(handle.session_id)] == ["tells"]
 
 
-async def test_a_token_whose_delegation_has_ended_is_refused(project: Path, tmp_path: Path) -> None:
-    """Expired; and after that the owner is gone as well."""
+async def test_token_of_an_ended_delegation_is_refused(project: Path, tmp_path: Path) -> None:
+    """First the delegation has ended, then its owner too."""
     kept = tmp_path / "token"
     async with Remit.open(project) as owner:
         await owner.delegate("tells", file=str(kept))
@@ -120,8 +120,8 @@ async def test_a_token_whose_delegation_has_ended_is_refused(project: Path, tmp_
     assert "is gone" in str(await asyncio.to_thread(use, kept.read_text()))
 
 
-async def test_a_process_of_an_inline_agent_may_use_its_token_and_a_stranger_may_not(project: Path, tmp_path: Path) -> None:
-    """Agents on our loop have this process; what they start descends from it. Init's children do not."""
+async def test_token_of_an_inline_agent_is_valid_for_its_descendants_only(project: Path, tmp_path: Path) -> None:
+    """An inline agent runs in this process: its child processes descend from it, processes adopted by init do not."""
     kept = tmp_path / "out"
 
     @agent("spawns")
@@ -145,7 +145,7 @@ async def test_a_process_of_an_inline_agent_may_use_its_token_and_a_stranger_may
     assert [r.agent for r in tree] == ["spawns", "echo"]
 
 
-async def test_an_empty_token_is_none(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_empty_token_means_no_caller(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMIT_CALLER", "")
     async with Remit.open(project) as remit:
         assert (await remit.delegate("echo", word="w")).metadata.delegation_depth == 1
@@ -153,9 +153,6 @@ async def test_an_empty_token_is_none(project: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(Refused, match="altered"):
         async with Remit.open(project):
             pass
-
-
-# ---- whatever is said to the socket
 
 
 GARBAGE = (
@@ -178,7 +175,7 @@ GARBAGE = (
 )  # fmt: skip
 
 
-async def test_garbage_hurts_nobody(owner: Remit, tmp_path: Path) -> None:
+async def test_invalid_data_on_the_socket_is_harmless(owner: Remit, tmp_path: Path) -> None:
     handle, token = await started(owner, tmp_path)
     for data in GARBAGE:
         sock = await asyncio.to_thread(connect_to, Path(token.address), 5.0)
@@ -189,9 +186,7 @@ async def test_garbage_hurts_nobody(owner: Remit, tmp_path: Path) -> None:
     await handle.cancel()
 
 
-async def test_those_who_say_nothing_are_sent_away_and_nobody_waits_for_them(
-    owner: Remit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_silent_connections_are_closed_and_block_no_other(owner: Remit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attach_server, "HELLO_SECONDS", 1.0)
     handle, token = await started(owner, tmp_path)
     silent: list[socket.socket] = []
@@ -200,32 +195,32 @@ async def test_those_who_say_nothing_are_sent_away_and_nobody_waits_for_them(
         assert (await owner.delegate("one", way="library", names=["echo"])).data["status"] == "completed"
         last = silent[-1]
         last.settimeout(5.0)
-        assert await asyncio.to_thread(last.recv, 1) == b"", "sent away after its time"
+        assert await asyncio.to_thread(last.recv, 1) == b"", "disconnected after the time limit"
     finally:
         for sock in silent:
             sock.close()
     await handle.cancel()
 
 
-_SITS_THERE = """
+_IMPOSTOR = """
 import os, socket, sys
 folder, name = os.path.split(sys.argv[1])
-os.chdir(folder)  # an address may be longer than a socket's path can be
-seat = socket.socket(socket.AF_UNIX)
-seat.bind(name)
-seat.listen()
-print("sits", flush=True)
-line, _ = seat.accept()
+os.chdir(folder)  # the path may be longer than a socket address
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(name)
+listener.listen()
+print("listening", flush=True)
+line, _ = listener.accept()
 print(line.recv(65536), flush=True)
 """
 
 
 @contextlib.contextmanager
-def sitting_at(address: str) -> Iterator[tuple[int, IO[str]]]:
-    impostor = subprocess.Popen([PYTHON, "-c", _SITS_THERE, address], stdout=subprocess.PIPE, text=True)
+def impostor_at(address: str) -> Iterator[tuple[int, IO[str]]]:
+    impostor = subprocess.Popen([PYTHON, "-c", _IMPOSTOR, address], stdout=subprocess.PIPE, text=True)
     assert impostor.stdout is not None
     try:
-        assert impostor.stdout.readline() == "sits\n"
+        assert impostor.stdout.readline() == "listening\n"
         yield impostor.pid, impostor.stdout
     finally:
         impostor.kill()
@@ -233,25 +228,25 @@ def sitting_at(address: str) -> Iterator[tuple[int, IO[str]]]:
         impostor.stdout.close()
 
 
-async def test_nobody_else_hears_a_token_at_the_address_of_its_owner(owner: Remit, tmp_path: Path) -> None:
-    """The one who listens must be the one that the token names: another could give answers in its name."""
+async def test_token_is_not_sent_to_another_process_at_the_address(owner: Remit, tmp_path: Path) -> None:
+    """The listening process must be the one that the token names."""
     handle, token = await started(owner, tmp_path)
     os.unlink(token.address)
-    with sitting_at(token.address) as (pid, heard):
+    with impostor_at(token.address) as (pid, heard):
         error = await asyncio.to_thread(use, token.encode())
         assert f"Another process listens for the owner of this tree: process {pid}" in str(error)
-        assert heard.readline() == "b''\n", "it heard nothing"
+        assert heard.readline() == "b''\n", "it received nothing"
     await handle.cancel()
 
 
-async def test_an_owner_of_another_version_is_not_misunderstood(owner: Remit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_owner_with_another_protocol_version_is_refused(owner: Remit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     @agent("attaches")
     async def attaches() -> str:
         with pytest.raises(Unavailable, match="incompatible version of remit"):
             async with Remit.open("/"):
                 pass
-        return "told"
+        return "refused"
 
     owner.register(attaches)
     monkeypatch.setattr(attach_server, "VERSION", 99)
-    assert (await owner.delegate("attaches")).data == "told"
+    assert (await owner.delegate("attaches")).data == "refused"

@@ -1,4 +1,4 @@
-"""One tree across processes: what an agent delegates from a process of its own, by whichever way, is its child under its limits."""
+"""A delegation tree across processes: delegations made by an agent in another process are its children, under its limits."""
 
 import asyncio
 import json
@@ -29,12 +29,9 @@ async def delegated(project: Path, agent: str, **asked: Any) -> tuple[Return, li
         return result, await remit.tree(result.session_id)
 
 
-# ---- limits hold, whichever way a child is made
-
-
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_child_beyond_the_depth_limit_is_refused_whichever_way_it_is_made(project: Path, way: str) -> None:
-    """Depth 3 runs and may not delegate further, in another process neither."""
+async def test_depth_limit_applies_to_context_library_and_command_line(project: Path, way: str) -> None:
+    """An agent at depth 3 cannot delegate further, from another process either."""
     result, tree = await delegated(project, "one", way=way, names=["two", "three", "four"])
     assert [(r.agent, r.depth, r.state) for r in tree] == [
         ("one", 1, State.COMPLETED), ("two", 2, State.COMPLETED), ("three", 3, State.COMPLETED), ("four", 4, State.REFUSED),
@@ -45,7 +42,7 @@ async def test_a_child_beyond_the_depth_limit_is_refused_whichever_way_it_is_mad
     assert result.data["data"]["data"]["codes"][0] == "MAX_DEPTH_EXCEEDED"
 
 
-async def test_cycles_budgets_and_deadlines_hold_for_children_made_in_another_process(project: Path) -> None:
+async def test_cycles_budgets_and_deadlines_apply_across_processes(project: Path) -> None:
     async with Remit.open(project) as remit:
 
         async def delegated(names: list[str], **asked: Any) -> tuple[Return, list[Any]]:
@@ -67,15 +64,12 @@ async def test_cycles_budgets_and_deadlines_hold_for_children_made_in_another_pr
         assert tree[0].deadline_at >= tree[1].deadline_at - 0.1 >= tree[2].deadline_at - 0.2
 
 
-# ---- the commands, from inside
-
-
-async def test_commands_inside_of_an_agent_find_its_tree_without_being_told_where(project: Path) -> None:
+async def test_commands_run_by_an_agent_use_its_tree(project: Path) -> None:
     commands = [["delegate", "echo", "word=hi"], ["history", "--json"], ["show", "last"], ["status", "--json"], ["agents", "--json"]]
     result, tree = await delegated(project, "runs", commands=commands)
-    told, history, show, status, agents = result.data
+    delegate, history, show, status, agents = result.data
     assert [code for code, _, _ in result.data] == [0] * 5
-    assert told[1].startswith("✓ completed  echo")
+    assert delegate[1].startswith("✓ completed  echo")
     assert [one["agent"] for one in json.loads(history[1])["delegations"]] == ["runs"]
     assert "runs" in show[1]
     assert "echo" in show[1]
@@ -84,15 +78,15 @@ async def test_commands_inside_of_an_agent_find_its_tree_without_being_told_wher
     assert [r.agent for r in tree] == ["runs", "echo"]
 
 
-async def test_an_agent_can_cancel_what_its_tree_started(project: Path) -> None:
-    """A second command, another connection: the delegation is found by its id."""
+async def test_agent_can_cancel_a_delegation_of_its_tree(project: Path) -> None:
+    """A second command over another connection finds the delegation by its id."""
 
     @agent("both")
     async def both(ctx: Context) -> list[Any]:
         handle = await ctx.start("one", way="command line", names=["lasts"])
         (child,) = await until_running(remit, "lasts")
-        told = await ctx.delegate("runs", commands=[["cancel", child, "--json"]])
-        return [json.loads(told.data[0][1]), (await handle.result()).data["codes"]]
+        done = await ctx.delegate("runs", commands=[["cancel", child, "--json"]])
+        return [json.loads(done.data[0][1]), (await handle.result()).data["codes"]]
 
     async with Remit.open(project, agents=[both]) as remit:
         result = await remit.delegate("both")
@@ -101,7 +95,7 @@ async def test_an_agent_can_cancel_what_its_tree_started(project: Path) -> None:
         assert codes == ["CANCELLED"]
         (record,) = [r for r in await remit.tree(result.session_id) if r.agent == "lasts"]
         assert record.result is not None
-        assert "runs" in record.result.summary, "the record says who cancelled it"
+        assert "runs" in record.result.summary, "the record names the caller that cancelled it"
 
 
 async def until_running(remit: Remit, name: str) -> list[str]:
@@ -112,22 +106,16 @@ async def until_running(remit: Remit, name: str) -> list[str]:
     return found
 
 
-# ---- in the same process
-
-
 @pytest.mark.parametrize("name", ["threaded", "inline"])
-async def test_an_agent_that_opens_a_remit_in_our_own_process_is_attached_too(project: Path, name: str) -> None:
+async def test_remit_opened_by_an_inline_or_threaded_agent_joins_the_tree(project: Path, name: str) -> None:
     result, tree = await delegated(project, name, names=["echo", name])
     assert [one["status"] for one in result.data] == ["completed", "failed"]
     assert result.data[1]["codes"] == ["CYCLE_DETECTED"]
     assert [(r.agent, r.depth) for r in tree] == [(name, 1), ("echo", 2), (name, 2)]
 
 
-# ---- commands
-
-
-async def test_commands_that_hand_work_to_commands_are_one_tree(project: Path) -> None:
-    """Whatever the program, what it delegates by the command line is its child; also when it has daemonised."""
+async def test_command_agents_that_delegate_form_one_tree(project: Path) -> None:
+    """Delegations that a program makes by the command line are its children, also from a daemon."""
     line = f"{PYTHON} -m remit delegate"
     outer = f"cat > /dev/null; {line} inner task=go"
     daemon = f"(setsid sh -c '{line} echo word=deep > deep.part; mv deep.part deep' &)"
@@ -141,14 +129,11 @@ async def test_commands_that_hand_work_to_commands_are_one_tree(project: Path) -
         ("outer", 1, State.COMPLETED), ("inner", 2, State.COMPLETED), ("echo", 3, State.COMPLETED),
     ], result  # fmt: skip
     words = [PYTHON, "-m", "remit", "show", result.session_id]
-    shown = subprocess.run(words, cwd=project, env=clean_environment(), capture_output=True, text=True).stdout  # noqa: ASYNC221 - its Remit is closed
+    shown = subprocess.run(words, cwd=project, env=clean_environment(), capture_output=True, text=True).stdout  # noqa: ASYNC221
     assert shown.index("outer") < shown.index("inner") < shown.index("echo")
 
 
-# ---- how it ends
-
-
-async def test_cancelling_the_root_leaves_no_process_and_no_running_record(project: Path) -> None:
+async def test_cancelling_the_root_ends_all_processes_and_records(project: Path) -> None:
     async with Remit.open(project) as remit:
         handle = await remit.start("one", way="command line", names=["two", "lasts"])
         await until_running(remit, "lasts")
@@ -160,15 +145,15 @@ async def test_cancelling_the_root_leaves_no_process_and_no_running_record(proje
         assert marked(mark) == []
 
 
-async def test_a_client_that_is_interrupted_cancels_what_it_delegated(project: Path) -> None:
-    """Ctrl-C at `remit delegate` is a cancellation, as it is for a root."""
+async def test_interrupted_client_cancels_its_delegation(project: Path) -> None:
+    """Ctrl-C at `remit delegate` inside an agent cancels, as it does for a root."""
 
     @agent("interrupts", timeout=40)
     async def interrupts(ctx: Context) -> Any:
         words = [PYTHON, "-m", "remit", "delegate", "lasts", "word=w", "--json"]
         client = await asyncio.create_subprocess_exec(*words, env={**clean_environment(), **ctx.environment()}, stdout=subprocess.PIPE)
         await until_running(remit, "lasts")
-        await asyncio.sleep(0.3)  # it watches what it has started a moment after that runs
+        await asyncio.sleep(0.3)  # the client handles SIGINT a moment after the delegation runs
         client.send_signal(signal.SIGINT)
         out, _ = await client.communicate()
         return [client.returncode, json.loads(out)["stop_reason"]]
@@ -180,7 +165,7 @@ async def test_a_client_that_is_interrupted_cancels_what_it_delegated(project: P
     assert [(r.agent, r.state) for r in tree] == [("interrupts", State.COMPLETED), ("lasts", State.CANCELLED)]
 
 
-async def test_a_client_that_is_killed_does_not_cancel_what_it_delegated(project: Path) -> None:
+async def test_killed_client_does_not_cancel_its_delegation(project: Path) -> None:
     """A lost connection is not a cancellation."""
 
     @agent("watches", timeout=40)
@@ -201,7 +186,7 @@ async def test_a_client_that_is_killed_does_not_cancel_what_it_delegated(project
     assert [(r.agent, r.state) for r in tree] == [("watches", State.COMPLETED), ("lasts", State.COMPLETED)]
 
 
-async def test_what_was_only_started_ends_with_its_caller(project: Path) -> None:
+async def test_started_delegation_is_cancelled_when_its_caller_ends(project: Path) -> None:
     @agent("starts")
     async def starts() -> str:
         async with Remit.open("/") as inner:
@@ -213,11 +198,8 @@ async def test_what_was_only_started_ends_with_its_caller(project: Path) -> None
         assert (record.parent_id, record.state) == (result.session_id, State.CANCELLED)
 
 
-# ---- where it stands
-
-
 @pytest.mark.skipif(GIT is None, reason="needs git")
-async def test_an_agent_in_a_worktree_delegates_in_its_own_tree(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_agent_in_a_worktree_delegates_in_its_own_tree(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     def git(*words: str) -> None:
         subprocess.run([str(GIT), "-c", "user.name=n", "-c", "user.email=e@e", *words], cwd=project, check=True, capture_output=True)
 
@@ -231,8 +213,8 @@ async def test_an_agent_in_a_worktree_delegates_in_its_own_tree(project: Path, t
     assert not (worktree / ".remit" / "remit.db").exists()
 
 
-async def test_a_project_deep_in_the_disk_is_reached(tmp_path: Path) -> None:
-    """A socket's name has at most 107 bytes; folders have more."""
+async def test_project_with_a_long_path_can_be_reached(tmp_path: Path) -> None:
+    """The address of a Unix socket has at most 107 bytes; paths may be longer."""
     deep = tmp_path / ("a-rather-long-name-of-a-folder-" * 4) / ("und-noch-tiefer-größer-" * 4)
     deep.mkdir(parents=True)
     result, tree = await delegated(make_project(deep), "one", way="library", names=["echo"])
@@ -240,10 +222,7 @@ async def test_a_project_deep_in_the_disk_is_reached(tmp_path: Path) -> None:
     assert [r.agent for r in tree] == ["one", "echo"]
 
 
-# ---- the secret
-
-
-async def test_the_secret_is_nowhere_on_disk_whatever_its_agent_does(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_caller_token_is_never_written_to_disk(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     kept = tmp_path_factory.mktemp("beside") / "token"
     result, tree = await delegated(project, "tells", file=str(kept))
     secret = secret_in(kept).secret
@@ -256,14 +235,14 @@ async def test_the_secret_is_nowhere_on_disk_whatever_its_agent_does(project: Pa
     assert [path for path in files if secret.encode() in path.read_bytes()] == []
 
 
-async def test_acceptance_commands_do_not_speak_for_the_agent(project: Path) -> None:
-    """They are the caller's proof, not the agent's."""
+async def test_acceptance_commands_have_no_caller_token(project: Path) -> None:
+    """They run for the caller, not for the agent."""
     async with Remit.open(project) as remit:
         result = await remit.delegate("echo", word="w", accept=['test -z "$REMIT_CALLER"', 'test -n "$REMIT_MARK"'])
     assert result.ok, result.errors
 
 
-async def test_a_remit_that_starts_no_process_has_no_socket(project: Path) -> None:
+async def test_socket_exists_only_while_processes_run(project: Path) -> None:
     async with Remit.open(project) as remit:
         await remit.delegate("echo", word="w")
         assert list((project / ".remit" / "run").glob("*.sock")) == []
@@ -274,7 +253,7 @@ async def test_a_remit_that_starts_no_process_has_no_socket(project: Path) -> No
     assert list((project / ".remit" / "run").iterdir()) == []
 
 
-async def test_many_attached_at_once_are_all_answered(project: Path) -> None:
+async def test_hundred_concurrent_attachments_are_answered(project: Path) -> None:
     @agent("many")
     async def many() -> list[str]:
         async def one(number: int) -> str:

@@ -1,6 +1,5 @@
-"""What a crash leaves: a delegation that waited for a person asks again, and one whose secrets are not on record is not run with holes."""
+"""Policy after a crash: rules apply again, and a delegation whose secrets are not recorded is not run again."""
 
-import json
 import subprocess
 import sys
 import time
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forking import run
+from support import cli
 
 AGENTS = """
 import asyncio
@@ -34,13 +33,13 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def killed_while_it_ran(folder: Path, *parameters: str) -> None:
+def run_and_kill(folder: Path, *parameters: str) -> None:
     command = [sys.executable, "-m", "remit.cli.main", "delegate", "slow", *parameters]
     process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         end = time.monotonic() + 60
         while not _is_written(folder / "ran.txt"):
-            assert time.monotonic() < end, "it did not run"
+            assert time.monotonic() < end, "the agent did not run"
             time.sleep(0.02)
     finally:
         process.kill()
@@ -53,27 +52,26 @@ def _is_written(file: Path) -> bool:
 
 
 def recovered(folder: Path) -> dict[str, object]:
-    run(["-m", "remit.cli.main", "recover"], folder)
-    shown = run(["-m", "remit.cli.main", "show", "last", "--json"], folder)
-    document = json.loads(shown.stdout)
+    cli.run("recover", cwd=folder)
+    document = cli.run("show", "last", "--json", cwd=folder).json()
     return dict(document.get("delegation", document)["return"])
 
 
-def test_one_whose_secrets_are_not_on_record_is_settled_and_says_why(project: Path) -> None:
-    killed_while_it_ran(project, "token=hush-hush-99")
+def test_delegation_with_unrecorded_secrets_is_settled_with_the_reason(project: Path) -> None:
+    run_and_kill(project, "token=hush-hush-99")
     result = recovered(project)
     assert "secrets among its parameters are not on record" in str(result)
     assert (project / "ran.txt").read_text() == "hush-hush-99|\n"
 
 
-def test_one_without_secrets_is_run_again(project: Path) -> None:
-    killed_while_it_ran(project, "note=hello")
+def test_delegation_without_secrets_is_run_again(project: Path) -> None:
+    run_and_kill(project, "note=hello")
     assert recovered(project)["status"] == "completed"
     assert (project / "ran.txt").read_text() == "|hello\n" * 2
 
 
-def test_rules_are_asked_again_when_it_is_run_again(project: Path) -> None:
-    killed_while_it_ran(project, "note=hello")
+def test_policy_is_evaluated_again_on_recovery(project: Path) -> None:
+    run_and_kill(project, "note=hello")
     (project / ".remit" / "policy.cedar").write_text(ASKS)
     result = recovered(project)
     assert result["stop_reason"] == "refused"

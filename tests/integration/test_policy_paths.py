@@ -1,4 +1,4 @@
-"""An agent that walks a tree reads no file that the policy lets nobody read."""
+"""Policy for many paths and for agents that act for their caller."""
 
 import json
 from pathlib import Path
@@ -29,11 +29,11 @@ def far(ctx: BlockingContext, paths: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["near", "far"])
-async def test_those_of_many_paths_are_told_that_may_be_read_and_the_log_stays_short(tmp_path: Path, name: str) -> None:
+async def test_permitted_filters_many_paths_with_a_short_log(tmp_path: Path, name: str) -> None:
     async with Remit.open(tmp_path, agents=[near, far], policy=RULES) as remit:
         paths = [f"src/{number}.py" for number in range(450)]
-        told = await remit.delegate(name, paths=[*paths, "private/x.py", "../out", ".env", "kept"])
-        assert told.data == [*paths, "kept"]
+        result = await remit.delegate(name, paths=[*paths, "private/x.py", "../out", ".env", "kept"])
+        assert result.data == [*paths, "kept"]
     entries = [json.loads(line) for line in (tmp_path / ".remit" / FILE).read_text().splitlines()]
     asked = [entry for entry in entries if entry.get("on_the_way")]
     assert [entry["facts"]["path"] for entry in asked if entry["verdict"] == "deny"] == ["private/x.py", "../out", ".env"]
@@ -41,21 +41,21 @@ async def test_those_of_many_paths_are_told_that_may_be_read_and_the_log_stays_s
     assert len(asked) < 10
 
 
-async def test_the_analysis_of_a_tree_leaves_out_what_may_not_be_read(tmp_path: Path) -> None:
+async def test_analysis_skips_files_that_the_policy_forbids(tmp_path: Path) -> None:
     (tmp_path / "private").mkdir()
-    (tmp_path / "private" / "hidden.py").write_text("def hidden_thing():  # TODO tell nobody\n    return 1\n")
+    (tmp_path / "private" / "hidden.py").write_text("def hidden_thing():  # TODO keep secret\n    return 1\n")
     (tmp_path / "open.py").write_text("def open_thing():\n    return 1\n")
     async with Remit.open(tmp_path, policy=RULES) as remit:
-        told = await remit.delegate("coder.analyze_code")
-        reports = "".join((tmp_path / one.path).read_text() for one in told.artifacts)
+        result = await remit.delegate("coder.analyze_code")
+        reports = "".join((tmp_path / one.path).read_text() for one in result.artifacts)
     assert "open_thing" in reports
     assert "hidden_thing" not in reports
-    assert "tell nobody" not in reports
+    assert "keep secret" not in reports
     assert "not to be read by the policy" in reports
 
 
 @pytest.mark.parametrize("name", ["direct", "passing"])
-async def test_who_acts_for_its_caller_is_judged_as_its_caller(tmp_path: Path, name: str) -> None:
+async def test_agent_that_acts_for_its_caller_is_judged_as_the_caller(tmp_path: Path, name: str) -> None:
     @agent
     async def limited(ctx: Context, to: str) -> str:
         await ctx.delegate(to, **({"then": "leaf"} if to == "passing" else {}))

@@ -1,4 +1,4 @@
-"""A built-in operation whose time is over ends as a timeout, whether the delegation's limit or its own parameter was the shorter."""
+"""A built-in operation times out at the limit of the delegation or at its own parameter, whichever is shorter."""
 
 import socket
 from pathlib import Path
@@ -9,7 +9,7 @@ from remit import DelegateTool, Remit
 
 
 def silent(connection: socket.socket, _heard: Heard) -> None:
-    connection.recv(1)  # until the client leaves
+    connection.recv(1)  # until the client disconnects
 
 
 def drips(connection: socket.socket, heard: Heard) -> None:
@@ -19,13 +19,13 @@ def drips(connection: socket.socket, heard: Heard) -> None:
 
 CASES = {
     "web_fetch, no answer": ("worker", "web_fetch", {"url": "/silent"}, 600),
-    "web_fetch, a body without end": ("worker", "web_fetch", {"url": "/drips"}, 600),
+    "web_fetch, endless body": ("worker", "web_fetch", {"url": "/drips"}, 600),
     "execute_code, the limit of the delegation": ("coder", "execute_code", {"code": "while True: pass"}, 1500),
     "execute_code, its own parameter": ("coder", "execute_code", {"code": "while True: pass", "timeout": 300}, 60_000),
 }
 
 
-async def test_it_is_a_timeout_in_the_result_the_record_and_the_metrics(tmp_path: Path) -> None:
+async def test_timeout_is_in_the_result_the_record_and_the_metrics(tmp_path: Path) -> None:
     with web_server({"/silent": silent, "/drips": drips}) as server:
         async with Remit.open(tmp_path, settings={"policy_mode": "disabled"}) as remit:
             tool = DelegateTool(remit)
@@ -33,8 +33,8 @@ async def test_it_is_a_timeout_in_the_result_the_record_and_the_metrics(tmp_path
                 if "url" in parameters:
                     parameters = {"url": f"{server.url}{parameters['url']}"}
                 done = await tool.call({"target": target, "operation": operation, "parameters": parameters, "timeout": timeout})
-                told = done.to_dict()
-                assert (told["taskState"], told["error"]["code"]) == ("TIMEOUT", "TASK_TIMEOUT"), told
+                result = done.to_dict()
+                assert (result["taskState"], result["error"]["code"]) == ("TIMEOUT", "TASK_TIMEOUT"), result
                 record = await remit.describe(done.task_id)
                 assert record.result is not None
                 assert (str(record.state), record.result.status, record.result.stop_reason) == ("timeout", "partial", "deadline")

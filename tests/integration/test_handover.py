@@ -1,4 +1,4 @@
-"""A runtime that is told to stop hands over what can be run again."""
+"""Handover: a runtime that stops leaves resumable delegations to the next process."""
 
 import asyncio
 import os
@@ -29,13 +29,16 @@ async def once(ctx: Context) -> str:
     return "Never."
 
 
-async def test_what_can_be_run_again_is_left_to_the_next_who_opens_the_project(tmp_path: Path) -> None:
+async def test_handover_leaves_resumable_work_to_the_next_process(tmp_path: Path) -> None:
     remit = Remit.open(tmp_path, agents=[steps, once])
     async with remit:
         handle = await remit.start("steps")
         other = await remit.start("once")
+        waiting = asyncio.ensure_future(handle.result())
         await asyncio.sleep(0.1)
         await remit.close(hand_over=True)
+        (raised,) = await asyncio.gather(waiting, return_exceptions=True)
+        assert "Handed over" in str(raised)
     async with Remit.open(tmp_path, agents=[steps, once], recover=False) as looking:
         assert (await looking.describe(handle.session_id)).state == "running"
         assert (await looking.describe(other.session_id)).state == "cancelled"
@@ -46,31 +49,21 @@ async def test_what_can_be_run_again_is_left_to_the_next_who_opens_the_project(t
         assert done.data == "Went on from 1."
 
 
-async def test_whoever_waits_hears_that_it_was_handed_over(tmp_path: Path) -> None:
-    remit = Remit.open(tmp_path, agents=[steps])
-    async with remit:
-        waiting = asyncio.ensure_future(remit.delegate("steps"))
-        await asyncio.sleep(0.1)
-        await remit.close(hand_over=True)
-        (heard,) = await asyncio.gather(waiting, return_exceptions=True)
-    assert "Handed over" in str(heard)
-
-
 @agent("many", resumable=True)
 async def many(ctx: Context) -> str:
-    runs = await asyncio.to_thread(_counted, ctx.root / "runs")
+    runs = await asyncio.to_thread(count_runs, ctx.root / "runs")
     if runs < 3:
         await asyncio.sleep(30)
     return f"Run {runs}."
 
 
-def _counted(path: Path) -> int:
+def count_runs(path: Path) -> int:
     with path.open("a") as file:
         file.write("x")
     return path.stat().st_size
 
 
-async def test_what_was_handed_over_once_can_be_handed_over_again(tmp_path: Path) -> None:
+async def test_delegation_can_be_handed_over_twice(tmp_path: Path) -> None:
     handle = None
     for _ in range(2):
         remit = Remit.open(tmp_path, agents=[many])
@@ -85,7 +78,7 @@ async def test_what_was_handed_over_once_can_be_handed_over_again(tmp_path: Path
         assert done.data == "Run 3."
 
 
-async def test_what_waits_for_a_slot_is_handed_over_as_waiting_and_nothing_is_begun_to_be_stopped(tmp_path: Path) -> None:
+async def test_queued_delegation_is_handed_over_without_being_started(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[steps, noted], slots=1) as remit:
         await remit.start("steps")
         waiting = await remit.start("steps", count=1)
@@ -125,7 +118,7 @@ asyncio.run(main())
 """
 
 
-def test_a_program_ends_although_what_it_handed_over_will_not_be_stopped(tmp_path: Path) -> None:
+def test_program_exits_although_a_handed_over_agent_ignores_cancellation(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", STUBBORN, str(tmp_path)], timeout=20, capture_output=True, text=True, check=True)
     assert done.stdout == "1\n"
 
@@ -140,18 +133,18 @@ async def long() -> None:
 """
 
 
-class Heard:
-    """What whoever listens to a server is told, by name."""
+class Listener:
+    """Records the names of the methods that a server calls on its listener."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *_: self.told.append(name)
+        return lambda *_: self.calls.append(name)
 
 
-async def left_behind(root: Path) -> str:
-    """What an earlier server handed over."""
+async def handed_over_session(root: Path) -> str:
+    """A delegation that an earlier server handed over."""
     (root / ".remit" / "agents").mkdir(parents=True)
     (root / ".remit" / "agents" / "some.py").write_text(LONG)
     async with Remit.open(root) as remit:
@@ -160,30 +153,30 @@ async def left_behind(root: Path) -> str:
     return handle.session_id
 
 
-async def lives(root: Path, session_id: str) -> bool:
+async def is_live(root: Path, session_id: str) -> bool:
     async with Remit.open(root, recover=False) as looking:
         return not (await looking.describe(session_id)).state.is_settled
 
 
-async def test_a_server_that_cannot_listen_ends_nothing_that_it_resumed(tmp_path: Path) -> None:
+async def test_server_without_a_free_port_leaves_resumed_work_running(tmp_path: Path) -> None:
     from remit.server.run import serve
 
-    session_id = await left_behind(tmp_path)
+    session_id = await handed_over_session(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         settings = {"serve": {"grpc": f"127.0.0.1:{taken.getsockname()[1]}", "doors": ["grpc"]}}
         with pytest.raises(Unavailable, match="listen"):
-            await serve(tmp_path, settings, Heard())
-    assert await lives(tmp_path, session_id)
+            await serve(tmp_path, settings, Listener())
+    assert await is_live(tmp_path, session_id)
 
 
-async def test_a_server_told_to_stop_while_it_recovers_stops_and_leaves_that_to_the_next(tmp_path: Path) -> None:
+async def test_sigterm_during_recovery_leaves_the_work_to_the_next_server(tmp_path: Path) -> None:
     from remit.server.run import serve
 
-    session_id = await left_behind(tmp_path)
-    heard = Heard()
-    serving = asyncio.ensure_future(serve(tmp_path, {"serve": {"doors": ["grpc"]}}, heard))
+    session_id = await handed_over_session(tmp_path)
+    listener = Listener()
+    serving = asyncio.ensure_future(serve(tmp_path, {"serve": {"doors": ["grpc"]}}, listener))
     await asyncio.sleep(0)
     os.kill(os.getpid(), signal.SIGTERM)
     await asyncio.wait_for(serving, 10)
-    assert heard.told == ["stopped"]
-    assert await lives(tmp_path, session_id)
+    assert listener.calls == ["stopped"]
+    assert await is_live(tmp_path, session_id)

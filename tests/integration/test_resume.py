@@ -1,4 +1,4 @@
-"""Going on from an earlier delegation that was stopped: its checkpoint and its finished children."""
+"""`resume=`: a stopped delegation continues with its checkpoint and its finished children."""
 
 import asyncio
 from pathlib import Path
@@ -34,9 +34,7 @@ def prints() -> str:
     return "Done. Twice."
 
 
-async def test_a_stopped_delegation_is_gone_on_from_and_what_was_done_is_not_done_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_resumed_delegation_does_not_repeat_finished_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     RAN.clear()
     async with Remit.open(tmp_path, agents=[one, squares]) as remit:
         monkeypatch.setitem(globals(), "HANGS_AT", 2)
@@ -52,7 +50,7 @@ async def test_a_stopped_delegation_is_gone_on_from_and_what_was_done_is_not_don
         assert RAN == [0, 1, 2, 3, 4]
 
 
-async def test_what_cannot_be_resumed_is_refused_with_the_reason(tmp_path: Path) -> None:
+async def test_invalid_resume_is_refused_with_the_reason(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[one, squares]) as remit:
         first = await remit.delegate("one", number=1)
         other = await remit.delegate("squares", upto=1, resume=first.session_id)
@@ -62,14 +60,17 @@ async def test_what_cannot_be_resumed_is_refused_with_the_reason(tmp_path: Path)
         assert "There is no delegation" in unknown.errors[0].message
         nonsense = await remit.delegate("one", number=1, resume="yesterday")
         assert nonsense.errors[0].code == "INVALID_PARAMETERS"
+        refused = await remit.delegate("one", wrong=1)
+        again = await remit.delegate("one", number=1, resume=refused.session_id)
+        assert "was refused" in again.errors[0].message
         assert [r.status for r in await asyncio.gather(remit.delegate("one", number=2, resume=first.session_id))] == [Status.COMPLETED]
 
 
-async def test_what_a_process_agent_prints_can_be_seen(tmp_path: Path) -> None:
+async def test_output_of_a_process_agent_is_an_event(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[prints]) as remit:
         done = await remit.delegate("prints")
-        said = [event.body.get("message", "") for event in await remit.events(done.session_id)]
-        assert any("hello from inside" in message for message in said)
+        messages = [event.body.get("message", "") for event in await remit.events(done.session_id)]
+        assert any("hello from inside" in message for message in messages)
 
 
 @agent("turns", timeout=5, resumable=True)
@@ -86,7 +87,7 @@ async def counter() -> int:
     return len(RAN)
 
 
-async def test_a_chain_of_resumed_runs_replays_in_the_order_of_their_work(tmp_path: Path) -> None:
+async def test_chain_of_resumed_runs_replays_in_order(tmp_path: Path) -> None:
     RAN.clear()
     async with Remit.open(tmp_path, agents=[turns, counter]) as remit:
         first = await remit.delegate("turns", upto=1)
@@ -95,7 +96,7 @@ async def test_a_chain_of_resumed_runs_replays_in_the_order_of_their_work(tmp_pa
     assert (first.data, second.data, third.data) == ([1], [1, 2], [1, 2, 3, 4])
 
 
-async def test_looking_back_gets_nobody_past_the_budget(tmp_path: Path) -> None:
+async def test_resumed_children_count_against_the_budget(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[one, caller_of_many]) as remit:
         earlier = await remit.delegate("one", number=1)
         done = await remit.delegate("caller-of-many", resume_id=earlier.session_id, budget={"delegations": 4})
@@ -106,10 +107,3 @@ async def test_looking_back_gets_nobody_past_the_budget(tmp_path: Path) -> None:
 async def caller_of_many(ctx: Context, resume_id: str) -> int:
     returns = await asyncio.gather(*(ctx.delegate("one", number=n, resume=resume_id) for n in range(20)))
     return sum(one.ok for one in returns)
-
-
-async def test_a_run_that_was_refused_cannot_be_gone_on_from(tmp_path: Path) -> None:
-    async with Remit.open(tmp_path, agents=[one]) as remit:
-        refused = await remit.delegate("one", wrong=1)
-        again = await remit.delegate("one", number=1, resume=refused.session_id)
-    assert "was refused" in again.errors[0].message

@@ -1,4 +1,4 @@
-"""Routing by language: a task names one that the project has, or that one of its agents is for; a command that has no route says why."""
+"""Routing by language: a task names a language of the project or of one of its agents."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ async def ferris(task: str) -> str:
     return task
 
 
-def test_a_task_of_an_unknown_language_is_not_recorded(tmp_path: Path) -> None:
+def test_task_with_an_unknown_language_is_refused(tmp_path: Path) -> None:
     refused = cli.run("task", "Fix it", "--language", "pyhton", cwd=tmp_path)
     assert refused.code == 2
     assert "This project has no language 'pyhton'. Did you mean python?" in refused.stderr
@@ -22,7 +22,7 @@ def test_a_task_of_an_unknown_language_is_not_recorded(tmp_path: Path) -> None:
     assert cli.run("task", "Fix it", "--language", "python", cwd=tmp_path).code == 2
 
 
-async def test_a_command_for_a_task_of_an_unknown_language_is_refused_unless_an_agent_is_for_it(tmp_path: Path) -> None:
+async def test_command_with_an_unknown_language_needs_an_agent_for_it(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[ferris]) as remit:
         refused = await remit.delegate("/implement", task={"task_number": 1, "language": "cobol"}, parameters={"task": "x"})
         assert (refused.stop_reason, refused.errors[0].code) == ("refused", "INVALID_PARAMETERS")
@@ -30,7 +30,7 @@ async def test_a_command_for_a_task_of_an_unknown_language_is_refused_unless_an_
         assert (await remit.delegate("/implement", task={"task_number": 1, "language": "rust"}, parameters={"task": "x"})).ok
 
 
-async def test_a_command_that_cannot_be_routed_says_why(tmp_path: Path) -> None:
+async def test_error_of_an_unroutable_command_has_the_reason(tmp_path: Path) -> None:
     async with Remit.open(tmp_path) as remit:
         for command, words in (("/todo", "/todo delegates nothing."), ("/reserch", "Unknown command /reserch.")):
             refused = await remit.delegate(command)

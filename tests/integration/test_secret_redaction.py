@@ -1,4 +1,4 @@
-"""No secret is written: not one that is a word of our own records, not one that is written in another way, and no key of a provider."""
+"""Redaction: secrets that equal words of our own records, encoded secrets, and keys of providers."""
 
 from pathlib import Path
 from typing import Any
@@ -30,38 +30,38 @@ async def above(ctx: Context, password: str, breaks: bool) -> str:
 
 
 @pytest.mark.parametrize("breaks", [False, True])
-async def test_a_password_that_is_a_word_of_our_own_leaves_the_history_readable(tmp_path: Path, breaks: bool) -> None:
-    """One such delegation once made the whole history unreadable."""
-    told: dict[str, Return] = {}
+async def test_password_that_is_a_word_of_the_records_keeps_history_readable(tmp_path: Path, breaks: bool) -> None:
+    """Redacting such a word must not damage the records."""
+    results: dict[str, Return] = {}
     async with Remit.open(tmp_path, agents=[asking, above]) as remit:
         for word in WORDS:
-            told[word] = await remit.delegate("above", password=word, breaks=breaks)
+            results[word] = await remit.delegate("above", password=word, breaks=breaks)
         assert len(await remit.history()) == 2 * len(WORDS)
-        for word, live in told.items():
+        for word, live in results.items():
             root, child = await remit.tree(live.session_id)
             assert (root.path, child.path) == (("orchestrator", "above"), ("orchestrator", "above", "asking")), word
             assert (root.result.status, root.result.stop_reason) == (live.status, live.stop_reason)
             assert str(child.result.status) == ("failed" if breaks else "completed")
-    assert len(ErrorLedger(tmp_path / ".remit" / "errors.json").entries()) == (0 if not breaks else 2)  # "1789" is too short to look for
+    assert len(ErrorLedger(tmp_path / ".remit" / "errors.json").entries()) == (0 if not breaks else 2)  # "1789" is too short to be redacted
 
 
-def _noted(message: str) -> ErrorOccurrence:
+def occurrence(message: str) -> ErrorOccurrence:
     return ErrorOccurrence(error=ErrorInfo(type="execution", message=message, code="UNKNOWN_ERROR", recoverable=False, recommendation=""))
 
 
-def test_a_secret_does_not_change_what_the_ledger_said_before(tmp_path: Path) -> None:
+def test_secret_does_not_change_earlier_ledger_entries(tmp_path: Path) -> None:
     ledger = ErrorLedger(tmp_path / "errors.json")
-    ledger.note([_noted("the table is broken")])
+    ledger.note([occurrence("the table is broken")])
     held = register_secrets({"password": "broken"})
-    ledger.note([_noted("no broken here")])
+    ledger.note([occurrence("no broken here")])
     assert {entry.message for entry in ledger.entries()} == {"the table is broken", "no [redacted] here"}
     assert held is not None
 
 
-def test_half_of_a_secret_does_not_stand_at_the_end_of_what_is_cut(tmp_path: Path) -> None:
+def test_truncated_message_has_no_part_of_a_secret(tmp_path: Path) -> None:
     held = register_secrets({"password": "swordfish-and-more"})
     ledger = ErrorLedger(tmp_path / "errors.json")
-    ledger.note([_noted("x" * (MESSAGE_LIMIT - 9) + "swordfish-and-more")])
+    ledger.note([occurrence("x" * (MESSAGE_LIMIT - 9) + "swordfish-and-more")])
     assert "swordfish" not in ledger.path.read_text()
     assert held is not None
 
@@ -69,7 +69,7 @@ def test_half_of_a_secret_does_not_stand_at_the_end_of_what_is_cut(tmp_path: Pat
 KEY = "-----BEGIN NOTHING-----\nMIIEabcdefghijklmnop0123456789\nqrstuvwxyzABCDEFGHIJKL\n-----END NOTHING-----\n"
 
 
-def test_a_secret_is_known_in_json_in_an_address_and_line_by_line() -> None:
+def test_secret_is_redacted_in_json_urls_and_single_lines() -> None:
     held = register_secrets({"password": "pä ss/wörd+", "private_key": KEY})
     for form in (
         "pä ss/wörd+",
@@ -83,7 +83,7 @@ def test_a_secret_is_known_in_json_in_an_address_and_line_by_line() -> None:
     assert held is not None
 
 
-def test_so_many_secrets_that_looking_for_them_would_take_for_ever_are_hidden_by_their_name_alone() -> None:
+def test_number_of_searched_secrets_is_bounded() -> None:
     held = register_secrets({"password": [f"value-number-{number}" for number in range(100_000)]})
     assert held is not None
     assert len(held.forms) <= 5 * MOST
@@ -92,7 +92,7 @@ def test_so_many_secrets_that_looking_for_them_would_take_for_ever_are_hidden_by
 API_KEY = "sk-" + "never-to-be-kept-" * 2
 
 
-def _script(request: Any) -> Any:
+def script(request: Any) -> Any:
     if "fail" in request.messages[-1].text:
         return Fail(401, f"the key {API_KEY} is wrong")
     if request.results:
@@ -103,25 +103,25 @@ def _script(request: Any) -> Any:
     ]
 
 
-def _files_below(folder: Path) -> dict[str, bytes]:
+def files_below(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-async def test_no_file_of_a_project_ever_holds_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither database, conversation, ledger, log nor scratch, nor what people are told."""
+async def test_no_file_of_a_project_contains_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Database, conversation, ledger, log, scratch files and output."""
     monkeypatch.setenv("KEPT_NOWHERE", API_KEY)
-    async with ScriptedModels(_script) as server:
+    async with ScriptedModels(script) as server:
         table = {"kind": "openai", "url": server.openai_url, "model": "scripted", "key_variable": "KEPT_NOWHERE"}
         settings: dict[str, Any] = {"model": "scripted", "models": {"scripted": table}}
         heard: list[str] = []
         async with Remit.open(tmp_path, settings=settings) as remit:
             first = await ask(remit, "Hello", hear=heard.append)
             second = await ask(remit, "Now fail", first.data["conversation"], hear=heard.append)
-        assert API_KEY in str(server.requests[0].headers), "the server was sent it"
+        assert API_KEY in str(server.requests[0].headers), "the server received it"
     assert first.ok, first
     assert len(first.data["delegations"]) == 1
     assert not second.ok
     assert API_KEY not in f"{first} {second} {''.join(heard)}"
-    files = _files_below(tmp_path)
+    files = files_below(tmp_path)
     assert any(name.endswith(".jsonl") for name in files)
     assert [name for name, content in files.items() if API_KEY.encode() in content] == []

@@ -1,4 +1,4 @@
-"""Commands for operators: backup, restore, prune."""
+"""`remit backup`, `remit restore` and `remit prune`."""
 
 import asyncio
 import stat
@@ -28,7 +28,7 @@ def sessions(root: Path) -> list[str]:
     return [one["session_id"] for one in cli.run_json("history", "--limit", "1000", cwd=root)["delegations"]]
 
 
-def test_a_backup_restores_record_settings_and_board_in_another_folder(project: Path, tmp_path: Path) -> None:
+def test_backup_restores_record_settings_and_board(project: Path, tmp_path: Path) -> None:
     file = tmp_path / "copy.zip"
     assert cli.run("backup", str(file), cwd=project).code == 0
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -43,7 +43,7 @@ def test_a_backup_restores_record_settings_and_board_in_another_folder(project: 
     assert stat.S_IMODE((other / ".remit" / "remit.db").stat().st_mode) == 0o600
 
 
-def test_a_restored_record_is_only_read_until_a_person_adopts_it(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restored_record_is_read_only_until_adopted(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REMIT_TRUST", raising=False)
     file, other = tmp_path / "copy.zip", tmp_path / "other"
     other.mkdir()
@@ -56,7 +56,7 @@ def test_a_restored_record_is_only_read_until_a_person_adopts_it(project: Path, 
     assert len(sessions(other)) == len(sessions(project)) + 1
 
 
-def test_restoring_over_a_record_is_refused_and_with_force_sets_it_aside(project: Path, tmp_path: Path) -> None:
+def test_restore_over_a_record_needs_force_and_keeps_the_old_one(project: Path, tmp_path: Path) -> None:
     file = tmp_path / "copy.zip"
     cli.run("backup", str(file), cwd=project)
     before = (project / "specs" / "TODO.md").read_bytes()
@@ -68,7 +68,7 @@ def test_restoring_over_a_record_is_refused_and_with_force_sets_it_aside(project
     assert (aside / ".remit" / "remit.db").exists()
 
 
-def test_a_backup_taken_while_work_is_recorded_is_whole(project: Path, tmp_path: Path) -> None:
+def test_backup_during_writes_is_consistent(project: Path, tmp_path: Path) -> None:
     script = (
         "import asyncio, sys\nfrom remit import Remit, agent\n"
         "@agent('noop')\nasync def noop() -> str:\n    return 'ok'\n"
@@ -98,7 +98,7 @@ def test_a_backup_taken_while_work_is_recorded_is_whole(project: Path, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["../outside", "home/x", ".remit/../../x"])
-def test_an_archive_that_would_write_elsewhere_is_refused(name: str, tmp_path: Path) -> None:
+def test_archive_with_paths_outside_the_project_is_refused(name: str, tmp_path: Path) -> None:
     file, other = tmp_path / "bad.zip", tmp_path / "other"
     other.mkdir()
     with zipfile.ZipFile(file, "w") as archive:
@@ -109,7 +109,7 @@ def test_an_archive_that_would_write_elsewhere_is_refused(name: str, tmp_path: P
     assert not list(other.iterdir())
 
 
-def test_what_is_not_a_backup_is_named_with_what_to_do(project: Path, tmp_path: Path) -> None:
+def test_invalid_backup_files_are_refused_with_advice(project: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
     for file in (tmp_path / "text", tmp_path / "missing"):
         done = cli.run("restore", str(file), cwd=project)
@@ -118,7 +118,7 @@ def test_what_is_not_a_backup_is_named_with_what_to_do(project: Path, tmp_path: 
     assert "There is no folder" in cli.run("backup", str(tmp_path / "no" / "x.zip"), cwd=project).stderr
 
 
-async def test_prune_forgets_what_is_older_and_keeps_the_rest(tmp_path: Path) -> None:
+async def test_prune_removes_only_older_records(tmp_path: Path) -> None:
     clock = JumpingClock()
     clock.jump(-40 * 86_400)
     async with Remit.open(tmp_path, clock=clock.as_clock()) as remit:
@@ -126,11 +126,11 @@ async def test_prune_forgets_what_is_older_and_keeps_the_rest(tmp_path: Path) ->
     async with Remit.open(tmp_path) as remit:
         new = await remit.delegate("worker.list_files")
 
-    def prune_by_hand() -> None:
+    def check_prune() -> None:
         assert cli.run_json("prune", "--older-than", "30d", "--dry-run", cwd=tmp_path)["would_forget"] == 1
         assert cli.run_json("prune", "--older-than", "30d", cwd=tmp_path)["forgotten"] == 1
         assert sessions(tmp_path) == [new.session_id]
         assert "Nothing to forget" in cli.run("prune", cwd=tmp_path).stdout
 
     assert old.session_id != new.session_id
-    await asyncio.to_thread(prune_by_hand)
+    await asyncio.to_thread(check_prune)
