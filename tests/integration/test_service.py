@@ -1,4 +1,4 @@
-"""The service behind every API: whose work is whose, what is begun whole or not at all, what a principal's tree may do."""
+"""The service behind every API: ownership of tasks, cancelled calls, and the grants and budget of a principal."""
 
 import asyncio
 import subprocess
@@ -84,11 +84,8 @@ async def done(service: Service, by: Call, target: str, **parameters: Any) -> Re
     return await handle.result()
 
 
-# ---- whose is whose
-
-
-async def test_a_delegation_sees_what_is_below_it_and_cannot_end_itself(remit: Remit) -> None:
-    """With the token of a delegation: what it asks for is its child."""
+async def test_delegation_token_sees_its_children_and_cannot_cancel_itself(remit: Remit) -> None:
+    """A call with the token of a delegation creates a child of it."""
     service = Service(remit)
     parent = await service.begin(call(), {"target": "waits"})
     other = await service.begin(call(), {"target": "waits"})
@@ -97,11 +94,11 @@ async def test_a_delegation_sees_what_is_below_it_and_cannot_end_itself(remit: R
     child = await service.record(inside, returned.session_id)
     assert (child.parent_id, child.depth, child.path) == (parent.session_id, 2, ("token:a", "waits", "nests"))
     assert child.caller_info is not None
-    assert child.caller_info.principal == "token:a", "whose tree it is"
+    assert child.caller_info.principal == "token:a", "the owner of the tree"
     grandchild = await service.record(inside, returned.data["child"])
     assert grandchild.depth == 3
     assert [one.agent for one in (await service.list(inside, HistoryQuery())).records] == ["quick", "nests"]
-    assert await service.look(call(), grandchild.session_id), "whoever asked for the tree sees all of it"
+    assert await service.look(call(), grandchild.session_id), "the owner of the tree sees all of it"
     assert (await service.look(inside, parent.session_id)).task_state is TaskState.RUNNING
     with pytest.raises(Misused, match="There is no task"):
         await service.look(inside, other.session_id)
@@ -113,7 +110,7 @@ async def test_a_delegation_sees_what_is_below_it_and_cannot_end_itself(remit: R
         await service.begin(inside, {"target": "quick"})
 
 
-async def test_remote_callers_may_not_run_acceptance_commands(remit: Remit, tmp_path: Path) -> None:
+async def test_remote_principal_may_not_run_acceptance_commands(remit: Remit, tmp_path: Path) -> None:
     service = Service(remit)
     asked = {"target": "quick", "accept": [f"touch {tmp_path}/owned"]}
     for who in (principal(), principal(permissions=frozenset(Permission)), Principal(name="delegation:x", parent="x")):
@@ -125,10 +122,7 @@ async def test_remote_callers_may_not_run_acceptance_commands(remit: Remit, tmp_
     assert (tmp_path / "owned").exists()
 
 
-# ---- begun whole, or not at all
-
-
-async def test_a_call_that_is_cancelled_while_it_begins_has_begun_it_whole(remit: Remit) -> None:
+async def test_call_cancelled_at_its_start_still_runs_the_delegation(remit: Remit) -> None:
     service = Service(remit)
     starting = asyncio.create_task(service.begin(call(), {"target": "quick"}))
     await asyncio.sleep(0)
@@ -141,7 +135,7 @@ async def test_a_call_that_is_cancelled_while_it_begins_has_begun_it_whole(remit
     assert not service.is_busy
 
 
-async def test_a_call_that_is_cancelled_while_another_holds_its_key_leaves_nothing_to_wait_for(tmp_path: Path) -> None:
+async def test_cancelled_call_with_a_shared_key_does_not_block_shutdown(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[waits], durability="power") as remit:
         service, asked = Service(remit), {"target": "waits", "key": "one"}
         GO["go"] = asyncio.Event()
@@ -159,14 +153,13 @@ async def test_a_call_that_is_cancelled_while_another_holds_its_key_leaves_nothi
         await asyncio.wait_for(finishing, 60)
 
 
-async def test_what_is_refused_while_the_engine_closes_is_answered(remit: Remit) -> None:
-    """Its caller was cancelled by nobody."""
+async def test_refusal_while_the_engine_closes_is_answered(remit: Remit) -> None:
     await remit.engine.close()
     handle = await asyncio.wait_for(remit.start("quick", idle=-1), 60)
     assert "idle" in (await handle.result()).errors[0].message
 
 
-async def test_a_call_that_is_cancelled_while_it_is_refused_is_recorded_as_refused(remit: Remit) -> None:
+async def test_call_cancelled_during_refusal_is_recorded_as_refused(remit: Remit) -> None:
     service, heard = Service(remit), asyncio.Event()
     remit.on_event(lambda event: heard.set() if event.state == "refused" else None)
     starting = asyncio.create_task(service.begin(call(), {"target": "quick", "budget": {"delegations": 0}}))
@@ -179,28 +172,28 @@ async def test_a_call_that_is_cancelled_while_it_is_refused_is_recorded_as_refus
     assert record.state is State.REFUSED
 
 
-async def test_followers_of_a_delegation_miss_nothing_when_its_caller_leaves_while_it_is_recorded(remit: Remit) -> None:
+async def test_followers_get_all_events_if_the_caller_disconnects(remit: Remit) -> None:
     starting = asyncio.create_task(remit.start("quick"))
     await asyncio.sleep(0)
     (session_id,) = remit.engine.live()
-    following = asyncio.create_task(_kinds_of(remit, session_id))
+    following = asyncio.create_task(event_kinds(remit, session_id))
     starting.cancel()
     assert "complete" in await asyncio.wait_for(following, 60)
 
 
-async def test_a_tree_goes_no_deeper_than_its_caller_was_granted(remit: Remit) -> None:
+async def test_granted_depth_limits_the_tree(remit: Remit) -> None:
     service = Service(remit)
     assert (await done(service, call(), "twice")).data["data"]["codes"] == []
     bounded = await done(service, call(principal(max_depth=2)), "twice")
     assert bounded.data["data"]["codes"] == ["MAX_DEPTH_EXCEEDED"]
 
 
-async def _kinds_of(remit: Remit, session_id: str) -> list[str]:
+async def event_kinds(remit: Remit, session_id: str) -> list[str]:
     await asyncio.sleep(0)
     return [str(event.kind) async for event in remit.follow(session_id)]
 
 
-async def test_waiting_callers_get_the_result_and_leaving_ends_nothing(remit: Remit) -> None:
+async def test_cancelled_wait_does_not_affect_other_waiters(remit: Remit) -> None:
     service = Service(remit)
     handle = await service.begin(call(), {"target": "waits"})
     assert await service.wait(handle, 0.01) is None
@@ -213,17 +206,14 @@ async def test_waiting_callers_get_the_result_and_leaving_ends_nothing(remit: Re
     last = asyncio.create_task(service.wait(handle, 5))
     await asyncio.sleep(0)
     GO["go"].set()
-    told = await asyncio.gather(first, second, last, service.wait(handle, 5))
-    assert [one is not None and one.ok for one in told] == [True] * 4
+    results = await asyncio.gather(first, second, last, service.wait(handle, 5))
+    assert [one is not None and one.ok for one in results] == [True] * 4
     again = await service.wait(handle, 5)
     assert again is not None
     assert again.session_id == handle.session_id
 
 
-# ---- which agent
-
-
-async def test_without_a_target_the_agent_that_has_least_to_do_is_chosen_among_those_it_may_use(remit: Remit) -> None:
+async def test_least_busy_permitted_agent_is_chosen_without_a_target(remit: Remit) -> None:
     service = Service(remit)
     busy = await service.begin(call(), {"target": "pictures.resize"})
     assert service.choose(call(), "resize") == "images.resize"
@@ -242,11 +232,8 @@ async def test_without_a_target_the_agent_that_has_least_to_do_is_chosen_among_t
     await busy.result()
 
 
-# ---- what came along
-
-
-async def test_each_tree_and_all_trees_of_a_principal_draw_from_its_budget(remit: Remit) -> None:
-    """Children draw on it and cannot refill it; the refusal names the limit."""
+async def test_all_trees_of_a_principal_share_its_budget(remit: Remit) -> None:
+    """Children use the budget and cannot refill it; the refusal names the limit."""
     service = Service(remit)
     tree = await done(service, call(principal(tree=Limits(delegations=1))), "nests")
     assert tree.data["codes"] == ["BUDGET_EXCEEDED"]
@@ -264,7 +251,7 @@ async def test_each_tree_and_all_trees_of_a_principal_draw_from_its_budget(remit
     assert (await done(service, call(principal("token:rich")), "quick")).ok
 
 
-async def test_what_a_principal_has_drawn_is_known_after_a_restart(tmp_path: Path) -> None:
+async def test_spending_of_a_principal_survives_a_restart(tmp_path: Path) -> None:
     limits = Limits(delegations=2)
 
     async def asked() -> Return:
@@ -302,8 +289,8 @@ asyncio.run(main())
 """
 
 
-async def test_caller_and_its_budget_survive_a_killed_server(tmp_path: Path) -> None:
-    """S8: what is restored is the same principal's, within the same limits."""
+async def test_principal_and_its_budget_survive_a_killed_server(tmp_path: Path) -> None:
+    """A restored delegation has the same principal and the same limits."""
     left: list[Any] = []
 
     @agent("goes-on", isolation="inline", timeout=60, resumable=True)
@@ -314,7 +301,7 @@ async def test_caller_and_its_budget_survive_a_killed_server(tmp_path: Path) -> 
         return {"codes": [error.code for error in child.errors]}
 
     command = [sys.executable, "-c", CHILD, str(tmp_path)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220 - killed in the middle, from here
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
     assert process.stdout is not None
     session_id = (await asyncio.to_thread(process.stdout.readline)).strip()
     process.kill()
@@ -324,18 +311,18 @@ async def test_caller_and_its_budget_survive_a_killed_server(tmp_path: Path) -> 
         service, who = Service(remit), Principal(name="token:poor", budget=Budget(Limits(tokens=10), opened_at=remit.loop.time()))
         result = await service.result(call(who), session_id, 10)
         assert result.data == {"codes": ["MAX_DEPTH_EXCEEDED"]}
-        assert left == [93], "of its tree; the limits of its principal are not said yet"
+        assert left == [93], "the limit of its tree"
         record = await service.record(call(who), session_id)
         assert record.caller_info is not None
         assert (record.caller_info.principal, record.caller_info.door, record.caller_info.session) == ("token:poor", "grpc", "talk")
         assert (record.caller_info.traceparent, record.attempt) == ("00-" + "1" * 32 + "-" + "2" * 16 + "-01", 2)
-        purse = await remit.engine.principal_budget("token:poor")
-        assert (purse.delegations, purse.tokens, purse.alive) == (1, 8, 0)
+        budget = await remit.engine.principal_budget("token:poor")
+        assert (budget.delegations, budget.tokens, budget.alive) == (1, 8, 0)
         assert (await done(service, call(who), "quick")).ok
-        assert purse.limits == Limits(tokens=10)
+        assert budget.limits == Limits(tokens=10)
 
 
-async def test_processes_of_a_project_draw_from_one_budget_of_a_principal(tmp_path: Path) -> None:
+async def test_processes_of_a_project_share_the_budget_of_a_principal(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[quick]) as one, Remit.open(tmp_path, agents=[quick]) as other:
         services = [Service(remit) for remit in (one, other)]
         codes: list[str] = []
@@ -347,7 +334,7 @@ async def test_processes_of_a_project_draw_from_one_budget_of_a_principal(tmp_pa
         assert codes == ["BUDGET_EXCEEDED"] * 3
 
 
-async def test_a_composition_uses_only_agents_that_its_caller_was_granted(remit: Remit) -> None:
+async def test_composition_is_limited_to_granted_agents(remit: Remit) -> None:
     service = Service(remit)
     caller = call(principal(agents=("quick", "compose")))
     for steps, is_granted in ((["quick"], True), (["quick", {"parallel": ["spends"]}], False)):

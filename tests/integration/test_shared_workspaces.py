@@ -1,4 +1,4 @@
-"""Workspaces in a tree: a child works where its caller works, or begins from there; what it does goes back there, never past it."""
+"""Workspaces in a tree: a child shares the workspace of its caller or starts from it, and merges into it."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ def project(tmp_path: Path) -> Path:
 
 @agent("write", timeout=30)
 async def write(ctx: Context, path: str = "child.txt", text: str = "child\n") -> str:
-    """Shared with its caller, as is the default."""
+    """Shares the workspace of its caller (the default)."""
     (ctx.workspace / path).write_text(text)
     ctx.artifact(path, type="implementation")
     return str(ctx.workspace)
@@ -70,8 +70,8 @@ async def copies(ctx: Context, sees: str = "") -> str:
 CHILDREN = [write, look, between, merges, branches_off, copies]
 
 
-async def under(project: Path, kind: str, body, *others, **declared: object) -> Return:  # type: ignore[no-untyped-def]
-    """Whatever `body` does, done by an agent that works in a folder of its own, beside others."""
+async def run_under(project: Path, kind: str, body, *others, **declared: object) -> Return:  # type: ignore[no-untyped-def]
+    """Run `body` as an agent with its own workspace."""
 
     @agent("caller", workspace=kind, timeout=60, **declared)
     async def caller(ctx: Context) -> object:
@@ -84,49 +84,49 @@ def paths(result: Return) -> list[str]:
     return [artifact.path for artifact in result.artifacts]
 
 
-def run_by_hand(command: str, folder: Path) -> None:
+def run_shell(command: str, folder: Path) -> None:
     subprocess.run(command, shell=True, cwd=folder, check=True, capture_output=True)
 
 
-# ---- shared: with its caller
+# ---- shared workspace
 
 
 @both
-async def test_a_shared_child_works_in_the_workspace_of_its_caller(project: Path, kind: str) -> None:
-    """Its folder, its artifacts and its acceptance are its caller's; its changes are part of its caller's diff."""
+async def test_shared_child_works_in_the_workspace_of_its_caller(project: Path, kind: str) -> None:
+    """Folder, artifacts and acceptance are those of the caller; its changes are in the diff of the caller."""
     children: list[Return] = []
 
     async def body(ctx: Context) -> None:
         children.append(await ctx.delegate("write", accept=["test -f child.txt", "test $(pwd) = " + str(ctx.workspace)]))
 
-    result = await under(project, kind, body)
+    result = await run_under(project, kind, body)
     (child,) = children
-    room = f".remit/work/{result.session_id}"
+    folder = f".remit/work/{result.session_id}"
     assert (child.status, child.evidence) == ("completed", "verified"), child
-    assert child.data == str(project / room)
-    assert paths(child) == [f"{room}/child.txt"]
-    assert "workspace" not in child.extra, "the child itself has none: it commits, merges and removes nothing"
+    assert child.data == str(project / folder)
+    assert paths(child) == [f"{folder}/child.txt"]
+    assert "workspace" not in child.extra, "the child commits, merges and removes nothing"
     assert "+child" in diff_of(project, result)
     assert not (project / "child.txt").exists()
     assert work_folders(project) == [result.session_id]
     assert status(project) == ""
 
 
-async def test_at_any_depth_and_through_one_that_has_no_workspace(project: Path) -> None:
+async def test_workspace_is_shared_at_any_depth(project: Path) -> None:
     async def body(ctx: Context) -> object:
         (ctx.workspace / "mine.txt").write_text("caller's")
         read = await ctx.delegate("look", path="mine.txt")
         deep = await ctx.delegate("between")
         return [read.data, deep.data]
 
-    result = await under(project, "worktree", body)
+    result = await run_under(project, "worktree", body)
     assert result.data == ["caller's", str(project / ".remit" / "work" / result.session_id)], result
     assert not (project / "child.txt").exists()
-    result = await under(project, "shared", body)
-    assert result.data == ["caller's", str(project)], "below one that works in the project, it is the project"
+    result = await run_under(project, "shared", body)
+    assert result.data == ["caller's", str(project)], "a caller in the project shares the project"
 
 
-async def test_a_command_is_started_in_the_workspace_of_its_caller(project: Path) -> None:
+async def test_command_agent_runs_in_the_workspace_of_its_caller(project: Path) -> None:
     (project / ".remit").mkdir()
     (project / "remit.toml").write_text('[agents.shell]\ncommand = ["sh", "-c", "pwd; echo made > made.txt"]\nanswers = "value"\n')
     commit_all(project, "an agent that is a command")
@@ -134,24 +134,24 @@ async def test_a_command_is_started_in_the_workspace_of_its_caller(project: Path
     async def body(ctx: Context) -> str:
         return (await ctx.delegate("shell", task="go")).data
 
-    result = await under(project, "worktree", body)
+    result = await run_under(project, "worktree", body)
     assert str(result.data).strip() == str(project / ".remit" / "work" / result.session_id), result
     assert "+made" in diff_of(project, result)
 
 
-async def test_the_changes_of_shared_children_are_merged_with_their_callers(project: Path) -> None:
+async def test_changes_of_shared_children_are_merged_with_their_caller(project: Path) -> None:
     async def body(ctx: Context) -> None:
         done = await ctx.gather(call("write", path="one.txt"), call("write", path="two.txt"))
         assert all(child.ok for child in done)
-        assert not (project / "one.txt").exists(), "a child merges nothing"
+        assert not (project / "one.txt").exists(), "the child does not merge"
 
-    result = await under(project, "worktree", body, merge=True)
+    result = await run_under(project, "worktree", body, merge=True)
     assert result.ok, result
     assert (project / "one.txt").read_text() == (project / "two.txt").read_text() == "child\n"
     assert git(project, "log", "-1", "--format=%B").strip() == f"caller\n\nSession: {result.session_id}"
 
 
-async def test_a_path_out_of_the_callers_workspace_is_refused(project: Path) -> None:
+async def test_artifact_outside_the_workspace_of_the_caller_is_refused(project: Path) -> None:
     @agent("reaches", answers="return", timeout=30)
     async def reaches(ctx: Context) -> dict[str, object]:
         (ctx.workspace / "up").symlink_to("../../../src/a.py")
@@ -162,13 +162,13 @@ async def test_a_path_out_of_the_callers_workspace_is_refused(project: Path) -> 
     async def body(ctx: Context) -> object:
         return (await ctx.delegate("reaches")).errors[0].message
 
-    result = await under(project, "worktree", body, reaches)
+    result = await run_under(project, "worktree", body, reaches)
     assert "'up' leads out of the workspace" in result.data
 
 
 @both
-async def test_at_its_deadline_a_shared_child_gives_back_what_it_wrote_there(project: Path, kind: str) -> None:
-    """The caller's own files, and what was checked out for it, are not the child's work."""
+async def test_shared_child_at_its_deadline_returns_its_files(project: Path, kind: str) -> None:
+    """Files of the caller and of the checkout are not artifacts of the child."""
     children: list[Return] = []
 
     @agent("hangs", timeout=30)
@@ -181,15 +181,15 @@ async def test_at_its_deadline_a_shared_child_gives_back_what_it_wrote_there(pro
         ctx.artifact("callers.txt", type="report")
         children.append(await ctx.delegate("hangs", timeout=1))
 
-    result = await under(project, kind, body, hangs)
+    result = await run_under(project, kind, body, hangs)
     (child,) = children
     assert (child.status, child.errors[0].code) == ("partial", "TIMEOUT")
     assert paths(child) == [f".remit/work/{result.session_id}/half.txt"]
     assert "+half" in diff_of(project, result)
 
 
-async def test_nobody_works_on_in_a_folder_whose_diff_is_taken(project: Path) -> None:
-    """A child that was started and not waited for ends before its caller's changes are taken, merged and the folder removed."""
+async def test_started_child_ends_before_the_diff_of_its_caller(project: Path) -> None:
+    """A started child ends before the changes of its caller are collected and merged."""
 
     has_begun = asyncio.Event()
     grown: list[str] = []
@@ -206,7 +206,7 @@ async def test_nobody_works_on_in_a_folder_whose_diff_is_taken(project: Path) ->
         await ctx.start("goes.on")
         await has_begun.wait()
 
-    result = await under(project, "worktree", body, goes_on, merge=True)
+    result = await run_under(project, "worktree", body, goes_on, merge=True)
     assert result.ok, result
     assert (project / "growing.txt").read_text().count("more") >= 1
     assert work_folders(project) == []
@@ -221,35 +221,35 @@ def remit_command(folder: Path, environment: dict[str, str], *words: str) -> dic
     return json.loads(ran.stdout)
 
 
-async def test_what_another_process_delegates_from_inside_is_shared_with_its_caller_too(project: Path) -> None:
-    """`remit delegate` and `remit mcp`, started in the worktree by an agent, as a coding agent starts them."""
-    told: dict[str, dict[str, Any]] = {}
+async def test_delegations_of_another_process_share_the_workspace(project: Path) -> None:
+    """`remit delegate` and `remit mcp`, started in the worktree by an agent."""
+    results: dict[str, dict[str, Any]] = {}
 
     async def body(ctx: Context) -> None:
         environment = ctx.environment()
         for words in (("delegate", "write"), ("delegate", "merges", "path=merged.txt")):
-            told[words[1]] = await asyncio.to_thread(remit_command, ctx.workspace, environment, *words)
+            results[words[1]] = await asyncio.to_thread(remit_command, ctx.workspace, environment, *words)
         assert (ctx.workspace / "merged.txt").exists()
         words = ["-m", "remit", "mcp"]
         server = StdioServerParameters(command=sys.executable, args=words, cwd=ctx.workspace, env={**os.environ, **environment})
         async with Client(stdio_client(server)) as client:
             answer = await client.call_tool("delegate", {"target": "write", "parameters": {"path": "by-mcp.txt"}})
-        told["mcp"] = answer.structured_content or {}
+        results["mcp"] = answer.structured_content or {}
 
-    result = await under(project, "worktree", body)
+    result = await run_under(project, "worktree", body)
     assert result.ok, result
-    room = f".remit/work/{result.session_id}"
-    assert told["write"]["data"] == told["mcp"]["data"] == str(project / room), told
-    assert told["merges"]["workspace"]["merged_into"] == room, told
+    folder = f".remit/work/{result.session_id}"
+    assert results["write"]["data"] == results["mcp"]["data"] == str(project / folder), results
+    assert results["merges"]["workspace"]["merged_into"] == folder, results
     for name in ("child.txt", "merged.txt", "by-mcp.txt"):
         assert f"+++ b/{name}" in diff_of(project, result)
         assert not (project / name).exists()
 
 
-# ---- a folder of its own, below a caller that has one
+# ---- own workspace below a caller with a workspace
 
 
-async def test_a_worktree_begins_from_the_callers_and_is_merged_back_into_it(project: Path) -> None:
+async def test_child_worktree_starts_from_its_caller_and_merges_into_it(project: Path) -> None:
     children: list[Return] = []
     before: list[str] = []
 
@@ -261,24 +261,24 @@ async def test_a_worktree_begins_from_the_callers_and_is_merged_back_into_it(pro
         children.append(await ctx.delegate("merges", sees="seen.txt"))
         assert (ctx.workspace / "child.txt").read_text() == "child\n"
         assert not (ctx.workspace / "src" / "old.py").exists()
-        assert [git(ctx.workspace, "rev-parse", "HEAD"), git(ctx.workspace, "ls-files", "-s")] == before, "branch and index are its own"
+        assert [git(ctx.workspace, "rev-parse", "HEAD"), git(ctx.workspace, "ls-files", "-s")] == before, "branch and index are unchanged"
 
-    result = await under(project, "worktree", body)
+    result = await run_under(project, "worktree", body)
     (child,) = children
-    room = f".remit/work/{result.session_id}"
+    folder = f".remit/work/{result.session_id}"
     assert child.ok, child
     assert child.warnings == ()
-    assert child.data != str(project / room)
-    assert paths(child) == [f"{room}/child.txt", f".remit/scratch/{child.session_id}/changes.diff"]
-    assert child.extra["workspace"] == {"kind": "worktree", "merged_into": room}
-    assert diff_of(project, child).count("+++ b/") == 1, "its diff is against what it began from"
+    assert child.data != str(project / folder)
+    assert paths(child) == [f"{folder}/child.txt", f".remit/scratch/{child.session_id}/changes.diff"]
+    assert child.extra["workspace"] == {"kind": "worktree", "merged_into": folder}
+    assert diff_of(project, child).count("+++ b/") == 1, "the diff is against its starting point"
     assert diff_of(project, result).count("+++ b/") == 2
     assert branches(project) == ["main", f"remit/{result.session_id}"]
     assert work_folders(project) == [result.session_id]
     assert not (project / "child.txt").exists()
 
 
-async def test_children_that_merge_at_once_and_a_caller_that_goes_on_keep_all(project: Path) -> None:
+async def test_concurrent_merges_into_a_working_caller_lose_nothing(project: Path) -> None:
     async def body(ctx: Context) -> None:
         (ctx.workspace / "list.txt").write_text("".join(f"{n}\n" for n in range(40)))
         started = [await ctx.start("merges", path=f"file{n}.txt") for n in range(4)]
@@ -289,7 +289,7 @@ async def test_children_that_merge_at_once_and_a_caller_that_goes_on_keep_all(pr
         assert [child.status for child in done] == ["completed"] * 5, done
         assert (ctx.workspace / "list.txt").read_text().startswith("first\n1\n")
 
-    result = await under(project, "worktree", body, merge=True)
+    result = await run_under(project, "worktree", body, merge=True)
     assert result.ok, result
     assert sorted(name for name in os.listdir(project) if name.endswith(".txt")) == [
         *(f"file{n}.txt" for n in range(4)),
@@ -299,7 +299,7 @@ async def test_children_that_merge_at_once_and_a_caller_that_goes_on_keep_all(pr
     assert branches(project) == ["main"]
 
 
-async def test_a_conflict_with_the_caller_is_reported_and_taken_over_by_the_command_it_names(project: Path) -> None:
+async def test_conflict_with_the_caller_names_a_command_that_applies_it(project: Path) -> None:
     children: list[Return] = []
     has_begun, may_end = asyncio.Event(), asyncio.Event()
 
@@ -314,7 +314,7 @@ async def test_a_conflict_with_the_caller_is_reported_and_taken_over_by_the_comm
         assert (ctx.workspace / "both.txt").read_text() == "caller's\n"
         (ctx.workspace / "both.txt").write_text("one\n")
         command = child.errors[0].recommendation.partition(f".remit/work/{ctx.session_id}: ")[2]
-        await asyncio.to_thread(run_by_hand, command, ctx.workspace)
+        await asyncio.to_thread(run_shell, command, ctx.workspace)
         assert (ctx.workspace / "both.txt").read_text() == "child's\n"
 
     @agent("slow", workspace="worktree", merge=True, timeout=30)
@@ -324,7 +324,7 @@ async def test_a_conflict_with_the_caller_is_reported_and_taken_over_by_the_comm
         (ctx.workspace / path).write_text(text)
         return "done"
 
-    result = await under(project, "worktree", body, slow)
+    result = await run_under(project, "worktree", body, slow)
     assert result.status == "completed", result
     (child,) = children
     assert (child.status, child.errors[0].code) == ("partial", "MERGE_CONFLICT")
@@ -333,22 +333,22 @@ async def test_a_conflict_with_the_caller_is_reported_and_taken_over_by_the_comm
     assert git(project, "show", f"remit/{child.session_id}:both.txt") == "child's\n"
 
 
-async def test_an_unmerged_worktree_of_a_child_says_how_it_is_taken_over(project: Path) -> None:
+async def test_unmerged_child_names_a_command_that_applies_it(project: Path) -> None:
     async def body(ctx: Context) -> None:
         (ctx.workspace / "child.txt").write_text("one\n")
         child = await ctx.delegate("branches")
         assert (ctx.workspace / "child.txt").read_text() == "one\n"
         command = child.next_steps.partition(f".remit/work/{ctx.session_id}: ")[2]
-        await asyncio.to_thread(run_by_hand, command, ctx.workspace)
+        await asyncio.to_thread(run_shell, command, ctx.workspace)
         assert (ctx.workspace / "child.txt").read_text() == "child\n"
 
-    result = await under(project, "worktree", body)
+    result = await run_under(project, "worktree", body)
     assert result.ok, result
     assert "+child" in diff_of(project, result)
 
 
 @both
-async def test_a_copy_is_made_of_the_callers_workspace(project: Path, kind: str) -> None:
+async def test_copy_is_made_of_the_workspace_of_the_caller(project: Path, kind: str) -> None:
     children: list[Return] = []
 
     async def body(ctx: Context) -> None:
@@ -356,7 +356,7 @@ async def test_a_copy_is_made_of_the_callers_workspace(project: Path, kind: str)
         children.append(await ctx.delegate("copies", sees="seen.txt"))
         assert not (ctx.workspace / "child.txt").exists()
 
-    result = await under(project, kind, body)
+    result = await run_under(project, kind, body)
     (child,) = children
     assert child.ok, child
     assert diff_of(project, child).count("+++ b/") == 1
@@ -364,16 +364,16 @@ async def test_a_copy_is_made_of_the_callers_workspace(project: Path, kind: str)
     assert sorted(work_folders(project)) == sorted([result.session_id, child.session_id])
     shutil.rmtree(project / ".remit" / "work" / ".books" / f"{result.session_id}.git", ignore_errors=True)
     own = project / ".remit" / "work" / ".books" / f"{child.session_id}.git"
-    assert git(own, "show", "HEAD:seen.txt") == "caller, not committed\n", "it does not live on its caller's repository"
+    assert git(own, "show", "HEAD:seen.txt") == "caller, not committed\n", "it does not depend on the repository of its caller"
 
 
-async def test_a_worktree_below_a_copy_is_refused_with_advice(project: Path) -> None:
+async def test_worktree_below_a_copy_is_refused_with_advice(project: Path) -> None:
     children: list[Return] = []
 
     async def body(ctx: Context) -> None:
         children.append(await ctx.delegate("merges"))
 
-    await under(project, "copy", body)
+    await run_under(project, "copy", body)
     (child,) = children
     assert (child.status, child.errors[0].code) == ("failed", "INVALID_PARAMETERS")
     assert "copy of the project" in child.errors[0].message
@@ -381,8 +381,8 @@ async def test_a_worktree_below_a_copy_is_refused_with_advice(project: Path) -> 
     assert branches(project) == ["main"]
 
 
-async def test_one_that_began_from_a_callers_workspace_is_not_merged_into_the_project(project: Path) -> None:
-    """Resumed by a person: its branch holds its caller's work too, which nobody asked to be merged."""
+async def test_resumed_child_of_a_workspace_is_not_merged_into_the_project(project: Path) -> None:
+    """Its branch contains changes of its caller too, which must not be merged with it."""
     stopped: list[str] = []
 
     @agent("long", workspace="worktree", merge=True, timeout=30)
@@ -407,7 +407,7 @@ async def test_one_that_began_from_a_callers_workspace_is_not_merged_into_the_pr
     assert not (project / "mine.txt").exists()
 
 
-async def test_a_sub_folder_of_a_repository_can_be_the_project_of_a_tree(project: Path) -> None:
+async def test_sub_folder_of_a_repository_can_be_the_project_of_a_tree(project: Path) -> None:
     root = project / "src"
 
     async def body(ctx: Context) -> None:
@@ -417,13 +417,13 @@ async def test_a_sub_folder_of_a_repository_can_be_the_project_of_a_tree(project
             assert child.ok, child
         assert (ctx.workspace / "child.txt").exists()
 
-    result = await under(root, "worktree", body)
+    result = await run_under(root, "worktree", body)
     assert result.ok, result
     assert "+++ b/src/child.txt" in diff_of(root, result)
 
 
 @pytest.mark.parametrize("where", ["before", "after"])
-async def test_kill_9_in_the_middle_of_a_merge_into_the_callers_workspace_loses_nothing(project: Path, where: str) -> None:
+async def test_kill_9_during_a_merge_into_the_caller_loses_nothing(project: Path, where: str) -> None:
     script = Path(__file__).with_name("workspace_crash.py")
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     words = [sys.executable, str(script), str(project), f"read-tree {where}"]
@@ -442,7 +442,7 @@ async def test_kill_9_in_the_middle_of_a_merge_into_the_callers_workspace_loses_
 
 
 def old_git(folder: Path, real: str) -> Path:
-    """Git as it was before 2.38: `merge-tree` knows three trees and nothing else."""
+    """A git before 2.38: `merge-tree` has no `--write-tree`."""
     path = folder / "bin" / "git"
     path.parent.mkdir()
     usage = "usage: git merge-tree <base-tree> <branch1> <branch2>"
@@ -451,9 +451,7 @@ def old_git(folder: Path, real: str) -> Path:
     return path.parent
 
 
-async def test_an_old_git_merges_what_needs_no_merge_and_says_so_where_it_cannot(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_old_git_merges_fast_forwards_and_reports_the_rest(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = shutil.which("git")
     assert real is not None
     monkeypatch.setenv("PATH", f"{old_git(tmp_path, real)}:{os.environ['PATH']}")

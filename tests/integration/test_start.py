@@ -32,24 +32,21 @@ def variables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"PATH": f"{home}:/bin:/usr/bin", "HOME": str(home), "XDG_STATE_HOME": str(home / "state"), "OPENAI_API_KEY": "x"}
 
 
-# ---- aliases
-
-
-def test_an_alias_does_what_the_command_does(project: Path) -> None:
+def test_alias_runs_its_command(project: Path) -> None:
     for alias, words in (
         (("help",), ["--help"]),
         (("help", "token", "new"), ["token", "new", "--help"]),
         (("help", "list"), ["agents", "-h"]),
     ):
-        asked, said = (cli.run(*line, cwd=project) for line in (alias, words))
-        assert (asked.code, asked.stdout) == (0, said.stdout), alias
+        actual, expected = (cli.run(*line, cwd=project) for line in (alias, words))
+        assert (actual.code, actual.stdout) == (0, expected.stdout), alias
     assert cli.run("version", cwd=project).stdout == f"remit {version('remit')}\n"
     assert cli.run_json("list", cwd=project) == cli.run_json("agents", cwd=project)
     assert cli.run_json("log", "--limit", "3", cwd=project) == {"delegations": []}
     assert "No such command 'nonsense'" in cli.run("help", "nonsense", cwd=project).stderr
 
 
-def test_aliases_are_documented_and_no_commands_of_their_own(project: Path) -> None:
+def test_aliases_are_documented_and_are_not_commands(project: Path) -> None:
     line = next(line for line in REFERENCE.read_text().splitlines() if line.startswith("Aliases: "))
     assert not ALIASES.keys() & COMMANDS.keys()
     for alias, meaning in ALIASES.items():
@@ -57,17 +54,14 @@ def test_aliases_are_documented_and_no_commands_of_their_own(project: Path) -> N
         assert f"{meaning}`" in line
 
 
-def test_a_command_file_comes_before_an_alias(project: Path) -> None:
+def test_command_file_takes_precedence_over_an_alias(project: Path) -> None:
     (project / ".remit" / "commands").mkdir()
     (project / ".remit" / "commands" / "log.md").write_text("---\ndescription: Print the log.\nagent: worker.list_files\n---\nList.\n")
     assert "ARGUMENTS" in cli.run("log", "--help", cwd=project).stdout
 
 
-# ---- without arguments
-
-
 def commands_shown(folder: Path, variables: dict[str, str]) -> list[str]:
-    """Of the start screen, which must be short."""
+    """The commands of the start screen, which must be short."""
     done = cli.run(cwd=folder, env=variables | {"COLUMNS": "80"})
     assert (done.code, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
@@ -77,7 +71,7 @@ def commands_shown(folder: Path, variables: dict[str, str]) -> list[str]:
     return [line.strip().partition("   ")[0] for line in lines if line.startswith("  ")]
 
 
-def test_remit_alone_shows_the_commands_for_the_state_of_the_project(project: Path, variables: dict[str, str]) -> None:
+def test_start_screen_has_the_next_commands_for_the_project(project: Path, variables: dict[str, str]) -> None:
     new = commands_shown(project, variables)
     assert new[:3] == ["remit init", "remit demo", "remit delegate worker.list_files"]
     for words in ([*new[0].split()[1:], "--yes"], new[2].split()[1:]):
@@ -86,22 +80,22 @@ def test_remit_alone_shows_the_commands_for_the_state_of_the_project(project: Pa
     assert commands_shown(project, variables) == used
     (project / "remit.toml").write_text('[agents.hostile]\nkind = "claude"\n')
     changed = commands_shown(project, variables)
-    assert changed[:2] == ["remit trust", "remit delegate worker.list_files"], "an agent that is not approved is not named"
+    assert changed[:2] == ["remit trust", "remit delegate worker.list_files"], "an agent that is not approved is not listed"
 
 
-def test_remit_alone_says_that_settings_are_not_valid(project: Path, variables: dict[str, str]) -> None:
+def test_start_screen_reports_invalid_settings(project: Path, variables: dict[str, str]) -> None:
     (project / "remit.toml").write_text("[x")
     shown = cli.run(cwd=project, env=variables)
     assert "remit.toml is not valid TOML" in shown.stdout
     assert "remit doctor" in shown.stdout
 
 
-def test_the_help_lists_every_command(project: Path) -> None:
+def test_help_lists_every_command(project: Path) -> None:
     shown = cli.run("--help", cwd=project).stdout
     assert [name for name in COMMANDS if f" {name} " not in shown] == []
 
 
-def test_show_alone_shows_the_last_delegation(project: Path) -> None:
+def test_show_without_an_argument_shows_the_last_delegation(project: Path) -> None:
     assert "nothing has been delegated here yet" in cli.run("show", cwd=project).stderr
     for path in ("one.txt", "two.txt"):
         (project / path).write_text("text")
@@ -109,10 +103,7 @@ def test_show_alone_shows_the_last_delegation(project: Path) -> None:
     assert cli.run_json("show", cwd=project)["delegation"]["parameters"] == {"path": "two.txt"}
 
 
-# ---- init
-
-
-def test_init_without_a_terminal_shows_the_change_and_writes_nothing(tmp_path: Path, variables: dict[str, str]) -> None:
+def test_init_without_a_terminal_prints_the_diff_and_writes_nothing(tmp_path: Path, variables: dict[str, str]) -> None:
     done = cli.run("init", cwd=tmp_path, env=variables)
     assert (done.code, list(tmp_path.iterdir())) == (4, [])
     assert "+[agents.claude]" in done.stdout
@@ -124,15 +115,15 @@ def test_init_asks_at_a_terminal(project: Path, variables: dict[str, str], answe
     ours, theirs = pty.openpty()
     os.write(ours, f"{answer}\n".encode())
     done = cli.start("init", cwd=project, env=variables, stdin=theirs)
-    said, heard = done.communicate(timeout=60)
+    output, error = done.communicate(timeout=60)
     for end in (ours, theirs):
         os.close(end)
-    assert "Make this change?" in said + heard
+    assert "Make this change?" in output + error
     assert (project / "remit.toml").exists() == (answer == "y")
-    assert done.returncode == (0 if answer == "y" else 6), heard
+    assert done.returncode == (0 if answer == "y" else 6), error
 
 
-def test_init_writes_what_it_found_and_approves_it(project: Path, variables: dict[str, str]) -> None:
+def test_init_writes_and_approves_the_agents_it_found(project: Path, variables: dict[str, str]) -> None:
     document = cli.run("init", "--yes", "--json", cwd=project, env=variables).json()
     assert (document["is_made"], document["is_approved"], document["agents"]) == (True, True, ["codex", "claude"])
     written = tomllib.loads((project / "remit.toml").read_text())
@@ -145,7 +136,7 @@ def test_init_writes_what_it_found_and_approves_it(project: Path, variables: dic
 
 
 @pytest.mark.parametrize("words", [("init",), ("agents", "--detect", "--write")])
-def test_init_adds_only_what_is_missing(project: Path, variables: dict[str, str], words: tuple[str, ...]) -> None:
+def test_init_adds_only_missing_agents(project: Path, variables: dict[str, str], words: tuple[str, ...]) -> None:
     mine = '# Mine\n\n# The agent\n[agents.claude]\nkind = "claude"  # as it is\n\n[roles]\nplanner = "claude"\n'
     (project / "remit.toml").write_text(mine)
     (project / "pyproject.toml").write_text('[tool.remit]\nmodel = "anthropic:mine"\n')
@@ -153,11 +144,11 @@ def test_init_adds_only_what_is_missing(project: Path, variables: dict[str, str]
     assert cli.run(*words, "--yes", cwd=project, env=variables).code == 0
     text = (project / "remit.toml").read_text()
     assert text.startswith(mine + "\n[agents.codex]\n")
-    assert tomllib.loads(text).keys() == {"agents", "roles"}, "a model is configured already"
+    assert tomllib.loads(text).keys() == {"agents", "roles"}, "a model is already configured"
     assert cli.run("trust", cwd=project, env=variables).code == 0
 
 
-def test_init_approves_nothing_that_came_with_a_clone(project: Path, variables: dict[str, str]) -> None:
+def test_init_does_not_approve_agents_of_a_clone(project: Path, variables: dict[str, str]) -> None:
     (project / "remit.toml").write_text('[agents.hostile]\nkind = "command"\ncommand = ["sh", "-c", "touch pwned"]\n')
     done = cli.run("init", "--yes", cwd=project, env=variables)
     assert done.stdout.endswith("It has lines that are not approved yet.\nNext: remit trust\n")
@@ -174,7 +165,7 @@ def test_init_places_a_model_before_the_tables(project: Path, variables: dict[st
     assert written.count(b"\n") == written.count(b"\r\n")
 
 
-def test_init_without_anything_found_writes_valid_examples_as_comments(project: Path, variables: dict[str, str]) -> None:
+def test_init_without_agents_writes_valid_examples_as_comments(project: Path, variables: dict[str, str]) -> None:
     nothing = {name: value for name, value in variables.items() if name != "OPENAI_API_KEY"} | {"PATH": "/nowhere"}
     assert cli.run("init", "--yes", cwd=project, env=nothing).code == 0
     assert tomllib.loads((project / "remit.toml").read_text()) == {}
@@ -185,7 +176,7 @@ def test_init_without_anything_found_writes_valid_examples_as_comments(project: 
         definition_of(name, table, source="remit.toml")
 
 
-def test_init_leaves_a_file_that_it_cannot_extend(project: Path, variables: dict[str, str]) -> None:
+def test_init_does_not_change_a_file_that_it_cannot_extend(project: Path, variables: dict[str, str]) -> None:
     (project / "remit.toml").write_text('agents = {claude = {kind = "claude"}}\n')
     done = cli.run("init", "--yes", cwd=project, env=variables)
     assert done.code == 2
@@ -193,38 +184,35 @@ def test_init_leaves_a_file_that_it_cannot_extend(project: Path, variables: dict
     assert (project / "remit.toml").read_text() == 'agents = {claude = {kind = "claude"}}\n'
 
 
-# ---- completion
-
-
-def completed(words: str, cwd: Path, variables: dict[str, str]) -> list[str]:
-    """What bash offers for the last word."""
+def completions(words: str, cwd: Path, variables: dict[str, str]) -> list[str]:
+    """The completions of bash for the last word."""
     asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1), "_REMIT_COMPLETE": "complete_bash"}
     done = cli.run_process(cwd=cwd, env=variables | asked)
     assert done.stderr == ""
     return done.stdout.split()
 
 
-def test_the_shell_completes_agents_parameters_sessions_and_tasks(project: Path, variables: dict[str, str]) -> None:
+def test_shell_completes_agents_parameters_sessions_and_tasks(project: Path, variables: dict[str, str]) -> None:
     cli.run("task", "Read unknown ages", cwd=project)
     cli.run("delegate", "worker.list_files", cwd=project)
     (session,) = [one["session_id"] for one in cli.run_json("history", cwd=project)["delegations"]]
-    assert completed("remit delegate worker.re", project, variables) == ["worker.read_file"]
-    assert completed("remit delegate worker.read_file path=a o", project, variables) == ["offset="]
-    assert completed("remit show sess", project, variables) == [session]
-    assert completed("remit plan ", project, variables) == ["1"]
+    assert completions("remit delegate worker.re", project, variables) == ["worker.read_file"]
+    assert completions("remit delegate worker.read_file path=a o", project, variables) == ["offset="]
+    assert completions("remit show sess", project, variables) == [session]
+    assert completions("remit plan ", project, variables) == ["1"]
 
 
 def test_completion_runs_no_code_of_a_project_and_shows_no_error(project: Path, variables: dict[str, str]) -> None:
     (project / ".remit" / "agents").mkdir()
     (project / ".remit" / "agents" / "x.py").write_text(f"open({str(project / 'ran')!r}, 'w')\n")
     (project / "remit.toml").write_text("this is not TOML")
-    assert completed("remit delegate wor", project, variables) == []
+    assert completions("remit delegate wor", project, variables) == []
     (project / "remit.toml").unlink()
-    assert "worker.read_file" in completed("remit delegate wor", project, variables)
+    assert "worker.read_file" in completions("remit delegate wor", project, variables)
     assert not (project / "ran").exists()
 
 
-def test_a_word_that_means_listing_records_no_task(project: Path) -> None:
+def test_task_list_is_refused_as_a_title(project: Path) -> None:
     refused = cli.run("task", "list", cwd=project)
     assert (refused.code, "remit board" in refused.stderr) == (2, True)
     assert not (project / "specs").exists()

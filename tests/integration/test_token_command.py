@@ -1,4 +1,4 @@
-"""`remit token` (issue 7 item 5): tokens made, listed and revoked at the command line; nothing of them is kept or shown twice."""
+"""`remit token` makes, lists and revokes tokens; a secret is shown once and never stored."""
 
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,15 @@ from remit.server.tokens import Permission
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    (tmp_path / ".remit").mkdir()  # whatever lies further up is another project
+    (tmp_path / ".remit").mkdir()  # no project above it is used
     return tmp_path
 
 
-def told(folder: Path, *arguments: str) -> Any:
+def json_of(folder: Path, *arguments: str) -> Any:
     return remit(folder, *arguments, "--json").json()
 
 
-def test_a_token_is_made_shown_once_listed_and_revoked(project: Path) -> None:
+def test_token_is_shown_once_listed_and_revoked(project: Path) -> None:
     authenticator = Authenticator(project / ".remit", ServeSettings())
     made = remit(
         project, "token", "new", "ci", "--agent", "worker", "--agent", "code*", "--may", "delegate,relay", "--expires", "30d",
@@ -40,13 +40,13 @@ def test_a_token_is_made_shown_once_listed_and_revoked(project: Path) -> None:
     listed = remit(project, "token").stdout
     assert "ci" in listed
     assert secret not in listed
-    (document,) = told(project, "token", "list")["tokens"]
+    (document,) = json_of(project, "token", "list")["tokens"]
     assert document["state"].startswith("until")
     assert remit(project, "token", "new", "ci").returncode == 5
     assert "Revoked: ci" in remit(project, "token", "revoke", "ci").stdout
     with pytest.raises(Refused):
         authenticator.authenticate(Credentials(authorization=f"Bearer {secret}"))
-    log = told(project, "audit", "--agent", "token:ci")["entries"]
+    log = json_of(project, "audit", "--agent", "token:ci")["entries"]
     assert [(entry["event"], entry["token_id"]) for entry in log] == [
         ("token_made", document["id"]),
         ("token_revoked", document["id"]),
@@ -55,8 +55,8 @@ def test_a_token_is_made_shown_once_listed_and_revoked(project: Path) -> None:
     assert all(secret.encode() not in path.read_bytes() for path in project.rglob("*") if path.is_file())
 
 
-def test_a_certificate_is_granted_something_without_a_secret(project: Path) -> None:
-    made = told(project, "token", "new", "boxes", "--certificate", "*.example.com", "--may", "serve")
+def test_certificate_is_granted_permissions_without_a_secret(project: Path) -> None:
+    made = json_of(project, "token", "new", "boxes", "--certificate", "*.example.com", "--may", "serve")
     assert made["token"] is None
     assert made["certificate"] == "*.example.com"
     assert "cert:*.example.com" in remit(project, "audit").stdout
@@ -69,15 +69,15 @@ def test_a_certificate_is_granted_something_without_a_secret(project: Path) -> N
         (("new", "a", "--may", "fly"), "see-all"),
         (("new", "a", "--expires", "soon"), "30d"),
         (("new", "a b"), "letters"),
-        (("revoke", "nobody"), "remit token list"),
+        (("revoke", "unknown"), "remit token list"),
         (("new", "a", "--certificate", "sha256:1"), "openssl"),
     ],
 )
-def test_wrong_arguments_are_refused_with_the_right_ones(project: Path, arguments: tuple[str, ...], words: str) -> None:
+def test_invalid_arguments_are_refused_with_advice(project: Path, arguments: tuple[str, ...], words: str) -> None:
     ended = remit(project, "token", *arguments)
     assert ended.returncode == 2
     assert words in ended.stderr
 
 
-def test_a_token_that_only_looks_is_not_said_to_be_for_agents(project: Path) -> None:
+def test_metrics_token_is_described_by_its_permission(project: Path) -> None:
     assert "prometheus: metrics. It is shown once" in remit(project, "token", "new", "prometheus", "--may", "metrics").stderr

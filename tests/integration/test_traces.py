@@ -1,4 +1,4 @@
-"""OpenTelemetry traces: one tree is one trace, across processes and crashes. Against a real collector on loopback."""
+"""OpenTelemetry traces: one tree is one trace, across processes and crashes; with a real collector on loopback."""
 
 import asyncio
 import os
@@ -47,18 +47,18 @@ def apart(ctx: Any) -> str:
     return os.environ["TRACEPARENT"]
 
 
-def opened(root: Path, url: str, *agents: Any, **signals: Any) -> Remit:
+def open_project(root: Path, url: str, *agents: Any, **signals: Any) -> Remit:
     return Remit.open(root, agents=agents, settings={"signals": {"otlp_url": url, **signals}})
 
 
-def hangs_below(collected: Collected, child: str, parent: str) -> bool:
+def is_child(collected: Collected, child: str, parent: str) -> bool:
     below, above = collected.span(child), collected.span(parent)
     return bool(below.parent_span_id == above.span_id and below.trace_id == above.trace_id)
 
 
-async def test_a_tree_is_one_trace_with_each_span_below_its_caller(tmp_path: Path) -> None:
+async def test_tree_is_one_trace_with_spans_below_their_callers(tmp_path: Path) -> None:
     with collecting() as collected:
-        async with opened(tmp_path, collected.url, look, reader, apart) as remit:
+        async with open_project(tmp_path, collected.url, look, reader, apart) as remit:
             returned = await remit.delegate("reader")
             from_process = await remit.delegate("apart")
         first = [span for span in collected.spans if attributes(span)["remit.root_id"] == returned.session_id]
@@ -67,33 +67,33 @@ async def test_a_tree_is_one_trace_with_each_span_below_its_caller(tmp_path: Pat
     assert len({span.trace_id for span in first}) == 1
     collected.spans = first
     assert collected.span("invoke_workflow reader").parent_span_id == b""
-    assert hangs_below(collected, "invoke_agent reader", "invoke_workflow reader")
-    assert hangs_below(collected, "execute_tool shelf.look", "invoke_agent reader")
+    assert is_child(collected, "invoke_agent reader", "invoke_workflow reader")
+    assert is_child(collected, "execute_tool shelf.look", "invoke_agent reader")
     tool = attributes(collected.span("execute_tool shelf.look"))
     assert (tool["gen_ai.operation.name"], tool["gen_ai.tool.name"], tool["remit.state"]) == ("execute_tool", "shelf.look", "completed")
     assert (tool["remit.tokens"], tool["remit.cost"], tool["remit.depth"]) == (7, 0.5, 2)
     agent_span = attributes(collected.span("invoke_agent reader"))
     assert (agent_span["gen_ai.agent.id"], agent_span["remit.session_id"]) == ("reader", returned.session_id)
     assert tool["remit.path"] == ["orchestrator", "reader", "shelf.look"]
-    assert "Middlemarch" not in str(first)  # content stays here unless it is asked for
+    assert "Middlemarch" not in str(first)  # content is exported only on request
     steps = [event.name for event in collected.span("invoke_agent reader").events]
     assert (steps[0], steps[-1], len(steps)) == ("AnalyzeRequest", "ReturnToUser", 13)
-    # The agent in a process of its own was told its span, and what it delegated hangs below it.
+    # The process agent has its span in TRACEPARENT, and its delegation is a child of it.
     collected.spans = second
-    assert hangs_below(collected, "execute_tool shelf.look", "invoke_agent apart")
-    told = parse_traceparent(from_process.data)
-    assert told.span_id == collected.span("invoke_agent apart").span_id.hex()
+    assert is_child(collected, "execute_tool shelf.look", "invoke_agent apart")
+    parent = parse_traceparent(from_process.data)
+    assert parent.span_id == collected.span("invoke_agent apart").span_id.hex()
     assert {resource["service.name"] for resource in collected.resources} == {"remit"}
 
 
-async def test_what_failed_says_so_and_what_was_cancelled_is_no_error(tmp_path: Path) -> None:
+async def test_failed_span_is_an_error_and_a_cancelled_one_is_not(tmp_path: Path) -> None:
     with collecting() as collected:
-        async with opened(tmp_path, collected.url, broken, sleeper) as remit:
+        async with open_project(tmp_path, collected.url, broken, sleeper) as remit:
             await remit.delegate("broken")
-            await remit.delegate("nobody")
+            await remit.delegate("unknown")
             handle = await remit.start("sleeper")
             await remit.cancel(handle.session_id)
-        failed, refused, cancelled = (collected.span(f"invoke_agent {name}") for name in ("broken", "nobody", "sleeper"))
+        failed, refused, cancelled = (collected.span(f"invoke_agent {name}") for name in ("broken", "unknown", "sleeper"))
     assert (failed.status.code, attributes(failed)["remit.state"]) == (2, "failed")
     assert "letters" not in str(failed)
     assert failed.status.message == attributes(failed)["error.type"]
@@ -101,13 +101,13 @@ async def test_what_failed_says_so_and_what_was_cancelled_is_no_error(tmp_path: 
     assert (cancelled.status.code, attributes(cancelled)["error.type"]) == (0, "CANCELLED")
 
 
-async def test_content_goes_along_only_where_it_is_asked_for_and_secrets_never(tmp_path: Path) -> None:
+async def test_content_is_exported_on_request_and_secrets_never(tmp_path: Path) -> None:
     @agent("keeper")
     async def keeper(password: str, book: str) -> dict[str, str]:
         return {"lent": book, "by": password}
 
     with collecting() as collected:
-        async with opened(tmp_path, collected.url, keeper, broken, content=True) as remit:
+        async with open_project(tmp_path, collected.url, keeper, broken, content=True) as remit:
             await remit.delegate("keeper", password="open sesame 4711", book="Emma")
             await remit.delegate("broken")
         kept = attributes(collected.span("invoke_agent keeper"))
@@ -118,40 +118,40 @@ async def test_content_goes_along_only_where_it_is_asked_for_and_secrets_never(t
     assert "letters" in failed.status.message
 
 
-def test_a_program_started_inside_a_trace_goes_on_in_it(tmp_path: Path) -> None:
-    """The command line takes its parent from TRACEPARENT, and the collector from OpenTelemetry's own variable."""
+def test_command_inside_a_trace_continues_it(tmp_path: Path) -> None:
+    """The parent comes from TRACEPARENT, the collector from the variable of OpenTelemetry."""
     (tmp_path / ".remit" / "agents").mkdir(parents=True)
     (tmp_path / ".remit" / "agents" / "shelf.py").write_text(
         "from remit import agent\n\n@agent('shelf')\nasync def shelf(ctx):\n    return 'books'\n"
     )
     with collecting() as collected:
-        told = {**os.environ, "TRACEPARENT": GIVEN, "OTEL_EXPORTER_OTLP_ENDPOINT": collected.url, "OTEL_SERVICE_NAME": "library"}
-        ran = run_process("delegate", "shelf", cwd=tmp_path, env=told)
+        variables = {**os.environ, "TRACEPARENT": GIVEN, "OTEL_EXPORTER_OTLP_ENDPOINT": collected.url, "OTEL_SERVICE_NAME": "library"}
+        ran = run_process("delegate", "shelf", cwd=tmp_path, env=variables)
         assert ran.code == 0, ran.stderr
         tree = collected.span("invoke_workflow shelf")
-        assert hangs_below(collected, "invoke_agent shelf", "invoke_workflow shelf")
+        assert is_child(collected, "invoke_agent shelf", "invoke_workflow shelf")
     assert tree.trace_id.hex() == GIVEN.split("-")[1]
     assert tree.parent_span_id.hex() == GIVEN.split("-")[2]
     assert {resource["service.name"] for resource in collected.resources} == {"library"}
 
 
-async def test_a_caller_that_keeps_no_trace_of_it_gets_none(tmp_path: Path) -> None:
+async def test_unsampled_caller_gets_no_trace(tmp_path: Path) -> None:
     from remit.core.delegation import ORIGIN, CallerInfo, Origin
 
     with collecting() as collected:
-        async with opened(tmp_path, collected.url, look) as remit:
+        async with open_project(tmp_path, collected.url, look) as remit:
             ORIGIN.set(Origin(caller_info=CallerInfo("token:ci", "http", traceparent=GIVEN[:-1] + "0")))
             await remit.delegate("shelf.look")
             ORIGIN.set(Origin(caller_info=CallerInfo("token:ci", "http", "their talk", traceparent=GIVEN)))
             await remit.delegate("shelf.look")
             ORIGIN.set(None)
         (tree,) = [span for span in collected.spans if span.name.startswith("invoke_workflow")]
-    said = attributes(tree)
-    assert (tree.kind, said["remit.principal"], said["remit.door"]) == (2, "token:ci", "http")
-    assert said["gen_ai.conversation.id"] == "their talk"
+    values = attributes(tree)
+    assert (tree.kind, values["remit.principal"], values["remit.door"]) == (2, "token:ci", "http")
+    assert values["gen_ai.conversation.id"] == "their talk"
 
 
-async def test_spans_of_an_agents_own_libraries_and_of_its_callers_join_the_trace(tmp_path: Path) -> None:
+async def test_spans_of_instrumented_code_join_the_trace(tmp_path: Path) -> None:
     from opentelemetry import trace
     from opentelemetry.sdk.trace import TracerProvider
 
@@ -165,7 +165,7 @@ async def test_spans_of_an_agents_own_libraries_and_of_its_callers_join_the_trac
         return "done"
 
     with collecting() as collected:
-        async with opened(tmp_path, collected.url, instrumented) as remit:
+        async with open_project(tmp_path, collected.url, instrumented) as remit:
             with tracer.start_as_current_span("outside") as outside:
                 await remit.delegate("instrumented")
             assert trace.get_current_span() is trace.INVALID_SPAN
@@ -175,8 +175,8 @@ async def test_spans_of_an_agents_own_libraries_and_of_its_callers_join_the_trac
     assert f"{seen[0].context.trace_id:032x}" == mine.trace_id.hex() == tree.trace_id.hex()
 
 
-async def test_one_that_a_dead_process_left_has_its_span_in_the_same_trace(tmp_path: Path) -> None:
-    """Settled by the next who opens the project: nothing was stored for it but the delegation itself."""
+async def test_recovered_delegation_has_its_span_in_the_same_trace(tmp_path: Path) -> None:
+    """The next process settles it; only the delegation itself was stored."""
     script = tmp_path / "dies.py"
     script.write_text(
         "import asyncio, os, sys\nfrom remit import Remit, agent\n"
@@ -191,35 +191,35 @@ async def test_one_that_a_dead_process_left_has_its_span_in_the_same_trace(tmp_p
     died = await asyncio.to_thread(subprocess.run, [sys.executable, str(script), str(project)], timeout=60, check=False)
     assert died.returncode == -9
     with collecting() as collected:
-        async with opened(project, collected.url) as remit:
+        async with open_project(project, collected.url) as remit:
             assert len(remit.recovered.settled) == 2
-        assert hangs_below(collected, "invoke_agent child", "invoke_agent caller")
-        assert hangs_below(collected, "invoke_agent caller", "invoke_workflow caller")
+        assert is_child(collected, "invoke_agent child", "invoke_agent caller")
+        assert is_child(collected, "invoke_agent caller", "invoke_workflow caller")
         assert attributes(collected.span("invoke_agent child"))["error.type"] == "AGENT_CRASHED"
 
 
-async def test_a_name_that_the_wire_cannot_hold_keeps_no_other_span_from_arriving(tmp_path: Path) -> None:
+async def test_unencodable_name_does_not_block_other_spans(tmp_path: Path) -> None:
     from remit.core.delegation import ORIGIN, CallerInfo, Origin
 
     with collecting() as collected:
-        async with opened(tmp_path, collected.url, look, content=True) as remit:
+        async with open_project(tmp_path, collected.url, look, content=True) as remit:
             ORIGIN.set(Origin(caller_info=CallerInfo("token:\ud800", "http", "\udfff talk"), depth=10**30, path=("\udc00",)))
-            await remit.delegate("nobody\ud800" + "x" * 5000)
+            await remit.delegate("unknown\ud800" + "x" * 5000)
             ORIGIN.set(None)
             await remit.delegate("shelf.look", title="\ud800 and more")
         assert collected.span("execute_tool shelf.look")
-        (refused,) = [span for span in collected.spans if span.name.startswith("invoke_agent nobody?")]
+        (refused,) = [span for span in collected.spans if span.name.startswith("invoke_agent unknown?")]
     assert len(refused.name) <= 300
 
 
-async def test_questions_to_a_model_hang_below_the_delegation_that_asked(tmp_path: Path) -> None:
+async def test_model_requests_are_spans_below_their_delegation(tmp_path: Path) -> None:
     from model_harness import stage
 
     from remit.testing import Fail, Say
 
     with collecting() as collected:
         async with stage(tmp_path, [Say("One word."), *[Fail(401)] * 3], settings={"signals": {"otlp_url": collected.url}}) as (remit, _):
-            await remit.delegate("thinker", task="think")  # words are no return: it is asked once more, in vain
+            await remit.delegate("thinker", task="think")  # prose is not a valid return: it is asked once more
         good, bad = [span for span in collected.spans if span.name == "chat scripted"]
         above = collected.span("invoke_agent thinker")
         usage = collected.metrics["gen_ai.client.token.usage"].histogram.data_points
@@ -230,14 +230,14 @@ async def test_questions_to_a_model_hang_below_the_delegation_that_asked(tmp_pat
     assert attributes(usage[0])["gen_ai.request.model"] == "scripted"
 
 
-@pytest.mark.parametrize("how", ["refuses", "is silent"])
-async def test_a_dead_collector_stops_no_delegation_and_does_not_keep_the_project_open(tmp_path: Path, how: str) -> None:
-    with socket.socket() as listening:  # bound: nobody else gets the port
+@pytest.mark.parametrize("how", ["refuses", "silent"])
+async def test_dead_collector_delays_no_delegation_and_no_close(tmp_path: Path, how: str) -> None:
+    with socket.socket() as listening:  # bound: the port stays free of other servers
         listening.bind(("127.0.0.1", 0))
-        if how == "is silent":
+        if how == "silent":
             listening.listen()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         async with asyncio.timeout(25):  # the SDK itself would wait half a minute for a dead collector
-            async with opened(tmp_path, url, look, metric_seconds=0.1) as remit:
+            async with open_project(tmp_path, url, look, metric_seconds=0.1) as remit:
                 for _ in range(20):
                     assert (await remit.delegate("shelf.look")).ok

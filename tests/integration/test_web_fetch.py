@@ -1,6 +1,6 @@
-"""How pages are fetched: redirects, limits, charsets and kinds, against real servers on loopback.
+"""Fetching pages: redirects, limits, charsets and content types, from real servers on loopback.
 
-These call the fetch itself, with a resolver of the test's; `test_web_agents` goes through a project and its policy.
+These tests call `fetch` with their own resolver; `test_web_agents` uses a project and its policy.
 """
 
 import ipaddress
@@ -23,11 +23,11 @@ HERE = ipaddress.ip_address("127.0.0.1")
 
 
 @dataclass(slots=True)
-class Wires:
-    """A network of the test's: names lead where it says, and inner addresses are allowed only for `allowed` hosts."""
+class FakeNetwork:
+    """A network with its own resolver; internal addresses are permitted for `allowed` hosts only."""
 
     names: dict[str, list[Sequence[Address]]] = field(default_factory=dict)
-    """What each name resolves to, the first time, the second time, …"""
+    """The addresses of each name: first lookup, second lookup, …"""
     allowed: set[str] = field(default_factory=lambda: {"127.0.0.1", "::1"})
     asked: list[dict[str, Any]] = field(default_factory=list)
     looked_up: list[str] = field(default_factory=list)
@@ -48,15 +48,15 @@ class Wires:
 
 
 async def get(
-    url: str, wires: Wires | None = None, *, method: str = "GET", headers: dict[str, Any] | None = None, body: Any = None,
+    url: str, fake: FakeNetwork | None = None, *, method: str = "GET", headers: dict[str, Any] | None = None, body: Any = None,
     most: int = 5 << 20, seconds: float = 20.0, trail: Trail | None = None,
 ) -> FetchResult:  # fmt: skip
     data, sent = encode_body(body, build_headers(headers))
     request = WebRequest(target=parse_target(url), method=method, headers=sent, body=data)
-    return await fetch(request, (wires or Wires()).network(), most=most, seconds=seconds, trail=trail)
+    return await fetch(request, (fake or FakeNetwork()).network(), most=most, seconds=seconds, trail=trail)
 
 
-# ---- where a fetch may lead
+# ---- redirects and addresses
 
 
 @pytest.mark.parametrize(
@@ -67,36 +67,36 @@ async def get(
         "//inner.example/", "http://metadata.google.internal/", "http://127.0.0.1:22/", "\\\\127.0.0.2\\x", "http://[::1",
     ],
 )  # fmt: skip
-async def test_a_redirect_that_leads_inside_is_refused_before_anything_is_connected(location: str) -> None:
+async def test_redirect_to_an_internal_address_is_refused(location: str) -> None:
     with web_server({}) as server:
         server.routes["/"] = redirect(location.format(port=server.port))
-        wires = Wires(names={"inner.example": [[ipaddress.ip_address("192.168.7.7")]], "metadata.google.internal": [[HERE]]})
+        network = FakeNetwork(names={"inner.example": [[ipaddress.ip_address("192.168.7.7")]], "metadata.google.internal": [[HERE]]})
         with pytest.raises(Refused) as refused:
-            await get(f"{server.url}/", wires)
+            await get(f"{server.url}/", network)
         assert refused.value.code == "POLICY_DENIED"
         assert "pw" not in str(refused.value)
         assert [heard.path for heard in server.heard] == ["/"]
 
 
-async def test_a_name_that_resolves_differently_the_second_time_is_not_asked_a_second_time() -> None:
-    """DNS rebinding: judged as public, then loopback. What was judged is what is connected to, so nothing reaches the server."""
-    public = ipaddress.ip_address("127.0.0.9")  # stands for the address that was judged; nobody listens there
+async def test_name_is_resolved_once() -> None:
+    """DNS rebinding: the connection uses the address that the policy judged, so nothing reaches the server."""
+    public = ipaddress.ip_address("127.0.0.9")  # the judged address; no server listens there
     with web_server({"/": answer("secret")}) as server:
-        wires = Wires(names={"rebinding.example": [[public], [HERE]]}, allowed={"rebinding.example"})
+        network = FakeNetwork(names={"rebinding.example": [[public], [HERE]]}, allowed={"rebinding.example"})
         with pytest.raises(UnreachableError):
-            await get(f"http://rebinding.example:{server.port}/", wires)
-        assert wires.looked_up == ["rebinding.example"]
+            await get(f"http://rebinding.example:{server.port}/", network)
+        assert network.looked_up == ["rebinding.example"]
         assert server.heard == []
 
 
-async def test_the_connection_goes_to_the_address_that_was_judged_and_the_name_stays_the_names() -> None:
+async def test_connection_uses_the_judged_address_and_keeps_the_host_name() -> None:
     with web_server({"/": answer("hello")}) as server:
-        nobody_there = ipaddress.ip_address("127.0.0.9")  # the second address is tried when the first does not answer
-        wires = Wires(names={"site.example": [[nobody_there, HERE]]}, allowed={"site.example"})
-        fetched = await get(f"http://site.example:{server.port}/", wires)
+        silent = ipaddress.ip_address("127.0.0.9")  # the second address is tried if the first does not answer
+        network = FakeNetwork(names={"site.example": [[silent, HERE]]}, allowed={"site.example"})
+        fetched = await get(f"http://site.example:{server.port}/", network)
         assert fetched.body.content == b"hello"
         assert server.heard[0].headers["host"] == f"site.example:{server.port}"
-        assert wires.asked == [
+        assert network.asked == [
             {
                 "url": f"http://site.example:{server.port}/", "scheme": "http", "host": "site.example", "port": server.port,
                 "method": "GET", "address": "loopback",
@@ -104,22 +104,22 @@ async def test_the_connection_goes_to_the_address_that_was_judged_and_the_name_s
         ]  # fmt: skip
 
 
-async def test_ipv6_is_spoken() -> None:
+async def test_ipv6_is_supported() -> None:
     with web_server({"/": answer("six")}, socket.AF_INET6) as server:
         assert (await get(f"{server.url}/")).body.content == b"six"
         assert server.heard[0].headers["host"] == f"[::1]:{server.port}"
 
 
-async def test_each_hop_is_put_to_the_policy_anew() -> None:
+async def test_each_redirect_is_judged_by_the_policy() -> None:
     with web_server({"/a": redirect("/b"), "/b": redirect("c?x=1", "307 Temporary Redirect"), "/c": answer("end")}) as server:
-        wires, trail = Wires(), Trail()
-        fetched = await get(f"{server.url}/a", wires, trail=trail)
+        network, trail = FakeNetwork(), Trail()
+        fetched = await get(f"{server.url}/a", network, trail=trail)
         assert fetched.target.path == "/c?x=1"
-        assert [facts["url"].rpartition("/")[2] for facts in wires.asked] == ["a", "b", "c?x=1"]
+        assert [facts["url"].rpartition("/")[2] for facts in network.asked] == ["a", "b", "c?x=1"]
         assert [hop["status"] for hop in trail.hops] == [302, 307]
 
 
-async def test_a_redirect_is_read_as_browsers_read_it_but_never_as_two_or_without_end() -> None:
+async def test_redirects_with_two_locations_or_in_a_loop_are_refused() -> None:
     two = raw(b"HTTP/1.1 302 SearchOutcome\r\nLocation: /a%20b\r\nLocation: /c\r\nContent-Length: 0\r\n\r\n")
     with web_server({"/space": redirect("/a b"), "/a%20b": answer("here"), "/two": two}) as server:
         assert (await get(f"{server.url}/space")).body.content == b"here"
@@ -132,16 +132,16 @@ async def test_a_redirect_is_read_as_browsers_read_it_but_never_as_two_or_withou
         assert len(server.heard) == 11
 
 
-async def test_a_malformed_header_is_not_repeated() -> None:
-    """Credentials never logged: what stood there may be a cookie."""
+async def test_malformed_header_is_not_repeated_in_the_error() -> None:
+    """It may contain a cookie."""
     odd = raw(b"HTTP/1.1 200 OK\r\nSet-Cookie: a=hunter2\rX\r\n\r\n")
     with web_server({"/": odd}) as server, pytest.raises(UnreachableError) as unreached:
         await get(f"{server.url}/")
     assert "hunter2" not in str(unreached.value)
 
 
-async def test_headers_of_the_caller_stay_with_the_origin_they_were_given_for() -> None:
-    """Whatever their names are: any header may hold a key."""
+async def test_headers_of_the_caller_are_not_sent_to_another_origin() -> None:
+    """Any header may contain a key."""
     secret = {"Authorization": "Bearer abc", "Cookie": "a=b", "X-My-Key": "k", "Accept-Language": "de"}
     with web_server({"/": answer("other")}) as other, web_server({"/same": redirect("/there")}) as server:
         server.routes["/there"] = redirect(f"{other.url}/")
@@ -161,7 +161,7 @@ async def test_headers_of_the_caller_stay_with_the_origin_they_were_given_for() 
         ("308 Permanent Redirect", "PUT", ("PUT", b'{"a": 1}')),
     ],
 )
-async def test_methods_follow_the_rules_of_redirects(status: str, method: str, sent: tuple[str, bytes]) -> None:
+async def test_method_after_a_redirect_follows_the_standard(status: str, method: str, sent: tuple[str, bytes]) -> None:
     with web_server({"/": redirect("/to", status), "/to": answer("ok")}) as server:
         await get(f"{server.url}/", method=method, body={"a": 1})
         assert server.heard[0].body == b'{"a": 1}'
@@ -169,8 +169,8 @@ async def test_methods_follow_the_rules_of_redirects(status: str, method: str, s
         assert (server.heard[1].method, server.heard[1].body) == sent
 
 
-async def test_nothing_is_sent_that_was_not_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No cookie is kept. A proxy would go past the policy; a netrc would send passwords that nobody asked to send."""
+async def test_no_cookies_proxies_or_netrc_are_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No cookies, no proxy (it would bypass the policy), no netrc (it would send passwords)."""
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login ann password hunter2\n")
     netrc.chmod(0o600)
@@ -195,24 +195,24 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_headers_that_would_change_what_a_request_is_are_misuse(name: str) -> None:
+def test_framing_headers_are_refused(name: str) -> None:
     with pytest.raises(Misused) as misused:
         build_headers({name: ODD[name]})
     assert "C: d" not in str(misused.value)
 
 
-# ---- how much, how long
+# ---- limits
 
 
-def zeros(mebibytes: int) -> bytes:
-    """So many of zeros, packed by gzip; made of one piece again and again, since packing them all would take the time of the test."""
+def gzip_zeros(mebibytes: int) -> bytes:
+    """This many MiB of gzip_zeros as gzip, built by repeating one compressed piece."""
     packer, piece = zlib.compressobj(9, zlib.DEFLATED, 31), b"\0" * (1 << 20)
     first = packer.compress(piece) + packer.flush(zlib.Z_FULL_FLUSH)
     return first + (packer.compress(piece) + packer.flush(zlib.Z_FULL_FLUSH)) * (mebibytes - 1)
 
 
-async def test_a_bomb_costs_what_is_allowed_and_no_more() -> None:
-    with web_server({"/": answer(zeros(1024), headers={"Content-Encoding": "gzip"})}) as server:
+async def test_decompression_stops_at_the_limit() -> None:
+    with web_server({"/": answer(gzip_zeros(1024), headers={"Content-Encoding": "gzip"})}) as server:
         fetched = await get(f"{server.url}/")
         assert len(fetched.body.content) == 5 << 20
         assert fetched.body.wire_bytes < 1 << 20
@@ -220,7 +220,7 @@ async def test_a_bomb_costs_what_is_allowed_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "raw deflate", "identity", ""])
-async def test_packed_answers_are_unpacked(encoding: str) -> None:
+async def test_compressed_responses_are_decoded(encoding: str) -> None:
     bits = {"gzip": 31, "deflate": 15, "raw deflate": -15}.get(encoding)
     text = ("The owl hunts at night. " * 5000).encode()
     packer = zlib.compressobj(6, zlib.DEFLATED, bits) if bits else None
@@ -236,12 +236,12 @@ EMPTY_MEMBER = zlib.compressobj(9, zlib.DEFLATED, 31).flush()
 @pytest.mark.parametrize(
     ("content", "encoding"), [(b"hello", "br"), (b"not packed at all", "gzip"), (b"x", "gzip, gzip"), (EMPTY_MEMBER * 5000, "gzip")]
 )
-async def test_what_cannot_be_unpacked_is_said(content: bytes, encoding: str) -> None:
+async def test_undecodable_body_is_an_error(content: bytes, encoding: str) -> None:
     with web_server({"/": answer(content, headers={"Content-Encoding": encoding})}) as server, pytest.raises(BodyError):
         await get(f"{server.url}/")
 
 
-async def test_headers_that_drip_end_in_time() -> None:
+async def test_slow_headers_time_out() -> None:
     def drip(connection: socket.socket, _heard: Heard) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\n")
         while not server.stopping.wait(0.05):
@@ -262,14 +262,14 @@ async def test_headers_that_drip_end_in_time() -> None:
         b"SSH-2.0-OpenSSH_9.6\r\n",
         b"",
     ],
-    ids=["a huge header", "very many headers", "two lengths", "no HTTP", "nothing"],
+    ids=["huge header", "many headers", "two lengths", "not HTTP", "empty"],
 )
-async def test_what_is_no_proper_answer_is_said_to_be_none(data: bytes) -> None:
+async def test_malformed_response_is_an_error(data: bytes) -> None:
     with web_server({"/": raw(data)}) as server, pytest.raises(UnreachableError):
         await get(f"{server.url}/")
 
 
-async def test_a_body_is_taken_as_far_as_it_comes_and_no_further_than_its_length() -> None:
+async def test_body_is_cut_at_its_declared_length() -> None:
     half = raw(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhalf of it")
     more = raw(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngoodHTTP/1.1 200 OK\r\n\r\nevil")
     with web_server({"/half": half, "/more": more}) as server:
@@ -279,35 +279,35 @@ async def test_a_body_is_taken_as_far_as_it_comes_and_no_further_than_its_length
         assert (await get(f"{server.url}/more")).body.content == b"good"
 
 
-async def test_a_certificate_must_be_vouched_for_and_be_the_names(tmp_path: Path) -> None:
-    """TLS is always verified, against the name that was asked for and not the address; a setting adds an authority."""
+async def test_certificate_must_be_trusted_and_match_the_name(tmp_path: Path) -> None:
+    """TLS is verified for the requested name, not the address; a setting adds an authority."""
     file, shown = certificate(tmp_path, "site.example")
     names: dict[str, list[Sequence[Address]]] = {"site.example": [[HERE]], "other.example": [[HERE]]}
     with web_server({"/": answer("safe")}, tls=shown) as server:
-        wires = Wires(names=names, allowed={"site.example", "other.example"})
+        network = FakeNetwork(names=names, allowed={"site.example", "other.example"})
         with pytest.raises(UnreachableError, match="certificate is not trusted"):
-            await get(f"https://site.example:{server.port}/", wires, headers={"Authorization": "Bearer abc"})
-        wires.ca_file = file
-        assert (await get(f"https://site.example:{server.port}/", wires)).body.content == b"safe"
+            await get(f"https://site.example:{server.port}/", network, headers={"Authorization": "Bearer abc"})
+        network.ca_file = file
+        assert (await get(f"https://site.example:{server.port}/", network)).body.content == b"safe"
         with pytest.raises(UnreachableError, match="certificate is not trusted"):
-            await get(f"https://other.example:{server.port}/", wires)
+            await get(f"https://other.example:{server.port}/", network)
         assert len(server.heard) == 1
 
 
-async def test_leaving_encryption_is_noted_and_refused_for_what_is_sent(tmp_path: Path) -> None:
+async def test_redirect_to_plain_http_is_noted_and_refused_for_bodies(tmp_path: Path) -> None:
     file, shown = certificate(tmp_path, "site.example")
     with web_server({"/": answer("open")}) as plain, web_server({}, tls=shown) as server:
         server.routes["/"] = redirect(f"{plain.url}/", "307 Temporary Redirect")
-        wires = Wires(names={"site.example": [[HERE]]}, allowed={"site.example", "127.0.0.1"}, ca_file=file)
-        fetched = await get(f"https://site.example:{server.port}/", wires, headers={"Authorization": "Bearer abc"})
+        network = FakeNetwork(names={"site.example": [[HERE]]}, allowed={"site.example", "127.0.0.1"}, ca_file=file)
+        fetched = await get(f"https://site.example:{server.port}/", network, headers={"Authorization": "Bearer abc"})
         assert "leaves encryption" in fetched.trail.notes[0]
         assert "authorization" not in plain.heard[0].headers
         with pytest.raises(Refused, match="unencrypted"):
-            await get(f"https://site.example:{server.port}/", wires, method="POST", body="secret")
+            await get(f"https://site.example:{server.port}/", network, method="POST", body="secret")
         assert len(plain.heard) == 1
 
 
-# ---- what it says
+# ---- content
 
 
 RUSSIAN = "Съешь же ещё этих мягких французских булок, да выпей чаю. Привет всем, кто читает эту страницу сегодня вечером. "
@@ -329,7 +329,7 @@ RUSSIAN = "Съешь же ещё этих мягких французских �
         (RUSSIAN * 5, "cp1251", "text/plain", "cp1251"),
     ],
 )
-async def test_text_is_read_in_the_encoding_that_is_named_or_else_guessed(words: str, encoding: str, type_: str, charset: str) -> None:
+async def test_text_is_decoded_by_declared_or_detected_charset(words: str, encoding: str, type_: str, charset: str) -> None:
     with web_server({"/": answer(words.encode(encoding), type_=type_)}) as server:
         reading = read_answer(await get(f"{server.url}/"), raw=True, seconds=5)
     assert reading.charset == charset
@@ -345,7 +345,7 @@ PAGE = """<!doctype html><html lang="en"><head><title>Owls | The Night Paper</ti
 <script>track()</script><footer>All rights reserved</footer></body></html>"""
 
 
-async def test_a_page_is_read_as_people_read_it() -> None:
+async def test_main_text_title_metadata_and_links_of_a_page() -> None:
     with web_server({"/news/owls": answer(PAGE, type_="text/html; charset=utf-8")}) as server:
         page = read_answer(await get(f"{server.url}/news/owls"), raw=False, seconds=10).page
         assert page.title == "How owls hunt"
@@ -361,14 +361,14 @@ async def test_a_page_is_read_as_people_read_it() -> None:
     "html",
     ["", "<div>" * 50_000 + "the deep", "<a href=x>" * 20_000, "<!--" * 10_000, "\0\0\0", "<base href='http://['><a href=//[>x</a>"],
 )
-async def test_no_page_breaks_the_reading(html: str) -> None:
+async def test_malformed_html_is_parsed(html: str) -> None:
     with web_server({"/": answer(html, type_="text/html")}) as server:
         page = read_answer(await get(f"{server.url}/"), raw=False, seconds=10).page
         assert len(page.links) <= 500
         assert ("the deep" in html) <= ("the deep" in page.text)
 
 
-async def test_json_is_given_as_data() -> None:
+async def test_json_is_parsed_as_data() -> None:
     value = {"owls": [1, 2.5, None, "ü"], "nested": {"a": True}}
     with web_server(
         {"/": answer(json.dumps(value), type_="application/json"), "/deep": answer("[" * 100_000, type_="application/ld+json")}
@@ -380,7 +380,7 @@ async def test_json_is_given_as_data() -> None:
 
 
 def pdf(*pages: str, password: str | None = None) -> bytes:
-    """Written by hand, so that the text is really in it; encrypted by the reader's own package."""
+    """A minimal PDF with this text; encrypted by pypdf."""
     objects = [
         "<< /Type /Catalog /Pages 2 0 R >>",
         f"<< /Type /Pages /Count {len(pages)} /Kids [{' '.join(f'{4 + 2 * n} 0 R' for n in range(len(pages)))}] >>",
@@ -410,7 +410,7 @@ def pdf(*pages: str, password: str | None = None) -> bytes:
     return held.getvalue()
 
 
-async def test_the_text_of_a_pdf_is_read_or_it_is_said_why_not() -> None:
+async def test_text_of_a_pdf_is_extracted_or_the_reason_is_noted() -> None:
     whole = pdf("Owls hunt", "at night")
     routes = {
         "/whole": whole,
@@ -431,7 +431,7 @@ async def test_the_text_of_a_pdf_is_read_or_it_is_said_why_not() -> None:
     assert "could not be read" in pages["/none"].notes[0]
 
 
-async def test_kinds_are_told_by_the_server_and_else_by_the_first_bytes() -> None:
+async def test_content_type_comes_from_the_header_or_the_first_bytes() -> None:
     cases = {
         "/page": (b"<!DOCTYPE html><p>x", "", "html"),
         "/words": ("Grüße".encode(), "application/octet-stream", "text"),

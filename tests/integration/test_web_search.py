@@ -1,4 +1,4 @@
-"""`worker.web_search`: providers in their order, at their pace, by the guarded way; advice when none answers."""
+"""`worker.web_search`: order and rate of providers, policy, and advice if none answers."""
 
 import asyncio
 import functools
@@ -38,7 +38,7 @@ HITS = [
 async def search(
     folder: Path, settings: Search, query: str = "owls", *, environ: Mapping[str, str] | None = None, seconds: float = 20.0
 ) -> SearchOutcome:
-    """Without a project; nothing but loopback is ever allowed, and no name is looked up."""
+    """Search without a project; only loopback is permitted, and no name is resolved."""
 
     async def permit(action: str = "", /, **facts: Any) -> None:
         if facts["address"] != "loopback":
@@ -59,14 +59,14 @@ def searxng(server: WebServer, **more: Any) -> Search:
     return Search(providers=("searxng",), searxng_url=server.url, seconds_between=0, **more)
 
 
-async def test_searxng_answers_by_its_url(tmp_path: Path) -> None:
+async def test_searxng_results_are_parsed(tmp_path: Path) -> None:
     with web_server({"/search": answer(json.dumps({"results": RESULTS}), type_="application/json")}) as server:
         found = await search(tmp_path, searxng(server), "owls & mice")
         assert (found.provider, found.hits) == ("searxng", HITS)
         assert server.heard[0].path == "/search?q=owls+%26+mice&format=json"
 
 
-async def test_brave_answers_by_its_key_which_goes_to_it_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_brave_key_is_sent_to_brave_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = {"title": "title", "url": "url", "content": "description", "publishedDate": "page_age"}
     results = [{names[key]: value for key, value in one.items()} for one in RESULTS if isinstance(one, dict)]
     with web_server({}) as other, web_server({"/brave": answer(json.dumps({"web": {"results": results}}))}) as server:
@@ -81,7 +81,7 @@ async def test_brave_answers_by_its_key_which_goes_to_it_alone(tmp_path: Path, m
         assert "x-subscription-token" not in other.heard[0].headers
 
 
-async def test_the_first_that_answers_is_taken_and_the_others_are_named(tmp_path: Path) -> None:
+async def test_first_provider_that_answers_is_used(tmp_path: Path) -> None:
     with web_server({"/search": answer(json.dumps({"results": RESULTS}))}) as server:
         settings = Search(providers=("brave", "no-such", "searxng", "duckduckgo"), searxng_url=server.url, seconds_between=0)
         found = await search(tmp_path, settings)
@@ -92,7 +92,7 @@ async def test_the_first_that_answers_is_taken_and_the_others_are_named(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("response", "why"),
     [
         (answer("<html>", type_="text/html"), "not JSON"),
         (answer('{"answers": []}'), "without results"),
@@ -103,14 +103,14 @@ async def test_the_first_that_answers_is_taken_and_the_others_are_named(tmp_path
         (redirect("http://169.254.169.254/"), "not allowed"),
     ],
 )
-async def test_whatever_a_provider_says_instead_is_told(tmp_path: Path, said: Any, why: str) -> None:
-    with web_server({"/search": said}) as server:
+async def test_invalid_response_of_a_provider_is_reported(tmp_path: Path, response: Any, why: str) -> None:
+    with web_server({"/search": response}) as server:
         found = await search(tmp_path, searxng(server))
         assert (found.provider, found.hits) == ("", [])
         assert why in found.tried["searxng"]
 
 
-async def test_a_provider_that_has_had_enough_is_left_alone(tmp_path: Path) -> None:
+async def test_rate_limited_provider_is_not_asked_again(tmp_path: Path) -> None:
     with web_server({"/search": answer("slow down", status="429 Too Many", headers={"Retry-After": "100"})}) as server:
         first = await search(tmp_path, searxng(server))
         assert "429" in first.tried["searxng"]
@@ -119,7 +119,7 @@ async def test_a_provider_that_has_had_enough_is_left_alone(tmp_path: Path) -> N
         assert len(server.heard) == 1
 
 
-async def test_turns_are_spaced_out_over_all_who_ask(tmp_path: Path) -> None:
+async def test_requests_of_all_processes_are_spaced_out(tmp_path: Path) -> None:
     waits: list[float] = []
     threads = [threading.Thread(target=lambda: waits.append(Pace(tmp_path, "one").take_turn(10.0))) for _ in range(8)]
     for thread in threads:
@@ -131,10 +131,10 @@ async def test_turns_are_spaced_out_over_all_who_ask(tmp_path: Path) -> None:
     assert another.take_turn(10.0) < 1
     another.back_off(500)
     assert 400 < another.take_turn(10.0, longest=60.0) < 600
-    assert 400 < another.take_turn(10.0) < 505, "a request that does not wait takes no turn"
+    assert 400 < another.take_turn(10.0) < 505, "a request that does not wait uses no turn"
 
 
-def test_a_damaged_file_of_turns_stops_nobody(tmp_path: Path) -> None:
+def test_damaged_rate_file_is_ignored(tmp_path: Path) -> None:
     Pace(tmp_path, "one").take_turn(1.0)
     file = next(tmp_path.iterdir())
     for content in (b"", b"not a number", b"inf", b"nan", b"99999999999999"):
@@ -142,7 +142,7 @@ def test_a_damaged_file_of_turns_stops_nobody(tmp_path: Path) -> None:
         assert Pace(tmp_path, "one").take_turn(0.0) < 1
 
 
-async def test_a_provider_of_ones_own_is_one_setting(tmp_path: Path) -> None:
+async def test_custom_provider_is_loaded_from_settings(tmp_path: Path) -> None:
     settings = Search(providers=("search_provider:broken", "search_provider:missing", "search_provider:owls"), seconds_between=0)
     with web_server({"/": answer('["https://a.example/", "https://b.example/"]')}) as server:
         found = await search(tmp_path, settings, environ={"OWLS_URL": f"{server.url}/"})
@@ -160,12 +160,12 @@ async def test_a_provider_of_ones_own_is_one_setting(tmp_path: Path) -> None:
 
 
 async def test_duckduckgo_is_asked_only_if_the_policy_allows_its_host(tmp_path: Path) -> None:
-    """Its client connects by itself, so the name is judged before: here it does not resolve, and nothing is sent."""
+    """Its client connects by itself, so the policy judges the name first; here it does not resolve."""
     found = await search(tmp_path, Search(providers=("duckduckgo",), seconds_between=0))
     assert "html.duckduckgo.com cannot be resolved" in found.tried["duckduckgo"]
 
 
-async def test_without_a_provider_the_advice_names_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_search_without_a_provider_is_blocked_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BRAVE_API_KEY", raising=False)
     (tmp_path / "remit.toml").write_text('[search]\nproviders = ["searxng", "brave"]\n')
     async with Remit.open(tmp_path) as remit:
@@ -177,7 +177,7 @@ async def test_without_a_provider_the_advice_names_what_to_set(tmp_path: Path, m
     assert "BRAVE_API_KEY" in result.errors[0].recommendation
 
 
-async def test_a_search_in_a_project_takes_its_settings_and_its_policy(tmp_path: Path) -> None:
+async def test_search_uses_settings_and_policy_of_the_project(tmp_path: Path) -> None:
     with web_server({"/search": answer(json.dumps({"results": RESULTS}))}) as server:
         (tmp_path / "remit.toml").write_text(f'[search]\nproviders = ["searxng"]\nsearxng_url = "{server.url}"\n')
         async with Remit.open(tmp_path) as remit:
@@ -196,7 +196,7 @@ async def test_a_search_in_a_project_takes_its_settings_and_its_policy(tmp_path:
         assert empty.errors[0].code == "INVALID_PARAMETERS"
 
 
-def test_a_key_has_no_place_in_the_settings(tmp_path: Path) -> None:
+def test_key_in_the_settings_is_refused(tmp_path: Path) -> None:
     (tmp_path / "remit.toml").write_text('[search]\nbrave_key_variable = "BSA-not a name"\n')
     with pytest.raises(Exception, match="brave_key_variable"):
         load_settings(tmp_path, environ={})

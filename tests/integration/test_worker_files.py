@@ -1,4 +1,4 @@
-"""The worker's files as its callers know it: read, write, delete, list, also on disks that are not as one thinks."""
+"""`worker.read_file`, `write_file`, `delete_file` and `list_files`."""
 
 import asyncio
 import base64
@@ -38,10 +38,7 @@ def code(done: Return) -> str:
     return done.errors[0].code
 
 
-# ---- reading
-
-
-async def test_a_file_is_read_with_what_a_program_needs_to_know(remit: Remit, tmp_path: Path) -> None:
+async def test_read_returns_content_encoding_and_sizes(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("Grüße\nzwei\n")
     done = await remit.delegate("worker.read_file", path="note.txt")
     assert done.summary == "note.txt was read whole: 13 bytes, 2 lines. The content is UTF-8 text."
@@ -52,7 +49,7 @@ async def test_a_file_is_read_with_what_a_program_needs_to_know(remit: Remit, tm
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-async def test_pieces_of_any_size_join_to_the_whole(remit: Remit, tmp_path: Path, encoding: str) -> None:
+async def test_ranges_of_any_size_join_to_the_whole(remit: Remit, tmp_path: Path, encoding: str) -> None:
     text = "aä€😀b\n"
     raw = text.encode(encoding)
     (tmp_path / "x").write_bytes(raw)
@@ -77,9 +74,7 @@ async def test_pieces_of_any_size_join_to_the_whole(remit: Remit, tmp_path: Path
         (b"", "utf-8", ""),
     ],
 )
-async def test_what_it_is_is_found_out_and_a_guess_is_said_to_be_one(
-    remit: Remit, tmp_path: Path, raw: bytes, encoding: str, content: str
-) -> None:
+async def test_encoding_is_detected_and_a_guess_is_noted(remit: Remit, tmp_path: Path, raw: bytes, encoding: str, content: str) -> None:
     (tmp_path / "x").write_bytes(raw)
     data = await ask(remit, "read_file", path="x")
     assert (data["encoding"], data["content"]) == (encoding, content)
@@ -87,14 +82,14 @@ async def test_what_it_is_is_found_out_and_a_guess_is_said_to_be_one(
         assert "guess" in data["notes"][0]
 
 
-async def test_an_encoding_that_is_named_is_used(remit: Remit, tmp_path: Path) -> None:
+async def test_named_encoding_is_used(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes("Привет".encode("cp1251"))
     assert (await ask(remit, "read_file", path="x", encoding="cp1251"))["content"] == "Привет"
     assert (await ask(remit, "read_file", path="x", encoding="base64"))["encoding"] == "base64"
     assert code(await remit.delegate("worker.read_file", path="x", encoding="rot13")) == "INVALID_PARAMETERS"
 
 
-async def test_an_offset_beyond_the_end_and_beyond_all_reason_are_told_apart(remit: Remit, tmp_path: Path) -> None:
+async def test_offset_beyond_the_end_is_empty_and_an_absurd_one_is_refused(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / "x").write_text("short")
     done = await remit.delegate("worker.read_file", path="x", offset=1 << 40)
     assert done.ok
@@ -102,7 +97,7 @@ async def test_an_offset_beyond_the_end_and_beyond_all_reason_are_told_apart(rem
     assert code(await remit.delegate("worker.read_file", path="x", offset=1 << 70)) == "INVALID_PARAMETERS"
 
 
-async def test_a_name_that_is_nearly_right_is_told_what_may_be_meant(remit: Remit, tmp_path: Path) -> None:
+async def test_missing_file_has_a_suggestion(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "settings.py").write_text("x")
     done = await remit.delegate("worker.read_file", path="src/setings.py")
@@ -111,7 +106,7 @@ async def test_a_name_that_is_nearly_right_is_told_what_may_be_meant(remit: Remi
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "out", "a/../b", ".remit/remit.db", ".remit/run/x.sock", "to_remit/remit.db"])
-async def test_what_is_not_of_the_workspace_is_refused(remit: Remit, tmp_path: Path, path: str) -> None:
+async def test_paths_outside_the_workspace_are_refused(remit: Remit, tmp_path: Path, path: str) -> None:
     (tmp_path / "out").symlink_to("/etc/passwd")
     (tmp_path / "to_remit").symlink_to(".remit")
     for operation, more in (("read_file", {}), ("write_file", {"content": "x"}), ("delete_file", {}), ("search_files", {"pattern": "x"})):
@@ -120,8 +115,8 @@ async def test_what_is_not_of_the_workspace_is_refused(remit: Remit, tmp_path: P
             assert code(done) in ("POLICY_DENIED", "INVALID_PARAMETERS", "FILE_NOT_FOUND"), (operation, done.summary)
 
 
-async def test_the_same_is_refused_where_there_is_no_policy(tmp_path: Path) -> None:
-    """The ground holds by itself: rules are for what is inside."""
+async def test_protected_paths_are_refused_without_a_policy(tmp_path: Path) -> None:
+    """The file access itself refuses them; the policy is for paths inside."""
     (tmp_path / "out").symlink_to("/etc/passwd")
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "link").symlink_to("../.git")
@@ -148,7 +143,7 @@ async def test_reports_of_earlier_delegations_can_be_read(tmp_path: Path) -> Non
         assert (await ask(remit, "read_file", path=done.artifacts[0].path))["content"] == "all is well"
 
 
-async def test_a_pipe_and_a_link_to_what_the_policy_closes_are_refused(remit: Remit, tmp_path: Path) -> None:
+async def test_pipes_and_links_to_forbidden_files_are_refused(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("KEY=1")
     (tmp_path / "harmless.txt").symlink_to(".env")
     assert code(await remit.delegate("worker.read_file", path="harmless.txt")) == "POLICY_DENIED"
@@ -158,10 +153,7 @@ async def test_a_pipe_and_a_link_to_what_the_policy_closes_are_refused(remit: Re
     assert (await ask(remit, "search_files", pattern="x"))["matches"] == []
 
 
-# ---- writing
-
-
-async def test_a_file_is_written_and_named_as_an_artifact(remit: Remit, tmp_path: Path) -> None:
+async def test_written_file_is_an_artifact(remit: Remit, tmp_path: Path) -> None:
     done = await remit.delegate("worker.write_file", path="docs/new/guide.md", content="# Guide\n", create_parents=True)
     assert done.summary == "docs/new/guide.md was made. It now has 8 bytes."
     assert (tmp_path / "docs" / "new" / "guide.md").read_text() == "# Guide\n"
@@ -174,7 +166,7 @@ async def test_a_file_is_written_and_named_as_an_artifact(remit: Remit, tmp_path
     assert again.artifacts == ()
 
 
-async def test_bytes_are_written_as_base64_and_other_encodings_by_name(remit: Remit, tmp_path: Path) -> None:
+async def test_write_supports_base64_and_named_encodings(remit: Remit, tmp_path: Path) -> None:
     await ask(remit, "write_file", path="b", content=base64.b64encode(b"\0\xff").decode(), encoding="base64")
     assert (tmp_path / "b").read_bytes() == b"\0\xff"
     await ask(remit, "write_file", path="u", content="hé", encoding="utf-16")
@@ -184,7 +176,7 @@ async def test_bytes_are_written_as_base64_and_other_encodings_by_name(remit: Re
     assert (tmp_path / "b").read_bytes() == b"\0\xff"
 
 
-async def test_a_worker_below_an_agent_with_its_own_folder_works_there(tmp_path: Path) -> None:
+async def test_worker_uses_the_workspace_of_its_caller(tmp_path: Path) -> None:
     @agent("copyist", workspace="copy")
     async def copyist(ctx: Context) -> Any:
         await ctx.delegate("worker.write_file", path="note.txt", content="in the copy")
@@ -212,21 +204,18 @@ while True:
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.011])
-def test_a_writer_killed_at_any_moment_leaves_the_old_file_or_the_new(tmp_path: Path, delay: float) -> None:
+def test_killed_writer_leaves_the_old_or_the_new_file(tmp_path: Path, delay: float) -> None:
     with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE) as writer:
         writer.stdout.readline()
         time.sleep(delay)
         writer.send_signal(signal.SIGKILL)
-    held = (tmp_path / "file").read_bytes()
-    assert held in (b"a" * 3_000_000, b"b" * 3_000_000)
+    content = (tmp_path / "file").read_bytes()
+    assert content in (b"a" * 3_000_000, b"b" * 3_000_000)
     left = [name for name in os.listdir(tmp_path) if name != "file"]
     assert all(TEMPORARY.match(name) for name in left), left
 
 
-# ---- deleting
-
-
-async def test_folders_with_something_in_them_are_deleted_only_when_asked(remit: Remit, tmp_path: Path) -> None:
+async def test_non_empty_folder_needs_recursive_to_be_deleted(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / "old" / "deep").mkdir(parents=True)
     (tmp_path / "old" / "deep" / "x").write_text("xyz")
     (tmp_path / "empty").mkdir()
@@ -239,7 +228,7 @@ async def test_folders_with_something_in_them_are_deleted_only_when_asked(remit:
     assert not (tmp_path / "empty").exists()
 
 
-async def test_a_folder_that_holds_a_repository_is_left_alone(remit: Remit, tmp_path: Path) -> None:
+async def test_folder_with_a_repository_is_not_deleted(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / "lib" / "deep" / ".git").mkdir(parents=True)
     (tmp_path / "lib" / "a").write_text("x")
     done = await remit.delegate("worker.delete_file", path="lib", recursive=True)
@@ -248,7 +237,7 @@ async def test_a_folder_that_holds_a_repository_is_left_alone(remit: Remit, tmp_
     assert (tmp_path / "lib" / "a").exists()
 
 
-async def test_a_deletion_that_is_cancelled_goes_no_further(remit: Remit, tmp_path: Path) -> None:
+async def test_cancelled_deletion_stops(remit: Remit, tmp_path: Path) -> None:
     folder = tmp_path / "many"
     for number in range(200):
         (folder / f"d{number}").mkdir(parents=True)
@@ -256,17 +245,14 @@ async def test_a_deletion_that_is_cancelled_goes_no_further(remit: Remit, tmp_pa
             (folder / f"d{number}" / name).touch()
     handle = await remit.start("worker.delete_file", path="many", recursive=True)
     await asyncio.sleep(0.005)
-    await handle.cancel("no, keep it")
+    await handle.cancel("keep it")
     await asyncio.sleep(0.05)
     left = sum(1 for _ in folder.rglob("*"))
     await asyncio.sleep(0.1)
     assert sum(1 for _ in folder.rglob("*")) == left
 
 
-# ---- listing
-
-
-async def test_a_listing_leaves_out_what_git_ignores_and_what_is_not_the_work(remit: Remit, tmp_path: Path) -> None:
+async def test_listing_omits_ignored_files_and_remit_files(remit: Remit, tmp_path: Path) -> None:
     for name in ("src/a.py", "src/b.txt", "src/deep/c.py", "build/x.py", ".github/w.yml", "node_modules/m/i.js"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
@@ -287,11 +273,11 @@ async def test_a_listing_leaves_out_what_git_ignores_and_what_is_not_the_work(re
     assert [entry["path"] for entry in found["entries"]] == ["src/b.txt"]
 
 
-async def test_a_listing_of_very_many_files_is_bounded_and_says_so(remit: Remit, tmp_path: Path) -> None:
+async def test_listing_is_bounded_and_says_so(remit: Remit, tmp_path: Path) -> None:
     many = tmp_path / "many"
     many.mkdir()
     (many / "first").write_text("x")
-    for number in range(11_000):  # hard links: cheap to make, and as many entries
+    for number in range(11_000):  # hard links are cheap
         os.link(many / "first", many / f"file{number}")
     done = await remit.delegate("worker.list_files")
     assert done.ok
@@ -301,7 +287,7 @@ async def test_a_listing_of_very_many_files_is_bounded_and_says_so(remit: Remit,
     assert "10,000 of 11,0" in done.summary
 
 
-async def test_a_file_in_a_missing_folder_is_told_how_to_have_the_folder_made(remit: Remit, tmp_path: Path) -> None:
+async def test_write_into_a_missing_folder_is_refused_with_advice(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / "note").mkdir()
     done = await remit.delegate("worker.write_file", path="notes/today.md", content="x")
     assert code(done) == "FILE_NOT_FOUND"
@@ -312,28 +298,28 @@ async def test_a_file_in_a_missing_folder_is_told_how_to_have_the_folder_made(re
 
 
 _ACCESS_LIST = "system.posix_acl_access"
-_NOBODY = 0xFFFFFFFF
+_UNDEFINED_ID = 0xFFFFFFFF
 
 
 def access_list(*entries: tuple[int, int, int]) -> bytes:
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
 
 
-def test_access_lists_and_attributes_are_kept_and_nobody_gains_anything(tmp_path: Path) -> None:
-    """Neither by the mode of a file that is replaced, nor by what its folder hands on to new files."""
+def test_access_lists_and_attributes_are_preserved(tmp_path: Path) -> None:
+    """Neither the mode of the replaced file nor the default list of its folder grants more."""
     shared, own = tmp_path / "shared", tmp_path / "own"
     for path in (shared, own):
         path.write_text("old")
     own.chmod(0o640)
-    # Its owner and user 1234 may write, its group nothing: yet the mode of such a file reads rw-rw----.
-    granted = access_list((1, 6, _NOBODY), (2, 6, 1234), (4, 0, _NOBODY), (16, 6, _NOBODY), (32, 0, _NOBODY))
-    handed_on = access_list((1, 7, _NOBODY), (2, 7, 1234), (4, 7, _NOBODY), (16, 7, _NOBODY), (32, 0, _NOBODY))
+    # Owner and user 1234 may write, the group may not: the mode still reads rw-rw----.
+    granted = access_list((1, 6, _UNDEFINED_ID), (2, 6, 1234), (4, 0, _UNDEFINED_ID), (16, 6, _UNDEFINED_ID), (32, 0, _UNDEFINED_ID))
+    inherited = access_list((1, 7, _UNDEFINED_ID), (2, 7, 1234), (4, 7, _UNDEFINED_ID), (16, 7, _UNDEFINED_ID), (32, 0, _UNDEFINED_ID))
     try:
         os.setxattr(shared, _ACCESS_LIST, granted)
         os.setxattr(shared, "user.note", b"kept")
-        os.setxattr(tmp_path, "system.posix_acl_default", handed_on)
+        os.setxattr(tmp_path, "system.posix_acl_default", inherited)
     except OSError:
-        pytest.skip("this disk knows no access lists")
+        pytest.skip("this file system has no access lists")
     for name in ("shared", "own"):
         with Root(tmp_path) as root, root.place(name) as place:
             replace_file(place, b"new")
@@ -354,7 +340,7 @@ asyncio.run(main())
 """
 
 
-def test_what_is_mounted_in_a_folder_is_not_deleted_with_it(tmp_path: Path) -> None:
+def test_mount_points_are_not_deleted(tmp_path: Path) -> None:
     root, outside = tmp_path / "root", tmp_path / "outside"
     (root / "tree" / "mounted").mkdir(parents=True)
     (root / "tree" / "own").write_text("x")
@@ -367,9 +353,9 @@ def test_what_is_mounted_in_a_folder_is_not_deleted_with_it(tmp_path: Path) -> N
             capture_output=True, text=True, timeout=60,
         )  # fmt: skip
     except FileNotFoundError:
-        pytest.skip("there is no unshare here")
+        pytest.skip("unshare is not installed")
     if done.returncode == 77 or "unshare" in done.stderr:
-        pytest.skip("nothing can be mounted here")
+        pytest.skip("mounting is not permitted")
     first, second = done.stdout.splitlines()
     assert first == "partial 1 entry could not be deleted: tree/mounted: something else is mounted there"
     assert second == "failed tree/mounted is where something else is mounted."
@@ -377,8 +363,8 @@ def test_what_is_mounted_in_a_folder_is_not_deleted_with_it(tmp_path: Path) -> N
     assert not (root / "tree" / "own").exists()
 
 
-async def test_a_folder_is_no_way_round_a_rule_on_what_is_in_it(remit: Remit, tmp_path: Path) -> None:
-    """Deny beats allow: nothing is deleted where something in it must not be."""
+async def test_folder_with_a_protected_file_is_not_deleted(remit: Remit, tmp_path: Path) -> None:
+    """Nothing is deleted if the policy protects a file in the folder."""
     (tmp_path / "app" / "deep").mkdir(parents=True)
     (tmp_path / "app" / "deep" / ".env").write_text("KEY=x")
     (tmp_path / "app" / "a").write_text("x")
@@ -388,7 +374,7 @@ async def test_a_folder_is_no_way_round_a_rule_on_what_is_in_it(remit: Remit, tm
     assert (tmp_path / "app" / "a").exists()
 
 
-async def test_a_binary_file_is_reported_as_not_searched(remit: Remit, tmp_path: Path) -> None:
+async def test_binary_file_is_reported_as_not_searched(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / "image").write_bytes(b"hit\n\0")
     os.truncate(tmp_path / "image", 1 << 40)
     done = await remit.delegate("worker.search_files", path="image", pattern="hit", timeout=20)
@@ -396,7 +382,7 @@ async def test_a_binary_file_is_reported_as_not_searched(remit: Remit, tmp_path:
     assert done.data["filesSearched"] == 0
 
 
-async def test_what_a_glob_leaves_out_takes_no_room_from_what_it_lets_in(remit: Remit, tmp_path: Path) -> None:
+async def test_files_excluded_by_a_glob_do_not_count_as_results(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / "noise").mkdir()
     for number in range(20):
         (tmp_path / "noise" / f"{number}.[x]").write_text(("needle " + "z" * 500 + "\n") * 500)

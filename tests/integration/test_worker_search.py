@@ -1,4 +1,4 @@
-"""`worker.search_files`: matches with their places, what is left out, and searches that are stopped."""
+"""`worker.search_files`: matches, ignored files, limits and cancellation."""
 
 import contextlib
 import os
@@ -28,14 +28,14 @@ async def search(remit: Remit, **parameters: Any) -> Any:
     return done.data
 
 
-def plant(root: Path, **files: str) -> None:
+def write_files(root: Path, **files: str) -> None:
     for name, text in files.items():
         path = root / name.replace("__", "/").replace("_dot_", ".")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
 
-async def test_each_match_has_its_line_and_its_column_in_characters(remit: Remit, tmp_path: Path) -> None:
+async def test_match_has_line_and_column_in_characters(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "a.py").write_text("first\ngrüße an alle: hello, hello\r\nlast hello")
     (tmp_path / "b.txt").write_text("nothing\n")
@@ -47,8 +47,8 @@ async def test_each_match_has_its_line_and_its_column_in_characters(remit: Remit
     assert (data["filesSearched"], data["filesMatched"], data["truncated"], data["searchedWith"]) == (2, 1, False, "ripgrep")
 
 
-async def test_text_is_taken_as_it_stands_unless_it_is_said_to_be_an_expression(remit: Remit, tmp_path: Path) -> None:
-    plant(tmp_path, a="f(x) = [1]\nfoo(\nFOO\n")
+async def test_pattern_is_literal_unless_regex_is_set(remit: Remit, tmp_path: Path) -> None:
+    write_files(tmp_path, a="f(x) = [1]\nfoo(\nFOO\n")
     assert [one["line"] for one in (await search(remit, pattern="(x) = ["))["matches"]] == [1]
     assert [one["line"] for one in (await search(remit, pattern=r"^f\w+\($", regex=True))["matches"]] == [2]
     assert [one["line"] for one in (await search(remit, pattern="foo", ignore_case=True))["matches"]] == [2, 3]
@@ -56,8 +56,8 @@ async def test_text_is_taken_as_it_stands_unless_it_is_said_to_be_an_expression(
 
 
 @pytest.mark.parametrize(("pattern", "position"), [("ab[", "2"), ("(?P<n", ""), ("x(y", ""), ("a{2,1}", ""), ("*x", "")])
-async def test_what_is_no_expression_is_told_with_its_place(remit: Remit, tmp_path: Path, pattern: str, position: str) -> None:
-    plant(tmp_path, a="x")
+async def test_invalid_regular_expression_is_refused_with_the_position(remit: Remit, tmp_path: Path, pattern: str, position: str) -> None:
+    write_files(tmp_path, a="x")
     done = await remit.delegate("worker.search_files", pattern=pattern, regex=True)
     assert done.errors[0].code == "INVALID_PARAMETERS", done
     assert "is not a regular expression" in done.errors[0].message
@@ -65,15 +65,17 @@ async def test_what_is_no_expression_is_told_with_its_place(remit: Remit, tmp_pa
 
 
 @pytest.mark.parametrize("pattern", ["", "a\nb", "a\0b", "x" * 5000, "\ud800"])
-async def test_what_cannot_be_searched_for_is_told_so(remit: Remit, tmp_path: Path, pattern: str) -> None:
+async def test_invalid_pattern_is_refused(remit: Remit, tmp_path: Path, pattern: str) -> None:
     done = await remit.delegate("worker.search_files", pattern=pattern)
     assert done.errors[0].code == "INVALID_PARAMETERS", done
 
 
-async def test_what_git_ignores_and_what_is_not_text_is_left_out(remit: Remit, tmp_path: Path) -> None:
-    plant(tmp_path, _dot_gitignore="*.log\n/src/gen\n", a="hit", x_dot_log="hit", src__gen__g="hit", src__s="hit", _dot_github__w="hit")
-    plant(tmp_path, src__deep___dot_gitignore="no\n", src__deep__no="hit", src__deep__yes="hit", _dot_git__info__exclude="excluded\n")
-    plant(tmp_path, excluded="hit", src__excluded="hit", _dot_git__config="hit")
+async def test_ignored_and_binary_files_are_skipped(remit: Remit, tmp_path: Path) -> None:
+    write_files(
+        tmp_path, _dot_gitignore="*.log\n/src/gen\n", a="hit", x_dot_log="hit", src__gen__g="hit", src__s="hit", _dot_github__w="hit"
+    )
+    write_files(tmp_path, src__deep___dot_gitignore="no\n", src__deep__no="hit", src__deep__yes="hit", _dot_git__info__exclude="excluded\n")
+    write_files(tmp_path, excluded="hit", src__excluded="hit", _dot_git__config="hit")
     (tmp_path / "binary").write_bytes(b"\0hit\n")
     (tmp_path / "link").symlink_to("a")
     paths = [one["path"] for one in (await search(remit, pattern="hit"))["matches"]]
@@ -85,8 +87,8 @@ async def test_what_git_ignores_and_what_is_not_text_is_left_out(remit: Remit, t
     assert [one["path"] for one in (await search(remit, pattern="hit", recursive=False))["matches"]] == ["a"]
 
 
-async def test_a_glob_narrows_the_search_and_takes_in_nothing_that_is_ignored(remit: Remit, tmp_path: Path) -> None:
-    plant(
+async def test_glob_filters_and_does_not_include_ignored_files(remit: Remit, tmp_path: Path) -> None:
+    write_files(
         tmp_path,
         _dot_gitignore="gen.py\n",
         a_dot_py="hit",
@@ -107,8 +109,8 @@ async def test_a_glob_narrows_the_search_and_takes_in_nothing_that_is_ignored(re
         assert [one["path"] for one in (await search(remit, pattern="hit", glob=glob))["matches"]] == expected, glob
 
 
-async def test_one_file_can_be_searched_and_lines_round_a_match_shown(remit: Remit, tmp_path: Path) -> None:
-    plant(tmp_path, src__a="1\n2\nhit\n4\nhit\n6\n7\n", b="hit")
+async def test_single_file_search_with_context_lines(remit: Remit, tmp_path: Path) -> None:
+    write_files(tmp_path, src__a="1\n2\nhit\n4\nhit\n6\n7\n", b="hit")
     data = await search(remit, pattern="hit", path="src/a", context_lines=2)
     assert data["matches"] == [
         {"path": "src/a", "line": 3, "column": 1, "text": "hit", "before": ["1", "2"], "after": ["4", "hit"]},
@@ -133,8 +135,8 @@ async def test_encodings_and_odd_names_do_not_hide_a_match(remit: Remit, tmp_pat
     assert {"new\nline", "-rf", "a:1:2:b"} <= {path for path, _ in found}
 
 
-async def test_many_matches_and_long_lines_are_cut_and_that_is_said(remit: Remit, tmp_path: Path) -> None:
-    plant(tmp_path, many="hit\n" * 5000, long="ä" * 3000 + "hit" + "z" * 3000 + "\n")
+async def test_many_matches_and_long_lines_are_truncated_with_a_note(remit: Remit, tmp_path: Path) -> None:
+    write_files(tmp_path, many="hit\n" * 5000, long="ä" * 3000 + "hit" + "z" * 3000 + "\n")
     data = await search(remit, pattern="hit", path="many", max_results=10)
     assert (len(data["matches"]), data["truncated"]) == (10, True)
     assert "there are more" in data["notes"][0]
@@ -145,16 +147,16 @@ async def test_many_matches_and_long_lines_are_cut_and_that_is_said(remit: Remit
     assert one["text"].startswith("…")
 
 
-async def test_what_the_policy_lets_nobody_read_is_not_found_either(remit: Remit, tmp_path: Path) -> None:
-    plant(tmp_path, _dot_env="PASSWORD=hit", a="hit")
+async def test_files_forbidden_by_the_policy_are_not_searched(remit: Remit, tmp_path: Path) -> None:
+    write_files(tmp_path, _dot_env="PASSWORD=hit", a="hit")
     data = await search(remit, pattern="hit")
     assert [one["path"] for one in data["matches"]] == ["a"]
     assert "policy" in data["notes"][0]
 
 
-async def test_a_cancelled_search_leaves_no_process(tmp_path: Path) -> None:
-    plant(tmp_path, b="x")
-    os.mkfifo(tmp_path / ".gitignore")  # ripgrep waits for it for ever
+async def test_cancelled_search_leaves_no_process(tmp_path: Path) -> None:
+    write_files(tmp_path, b="x")
+    os.mkfifo(tmp_path / ".gitignore")  # ripgrep blocks on it
     async with Remit.open(tmp_path) as remit:
         handle = await remit.start("worker.search_files", pattern="x")
         await until(lambda: bool(marked(tmp_path)))
@@ -162,8 +164,8 @@ async def test_a_cancelled_search_leaves_no_process(tmp_path: Path) -> None:
         await until(lambda: not marked(tmp_path))
 
 
-async def test_an_ignore_file_that_is_a_pipe_or_without_end_ends_at_the_deadline(tmp_path: Path) -> None:
-    plant(tmp_path, a="hit", sub__b="hit")
+async def test_blocking_ignore_file_ends_at_the_deadline(tmp_path: Path) -> None:
+    write_files(tmp_path, a="hit", sub__b="hit")
     (tmp_path / "sub" / ".gitignore").symlink_to("/dev/zero")
     (tmp_path / "other").mkdir()
     os.mkfifo(tmp_path / "other" / ".gitignore")
@@ -173,7 +175,7 @@ async def test_an_ignore_file_that_is_a_pipe_or_without_end_ends_at_the_deadline
     assert not marked(tmp_path)
 
 
-def test_what_the_program_says_is_believed_only_where_it_is_so(tmp_path: Path) -> None:
+def test_output_of_ripgrep_is_verified(tmp_path: Path) -> None:
     root, outside = tmp_path / "root", tmp_path / "outside"
     for folder in (root / "sub", root / ".remit", outside):
         folder.mkdir(parents=True)
@@ -185,8 +187,8 @@ def test_what_the_program_says_is_believed_only_where_it_is_so(tmp_path: Path) -
         matches = Matches(opened, only=None, most=100, glob=None)
         for name in ("out/file", "link", "../outside/file", str(outside / "file"), ".remit/file", "inner/file", "nothing", "sub"):
             matches.feed(os.fsencode(name) + b"\x002:1:6:needle\n")
-        for said in (b"2:1:6:other", b"2:1:7:needle", b"1:1:0:needle", b"2:1:600000:needle", b"2:1:6:needle and more"):
-            matches.feed(b"./sub/file\0" + said + b"\n")
+        for line in (b"2:1:6:other", b"2:1:7:needle", b"1:1:0:needle", b"2:1:600000:needle", b"2:1:6:needle and more"):
+            matches.feed(b"./sub/file\0" + line + b"\n")
         assert matches.to_data(0) == []
         matches.feed(b"./sub/fi")
         matches.feed(b"le\x002:1:6:need")
@@ -196,7 +198,7 @@ def test_what_the_program_says_is_believed_only_where_it_is_so(tmp_path: Path) -
 
 
 def marked(root: Path) -> list[int]:
-    """Processes that work in this folder and carry the mark of a delegation."""
+    """Processes in this folder that have the mark of a delegation."""
     found = []
     for entry in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Workspaces that nothing was done in go by themselves; the others are listed, merged and removed by `remit workspaces`."""
+"""Unchanged workspaces are removed automatically; `remit workspaces` lists, merges and removes the others."""
 
 import asyncio
 import contextlib
@@ -30,11 +30,11 @@ def project(tmp_path: Path) -> Path:
 
 
 def hanging(kind: str, does: str = "nothing") -> Any:
-    """Does it, then waits to be stopped."""
+    """An agent that acts once, then waits."""
 
     @agent("hangs", workspace=kind, timeout=30)
     async def hangs(ctx: Context) -> str:
-        await act(ctx, does)
+        await perform(ctx, does)
         ctx.progress("there")
         await asyncio.sleep(60)
         return "never"
@@ -42,14 +42,14 @@ def hanging(kind: str, does: str = "nothing") -> Any:
     return hangs
 
 
-async def act(ctx: Context, does: str) -> None:
+async def perform(ctx: Context, does: str) -> None:
     here = ctx.workspace
     if does == "writes":
         (here / "half.txt").write_text("half\n")
     elif does == "deletes":
         (here / "src" / "a.py").unlink()
-    elif does == "is ignored":
-        (here / "report.log").write_text("of worth\n")
+    elif does == "ignored":
+        (here / "report.log").write_text("valuable\n")
     elif does == "caches":
         (here / "node_modules").mkdir()
         (here / "node_modules" / "x.js").write_text("x")
@@ -57,14 +57,14 @@ async def act(ctx: Context, does: str) -> None:
         (here / "half.txt").write_text("half\n")
         commit_all(here, "mine")
         git(here, "revert", "--no-edit", "HEAD")
-    elif does == "names a file":
+    elif does == "artifact":
         ctx.artifact("src/a.py", type="implementation")
     elif does == "saves":
         await ctx.checkpoint({"page": 1})
 
 
 async def stopped(remit: Remit) -> Return:
-    """Cancelled when it has done what it does."""
+    """The result of `hangs`, cancelled after it has acted."""
     handle = await remit.start("hangs")
     async for event in handle.stream():
         if event.kind == "progress":
@@ -72,16 +72,16 @@ async def stopped(remit: Remit) -> Return:
     return await handle.result()
 
 
-def is_cleared(project: Path) -> bool:
+def is_removed(project: Path) -> bool:
     books = project / ".remit" / "work" / ".books"
     return not work_folders(project) and branches(project) == ["main"] and not any(books.iterdir())
 
 
-# ---- what goes by itself
+# ---- automatic removal
 
 
 @pytest.mark.parametrize(("kind", "does"), [("worktree", "nothing"), ("copy", "nothing"), ("worktree", "caches")])
-async def test_a_stopped_one_that_changed_nothing_leaves_neither_folder_nor_branch(project: Path, kind: str, does: str) -> None:
+async def test_unchanged_workspace_of_a_stopped_delegation_is_removed(project: Path, kind: str, does: str) -> None:
     (project / ".gitignore").write_text("node_modules/\n.remit/\n")
     commit_all(project, "ignore")
     async with Remit.open(project, agents=[hanging(kind, does)]) as remit:
@@ -89,20 +89,20 @@ async def test_a_stopped_one_that_changed_nothing_leaves_neither_folder_nor_bran
         assert (result.status, result.errors[0].code) == ("partial", "TIMEOUT")
         assert "workspace" not in result.extra
         assert not any("workspace" in warning for warning in result.warnings)
-        await until(lambda: is_cleared(project), seconds=10)
+        await until(lambda: is_removed(project), seconds=10)
         assert git(project, "worktree", "list").count("\n") == 1
         assert (await stopped(remit)).errors[0].code == "CANCELLED"
-    await until(lambda: is_cleared(project), seconds=10)
+    await until(lambda: is_removed(project), seconds=10)
 
 
 @pytest.mark.parametrize(
     ("kind", "does"),
     [
-        *((kind, does) for kind in ("worktree", "copy") for does in ("writes", "deletes", "is ignored", "names a file", "saves")),
+        *((kind, does) for kind in ("worktree", "copy") for does in ("writes", "deletes", "ignored", "artifact", "saves")),
         ("worktree", "commits and reverts"),
     ],
 )
-async def test_one_with_anything_in_it_stays_and_is_named(project: Path, kind: str, does: str) -> None:
+async def test_changed_workspace_of_a_stopped_delegation_is_kept_and_named(project: Path, kind: str, does: str) -> None:
     async with Remit.open(project, agents=[hanging(kind, does)]) as remit:
         result = await stopped(remit)
         assert result.extra["workspace"]["folder"] == f".remit/work/{result.session_id}"
@@ -111,13 +111,13 @@ async def test_one_with_anything_in_it_stays_and_is_named(project: Path, kind: s
     assert work_folders(project) == [result.session_id]
 
 
-async def test_one_that_saved_where_it_was_goes_only_when_it_has_left_the_registry(project: Path) -> None:
-    """An agent's own session may be tied to the folder it began in: `resume` needs it."""
+async def test_workspace_with_a_checkpoint_is_kept_until_the_registry_forgets_it(project: Path) -> None:
+    """The session of a coding agent may depend on its folder: `resume` needs it."""
     async with Remit.open(project, agents=[hanging("worktree", "saves")], settings={"retention_seconds": 0}) as remit:
         result = await stopped(remit)
         assert work_folders(project) == [result.session_id]
         await remit.engine.clean_up()
-    assert is_cleared(project)
+    assert is_removed(project)
 
 
 DIES = """
@@ -138,27 +138,27 @@ asyncio.run(main())
 """
 
 
-def die(project: Path, kind: str, does: str) -> None:
+def run_and_kill(project: Path, kind: str, does: str) -> None:
     ran = subprocess.run([sys.executable, "-c", DIES, str(project), kind, does], capture_output=True, timeout=60, check=False)
     assert ran.returncode == -9, ran.stderr
     assert len(work_folders(project)) == 1
 
 
 @pytest.mark.parametrize(("kind", "does"), [("worktree", "nothing"), ("copy", "nothing"), ("worktree", "writes")])
-async def test_what_a_crash_left_goes_at_the_next_opening_only_if_nothing_is_in_it(project: Path, kind: str, does: str) -> None:
-    die(project, kind, does)
+async def test_unchanged_workspace_of_a_crash_is_removed_at_the_next_open(project: Path, kind: str, does: str) -> None:
+    run_and_kill(project, kind, does)
     async with Remit.open(project) as remit:
         record = (await remit.history())[0]
         assert record.result is not None
         assert ("workspace" in record.result.extra) == (does == "writes")
         if does == "nothing":
-            await until(lambda: is_cleared(project), seconds=10)
+            await until(lambda: is_removed(project), seconds=10)
         await remit.engine.clean_up()
     assert work_folders(project) == ([record.session_id] if does == "writes" else [])
 
 
-def test_books_go_wholly_while_somebody_waits_for_their_lock(tmp_path: Path) -> None:
-    """Recovery and upkeep may clear one room at the same moment: a folder with nothing but a new lock in it would be nobody's."""
+def test_metadata_is_removed_while_another_process_waits_for_its_lock(tmp_path: Path) -> None:
+    """Recovery and clean-up may remove a workspace at the same time; a folder with only a lock file must not remain."""
     books, is_over = tmp_path / "books", threading.Event()
 
     def wait_for_the_lock() -> None:
@@ -179,16 +179,16 @@ def test_books_go_wholly_while_somebody_waits_for_their_lock(tmp_path: Path) -> 
         waiting.join()
 
 
-async def test_a_clearing_that_was_cut_off_is_finished_at_the_next_opening(project: Path) -> None:
+async def test_interrupted_removal_is_finished_at_the_next_open(project: Path) -> None:
     async with Remit.open(project, agents=[hanging("worktree", "saves")]) as remit:
         result = await stopped(remit)
     (metadata_folder(project, result.session_id) / REMOVAL_MARK).touch()
     git(project, "worktree", "remove", "--force", f".remit/work/{result.session_id}")
     async with Remit.open(project, settings={"retention_seconds": 0}):
-        await until(lambda: is_cleared(project), seconds=10)
+        await until(lambda: is_removed(project), seconds=10)
 
 
-async def test_one_that_was_never_ready_is_cleared_when_its_delegation_ended_long_ago(project: Path) -> None:
+async def test_incomplete_workspace_is_removed_long_after_its_delegation(project: Path) -> None:
     clock = JumpingClock()
     async with Remit.open(project, agents=[hanging("worktree", "saves")], clock=clock.as_clock()) as remit:
         result = await stopped(remit)
@@ -197,10 +197,10 @@ async def test_one_that_was_never_ready_is_cleared_when_its_delegation_ended_lon
         assert work_folders(project) == [result.session_id]
         clock.jump(2 * 3600)
         await remit.engine.clean_up()
-    assert is_cleared(project)
+    assert is_removed(project)
 
 
-async def test_a_room_that_somebody_goes_on_in_is_not_cleared_under_them(project: Path) -> None:
+async def test_workspace_in_use_by_a_resumed_delegation_is_not_removed(project: Path) -> None:
     seen: list[bool] = []
 
     @agent("hangs", workspace="worktree", timeout=30)
@@ -218,7 +218,7 @@ async def test_a_room_that_somebody_goes_on_in_is_not_cleared_under_them(project
         again = await remit.delegate("hangs", resume=first.session_id)
     assert again.ok, again
     assert seen == [False]
-    assert work_folders(project) == [first.session_id], "its folder, under its first name"
+    assert work_folders(project) == [first.session_id], "the folder has the name of the first session"
 
 
 # ---- remit workspaces
@@ -254,7 +254,7 @@ async def waits(ctx: Context) -> str:
 @agent("logs", workspace="worktree", timeout=30)
 async def logs(ctx: Context) -> str:
     (ctx.workspace / "logged.txt").write_text("new\\n")
-    (ctx.workspace / "run.log").write_text("of worth\\n")
+    (ctx.workspace / "run.log").write_text("valuable\\n")
     return "written"
 """
 
@@ -271,7 +271,7 @@ def ask(shop: Path, *asked: str, code: int = 0) -> str:
     return str(remit_json(shop, "delegate", *asked, code=code)["metadata"]["session_id"])
 
 
-def test_where_there_are_none_it_says_so_and_what_makes_no_sense_is_refused(project: Path) -> None:
+def test_empty_list_and_invalid_options(project: Path) -> None:
     done = run_remit(project, "workspaces")
     assert (done.returncode, "No agent has left a workspace" in done.stdout) == (0, True)
     assert remit_json(project, "workspaces") == {"workspaces": []}
@@ -280,8 +280,8 @@ def test_where_there_are_none_it_says_so_and_what_makes_no_sense_is_refused(proj
     assert not (project / ".remit").exists()
 
 
-def test_the_list_says_whose_what_is_in_it_and_whether_it_is_merged(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "200")  # no cell is cut
+def test_list_has_owner_changes_and_merge_state(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # wide enough for all cells
     written, copied = ask(shop, "writes"), ask(shop, "copies")
     saved = ask(shop, "saves", code=3)
     first, second, third = remit_json(shop, "workspaces")["workspaces"]
@@ -293,13 +293,13 @@ def test_the_list_says_whose_what_is_in_it_and_whether_it_is_merged(shop: Path, 
     assert (third["session_id"], third["state"], third["is_unchanged"]) == (saved, "timeout", True)
     git(shop, "merge", "-q", f"remit/{written}")
     assert remit_json(shop, "workspaces", written)["workspaces"][0]["is_merged"] is True
-    told = run_remit(shop, "workspaces").stdout
-    assert "1 file changed, merged" in told
-    assert "unchanged" in told
+    table = run_remit(shop, "workspaces").stdout
+    assert "1 file changed, merged" in table
+    assert "unchanged" in table
     assert [w["session_id"] for w in remit_json(shop, "workspaces", "--unchanged")["workspaces"]] == [saved]
 
 
-def test_only_what_is_nowhere_else_is_asked_about_before_it_is_removed(shop: Path) -> None:
+def test_remove_asks_only_for_unmerged_changes(shop: Path) -> None:
     written, saved = ask(shop, "writes"), ask(shop, "saves", code=3)
     done = run_remit(shop, "workspaces", "--unchanged", "--remove")
     assert (done.returncode, done.stdout) == (0, f"removed  {saved}  saves\n")
@@ -315,29 +315,29 @@ def test_only_what_is_nowhere_else_is_asked_about_before_it_is_removed(shop: Pat
     assert remit_json(shop, "workspaces")["workspaces"][0]["is_merged"] is False
     assert run_remit(shop, "workspaces", written, "--remove").returncode == 4
     more.unlink()
-    assert run_remit(shop, "workspaces", written, "--remove").returncode == 0, "merged already"
+    assert run_remit(shop, "workspaces", written, "--remove").returncode == 0, "already merged"
     other = ask(shop, "writes", "path=other.txt")
     assert remit_json(shop, "workspaces", other[-6:], "--remove", "--yes")["workspaces"][0]["did"] == "removed"
-    assert is_cleared(shop)
+    assert is_removed(shop)
     assert status(shop) == ""
     assert "has no workspace" in run_remit(shop, "workspaces", other).stderr
-    assert "There is no delegation" in run_remit(shop, "workspaces", "sess_nobody").stderr
+    assert "There is no delegation" in run_remit(shop, "workspaces", "sess_unknown").stderr
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 6)])
-def test_at_a_terminal_it_is_asked_for(shop: Path, answer: str, code: int) -> None:
+def test_remove_asks_at_a_terminal(shop: Path, answer: str, code: int) -> None:
     written = ask(shop, "writes")
     controller, terminal = os.openpty()
     os.write(controller, f"{answer}\n".encode())
     process = start("workspaces", written, "--remove", cwd=shop, stdin=terminal)
-    _, said = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=60)
     os.close(controller)
     os.close(terminal)
-    assert process.returncode == code, said
+    assert process.returncode == code, error
     assert work_folders(shop) == ([] if code == 0 else [written])
 
 
-def test_one_whose_delegation_still_runs_is_never_removed(shop: Path) -> None:
+def test_workspace_of_a_running_delegation_is_not_removed(shop: Path) -> None:
     process = started(shop, "delegate", "waits")
     try:
         wait_for_line(process, "there")
@@ -357,21 +357,21 @@ def test_one_whose_delegation_still_runs_is_never_removed(shop: Path) -> None:
     assert "remit recover" in done.stdout
 
 
-def test_a_merge_by_hand_is_like_any_other_and_loses_nothing(shop: Path) -> None:
+def test_merge_command_merges_and_keeps_ignored_files(shop: Path) -> None:
     written = ask(shop, "writes")
     done = run_remit(shop, "workspaces", written, "--merge")
     assert (done.returncode, done.stdout) == (0, f"merged  {written}  writes: into main\n"), done.stderr
     assert (shop / "new.txt").read_text() == "new\n"
     assert status(shop) == ""
-    assert is_cleared(shop)
+    assert is_removed(shop)
     logged = ask(shop, "logs")
     done = run_remit(shop, "workspaces", logged, "--merge")
     assert (done.returncode, "run.log" in done.stdout) == (0, True)
     assert (shop / ".remit" / "work" / logged / "run.log").exists()
-    assert run_remit(shop, "workspaces", logged, "--remove").returncode == 4, "merged, but for what git ignores"
+    assert run_remit(shop, "workspaces", logged, "--remove").returncode == 4, "it has an ignored file that is not merged"
 
 
-def test_a_merge_by_hand_that_cannot_be_made_says_why_and_touches_nothing(shop: Path) -> None:
+def test_failed_merge_command_names_the_reason_and_changes_nothing(shop: Path) -> None:
     written, copied = ask(shop, "writes", "path=src/a.py", "text=theirs"), ask(shop, "copies")
     (shop / "src" / "a.py").write_text("mine\n")
     before = commit_all(shop, "meanwhile")

@@ -1,4 +1,4 @@
-"""Folders of their own for delegations: worktrees and copies, their diffs, merges, acceptance, and what a stop leaves."""
+"""Workspaces of delegations: worktrees and copies, diffs, merges, acceptance and interruptions."""
 
 import asyncio
 import os
@@ -63,7 +63,7 @@ async def ask(root: Path, name: str, **asked: object) -> Return:
 
 
 def contents(folder: Path) -> dict[str, object]:
-    """Every file of a folder as git would see it: bytes, or where a link leads."""
+    """The files of a folder: bytes, or the target of a link."""
     found: dict[str, object] = {}
     for path in folder.rglob("*"):
         inside = path.relative_to(folder)
@@ -73,11 +73,8 @@ def contents(folder: Path) -> dict[str, object]:
     return found
 
 
-# ---- the diff
-
-
 @both
-async def test_what_was_changed_is_a_diff_and_the_project_is_untouched(project: Path, tmp_path: Path, kind: str) -> None:
+async def test_changes_are_a_diff_and_the_project_is_unchanged(project: Path, tmp_path: Path, kind: str) -> None:
     before = contents(project)
     result = await ask(project, f"edit.{kind}")
     assert result.ok, result
@@ -103,7 +100,7 @@ async def test_what_was_changed_is_a_diff_and_the_project_is_untouched(project: 
 
 
 @both
-async def test_nothing_changed_leaves_nothing_behind(project: Path, kind: str) -> None:
+async def test_unchanged_workspace_is_removed(project: Path, kind: str) -> None:
     @agent("look", workspace=kind, timeout=30)
     async def look(ctx: Context) -> str:
         ctx.artifact("src/a.py", type="implementation")
@@ -119,8 +116,8 @@ async def test_nothing_changed_leaves_nothing_behind(project: Path, kind: str) -
 
 
 @both
-async def test_caches_that_tools_write_are_not_part_of_the_work(project: Path, kind: str) -> None:
-    """Also where the project does not ignore them."""
+async def test_caches_of_tools_are_not_part_of_the_diff(project: Path, kind: str) -> None:
+    """Even if the project does not ignore them."""
 
     @agent("imports", workspace=kind, timeout=30)
     async def imports(ctx: Context, writes: bool) -> str:
@@ -137,7 +134,7 @@ async def test_caches_that_tools_write_are_not_part_of_the_work(project: Path, k
     assert work_folders(project) == [result.session_id]
 
 
-async def test_uncommitted_changes_are_not_in_a_worktree_and_that_is_said(project: Path) -> None:
+async def test_worktree_without_uncommitted_changes_has_a_warning(project: Path) -> None:
     (project / "src" / "a.py").write_text("uncommitted\n")
     seen = {}
 
@@ -152,7 +149,7 @@ async def test_uncommitted_changes_are_not_in_a_worktree_and_that_is_said(projec
     assert (project / "src" / "a.py").read_text() == "uncommitted\n"
 
 
-async def test_a_copy_has_what_is_uncommitted_and_not_what_is_ignored(project: Path) -> None:
+async def test_copy_has_uncommitted_files_and_no_ignored_ones(project: Path) -> None:
     (project / "src" / "a.py").write_text("uncommitted\n")
     (project / "draft.txt").write_text("untracked\n")
     (project / "build").mkdir()
@@ -172,7 +169,7 @@ async def test_a_copy_has_what_is_uncommitted_and_not_what_is_ignored(project: P
     assert seen == {".gitignore", "draft.txt", "out", "picture.bin", "src/a.py", "src/old.py"}
 
 
-async def test_a_project_without_git_or_a_commit_can_be_copied_but_has_no_worktree(tmp_path: Path) -> None:
+async def test_project_without_git_can_be_copied_but_has_no_worktree(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n")
     (tmp_path / "node_modules").mkdir()
     (tmp_path / "node_modules" / "x.js").write_text("x")
@@ -194,7 +191,7 @@ async def test_a_project_without_git_or_a_commit_can_be_copied_but_has_no_worktr
     assert "without a commit" in (await ask(tmp_path, "write")).errors[0].message
 
 
-async def test_a_project_too_large_to_be_copied_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_copy_of_a_too_large_project_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remit.runtime.workspaces.MOST_FILES", 2)
     result = await ask(project, "edit.copy")
     assert result.status == "failed"
@@ -202,10 +199,7 @@ async def test_a_project_too_large_to_be_copied_is_refused(project: Path, monkey
     assert "worktree" in result.errors[0].recommendation
 
 
-# ---- merging
-
-
-async def test_completed_work_is_merged_and_the_workspace_removed(project: Path) -> None:
+async def test_completed_work_is_merged_and_its_workspace_removed(project: Path) -> None:
     result = await ask(project, "edit.merged")
     assert result.ok, result
     assert (project / "src" / "new.py").read_text() == "new = True\n"
@@ -218,7 +212,7 @@ async def test_completed_work_is_merged_and_the_workspace_removed(project: Path)
     assert result.extra["workspace"] == {"kind": "worktree", "merged_into": "main"}
 
 
-async def test_a_merge_beside_other_peoples_commits_keeps_both(project: Path) -> None:
+async def test_merge_keeps_concurrent_commits(project: Path) -> None:
     @agent("slow", workspace="worktree", merge=True, timeout=30)
     async def slow(ctx: Context) -> str:
         (ctx.workspace / "mine.txt").write_text("mine\n")
@@ -234,7 +228,7 @@ async def test_a_merge_beside_other_peoples_commits_keeps_both(project: Path) ->
     assert status(project) == ""
 
 
-async def test_a_conflict_is_reported_and_the_project_is_as_before(project: Path) -> None:
+async def test_conflict_is_reported_and_the_project_is_unchanged(project: Path) -> None:
     @agent("clash", workspace="worktree", merge=True, timeout=30)
     async def clash(ctx: Context) -> str:
         (ctx.workspace / "src" / "a.py").write_text("one = 111\ntwo = 2\nthree = 3\n")
@@ -256,7 +250,7 @@ async def test_a_conflict_is_reported_and_the_project_is_as_before(project: Path
     assert (project / ".remit" / "work" / result.session_id / "src" / "a.py").read_text().startswith("one = 111")
 
 
-async def test_uncommitted_work_in_the_way_is_never_touched(project: Path) -> None:
+async def test_merge_never_overwrites_uncommitted_work(project: Path) -> None:
     (project / "src" / "a.py").write_text("my own work\n")
     (project / "src" / "untracked.py").write_text("mine\n")
     before = status(project)
@@ -269,11 +263,11 @@ async def test_uncommitted_work_in_the_way_is_never_touched(project: Path) -> No
     assert (project / "src" / "untracked.py").read_text() == "mine\n"
     assert status(project) == before
     other = await ask(project, "write", path="elsewhere.txt")
-    assert other.ok, "uncommitted work that is not in the way does not keep others from merging"
+    assert other.ok, "other uncommitted work does not block a merge"
     assert (project / "src" / "a.py").read_text() == "my own work\n"
 
 
-async def test_a_detached_head_is_not_moved(project: Path) -> None:
+async def test_detached_head_is_not_moved(project: Path) -> None:
     git(project, "checkout", "-q", "--detach")
     result = await ask(project, "write")
     assert (result.status, result.errors[0].code) == ("partial", "MERGE_CONFLICT")
@@ -281,7 +275,7 @@ async def test_a_detached_head_is_not_moved(project: Path) -> None:
     assert git(project, "show", f"remit/{result.session_id}:src/a.py") == "written\n"
 
 
-async def test_many_merge_at_once_and_none_is_lost(project: Path) -> None:
+async def test_concurrent_merges_lose_nothing(project: Path) -> None:
     async with Remit.open(project, agents=AGENTS) as remit:
         results = await asyncio.gather(*(remit.delegate("write", path=f"file{n}.txt", text=f"{n}\n") for n in range(6)))
     assert all(result.ok for result in results), [result.errors for result in results]
@@ -290,7 +284,7 @@ async def test_many_merge_at_once_and_none_is_lost(project: Path) -> None:
     assert work_folders(project) == []
 
 
-async def test_hooks_and_settings_of_the_user_do_not_get_in_the_way(project: Path) -> None:
+async def test_git_hooks_and_settings_do_not_affect_merges(project: Path) -> None:
     for name in ("pre-commit", "commit-msg", "post-checkout", "post-merge", "reference-transaction", "pre-merge-commit"):
         hook = project / ".git" / "hooks" / name
         hook.parent.mkdir(exist_ok=True)
@@ -307,7 +301,7 @@ async def test_hooks_and_settings_of_the_user_do_not_get_in_the_way(project: Pat
     assert "+++ b/src/new.py" in diff_of(project, result)
 
 
-async def test_a_sub_folder_of_a_repository_can_be_the_project(project: Path) -> None:
+async def test_sub_folder_of_a_repository_can_be_the_project(project: Path) -> None:
     root = project / "src"
 
     @agent("inner", workspace="worktree", timeout=30)
@@ -327,26 +321,20 @@ async def test_a_sub_folder_of_a_repository_can_be_the_project(project: Path) ->
     assert (root / "deep" / "new.txt").exists()
 
 
-# ---- acceptance
-
-
-async def test_acceptance_runs_in_the_workspace_before_any_merge(project: Path) -> None:
+async def test_acceptance_runs_in_the_workspace_before_the_merge(project: Path) -> None:
     met = await ask(project, "write", path="done.txt", text="yes\n", accept=["grep -q yes done.txt && touch left-by-acceptance"])
     assert (met.status, met.evidence) == ("completed", "verified")
     assert (project / "done.txt").exists()
-    assert not (project / "left-by-acceptance").exists(), "what acceptance leaves is not the agent's work"
+    assert not (project / "left-by-acceptance").exists(), "files of acceptance commands are not part of the work"
     unmet = await ask(project, "write", path="done.txt", text="no\n", accept=["grep -q yes done.txt"])
     assert (unmet.status, unmet.errors[0].code) == ("partial", "VALIDATION_FAILED")
     assert (project / "done.txt").read_text() == "yes\n"
     assert f"remit/{unmet.session_id}" in branches(project)
 
 
-# ---- what is handed in
-
-
 def returning(name: str, *paths: str, **declared: object):  # type: ignore[no-untyped-def]
     @agent(name, workspace="worktree", answers="return", timeout=30, **declared)
-    async def hand_in(ctx: Context) -> dict[str, object]:
+    async def return_files(ctx: Context) -> dict[str, object]:
         (ctx.workspace / "out.txt").write_text("out\n")
         (ctx.workspace / "away").symlink_to("/etc/passwd")
         (ctx.workspace / "up").symlink_to(project_file)
@@ -356,11 +344,11 @@ def returning(name: str, *paths: str, **declared: object):  # type: ignore[no-un
         return {"status": "completed", "summary": "Did the work. It is done.", "artifacts": files, "errors": [], "metadata": metadata}
 
     project_file = "../../../src/a.py"
-    return hand_in
+    return return_files
 
 
 @pytest.mark.parametrize("path", ["out.txt", "SCRATCH/note.md", "away", "up", "../../../src/a.py", "/etc/passwd", "nowhere.txt"])
-async def test_artifacts_are_relative_to_the_workspace_or_the_root_and_never_outside(project: Path, path: str) -> None:
+async def test_artifacts_outside_the_workspace_are_refused(project: Path, path: str) -> None:
     result = await run(project, returning("one", path))
     if path in ("out.txt", "SCRATCH/note.md"):
         folder = f".remit/{'work' if path == 'out.txt' else 'scratch'}/{result.session_id}"
@@ -372,7 +360,7 @@ async def test_artifacts_are_relative_to_the_workspace_or_the_root_and_never_out
     assert path in result.errors[0].message
 
 
-async def test_a_file_that_was_checked_out_for_it_is_no_work_of_its_own(project: Path) -> None:
+async def test_checked_out_file_is_not_a_required_artifact(project: Path) -> None:
     old, new = returning("old", "src/a.py", requires_artifacts=True), returning("new", "out.txt", requires_artifacts=True)
     async with Remit.open(project, agents=[old, new]) as remit:
         phantom = await remit.delegate("old")
@@ -381,7 +369,7 @@ async def test_a_file_that_was_checked_out_for_it_is_no_work_of_its_own(project:
     assert real.ok, real
 
 
-async def test_an_ignored_file_that_is_handed_in_keeps_the_workspace(project: Path) -> None:
+async def test_ignored_artifact_keeps_the_workspace(project: Path) -> None:
     @agent("build", workspace="worktree", merge=True, timeout=30)
     async def build(ctx: Context) -> str:
         (ctx.workspace / "build").mkdir()
@@ -397,7 +385,7 @@ async def test_an_ignored_file_that_is_handed_in_keeps_the_workspace(project: Pa
     assert (project / built.path).read_text() == "built"
 
 
-async def test_what_the_agent_does_to_git_in_its_folder_does_not_matter(project: Path) -> None:
+async def test_git_operations_of_the_agent_do_not_affect_the_diff(project: Path) -> None:
     @agent("rude", workspace="worktree", timeout=30)
     async def rude(ctx: Context, how: str) -> str:
         here = ctx.workspace
@@ -426,7 +414,7 @@ async def test_what_the_agent_does_to_git_in_its_folder_does_not_matter(project:
     assert git(project, "ls-files", "-s") == before
 
 
-async def test_a_repair_goes_on_in_the_same_workspace(project: Path) -> None:
+async def test_repair_uses_the_same_workspace(project: Path) -> None:
     folders = []
 
     @agent("twice", workspace="worktree", answers="return", timeout=30)
@@ -444,7 +432,7 @@ async def test_a_repair_goes_on_in_the_same_workspace(project: Path) -> None:
     assert next(a.summary for a in result.artifacts if a.path.endswith("changes.diff")) == "2 files changed."
 
 
-async def test_one_that_raises_leaves_its_diff(project: Path) -> None:
+async def test_failed_agent_leaves_its_diff(project: Path) -> None:
     @agent("fails", workspace="worktree", merge=True, timeout=30)
     async def fails(ctx: Context) -> str:
         (ctx.workspace / "half.txt").write_text("half")
@@ -464,12 +452,9 @@ def test_only_a_worktree_can_be_merged() -> None:
             return ""
 
 
-# ---- stops
-
-
 @both
 @pytest.mark.parametrize("isolation", ["inline", "process"])
-async def test_a_timeout_gives_back_the_half_written_file_and_the_diff(project: Path, kind: str, isolation: str) -> None:
+async def test_timeout_returns_partial_files_and_the_diff(project: Path, kind: str, isolation: str) -> None:
     from workspace_agents import HANGING
 
     async with Remit.open(project, agents=HANGING) as remit:
@@ -478,14 +463,14 @@ async def test_a_timeout_gives_back_the_half_written_file_and_the_diff(project: 
     session = result.session_id
     paths = [a.path for a in result.artifacts]
     assert f".remit/work/{session}/half.txt" in paths, result
-    assert f".remit/work/{session}/src/a.py" not in paths, "what it did not touch is not its work"
+    assert f".remit/work/{session}/src/a.py" not in paths, "unchanged files are not artifacts"
     assert "+half" in diff_of(project, result)
     assert (project / ".remit" / "work" / session / "half.txt").exists()
     assert any("workspace stays" in warning for warning in result.warnings)
     assert status(project) == ""
 
 
-async def test_a_cancelled_one_is_not_merged_and_goes_on_in_its_workspace_when_resumed(project: Path) -> None:
+async def test_cancelled_work_is_not_merged_and_resumes_in_its_workspace(project: Path) -> None:
     @agent("long", workspace="worktree", merge=True, timeout=30)
     async def long(ctx: Context) -> str:
         if (ctx.workspace / "first.txt").exists():
@@ -520,7 +505,7 @@ def crash(project: Path, where: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-async def test_the_workspace_of_a_dead_run_is_named_and_kept(project: Path) -> None:
+async def test_workspace_of_a_crashed_run_is_named_and_kept(project: Path) -> None:
     assert crash(project, "agent").returncode == -9
     async with Remit.open(project) as remit:
         record = (await remit.history())[0]
@@ -534,7 +519,7 @@ async def test_the_workspace_of_a_dead_run_is_named_and_kept(project: Path) -> N
 
 
 @pytest.mark.parametrize("where", ["joined", "before", "after"])
-async def test_kill_9_in_the_middle_of_a_merge_loses_nothing(project: Path, where: str) -> None:
+async def test_kill_9_during_a_merge_loses_nothing(project: Path, where: str) -> None:
     assert crash(project, where).returncode == -9
     async with Remit.open(project, agents=AGENTS) as remit:
         record = (await remit.history())[0]
@@ -543,10 +528,10 @@ async def test_kill_9_in_the_middle_of_a_merge_loses_nothing(project: Path, wher
         assert (project / "half.txt").exists() == (where == "after")
         assert any("were merged" in warning for warning in record.result.warnings) == (where == "after")
         assert status(project) == ""
-        assert (await remit.delegate("write", path="next.txt")).ok, "nothing stands in the way of the next"
+        assert (await remit.delegate("write", path="next.txt")).ok, "the next merge works"
 
 
-async def test_what_was_forgotten_loses_its_folder_and_keeps_its_branch(project: Path) -> None:
+async def test_pruned_delegation_loses_its_folder_and_keeps_its_branch(project: Path) -> None:
     async with Remit.open(project, agents=AGENTS, settings={"history_days": 1}) as remit:
         kept = await remit.delegate("edit.worktree")
         await remit.engine.clean_up()
@@ -566,8 +551,8 @@ def slow_git(folder: Path, command: str, seconds: int) -> Path:
     return path
 
 
-async def test_a_slow_git_keeps_nobody_waiting_beyond_the_deadline(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer comes, says what is missing, and nothing is removed."""
+async def test_slow_git_does_not_exceed_the_deadline(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The result names the missing diff, and nothing is removed."""
     from workspace_agents import HANGING
 
     slow = slow_git(tmp_path, " add --all", 5)
@@ -580,9 +565,7 @@ async def test_a_slow_git_keeps_nobody_waiting_beyond_the_deadline(project: Path
     assert result.extra["workspace"]["folder"] == f".remit/work/{result.session_id}"
 
 
-async def test_a_merge_that_takes_too_long_is_called_off_at_the_deadline(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_slow_merge_is_abandoned_at_the_deadline(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = slow_git(tmp_path, " symbolic-ref --short", 3)
     monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
     async with Remit.open(project, agents=AGENTS) as remit:
@@ -593,7 +576,7 @@ async def test_a_merge_that_takes_too_long_is_called_off_at_the_deadline(
     assert git(project, "show", f"remit/{result.session_id}:late.txt") == "written\n"
 
 
-async def test_a_repository_inside_the_workspace_is_not_lost(project: Path) -> None:
+async def test_nested_repository_is_not_lost(project: Path) -> None:
     @agent("nests", workspace="worktree", merge=True, timeout=30)
     async def nests(ctx: Context, commits: bool) -> str:
         inner = ctx.workspace / "inner"
@@ -614,7 +597,7 @@ async def test_a_repository_inside_the_workspace_is_not_lost(project: Path) -> N
             assert (project / f"beside-{commits}.txt").exists()
 
 
-async def test_what_remit_keeps_for_itself_makes_no_project_dirty(tmp_path: Path) -> None:
+async def test_files_of_remit_do_not_make_a_project_dirty(tmp_path: Path) -> None:
     project = new_repository(tmp_path / "other")
     (project / ".gitignore").write_text("build/\n")
     commit_all(project, "remit is not ignored here")

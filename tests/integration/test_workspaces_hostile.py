@@ -1,4 +1,4 @@
-"""Agents that turn the repository's own configuration against whoever runs git after them; and what cannot be taken, and is said."""
+"""Agents that change the git configuration of the project, and work that cannot be merged."""
 
 import shutil
 import subprocess
@@ -15,61 +15,61 @@ def project(tmp_path: Path) -> Path:
     return new_repository(tmp_path / "project")
 
 
-async def done_by(project: Path, how: str, ran: Path) -> Return:
+async def run_hostile(project: Path, how: str, ran: Path) -> Return:
     @agent("rude", workspace="worktree", merge=True, timeout=30)
     async def rude(ctx: Context) -> str:
         (ctx.workspace / "made.txt").write_text("made\n")
-        _tamper(ctx, project, how, f"sh -c 'echo {how} >> {ran}; cat'")
+        tamper(ctx, project, how, f"sh -c 'echo {how} >> {ran}; cat'")
         return "done"
 
     async with Remit.open(project, agents=[rude]) as remit:
         return await remit.delegate("rude")
 
 
-def _tamper(ctx: Context, project: Path, how: str, command: str) -> None:
+def tamper(ctx: Context, project: Path, how: str, command: str) -> None:
     here, its_own = ctx.workspace, project / ".git" / "worktrees" / ctx.session_id
-    if how == "a filter":
+    if how == "filter":
         git(project, "config", "filter.a=b.clean", command)
         git(project, "config", "filter.a=b.smudge", command)
         git(project, "config", "filter.a=b.required", "true")
         (here / ".gitattributes").write_text("* filter=a=b\n")
-    elif how == "a filter of another repository":
+    elif how == "foreign filter":
         other = here.parent / "other.git"
         shutil.copytree(project / ".git", other)
         subprocess.run(["git", "config", "-f", str(other / "config"), "filter.mine.process", command], check=True)
         (here / ".gitattributes").write_text("* filter=mine\n")
         (its_own / "commondir").write_text(f"{other}\n")
-    elif how == "a merge driver":
+    elif how == "merge driver":
         git(project, "config", "merge.mine.driver", command)
         (project / ".git" / "info").mkdir(exist_ok=True)
         (project / ".git" / "info" / "attributes").write_text("* merge=mine\n")
         (here / "src" / "a.py").write_text("mine\n")
         (project / "src" / "a.py").write_text("theirs\n")
         commit_all(project, "theirs")
-    elif how == "a fetch":
+    elif how == "fetch":
         for name, value in (("core.repositoryformatversion", "1"), ("extensions.partialClone", "mine"), ("remote.mine.promisor", "true"),
                             ("remote.mine.url", f"file://{project}"), ("remote.mine.uploadpack", command)):  # fmt: skip
             git(project, "config", name, value)
         (its_own / "HEAD").write_text("12345678" * 5 + "\n")
 
 
-@pytest.mark.parametrize("how", ["a filter", "a filter of another repository", "a merge driver", "a fetch"])
-async def test_no_command_that_an_agent_set_for_git_is_run_by_us(project: Path, tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize("how", ["filter", "foreign filter", "merge driver", "fetch"])
+async def test_git_commands_configured_by_an_agent_are_not_run(project: Path, tmp_path: Path, how: str) -> None:
     ran = tmp_path / "ran"
-    result = await done_by(project, how, ran)
+    result = await run_hostile(project, how, ran)
     assert not ran.exists()
-    if how == "a fetch":  # nothing in it depends on what is missing
+    if how == "fetch":  # the missing objects are not needed
         assert result.ok, result
         return
     assert result.status == "partial"
     assert "git settings that run commands were changed meanwhile" in result.errors[0].message
     assert "+made" in next(project / a.path for a in result.artifacts if a.path.endswith(".diff")).read_text()
-    assert work_folders(project) != [], "its work stays"
+    assert work_folders(project) != [], "its work is kept"
     assert not (project / "made.txt").exists()
 
 
-async def test_filters_that_the_user_had_before_are_used(project: Path) -> None:
-    """As those of large-file storage or of encryption: without them the diff would be of something else."""
+async def test_existing_filters_of_the_user_are_used(project: Path) -> None:
+    """Filters such as git-lfs or git-crypt: the diff needs them."""
     git(project, "config", "filter.upper.clean", "tr a-z A-Z")
     git(project, "config", "filter.upper.smudge", "tr A-Z a-z")
     (project / ".gitattributes").write_text("*.up filter=upper\n")
@@ -86,7 +86,7 @@ async def test_filters_that_the_user_had_before_are_used(project: Path) -> None:
     assert (project / "a.up").read_text() == "words\n"
 
 
-async def test_a_merge_goes_into_the_project_wherever_its_configuration_points(project: Path, tmp_path: Path) -> None:
+async def test_merge_goes_into_the_project_despite_core_worktree(project: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
 
@@ -104,8 +104,8 @@ async def test_a_merge_goes_into_the_project_wherever_its_configuration_points(p
     assert status(project) == ""
 
 
-async def test_what_could_not_be_taken_is_not_called_merged(project: Path) -> None:
-    """A merge that was asked for and not done is no completed work; where it is, is said."""
+async def test_failed_merge_is_partial(project: Path) -> None:
+    """A requested merge that failed is partial; the result names the folder."""
 
     @agent("breaks", workspace="worktree", merge=True, timeout=30)
     async def breaks(ctx: Context, how: str) -> str:

@@ -1,4 +1,4 @@
-"""A server watched from outside: one trace across two processes and the doors between them, its metrics, its log."""
+"""Observability of a server: one trace across two processes, metrics and log."""
 
 import asyncio
 import json
@@ -21,12 +21,12 @@ async def near(ctx: Any) -> str:
     return str(found.unwrap())
 
 
-async def test_a_tree_in_two_processes_is_one_trace_and_the_server_tells_how_it_is_doing(tmp_path: Path) -> None:
+async def test_tree_in_two_processes_is_one_trace_with_metrics_and_log(tmp_path: Path) -> None:
     far_root = project(tmp_path / "far")
     (tmp_path / "near").mkdir()
     (far_root / "remit.toml").write_text('[signals]\nlogs = "json"\nmetric_seconds = 0.2\n')
-    told = {"OTEL_SERVICE_NAME": "far"}
-    with collecting() as collected, serving(far_root, environment={**told, "OTEL_EXPORTER_OTLP_ENDPOINT": collected.url}) as server:
+    variables = {"OTEL_SERVICE_NAME": "far"}
+    with collecting() as collected, serving(far_root, environment={**variables, "OTEL_EXPORTER_OTLP_ENDPOINT": collected.url}) as server:
         settings = {
             "agents": {"far": {"grpc": server.at.grpc, "remote": "echo"}},
             "signals": {"otlp_url": collected.url, "service_name": "near"},
@@ -40,40 +40,40 @@ async def test_a_tree_in_two_processes_is_one_trace_and_the_server_tells_how_it_
             assert begun["success"], begun
             assert http.get("/metrics", headers={"Authorization": "Bearer wrong"}).status_code == 401
             page = http.get("/metrics").text
-        await asyncio.to_thread(collected.wait, lambda kept: _has_counted(kept.metrics.get("delegation.total"), "slow"))
+        await asyncio.to_thread(collected.wait, lambda kept: has_counted(kept.metrics.get("delegation.total"), "slow"))
         server.tell()
-        code, said = await asyncio.to_thread(server.ended)
-    assert code == 0, said
-    _is_one_trace(collected.spans)
+        code, output = await asyncio.to_thread(server.ended)
+    assert code == 0, output
+    check_trace(collected.spans)
     by_http = collected.span("invoke_workflow slow")
     assert (by_http.trace_id.hex(), by_http.parent_span_id.hex()) == tuple(GIVEN.split("-")[1:3])
     assert attributes(by_http)["remit.door"] == "http"
     assert {resource["service.name"] for resource in collected.resources} == {"near", "far"}
-    _says_what_it_counted(page, collected.metrics)
-    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    check_metrics(page, collected.metrics)
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     ended = next(line for line in lines if line["message"] == "slow completed")
     assert (ended["session_id"], ended["trace_id"], ended["door"]) == (begun["taskId"], GIVEN.split("-")[1], "http")
     assert any(line.get("code") == "UNAUTHENTICATED" for line in lines)
 
 
-def _has_counted(metric: Any, target: str) -> bool:
+def has_counted(metric: Any, target: str) -> bool:
     points = () if metric is None else metric.sum.data_points
     return any(attributes(one).get("target") == target and attributes(one)["state"] == "completed" and one.as_double for one in points)
 
 
-def _is_one_trace(spans: list[Any]) -> None:
-    """near's tree ► near ► far (asked over gRPC) ► far's tree, in the other process ► echo."""
+def check_trace(spans: list[Any]) -> None:
+    """Tree of near ► near ► far (over gRPC) ► tree of far, in the other process ► echo."""
     chain = ["invoke_workflow near", "invoke_agent near", "invoke_agent far", "invoke_workflow echo", "invoke_agent echo"]
     found = {span.name: span for span in spans if span.name in chain}
     assert sorted(found) == sorted(chain)
     assert len({span.trace_id for span in found.values()}) == 1
     for above, below in pairwise(chain):
         assert found[below].parent_span_id == found[above].span_id, (above, below)
-    assert (found["invoke_agent far"].kind, found["invoke_workflow echo"].kind) == (3, 2)  # a client, a server
+    assert (found["invoke_agent far"].kind, found["invoke_workflow echo"].kind) == (3, 2)  # client and server
     assert attributes(found["invoke_agent far"])["gen_ai.provider.name"] == "remit"
 
 
-def _says_what_it_counted(page: str, metrics: dict[str, Any]) -> None:
+def check_metrics(page: str, metrics: dict[str, Any]) -> None:
     from prometheus_client.parser import text_string_to_metric_families
 
     samples = [one for family in text_string_to_metric_families(page) for one in family.samples]

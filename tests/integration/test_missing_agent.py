@@ -1,4 +1,4 @@
-"""Commands that need judgement are refused without an agent or model, with the lines to add, before anything is touched."""
+"""Commands that need an agent or a model are refused without one, with the lines to add."""
 
 import tomllib
 from pathlib import Path
@@ -25,7 +25,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def everything(root: Path) -> tuple[str, ...]:
+def state_of(root: Path) -> tuple[str, ...]:
     files = ("specs/state.json", "specs/TODO.md", ".remit/errors.json")
     return git(root, "log", "--format=%H"), git(root, "status", "--porcelain"), *((root / file).read_text() for file in files)
 
@@ -40,10 +40,10 @@ def everything(root: Path) -> tuple[str, ...]:
         (("meta", "Finds dead links"), "meta-builder"),
     ],
 )
-def test_it_is_refused_with_the_lines_to_add_and_nothing_is_changed(
+def test_command_without_an_agent_is_refused_with_the_lines_to_add(
     project: Path, words: tuple[str, ...], role: str, is_dry_run: bool
 ) -> None:
-    before = everything(project)
+    before = state_of(project)
     ran = run_remit(project, *words, *(["--dry-run"] if is_dry_run else []))
     assert ran.returncode == Exit.REFUSED, ran.stderr
     lines = [line.strip() for line in (ran.stdout + ran.stderr).splitlines() if line.startswith("    ")]
@@ -52,11 +52,11 @@ def test_it_is_refused_with_the_lines_to_add_and_nothing_is_changed(
     assert added["roles"] == {role: "claude"}
     assert added["agents"]["claude"]["kind"] == "claude"
     assert 'model = "' in ran.stdout + ran.stderr
-    assert everything(project) == before
+    assert state_of(project) == before
     assert not (project / ".remit" / "agents").exists()
 
 
-def test_a_phased_implement_is_refused_too_and_plan_and_revise_write_templates(project: Path) -> None:
+def test_plan_and_revise_write_templates_and_implement_is_refused(project: Path) -> None:
     assert run_remit(project, "plan", "1").returncode == 0
     (phase,) = read_plan((project / PLAN).read_text()).phases
     assert (phase.name, phase.goal) == ("Log rotation is broken", "Log rotation is broken.")
@@ -64,21 +64,21 @@ def test_a_phased_implement_is_refused_too_and_plan_and_revise_write_templates(p
     again = (project / PLAN.replace("001.md", "002.md")).read_text()
     assert "> Rotate by size" in again
     assert [one.goal for one in read_plan(again).phases] == ["Log rotation is broken."]
-    before = everything(project)
+    before = state_of(project)
     ran = run_remit(project, "implement", "1")
-    assert (ran.returncode, everything(project)) == (Exit.REFUSED, before)
+    assert (ran.returncode, state_of(project)) == (Exit.REFUSED, before)
 
 
-def test_a_role_bound_to_an_agent_that_is_not_declared_marks_nothing(project: Path) -> None:
+def test_role_bound_to_an_undeclared_agent_is_refused(project: Path) -> None:
     (project / "remit.toml").write_text('[roles]\nresearcher = "gone"\n')
-    before = everything(project)
+    before = state_of(project)
     ran = run_remit(project, "research", "1")
     assert ran.returncode == Exit.REFUSED
     assert "'gone'" in ran.stderr
-    assert everything(project) == before
+    assert state_of(project) == before
 
 
-def test_a_failed_commit_is_in_the_error_ledger(project: Path) -> None:
+def test_failed_commit_is_in_the_error_ledger(project: Path) -> None:
     hook = project / ".git" / "hooks" / "pre-commit"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\necho no >&2\nexit 1\n")
@@ -89,7 +89,7 @@ def test_a_failed_commit_is_in_the_error_ledger(project: Path) -> None:
     assert entry.context["command"] == "task"
 
 
-def test_the_template_gives_way_to_an_agent_of_the_project(project: Path) -> None:
+def test_agent_of_the_project_replaces_the_template(project: Path) -> None:
     (project / "remit.toml").write_text('[agents.claude]\nkind = "claude"\n')
-    told = run_remit(project, "roles", "planner", "--json")
-    assert f'"by": "{By.FIRST}"' in told.stdout
+    listed = run_remit(project, "roles", "planner", "--json")
+    assert f'"by": "{By.FIRST}"' in listed.stdout
