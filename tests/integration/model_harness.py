@@ -18,12 +18,12 @@ DONE = Reply(lambda request: Say(valid_return(request)))
 COUNT = Call("delegate", target="count", operation="up", parameters={"number": 1})
 
 
-class Purse:
-    """What a question to a model draws on, as a `Context` is."""
+class SpendRecorder:
+    """The part of a `Context` that requests to models use: deadline, budget and progress."""
 
-    def __init__(self, remaining: float = 20.0, budget: Limits | None = None) -> None:
+    def __init__(self, remaining: float = 60.0, budget: Limits | None = None) -> None:
         self._ends, self.budget = time.monotonic() + remaining, budget or Limits()
-        self.tokens, self.cost, self.said = 0, 0.0, list[str]()
+        self.tokens, self.cost, self.messages = 0, 0.0, list[str]()
 
     @property
     def remaining(self) -> float:
@@ -34,7 +34,7 @@ class Purse:
         self.cost += cost
 
     def progress(self, message: str, fraction: float | None = None) -> None:
-        self.said.append(message)
+        self.messages.append(message)
 
 
 @agent("count.up", description="The number after this one.")

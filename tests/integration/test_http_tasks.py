@@ -40,7 +40,7 @@ async def test_post_without_wait_returns_202_and_the_location(stage: Stage) -> N
 @pytest.mark.parametrize(
     ("request_", "status", "code"),
     [
-        ({"target": "nobody"}, 404, "INVALID_TARGET"),
+        ({"target": "unknown"}, 404, "INVALID_TARGET"),
         ({"target": "text", "operation": "cuont"}, 400, "INVALID_OPERATION"),
         ({"target": "text", "operation": "count", "parameters": {"txet": "a"}}, 400, "INVALID_PARAMETERS"),
         ({"target": "text", "operation": "count", "parameters": {"text": "a"}, "timeout": -1}, 400, "INVALID_PARAMETERS"),
@@ -102,7 +102,7 @@ async def test_post_can_start_and_stream_a_task(stage: Stage) -> None:
         events = await events_of(answer)
     assert events[0][2]["taskId"] == answer.headers["location"].rpartition("/")[2]
     assert (events[-1][0], events[-1][2]["data"]["result"]["data"]) == ("complete", 3)
-    faulty = await client.post("/v1/tasks", json={"target": "nobody"}, headers={"Accept": "text/event-stream"})
+    faulty = await client.post("/v1/tasks", json={"target": "unknown"}, headers={"Accept": "text/event-stream"})
     assert (faulty.status_code, faulty.json()["code"]) == (404, "INVALID_TARGET")
 
 

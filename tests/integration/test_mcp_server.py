@@ -43,8 +43,8 @@ async def test_delegation_outlives_its_client_and_is_found_by_its_id(project: Pa
         keeper = owner_pid(project, session_id)
     assert is_alive(keeper)
     async with stdio(project, "--answer-after", "20") as client:
-        told = await client.call_tool("delegation_result", {"session_id": session_id})
-        assert told.structured_content["data"] == "Slept."  # type: ignore[union-attr]
+        result = await client.call_tool("delegation_result", {"session_id": session_id})
+        assert result.structured_content["data"] == "Slept."  # type: ignore[union-attr]
     wait_until(lambda: not is_alive(keeper))
 
 
@@ -61,8 +61,8 @@ async def test_signal_to_the_server_process_ends_no_delegation(project: Path, nu
     await asyncio.sleep(0.5)
     assert is_alive(keeper)
     async with stdio(project) as other:
-        told = await other.call_tool("delegation_cancel", {"session_id": session_id})
-        assert told.structured_content["state"] == "cancelled"  # type: ignore[union-attr]
+        result = await other.call_tool("delegation_cancel", {"session_id": session_id})
+        assert result.structured_content["state"] == "cancelled"  # type: ignore[union-attr]
     wait_until(lambda: not is_alive(keeper))
 
 
@@ -74,8 +74,8 @@ async def test_work_of_a_killed_server_is_settled_on_request(project: Path) -> N
     async with stdio(project) as other:
         status = (await other.call_tool("delegation_status", {"session_id": session_id})).structured_content  # type: ignore[union-attr]
         assert "its process is gone" in status["stuck"]
-        told = (await other.call_tool("delegation_result", {"session_id": session_id})).structured_content  # type: ignore[union-attr]
-        assert (told["status"], told["errors"][0]["code"]) == ("partial", "AGENT_CRASHED")
+        result = (await other.call_tool("delegation_result", {"session_id": session_id})).structured_content  # type: ignore[union-attr]
+        assert (result["status"], result["errors"][0]["code"]) == ("partial", "AGENT_CRASHED")
 
 
 async def test_server_started_by_an_agent_delegates_for_that_agent(project: Path) -> None:
@@ -140,11 +140,11 @@ def test_server_without_a_client_cancels_its_work_on_sigterm(project: Path) -> N
 
 async def test_clients_are_notified_when_the_agents_change(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp_server, "LOOK_SECONDS", 0.1)
-    told = asyncio.Event()
+    notified = asyncio.Event()
 
     async def note(message: Any) -> None:
         if getattr(message, "method", "") == "notifications/tools/list_changed":
-            told.set()
+            notified.set()
 
     @agent("newcomer")
     async def newcomer() -> None:
@@ -155,7 +155,7 @@ async def test_clients_are_notified_when_the_agents_change(project: Path, monkey
         async with serving.watch(), Client(serving, mode="legacy", message_handler=note) as client:
             await client.list_tools()
             opened.register(newcomer)
-            await asyncio.wait_for(told.wait(), 10)
+            await asyncio.wait_for(notified.wait(), 10)
             tools = (await client.list_tools(cache_mode="bypass")).tools
             assert "newcomer" in tools[0].input_schema["properties"]["target"]["enum"]
 
@@ -163,10 +163,10 @@ async def test_clients_are_notified_when_the_agents_change(project: Path, monkey
 async def test_progress_notifications_are_sent_for_a_silent_agent(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every 15 s by default; the test uses a shorter interval."""
     monkeypatch.setattr("remit.server.mcp.delegations.HEARTBEAT_SECONDS", 0.1)
-    told: list[str] = []
+    messages: list[str] = []
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
-        told.append(message or "")
+        messages.append(message or "")
 
     @agent("silent")
     async def silent() -> None:
@@ -176,5 +176,5 @@ async def test_progress_notifications_are_sent_for_a_silent_agent(project: Path,
         serving = mcp_server.ToolServer(Service(opened), 5.0)
         async with Client(serving, mode="legacy") as client:
             await client.call_tool("delegate", {"target": "silent", "parameters": {}}, progress_callback=note)
-    assert len(told) >= 2
-    assert "silent is still running" in told[0]
+    assert len(messages) >= 2
+    assert "silent is still running" in messages[0]

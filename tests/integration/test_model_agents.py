@@ -458,7 +458,7 @@ async def test_results_read_returns_only_results_of_the_caller(tmp_path: Path) -
 
 
 async def test_shortened_result_can_be_read_in_ranges(tmp_path: Path) -> None:
-    """Each range names the next one, whatever limit was asked for."""
+    """Each range names the next one, whatever limit is given."""
     read: list[str] = []
 
     def script(request: ModelRequest) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from model_harness import Purse
+from model_harness import SpendRecorder
 
 from remit.core.budget import Limits
 from remit.core.errors import Misused, RemitError, Unavailable
@@ -61,8 +61,10 @@ def chain(*servers: ScriptedModels | str, **more: Any) -> AbstractAsyncContextMa
     return closing(chain_of(*servers, **more))
 
 
-async def ask(models: Models, purse: Purse | None = None, **more: Any) -> Answer:
-    return await models.ask(purse or Purse(60.0), Question(choice=models.choice(), messages=[UserMessage(text="Say something.")], **more))
+async def ask(models: Models, spending: SpendRecorder | None = None, **more: Any) -> Answer:
+    return await models.ask(
+        spending or SpendRecorder(), Question(choice=models.choice(), messages=[UserMessage(text="Say something.")], **more)
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,18 +82,18 @@ async def ask(models: Models, purse: Purse | None = None, **more: Any) -> Answer
     ],
 )
 async def test_failover_asks_the_next_model_and_names_the_fault(turn: Any, words: str) -> None:
-    heard: list[str] = []
+    chunks: list[str] = []
     async with ScriptedModels([turn]) as bad, ScriptedModels([Say("Here I am.")]) as good, chain(bad, good, idle=0.3) as models:
-        asked = await ask(models, hear=heard.append)
+        asked = await ask(models, hear=chunks.append)
     assert asked.reply.text == "Here I am."
     assert asked.reply.model == "m2"
     (tried,) = asked.tried
     assert tried.model == "m1"
     assert words in tried.fault
     assert len(bad.requests) == 1, "retries of the client libraries are off"
-    last = "".join(heard).rpartition(RESTART)[2]
+    last = "".join(chunks).rpartition(RESTART)[2]
     assert last == "Here I am."
-    assert (RESTART in heard) == (isinstance(turn, Cut) and bool(turn.text))
+    assert (RESTART in chunks) == (isinstance(turn, Cut) and bool(turn.text))
 
 
 async def test_error_names_every_model_that_failed() -> None:
@@ -115,17 +117,17 @@ async def test_error_names_every_model_that_failed() -> None:
     [("anthropic", 429), ("openai", 429), ("openai-responses", 429), ("google", 429), ("anthropic", 529), ("google", 503)],
 )
 async def test_busy_model_is_asked_again(kind: Any, status: int) -> None:
-    purse = Purse(60.0)
+    spending = SpendRecorder()
     async with ScriptedModels([Fail(status, "busy", retry_after=0.05), Say("Now.")]) as server:
         url = server.openai_url if kind.startswith("openai") else server.base_url
         table = ModelAddress(kind=kind, url=url, model="scripted", key_variable="SCRIPTED_KEY")
         models = Models(Settings(model=("m",), models={"m": table}))
         began = time.monotonic()
-        asked = await ask(models, purse)
+        asked = await ask(models, spending)
     assert asked.reply.text == "Now."
     assert len(server.requests) == 2
     assert time.monotonic() - began < allowed(8)
-    assert "Asked again" in purse.said[0]
+    assert "Asked again" in spending.messages[0]
 
 
 async def test_busy_model_is_asked_twice_at_most() -> None:
@@ -271,10 +273,10 @@ async def fault(play: Play, **more: Any) -> str:
     return failed.value.message
 
 
-async def answer_to(*events: bytes, purse: Purse | None = None) -> Answer:
+async def answer_to(*events: bytes, spending: SpendRecorder | None = None) -> Answer:
     """The answer that is parsed from these events."""
     async with server(sending(*events)) as url, closing(models_at(url)) as models:
-        return await ask(models, purse)
+        return await ask(models, spending)
 
 
 def event(text: str | None = None, *, ended: str | None = None, usage: str = "null", **delta: Any) -> bytes:
@@ -368,18 +370,18 @@ def test_key_in_streamed_text_is_redacted_across_chunks(before: str, after: str,
     text = before + KEY + after
     places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     redactor = KeyRedactor(KEY)
-    heard = "".join(redactor.feed(text[start:end]) for start, end in pairwise(places)) + redactor.flush()
-    assert heard == text.replace(KEY, "[redacted]")
+    chunks = "".join(redactor.feed(text[start:end]) for start, end in pairwise(places)) + redactor.flush()
+    assert chunks == text.replace(KEY, "[redacted]")
 
 
 async def test_echoed_key_is_redacted_in_stream_and_reply() -> None:
-    heard: list[str] = []
+    chunks: list[str] = []
     async with (
         server(sending(event(f"It is {KEY[:9]}"), event(f"{KEY[9:]}, sk-"), event(ended="stop"))) as url,
         closing(models_at(url)) as models,
     ):
-        asked = await models.ask(Purse(), Question(choice=models.choice(), messages=[UserMessage(text="x")], hear=heard.append))
-    assert asked.reply.text == "".join(heard) == "It is [redacted], sk-"
+        asked = await models.ask(SpendRecorder(), Question(choice=models.choice(), messages=[UserMessage(text="x")], hear=chunks.append))
+    assert asked.reply.text == "".join(chunks) == "It is [redacted], sk-"
 
 
 @pytest.mark.parametrize(
@@ -417,10 +419,10 @@ async def test_unknown_end_reason_is_accepted(reason: str) -> None:
 @pytest.mark.parametrize("count", ["-1000000", "1e400", "NaN", "1" + "0" * 30, "1.5"])
 async def test_impossible_token_counts_are_estimated(count: str) -> None:
     """A negative count would refill the budget; an infinite one would end the tree."""
-    purse = Purse(60.0)
+    spending = SpendRecorder()
     usage = f'{{"prompt_tokens": {count}, "completion_tokens": {count}, "total_tokens": {count}}}'
-    asked = await answer_to(event("Hello.", ended="stop", usage=usage), purse=purse)
-    assert 0 < purse.tokens < 100
+    asked = await answer_to(event("Hello.", ended="stop", usage=usage), spending=spending)
+    assert 0 < spending.tokens < 100
     assert asked.details == {"tokens": "estimated"}
 
 
@@ -443,9 +445,9 @@ async def test_plain_http_server_behind_https_is_named() -> None:
 
 
 async def test_unpriced_model_with_a_cost_budget_is_reported() -> None:
-    purse = Purse(budget=Limits(cost=0.5))
-    assert (await answer_to(event("Hello.", ended="stop"), purse=purse)).cost is None
-    assert purse.said == [UNPRICED]
+    spending = SpendRecorder(budget=Limits(cost=0.5))
+    assert (await answer_to(event("Hello.", ended="stop"), spending=spending)).cost is None
+    assert spending.messages == [UNPRICED]
 
 
 async def test_closed_models_refuse_requests() -> None:

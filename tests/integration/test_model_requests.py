@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from model_harness import Purse
+from model_harness import SpendRecorder
 
 from remit.core.budget import Limits
 from remit.core.errors import OutOfTime, Stopped, Unavailable
@@ -41,26 +41,26 @@ def models(server: ScriptedModels, kind: str, **more: Any) -> Models:
 
 
 async def ask(
-    asked: Models, messages: Sequence[Message] = (UserMessage(text="Say something."),), purse: Purse | None = None, **more: Any
+    asked: Models, messages: Sequence[Message] = (UserMessage(text="Say something."),), spending: SpendRecorder | None = None, **more: Any
 ) -> Answer:
     try:
-        return await asked.ask(purse or Purse(60.0), Question(choice=asked.choice(), messages=messages, **more))
+        return await asked.ask(spending or SpendRecorder(), Question(choice=asked.choice(), messages=messages, **more))
     finally:
         await asked.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_text_is_streamed_and_its_cost_is_charged(kind: str) -> None:
-    heard: list[str] = []
-    purse = Purse(60.0)
+    chunks: list[str] = []
+    spending = SpendRecorder()
     async with ScriptedModels([Say("A first word, and a second one.").using(1000, 200)]) as server:
         prices = {"m": Price(input=2.0, output=10.0)}
-        asked = await ask(models(server, kind, prices=prices), purse=purse, instructions="Be short.", hear=heard.append)
-    assert "".join(heard) == asked.reply.text == "A first word, and a second one."
-    assert len(heard) > 1
+        asked = await ask(models(server, kind, prices=prices), spending=spending, instructions="Be short.", hear=chunks.append)
+    assert "".join(chunks) == asked.reply.text == "A first word, and a second one."
+    assert len(chunks) > 1
     assert (asked.input_tokens, asked.output_tokens, asked.ended, asked.tried) == (1000, 200, EndReason.FINISHED, ())
     assert asked.cost == pytest.approx(0.004)
-    assert (purse.tokens, purse.cost) == (1200, pytest.approx(0.004))
+    assert (spending.tokens, spending.cost) == (1200, pytest.approx(0.004))
     (request,) = server.requests
     assert (request.model, request.stream, request.system, request.asked) == ("scripted", True, "Be short.", "Say something.")
 
@@ -73,8 +73,8 @@ async def test_twenty_calls_keep_their_order_and_get_their_results(kind: str) ->
         assert [call.arguments for call in asked.reply.calls] == [{"task": f"number {number}"} for number in range(20)]
         assert len({call.call_id for call in asked.reply.calls}) == 20
         results = [ToolResult(call_id=call.call_id, name=call.name, text=f"result {i}") for i, call in enumerate(asked.reply.calls)]
-        said = UserMessage(text="Say something.")
-        again = await ask(models(server, kind), [said, asked.reply, *reversed(results)], tools=[TOOL])
+        prompt = UserMessage(text="Say something.")
+        again = await ask(models(server, kind), [prompt, asked.reply, *reversed(results)], tools=[TOOL])
     assert again.reply.text == "Done."
     assert server.requests[1].results == tuple(f"result {number}" for number in range(20))
     assert not server.faults
@@ -89,16 +89,16 @@ async def test_invalid_calls_are_preserved_in_the_conversation(kind: str) -> Non
         Say("Done."),
     ]
     async with ScriptedModels(script) as server:
-        said = UserMessage(text="Say something.")
-        first = await ask(models(server, kind), [said], tools=[TOOL])
+        prompt = UserMessage(text="Say something.")
+        first = await ask(models(server, kind), [prompt], tools=[TOOL])
         assert [call.name for call in first.reply.calls] == ["rm -rf /", "a", "b"]
         ids = {call.call_id for call in first.reply.calls}
         assert len(ids) == 3
         assert all(ids)
-        second = await ask(models(server, kind), [said, first.reply], tools=[TOOL])
+        second = await ask(models(server, kind), [prompt, first.reply], tools=[TOOL])
         if kind != "google":
             assert second.reply.calls[0].arguments == '{"task": "half'
-        third = await ask(models(server, kind), [said, first.reply, second.reply, UserMessage(text="And now?")], tools=[TOOL])
+        third = await ask(models(server, kind), [prompt, first.reply, second.reply, UserMessage(text="And now?")], tools=[TOOL])
     assert third.reply.text == "Done."
     shown = json.dumps(server.requests[2].body)
     assert "rm -rf /" not in shown
@@ -110,15 +110,15 @@ async def test_invalid_calls_are_preserved_in_the_conversation(kind: str) -> Non
 async def test_signed_thoughts_are_sent_only_to_their_own_model(kind: str) -> None:
     signature = "c2lnbmVkLWJ5LXRoZS1zY3JpcHQ="
     async with ScriptedModels([[Think("Deep.", signature=signature), Call("delegate", task="x")], Say("Done.")]) as server:
-        said = UserMessage(text="Say something.")
-        first = await ask(models(server, kind), [said], tools=[TOOL])
+        prompt = UserMessage(text="Say something.")
+        first = await ask(models(server, kind), [prompt], tools=[TOOL])
         assert first.reply.raw is not None
         stored = replace(first.reply, raw=json.loads(json.dumps(first.reply.raw)))
         result = ToolResult(call_id=first.reply.calls[0].call_id, name="delegate", text="r")
-        await ask(models(server, kind), [said, stored, result], tools=[TOOL])
+        await ask(models(server, kind), [prompt, stored, result], tools=[TOOL])
         assert signature in json.dumps(server.requests[1].body)
         other = Models(Settings(model=("other",), models={"other": address(server, kind)}))
-        await ask(other, [said, stored, result], tools=[TOOL])
+        await ask(other, [prompt, stored, result], tools=[TOOL])
     assert signature not in json.dumps(server.requests[2].body)
     assert server.requests[2].results == ("r",)
 
@@ -148,13 +148,13 @@ async def test_request_is_repeated_without_a_refused_schema() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 async def test_reply_is_cut_at_the_maximum_length(kind: str) -> None:
     """200,000 tokens: not kept in memory, charged to the budget, marked as an estimate."""
-    purse, heard = Purse(60.0), list[str]()
+    spending, chunks = SpendRecorder(), list[str]()
     async with ScriptedModels([Say("word " * 200_000)]) as server:
-        asked = await ask(models(server, kind), purse=purse, max_characters=10_000, hear=heard.append)
+        asked = await ask(models(server, kind), spending=spending, max_characters=10_000, hear=chunks.append)
     assert asked.ended is EndReason.LENGTH
     assert len(asked.reply.text) <= 10_000
-    assert len("".join(heard)) <= 10_000
-    assert purse.tokens >= 10_000 / 4
+    assert len("".join(chunks)) <= 10_000
+    assert spending.tokens >= 10_000 / 4
     assert asked.details == {"tokens": "estimated"}
 
 
@@ -167,12 +167,12 @@ async def test_reply_has_its_end_reason(kind: str) -> None:
 
 async def test_budget_limits_the_length_of_a_reply() -> None:
     async with ScriptedModels([Say("Fine.")]) as server:
-        await ask(models(server, "openai"), purse=Purse(budget=Limits(tokens=5000)))
-        await ask(models(server, "openai", prices={"m": Price(input=0, output=10)}), purse=Purse(budget=Limits(cost=0.01)))
-        await ask(models(server, "openai", max_tokens=77), purse=Purse(budget=Limits(tokens=5000)))
+        await ask(models(server, "openai"), spending=SpendRecorder(budget=Limits(tokens=5000)))
+        await ask(models(server, "openai", prices={"m": Price(input=0, output=10)}), spending=SpendRecorder(budget=Limits(cost=0.01)))
+        await ask(models(server, "openai", max_tokens=77), spending=SpendRecorder(budget=Limits(tokens=5000)))
         allowed = [request.body.get("max_completion_tokens", request.body.get("max_tokens")) for request in server.requests]
         with pytest.raises(Stopped) as refused:
-            await ask(models(server, "openai"), [UserMessage(text="x" * 40_000)], purse=Purse(budget=Limits(tokens=100)))
+            await ask(models(server, "openai"), [UserMessage(text="x" * 40_000)], spending=SpendRecorder(budget=Limits(tokens=100)))
     assert 4900 < allowed[0] < 5000
     assert allowed[1] == 1000
     assert allowed[2] == 77
@@ -184,7 +184,7 @@ async def test_silent_model_is_abandoned_at_the_deadline() -> None:
     async with ScriptedModels([Silence()]) as server:
         began = time.monotonic()
         with pytest.raises(OutOfTime):
-            await ask(models(server, "openai"), purse=Purse(remaining=0.4))
+            await ask(models(server, "openai"), spending=SpendRecorder(remaining=0.4))
     assert time.monotonic() - began < allowed(5)
 
 
@@ -192,7 +192,7 @@ async def test_silent_model_is_abandoned_at_the_deadline() -> None:
 async def test_cancelling_closes_the_connection(kind: str) -> None:
     async with ScriptedModels([Drip("Slowly, one word after the other.", seconds=60)]) as server:
         asked = models(server, kind)
-        task = asyncio.create_task(asked.ask(Purse(), Question(choice=asked.choice(), messages=[UserMessage(text="x")])))
+        task = asyncio.create_task(asked.ask(SpendRecorder(), Question(choice=asked.choice(), messages=[UserMessage(text="x")])))
         await server.wait_asked()
         await asyncio.sleep(0.2)
         task.cancel()
@@ -227,8 +227,8 @@ async def test_errors_and_logs_never_contain_the_key(kind: str, caplog: pytest.L
 
 
 async def test_interrupted_stream_is_charged() -> None:
-    purse = Purse(60.0)
+    spending = SpendRecorder()
     async with ScriptedModels([Cut("Half a sentence that was paid for all the same")]) as server:
         with pytest.raises(Unavailable, match="broke off"):
-            await ask(models(server, "anthropic"), purse=purse)
-    assert purse.tokens > 0
+            await ask(models(server, "anthropic"), spending=spending)
+    assert spending.tokens > 0

@@ -19,7 +19,7 @@ SCHEMA = {"type": "object", "properties": {"task": {"type": "string"}}}
 
 
 def body(api: Api, text: str, *, stream: bool = False, tools: bool = True) -> dict[str, Any]:
-    said: dict[str, Any] = {"input": text} if api is Api.RESPONSES else {"messages": [{"role": "user", "content": text}]}
+    conversation: dict[str, Any] = {"input": text} if api is Api.RESPONSES else {"messages": [{"role": "user", "content": text}]}
     offered: dict[Api, list[dict[str, Any]]] = {
         Api.ANTHROPIC: [{"name": "mcp__remit__delegate", "description": "", "input_schema": SCHEMA}],
         Api.CHAT: [{"type": "function", "function": {"name": "remit_delegate", "parameters": SCHEMA}}],
@@ -28,7 +28,7 @@ def body(api: Api, text: str, *, stream: bool = False, tools: bool = True) -> di
         ],
     }
     more = {"max_tokens": 100} if api is Api.ANTHROPIC else {}
-    return {"model": "some-model", "stream": stream, **said, **more, **({"tools": offered[api]} if tools else {})}
+    return {"model": "some-model", "stream": stream, **conversation, **more, **({"tools": offered[api]} if tools else {})}
 
 
 def post(url: str, document: Any, timeout: float = 10.0) -> tuple[int, dict[str, str], str]:
@@ -119,12 +119,12 @@ async def test_answer_without_streaming_is_one_document(api: Api) -> None:
         status, headers, text = await ask(models, api)
         assert (status, headers["content-type"]) == (200, "application/json")
         whole = json.loads(text)
-    said = {
+    text_of = {
         Api.ANTHROPIC: lambda: whole["content"][0]["text"],
         Api.CHAT: lambda: whole["choices"][0]["message"]["content"],
         Api.RESPONSES: lambda: whole["output"][0]["content"][0]["text"],
     }
-    assert said[api]() == "Done."
+    assert text_of[api]() == "Done."
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -170,10 +170,10 @@ async def test_drip_takes_the_given_time(stream: bool) -> None:
 async def test_each_conversation_has_its_own_turn() -> None:
     """Several agents share one server; each conversation continues at its own turn."""
     async with ScriptedModels([Say("first"), Say("second")]) as models:
-        said = [
+        answers = [
             json.loads((await ask(models, Api.CHAT, text))[2])["choices"][0]["message"]["content"] for text in ("a", "b", "a", "b", "a")
         ]
-    assert said == ["first", "first", "second", "second", "second"]
+    assert answers == ["first", "first", "second", "second", "second"]
     assert [request.turn for request in models.requests] == [0, 0, 1, 1, 2]
 
 

@@ -113,15 +113,15 @@ async def test_no_file_of_a_project_contains_a_key(tmp_path: Path, monkeypatch: 
     async with ScriptedModels(script) as server:
         table = {"kind": "openai", "url": server.openai_url, "model": "scripted", "key_variable": "KEPT_NOWHERE"}
         settings: dict[str, Any] = {"model": "scripted", "models": {"scripted": table}}
-        heard: list[str] = []
+        chunks: list[str] = []
         async with Remit.open(tmp_path, settings=settings) as remit:
-            first = await ask(remit, "Hello", hear=heard.append)
-            second = await ask(remit, "Now fail", first.data["conversation"], hear=heard.append)
+            first = await ask(remit, "Hello", hear=chunks.append)
+            second = await ask(remit, "Now fail", first.data["conversation"], hear=chunks.append)
         assert API_KEY in str(server.requests[0].headers), "the server received it"
     assert first.ok, first
     assert len(first.data["delegations"]) == 1
     assert not second.ok
-    assert API_KEY not in f"{first} {second} {''.join(heard)}"
+    assert API_KEY not in f"{first} {second} {''.join(chunks)}"
     files = files_below(tmp_path)
     assert any(name.endswith(".jsonl") for name in files)
     assert [name for name, content in files.items() if API_KEY.encode() in content] == []

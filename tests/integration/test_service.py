@@ -160,14 +160,14 @@ async def test_refusal_while_the_engine_closes_is_answered(remit: Remit) -> None
 
 
 async def test_call_cancelled_during_refusal_is_recorded_as_refused(remit: Remit) -> None:
-    service, heard = Service(remit), asyncio.Event()
-    remit.on_event(lambda event: heard.set() if event.state == "refused" else None)
+    service, is_refused = Service(remit), asyncio.Event()
+    remit.on_event(lambda event: is_refused.set() if event.state == "refused" else None)
     starting = asyncio.create_task(service.begin(call(), {"target": "quick", "budget": {"delegations": 0}}))
     await asyncio.sleep(0)
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
-    await asyncio.wait_for(heard.wait(), 60)
+    await asyncio.wait_for(is_refused.wait(), 60)
     (record,) = (await service.list(call(), HistoryQuery())).records
     assert record.state is State.REFUSED
 

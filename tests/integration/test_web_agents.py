@@ -136,8 +136,8 @@ async def test_method_headers_and_body_are_sent(remit: Remit) -> None:
     with web_server({"/": answer('{"ok": true}', type_="application/json")}) as server:
         result = await remit.delegate("worker.web_fetch", url=f"{server.url}/", method="post", headers={"X-Count": 3}, body={"owls": 2})
         assert result.data["json"] == {"ok": True}
-        heard = server.heard[0]
-        assert (heard.method, json.loads(heard.body), heard.headers["x-count"]) == ("POST", {"owls": 2}, "3")
+        request = server.heard[0]
+        assert (request.method, json.loads(request.body), request.headers["x-count"]) == ("POST", {"owls": 2}, "3")
         refused = await remit.delegate("worker.web_fetch", url=f"{server.url}/", method="CONNECT")
         assert (refused.status, refused.errors[0].code) == ("failed", "INVALID_PARAMETERS")
 
