@@ -72,13 +72,6 @@ async def test_tool_schemas_list_the_agents_in_old_and_new_protocol_revisions(ad
         assert "- text.count(text: string, minLength?: integer) — Counts the words of a text." in (tools["delegate"].description or "")
 
 
-async def test_agents_are_listed_with_their_schemas_and_limits(ask: Any) -> None:
-    listed = (await ask("list_agents")).structured_content["agents"]
-    assert [(one["target"], one["operation"]) for one in listed if one["target"] == "text"] == [("text", "count"), ("text", "write")]
-    only = (await ask("list_agents", {"target": "slow"})).structured_content["agents"]
-    assert [(one["target"], one["timeout_ms"], list(one["parameters"]["properties"])) for one in only] == [("slow", 60_000, ["seconds"])]
-
-
 async def test_result_is_structured_content_and_the_same_text(ask: Any) -> None:
     result = await ask("delegate", {"target": "text", "operation": "count", "parameters": {"text": "a bb ccc"}})
     assert not result.is_error
@@ -92,17 +85,12 @@ async def test_result_is_structured_content_and_the_same_text(ask: Any) -> None:
 @pytest.mark.parametrize(
     ("asked", "code", "named"),
     [
-        ({"target": "unknown", "parameters": {}}, "INVALID_TARGET", "text"),
         ({"parameters": {}}, "INVALID_TARGET", "slow"),
         ({"target": "text", "parameters": {}}, "INVALID_OPERATION", "count, write"),
         ({"target": "noop", "operation": "count", "parameters": {}}, "INVALID_OPERATION", "Leave operation out"),
-        ({"target": "text", "operation": "count", "parameters": {}}, "INVALID_PARAMETERS", "text"),
         ({"target": "text", "operation": "count", "parameters": [1]}, "INVALID_PARAMETERS", "object"),
-        ({"target": "text", "operation": "count", "parameters": {"text": "a", "size": 1}}, "INVALID_PARAMETERS", "size"),
         ({"target": "noop", "parameters": {}, "path": "README.md"}, "INVALID_PARAMETERS", "parameters"),
         ({"target": "noop", "parameters": {}, "timeout": "soon"}, "INVALID_PARAMETERS", "milliseconds"),
-        ({"target": "noop", "parameters": {}, "priority": "urgent"}, "INVALID_PARAMETERS", "critical"),
-        ({"target": "noop", "parameters": {}, "budget": {"money": 3}}, "INVALID_PARAMETERS", "tokens"),
         ({"target": "noop", "parameters": {}, "accept": "true"}, "INVALID_PARAMETERS", "accept"),
         ({"target": "noop", "parameters": {}, "key": 5}, "INVALID_PARAMETERS", "key"),
         ({"target": "noop", "parameters": {}, "wait_ms": True}, "INVALID_PARAMETERS", "wait_ms"),

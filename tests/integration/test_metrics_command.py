@@ -41,9 +41,8 @@ def test_metric_has_its_threshold_and_description(counted: Path) -> None:
     assert "completed, of those" in line
 
 
-@pytest.mark.parametrize("columns", [60, 80])
-def test_figures_are_not_cut_on_narrow_terminals(counted: Path, columns: int) -> None:
-    narrow = run_process("metrics", cwd=counted, env={**os.environ, "COLUMNS": str(columns), "PYTHONIOENCODING": "ascii"})
+def test_figures_are_not_cut_on_narrow_terminals(counted: Path) -> None:
+    narrow = run_process("metrics", cwd=counted, env={**os.environ, "COLUMNS": "60", "PYTHONIOENCODING": "ascii"})
     assert "75.0 % (15 of 20)" in narrow.stdout
     assert "< 95 %" in narrow.stdout
     assert narrow.stdout.isascii()

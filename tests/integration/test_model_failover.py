@@ -426,13 +426,6 @@ async def test_impossible_token_counts_are_estimated(count: str) -> None:
     assert asked.details == {"tokens": "estimated"}
 
 
-async def test_redirect_to_another_host_is_refused() -> None:
-    async def elsewhere(writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 307 X\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\n\r\n")
-
-    assert "leads elsewhere (307)" in await fault(elsewhere, kind="google")
-
-
 async def test_plain_http_server_behind_https_is_named() -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")

@@ -140,17 +140,6 @@ async def test_registry_retention_counts_from_the_end(tmp_path: Path) -> None:
         assert (state["active"], state["total"], state["list"]) == (0, 2, [])
 
 
-async def test_timeout_above_the_maximum_is_cut_or_refused(tmp_path: Path) -> None:
-    @agent("long", timeout=20_000)
-    async def long(ctx: Context) -> float:
-        return ctx.remaining
-
-    async with Remit.open(tmp_path, agents=[long]) as remit:
-        assert 7199 < (await remit.delegate("long")).data <= 7200
-        refused = await remit.delegate("long", timeout=7201)
-        assert (refused.stop_reason, code_of(refused)) == (StopReason.REFUSED, "INVALID_PARAMETERS")
-
-
 async def test_child_inherits_the_task_of_its_caller(tmp_path: Path) -> None:
     @agent("shows")
     async def shows(ctx: Context) -> Any:

@@ -38,17 +38,13 @@ def run_and_kill(folder: Path, *parameters: str) -> None:
     process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         end = time.monotonic() + 60
-        while not _is_written(folder / "ran.txt"):
+        while not ((folder / "ran.txt").exists() and (folder / "ran.txt").stat().st_size):
             assert time.monotonic() < end, "the agent did not run"
             time.sleep(0.02)
     finally:
         process.kill()
         process.wait(10)
     (folder / "wait").unlink()
-
-
-def _is_written(file: Path) -> bool:
-    return file.exists() and file.stat().st_size > 0
 
 
 def recovered(folder: Path) -> dict[str, object]:

@@ -114,16 +114,6 @@ async def test_role_bound_to_a_coding_agent_has_the_instructions_of_the_role(pro
         assert words in prompt
 
 
-async def test_agent_of_the_project_replaces_a_role(project: Path) -> None:
-    folder = project / ".remit" / "agents"
-    folder.mkdir(parents=True)
-    (folder / "mine.py").write_text(
-        'from remit import agent\n@agent("planner")\nasync def plan(task: str, **more: object) -> str:\n    return f"Mine: {task}"\n'
-    )
-    result = await delegate_command(project, "/plan")
-    assert result.data == "Mine: Task 3"
-
-
 async def test_role_written_to_a_file_is_used(project: Path) -> None:
     assert roles(Project(project), "planner", write=True) is Exit.OK
     place = project / ".remit" / "agents" / "planner.md"

@@ -1,4 +1,4 @@
-"""The scripted model server: its wire formats are those of the providers, and its failures are real."""
+"""The scripted model server. `test_model_requests` reads its wire formats with the client libraries of the providers."""
 
 import asyncio
 import json
@@ -54,48 +54,6 @@ def events(stream: str) -> list[dict[str, Any]]:
         assert lines.get("event", data.get("type")) == data.get("type")
         found.append(data)
     return found
-
-
-def kinds(stream: str) -> str:
-    """The types of the events without repetitions."""
-    named = [event["type"] for event in events(stream)]
-    return " ".join(kind for before, kind in zip(["", *named], named, strict=False) if kind != before)
-
-
-async def test_messages_api_stream_is_as_documented() -> None:
-    async with ScriptedModels([Say("Read all of it, twice.").using(120, 7, 20)]) as models:
-        _, headers, stream = await ask(models, Api.ANTHROPIC, stream=True)
-    assert headers["content-type"].startswith("text/event-stream")
-    blocks = "content_block_start content_block_delta content_block_stop"
-    assert kinds(stream) == f"message_start ping {blocks} message_delta message_stop"
-    assert "".join(event["delta"]["text"] for event in events(stream) if event["type"] == "content_block_delta") == "Read all of it, twice."
-    end = events(stream)[-2]
-    assert end["delta"] == {"stop_reason": "end_turn", "stop_sequence": None}
-    assert end["usage"] == {"input_tokens": 100, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 20, "output_tokens": 7}
-
-
-async def test_chat_completions_stream_is_as_documented() -> None:
-    async with ScriptedModels([Say("Read all of it, twice.").using(120, 7)]) as models:
-        asked = body(Api.CHAT, "Do it.", stream=True) | {"stream_options": {"include_usage": True}}
-        _, _, stream = await asyncio.to_thread(post, models.openai_url + "/chat/completions", asked)
-    *chunks, usage, done = [json.loads(line[6:]) if line != "data: [DONE]" else "done" for line in stream.split("\n\n") if line]
-    assert done == "done"
-    assert (usage["choices"], usage["usage"]["total_tokens"]) == ([], 127)
-    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
-    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
-    assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == "Read all of it, twice."
-    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None] * (len(chunks) - 1) + ["stop"]
-
-
-async def test_responses_api_stream_is_as_documented() -> None:
-    async with ScriptedModels([Say("Read all of it, twice.").using(120, 7)]) as models:
-        _, _, stream = await ask(models, Api.RESPONSES, stream=True)
-    begun = "created in_progress output_item.added content_part.added output_text.delta"
-    assert kinds(stream).replace("response.", "") == f"{begun} output_text.done content_part.done output_item.done completed"
-    assert [event["sequence_number"] for event in events(stream)] == list(range(len(events(stream))))
-    whole = events(stream)[-1]["response"]
-    assert whole["output"][0]["content"][0]["text"] == "Read all of it, twice."
-    assert whole["usage"]["total_tokens"] == 127
 
 
 async def test_tool_call_has_the_full_tool_name_in_each_api() -> None:
