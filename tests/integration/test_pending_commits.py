@@ -123,7 +123,7 @@ def test_sync_without_changes_writes_and_commits_nothing(board: Board) -> None:
     assert not sync(board).commit
     assert (subjects(board), board.state_path.read_bytes()) == before
     board.todo_path.unlink()
-    assert sync(board).data["uncommitted"]
+    assert sync(board).data["changed"]
     assert board.todo_path.exists()
     assert not uncommitted(board)
 

@@ -221,7 +221,7 @@ async def test_review_with_a_hanging_git_is_partial(project: Path, tmp_path: Pat
     for given in ({"diff": CHANGE}, {"commit": "HEAD"}):
         result = await review(project, timeout=4, **given)
         assert (result.status, result.errors[0].code) == (Status.PARTIAL, "TIMEOUT"), result
-        assert result.data["verdict"] == "not review_with_model"
+        assert result.data["verdict"] == "not reviewed"
 
 
 async def test_files_forbidden_by_the_policy_are_not_read(project: Path) -> None:
@@ -332,7 +332,7 @@ async def test_findings_of_the_checks_remain_if_the_model_fails(tmp_path: Path, 
     assert done.status is Status.COMPLETED, done
     assert any(one["rule"] == "S307" for one in done.data["findings"])
     assert done.data["judgement"]["fault"]
-    assert any("no model judgement_of it" in words for words in done.data["notChecked"])
+    assert any("no model judged it" in words for words in done.data["notChecked"])
 
 
 async def test_secrets_are_not_sent_to_the_model(tmp_path: Path) -> None:

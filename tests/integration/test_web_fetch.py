@@ -205,7 +205,7 @@ def test_framing_headers_are_refused(name: str) -> None:
 
 
 def gzip_zeros(mebibytes: int) -> bytes:
-    """This many MiB of gzip_zeros as gzip, built by repeating one compressed piece."""
+    """This many MiB of zeros as gzip, built by repeating one compressed piece."""
     packer, piece = zlib.compressobj(9, zlib.DEFLATED, 31), b"\0" * (1 << 20)
     first = packer.compress(piece) + packer.flush(zlib.Z_FULL_FLUSH)
     return first + (packer.compress(piece) + packer.flush(zlib.Z_FULL_FLUSH)) * (mebibytes - 1)
