@@ -1,4 +1,4 @@
-"""A collector of OpenTelemetry on loopback, for tests: takes OTLP over HTTP and keeps what came, read by the real messages."""
+"""An OpenTelemetry collector on loopback: receives OTLP over HTTP and stores spans and metrics."""
 
 import gzip
 import threading
@@ -14,15 +14,15 @@ from typing import Any
 class Collected:
     url: str = ""
     spans: list[Any] = field(default_factory=list)
-    """`opentelemetry.proto.trace.v1.Span`, in the order they came."""
+    """`opentelemetry.proto.trace.v1.Span`, in order of arrival."""
     resources: list[dict[str, Any]] = field(default_factory=list)
     metrics: dict[str, Any] = field(default_factory=dict)
-    """The newest of each name."""
+    """The latest metric of each name."""
 
     def wait(self, is_there: Callable[["Collected"], bool], seconds: float = 10.0) -> None:
         end = time.monotonic() + seconds
         while not is_there(self):
-            assert time.monotonic() < end, f"not there: {[span.name for span in self.spans]}, {sorted(self.metrics)}"
+            assert time.monotonic() < end, f"missing: {[span.name for span in self.spans]}, {sorted(self.metrics)}"
             time.sleep(0.02)
 
     def span(self, name: str) -> Any:
@@ -31,7 +31,7 @@ class Collected:
 
 
 def attributes(of: Any) -> dict[str, Any]:
-    """Of a span, an event, a point or a resource."""
+    """Attributes of a span, event, point or resource."""
     return {one.key: _value(one.value) for one in of.attributes}
 
 

@@ -57,12 +57,12 @@ async def test_answer_is_kept_if_the_deadline_falls_into_ending_children(tmp_pat
     @agent("leaves-a-child")
     async def leaves_a_child(ctx: Context) -> str:
         await ctx.start("stubborn")
-        await asyncio.sleep(0.45)
+        await asyncio.sleep(ctx.remaining - 0.4)
         return "in time"
 
     try:
         async with Remit.open(tmp_path, agents=[stubborn, leaves_a_child]) as remit:
-            result = await remit.delegate("leaves-a-child", timeout=0.5)
+            result = await remit.delegate("leaves-a-child", timeout=2)
             assert (result.status, result.stop_reason, result.data) == (Status.COMPLETED, StopReason.FINISHED, "in time")
             assert (await remit.describe(result.session_id)).state is State.COMPLETED
     finally:

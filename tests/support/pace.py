@@ -1,4 +1,4 @@
-"""Time limits that hold on a busy machine: scaled by a floor that is measured in the same test.
+"""Time limits for a busy machine, scaled by a floor that is measured in the same test.
 
 began = time.monotonic()
 …
@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 QUIET_SECONDS = 0.004
-"""What the floor takes on a quiet machine: one process started and waited for, and one millisecond slept."""
+"""Duration of the floor on a quiet machine: start one process, wait for it, sleep one millisecond."""
 ROUNDS = 5
 
 
 def floor() -> float:
-    """Seconds that one process and one short sleep take right now; the worst of a few rounds."""
+    """Current duration of one process and one short sleep; the maximum of a few rounds."""
     worst = 0.0
     for _ in range(ROUNDS):
         began = time.perf_counter()
@@ -28,26 +28,26 @@ def floor() -> float:
 
 
 def allowed(seconds: float) -> float:
-    """`seconds` of a quiet machine in seconds of this machine now; at least twice as many."""
+    """`seconds` of a quiet machine, scaled to the current load; at least doubled."""
     return seconds * max(2.0, floor() / QUIET_SECONDS)
 
 
 ENOUGH_SECONDS = 60.0
-"""For what happens soon: only a fault takes longer, on whatever machine."""
+"""Generous bound for events that happen soon: only a failure takes longer."""
 
 
-async def until(holds: Callable[[], Any], seconds: float = ENOUGH_SECONDS) -> Any:
-    """What `holds()` gives, once that is true."""
+async def until(condition: Callable[[], Any], seconds: float = ENOUGH_SECONDS) -> Any:
+    """The first true value of `condition()`."""
     end = time.monotonic() + seconds
-    while not (found := holds()):
+    while not (found := condition()):
         assert time.monotonic() < end, "it did not happen in time"
         await asyncio.sleep(0.01)
     return found
 
 
-def wait_until(holds: Callable[[], Any], seconds: float = ENOUGH_SECONDS) -> Any:
+def wait_until(condition: Callable[[], Any], seconds: float = ENOUGH_SECONDS) -> Any:
     end = time.monotonic() + seconds
-    while not (found := holds()):
+    while not (found := condition()):
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.02)
     return found
