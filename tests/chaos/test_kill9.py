@@ -85,7 +85,7 @@ def left_behind(folder: Path, owner: Owner, **fields: Any) -> str:
     )
     (folder / ".remit").mkdir()
     store = SqliteStore(folder / ".remit" / "remit.db")
-    store.enrol(owner)
+    store.register_owner(owner)
     store.apply([RecordDelegation(record)])
     store.close()
     return session_id

@@ -311,7 +311,7 @@ async def test_principal_and_its_budget_survive_a_killed_server(tmp_path: Path) 
         service, who = Service(remit), Principal(name="token:poor", budget=Budget(Limits(tokens=10), opened_at=remit.loop.time()))
         result = await service.result(call(who), session_id, 10)
         assert result.data == {"codes": ["MAX_DEPTH_EXCEEDED"]}
-        assert left == [93], "the limit of its tree"
+        assert left == [3], "the limits of its principal are kept with the record"
         record = await service.record(call(who), session_id)
         assert record.caller_info is not None
         assert (record.caller_info.principal, record.caller_info.door, record.caller_info.session) == ("token:poor", "grpc", "talk")

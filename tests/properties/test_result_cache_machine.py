@@ -157,7 +157,7 @@ class CachedReads(RuleBasedStateMachine):
         lineage = Lineage.root(new_session_id(now), "writer")
         deadline = Deadline(hard_at=self.loop.time() + 60, soft_at=self.loop.time() + 54, timeout_seconds=60.0)
         dead = Delegation(lineage, "writer", {"path": "second", "text": text}, "orchestrator", Priority.NORMAL, deadline, now)
-        self.store.enrol(DEAD)
+        self.store.register_owner(DEAD)
         self.store.apply([BeginDelegation(dead, State.RUNNING, "dead", now, [None] * 13)])
         self._read(path)
         (self.root / "second").write_text(text)

@@ -202,13 +202,11 @@ async def test_a_store_given_in_code_is_not_bound(tmp_path: Path) -> None:
 
 
 async def test_a_database_whose_maker_was_killed_is_still_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from remit.stores import queries
-
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(queries, "set_token", killed)
+        patched.setattr(SqliteStore, "set_token", killed)
         with pytest.raises(KeyboardInterrupt):
             await opened(tmp_path)
     assert await opened(tmp_path) == []

@@ -120,6 +120,12 @@ class Budget:
             scope.alive -= 1
             scope = scope.outer
 
+    def undo_enter(self) -> None:
+        """It was not recorded, so nothing was drawn."""
+        for scope in self.scopes():
+            scope.delegations -= 1
+        self.leave()
+
     def charge(self, *, tokens: int = 0, cost: float = 0.0) -> str | None:
         """Draw tokens and money. Returns the limit this exceeds, or None."""
         for name, value in (("tokens", tokens), ("cost", cost)):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from remit.core.adaptive import RunSample
 from remit.core.agents import AgentSpec
+from remit.core.budget import Limits
 from remit.core.events import Event
 from remit.core.record import CancelRequest, Head, HistoryQuery, Owner, Record, Spending, Write, WriteResult
 
@@ -77,8 +78,13 @@ class Store(Protocol):
         """Sums over the delegations requested in this period, or all; computed in one pass."""
         ...
 
-    def drawn(self, principal: str) -> Spending:
+    def spent(self, principal: str) -> Spending:
         """Spending of everything this principal ever requested, with all children. Live delegations count with their reported spending."""
+        ...
+
+    def limits(self, principal: str) -> Limits: ...
+    def set_limits(self, principal: str, limits: Limits) -> None:
+        """From now on `apply` records no delegation of this principal, by any process, that its spending leaves no room for."""
         ...
 
     def change_stamp(self) -> int:
@@ -91,8 +97,8 @@ class Store(Protocol):
         "cancel": it left a cancel request; "write": anything else. None: this store cannot notify; poll `change_stamp`."""
         ...
 
-    def enrol(self, owner: Owner) -> None: ...
-    def dismiss(self, owner_id: str) -> None: ...
+    def register_owner(self, owner: Owner) -> None: ...
+    def remove_owner(self, owner_id: str) -> None: ...
     def owners(self) -> list[Owner]: ...
     def take_over(self, session_ids: Sequence[str], *, of: str, to: str) -> list[Record]:
         """Atomically move live delegations from a dead owner to a live one. Returns those that still belonged to `of`."""

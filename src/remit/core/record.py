@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from remit.core.budget import Limits
+from remit.core.budget import Budget, Limits
 from remit.core.delegation import CallerInfo, Delegation, TaskContext
 from remit.core.errors import Misused
 from remit.core.events import STEPS, Event
@@ -177,6 +177,8 @@ class WriteResult:
     """Session ids of `BeginDelegation` and `RecordDelegation` that were taken: not recorded; draw new ids."""
     taken_keys: Mapping[str, str] = field(default_factory=dict)
     """Session ids of `RecordDelegation` whose idempotency key belongs to another delegation, with its id."""
+    over_budget: Mapping[str, str] = field(default_factory=dict)
+    """Session ids of `BeginDelegation` and `RecordDelegation` that were not recorded, with the limit that their principal has reached."""
     already_settled: tuple[str, ...] = ()
     """Session ids of `SettleDelegation` that already had an outcome, or belong to another owner now: the recorded outcome is kept."""
 
@@ -251,6 +253,13 @@ class Spending(NamedTuple):
     cost: float = 0.0
     since: float | None = None
     """Time of its first request; None: never."""
+    alive: int = 0
+
+    def lack(self, limits: Limits) -> str | None:
+        """The limit that leaves no room for another delegation, or None. The wall clock is not considered."""
+        budget = Budget(limits, opened_at=0.0)
+        budget.delegations, budget.tokens, budget.cost, budget.alive = self.delegations, self.tokens, self.cost, self.alive
+        return budget.lacks(float("-inf"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

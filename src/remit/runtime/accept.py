@@ -116,6 +116,23 @@ def budget(case: GuardInput, lack: str) -> ErrorInfo:
     )
 
 
+def principal_budget(delegation: Delegation, lack: str) -> ErrorInfo:
+    """Found when it was recorded: all processes of the project draw from the budget of its principal."""
+    principal = delegation.caller_info.principal if delegation.caller_info is not None else delegation.caller
+    message = f"The budget of {principal} is used up: {lack} ({' → '.join(delegation.lineage.path)})."
+    return _final("budget", message, "BUDGET_EXCEEDED", "Continue without this delegation, or ask for a larger budget.")
+
+
+def queue_full(waiting: int, slots: int) -> ErrorInfo:
+    return ErrorInfo(
+        type="queue_full",
+        message=f"The queue is full: {waiting} delegations wait for {slots} slots.",
+        code="QUEUE_FULL",
+        recoverable=True,
+        recommendation="Try again later, delegate less at once (ctx.gather has limit=), or raise queue_limit or slots_total.",
+    )
+
+
 def unknown_agent(case: GuardInput) -> ErrorInfo:
     if case.target.startswith("/") and case.fault is not None:  # an unrouted command: the fault gives the reason
         return bad_parameters(case, case.fault)

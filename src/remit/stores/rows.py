@@ -1,14 +1,13 @@
-"""Delegations as rows: what is written for each event, and how a row is read back."""
+"""Delegations as rows: how they are read, and the statements that write a group of events. The same for every SQL database."""
 
 import json
-import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
 from itertools import chain
 from struct import Struct
 from struct import error as StructError
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
@@ -42,7 +41,6 @@ from remit.core.redaction import (
 )
 from remit.core.result import Evidence, Return, Status, StopReason
 from remit.core.states import LIVE, Priority, State
-from remit.stores.database import is_busy, roll_back, try_begin
 
 NAN = float("nan")
 _TIMES = Struct(f"<{len(STEPS)}d")
@@ -104,6 +102,7 @@ TABLES = {
     "events": "session_id, number, at, kind, body",
     "checkpoints": "session_id, at, value",
     "drawn": "principal, delegations, tokens, cost, since",
+    "principal_limits": "principal, limits",
 }
 """The record, without data of running processes; the same names and columns in every store."""
 
@@ -454,23 +453,24 @@ def _caller_info(row: Row, context: Mapping[str, Any]) -> CallerInfo | None:
 
 
 def fit_columns(columns: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Columns that SQLite refused to bind (a number beyond 64 bits, NaN, half a surrogate pair), converted to the nearest valid value."""
+    """Columns that the database refused (a number beyond 64 bits, NaN, half a surrogate pair, NUL), as the nearest valid values."""
     return tuple([_fit(value) for value in columns])
 
 
 def _fit(value: Any) -> Any:
     if value != value:
-        return 0.0  # SQLite would store NULL
+        return 0.0  # SQLite stores NULL for it
     if isinstance(value, int):
         return max(-_INT64, min(_INT64, value))
     if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
+        return value.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
     return value
 
 
 NOTHING_MET = WriteResult()
 AT_ONCE = 16
 """New delegations per statement, which share its cost."""
+ROOT, PARENT, PRINCIPAL = (Row._fields.index(name) for name in ("root_id", "parent_id", "principal"))
 INSERT = f"INSERT INTO delegations ({COLUMNS}) VALUES ({', '.join('?' * len(Row._fields))})"
 _CONSTANT = "attempt, tokens, cost, chunk_count", "1, 0, 0.0, 0"
 INSERTS = {
@@ -488,41 +488,72 @@ SETTLE = (
 START_OURS = START + " AND owner=?"
 SETTLE_OURS = SETTLE + " AND owner=?"
 # A number is used once: the first event with it is kept.
-SAY = "INSERT OR IGNORE INTO events (session_id, number, at, kind, body) VALUES (?, ?, ?, ?, ?)"
+SAY = "INSERT INTO events (session_id, number, at, kind, body) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 CHECKPOINT = (
-    "INSERT INTO checkpoints (session_id, at, value) SELECT ?1, ?2, ?3 WHERE ?4 IS NULL "
-    "OR EXISTS (SELECT 1 FROM delegations WHERE session_id=?1 AND owner=?4) "
+    "INSERT INTO checkpoints (session_id, at, value) SELECT ?, ?, ? WHERE CAST(? AS TEXT) IS NULL "
+    "OR EXISTS (SELECT 1 FROM delegations WHERE session_id=? AND owner=?) "
     "ON CONFLICT (session_id) DO UPDATE SET at=excluded.at, value=excluded.value"
 )
+# What each principal has spent, updated in the transaction that records a delegation or its outcome.
+DRAW = (
+    "INSERT INTO drawn (principal, delegations, tokens, cost, since) VALUES (?, ?, ?, ?, ?) ON CONFLICT (principal) DO UPDATE SET "
+    "delegations=drawn.delegations+excluded.delegations, tokens=drawn.tokens+excluded.tokens, cost=drawn.cost+excluded.cost, "
+    "since=CASE WHEN excluded.since<drawn.since THEN excluded.since ELSE drawn.since END"
+)
+CHARGE = "UPDATE drawn SET tokens=tokens+?, cost=cost+? WHERE principal=(SELECT principal FROM delegations WHERE session_id=?)"
 
 Columns = tuple[Any, ...]
+
+
+class Cursor(Protocol):
+    @property
+    def rowcount(self) -> int: ...
+    def fetchone(self) -> Any: ...
+    def fetchall(self) -> list[Any]: ...
+
+
+class Connection(Protocol):
+    """Of any database; statements have `?` for values."""
+
+    def execute(self, statement: str, values: Sequence[Any] = ..., /) -> Cursor: ...
+    def executemany(self, statement: str, rows: list[Columns], /) -> Cursor: ...
 
 
 class Group:
     """The writes of one transaction, as rows by kind. `owner_id`, if known, prevents a superseded process from writing outcomes."""
 
-    __slots__ = ("checkpoints", "inserts", "owner_id", "said", "settlements", "starts")
+    __slots__ = ("charges", "checkpoints", "draws", "inserts", "owner_id", "said", "settlements", "starts")
 
     def __init__(self, writes: Sequence[Write], owner_id: str | None) -> None:
         self.owner_id = owner_id
         self.inserts: dict[int, list[Columns]] = {}
         """New rows, by the number of their columns."""
+        self.draws: list[Row] = []
+        """Those of the new rows that have a principal."""
         self.starts: list[Columns] = []
         self.settlements: list[Columns] = []
+        self.charges: list[Columns] = []
+        """Spending of the settlements, which their principals may have limits for."""
         self.said: list[Columns] = []
         self.checkpoints: list[Columns] = []
         ours = () if owner_id is None else (owner_id,)
         for write in writes:
             kind = type(write)
             if kind is BeginDelegation:
-                new = row_of_new(write)  # type: ignore[arg-type]  # `type is` is quicker than isinstance
-                self.inserts.setdefault(len(new), []).append(new)
+                self._add_new(row_of_new(write))  # type: ignore[arg-type]  # `type is` is quicker than isinstance
             elif kind is RecordDelegation:
-                self.inserts.setdefault(len(Row._fields), []).append(row_of(write.record))  # type: ignore[union-attr]
+                self._add_new(row_of(write.record))  # type: ignore[union-attr]
             elif kind is SettleDelegation:
                 self.settlements.append(settlement_of(write) + ours)  # type: ignore[arg-type]
+                if write.tokens or write.cost:  # type: ignore[union-attr]
+                    self.charges.append((write.tokens, write.cost, write.session_id))  # type: ignore[union-attr]
             else:
                 self._add_other(write, ours)
+
+    def _add_new(self, new: Columns) -> None:
+        self.inserts.setdefault(len(new), []).append(new)
+        if len(new) > PRINCIPAL and new[PRINCIPAL] is not None:
+            self.draws.append(Row._make(new))
 
     def _add_other(self, write: Write, ours: tuple[str, ...]) -> None:
         if isinstance(write, StartDelegation):
@@ -531,32 +562,48 @@ class Group:
             event = write.event
             self.said.append((event.session_id, event.number, event.at, event.kind._value_, to_json_text(event.body, EVENT_OURS)))
         elif isinstance(write, SaveCheckpoint):
-            self.checkpoints.append((write.session_id, write.at, to_json_text(write.value), self.owner_id))
+            session_id, owner_id = write.session_id, self.owner_id
+            self.checkpoints.append((session_id, write.at, to_json_text(write.value), owner_id, session_id, owner_id))
 
-    def written_quickly(self, connection: sqlite3.Connection) -> bool:
-        """False: a clash; the transaction is left open."""
+    @property
+    def new_rows(self) -> list[Columns]:
+        return [row for rows in self.inserts.values() for row in rows]
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether it changes the spending of principals."""
+        return bool(self.draws or self.charges)
+
+    def write(self, connection: Connection) -> Cursor | None:
+        """The cursor of the settlements: if it has fewer rows, something was settled before, and the caller rolls back."""
         anyones = self.owner_id is None
-        try:
-            for count, rows in self.inserts.items():
-                if len(rows) >= AT_ONCE:
-                    rows = _insert_many(connection, count, rows)
+        settled = None
+        for count, rows in self.inserts.items():
+            if len(rows) >= AT_ONCE:
+                rows = _insert_many(connection, count, rows)
+            if rows:
                 connection.executemany(INSERTS[count], rows)
-            if self.starts:
-                connection.executemany(START if anyones else START_OURS, self.starts)
-            if self.settlements:
-                settled = connection.executemany(SETTLE if anyones else SETTLE_OURS, self.settlements).rowcount
-                if settled != len(self.settlements):
-                    return False
-            if self.said:
-                connection.executemany(SAY, self.said)
-            if self.checkpoints:
-                connection.executemany(CHECKPOINT, self.checkpoints)
-        except (sqlite3.IntegrityError, OverflowError, UnicodeEncodeError):
-            return False
-        return True
+        if self.starts:
+            connection.executemany(START if anyones else START_OURS, self.starts)
+        if self.settlements:
+            settled = connection.executemany(SETTLE if anyones else SETTLE_OURS, self.settlements)
+        if self.draws:
+            connection.executemany(DRAW, [draw_of(row) for row in self.draws])
+        if self.charges:
+            connection.executemany(CHARGE, self.charges)
+        if self.said:
+            connection.executemany(SAY, self.said)
+        if self.checkpoints:
+            connection.executemany(CHECKPOINT, self.checkpoints)
+        return settled
 
 
-def _insert_many(connection: sqlite3.Connection, count: int, rows: list[Columns]) -> list[Columns]:
+def draw_of(row: Row) -> Columns:
+    """What a new delegation draws. A refused one draws nothing; its principal is known from then on."""
+    return row.principal, int(row.status != State.REFUSED), row.tokens, row.cost, row.created_at
+
+
+def _insert_many(connection: Connection, count: int, rows: list[Columns]) -> list[Columns]:
     """Insert as many as a multi-row statement takes; returns the rest."""
     even = len(rows) - len(rows) % AT_ONCE
     many = [tuple(chain.from_iterable(rows[first : first + AT_ONCE])) for first in range(0, even, AT_ONCE)]
@@ -564,90 +611,83 @@ def _insert_many(connection: sqlite3.Connection, count: int, rows: list[Columns]
     return rows[even:]
 
 
-def write_alone(cursor: sqlite3.Cursor, write: Write, owner_id: str | None) -> bool:
-    """One statement, which commits itself. False, and nothing written: a clash, or another process writes."""
-    kind = type(write)
-    try:
-        if kind is BeginDelegation:
-            new = row_of_new(write)  # type: ignore[arg-type]  # `type is` is quicker than isinstance
-            cursor.execute(INSERTS[len(new)], new)
-            return True
-        if kind is SettleDelegation and owner_id is not None:
-            cursor.execute(SETTLE_OURS, (*settlement_of(write), owner_id))  # type: ignore[arg-type]
-            return cursor.rowcount == 1
-        return Group((write,), owner_id).written_quickly(cursor.connection)
-    except (sqlite3.IntegrityError, OverflowError, UnicodeEncodeError):
-        return False
-    except sqlite3.OperationalError as error:
-        if not is_busy(error):
-            raise
-    return False
-
-
-def write_in_transaction(connection: sqlite3.Connection, group: Group, writes: Sequence[Write]) -> WriteResult | None:
-    """Write all of `group` in the open transaction, and commit. Any error rolls back.
-
-    None, and nothing written: a clash, and another process took the lock before the second attempt."""
-    try:
-        if group.written_quickly(connection):
-            connection.execute("COMMIT")
-            return NOTHING_MET
-        roll_back(connection)
-        if not try_begin(connection):
-            return None
-        applied = _RowByRow(connection, group.owner_id).write(writes)
-        connection.execute("COMMIT")
-    except BaseException:
-        roll_back(connection)
-        raise
-    return applied
-
-
-class _RowByRow:
+class RowByRow:
     """The slow path: each write separately, in order, with its conflicts."""
 
-    def __init__(self, connection: sqlite3.Connection, owner_id: str | None) -> None:
-        self.connection = connection
-        self.owner_id = owner_id
-        self.clashes: list[str] = []
-        self.taken_keys: dict[str, str] = {}
-        self.already_settled: list[str] = []
-        self.not_recorded: set[str] = set()
+    def __init__(self, connection: Connection, owner_id: str | None, lack: Callable[[Connection, str], str | None]) -> None:
+        """`lack`: which limit of a principal is reached."""
+        self._connection = connection
+        self._owner_id = owner_id
+        self._lack = lack
+        self._clashes: list[str] = []
+        self._taken_keys: dict[str, str] = {}
+        self._over_budget: dict[str, str] = {}
+        self._already_settled: list[str] = []
+        self._not_recorded: set[str] = set()
         """Later writes for these belong to the unrecorded delegation, not to the one that has the id."""
 
     def write(self, writes: Sequence[Write]) -> WriteResult:
         for write in writes:
             if isinstance(write, BeginDelegation):
-                self._record(fit_columns(full_row(row_of_new(write))))
+                self._record(full_row(row_of_new(write)))
             elif isinstance(write, RecordDelegation):
-                self._record(fit_columns(row_of(write.record)))
-            elif isinstance(write, AppendEvent):
-                if write.event.session_id not in self.not_recorded:
-                    self._write_one(write)
-            elif write.session_id not in self.not_recorded:
+                self._record(row_of(write.record))
+            elif (write.event if isinstance(write, AppendEvent) else write).session_id not in self._not_recorded:
                 self._write_one(write)
-        return WriteResult(clashes=tuple(self.clashes), taken_keys=self.taken_keys, already_settled=tuple(self.already_settled))
+        return WriteResult(
+            clashes=tuple(self._clashes),
+            taken_keys=self._taken_keys,
+            over_budget=self._over_budget,
+            already_settled=tuple(self._already_settled),
+        )
+
+    def _find(self, condition: str, *values: Any) -> Any:
+        return self._connection.execute(f"SELECT session_id FROM delegations WHERE {condition}", values).fetchone()
 
     def _record(self, columns: Columns) -> None:
-        row = Row._make(columns)
-        taken = self.connection.execute("SELECT 1 FROM delegations WHERE session_id=?", (row.session_id,)).fetchone()
-        holder = self.connection.execute("SELECT session_id FROM delegations WHERE key=?", (row.key,)).fetchone()
-        if taken:
-            self.clashes.append(row.session_id)
-            self.not_recorded.add(row.session_id)
-        elif holder:
-            self.taken_keys[row.session_id] = holder[0]
-            self.not_recorded.add(row.session_id)
+        row = Row._make(fit_columns(columns))
+        if self._find("session_id=?", row.session_id) and self._is_ours(row):
+            return
+        if not self._is_refused(row):
+            if self._connection.execute(f"{INSERT} ON CONFLICT DO NOTHING", row).rowcount == 1:
+                if row.principal is not None:
+                    self._connection.execute(DRAW, draw_of(row))
+                return
+            self._is_refused(row)  # another process was faster
+        self._not_recorded.add(row.session_id)
+
+    def _is_refused(self, row: Row) -> bool:
+        """Whether its id or key is taken, or its principal has no budget left; then that is in the result."""
+        if self._find("session_id=?", row.session_id):
+            self._clashes.append(row.session_id)
+        elif row.key is not None and (holder := self._find("key=?", row.key)):
+            self._taken_keys[row.session_id] = holder[0]
+        elif row.principal is not None and row.status != State.REFUSED and (lack := self._lack(self._connection, row.principal)):
+            self._over_budget[row.session_id] = lack
         else:
-            self.connection.execute(INSERT, columns)
+            return False
+        return True
+
+    def _is_ours(self, row: Row) -> bool:
+        """Written before, by an attempt whose commit was cut off."""
+        same = "session_id=? AND owner=? AND created_at=? AND context=? AND agent=?"
+        values = (row.session_id, self._owner_id, row.created_at, row.context, row.agent)
+        return self._owner_id is not None and self._find(same, *values) is not None
 
     def _write_one(self, write: Write) -> None:
-        one = Group((write,), self.owner_id)
-        start, settle = (START, SETTLE) if self.owner_id is None else (START_OURS, SETTLE_OURS)
-        statements = ((start, one.starts), (SAY, one.said), (CHECKPOINT, one.checkpoints))
-        for statement, rows in statements:
+        one = Group((write,), self._owner_id)
+        start, settle = (START, SETTLE) if self._owner_id is None else (START_OURS, SETTLE_OURS)
+        for statement, rows in ((start, one.starts), (SAY, one.said), (CHECKPOINT, one.checkpoints)):
             for columns in rows:
-                self.connection.execute(statement, fit_columns(columns))
-        for columns in one.settlements:
-            if self.connection.execute(settle, fit_columns(columns)).rowcount != 1:
-                self.already_settled.append(write.session_id)  # type: ignore[union-attr]  # it is a Settled
+                self._connection.execute(statement, fit_columns(columns))
+        for columns in map(fit_columns, one.settlements):
+            if self._connection.execute(settle, columns).rowcount == 1:
+                for charge in one.charges:
+                    self._connection.execute(CHARGE, fit_columns(charge))
+            elif not self._is_settled_so(columns):
+                self._already_settled.append(columns[7])
+
+    def _is_settled_so(self, columns: Columns) -> bool:
+        """This very outcome, by an attempt whose commit was cut off."""
+        same = "status=? AND settled_at=? AND result=? AND step_times=? AND session_id=? AND owner=?"
+        return self._owner_id is not None and self._find(same, *columns[:4], columns[7], self._owner_id) is not None

@@ -1,110 +1,58 @@
 """The stores on SQLite: `SqliteStore` (one file per project, shared by its processes), `ReadOnlyStore` and `MemoryStore`."""
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Any
 from urllib.parse import quote
 
-from remit.core.adaptive import RunSample
 from remit.core.errors import RemitError, Unavailable
-from remit.core.events import Event
-from remit.core.record import CancelRequest, Head, HistoryQuery, Owner, Record, Spending, Write, WriteResult
-from remit.stores import database, queries
+from remit.core.record import AppendEvent, BeginDelegation, HistoryQuery, SettleDelegation, Write, WriteResult
+from remit.core.states import LIVE, State
+from remit.stores import database
 from remit.stores.database import BUSY_SECONDS, VERSION, Durability
-from remit.stores.queries import SETTLED, keep_drawn, pairs
-from remit.stores.rows import NOTHING_MET, TABLES, Group, write_alone, write_in_transaction
+from remit.stores.rows import INSERTS, NOTHING_MET, PRINCIPAL, SETTLE_OURS, Group, RowByRow, row_of_new, settlement_of
+from remit.stores.sql_store import SETTLED, Change, Found, Scan, SqlStore
 from remit.system.ownership import DatabaseBinding
-
-if TYPE_CHECKING:
-    from remit.core.metrics import Tally
-
-Given = ParamSpec("Given")
-Found = TypeVar("Found")
 
 READERS_KEPT = 4
 PLACE_CHECK_SECONDS = 0.05
-
-
 LARGE_LOG_BYTES = 64 * 1024 * 1024
 LOG_LOCK_SECONDS = 0.2
 """Maximum wait to truncate a large log; retried later."""
-TREES_AT_ONCE = 200
+CLASHES = (sqlite3.IntegrityError, OverflowError, UnicodeEncodeError)
+"""A row that exists, or a value that cannot be stored."""
 
-OLD_ROOTS = (
-    "SELECT session_id FROM delegations d WHERE agent=:agent AND status=:status AND created_at<:before "
-    "AND +settled_at<:before AND +parent_id IS NULL AND NOT EXISTS (SELECT 1 FROM delegations c WHERE c.root_id=d.session_id "
-    "AND c.parent_id IS NOT NULL AND (+c.settled_at IS NULL OR +c.settled_at>=:before OR +c.created_at>=:before)) LIMIT :most"
-)
-_OF_TREE = (
-    "SELECT session_id FROM delegations WHERE session_id=?1 "
-    "UNION ALL SELECT session_id FROM delegations WHERE root_id=?1 AND parent_id IS NOT NULL"
-)
+PAIR = "agent=? AND status=?"
+FIRST_PAIR = "SELECT agent, status FROM delegations ORDER BY agent, status LIMIT 1"
+# Not one comparison of pairs: SQLite would scan all rows of the current pair.
+NEXT_STATUS = "SELECT agent, status FROM delegations WHERE agent=? AND status>? ORDER BY status LIMIT 1"
+NEXT_AGENT = "SELECT agent, status FROM delegations WHERE agent>? ORDER BY agent, status LIMIT 1"
 
 
-class Housekeeper:
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        self._log = path.with_name(path.name + "-wal")
-        self._connection = connection
-        self._connection.execute("PRAGMA synchronous=NORMAL")
-
-    def move_log(self) -> None:
-        """PASSIVE blocks no other connection. Under constant writes it never reaches the end of the log, so a large log is forced."""
-        self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        if self._log.exists() and self._log.stat().st_size > LARGE_LOG_BYTES:
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-
-    def prune(self, settled_before: float) -> int:
-        """Whole trees, in small transactions, so that writers get the lock in between."""
-        forgotten = 0
-        for agent, status in pairs(self._connection, statuses=SETTLED):
-            values = {"agent": agent, "status": status, "before": settled_before, "most": TREES_AT_ONCE}
-            while old := self._forget_some(values):
-                forgotten += old
-                time.sleep(0.001)  # a waiting writer retries within about this time: let it in
-        return forgotten
-
-    def _forget_some(self, values: dict[str, Any]) -> int:
-        database.begin(self._connection)
-        try:
-            roots = self._connection.execute(OLD_ROOTS, values).fetchall()
-            forgotten = sum(self._forget_tree(root_id) for (root_id,) in roots)
-            self._connection.execute("COMMIT")
-        except BaseException:
-            database.roll_back(self._connection)
-            raise
-        return forgotten
-
-    def _forget_tree(self, root_id: str) -> int:
-        session_ids = self._connection.execute(_OF_TREE, (root_id,)).fetchall()
-        keep_drawn(self._connection, root_id)
-        for table in ("events", "checkpoints", "cancel_requests", "delegations"):
-            self._connection.executemany(f"DELETE FROM {table} WHERE session_id=?", session_ids)
-        return len(session_ids)
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-class SqliteStore:
+class SqliteStore(SqlStore):
     """The `Store` of an embedded engine. `durability`: whether it survives the end of this process, or also a power failure."""
 
+    AMONG = "IN (SELECT value FROM json_each(?))"
+    UNINDEXED = "+"
+    INDEXES = "INDEXED BY delegations_by_agent", "NOT INDEXED"
+
     def __init__(self, path: str | Path, *, durability: Durability = "process") -> None:
+        super().__init__()
         self.path = Path(path).absolute()
         self._place = str(self.path)
-        self.owner_id: str | None = None
-        """If set, outcomes are written only to delegations that still belong to this owner."""
         self._lock: Lock | RLock = Lock()
-        self._housekeeping_lock = Lock()
+        self._aside_lock = Lock()
         self._readers: deque[sqlite3.Connection] = deque()
         self._is_closed = False
         self._stamp = 0
@@ -117,20 +65,21 @@ class SqliteStore:
             self._writer = database.connect_writer(self.path, durability)
             self._cursor = self._writer.cursor()
             self._identity = self._identity_now()
-            self._housekeeper = Housekeeper(self.path, database.connect(self.path, busy_seconds=LOG_LOCK_SECONDS))
+            self._aside = database.connect(self.path, busy_seconds=LOG_LOCK_SECONDS)
+            self._aside.execute("PRAGMA synchronous=NORMAL")
 
     # ---- writes
 
     def apply(self, writes: Sequence[Write]) -> WriteResult:
         if not writes:
-            return WriteResult()
+            return NOTHING_MET
         group = Group(writes, self.owner_id)
         with self._lock:
             try:
                 self._check_place()
                 while True:
                     database.begin(self._writer)
-                    applied = write_in_transaction(self._writer, group, writes)
+                    applied = self._write_in_transaction(group, writes)
                     if applied is not None:
                         return applied
             except sqlite3.Error as error:
@@ -138,17 +87,17 @@ class SqliteStore:
 
     def try_apply(self, writes: Sequence[Write]) -> WriteResult | None:
         if not writes:
-            return WriteResult()
+            return NOTHING_MET
         if not self._lock.acquire(blocking=False):
             return None
         try:
             self._check_place()
-            if len(writes) == 1 and write_alone(self._cursor, writes[0], self.owner_id):
+            if len(writes) == 1 and self._is_written_alone(writes[0]):
                 return NOTHING_MET
             group = Group(writes, self.owner_id)
             if not database.try_begin(self._writer):
                 return None
-            return write_in_transaction(self._writer, group, writes)
+            return self._write_in_transaction(group, writes)
         except sqlite3.Error as error:
             raise database.to_unavailable(error, self.path) from error
         except BaseException:
@@ -157,84 +106,58 @@ class SqliteStore:
         finally:
             self._lock.release()
 
-    def enrol(self, owner: Owner) -> None:
-        self._transact(queries.enrol, owner)
+    def _is_written_alone(self, write: Write) -> bool:
+        """One statement, which commits itself. False, and nothing written: it needs more, there is a clash, or another process writes."""
+        kind = type(write)
+        try:
+            if kind is BeginDelegation:
+                new = row_of_new(write)  # type: ignore[arg-type]  # `type is` is quicker than isinstance
+                if len(new) <= PRINCIPAL or new[PRINCIPAL] is None:
+                    self._cursor.execute(INSERTS[len(new)], new)
+                    return True
+            elif kind is SettleDelegation and self.owner_id is not None and not (write.tokens or write.cost):  # type: ignore[union-attr]
+                self._cursor.execute(SETTLE_OURS, (*settlement_of(write), self.owner_id))  # type: ignore[arg-type]
+                return self._cursor.rowcount == 1
+            elif kind is AppendEvent:
+                Group((write,), self.owner_id).write(self._writer)
+                return True
+        except CLASHES:
+            pass
+        except sqlite3.OperationalError as error:
+            if not database.is_busy(error):
+                raise
+        return False
 
-    def dismiss(self, owner_id: str) -> None:
-        self._transact(queries.dismiss, owner_id)
+    def _write_in_transaction(self, group: Group, writes: Sequence[Write]) -> WriteResult | None:
+        """Write all of `group` in the open transaction, and commit. Any error rolls back.
 
-    def take_over(self, session_ids: Sequence[str], *, of: str, to: str) -> list[Record]:
-        return self._transact(queries.take_over, session_ids, of, to)
+        None, and nothing written: a clash, and another process took the lock before the second attempt."""
+        connection = self._writer
+        try:
+            if self._is_written_quickly(group):
+                connection.execute("COMMIT")
+                return NOTHING_MET
+            database.roll_back(connection)
+            if not database.try_begin(connection):
+                return None
+            applied = RowByRow(connection, group.owner_id, self._lack).write(writes)
+            connection.execute("COMMIT")
+        except BaseException:
+            database.roll_back(connection)
+            raise
+        return applied
 
-    def claim(self, session_id: str, *, ticket: int, owner: str) -> Record | None:
-        return self._transact(queries.claim, session_id, ticket, owner)
+    def _is_written_quickly(self, group: Group) -> bool:
+        """False: a clash; the transaction is left open."""
+        if group.draws and not self._has_room(self._writer, group):
+            return False
+        try:
+            settled = group.write(self._writer)
+        except CLASHES:
+            return False
+        return settled is None or settled.rowcount == len(group.settlements)
 
-    def requeue(self, session_id: str, *, owner: str) -> None:
-        self._transact(queries.requeue, session_id, owner)
-
-    def drop_keys(self, prefix: str) -> int:
-        return self._transact(queries.drop_keys, prefix)
-
-    def request_cancel(self, request: CancelRequest) -> None:
-        self._transact(queries.request_cancel, request)
-
-    def take_cancels(self, owner_id: str) -> list[CancelRequest]:
-        if not self._ask(queries.has_cancels, owner_id):
-            return []
-        return self._transact(queries.take_cancels, owner_id)
-
-    # ---- questions
-
-    def get(self, session_id: str) -> Record | None:
-        return self._ask(queries.get, session_id)
-
-    def by_key(self, key: str) -> Record | None:
-        return self._ask(queries.by_key, key)
-
-    def keys(self, prefix: str, most: int) -> dict[str, str]:
-        return self._ask(queries.keys, prefix, most)
-
-    def newest_by_agent(self, after: int) -> dict[str, int]:
-        return self._ask(queries.newest_by_agent, after)
-
-    def tree(self, root_id: str) -> list[Record]:
-        return self._ask(queries.tree, root_id)
-
-    def children(self, session_id: str) -> list[Record]:
-        return self._ask(queries.children, session_id)
-
-    def live(self) -> list[Record]:
-        return self._ask(queries.live)
-
-    def history(self, query: HistoryQuery) -> list[Record]:
-        return self._ask(queries.history, query)
-
-    def count(self, state: str | None = None) -> int:
-        return self._ask(queries.count, state)
-
-    def events(self, session_id: str, after: int = 0, most: int | None = None) -> list[Event]:
-        return self._ask(queries.events, session_id, after, most)
-
-    def heads(self, session_ids: Sequence[str]) -> dict[str, Head]:
-        return self._ask(queries.heads, session_ids)
-
-    def last_sign(self, session_ids: Sequence[str]) -> dict[str, float]:
-        return self._ask(queries.last_sign, session_ids)
-
-    def checkpoint(self, session_id: str) -> Any:
-        return self._ask(queries.checkpoint, session_id)
-
-    def durations(self, agent: str) -> list[RunSample]:
-        return self._ask(queries.durations, agent)
-
-    def tally(self, since: float | None = None, until: float | None = None) -> "Tally":
-        return self._ask(queries.tally, since, until)
-
-    def drawn(self, principal: str) -> Spending:
-        return self._ask(queries.drawn, principal)
-
-    def owners(self) -> list[Owner]:
-        return self._ask(queries.owners)
+    # ---- changes of other processes
 
     def change_stamp(self) -> int:
         """From the writing connection, whose own commits do not count; while it is busy, the last answer."""
@@ -248,61 +171,86 @@ class SqliteStore:
                 self._lock.release()
         return self._stamp
 
-    def watch(self, on_change: Callable[[Literal["cancel", "write"]], None]) -> Callable[[], None] | None:
+    def watch(self, on_change: Callable[[Change], None]) -> Callable[[], None] | None:
         """SQLite has no notification between processes."""
         return None
 
     # ---- housekeeping
 
-    def prune(self, *, settled_before: float) -> int:
-        with self._housekeeping_lock, database.translating_errors(self.path):
-            return self._housekeeper.prune(settled_before)
-
     def optimize(self) -> None:
-        with self._housekeeping_lock, database.translating_errors(self.path):
-            self._housekeeper.move_log()
-
-    def rows(self, table: str) -> Iterator[tuple[Any, ...]]:
-        """All rows of one of `TABLES`, in write order."""
-        order = " ORDER BY id" if table == "delegations" else ""
-        with contextlib.closing(self._connect_reader()) as connection, database.translating_errors(self.path):
-            yield from connection.execute(f"SELECT {TABLES[table]} FROM {table}{order}")
-
-    def add_rows(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Rows of another store. Existing ones are kept."""
-        places = ", ".join("?" * len(TABLES[table].split(", ")))
-        statement = f"INSERT OR IGNORE INTO {table} ({TABLES[table]}) VALUES ({places})"
-        self._transact(sqlite3.Connection.executemany, statement, rows)
+        """PASSIVE blocks no other connection. Under constant writes it never reaches the end of the log, so a large log is forced."""
+        log = self.path.with_name(self.path.name + "-wal")
+        with self._aside_lock, database.translating_errors(self.path):
+            self._aside.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if log.exists() and log.stat().st_size > LARGE_LOG_BYTES:
+                self._aside.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def close(self) -> None:
         """The last process that closes the file checkpoints its write-ahead log."""
-        with self._lock, self._housekeeping_lock, database.translating_errors(self.path):
+        with self._lock, self._aside_lock, database.translating_errors(self.path):
             self._is_closed = True
             while self._readers:
                 self._readers.pop().close()
-            self._housekeeper.close()
+            self._aside.close()
             self._writer.close()
+
+    # ---- the index of agents and states
+
+    def _list(self, values: Iterable[str]) -> str:
+        return json.dumps(list(values))
+
+    def _scans(self, statuses: Iterable[str] | None = None, agent: str | None = None) -> list[Scan]:
+        """The existing agents and states, found by skipping through the only index that every delegation has."""
+        wanted = None if statuses is None else frozenset(statuses)
+        if agent is not None:
+            return [(PAIR, (agent, str(status))) for status in (State if wanted is None else wanted)]
+        found: list[Scan] = []
+        pair = next(iter(self._read(FIRST_PAIR)), None)
+        while pair is not None:
+            if wanted is None or pair[1] in wanted:
+                found.append((PAIR, pair))
+            pair = next(iter(self._read(NEXT_STATUS, pair) or self._read(NEXT_AGENT, pair[:1])), None)
+        return found
+
+    def _history_scans(self, query: HistoryQuery) -> list[tuple[str, tuple[Any, ...], str]]:
+        if query.root_id is not None:  # a tree is small: other conditions just filter
+            root, below = "session_id=? AND +parent_id IS NULL", "root_id=? AND parent_id IS NOT NULL"
+            return [(root, (query.root_id,), "+"), (below, (query.root_id,), "+")]
+        if query.task_number is not None:
+            return [("task_number=?", (query.task_number,), "")]
+        if query.conversation is not None:
+            return [("conversation=?", (query.conversation,), "")]
+        if query.principal is not None and not LIVE.issuperset(query.wanted or SETTLED):  # live ones are found faster by their state
+            return [("principal=?", (query.principal,), "")]
+        wanted = None if query.wanted is None else [state.value for state in query.wanted]
+        return [(*scan, "") for scan in self._scans(wanted, query.agent)]
 
     # ---- lending connections
 
-    def _transact(
-        self, function: Callable[Concatenate[sqlite3.Connection, Given], Found], *given: Given.args, **named: Given.kwargs
-    ) -> Found:
-        with self._lock, database.translating_errors(self.path):
+    def _transact(self, function: Callable[[Any], Found], change: Change = "write") -> Found:
+        with self._lock:
             self._check_place()
-            database.begin(self._writer)
+            return self._transacted(self._writer, function)
+
+    def _transact_aside(self, function: Callable[[Any], Found]) -> Found:
+        with self._aside_lock:
+            return self._transacted(self._aside, function)
+
+    def _transacted(self, connection: sqlite3.Connection, function: Callable[[Any], Found]) -> Found:
+        with database.translating_errors(self.path):
+            database.begin(connection)
             try:
-                found = function(self._writer, *given, **named)
-                self._writer.execute("COMMIT")
+                found = function(connection)
+                connection.execute("COMMIT")
             except BaseException:
-                database.roll_back(self._writer)
+                database.roll_back(connection)
                 raise
             return found
 
-    def _ask(self, function: Callable[Concatenate[sqlite3.Connection, Given], Found], *given: Given.args, **named: Given.kwargs) -> Found:
+    def _read(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         try:
             connection = self._reader()
-            found = function(connection, *given, **named)
+            found = connection.execute(statement, values).fetchall()
         except sqlite3.Error as error:
             raise database.to_unavailable(error, self.path) from error
         if len(self._readers) < READERS_KEPT and not self._is_closed:
@@ -310,6 +258,10 @@ class SqliteStore:
         else:
             connection.close()
         return found
+
+    def _stream(self, statement: str, values: Sequence[Any] = ()) -> Iterator[Any]:
+        with contextlib.closing(self._connect_reader()) as connection, database.translating_errors(self.path):
+            yield from connection.execute(statement, values)
 
     def _reader(self) -> sqlite3.Connection:
         if self._is_closed:
@@ -332,12 +284,31 @@ class SqliteStore:
         if now < self._place_checked_at + PLACE_CHECK_SECONDS or self._is_closed:
             return
         try:
-            stands = self._identity_now() == self._identity
+            is_same = self._identity_now() == self._identity
         except OSError:
-            stands = False
-        if not stands:
+            is_same = False
+        if not is_same:
             raise database.replaced(self.path)
         self._place_checked_at = now
+
+    # ---- which installation the database belongs to
+
+    def token(self) -> str | None:
+        """Binds it to the user who created it (`system.ownership`); None: unbound."""
+        if not self._read("SELECT 1 FROM sqlite_master WHERE name='installation'"):
+            return None
+        found = self._read("SELECT token FROM installation")
+        return str(found[0][0]) if found else None
+
+    def set_token(self, token: str) -> None:
+        """Not part of the schema: older versions of remit ignore the table."""
+
+        def set_it(connection: sqlite3.Connection) -> None:
+            connection.execute("CREATE TABLE IF NOT EXISTS installation (token TEXT NOT NULL)")
+            connection.execute("DELETE FROM installation")
+            connection.execute("INSERT INTO installation VALUES (?)", (token,))
+
+        self._transact(set_it)
 
 
 class BoundStore(SqliteStore):
@@ -361,9 +332,9 @@ def open_bound(path: Path, *, durability: Durability, adopts: bool) -> SqliteSto
     with binding.lock():
         expected = binding.token() or _bind(binding, durability, adopts=adopts)
         store = BoundStore(binding, durability)
-    found = store._ask(queries.token)
+    found = store.token()
     if found is None and not store.count():
-        store._transact(queries.set_token, expected)
+        store.set_token(expected)
     elif found != expected:
         store.close()
         binding.forget()
@@ -378,7 +349,7 @@ def _bind(binding: DatabaseBinding, durability: Durability, *, adopts: bool) -> 
         if not adopts:
             raise binding.refused()
         store = SqliteStore(binding.path, durability=durability)
-        store._transact(queries.set_token, token)
+        store.set_token(token)
         store.close()
     binding.bind(token)
     return token
@@ -467,7 +438,7 @@ class MemoryStore(SqliteStore):
         self._lock = self._database.lock
         self._writer = self._database.connection
         self._cursor = self._writer.cursor()
-        self._housekeeper = Housekeeper(self.path, self._writer)
+        self._aside = self._writer
 
     def apply(self, writes: Sequence[Write]) -> WriteResult:
         with self._counted():
@@ -482,19 +453,19 @@ class MemoryStore(SqliteStore):
         finally:
             self._lock.release()
 
-    def prune(self, *, settled_before: float) -> int:
+    def _transact(self, function: Callable[[Any], Found], change: Change = "write") -> Found:
         with self._counted():
-            return super().prune(settled_before=settled_before)
+            return self._transacted(self._writer, function)
 
-    def _transact(
-        self, function: Callable[Concatenate[sqlite3.Connection, Given], Found], *given: Given.args, **named: Given.kwargs
-    ) -> Found:
-        with self._counted():
-            return super()._transact(function, *given, **named)
+    def _transact_aside(self, function: Callable[[Any], Found]) -> Found:
+        return self._transact(function)
 
-    def _ask(self, function: Callable[Concatenate[sqlite3.Connection, Given], Found], *given: Given.args, **named: Given.kwargs) -> Found:
+    def _read(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         with self._lock, database.translating_errors(self.path):
-            return function(self._writer, *given, **named)
+            return self._writer.execute(statement, values).fetchall()
+
+    def _stream(self, statement: str, values: Sequence[Any] = ()) -> Iterator[Any]:
+        return iter(self._read(statement, values))
 
     def change_stamp(self) -> int:
         return self._writer.total_changes - self._own_changes

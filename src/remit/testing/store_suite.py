@@ -344,19 +344,45 @@ def who_asked_from_outside_is_kept_and_found(open_store: OpenStore) -> None:
 
 
 @_promise
-def what_a_principal_has_drawn_outlives_its_history(open_store: OpenStore) -> None:
+def spending_of_a_principal_outlives_its_history(open_store: OpenStore) -> None:
     """Nothing is refilled. Refusals spent nothing; live delegations spent what they reported."""
     with opened(open_store) as (store,):
-        assert store.drawn("token:one") == Spending()
+        assert store.spent("token:one") == Spending()
         _with_visitors(store)
         spent = Event(session_id=session(3), number=8, at=1.0, kind=EventKind.SPENT, body={"tokens": 5, "cost": 0.25})
         store.apply([AppendEvent(spent), RecordDelegation(record(6, state=State.REFUSED, caller_info=CallerInfo("token:one")))])
-        assert store.drawn("token:one") == Spending(3, 29, 1.25, 1001.0)
-        assert store.drawn("token:other") == Spending(1, 12, 0.5, 1004.0)
+        assert store.spent("token:one") == Spending(3, 29, 1.25, 1001.0, alive=1)
+        assert store.spent("token:other") == Spending(1, 12, 0.5, 1004.0)
         store.apply([outcome(3)])
-        before = store.drawn("token:one")
+        before = store.spent("token:one")
         assert store.prune(settled_before=5000.0) == 5
-        assert store.drawn("token:one") == before == Spending(3, 36, 1.5, 1001.0)
+        assert store.spent("token:one") == before == Spending(3, 36, 1.5, 1001.0)
+
+
+@_promise
+def nothing_is_recorded_beyond_the_limits_of_a_principal(open_store: OpenStore) -> None:
+    """Whichever process sets them, and whichever records it: alone, in a group, and beside others."""
+    with opened(open_store, 2) as (store, other):
+        assert store.limits("token:ci") == Limits()
+        store.apply([begun(1, "token:ci")])
+        other.set_limits("token:ci", Limits(delegations=4, alive=3))
+        assert store.limits("token:ci") == Limits(delegations=4, alive=3)
+        applied = store.apply([begun(n, "token:ci" if n < 6 else None) for n in range(2, 8)])
+        assert dict(applied.over_budget) == dict.fromkeys((session(4), session(5)), "3 delegations alive at once")
+        assert numbers_of(other.live()) == [1, 2, 3, 6, 7]
+        late = other.try_apply([begun(8, "token:ci")])
+        assert late is not None
+        assert dict(late.over_budget) == {session(8): "3 delegations alive at once"}
+        store.apply([outcome(1), outcome(2), begun(9, "token:ci"), said(9, 8)])
+        assert store.apply([begun(10, "token:ci"), said(10, 8)]).over_budget == {session(10): "4 delegations in all"}
+        assert store.events(session(10)) == []
+        refusal = RecordDelegation(record(11, state=State.REFUSED, caller_info=CallerInfo("token:ci")))
+        assert not store.apply([refusal]).over_budget, "a refusal draws nothing"
+        other.set_limits("token:ci", Limits(tokens=24))
+        assert other.apply([begun(12, "token:ci")]).over_budget == {session(12): "24 tokens"}
+        other.set_limits("token:ci", Limits())
+        assert not store.apply([begun(12, "token:ci")]).over_budget
+        assert store.spent("token:ci") == Spending(5, 24, 1.0, 1001.0, alive=3)
 
 
 @_promise
@@ -472,14 +498,14 @@ def old_trees_are_forgotten_whole(open_store: OpenStore) -> None:
 
 
 @_promise
-def owners_enrol_and_are_dismissed(open_store: OpenStore) -> None:
+def owners_register_and_are_removed(open_store: OpenStore) -> None:
     with opened(open_store, 2) as (store, other):
-        store.enrol(owner("two", 2.0))
-        other.enrol(owner("one", 1.0))
-        store.enrol(owner("one", 3.0))
+        store.register_owner(owner("two", 2.0))
+        other.register_owner(owner("one", 1.0))
+        store.register_owner(owner("one", 3.0))
         assert other.owners() == [owner("two", 2.0), owner("one", 3.0)]
-        other.dismiss("two")
-        other.dismiss("nobody")
+        other.remove_owner("two")
+        other.remove_owner("nobody")
         assert store.owners() == [owner("one", 3.0)]
 
 

@@ -94,7 +94,7 @@ def test_large_write_ahead_log_is_truncated(store: SqliteStore, monkeypatch: pyt
 
 
 def test_pruning_many_trees_lets_a_writer_proceed(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remit.stores.sqlite.TREES_AT_ONCE", 10)
+    monkeypatch.setattr("remit.stores.sql_store.TREES_AT_ONCE", 10)
     store.apply([RecordDelegation(record(n)) for n in range(500)])
     store.apply([outcome(n) for n in range(500)])
     pruning = threading.Thread(target=store.prune, kwargs={"settled_before": 3000.0})

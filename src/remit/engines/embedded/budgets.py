@@ -10,6 +10,7 @@ from remit.core.events import EventKind
 from remit.core.ports import Store
 from remit.core.record import Record
 from remit.core.states import State
+from remit.engines.embedded.journal import Journal
 from remit.system.liveness import below
 from remit.system.threads import off_loop
 
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
 
 
 class PrincipalBudgets:
-    """One budget per authenticated principal, shared by all of its trees.
+    """One budget per authenticated principal, shared by all of its trees in all processes.
 
-    Spending before this process started is read from the store once per principal; later spending is counted in memory."""
+    The store counts spending in the transaction that records a delegation or its outcome, and records none beyond the limits. The budgets
+    here are what this process knows: they refuse early, and tell agents what is left."""
 
-    def __init__(self, store: Store, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
-        self._store = store
+    def __init__(self, journal: Journal, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+        self._journal = journal
         self._clock = clock
         self._loop = loop
         self._budgets: dict[str, Budget] = {}
@@ -32,22 +34,39 @@ class PrincipalBudgets:
         self._reading = asyncio.Lock()
 
     async def get(self, principal: str, limits: Limits | None = None, *, is_shared: bool = False) -> Budget:
-        """`limits`: its current limits; None: the latest. `is_shared`: other processes spend too, so their
-        recorded spending is read again."""
+        """`limits`: its current limits, which the store keeps for all processes; None: those that the store has. `is_shared`: other
+        processes spend too, so their recorded spending is read again."""
         budget = self._budgets.get(principal)
-        if budget is None:
+        if budget is None or is_shared:
             async with self._reading:  # concurrent calls would create two budgets
                 budget = self._budgets.get(principal)
                 if budget is None:
-                    budget = Budget(Limits(), opened_at=self._loop.time())
+                    budget = Budget(await off_loop(self._journal.store.limits, principal), opened_at=self._loop.time())
                     await self._read(principal, budget)
                     self._budgets[principal] = budget
-        elif is_shared:
-            async with self._reading:
-                await self._read(principal, budget)
-        if limits is not None:
+                elif is_shared:
+                    await self._read(principal, budget)
+        if limits is not None and limits != budget.limits:
             budget.limits = limits
+            await self._journal.call(lambda store: store.set_limits(principal, limits))
         return budget
+
+    def includes(self, principal: str, budget: Budget) -> bool:
+        """Whether this one is within the budget of the principal."""
+        return any(scope is self._budgets.get(principal) for scope in budget.scopes())
+
+    def limits_spending(self, principal: str) -> bool:
+        budget = self._budgets.get(principal)
+        return budget is not None and (budget.limits.tokens is not None or budget.limits.cost is not None)
+
+    async def overspent(self, principal: str) -> str | None:
+        """The limit on tokens or money that was passed, by what all processes recorded up to now."""
+        await self._journal.call(lambda _store: None)  # calls and writes take turns: after the next one, what was said is written
+        await self._journal.call(lambda _store: None)
+        budget = self._budgets[principal]
+        async with self._reading:
+            await self._read(principal, budget)
+        return budget.overspent()
 
     async def restore(self, record: Record) -> Budget | None:
         """The budget that a recovered delegation draws from; the delegation is already counted in it."""
@@ -64,12 +83,12 @@ class PrincipalBudgets:
     async def _read(self, principal: str, budget: Budget) -> None:
         """Update from the store. Never decreases: spending that is not written yet still counts."""
         self._read_at[principal] = self._clock.wall()
-        drawn = await off_loop(self._store.drawn, principal)
-        budget.delegations = max(budget.delegations, drawn.delegations)
-        budget.tokens = max(budget.tokens, drawn.tokens)
-        budget.cost = max(budget.cost, drawn.cost)
-        if drawn.since is not None:
-            age = max(0.0, self._clock.wall() - drawn.since)
+        spent = await off_loop(self._journal.store.spent, principal)
+        budget.delegations = max(budget.delegations, spent.delegations)
+        budget.tokens = max(budget.tokens, spent.tokens)
+        budget.cost = max(budget.cost, spent.cost)
+        if spent.since is not None:
+            age = max(0.0, self._clock.wall() - spent.since)
             budget.opened_at = min(budget.opened_at, self._loop.time() - age)
 
 

@@ -18,9 +18,9 @@ from remit.core.result import Artifact, Return, Status, StopReason, state_of
 from remit.core.states import State
 from remit.engines.embedded.deadlines import BlockedLoop, RunTimer, let_go
 from remit.engines.embedded.handles import LocalHandle, Node, WaitedHandle
-from remit.engines.embedded.journal import Clash, KeyTaken, Overruled, Problem
+from remit.engines.embedded.journal import Clash, KeyTaken, OverBudget, Overruled, Problem
 from remit.runtime import reply
-from remit.runtime.accept import accept
+from remit.runtime.accept import accept, principal_budget, queue_full
 from remit.runtime.deps import RuntimeDeps, Submission
 from remit.runtime.local_context import LocalRun, Output
 from remit.runtime.reply import NOTHING_LEFT, PartialWork, Stop, describe_exception, format_traceback
@@ -271,7 +271,8 @@ class DelegationRun(LocalRun):
         has_slot = scheduler.acquire(self)
         if not has_slot:
             if scheduler.is_full:
-                self._refuse_queue_full()
+                self._move(SETTLED)
+                self._refuse(queue_full(scheduler.waiting, scheduler.total))
                 return
             scheduler.reserve(self)
         engine.register(self)
@@ -323,26 +324,31 @@ class DelegationRun(LocalRun):
         if isinstance(problem, Clash):  # its id was taken and nothing has run under it: draw another
             self._engine.redraw(self)
             self._record(self._engine.scheduler.has_slot(self))
-            return
+        elif isinstance(problem, OverBudget):
+            self._engine.spawn(self._refuse_over_budget(problem.lack))
+        else:
+            self._drop(problem)
+
+    async def _refuse_over_budget(self, lack: str) -> None:
+        try:
+            if await self._engine.removed_limits(self.submission):
+                self._record(self._engine.scheduler.has_slot(self))
+            else:
+                self._drop(None)
+                self._refuse(principal_budget(self.delegation, lack))
+        except Unavailable as error:
+            self._drop(error)
+
+    def _drop(self, problem: Problem) -> None:
         self._move(SETTLED)
         self._release()
-        self._engine.unregister(self)
-        if not isinstance(problem, KeyTaken):
-            assert isinstance(problem, Unavailable)
+        self._engine.unregister(self, was_recorded=False)
+        if isinstance(problem, Unavailable):
             self.outcome.fail(problem)
-        elif not self.outcome.yield_key(problem.session_id):
+        elif isinstance(problem, KeyTaken) and not self.outcome.yield_key(problem.session_id):
             self._engine.spawn(self._engine.answer_from_holder(self, problem.session_id))
 
-    def _refuse_queue_full(self) -> None:
-        scheduler = self._engine.scheduler
-        error = ErrorInfo(
-            type="queue_full",
-            message=f"The queue is full: {scheduler.waiting} delegations wait for {scheduler.total} slots.",
-            code="QUEUE_FULL",
-            recoverable=True,
-            recommendation="Try again later, delegate less at once (ctx.gather has limit=), or raise queue_limit or slots_total.",
-        )
-        self._move(SETTLED)
+    def _refuse(self, error: ErrorInfo) -> None:
         self.submission.refusal = reply.refused_return(self.delegation, error)
 
         async def answer() -> None:

@@ -28,14 +28,14 @@ from remit.engines.embedded.deadlines import Deadlines, Watchdog, let_go
 from remit.engines.embedded.delegation_run import DelegationRun
 from remit.engines.embedded.events import EventStreams, known
 from remit.engines.embedded.handles import LocalHandle, Node
-from remit.engines.embedded.journal import Clash, Journal, Problem
+from remit.engines.embedded.journal import Clash, Journal, OverBudget, Problem
 from remit.engines.embedded.maintenance import Maintenance
 from remit.engines.embedded.peers import PeerProcesses
 from remit.engines.embedded.recovery import Recovery
 from remit.engines.embedded.replay import earlier_run, refused_for, refused_meanwhile
 from remit.engines.embedded.scheduler import Scheduler
 from remit.runtime import reply
-from remit.runtime.accept import normalised_call, redraw_session_id
+from remit.runtime.accept import normalised_call, principal_budget, redraw_session_id
 from remit.runtime.deps import CURRENT, RuntimeDeps, Submission
 from remit.runtime.engine import EngineConfig, Middleware, Perform, Recovered, WorkerInfo
 from remit.runtime.lifecycle import LifecycleBus, LifecycleEvents, Listener
@@ -81,7 +81,7 @@ class EmbeddedEngine:
         )
         self.watchdog = Watchdog(self.loop, self.deadlines, options.block_limit_seconds, self.live)
         self.bus = LifecycleBus(config.listeners)
-        self.budgets = PrincipalBudgets(config.store, config.deps.clock, self.loop)
+        self.budgets = PrincipalBudgets(self.journal, config.deps.clock, self.loop)
         self.streams = EventStreams(config.store, config.folder / "run", self.find, self.recover)
         self.perform: Perform = perform
         for middleware in reversed(config.middleware):
@@ -201,7 +201,7 @@ class EmbeddedEngine:
         steps = submission.step_times
         steps[5] = steps[11] = steps[12] = self.deps.clock.wall()
         result = await self._record_unrun(submission, result)
-        if self.bus.has_listeners:
+        if self.bus.has_listeners and submission.refusal is None:
             self.bus.steps(submission.delegation, state_of(result), steps)
             self.bus.started(submission.delegation, submission.delegation.created_at)
             self.bus.ended(submission.delegation, result, self.deps.clock.wall(), 0, 0.0, steps)
@@ -223,6 +223,11 @@ class EmbeddedEngine:
             redraw_session_id(submission, self.deps.policy)
             metadata = result.metadata._replace(session_id=submission.delegation.session_id)
             return await self._record_unrun(submission, replace(result, metadata=metadata))
+        if isinstance(problem, OverBudget):  # a cached result counts as a delegation, too
+            submission.refusal = reply.refused_return(submission.delegation, principal_budget(submission.delegation, problem.lack))
+            for scope in submission.budget.scopes():
+                scope.delegations -= 1
+            return await self.refuse(submission)
         if isinstance(problem, Unavailable):
             return replace(result, warnings=(*result.warnings, f"Not recorded: {problem}"))
         return result
@@ -340,7 +345,22 @@ class EmbeddedEngine:
         raise NotImplementedError("The processes of this engine share no budgets.")
 
     def on_spent(self, run: DelegationRun) -> None:
-        """Where its budget is shared with other processes, whether that is spent is looked up."""
+        """Whether a budget that other processes draw from is spent is looked up."""
+        if run.delegation.caller_info is not None and self.budgets.limits_spending(run.delegation.caller_info.principal):
+            self.spawn(self._stop_if_principal_overspent(run, run.delegation.caller_info.principal))
+
+    async def _stop_if_principal_overspent(self, run: DelegationRun, principal: str) -> None:
+        with contextlib.suppress(Unavailable):  # then the next spending or start is compared
+            if (passed := await self.budgets.overspent(principal)) is not None and not run.outcome.is_known:
+                run.stop(Stop(reason=StopReason.BUDGET, source="the budget", detail=passed))
+
+    async def removed_limits(self, submission: Submission) -> bool:
+        """Limits of its principal that the store has from before are removed, if the request came without any. Then it is within them."""
+        info = submission.delegation.caller_info
+        if info is None or self.budgets.includes(info.principal, submission.budget):
+            return False
+        await self.journal.call(lambda store: store.set_limits(info.principal, Limits()))
+        return True
 
     async def principal_budget(self, principal: str, limits: Limits | None = None) -> Budget:
         """Other processes of the project spend too: what they recorded is read each time, if there is a limit."""
@@ -352,7 +372,7 @@ class EmbeddedEngine:
         """Register and become reachable by other processes before anything runs."""
         self._peers.open()
         self.spawn(self._peers.answer_wakeups())
-        await self.journal.call(lambda store: store.enrol(self.owner))
+        await self.journal.call(lambda store: store.register_owner(self.owner))
         recovered = await self.recover() if recover else Recovered()
         self.spawn(self._maintenance.run())
         return recovered
@@ -432,7 +452,7 @@ class EmbeddedEngine:
         if self.journal.owes or self._runs:
             return False
         with contextlib.suppress(Unavailable):
-            await off_loop(self.store.dismiss, self.owner.owner_id)
+            await off_loop(self.store.remove_owner, self.owner.owner_id)
             return True
         return False
 
@@ -448,11 +468,14 @@ class EmbeddedEngine:
                 parent.children = {}
             parent.children[session_id] = run
 
-    def unregister(self, run: DelegationRun) -> None:
+    def unregister(self, run: DelegationRun, *, was_recorded: bool = True) -> None:
         session_id = run.delegation.lineage.session_id
         if self._runs.pop(session_id, None) is None:
             return  # already done
-        run.budget.leave()
+        if was_recorded:
+            run.budget.leave()
+        else:
+            run.budget.undo_enter()
         self._declaring.discard(run)
         parent = run.parent
         if parent is not None and parent.children is not None:

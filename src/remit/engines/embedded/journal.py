@@ -39,11 +39,18 @@ class KeyTaken:
 
 
 @dataclass(frozen=True, slots=True)
+class OverBudget:
+    """Its principal has reached a limit, by what any process has recorded."""
+
+    lack: str
+
+
+@dataclass(frozen=True, slots=True)
 class Overruled:
     """A process that took the delegation over recorded another outcome first, which is kept."""
 
 
-Problem = Clash | KeyTaken | Overruled | Unavailable | None
+Problem = Clash | KeyTaken | OverBudget | Overruled | Unavailable | None
 Then = Callable[[Problem], None]
 
 
@@ -226,7 +233,7 @@ class Journal:
             self._armed = self._loop.call_soon(self._flush, context=self._context)
 
     def _tell(self, writes: list[Write], thens: list[Then | None], applied: WriteResult) -> None:
-        met = bool(applied.clashes or applied.taken_keys or applied.already_settled)
+        met = bool(applied.clashes or applied.taken_keys or applied.over_budget or applied.already_settled)
         for position, then in enumerate(thens):
             if then is not None:
                 try:
@@ -317,6 +324,8 @@ def _problem(write: Write, applied: WriteResult) -> Problem:
             return Clash()
         if session_id in applied.taken_keys:
             return KeyTaken(applied.taken_keys[session_id])
+        if session_id in applied.over_budget:
+            return OverBudget(applied.over_budget[session_id])
     elif isinstance(write, SettleDelegation) and write.session_id in applied.already_settled:
         return Overruled()
     return None

@@ -89,7 +89,7 @@ class Recovery:
         for owner_id in (*dead, *sorted(unknown)):
             report.killed += await off_loop(self._engine.config.reap, owner_id)
             await self._take_over(owner_id, report, waiting)
-            await self._engine.journal.call(lambda store, owner_id=owner_id: store.dismiss(owner_id))  # type: ignore[misc]
+            await self._engine.journal.call(lambda store, owner_id=owner_id: store.remove_owner(owner_id))  # type: ignore[misc]
             closed_path(self._run_folder, owner_id).unlink(missing_ok=True)
             report.owners.append(owner_id)
         return report

@@ -450,6 +450,7 @@ class TemporalEngine(EmbeddedEngine):
                 return None if lack is None else Stop(reason=StopReason.BUDGET, source="the budget", detail=lack)
 
     def on_spent(self, run: DelegationRun) -> None:
+        super().on_spent(run)
         if run.budget.draws_from_shared:
             self.spawn(self._stop_if_overspent(run))
 

@@ -14,10 +14,10 @@ from remit.core.result import Return, StopReason, state_of
 from remit.core.states import State
 from remit.engines.embedded.delegation_run import DelegationRun, Outcome
 from remit.engines.embedded.handles import LocalHandle
-from remit.engines.embedded.journal import Clash, KeyTaken, Problem
-from remit.runtime.accept import redraw_session_id
+from remit.engines.embedded.journal import Clash, KeyTaken, OverBudget, Problem
+from remit.runtime.accept import principal_budget, redraw_session_id
 from remit.runtime.deps import Submission
-from remit.runtime.reply import Stop
+from remit.runtime.reply import Stop, refused_return
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -74,10 +74,13 @@ class RemoteRun:
                 self.parent.children = {}
             self.parent.children[self.delegation.session_id] = self
 
-    def _unregister(self) -> None:
+    def _unregister(self, *, was_recorded: bool = True) -> None:
         if self._is_entered:
             self._is_entered = False
-            self.submission.budget.leave()
+            if was_recorded:
+                self.submission.budget.leave()
+            else:
+                self.submission.budget.undo_enter()
         self._engine.remote.pop(self.delegation.session_id, None)
         if self.parent is not None and self.parent.children is not None:
             self.parent.children.pop(self.delegation.session_id, None)
@@ -90,19 +93,31 @@ class RemoteRun:
 
     def _on_recorded(self, problem: Problem) -> None:
         if isinstance(problem, Clash):
-            self._unregister()
+            self._unregister(was_recorded=False)
             redraw_session_id(self.submission, self._engine.deps.policy)
             self.submit()
         elif problem is None:
             self._engine.spawn(self._carry_out())
             self.outcome.set_recorded()
+        elif isinstance(problem, OverBudget):
+            self._engine.spawn(self._refuse(problem.lack))
         else:
-            self._unregister()
+            self._unregister(was_recorded=False)
             if not isinstance(problem, KeyTaken):
                 assert isinstance(problem, Unavailable)
                 self.outcome.fail(problem)
             elif not self.outcome.yield_key(problem.session_id):
                 self._engine.spawn(self._engine.answer_from_holder(cast("DelegationRun", self), problem.session_id))
+
+    async def _refuse(self, lack: str) -> None:
+        """Its principal has no budget left."""
+        with contextlib.suppress(Unavailable):
+            if await self._engine.removed_limits(self.submission):
+                self._record()
+                return
+        self._unregister(was_recorded=False)
+        self.submission.refusal = refused_return(self.delegation, principal_budget(self.delegation, lack))
+        self.outcome.set(await self._engine.refuse(self.submission))
 
     async def _carry_out(self) -> None:
         refusal = await self._engine.refusal_on_record(self.delegation) if self.parent is not None else None

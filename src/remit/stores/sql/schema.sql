@@ -28,7 +28,7 @@ CREATE TABLE delegations (
 );
 
 -- The one index every delegation pays for besides its id: each page that a commit touches costs as much as the row itself.
--- Agents and states are few, so a question that names neither asks each pair of them that occurs (see searching.py).
+-- Agents and states are few, so a question that names neither asks each pair of them that occurs (see sqlite.py).
 CREATE INDEX delegations_by_agent ON delegations (agent, status, created_at);
 -- These cost nothing to a delegation that has no caller, task or key.
 CREATE INDEX delegations_in_tree ON delegations (root_id, parent_id) WHERE parent_id IS NOT NULL;
@@ -37,13 +37,20 @@ CREATE UNIQUE INDEX delegations_by_key ON delegations (key) WHERE key IS NOT NUL
 CREATE INDEX delegations_by_principal ON delegations (principal, created_at) WHERE principal IS NOT NULL;
 CREATE INDEX delegations_by_conversation ON delegations (conversation, created_at) WHERE conversation IS NOT NULL;
 
--- What was drawn by delegations that the history has forgotten since: nobody's budget is refilled by that.
+CREATE INDEX delegations_live_by_principal ON delegations (principal) WHERE principal IS NOT NULL AND settled_at IS NULL;
+
+-- What each principal has spent, counted when a delegation or its outcome is recorded. Pruned history refills no budget.
 CREATE TABLE drawn (
     principal TEXT PRIMARY KEY,
     delegations INTEGER NOT NULL,
     tokens INTEGER NOT NULL,
     cost REAL NOT NULL,
     since REAL NOT NULL                   -- when it asked first
+) WITHOUT ROWID;
+
+CREATE TABLE principal_limits (
+    principal TEXT PRIMARY KEY,
+    limits TEXT NOT NULL                  -- JSON
 ) WITHOUT ROWID;
 
 CREATE TABLE events (
