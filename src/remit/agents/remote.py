@@ -14,7 +14,8 @@ from remit.agents.definition import Definition
 from remit.core.agents import AgentSpec
 from remit.core.context import Context
 from remit.core.errors import Misused, Unavailable
-from remit.core.parameters import declared_names
+from remit.core.parameters import WrongParameters, declared_names
+from remit.runtime.output_schema import parameter_faults
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -76,6 +77,15 @@ class RemoteExecutor:
             await asyncio.wait(set(self._cancelling), timeout=CLOSE_SECONDS)
             for task in set(self._cancelling):
                 task.cancel()
+
+
+def check_by_schema(spec: AgentSpec, parameters: dict[str, Any]) -> dict[str, Any]:
+    """The parameters under their declared names. Raises `WrongParameters`."""
+    names = spec.parameters_schema.get("properties", {})
+    given = declared_names(parameters, names, spec.name)
+    if faults := parameter_faults(given, spec.parameters_schema):
+        raise WrongParameters(spec.name, [("", fault) for fault in faults], tuple(names))
+    return given
 
 
 def token_for(definition: Definition) -> str | None:

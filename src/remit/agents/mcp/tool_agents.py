@@ -19,12 +19,11 @@ from remit.agents.command import approved_files
 from remit.agents.declarations import declarations_of
 from remit.agents.definition import Declaration, Definition, ServerTool
 from remit.agents.process.pool import ProcessPool
-from remit.agents.remote import RemoteExecutor, token_for
+from remit.agents.remote import RemoteExecutor, check_by_schema, token_for
 from remit.core.agents import agent_name
 from remit.core.errors import Failed, Misused, RemitError, Unavailable
-from remit.core.parameters import WrongParameters, declared_names
 from remit.core.text import one_line, shorten
-from remit.runtime.output_schema import check_schema, parameter_faults
+from remit.runtime.output_schema import check_schema
 from remit.runtime.perform import looks_like_return
 from remit.system.mcp_servers import SeenTools, note_tools, seen_tools, server_key, tool_digest, tools_in
 from remit.system.threads import off_loop
@@ -170,12 +169,7 @@ class ToolAgent(RemoteExecutor):
         deps.mcp_servers.note_files(definition)
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        schema = self.spec.parameters_schema
-        names = schema.get("properties", {})
-        given = declared_names(parameters, names, self.spec.name)
-        if faults := parameter_faults(given, schema):
-            raise WrongParameters(self.spec.name, [("", fault) for fault in faults], tuple(names))
-        return given
+        return check_by_schema(self.spec, parameters)
 
     async def perform(self, ctx: "Context", arguments: Mapping[str, Any]) -> Any:
         tool = self.definition.mcp

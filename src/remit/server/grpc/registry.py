@@ -30,7 +30,7 @@ from remit.core.settings import ServeSettings
 from remit.runtime.output_schema import check_schema
 from remit.server.authenticator import Authenticator
 from remit.server.grpc.auth_interceptor import current_call
-from remit.server.grpc.remote_agents import ADDRESSED, Instance, Operation, Pool, RemoteAgent, handle_message
+from remit.server.grpc.remote_agents import ADDRESSED, Instance, Pool, RemoteAgent, handle_message
 from remit.server.service import Service
 from remit.server.tokens import Permission, Principal
 from remit.system.files import private_folder, read_private, write_private
@@ -90,7 +90,7 @@ class Registry(rpc.AgentServiceServicer):
         _check_allowed(principal, ())
         await self._read_expected()
         operations = await off_loop(_operations, request, name)
-        _check_allowed(principal, [one.spec.name for one in operations.values()])
+        _check_allowed(principal, [spec.name for spec in operations.values()])
         self._check_free(name)
         theirs = sum(one.principal == principal.name for one in self._instances.values())
         if len(self._instances) >= MOST_INSTANCES or theirs >= MOST_OF_ONE:
@@ -115,7 +115,7 @@ class Registry(rpc.AgentServiceServicer):
         except RemitError:
             self._lose(instance, "it could not be added")
             raise
-        if any(one.spec.name in (self._before or ()) for one in operations.values()):
+        if any(spec.name in (self._before or ()) for spec in operations.values()):
             self._remit.engine.spawn(self._remit.recover())  # its earlier work continues
         if self._sweeping is None or self._sweeping.done():
             self._sweeping = self._remit.engine.spawn(self._sweep())
@@ -237,8 +237,8 @@ class Registry(rpc.AgentServiceServicer):
         pool.remove(instance)
         self._update_directory(pool)
         if pool.is_idle and not self._service.is_stopping:
-            for operation in instance.operations.values():
-                self._expected.remove(operation.spec.name)
+            for spec in instance.operations.values():
+                self._expected.remove(spec.name)
         if pool.is_idle and len(self._pools) > MOST_INSTANCES:  # usually kept for queued work that finds the next instance there
             del self._pools[instance.name]
 
@@ -257,20 +257,19 @@ class Registry(rpc.AgentServiceServicer):
     def _update_directory(self, pool: Pool) -> None:
         """Each operation as last declared, with the slots of all instances that have it."""
         there = [one for one in pool.instances.values() if not one.is_leaving]
-        wanted: dict[str, tuple[str, Operation, int]] = {}
+        wanted: dict[str, tuple[str, AgentSpec]] = {}
         for instance in there:
-            for short, operation in instance.operations.items():
+            for short, spec in instance.operations.items():
                 slots = sum(one.slots for one in there if short in one.operations)
-                wanted[operation.spec.name] = (short, operation, slots)
+                wanted[spec.name] = (short, replace(spec, slots=slots))
         for name in [name for name in self._listed if parts_of(name)[0] == pool.name and name not in wanted]:
             del self._listed[name]
             self._remit.unregister(name)
-        for name, (short, operation, slots) in wanted.items():
-            spec = replace(operation.spec, slots=slots)
+        for name, (short, spec) in wanted.items():
             if self._listed.get(name) != spec:
-                self._remit.register(RemoteAgent(spec, pool, short, operation, self._token_for))
+                self._remit.register(RemoteAgent(spec, pool, short, self._token_for))
                 self._listed[name] = spec
-                if operation.is_safe_to_repeat:
+                if spec.resumable:
                     self._expected.add(name, there[-1].principal)
 
     def _token_for(self, running: "LiveDelegation") -> str:
@@ -340,19 +339,19 @@ def _source(name: str) -> str:
     return f"registered:{name}"
 
 
-def _operations(message: pb.RegisterRequest, name: str) -> dict[str, Operation]:
+def _operations(message: pb.RegisterRequest, name: str) -> dict[str, AgentSpec]:
     """By operation. Raises `Misused`. Checks schemas: called off the event loop."""
     if not 1 <= len(message.operations) <= MOST_OPERATIONS:
         advice = "An operation with an empty name is the agent itself."
         raise Misused(f"An agent offers 1 to {MOST_OPERATIONS} operations, not {len(message.operations)}.", advice=advice)
-    found: dict[str, Operation] = {}
+    found: dict[str, AgentSpec] = {}
     for operation in message.operations:
         short = _one_part(operation.name, "an operation") if operation.name else ""
         if short in found:
             raise Misused(f"The operation {short!r} is offered twice.", advice="Name each once.")
         if operation.timeout_ns < 0:
             raise Misused(f"timeout_ns of {operation.name!r:.80} is negative.", advice="Leave it out, or send a positive number.")
-        spec = AgentSpec(
+        found[short] = AgentSpec(
             name=f"{name}.{short}" if short else name,
             description=clean_text(operation.description or message.description)[:1000],
             timeout_seconds=seconds(operation.timeout_ns),
@@ -363,7 +362,6 @@ def _operations(message: pb.RegisterRequest, name: str) -> dict[str, Operation]:
             source=_source(name),
             resumable=operation.is_safe_to_repeat,
         )
-        found[short] = Operation(spec=spec, is_safe_to_repeat=operation.is_safe_to_repeat)
     return found
 
 

@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import json_of, nanoseconds, struct_of
+from remit.agents.remote import check_by_schema
 from remit.agents.remote_context import ContextService
 from remit.core.agents import AgentSpec
 from remit.core.context import Context
 from remit.core.errors import Failed, InvalidReturn, Misused, Refused, RemitError, Unavailable
 from remit.core.ids import traceparent_of
 from remit.core.jsonable import clean_text
-from remit.core.parameters import declared_names
 from remit.runtime.deps import CURRENT
-from remit.runtime.output_schema import schema_faults
 from remit.runtime.receive import read_answer
 from remit.system.artifact_files import FILE_CLOCK_LAG_SECONDS
 
@@ -43,14 +42,6 @@ MOST_ARTIFACTS = 1000
 MOST_TOKENS = 10**12
 _SPARE_MESSAGES = 64
 _RESERVED_FOLDERS = frozenset({".remit", ".git"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
-    """An operation as one instance declared it."""
-
-    spec: AgentSpec
-    is_safe_to_repeat: bool
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -78,8 +69,8 @@ class Instance:
     principal: str
     secret_digest: bytes
     slots: int
-    operations: Mapping[str, Operation]
-    """By operation; empty: the agent itself."""
+    operations: Mapping[str, AgentSpec]
+    """As it declared them, by operation; empty: the agent itself."""
     heard_at: float
     outbox: "asyncio.Queue[pb.WorkMessage | None] | None" = None
     """Of its stream; None: it has none."""
@@ -264,47 +255,39 @@ class Arguments(NamedTuple):
 
 
 class RemoteAgent:
-    __slots__ = ("_operation", "_pool", "_token_for", "_work", "spec")
+    __slots__ = ("_operation", "_pool", "_token_for", "spec")
 
-    def __init__(self, spec: AgentSpec, pool: Pool, name: str, operation: Operation, token_for: "Callable[[LiveDelegation], str]") -> None:
-        """`name`: of the operation."""
+    def __init__(self, spec: AgentSpec, pool: Pool, operation: str, token_for: "Callable[[LiveDelegation], str]") -> None:
+        """`spec.resumable`: its work may go to another instance."""
         self.spec = spec
         self._pool = pool
-        self._work = name
         self._operation = operation
         self._token_for = token_for
 
     def check(self, parameters: dict[str, Any]) -> Arguments:
-        schema = self.spec.parameters_schema
-        given = declared_names(parameters, schema.get("properties", {}), self.spec.name)
-        faults = [fault for fault in schema_faults(given, schema) if "could not be judged" not in fault]
-        if faults:
-            words = "; ".join(fault.removeprefix("data.").removeprefix("data: ") for fault in faults)
-            raise Misused(f"Parameters of {self.spec.name}: {words}.", code="INVALID_PARAMETERS")
-        return Arguments(given, ADDRESSED.get())
+        return Arguments(check_by_schema(self.spec, parameters), ADDRESSED.get())
 
     async def perform(self, ctx: Context, arguments: Arguments) -> Any:
         running = CURRENT.get()
         assert running is not None
         order = pb.WorkOrder(
-            operation=self._work,
+            operation=self._operation,
             parameters=struct_of(arguments.parameters),
             deadline_ns=nanoseconds(ctx.deadline),
             context=struct_of(ctx.as_dict()),
             delegation_token=self._token_for(running),
             traceparent=traceparent_of(running.delegation),
         )
-        is_safe = self._operation.is_safe_to_repeat
         work = Work(
             order=order,
-            operation=self._work,
-            is_safe=is_safe,
+            operation=self._operation,
+            is_safe=self.spec.resumable,
             ctx=ctx,
             priority=int(running.delegation.priority),
             started_wall=running.started_wall,
             done=asyncio.get_running_loop().create_future(),
             pinned=arguments.pinned,
-            runs=running.attempt - 1 if is_safe else 0,  # resumed work waits for its agent to come back
+            runs=running.attempt - 1 if self.spec.resumable else 0,  # resumed work waits for its agent to come back
         )
         handing_in = running.engine.spawn(self._hand_in(ctx, work))
         self._pool.submit(work)

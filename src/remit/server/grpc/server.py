@@ -1,7 +1,6 @@
 """The gRPC server: the task service, registered agents, health and reflection, at its addresses."""
 
 import asyncio
-import contextlib
 import logging
 import ssl
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from remit.server.authenticator import Authenticator
 from remit.server.grpc.auth_interceptor import AuthInterceptor
 from remit.server.grpc.tasks import TaskService
 from remit.server.service import Service
+from remit.system.files import stamp_of
 from remit.system.unix_sockets import grpc_target
 
 if TYPE_CHECKING:
@@ -163,14 +163,9 @@ class CertificateReloader:
         self._stamp = stamp
         return self._loaded
 
-    def _now(self) -> tuple[int, ...]:
-        found: list[int] = []
-        for path in (self._files.certificate, self._files.key, self._files.client_ca):
-            with contextlib.suppress(OSError):
-                if path is not None:
-                    known = path.stat()
-                    found += [known.st_ino, known.st_mtime_ns, known.st_size]
-        return tuple(found)
+    def _now(self) -> tuple[object, ...]:
+        files = (self._files.certificate, self._files.key, self._files.client_ca)
+        return tuple(stamp_of(path.resolve()) for path in files if path is not None)
 
     def _load(self) -> grpc.ServerCertificateConfiguration:
         files = self._files
