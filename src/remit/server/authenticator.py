@@ -17,17 +17,17 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from remit.core.budget import Budget
 from remit.core.deadline import SYSTEM_CLOCK, Clock
-from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Misused, Refused, RemitError
 from remit.core.settings import ServeSettings
 from remit.server.tokens import DELEGATION_PREFIX, OWNER, Grants, LocalToken, Principal, Token, Tokens
 
 if TYPE_CHECKING:
     from remit.app import Remit
+    from remit.runtime.engine import LiveDelegation
 
 HEADER = "authorization"
 DELEGATION_HEADER = "remit-delegation"
@@ -257,15 +257,6 @@ class Credentials:
     """The address of the client."""
 
 
-class RunningDelegation(Protocol):
-    @property
-    def delegation(self) -> Delegation: ...
-    @property
-    def attempt(self) -> int: ...
-    @property
-    def is_settled(self) -> bool: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegationToken:
     """For the remote agent that executes a delegation and may delegate on its behalf.
@@ -287,7 +278,7 @@ class Authenticator:
         folder: Path,
         settings: ServeSettings,
         *,
-        running: Callable[[str], RunningDelegation | None] = lambda _session_id: None,
+        running: "Callable[[str], LiveDelegation | None]" = lambda _session_id: None,
         audit: Callable[[Mapping[str, Any]], None] = lambda _entry: None,
         report: Callable[[str, str | None, RemitError | None], None] = lambda _api, _principal, _error: None,
         clock: Clock = SYSTEM_CLOCK,
@@ -395,7 +386,7 @@ class Authenticator:
             credentials=(f"{token.session_id}/{token.attempt}", *(shown_by.credentials if shown_by is not None else ())),
         )
 
-    def token_for(self, running: RunningDelegation, *, holder: str | None = None) -> str:
+    def token_for(self, running: "LiveDelegation", *, holder: str | None = None) -> str:
         """A token for the remote agent that executes a delegation, valid until this attempt ends. `holder`: see `DelegationToken`."""
         delegation = running.delegation
         if running.is_settled:

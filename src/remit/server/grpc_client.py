@@ -12,18 +12,18 @@ import contextlib
 import os
 import time
 import uuid
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from remit.core.delegate_requests import DelegateError, milliseconds
 from remit.core.delegate_results import Chunk, DelegateResult, TaskState, final_chunk, result_of_error
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.states import Priority
 from remit.runtime.tool.delegate_tool import needs
 from remit.server.discovery import announced
+from remit.server.http.models import TaskRequest, validated
 from remit.server.tokens import local_token
 
 if TYPE_CHECKING:
@@ -37,8 +37,6 @@ CANCEL_SECONDS = 2.0
 """How long a cancelled call waits until its task is cancelled, too."""
 MAX_WAIT_SECONDS = 14_400.0
 """How long to wait for a request without a timeout; the server applies its own default long before."""
-MAX_TEXT = 500
-OPTIONS = frozenset({"timeout", "priority", "session_id", "key", "accept", "budget", "resume", "idle"})
 
 
 class ServerAddress(NamedTuple):
@@ -203,48 +201,22 @@ def _message(target: str, operation: str | None, parameters: Mapping[str, Any], 
     from remit.agents.proto.v1 import tasks_pb2 as pb
     from remit.agents.proto.values import nanoseconds, struct_of
 
-    if unknown := [name for name in more if name not in OPTIONS]:
-        raise DelegateError(
-            f"Unknown argument {unknown[0]!r:.60}.", code="INVALID_PARAMETERS", advice="Parameters of the agent go into parameters={…}."
-        )
-    given = {name: value for name, value in more.items() if value is not None}
-    accept, budget, priority = given.get("accept", ()), given.get("budget"), given.get("priority")
-    priorities = {one.name.lower(): int(one) for one in Priority}
-    if not isinstance(parameters, Mapping):
-        raise DelegateError("parameters must be an object.", code="INVALID_PARAMETERS")
-    if not isinstance(accept, Sequence) or isinstance(accept, str) or not all(isinstance(one, str) for one in accept):
-        raise DelegateError("accept must be a list of commands.", advice='E.g. ["pytest -q"].')
-    if budget is not None and not isinstance(budget, Mapping):
-        raise DelegateError("budget must be an object.", advice='E.g. {"tokens": 10000}.')
-    if priority is not None and (not isinstance(priority, str) or priority not in priorities):
-        raise DelegateError(f"priority must be one of {', '.join(priorities)}, not {priority!r:.60}.", code="INVALID_PARAMETERS")
+    given = {"session" if name == "session_id" else name: value for name, value in more.items() if value is not None}
+    named = dict(parameters) if isinstance(parameters, Mapping) else parameters
+    asked = validated(TaskRequest, {"target": target, "operation": operation or None, "parameters": named, **given})
     return pb.ExecuteTaskRequest(
-        agent_id=_text("target", target),
-        session_id=_text("session_id", given.get("session_id", "")),
-        type=_text("operation", operation or ""),
-        priority=priorities[priority] if priority is not None else 0,  # type: ignore[arg-type]  # an enum of protobuf
+        agent_id=asked.target or "",
+        session_id=asked.session or "",
+        type=asked.operation or "",
+        priority=Priority[asked.priority.upper()] if asked.priority else 0,  # type: ignore[arg-type]  # an enum of protobuf
         config=pb.TaskConfig(
-            parameters=struct_of(parameters),
-            timeout_ns=nanoseconds(milliseconds("timeout", given["timeout"]) / 1000) if "timeout" in given else 0,
+            parameters=struct_of(asked.parameters),
+            timeout_ns=nanoseconds((asked.timeout or 0) / 1000),
             # Use a generated key if none is given: a request whose answer was lost is sent again and must not run twice.
-            key=_text("key", given.get("key") or f"client-{uuid.uuid4().hex}"),
-            resume=_text("resume", given.get("resume", "")),
-            idle_ns=nanoseconds(milliseconds("idle", given["idle"]) / 1000) if "idle" in given else 0,
-            accept=accept,
-            budget=None if budget is None else struct_of(budget),
+            key=asked.key or f"client-{uuid.uuid4().hex}",
+            resume=asked.resume or "",
+            idle_ns=nanoseconds((asked.idle or 0) / 1000),
+            accept=asked.accept or (),
+            budget=None if asked.budget is None else struct_of(asked.budget.model_dump(exclude_none=True)),
         ),
     )
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str) or len(value) > MAX_TEXT or "\0" in value or not _is_encodable(value):
-        raise DelegateError(f"{name} must be text of at most {MAX_TEXT} characters.", code="INVALID_PARAMETERS")
-    return value
-
-
-def _is_encodable(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeError:
-        return False
-    return True

@@ -16,7 +16,6 @@ import logging
 import os
 import socket
 import ssl
-import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +23,9 @@ from typing import Any
 import uvicorn
 
 from remit.server.addresses import Certificates
+from remit.server.authenticator import Certificate, of_peer
 from remit.server.http.rest_messages import HttpRefused, problem_bytes
+from remit.system.unix_sockets import peer_of as process_of
 
 log = logging.getLogger("remit.server.http")
 CONNECTION = "remit.connection"
@@ -64,9 +65,8 @@ class Peer:
     is_local_socket: bool = False
     uid: int | None = None
     """User of the process at the other end of a Unix socket."""
-    certificate: Mapping[str, Any] | None = None
-    """From `ssl.SSLObject.getpeercert()`, verified against `client_ca`."""
-    der: bytes | None = None
+    certificate: Certificate | None = None
+    """Verified against `client_ca`."""
 
     @property
     def is_owner(self) -> bool:
@@ -190,15 +190,11 @@ class Connection(asyncio.Protocol):
 def peer_of(transport: asyncio.BaseTransport) -> Peer:
     connected: socket.socket | None = transport.get_extra_info("socket")
     if connected is not None and connected.family == socket.AF_UNIX:
-        credentials = struct.Struct("3i")
         with contextlib.suppress(OSError):
-            uid = credentials.unpack(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size))[1]
-            return Peer(is_local_socket=True, uid=uid)
+            return Peer(is_local_socket=True, uid=process_of(connected).uid)
         return Peer(is_local_socket=True)
     secured: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-    if secured is None:
-        return Peer()
-    return Peer(certificate=secured.getpeercert() or None, der=secured.getpeercert(binary_form=True))
+    return Peer() if secured is None else Peer(certificate=of_peer(secured.getpeercert(), secured.getpeercert(binary_form=True)))
 
 
 class _Uvicorn(uvicorn.Server):

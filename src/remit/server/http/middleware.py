@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 
 from remit.core.errors import Misused, Refused, RemitError
 from remit.core.settings import ServeSettings
-from remit.server.authenticator import DELEGATION_HEADER, HEADER, Authenticator, Credentials, of_peer
+from remit.server.authenticator import DELEGATION_HEADER, HEADER, Authenticator, Credentials
 from remit.server.http.http_server import CONNECTION, HttpLimits, Peer
 from remit.server.http.rest_messages import REALM, HttpRefused, answer_of
 from remit.server.service import HOLD, PRINCIPAL
@@ -318,7 +318,7 @@ class AuthMiddleware:
         shown = Credentials(
             authorization=tokens[0].decode("latin-1") if tokens else None,
             delegation=delegations[0].decode("latin-1") if delegations else None,
-            certificate=of_peer(peer.certificate, peer.der),
+            certificate=peer.certificate,
             is_socket=self._trusts_socket and peer.is_owner,
             api="http",
             peer=(scope.get("client") or ("",))[0],

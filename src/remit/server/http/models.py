@@ -5,10 +5,11 @@ the delegate tool."""
 
 import re
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, RootModel, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, RootModel, ValidationError, WithJsonSchema
 
+from remit.core.delegate_requests import DelegateError
 from remit.core.delegate_results import TaskState
 
 _RFC3339 = (
@@ -37,8 +38,22 @@ Moment = Annotated[
 ]
 Seconds = Annotated[float, _text(r"\d{1,18}(\.\d{1,20})?([eE][+-]?\d{1,3})?", "a number")]
 Whole = Annotated[int, _text(r"\d{1,18}", "a whole number")]
+Model = TypeVar("Model", bound=BaseModel)
 Word = Annotated[str, Field(min_length=1, max_length=200)]
 SessionId = Annotated[str, Field(pattern="^sess_[0-9]{8,20}_[a-z0-9]{6}$")]
+
+
+def validated(model: type[Model], given: Any) -> Model:
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        faults = [
+            {"parameter": ".".join(str(part) for part in one["loc"])[:200], "fault": one["msg"][:400]}
+            for one in error.errors(include_url=False, include_context=False, include_input=False)[:20]
+        ]
+        where = faults[0]["parameter"] or "The body"
+        advice = f"Allowed: {', '.join(model.model_fields)}." if model.model_fields else "It takes none."
+        raise DelegateError(f"{where}: {faults[0]['fault']}.", advice=advice, details={"faults": faults}) from None
 
 
 class Input(BaseModel):

@@ -8,15 +8,15 @@ import json
 import math
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from remit.agents.proto.metadata import TRACEPARENT, read_position_headers
 from remit.core.delegate_requests import DelegateError, encodable, json_bytes
 from remit.core.errors import Refused, RemitError
 from remit.core.jsonable import check_size
+from remit.server.http.models import Model, validated
 from remit.server.service import PRINCIPAL, Call, status_of
 from remit.system.threads import off_loop
 
@@ -100,7 +100,6 @@ def _phrase(status: int) -> str:
 JSON = "application/json"
 SMALL_BYTES = 64 * 1024
 """Larger bodies are parsed off the event loop."""
-Model = TypeVar("Model", bound=BaseModel)
 
 
 async def body_of(request: Request, model: type[Model]) -> Model:
@@ -142,19 +141,6 @@ def query_of(request: Request, model: type[Model]) -> Model:
         else:
             given[name] = value
     return validated(model, given)
-
-
-def validated(model: type[Model], given: Any) -> Model:
-    try:
-        return model.model_validate(given)
-    except ValidationError as error:
-        faults = [
-            {"parameter": ".".join(str(part) for part in one["loc"])[:200], "fault": one["msg"][:400]}
-            for one in error.errors(include_url=False, include_context=False, include_input=False)[:20]
-        ]
-        where = faults[0]["parameter"] or "The body"
-        advice = f"Allowed: {', '.join(model.model_fields)}." if model.model_fields else "It takes none."
-        raise DelegateError(f"{where}: {faults[0]['fault']}.", advice=advice, details={"faults": faults}) from None
 
 
 def call_of(request: Request, session: str | None = None) -> Call:

@@ -23,6 +23,7 @@ from remit.core.jsonable import clean_text
 from remit.core.ports import Store
 from remit.core.record import Record
 from remit.core.result import Return
+from remit.server.authenticator import Buckets
 from remit.server.mcp import answers
 from remit.server.mcp.answers import LARGEST_BYTES, PAGE_CHARACTERS, page_of
 from remit.server.mcp.tools import MANY
@@ -35,9 +36,8 @@ from remit.system.trust import summary_of
 LOCAL = Call(principal=OWNER, api="mcp")
 FARTHEST = 10**9
 HEARTBEAT_SECONDS = 10.0
-BURST = 20
-"""Notifications at once; then at most one each `GAP_SECONDS`."""
-GAP_SECONDS = 0.1
+PER_SECOND, BURST = 10.0, 20.0
+"""Notifications of one request."""
 LIVING = 50
 """Delegations listed when all are asked for."""
 AGENTS_BYTES = LARGEST_BYTES - 4_000
@@ -75,17 +75,12 @@ class Progress:
         self._reporter = reporter
         self._began = time.monotonic()
         self._last = 0.0
-        self._allowance = float(BURST)
-        self._refilled = self._began
+        self._limit = Buckets(time.monotonic, 1)
 
     async def say(self, message: str, *, must: bool = False) -> None:
-        now = time.monotonic()
-        self._allowance = min(float(BURST), self._allowance + (now - self._refilled) / GAP_SECONDS)
-        self._refilled = now
-        if self._allowance < 1 and not must:
+        if self._limit.take("", PER_SECOND, BURST) and not must:
             return
-        self._allowance -= 1
-        self._last = max(self._last + 0.001, round(now - self._began, 3))  # it must rise, also within a millisecond
+        self._last = max(self._last + 0.001, round(time.monotonic() - self._began, 3))  # it must rise, also within a millisecond
         await self._reporter.report_progress(self._last, None, clean_text(message[:300]))
 
     @contextlib.asynccontextmanager
