@@ -145,18 +145,18 @@ class Models:
         endings = tuple(f"models.{name}]" for name in names) or (":model", "].model")
         return next((one for one in self._settings.not_approved if one.endswith(endings)), "")
 
-    async def ask(self, purse: SpendSink, question: Question) -> Answer:
-        """The reply of the first model that answers. Its cost is drawn from the purse, also for a partial reply. Raises `Unavailable` with
-        each tried model and its fault, and `OutOfTime` when the purse's time is over."""
+    async def ask(self, sink: SpendSink, question: Question) -> Answer:
+        """The reply of the first model that answers. Its cost is drawn from the sink, also for a partial reply. Raises `Unavailable` with
+        each tried model and its fault, and `OutOfTime` when its time is over."""
         try:
-            async with asyncio.timeout(max(0.0, purse.remaining)) as limit:
-                return await self._ask(purse, question)
+            async with asyncio.timeout(max(0.0, sink.remaining)) as limit:
+                return await self._ask(sink, question)
         except TimeoutError:
             if not limit.expired():
                 raise
             raise OutOfTime("The time was over before the model had answered.", code="TIMEOUT", advice="Give it more time.") from None
 
-    async def _ask(self, purse: SpendSink, question: Question) -> Answer:
+    async def _ask(self, sink: SpendSink, question: Question) -> Answer:
         meant = [resolve_model(self._settings, name) for name in question.choice.names]
         ready, passed_over = self._breaker.in_order(meant)
         tried = [FailedAttempt(model=one.name, fault=PASSED_OVER) for one in passed_over]
@@ -164,19 +164,19 @@ class Models:
         for place, one in enumerate(ready):
             self._breaker.trying(one)
             try:
-                connection = await self._connections.to(one, purse)
+                connection = await self._connections.to(one, sink)
             except Unavailable as error:
                 tried.append(FailedAttempt(model=one.name, fault=f"{error.message} {error.advice}".strip()))
                 all_lack = all_lack and error.code == "TOOL_UNAVAILABLE"
                 continue
             all_lack = False
-            attempt = _Attempt(self._settings, self._breaker, purse, question, connection, is_last=place == len(ready) - 1)
-            asked = await attempt.made(tried) if self._on_call is None else await self._heard(purse, one, attempt, tried)
+            attempt = _Attempt(self._settings, self._breaker, sink, question, connection, is_last=place == len(ready) - 1)
+            asked = await attempt.made(tried) if self._on_call is None else await self._heard(sink, one, attempt, tried)
             if asked is not None:
                 return asked
         raise _all_failed(tried, "TOOL_UNAVAILABLE" if all_lack else "AGENT_UNAVAILABLE")
 
-    async def _heard(self, purse: SpendSink, one: ModelRef, attempt: "_Attempt", tried: list[FailedAttempt]) -> Answer | None:
+    async def _heard(self, sink: SpendSink, one: ModelRef, attempt: "_Attempt", tried: list[FailedAttempt]) -> Answer | None:
         begun, asked, error = time.monotonic(), None, "AGENT_UNAVAILABLE"
         try:
             asked = await attempt.made(tried)
@@ -187,11 +187,11 @@ class Models:
         finally:
             used = None if asked is None else (asked.input_tokens, asked.output_tokens)
             if self._on_call is not None:
-                self._on_call(purse, ModelCall(one.provider, one.model, time.monotonic() - begun, used, "" if asked is not None else error))
+                self._on_call(sink, ModelCall(one.provider, one.model, time.monotonic() - begun, used, "" if asked is not None else error))
 
     async def write(
         self,
-        purse: SpendSink,
+        sink: SpendSink,
         prompt: str,
         *,
         instructions: str = "",
@@ -202,7 +202,7 @@ class Models:
         question = Question(
             choice=choice or self.choice(), instructions=instructions, messages=(UserMessage(text=prompt),), output_schema=schema
         )
-        return await self.ask(purse, question)
+        return await self.ask(sink, question)
 
     def context_tokens(self, choice: Choice) -> int | None:
         """The smallest known context size of all; for a local model that does not run yet, its default. None: unknown. The first call loads
@@ -228,9 +228,9 @@ class _Attempt:
     """One request to a model, repeated once if that helps: it is busy, or refuses the schema."""
 
     def __init__(
-        self, settings: Settings, breaker: CircuitBreaker, purse: SpendSink, question: Question, connection: Connection, *, is_last: bool
+        self, settings: Settings, breaker: CircuitBreaker, sink: SpendSink, question: Question, connection: Connection, *, is_last: bool
     ) -> None:
-        self._settings, self._breaker, self._purse, self._connection = settings, breaker, purse, connection
+        self._settings, self._breaker, self._sink, self._connection = settings, breaker, sink, connection
         self._is_last = is_last
         self._asked = question
         self._question = as_prompt(question) if connection.is_prompted and is_needed(question) else question
@@ -249,7 +249,7 @@ class _Attempt:
                 continue
             if not again and outcome.retry_after is not None and self._can_wait(outcome.retry_after):
                 again = True
-                self._purse.progress(f"{self._connection.meant.name}: {outcome.words} Asked again in {outcome.retry_after:g} s.")
+                self._sink.progress(f"{self._connection.meant.name}: {outcome.words} Asked again in {outcome.retry_after:g} s.")
                 await asyncio.sleep(outcome.retry_after)
                 continue
             if outcome.counts:
@@ -261,7 +261,7 @@ class _Attempt:
         from remit.models.stream import PartialReply, answer, fault_of
 
         heard = PartialReply()
-        most = most_tokens(self._purse, self._question, self._connection.meant.max_tokens, self._price)
+        most = most_tokens(self._sink, self._question, self._connection.meant.max_tokens, self._price)
         try:
             answered = await answer(self._connection, self._question, heard, max_tokens=most, structured=structured)
         except Exception as error:
@@ -294,7 +294,7 @@ class _Attempt:
 
     def _can_wait(self, seconds: float) -> bool:
         most = RETRY_SECONDS if self._is_last else QUICK_RETRY_SECONDS
-        return seconds <= min(most, self._purse.remaining / 2)
+        return seconds <= min(most, self._sink.remaining / 2)
 
     def _count(self, heard: "PartialReply") -> None:
         """A partial reply is paid for as well."""
@@ -303,5 +303,5 @@ class _Attempt:
 
     def _drawn(self, used: TokenUsage) -> float | None:
         cost = cost_of(self._settings, self._connection.meant, used)
-        self._purse.spend(tokens=used.tokens, cost=cost or 0.0)
+        self._sink.spend(tokens=used.tokens, cost=cost or 0.0)
         return cost

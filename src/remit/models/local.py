@@ -73,7 +73,7 @@ class LocalModels:
         self._lock = threading.Lock()
         self._is_closed = False
 
-    async def address(self, model: str, purse: SpendSink) -> Address:
+    async def address(self, model: str, sink: SpendSink) -> Address:
         """Address of `model`: NAME of `[models.NAME]`, a file, or a file's name in the models folder. Starts it if it does not run.
 
         Raises `Unavailable`: TOOL_UNAVAILABLE if a person must fix something, AGENT_UNAVAILABLE if it did not load in time.
@@ -85,13 +85,13 @@ class LocalModels:
             raise Unavailable("Running a local model needs the package xllamacpp.", code="TOOL_UNAVAILABLE", advice=f"{INSTALL}.")
         server = self._server(path, declared.context_tokens or DEFAULT_CONTEXT_TOKENS)
         if not server.facts.done():
-            purse.progress(f"Loading the local model {path.stem} …")
+            sink.progress(f"Loading the local model {path.stem} …")
         waiting = asyncio.wrap_future(server.facts)
         waiting.add_done_callback(lambda one: one.cancelled() or one.exception())  # no caller may be left to receive the error
-        done, _ = await asyncio.wait([waiting], timeout=max(0.0, purse.remaining))
+        done, _ = await asyncio.wait([waiting], timeout=max(0.0, sink.remaining))
         if not done:
             raise Unavailable(
-                f"The local model {path.stem} was not loaded within {purse.remaining:.0f} s.",
+                f"The local model {path.stem} was not loaded within {sink.remaining:.0f} s.",
                 advice="It continues to load while this project is open: give it more time, or use a smaller model.",
             )
         facts = waiting.result()

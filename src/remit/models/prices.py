@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from remit.core.budget import Limits
 from remit.core.errors import Stopped, Unavailable
@@ -16,6 +16,9 @@ from remit.core.model_messages import Message, Question, Reply, SpendSink, ToolR
 from remit.core.settings import Price, Settings
 from remit.models.providers import LOCAL, OWN_HOSTS, ModelRef, resolve_model
 from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from pydantic_ai.usage import RequestUsage
 
 # ---- tokens
 
@@ -27,19 +30,6 @@ MOST_TOLD = 1_000_000_000
 """Maximum plausible tokens of one reply; a larger report is ignored."""
 UNPRICED = "The price of this model is unknown, so the budget of money does not hold it: limit tokens, or say its price under [prices]."
 _PER = 1_000_000
-
-
-class Usage(Protocol):
-    """As pydantic-ai counts it."""
-
-    @property
-    def input_tokens(self) -> int: ...
-    @property
-    def output_tokens(self) -> int: ...
-    @property
-    def cache_read_tokens(self) -> int: ...
-    @property
-    def cache_write_tokens(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +60,7 @@ def _size(message: Message) -> int:
     return len(message.text) + sum(len(call.name) + len(str(call.arguments)) for call in message.calls)
 
 
-def usage_of(usage: Usage, question: Question, *, characters: int, is_whole: bool) -> TokenUsage:
+def usage_of(usage: "RequestUsage", question: Question, *, characters: int, is_whole: bool) -> TokenUsage:
     """The provider's reported usage of a complete reply. Without a report, or if the reply broke off, at least what was seen: the question
     and the received characters."""
     given, taken = _sound(usage.input_tokens), _sound(usage.output_tokens)
@@ -98,12 +88,12 @@ def money(price: Price | None, used: TokenUsage) -> float | None:
     return ((used.input_tokens - cached) * price.input + cached * cached_price + used.output_tokens * price.output) / _PER
 
 
-def most_tokens(purse: SpendSink, question: Question, own: int | None, price: Price | None) -> int | None:
+def most_tokens(sink: SpendSink, question: Question, own: int | None, price: Price | None) -> int | None:
     """Maximum length of the reply: of the request, the model's settings and the tree's budget. None: no limit.
 
     Raises `Stopped` (BUDGET_EXCEEDED) if the question alone would exceed the budget by far: it is not sent."""
     bounds = [bound for bound in (question.max_tokens, own) if bound is not None]
-    left: Any = getattr(purse, "budget", None)
+    left: Any = getattr(sink, "budget", None)
     if isinstance(left, Limits):
         asking = estimated_input(question)
         if left.tokens is not None:
@@ -112,7 +102,7 @@ def most_tokens(purse: SpendSink, question: Question, own: int | None, price: Pr
             rest = (left.cost - asking * price.input / _PER) / price.output * _PER
             bounds.append(_affordable(int(rest), f"{left.cost:g} of money is left", asking))
         elif left.cost is not None and price is None:
-            purse.progress(UNPRICED)
+            sink.progress(UNPRICED)
     return min(bounds) if bounds else None
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from remit.core.model_messages import RESTART, Message, Question, Reply, ToolCall, ToolOffer, ToolResult, UserMessage
+from remit.models.questions import object_in
 
 ANSWER = "answer"
 _ANSWER_BEGINS = re.compile(r'\s*(?:```(?:json)?\s*)?\{\s*"answer"\s*:\s*"')
@@ -42,7 +43,7 @@ def parse_reply(reply: Reply, question: Question) -> Reply:
     """The reply to `as_prompt(question)`, as one to `question`. Other text is the answer."""
     if not question.tools:
         return reply
-    said = _object_in(reply.text)
+    said = object_in(reply.text)
     if said is None:
         return _cut_off(reply, question.tools)
     names = [tool.name for tool in question.tools if tool.name in said]
@@ -184,18 +185,6 @@ def _hoisted(schema: Mapping[str, Any], shared: dict[str, Any]) -> dict[str, Any
 
 
 # ---- the reply
-
-
-def _object_in(text: str) -> dict[str, Any] | None:
-    """The first JSON object, also within a fence or a sentence."""
-    start = text.find("{")
-    if start < 0:
-        return None
-    try:
-        found, _ = json.JSONDecoder(strict=False).raw_decode(text, start)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _several(value: Any) -> list[Any]:

@@ -5,7 +5,6 @@ use only the parts of an answer that a program has checked."""
 
 import asyncio
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,7 +13,6 @@ from remit.core.errors import RemitError, Stopped
 from remit.core.model_messages import Answer, EndReason, SpendSink
 from remit.core.text import UNTRUSTED, fence_untrusted, shorten_middle
 
-_FENCE = re.compile(r"^\s*```[\w-]*[ \t]*\n(.*?)\n?```\s*$", re.DOTALL)
 _LEAST_SECONDS = 1.0
 
 
@@ -22,7 +20,7 @@ class TextModel(Protocol):
     """Answers single questions: `models.Models`, or its stand-in in an agent's process."""
 
     def is_configured(self) -> bool: ...
-    async def write(self, purse: SpendSink, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Answer: ...
+    async def write(self, sink: SpendSink, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Answer: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +39,14 @@ class TextAnswer:
 
 
 async def ask_optional(
-    models: TextModel, purse: SpendSink, prompt: str, *, instructions: str, seconds: float, schema: Mapping[str, Any] | None = None
+    models: TextModel, sink: SpendSink, prompt: str, *, instructions: str, seconds: float, schema: Mapping[str, Any] | None = None
 ) -> TextAnswer:
     """Ask with a time limit. A stop passes through at once. A question beyond the budget is not asked, which stops nothing."""
     if seconds < _LEAST_SECONDS:
         return TextAnswer(fault="there was no time left to ask it")
     try:
         async with asyncio.timeout(seconds):
-            asked = await models.write(purse, prompt, instructions=instructions, schema=schema)
+            asked = await models.write(sink, prompt, instructions=instructions, schema=schema)
     except TimeoutError:
         return TextAnswer(fault=f"it did not answer within {seconds:.0f} s")
     except RemitError as error:
@@ -68,16 +66,15 @@ def _words(message: str) -> str:
 
 
 def object_in(text: str) -> dict[str, Any] | None:
-    """The JSON object in an answer: bare, in a code block, or within text."""
-    bare = _FENCE.sub(r"\1", text.strip())
-    for candidate in (bare, bare[bare.find("{") : bare.rfind("}") + 1]):
-        try:
-            found = json.loads(candidate, strict=False)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(found, dict):
-            return found
-    return None
+    """The first JSON object in an answer: bare, in a code block, or within text."""
+    start = text.find("{")
+    if start < 0:
+        return None
+    try:
+        found, _ = json.JSONDecoder(strict=False).raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 # ---- summaries

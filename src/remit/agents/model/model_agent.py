@@ -125,13 +125,13 @@ _KIND = "model"
 
 
 class ModelAgent:
-    __slots__ = ("_models", "_office", "definition", "spec")
+    __slots__ = ("_delegator", "_models", "definition", "spec")
 
     def __init__(self, definition: Definition, deps: "ExecutorDeps") -> None:
         self.spec: AgentSpec = definition.spec
         self.definition = definition
         self._models = deps.models
-        self._office = deps.delegator
+        self._delegator = deps.delegator
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         return checked_task(self.spec.name, parameters)
@@ -150,12 +150,12 @@ class ModelAgent:
 
     @property
     def requests(self) -> int:
-        return self.definition.requests or self._office.settings.model_requests
+        return self.definition.requests or self._delegator.settings.model_requests
 
     def tool(self) -> DelegateTool | None:
         """The tool with the agents it may delegate to; None: it may not delegate."""
         tools = self.definition.tools
-        return None if tools is not None and not tools else DelegateTool(self._office, reachable(tools, self.spec.name))
+        return None if tools is not None and not tools else DelegateTool(self._delegator, reachable(tools, self.spec.name))
 
 
 @dataclass(slots=True)

@@ -57,8 +57,8 @@ class RemoteModels:
     def is_configured(self) -> bool:
         return bool(self._backend.answers.get("has_model"))
 
-    async def write(self, purse: SpendSink, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Answer:
-        """The Remit process draws the cost, not `purse`."""
+    async def write(self, sink: SpendSink, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Answer:
+        """The Remit process draws the cost, not `sink`."""
         answer = await self._backend.call("write", {"prompt": prompt, "instructions": instructions, "schema": to_jsonable(schema)})
         reply = Reply(text=answer.pop("text"), model=answer.pop("model"))
         return Answer(reply=reply, ended=EndReason(answer.pop("ended")), **answer)
