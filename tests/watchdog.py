@@ -1,4 +1,4 @@
-"""The test suite cannot hang. `pytest-timeout` raises in the test, which has no effect while a library holds a lock or if the test
+"""The test suite cannot hang. `pytest-timeout` raises in the test, which has no effect while a library has a lock or if the test
 catches it (hypothesis repeats the example). A thread of the C library then prints every stack and ends the process: with xdist the test
 counts as failed and another process runs the rest."""
 

@@ -13,9 +13,7 @@ from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence, normalised
 
 names = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=8)
 numbers = st.one_of(
-    st.integers(-(10**9), 10**9).map(str),
-    st.floats(-1e6, 1e6, allow_nan=False).map(repr),
-    st.integers(1000, 10**9).map("{:,}".format),
+    st.integers(-(10**9), 10**9).map(str), st.floats(-1e6, 1e6, allow_nan=False).map(repr), st.integers(1000, 10**9).map("{:,}".format)
 )
 ids = st.one_of(
     st.tuples(st.integers(10**9, 2 * 10**9), st.text(string.ascii_lowercase + string.digits, min_size=6, max_size=6)).map(

@@ -10,15 +10,7 @@ from pydantic_ai.models.test import TestModel
 
 from remit.agents.model.context_window import from_plain, size_of, to_plain, trimmed
 from remit.agents.model.conversation import in_words, unanswered
-from remit.core.delegate_results import (
-    LEAST_CHARACTERS,
-    DelegateResult,
-    TaskError,
-    TaskMetadata,
-    TaskState,
-    shorten_result,
-    text_of,
-)
+from remit.core.delegate_results import LEAST_CHARACTERS, DelegateResult, TaskError, TaskMetadata, TaskState, shorten_result, text_of
 from remit.core.model_messages import Choice, Message, Question, Reply, ToolCall, ToolResult, UserMessage, repaired
 from remit.core.result import Artifact
 from remit.models.stream import request_of

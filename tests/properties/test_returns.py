@@ -17,21 +17,7 @@ from remit.runtime.receive import read_answer
 from remit.runtime.validate import ExpectedReturn, validate_return
 
 SESSION = "sess_1700000000_abc123"
-FILES = (
-    "a.md",
-    "sub/b.json",
-    "empty",
-    "absent",
-    "out",
-    "up/secret",
-    "sub",
-    "../secret",
-    "/etc/passwd",
-    "a\0b",
-    "in",
-    "sub/../a.md",
-    "",
-)
+FILES = ("a.md", "sub/b.json", "empty", "absent", "out", "up/secret", "sub", "../secret", "/etc/passwd", "a\0b", "in", "sub/../a.md", "")
 
 
 @pytest.fixture(scope="module")

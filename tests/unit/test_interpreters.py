@@ -1,4 +1,4 @@
-"""Every Python that remit starts ignores the working directory, which may contain a `json.py` of anybody's."""
+"""Every Python that remit starts ignores the working directory, which may contain a hostile `json.py`."""
 
 import ast
 import itertools

@@ -152,7 +152,7 @@ def test_ci_runs_the_command_of_the_readme_and_nothing_else() -> None:
 
 USED_PARTS = {
     # Documented for extensions of asyncio; a task that ignores its cancellation would block asyncio.run forever.
-    ("engines/embedded/deadlines.py", "_unregister_task"),
+    ("engines/embedded/deadlines.py", "_unregister_task")
 }
 DOCUMENTED = frozenset({"_asdict", "_replace", "_fields", "_value_", "_getframe", "_current_frames", "_exit"})
 """Public names of the standard library that have an underscore to avoid clashes."""

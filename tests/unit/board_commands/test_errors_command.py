@@ -17,7 +17,7 @@ from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence, Fix
 from remit.testing import Scripted, answer
 
-PLAN = "# Plan\n\n### Phase 1: Mend it [NOT STARTED]\n- **Goal**: mended\n- **Tasks**:\n  - [ ] mend\n- **Timing**: 1 hour\n"
+PLAN = "# Plan\n\n### Phase 1: Fix it [NOT STARTED]\n- **Goal**: fixed\n- **Tasks**:\n  - [ ] fix\n- **Timing**: 1 hour\n"
 
 
 def set_status(ledger: ErrorLedger, entry_id: str, status: str) -> None:

@@ -13,14 +13,14 @@ from remit.board.plans import read_plan
 from remit.board.task import Status
 from remit.testing import ModelRequest, Say, ScriptedModels, valid_return
 
-PHASE = "### Phase 1: Mend it [NOT STARTED]\n- **Goal**: mended\n- **Tasks**:\n  - [ ] mend\n"
+PHASE = "### Phase 1: Fix it [NOT STARTED]\n- **Goal**: fixed\n- **Tasks**:\n  - [ ] fix\n"
 RIGHT = f"# Plan\n\n{PHASE}- **Files**: `src/app.py`, `src/new.py` (new)\n- **Accept**: `test -s src/new.py`\n"
 WRONG = RIGHT.replace("src/app.py", "src/ap.py").replace("`test -s src/new.py`", "`no-such-program --all`")
 FAULTS = (
     "Phase 1 names the file `src/ap.py`, which does not exist: correct it, or mark it with (new) behind it.",
     "Phase 1: the program `no-such-program` of the acceptance command `no-such-program --all` is neither on PATH nor in the project.",
 )
-PLAN_PATH = "specs/001_mend/plans/implementation-001.md"
+PLAN_PATH = "specs/001_fix/plans/implementation-001.md"
 
 
 def make_board(root: Path, **more: Any) -> Board:
@@ -28,7 +28,7 @@ def make_board(root: Path, **more: Any) -> Board:
     (root / "src/app.py").write_text("x = 1\n")
     board = Board(root)
     with board.change(make=True) as draft:
-        draft.state = BoardState(tasks=(Task(number=1, title="Mend", slug="mend", language="python", **more),), next_number=2)
+        draft.state = BoardState(tasks=(Task(number=1, title="Fix", slug="fix", language="python", **more),), next_number=2)
     return board
 
 
@@ -202,4 +202,4 @@ def test_files_exist_or_are_new_and_acceptance_is_a_command(tmp_path: Path, line
 def test_phase_needs_a_goal_and_its_files_are_parsed() -> None:
     assert plan_faults(Path(), "### Phase 1: A [NOT STARTED]\n- **Tasks**: b\n") == ("Phase 1 has no goal.",)
     (phase,) = read_plan(RIGHT).phases
-    assert (phase.files, phase.new_files, phase.tasks) == (("src/app.py", "src/new.py"), ("src/new.py",), ("mend",))
+    assert (phase.files, phase.new_files, phase.tasks) == (("src/app.py", "src/new.py"), ("src/new.py",), ("fix",))

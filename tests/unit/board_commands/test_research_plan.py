@@ -23,7 +23,7 @@ from remit.core.errors import Misused, Refused, Unavailable
 from support.repository import begin, git
 from support.repository import git as git_in
 
-PLAN = "# Plan\n\n### Phase 1: Lay the ground [NOT STARTED]\n- **Goal**: ground\n\n### Phase 2: Build [NOT STARTED]\n- **Goal**: house\n"
+PLAN = "# Plan\n\n### Phase 1: Add the grammar [NOT STARTED]\n- **Goal**: grammar\n\n### Phase 2: Build [NOT STARTED]\n- **Goal**: parser\n"
 
 
 def board_with(root: Path, *tasks: Task) -> Board:
@@ -217,16 +217,16 @@ async def test_revision_adds_a_plan_version_and_keeps_the_old_plan(tmp_path: Pat
         first = await plan(remit, board, 12)
         assert (first.task_status, first.data["plan_version"], first.data["phase_count"]) == ("PLANNED", 1, 2)
         before = (tmp_path / first.artifacts[0].path).read_text()
-        second = await revise(remit, board, 12, reason="the house needs a roof")
+        second = await revise(remit, board, 12, reason="the parser needs tests")
     found = the_task(tmp_path)
     assert (second.task_status, found.plan_path) == ("REVISED", "specs/012_fix_the_parser/plans/implementation-002.md")
     assert [(one.version, one.path[-7:], one.reason) for one in found.plan_versions] == [
         (1, "-001.md", ""),
-        (2, "-002.md", "the house needs a roof"),
+        (2, "-002.md", "the parser needs tests"),
     ]
     text = (tmp_path / found.plan_path).read_text()
-    assert "the house needs a roof" in text
-    assert "Lay the ground" in text
+    assert "the parser needs tests" in text
+    assert "Add the grammar" in text
     assert (tmp_path / first.artifacts[0].path).read_text() == before
 
 
@@ -281,8 +281,8 @@ async def test_status_set_by_a_person_during_the_run_wins(tmp_path: Path) -> Non
     found = the_task(tmp_path)
     assert (found.status, found.blocking_reason, len(found.artifacts)) == (Status.ABANDONED, "no time", 1)
     assert any("was set to [ABANDONED]" in words for words in outcome.warnings)
-    gone = await run_research(tmp_path, slow, 13)
-    assert any("removed from the board" in words for words in gone.warnings)
+    removed = await run_research(tmp_path, slow, 13)
+    assert any("removed from the board" in words for words in removed.warnings)
     assert (tmp_path / "specs/013_paint_it/reports/research-001.md").exists()
 
 

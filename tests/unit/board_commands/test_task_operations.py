@@ -337,9 +337,9 @@ def test_unknown_task_that_is_archived_is_reported_with_its_location(tmp_path: P
         archive.put_away(board, draft, [1])
     state = board.look().state
     for ask in (lambda: must_exist(board, 2, 1), lambda: order_tasks(board, [2, 1], False), lambda: find_tasks(board, state, [1])):
-        with pytest.raises(Misused, match="Task 1 not found") as told:
+        with pytest.raises(Misused, match="Task 1 not found") as refused:
             ask()
-        assert told.value.advice == advice
-    with pytest.raises(Misused) as told:
+        assert refused.value.advice == advice
+    with pytest.raises(Misused) as refused:
         must_exist(board, 3)
-    assert told.value.advice == "`remit board` lists the tasks."
+    assert refused.value.advice == "`remit board` lists the tasks."

@@ -35,6 +35,6 @@ async def test_argument_that_cannot_be_a_file_is_passed_as_text(tmp_path: Path) 
     found = bind_command(tmp_path, command)
     async with Remit.open(tmp_path, agents=[reader], settings=found.settings) as remit:
         for words in ("x" * 6_000, "a\0b.md"):
-            carried = await project_commands.run(remit, command, [words], found)
-            assert carried.status == "completed"
+            done = await project_commands.run(remit, command, [words], found)
+            assert done.status == "completed"
     assert "x" * 6_000 in reader.calls[0]["task"]

@@ -14,7 +14,7 @@ from remit.core.events import Event, EventKind
 from remit.core.record import Record
 from remit.core.result import Metadata, Return, Status
 from remit.core.states import Priority, State
-from remit.system.liveness import below, signs_with_children
+from remit.system.liveness import signs_with_children
 
 SESSION = "sess_1700000000_abcdef"
 NOW = 1_700_000_100.0
@@ -143,13 +143,6 @@ def test_tree_of_thousands_fits_and_shows_failures() -> None:
     assert "completed" in lines[1]
 
 
-def test_newest_delegations_stay_visible() -> None:
-    many = [record(0, state=State.RUNNING), *(record(n, 0) for n in range(1, 40)), record(40, 0, State.RUNNING)]
-    lines = drawn(many, rows=24, is_moving=True)
-    assert "… and 36 more (36 completed)" in lines[1]
-    assert [f"{number:06}" in line for number, line in zip(range(37, 41), lines[2:], strict=True)] == [True] * 4
-
-
 def test_data_is_shown_if_the_summary_is_generated() -> None:
     metadata = Metadata(session_id="s", agent_type="worker", delegation_depth=1, delegation_path=("worker",), duration_seconds=0.1)
     done = Return(status=Status.COMPLETED, summary="worker finished.", metadata=metadata, data={"n": 5})
@@ -178,11 +171,6 @@ def test_agent_text_cannot_control_the_terminal() -> None:
     shown = "\n".join(drawn([running], words={running.session_id: Word(text="\x1b]0;title\x07[bold]x")}))
     assert "\x1b]" not in shown
     assert "[bold]x" in shown
-
-
-def test_below_returns_a_delegation_and_its_descendants() -> None:
-    tree = [record(0), record(1, 0), record(2, 0), record(3, 1)]
-    assert [r.session_id[-1] for r in below(tree, tree[1].session_id)] == ["1", "3"]
 
 
 def test_sign_of_life_of_a_child_counts_for_its_callers() -> None:

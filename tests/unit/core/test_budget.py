@@ -21,24 +21,6 @@ def test_each_exceeded_limit_is_named() -> None:
         assert word in (budget.lacks(3.0) or "")
 
 
-def test_limit_of_an_outer_scope_applies_to_inner_ones() -> None:
-    outer = Budget(Limits(delegations=2), opened_at=0.0)
-    inner = outer.narrowed(Limits(delegations=100), 0.0)
-    inner.enter()
-    inner.enter()
-    assert inner.lacks(0.0) == "2 delegations in all"
-    inner.leave()
-    assert inner.lacks(0.0) == "2 delegations in all", "an ended delegation still counts"
-
-
-def test_ended_delegation_frees_a_place_among_the_live_ones() -> None:
-    budget = Budget(Limits(alive=1), opened_at=0.0)
-    budget.enter()
-    assert budget.lacks(0.0)
-    budget.leave()
-    assert budget.lacks(0.0) is None
-
-
 def test_charge_returns_the_limit_it_exceeded() -> None:
     outer = Budget(Limits(tokens=10), opened_at=0.0)
     inner = outer.narrowed(Limits(cost=1.0), 0.0)

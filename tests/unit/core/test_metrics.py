@@ -71,7 +71,7 @@ def test_errors_are_counted_by_target_and_operation() -> None:
 def test_number_of_names_is_bounded() -> None:
     made = Tally()
     for number in range(MOST_NAMES + 100):
-        made.add(f"nobody-{number}", State.REFUSED, None, 0, 0.0)
+        made.add(f"unknown-{number}", State.REFUSED, None, 0, 0.0)
     assert len(made.states) == MOST_NAMES + 1
     assert made.states[OTHERS, State.REFUSED] == 100
 

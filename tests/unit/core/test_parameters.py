@@ -5,14 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit import Misused, agent
-from remit.core.parameters import camel, camel_names, declared_name, declared_names, snake
+from remit.core.parameters import camel_names, declared_name, declared_names
 
 NAMES = st.lists(st.from_regex(r"[a-z_][a-zA-Z0-9_]{0,8}", fullmatch=True), unique=True, max_size=6)
-
-
-@pytest.mark.parametrize(("one", "other"), [("max_depth", "maxDepth"), ("path", "path"), ("create_parents", "createParents")])
-def test_spellings_convert_to_each_other(one: str, other: str) -> None:
-    assert (camel(one), snake(other)) == (other, one)
 
 
 @given(names=NAMES)

@@ -2,7 +2,7 @@
 
 from remit.core.deadline import Deadline
 from remit.core.delegation import CallerInfo, Delegation, Lineage
-from remit.core.ids import origin_in, parent_span_of, parse_traceparent, span_of, traceparent_of, tree_span_of
+from remit.core.ids import parent_span_of, parse_traceparent, span_of, traceparent_of, tree_span_of
 from remit.core.states import Priority
 
 GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -50,11 +50,3 @@ def test_invalid_traceparent_is_ignored() -> None:
     assert str(parse_traceparent(GIVEN)) == GIVEN
     assert str(parse_traceparent("cc" + GIVEN[2:] + "-what-the-future-adds")) == GIVEN
     assert str(parse_traceparent(GIVEN[:-2] + "ff")) == GIVEN[:-2] + "03"
-
-
-def test_process_reads_its_trace_from_the_environment() -> None:
-    origin = origin_in({"TRACEPARENT": GIVEN})
-    assert origin is not None
-    assert origin.caller_info.traceparent == GIVEN
-    assert origin_in({}) is None
-    assert origin_in({"TRACEPARENT": "nonsense"}) is None

@@ -12,7 +12,6 @@ from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.core.events import STEPS, events_of_steps
 from remit.core.ids import is_session_id, new_session_id
 from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
-from remit.core.states import Priority, priority_of
 
 METADATA = Metadata(
     session_id="sess_1766700000_abc123", agent_type="a", delegation_depth=1, delegation_path=("o", "a"), duration_seconds=0.5
@@ -30,21 +29,6 @@ def test_session_ids_are_well_formed_and_practically_unique() -> None:
 )
 def test_invalid_session_id_is_recognized(text: object) -> None:
     assert not is_session_id(text)
-
-
-@pytest.mark.parametrize(
-    ("value", "priority"),
-    [(None, Priority.NORMAL), (0, Priority.NORMAL), ("HIGH", Priority.HIGH), (4, Priority.CRITICAL), ("low", Priority.LOW)],
-)
-def test_priority_is_given_by_name_or_number(value: object, priority: Priority) -> None:
-    assert priority_of(value) is priority
-
-
-@pytest.mark.parametrize("value", ["utmost", 5, -1, [], 1.5])
-def test_unknown_priority_is_refused_with_the_valid_ones(value: object) -> None:
-    with pytest.raises(Misused) as caught:
-        priority_of(value)
-    assert "critical" in caught.value.advice
 
 
 @given(st.floats(0.001, 1e5), st.floats(0, 1e6))

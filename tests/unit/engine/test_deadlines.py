@@ -20,15 +20,6 @@ def heap() -> Deadlines:
     return Deadlines(asyncio.get_running_loop(), contextvars.copy_context())
 
 
-async def test_entries_are_checked_in_order() -> None:
-    looks: list[str] = []
-    deadlines, now = heap(), asyncio.get_running_loop().time()
-    for delay, name in ((0.03, "c"), (0.01, "a"), (0.02, "b")):
-        deadlines.push(now + delay, Timed(looks, name))
-    await asyncio.sleep(0.06)
-    assert looks == ["a", "b", "c"]
-
-
 async def test_forgotten_entry_is_neither_checked_nor_referenced() -> None:
     looks: list[str] = []
     deadlines, now = heap(), asyncio.get_running_loop().time()

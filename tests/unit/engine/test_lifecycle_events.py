@@ -42,10 +42,10 @@ async def test_start_and_end_of_each_delegation_are_published(tmp_path: Path) ->
         remit.on_event(heard.append)
         await remit.delegate("shelf.look")
         await remit.delegate("broken")
-        refused = await remit.delegate("nobody")
+        refused = await remit.delegate("unknown")
     assert summary_of(heard) == [
         ("started", "shelf.look", None), ("completed", "shelf.look", True),
-        ("started", "broken", None), ("failed", "broken", False), ("failed", "nobody", False),
+        ("started", "broken", None), ("failed", "broken", False), ("failed", "unknown", False),
     ]  # fmt: skip
     done = heard[1].to_dict()
     assert (done["target"], done["operation"], done["tokens"], done["error"]) == ("shelf", "look", 7, None)
@@ -208,7 +208,7 @@ async def test_refusal_publishes_the_steps_it_reached(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[]) as remit:
         heard: list[LifecycleEvent] = []
         remit.on_event(heard.append, [LifecycleKind.STEP, LifecycleKind.FAILED])
-        refused = await remit.delegate("nobody")
+        refused = await remit.delegate("unknown")
     published = steps(heard, refused.session_id)
     assert published[0] == str(Step.ANALYZE_REQUEST)
     assert published[-1] == str(Step.RETURN_TO_USER)

@@ -108,8 +108,8 @@ async def test_cancel_request_with_a_lost_wakeup_is_executed(tmp_path: Path, mon
     async with Remit.open(tmp_path, agents=[sleeper]) as remit:
         handle = await remit.start("sleeper")
         async with Remit.open(tmp_path, agents=[]) as other:
-            for bell in (tmp_path / ".remit" / "run").glob(f"{remit.owner.owner_id}.bell"):
-                bell.unlink()
+            for fifo in (tmp_path / ".remit" / "run").glob(f"{remit.owner.owner_id}.bell"):
+                fifo.unlink()
             asked = asyncio.create_task(other.cancel(handle.session_id, "not wanted"))
             assert (await asyncio.wait_for(handle.result(), 3)).stop_reason == "cancelled"
             assert [node["state"] for node in await asked] == ["stopped"]

@@ -44,25 +44,6 @@ class Queue:
         return [item.name for item in self.started]
 
 
-def test_waiting_time_outweighs_priority() -> None:
-    queue = Queue(ageing=10.0)
-    queue.add(Item("low and old", priority=Priority.LOW), 0.0)
-    queue.add(Item("critical and new", priority=Priority.CRITICAL), 31.0)
-    assert queue.drained() == ["low and old", "critical and new"]
-
-
-def test_agent_without_free_slots_does_not_block_others() -> None:
-    queue = Queue(total=3)
-    queue.scheduler.limit("few", 1)
-    busy = Item("busy", "few")
-    assert queue.scheduler.acquire(busy)
-    queue.add(Item("must wait", "few", Priority.CRITICAL))
-    queue.add(Item("may run", "many", Priority.LOW), 1.0)
-    assert [item.name for item in queue.started] == ["may run"]
-    queue.scheduler.leave(busy)
-    assert [item.name for item in queue.started] == ["may run", "must wait"]
-
-
 def test_item_that_left_the_queue_frees_its_place_and_is_not_started() -> None:
     queue = Queue(limit=2)
     cancelled = queue.add(Item("cancelled"))
@@ -77,17 +58,6 @@ def test_place_is_taken_while_the_item_is_being_recorded() -> None:
     queue = Queue(limit=1)
     queue.scheduler.reserve(Item("new"))
     assert queue.scheduler.is_full
-
-
-def test_lent_slot_is_used_by_others_and_taken_back() -> None:
-    queue = Queue()
-    queue.scheduler.lend(queue.first)
-    child = queue.add(Item("child"))
-    assert queue.started == [child]
-    queue.scheduler.leave(child)
-    queue.scheduler.take_back(queue.first)
-    queue.add(Item("later"))
-    assert queue.started == [child]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(Priority), st.floats(0, 1000)), max_size=30), st.floats(0.1, 100))

@@ -95,7 +95,7 @@ def test_command_is_routed_by_the_language_of_its_task() -> None:
 @pytest.mark.parametrize(
     ("agent", "asked", "code"),
     [
-        ("nobody", {}, "INVALID_TARGET"),
+        ("unknown", {}, "INVALID_TARGET"),
         ("/nonsense", {}, "INVALID_TARGET"),
         ("/todo", {}, "INVALID_TARGET"),
         ("worker", {"timeout": 301}, "INVALID_PARAMETERS"),

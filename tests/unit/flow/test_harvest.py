@@ -32,10 +32,7 @@ async def test_files_changed_since_the_start_are_found_and_hashed(root: Path) ->
     found = await harvest(HarvestRequest(root=root, since=since, scan_root=True))
     assert paths(found) == ["sub/deep/half.md", "x.py"]
     assert {artifact.evidence for artifact in found.artifacts} == {Evidence.CHECKED}
-    assert {artifact.path: artifact.type for artifact in found.artifacts} == {
-        "sub/deep/half.md": "report",
-        "x.py": "implementation",
-    }
+    assert {artifact.path: artifact.type for artifact in found.artifacts} == {"sub/deep/half.md": "report", "x.py": "implementation"}
     assert found.warnings == ()
 
 
@@ -146,8 +143,3 @@ async def test_incomplete_search_is_reported(root: Path) -> None:
         (root / f"{number}.txt").write_text("x")
     found = await harvest(HarvestRequest(root=root, since=since, scan_root=True), seconds=0.0)
     assert any("stopped after" in warning or "did not answer" in warning for warning in found.warnings)
-
-
-async def test_missing_root_gives_an_empty_harvest(root: Path) -> None:
-    assert await harvest(HarvestRequest(root=root / "absent", since=0.0)) == Harvest()
-    assert await harvest(HarvestRequest(root=root / "absent", since=0.0, scan_root=True)) == Harvest()

@@ -28,7 +28,7 @@ DELEGATION = Delegation(
     created_at=1_766_700_000.0,
     idle_seconds=5.0,
 )
-ERROR = ErrorInfo(type="execution", message="it broke", code="UNKNOWN_ERROR", recoverable=True, recommendation="Mend it.")
+ERROR = ErrorInfo(type="execution", message="it broke", code="UNKNOWN_ERROR", recoverable=True, recommendation="Fix it.")
 FILE = Artifact(type="report", path="half.md")
 
 
@@ -75,7 +75,7 @@ def test_failure_with_artifacts_is_partial() -> None:
     something = reply.failed_return(DELEGATION, [ERROR], duration_seconds=1.0, stop_reason=StopReason.CRASHED, artifacts=(FILE,))
     assert (nothing.status, something.status) == (Status.FAILED, Status.PARTIAL)
     assert "half.md" in something.summary
-    assert nothing.next_steps == "Mend it."
+    assert nothing.next_steps == "Fix it."
 
 
 def test_unrecoverable_error_asks_for_a_person() -> None:

@@ -41,12 +41,7 @@ def test_command_is_routed_by_the_table(command: str, language: str, has_plan: b
         ("/research", "lean", False, "Routing /research (task 195, Language: lean) to lean-research-agent"),
         ("research", "python", False, "Routing /research (task 195, Language: python) to researcher"),
         ("plan", "lean", False, "Routing /plan (task 195) to planner"),
-        (
-            "implement",
-            "lean",
-            True,
-            "Routing /implement (task 195, Language: lean, has_plan: true) to lean-implementation-agent (phased)",
-        ),
+        ("implement", "lean", True, "Routing /implement (task 195, Language: lean, has_plan: true) to lean-implementation-agent (phased)"),
         ("errors", "general", False, "Routing /errors (task 195) to error-diagnostics-agent → planner"),
         ("todo", "general", False, "Routing /todo (task 195) to no agent: nothing is delegated"),
     ],
@@ -67,9 +62,7 @@ def test_unknown_command_is_refused_with_the_nearest_and_the_known_ones() -> Non
 
 
 def test_languages_agents_and_commands_can_be_added() -> None:
-    table = DEFAULT_TABLE.extended(
-        {"research": [Rule(language="rust", agent="rust-researcher")], "meta": [Rule(agent="meta-agent")]},
-    )
+    table = DEFAULT_TABLE.extended({"research": [Rule(language="rust", agent="rust-researcher")], "meta": [Rule(agent="meta-agent")]})
     assert route("research", "rust", False, table).agent == "rust-researcher"
     assert route("research", "lean", False, table).agent == "lean-research-agent"
     assert route("meta", "general", False, table).agent == "meta-agent"
@@ -134,10 +127,6 @@ def test_binary_context_file_is_omitted_with_a_warning(standards: Path) -> None:
     loaded = context_files(standards, 1, "lean")
     assert loaded.paths == ("common/b.md",)
     assert "common/a.md was left out" in loaded.warnings[0]
-
-
-def test_project_without_context_files_has_no_context(tmp_path: Path) -> None:
-    assert context_files(tmp_path / "absent", 3, "lean").text == ""
 
 
 def test_unknown_complexity_is_refused_with_the_known_ones() -> None:

@@ -103,8 +103,7 @@ def test_earlier_calls_are_shown_in_the_requested_format() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ['{"delegate": {"target": "r"}}', 'Sure:\n```json\n{"delegate": {"target": "r"}}\n```', '{"delegate": [{"target": "r"}]}'],
+    "text", ['{"delegate": {"target": "r"}}', 'Sure:\n```json\n{"delegate": {"target": "r"}}\n```', '{"delegate": [{"target": "r"}]}']
 )
 def test_call_is_found_in_a_fence_or_a_list(text: str) -> None:
     reply = reply_of(text)

@@ -29,16 +29,7 @@ from remit.server.authenticator import (
     of_grpc,
     of_peer,
 )
-from remit.server.tokens import (
-    OWNER,
-    Grants,
-    LocalToken,
-    Permission,
-    Tokens,
-    is_whole,
-    local_token,
-    new_secret,
-)
+from remit.server.tokens import OWNER, Grants, LocalToken, Permission, Tokens, is_whole, local_token, new_secret
 
 
 class Time:

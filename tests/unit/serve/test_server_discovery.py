@@ -1,6 +1,5 @@
 """Discovery of the servers of a project: the newest live one, then the one before."""
 
-import json
 import os
 import subprocess
 import sys
@@ -47,8 +46,3 @@ def test_previous_server_is_found_after_the_newest_ends(tmp_path: Path, is_kille
 def test_invalid_announcement_is_ignored(tmp_path: Path, written: str) -> None:
     (tmp_path / FILE).write_text(written)
     assert announced(tmp_path) is None
-
-
-def test_announcement_is_one_json_document(tmp_path: Path) -> None:
-    announce(tmp_path, grpc="unix:/ours", http="http://127.0.0.1:1", token_file="/t")
-    assert json.loads((tmp_path / FILE).read_text())["http"] == "http://127.0.0.1:1"

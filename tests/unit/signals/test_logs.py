@@ -44,10 +44,10 @@ async def test_json_line_names_delegation_trace_and_caller(tmp_path: Path, page:
     async with Remit.open(tmp_path, agents=[writer]) as remit:
         log_lifecycle(remit.engine)
         ORIGIN.set(Origin(caller_info=CallerInfo("token:ci", "http", traceparent=GIVEN)))
-        LOG.warning("at the door")
+        LOG.warning("before the delegation")
         returned = await remit.delegate("writer", words="plain")
         ORIGIN.set(None)
-        await remit.delegate("nobody")
+        await remit.delegate("unknown")
         error = ErrorInfo(type="permission", message="no\nsuch", code="UNAUTHENTICATED", recoverable=False, recommendation="ask")
         remit.note_visit("grpc", None, error)
     lines = [json.loads(line) for line in page.getvalue().splitlines()]
@@ -58,11 +58,11 @@ async def test_json_line_names_delegation_trace_and_caller(tmp_path: Path, page:
     assert (said["trace_id"], said["span_id"]) == (here.trace_id, here.span_id)
     assert (said["principal"], said["door"], said["agent"]) == ("token:ci", "http", "writer")
     assert "ValueError: plain" in next(line for line in lines if line["message"] == "and raises")["exception"]
-    at_door = next(line for line in lines if line["message"] == "at the door")
-    assert (at_door["principal"], "session_id" in at_door) == ("token:ci", False)
+    before = next(line for line in lines if line["message"] == "before the delegation")
+    assert (before["principal"], "session_id" in before) == ("token:ci", False)
     ended = next(line for line in lines if line["message"] == "writer completed")
     assert (ended["session_id"], ended["state"], ended["duration"] >= 0) == (returned.session_id, "completed", True)
-    assert any(line["message"].startswith("nobody refused") and line["level"] == "warning" for line in lines)
+    assert any(line["message"].startswith("unknown refused") and line["level"] == "warning" for line in lines)
     assert next(line for line in lines if "turned away" in line["message"])["code"] == "UNAUTHENTICATED"
 
 

@@ -12,7 +12,7 @@ from remit.stores import SqliteStore
 from remit.stores.rows import COLUMNS
 from remit.testing.store_samples import outcome, record, session
 
-ROWS = 50_000
+ROWS = 10_000
 MOST_STEPS = 2 * ROWS
 
 

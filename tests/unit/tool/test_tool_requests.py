@@ -67,8 +67,7 @@ def test_milliseconds_become_seconds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "priority"),
-    [("low", 1), ("normal", 2), ("HIGH", 3), ("critical", 4), (0, 2), (1, 1), (2, 2), (3, 3), (4, 4), (None, 2)],
+    ("given", "priority"), [("low", 1), ("normal", 2), ("HIGH", 3), ("critical", 4), (0, 2), (1, 1), (2, 2), (3, 3), (4, 4), (None, 2)]
 )
 def test_priorities_are_names_or_numbers(given: object, priority: int) -> None:
     assert reader().read({"target": "hello", "parameters": {}, "priority": given}).priority == priority
@@ -158,12 +157,3 @@ def test_endless_parameters_are_refused() -> None:
     endless.append(endless)
     assert fault(target="hello", parameters={"name": endless}).code == "INVALID_PARAMETERS"
     assert fault(target="hello", parameters={"name": iter("abc")}).code == "INVALID_PARAMETERS"
-
-
-def test_catalogue_follows_the_directory() -> None:
-    directory = Directory(lambda declared: declared)
-    catalogue = Catalogue(directory.specs)
-    with pytest.raises(DelegateError, match="no target 'hello'"):
-        catalogue.find("hello", None)
-    directory.register(hello)
-    assert catalogue.find("hello", None).name == "hello"

@@ -18,7 +18,7 @@ SESSION = "sess_1763200000_abc123"
 
 
 def returned(status: Status, reason: StopReason = StopReason.FINISHED, code: str = "UNKNOWN_ERROR", **more: Any) -> Return:
-    error = ErrorInfo(type="execution", message="It broke.", code=code, recoverable=True, recommendation="Mend it.")
+    error = ErrorInfo(type="execution", message="It broke.", code=code, recoverable=True, recommendation="Fix it.")
     return Return(
         status=status,
         summary="What was done. And what not.",
@@ -76,7 +76,7 @@ def test_every_other_outcome_is_a_failure_that_keeps_the_work(
     assert (result.success, str(result.task_state)) == (False, state)
     assert result.task_state.is_terminal
     assert result.error is not None
-    assert (result.error.code, result.error.details["code"], result.error.recommendation) == (outer_code, code, "Mend it.")
+    assert (result.error.code, result.error.details["code"], result.error.recommendation) == (outer_code, code, "Fix it.")
     assert (result.data, result.output) == ({"content": "x"}, "What was done. And what not.")
     _is_whole(result)
 
