@@ -16,17 +16,9 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def raise_value_error() -> None:
-    raise ValueError("no good")
-
-
 def leave(code: int) -> None:
     print("about to leave", file=sys.stderr)
     os._exit(code)
-
-
-def leave_politely() -> None:
-    sys.exit(3)
 
 
 def spin() -> None:
@@ -60,7 +52,7 @@ def ignore_term() -> None:
         time.sleep(0.05)
 
 
-def daemonise(wait: bool) -> str:
+def daemonise() -> None:
     """Leaves session, group and parent, without exec and with; the second without any of our environment."""
     for with_exec in (False, True):
         if os.fork() == 0:
@@ -72,9 +64,7 @@ def daemonise(wait: bool) -> str:
                 time.sleep(600)
             os._exit(0)
         os.wait()
-    if wait:
-        time.sleep(600)
-    return "left two daemons"
+    time.sleep(600)
 
 
 def fork_many(count: int) -> None:
@@ -85,25 +75,9 @@ def fork_many(count: int) -> None:
     time.sleep(600)
 
 
-def start_programs(count: int) -> None:
-    for _ in range(count):
+def start_programs() -> None:
+    for _ in range(50):
         subprocess.Popen(["sleep", "600"], start_new_session=True)
-    time.sleep(600)
-
-
-def shout(megabytes: int) -> str:
-    block = "x" * (1024 * 1024)
-    for _ in range(megabytes):
-        print(block)
-    print("the end", file=sys.stderr)
-    return "done"
-
-
-def kill_supervisor() -> None:
-    if os.fork() == 0:
-        os.setsid()
-        time.sleep(600)
-    os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(600)
 
 
@@ -112,16 +86,6 @@ def kill_fork_server() -> str:
         server = int(file.read().rpartition(")")[2].split()[1])
     os.kill(server, signal.SIGKILL)
     return "killed it"
-
-
-def babble() -> None:
-    """Writes rubbish to every socket it has, its channel among them."""
-    for fd in range(3, 40):
-        try:
-            os.write(fd, b"\x00\x00\x00\x05hello")
-        except OSError:
-            continue
-    time.sleep(600)
 
 
 def large(megabytes: int) -> str:
