@@ -1,4 +1,4 @@
-"""Outcomes of delegations: answers near the deadline, state in the registry, original answers, error ledger."""
+"""Outcomes of delegations: answers near the deadline, state in the registry, original answers."""
 
 import asyncio
 import itertools
@@ -194,30 +194,6 @@ async def test_original_answer_is_saved_if_it_was_extracted_or_repaired(tmp_path
         repaired = await remit.delegate("model", first="I counted to seven.")
         assert repaired.status is Status.COMPLETED
         assert saved_answers(tmp_path, repaired) == ["I counted to seven."]
-
-
-@agent("breaks-inline")
-async def breaks_inline() -> None:
-    deep_inside()
-
-
-@agent("breaks-process", isolation="process")
-def breaks_process() -> None:
-    deep_inside()
-
-
-def deep_inside() -> None:
-    raise ValueError("the colour is missing")
-
-
-async def test_error_ledger_has_the_stack_trace_of_an_agent(tmp_path: Path) -> None:
-    async with Remit.open(tmp_path, agents=[breaks_inline, breaks_process]) as remit:
-        await remit.delegate("breaks-inline")
-        await remit.delegate("breaks-process")
-    for name in ("breaks-inline", "breaks-process"):
-        (entry,) = (one for one in remit.ledger.entries() if one.context["agent"] == name)
-        assert "deep_inside" in entry.stack_trace
-        assert "ValueError: the colour is missing" in entry.stack_trace
 
 
 async def test_duplicate_session_ids_are_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
