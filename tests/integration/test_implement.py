@@ -31,7 +31,7 @@ def markers(board: Board) -> list[str]:
     return [str(phase.status) for phase in read_plan((board.root / PLAN_PATH).read_text()).phases]
 
 
-async def test_each_phase_is_carried_out_and_committed_in_turn(tmp_path: Path) -> None:
+async def test_phases_are_run_and_committed_in_order(tmp_path: Path) -> None:
     board, worker, told = made_project(tmp_path), Worker(), list[str]()
     outcome = await worker.implement(board, show=told.append)
     assert outcome.status == "completed"
@@ -55,7 +55,7 @@ async def test_each_phase_is_carried_out_and_committed_in_turn(tmp_path: Path) -
     assert trailers.startswith("sess_")
 
 
-async def test_the_agent_is_told_task_phase_and_what_was_done_before(tmp_path: Path) -> None:
+async def test_prompt_has_task_phase_and_earlier_phases(tmp_path: Path) -> None:
     worker = Worker()
     await worker.implement(made_project(tmp_path, in_git=False, accept=("true",)), focus="use sqlite")
     asked = worker.asked[1]
@@ -69,7 +69,7 @@ async def test_the_agent_is_told_task_phase_and_what_was_done_before(tmp_path: P
     assert "- `true`" in worker.asked[2]["task"]
 
 
-async def test_a_failure_stops_and_the_next_run_goes_on_there(tmp_path: Path) -> None:
+async def test_failed_phase_stops_the_run_and_the_next_run_resumes_there(tmp_path: Path) -> None:
     """Failed keeps IMPLEMENTING, later phases are untouched."""
     board = made_project(tmp_path, in_git=False)
     first = Worker(p2=lambda _ctx, _phase: returned(status="failed"))
@@ -87,7 +87,7 @@ async def test_a_failure_stops_and_the_next_run_goes_on_there(tmp_path: Path) ->
     assert second.asked[0]["done"] == ["Phase 1, Read rows: Wrote rows.txt."]
 
 
-async def test_blocked_blocks_the_task_with_its_reason(tmp_path: Path) -> None:
+async def test_blocked_phase_blocks_the_task_with_its_reason(tmp_path: Path) -> None:
     board = made_project(tmp_path)
     outcome = await Worker(p2=lambda _ctx, _phase: returned(status="blocked")).implement(board)
     assert outcome.status == "blocked"
@@ -97,7 +97,7 @@ async def test_blocked_blocks_the_task_with_its_reason(tmp_path: Path) -> None:
     assert (await Worker().implement(board)).status == "completed"
 
 
-async def test_a_timeout_makes_the_task_partial_and_says_where_to_resume(tmp_path: Path) -> None:
+async def test_timeout_makes_the_task_partial_and_names_the_phase_to_resume(tmp_path: Path) -> None:
     async def sleeps(ctx: Context, _phase: int) -> Any:
         (ctx.root / "half.txt").write_text("half")
         await asyncio.sleep(30)
@@ -124,7 +124,7 @@ async def test_a_timeout_makes_the_task_partial_and_says_where_to_resume(tmp_pat
     assert (await Worker().implement(board)).status == "completed"
 
 
-async def test_no_phase_is_begun_when_the_time_is_up(tmp_path: Path) -> None:
+async def test_no_phase_is_started_after_the_deadline(tmp_path: Path) -> None:
     board, worker = made_project(tmp_path, in_git=False), Worker()
     outcome = await worker.implement(board, timeout=0.5)
     assert (outcome.status, outcome.stop_reason, outcome.data["resume_from_phase"]) == ("partial", "deadline", 1)
@@ -134,7 +134,7 @@ async def test_no_phase_is_begun_when_the_time_is_up(tmp_path: Path) -> None:
         await worker.implement(board, timeout=20_000)
 
 
-async def test_acceptance_decides_whether_a_phase_is_done(tmp_path: Path) -> None:
+async def test_acceptance_decides_whether_a_phase_is_completed(tmp_path: Path) -> None:
     """The phase's commands and the plan's for each phase, the task's for the last."""
     plan = PLAN.replace("# Plan\n", "# Plan\n\n- **Accept**: `test ! -e broken`\n")
 
@@ -157,7 +157,7 @@ async def test_acceptance_decides_whether_a_phase_is_done(tmp_path: Path) -> Non
     assert [str(one.evidence) for one in outcome.artifacts] == ["verified", "verified", "verified", "checked"]  # the last: our summary
 
 
-async def test_completed_without_a_file_is_not_completed(tmp_path: Path) -> None:
+async def test_completed_return_without_a_file_is_not_completed(tmp_path: Path) -> None:
     board = made_project(tmp_path, in_git=False)
     outcome = await Worker(p2=lambda _ctx, _phase: returned()).implement(board)
     assert (outcome.status, outcome.errors[0].code) == ("failed", "VALIDATION_FAILED")
@@ -165,7 +165,7 @@ async def test_completed_without_a_file_is_not_completed(tmp_path: Path) -> None
     assert (entry(board)["status"], markers(board)[1]) == ("implementing", "PARTIAL")
 
 
-async def test_files_that_nobody_named_stay_where_they_are_and_are_told(tmp_path: Path) -> None:
+async def test_undeclared_files_are_not_committed_and_are_reported(tmp_path: Path) -> None:
     """Named paths only; what a person has staged stays staged."""
     board = made_project(tmp_path)
     (tmp_path / "mine.txt").write_text("mine")
@@ -189,7 +189,7 @@ async def test_files_that_nobody_named_stay_where_they_are_and_are_told(tmp_path
     assert left == ["A  staged.txt", "?? forgotten.txt", "?? mine.txt"]
 
 
-async def test_commands_of_a_plan_and_a_task_never_run_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_commands_of_plans_and_tasks_never_run_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent may have written them: they see no home, whatever `accept_in` says."""
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "key").write_text("PRIVATE")
@@ -207,7 +207,7 @@ async def test_commands_of_a_plan_and_a_task_never_run_on_the_host(tmp_path: Pat
     assert not (tmp_path / "project" / "stolen.txt").exists()
 
 
-async def test_all_phases_done_already_completes_at_once(tmp_path: Path) -> None:
+async def test_task_with_all_phases_completed_is_completed_at_once(tmp_path: Path) -> None:
     """Nothing runs; but the task's own acceptance is asked."""
     board = made_project(tmp_path, in_git=False, plan=PLAN.replace("NOT STARTED", "COMPLETED"), accept=("test -e there",))
     worker = Worker()
@@ -223,7 +223,7 @@ async def test_all_phases_done_already_completes_at_once(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("plan", [None, "# Plan\n\nJust do it.\n"])
-async def test_without_phases_the_task_is_one_piece(tmp_path: Path, plan: str | None) -> None:
+async def test_plan_without_phases_is_run_as_one_phase(tmp_path: Path, plan: str | None) -> None:
     """Direct."""
     board, worker = made_project(tmp_path, plan=plan), Worker()
     outcome = await worker.implement(board)
@@ -235,7 +235,7 @@ async def test_without_phases_the_task_is_one_piece(tmp_path: Path, plan: str | 
     assert ("Just do it." in worker.asked[0]["task"]) == (plan is not None)
 
 
-async def test_an_agent_cannot_mark_other_phases_done(tmp_path: Path) -> None:
+async def test_agent_cannot_mark_other_phases_completed(tmp_path: Path) -> None:
     """That is program code's to say."""
 
     def eager(ctx: Context, phase: int) -> Any:
@@ -250,7 +250,7 @@ async def test_an_agent_cannot_mark_other_phases_done(tmp_path: Path) -> None:
     assert "A note of the agent." in (tmp_path / PLAN_PATH).read_text()
 
 
-async def test_a_person_who_abandons_the_task_meanwhile_is_heeded(tmp_path: Path) -> None:
+async def test_task_abandoned_during_the_run_stays_abandoned(tmp_path: Path) -> None:
     board = made_project(tmp_path, in_git=False)
 
     def meanwhile(ctx: Context, phase: int) -> Any:
@@ -266,7 +266,7 @@ async def test_a_person_who_abandons_the_task_meanwhile_is_heeded(tmp_path: Path
     assert markers(board) == ["COMPLETED", "COMPLETED", "NOT STARTED"]
 
 
-async def test_a_refused_delegation_leaves_everything_as_it_was(tmp_path: Path) -> None:
+async def test_refused_delegation_changes_nothing(tmp_path: Path) -> None:
     board = made_project(tmp_path, in_git=False)
     async with Remit.open(tmp_path, agents=Worker().agents(), recover=False, policy="forbid(principal, action, resource);") as remit:
         outcome = await implement(remit, board, 1)
@@ -283,7 +283,7 @@ def task(number: int, *dependencies: int, status: Status = Status.PLANNED) -> Ta
     return Task(number=number, title=f"T{number}", slug=f"t{number}", language="python", status=status, dependencies=dependencies)
 
 
-async def test_dependencies_that_are_not_completed_are_named(tmp_path: Path) -> None:
+async def test_incomplete_dependencies_are_named(tmp_path: Path) -> None:
     board, worker = made_project(tmp_path, in_git=False), Worker()
     with_tasks(board, task(2, 1, 9))
     with pytest.raises(Refused, match=r"task 1 \[PLANNED\], task 9 \(not on the board\)"):
@@ -294,7 +294,7 @@ async def test_dependencies_that_are_not_completed_are_named(tmp_path: Path) -> 
     assert any("--force" in warning and "task 1 [PLANNED]" in warning for warning in outcome.warnings)
 
 
-async def test_several_tasks_are_done_by_their_dependencies_up_to_the_first_that_is_not(tmp_path: Path) -> None:
+async def test_tasks_run_in_dependency_order_until_one_fails(tmp_path: Path) -> None:
     board = made_project(tmp_path, in_git=False, plan=None)
     with_tasks(board, task(2, 4), task(3, status=Status.COMPLETED), task(4), task(5, 2), task(6))
     worker = Worker()
@@ -318,7 +318,7 @@ async def test_several_tasks_are_done_by_their_dependencies_up_to_the_first_that
     assert "Not begun: tasks 5, 6." in outcome.summary
 
 
-def test_a_rehearsal_says_what_would_run_and_changes_nothing(tmp_path: Path) -> None:
+def test_dry_run_lists_the_phases_and_changes_nothing(tmp_path: Path) -> None:
     plan = PLAN.replace("Read rows [NOT STARTED]", "Read rows [COMPLETED]")
     board = made_project(tmp_path, in_git=False, plan=plan, accept=("make check",))
     before = board.state_path.read_bytes()
@@ -330,7 +330,7 @@ def test_a_rehearsal_says_what_would_run_and_changes_nothing(tmp_path: Path) -> 
     assert board.state_path.read_bytes() == before
 
 
-def test_a_plan_that_is_gone_or_numbered_twice_is_refused_before_anything_is_marked(tmp_path: Path) -> None:
+def test_missing_or_ambiguous_plan_is_refused(tmp_path: Path) -> None:
     board = made_project(tmp_path, in_git=False, plan="### Phase 1: A\n### Phase 1: B\n")
     with pytest.raises(Refused, match="Phase 1 occurs more than once"):
         asyncio.run(Worker().implement(board))
@@ -362,7 +362,7 @@ asyncio.run(Worker(**doings).implement(Board(Path(sys.argv[1])), waiting=returne
 
 
 @pytest.mark.parametrize("dies_in", ["working", "filing"])
-def test_killed_in_a_phase_it_is_gone_on_with_there(tmp_path: Path, dies_in: str) -> None:
+def test_killed_run_is_resumed_in_its_phase(tmp_path: Path, dies_in: str) -> None:
     """What was finished when the process was killed is filed, what was not is run again."""
     board = made_project(tmp_path)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (Path(__file__).parent, Path(__file__).parents[1])))}
@@ -382,7 +382,7 @@ def test_killed_in_a_phase_it_is_gone_on_with_there(tmp_path: Path, dies_in: str
     assert files_of(tmp_path, "task 1 phase 2") - BOARD_FILES == {"part2.txt", PLAN_PATH}
 
 
-def test_a_worktree_that_is_merged_bears_the_subject_of_its_phase(tmp_path: Path) -> None:
+def test_merge_commit_of_a_worktree_has_the_subject_of_its_phase(tmp_path: Path) -> None:
     board = made_project(tmp_path, plan="### Phase 1: Build it [NOT STARTED]\n")
 
     @agent("task-executor", workspace="worktree", merge=True)
@@ -403,7 +403,7 @@ def test_a_worktree_that_is_merged_bears_the_subject_of_its_phase(tmp_path: Path
     assert board.look().state.task(1).status is Status.COMPLETED
 
 
-async def test_a_plan_that_is_no_utf_8_keeps_its_bytes(tmp_path: Path) -> None:
+async def test_plan_that_is_not_utf8_keeps_its_bytes(tmp_path: Path) -> None:
     board = made_project(tmp_path, in_git=False)
     plan = tmp_path / PLAN_PATH
     plan.write_bytes(PLAN.replace("Write CSV", "Write \u00e9 CSV").encode("latin-1"))
@@ -433,9 +433,7 @@ def with_too_much(path: Path) -> None:
 
 
 @pytest.mark.parametrize("replaced", [with_pipe, with_folder, with_link, with_too_much])
-async def test_whatever_an_agent_puts_in_the_place_of_its_plan_the_phase_is_filed_and_the_run_stops(
-    tmp_path: Path, replaced: Callable[[Path], None]
-) -> None:
+async def test_phase_is_recorded_if_the_agent_replaces_its_plan(tmp_path: Path, replaced: Callable[[Path], None]) -> None:
     def ruins(ctx: Context, phase: int) -> Any:
         replaced(ctx.root / PLAN_PATH)
         return writes(ctx, phase)
@@ -450,7 +448,7 @@ async def test_whatever_an_agent_puts_in_the_place_of_its_plan_the_phase_is_file
     assert (await Worker().implement(board)).status == "completed"
 
 
-async def test_a_plan_that_an_agent_removes_is_put_back_and_gone_on_with(tmp_path: Path) -> None:
+async def test_plan_removed_by_the_agent_is_restored(tmp_path: Path) -> None:
     def moves(ctx: Context, phase: int) -> Any:
         os.rename(ctx.root / "specs/001_csv", ctx.root / "specs/elsewhere")
         return writes(ctx, phase)
@@ -461,7 +459,7 @@ async def test_a_plan_that_an_agent_removes_is_put_back_and_gone_on_with(tmp_pat
     assert any("was restored" in warning for warning in outcome.warnings)
 
 
-async def test_phases_that_an_agent_takes_out_of_the_plan_are_not_taken_for_done(tmp_path: Path) -> None:
+async def test_phases_removed_from_the_plan_by_an_agent_are_not_completed(tmp_path: Path) -> None:
     def empties(ctx: Context, phase: int) -> Any:
         (ctx.root / PLAN_PATH).write_text("# Nothing left to do\n")
         return writes(ctx, phase)
@@ -474,7 +472,7 @@ async def test_phases_that_an_agent_takes_out_of_the_plan_are_not_taken_for_done
 
 
 @pytest.mark.parametrize("name", ["state.json", "TODO.md"])
-async def test_a_pipe_in_the_place_of_the_board_hangs_nobody(tmp_path: Path, name: str) -> None:
+async def test_pipe_in_place_of_the_board_does_not_block(tmp_path: Path, name: str) -> None:
     def ruins(ctx: Context, phase: int) -> Any:
         with_pipe(ctx.root / "specs" / name)
         return writes(ctx, phase)
@@ -483,7 +481,7 @@ async def test_a_pipe_in_the_place_of_the_board_hangs_nobody(tmp_path: Path, nam
         await Worker(p1=ruins).implement(made_project(tmp_path, in_git=False))
 
 
-async def test_files_of_another_task_and_of_a_person_are_not_in_its_commit(tmp_path: Path) -> None:
+async def test_commit_has_no_files_of_other_tasks_or_of_the_user(tmp_path: Path) -> None:
     """Also when the agent names them as its own."""
     report = "specs/002_other/reports/research-001.md"
 
@@ -505,7 +503,7 @@ async def test_files_of_another_task_and_of_a_person_are_not_in_its_commit(tmp_p
     assert " M README" in git(tmp_path, "status", "--short")
 
 
-async def test_no_summary_is_written_through_a_link_that_leads_out(tmp_path: Path) -> None:
+async def test_summary_is_not_written_through_a_link_out_of_the_project(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     root = tmp_path / "project"
@@ -521,7 +519,7 @@ async def test_no_summary_is_written_through_a_link_that_leads_out(tmp_path: Pat
     assert (root / outcome.data["summary_path"]).is_file()
 
 
-async def test_who_was_overtaken_after_their_time_leaves_the_board_to_the_other(tmp_path: Path) -> None:
+async def test_run_that_lost_its_claim_does_not_write_the_board(tmp_path: Path) -> None:
     """The clock was set, or the machine slept; another has taken the task since."""
     board = made_project(tmp_path)
     late = Board(tmp_path, clock=Clock(wall=lambda: time.time() + 100_000))
@@ -541,7 +539,7 @@ async def test_who_was_overtaken_after_their_time_leaves_the_board_to_the_other(
     assert (await Worker().implement(board)).status == "completed"
 
 
-async def test_record_and_board_have_the_same_verdict_on_work_without_a_file(tmp_path: Path) -> None:
+async def test_record_and_board_agree_on_work_without_a_file(tmp_path: Path) -> None:
     board, worker = made_project(tmp_path, in_git=False, plan=None), Worker(p0=lambda _ctx, _phase: returned())
     async with Remit.open(tmp_path, agents=worker.agents(), recover=False) as remit:
         outcome = await implement(remit, board, 1)

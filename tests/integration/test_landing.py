@@ -39,7 +39,7 @@ def clean(root: Path) -> bool:
 
 
 @pytest.mark.parametrize("merge", [True, "queue"])
-async def test_an_agent_that_names_no_file_has_one_verdict_in_record_git_and_board(tmp_path: Path, merge: Any) -> None:
+async def test_work_without_declared_files_has_one_verdict_in_record_git_and_board(tmp_path: Path, merge: Any) -> None:
     board, writer = made_board(tmp_path), Writer(writes("new.txt"), merge=merge)
     async with Remit.open(tmp_path, agents=writer.agents(), recover=False) as remit:
         outcome = await implement(remit, board, 1)
@@ -61,7 +61,7 @@ async def test_an_agent_that_names_no_file_has_one_verdict_in_record_git_and_boa
     assert not list((tmp_path / ".remit/work").glob("sess_*"))
 
 
-async def test_an_agent_that_changed_nothing_is_failed_everywhere_and_nothing_is_merged(tmp_path: Path) -> None:
+async def test_work_without_changes_fails_and_nothing_is_merged(tmp_path: Path) -> None:
     board, writer = made_board(tmp_path, accept=()), Writer(lambda *_: returned(), merge=True)
     async with Remit.open(tmp_path, agents=writer.agents(), recover=False) as remit:
         outcome = await implement(remit, board, 1)
@@ -71,7 +71,7 @@ async def test_an_agent_that_changed_nothing_is_failed_everywhere_and_nothing_is
     assert log(tmp_path) == ["begin"]
 
 
-async def test_a_second_run_that_changed_nothing_is_not_completed_with_the_old_diff(tmp_path: Path) -> None:
+async def test_second_run_without_changes_is_not_completed_by_the_old_diff(tmp_path: Path) -> None:
     def half(_ctx: Context, folder: Path, _more: Any) -> Any:
         (folder / "half.txt").write_text("half\n")
         return returned(status="partial")
@@ -85,7 +85,7 @@ async def test_a_second_run_that_changed_nothing_is_not_completed_with_the_old_d
     assert git(tmp_path, "show", "HEAD:half.txt") == "whole\n"
 
 
-async def test_a_task_lands_once_with_a_commit_for_each_phase(tmp_path: Path) -> None:
+async def test_task_is_merged_once_with_a_commit_per_phase(tmp_path: Path) -> None:
     board = made_board(tmp_path, plans={1: PLAN})
     heads: list[str] = []
 
@@ -106,7 +106,7 @@ async def test_a_task_lands_once_with_a_commit_for_each_phase(tmp_path: Path) ->
     assert clean(tmp_path)
 
 
-async def test_red_work_goes_back_to_its_session_with_the_output_and_lands_when_fixed(tmp_path: Path) -> None:
+async def test_failed_acceptance_is_returned_to_the_session_and_merged_when_fixed(tmp_path: Path) -> None:
     """Green alone, red together: the file `a` and another one's `b`."""
     board = made_board(tmp_path, accept=("test ! -e a -o ! -e b || { echo both of them; exit 1; }",))
 
@@ -132,7 +132,7 @@ async def test_red_work_goes_back_to_its_session_with_the_output_and_lands_when_
     assert clean(tmp_path)
 
 
-async def test_work_that_stays_red_is_partial_and_never_on_the_branch(tmp_path: Path) -> None:
+async def test_work_that_keeps_failing_acceptance_is_partial_and_not_merged(tmp_path: Path) -> None:
     board = made_board(tmp_path, accept=("test ! -e a -o ! -e b",))
 
     def first(_ctx: Context, folder: Path, _more: Any) -> Any:
@@ -156,7 +156,7 @@ async def test_work_that_stays_red_is_partial_and_never_on_the_branch(tmp_path: 
     assert "c" in git(tmp_path, "ls-tree", "--name-only", "main").split()
 
 
-async def test_a_conflict_goes_back_with_both_sides(tmp_path: Path) -> None:
+async def test_conflict_is_returned_to_the_session_with_both_sides(tmp_path: Path) -> None:
     board = made_board(tmp_path)
 
     def first(_ctx: Context, folder: Path, _more: Any) -> Any:
@@ -181,7 +181,7 @@ async def test_a_conflict_goes_back_with_both_sides(tmp_path: Path) -> None:
     assert clean(tmp_path)
 
 
-async def test_a_conflict_that_is_not_resolved_stays_on_its_branch(tmp_path: Path) -> None:
+async def test_unresolved_conflict_stays_on_its_branch(tmp_path: Path) -> None:
     board = made_board(tmp_path)
 
     def first(_ctx: Context, folder: Path, _more: Any) -> Any:
@@ -208,7 +208,7 @@ async def test_a_conflict_that_is_not_resolved_stays_on_its_branch(tmp_path: Pat
     assert len(writer.asked) == 3
 
 
-async def test_commits_of_the_user_and_of_the_board_meanwhile_do_not_stop_it(tmp_path: Path) -> None:
+async def test_concurrent_commits_of_user_and_board_do_not_stop_the_merge(tmp_path: Path) -> None:
     board = made_board(tmp_path, 2)
 
     def doing(_ctx: Context, folder: Path, _more: Any) -> Any:
@@ -226,7 +226,7 @@ async def test_commits_of_the_user_and_of_the_board_meanwhile_do_not_stop_it(tmp
     assert log(tmp_path)[1] == "theirs"
 
 
-async def test_uncommitted_work_in_the_way_is_waited_for_and_never_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_merge_waits_for_conflicting_uncommitted_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remit.runtime.merge_queue.DIRTY_SECONDS", 0.3)
     board, writer = made_board(tmp_path), Writer(writes("README", "Mine.\n"), merge=False)
     (tmp_path / "README").write_text("Being edited.\n")
@@ -240,7 +240,7 @@ async def test_uncommitted_work_in_the_way_is_waited_for_and_never_touched(tmp_p
     assert (tmp_path / "README").read_text() == "Mine.\n"
 
 
-async def test_a_branch_that_was_rewritten_meanwhile_gets_the_commits_of_the_task_alone(tmp_path: Path) -> None:
+async def test_rewritten_branch_gets_only_the_commits_of_the_task(tmp_path: Path) -> None:
     board = made_board(tmp_path)
 
     def doing(_ctx: Context, folder: Path, _more: Any) -> Any:
@@ -255,7 +255,7 @@ async def test_a_branch_that_was_rewritten_meanwhile_gets_the_commits_of_the_tas
     assert git(tmp_path, "ls-tree", "--name-only", "main").split() == [".gitignore", "README", "new.txt", "specs"]
 
 
-async def test_another_branch_checked_out_meanwhile_is_left_alone(tmp_path: Path) -> None:
+async def test_branch_checked_out_during_the_run_is_not_changed(tmp_path: Path) -> None:
     board = made_board(tmp_path)
 
     def doing(_ctx: Context, folder: Path, _more: Any) -> Any:
@@ -269,7 +269,7 @@ async def test_another_branch_checked_out_meanwhile_is_left_alone(tmp_path: Path
     assert git(tmp_path, "branch", "--show-current").strip() == "other"
 
 
-async def test_without_an_acceptance_command_the_queue_refuses_with_the_line_to_add(tmp_path: Path) -> None:
+async def test_queue_without_an_acceptance_command_is_refused_with_the_line_to_add(tmp_path: Path) -> None:
     board, writer = made_board(tmp_path, accept=()), Writer(writes("new.txt"))
     with pytest.raises(Refused) as refused:
         await writer.implement(board)
@@ -279,7 +279,7 @@ async def test_without_an_acceptance_command_the_queue_refuses_with_the_line_to_
     assert (await writer.implement(board, landing=LandingOptions(is_accepting=False))).status == "completed"
 
 
-async def test_a_red_branch_stops_before_anything_runs(tmp_path: Path) -> None:
+async def test_branch_that_fails_acceptance_stops_the_run_at_its_start(tmp_path: Path) -> None:
     board, writer = made_board(tmp_path), Writer(writes("new.txt"))
     (tmp_path / "broken").write_text("x")
     git(tmp_path, "add", "broken")
@@ -292,9 +292,7 @@ async def test_a_red_branch_stops_before_anything_runs(tmp_path: Path) -> None:
     assert (status(board), writer.asked) == ("planned", [])
 
 
-async def test_set_up_has_a_network_and_runs_what_agents_wrote_in_the_sandbox(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+async def test_set_up_has_network_and_runs_files_of_agents_in_the_sandbox(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     outside = tmp_path_factory.mktemp("outside")
     with socket.create_server(("127.0.0.1", 0)) as server:
         reach = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5)"
@@ -308,7 +306,7 @@ async def test_set_up_has_a_network_and_runs_what_agents_wrote_in_the_sandbox(
     assert list(outside.iterdir()) == []
 
 
-async def test_set_up_that_fails_says_so_before_anything_runs(tmp_path: Path) -> None:
+async def test_failing_set_up_is_reported_before_anything_runs(tmp_path: Path) -> None:
     board, writer = made_board(tmp_path), Writer(writes("new.txt"))
     settings = {"workspace": {"setup": ["echo no compiler; exit 3"]}}
     async with Remit.open(tmp_path, agents=writer.agents(), recover=False, settings=settings) as remit:
@@ -319,7 +317,7 @@ async def test_set_up_that_fails_says_so_before_anything_runs(tmp_path: Path) ->
     assert writer.asked == []
 
 
-async def test_flaky_acceptance_is_run_once_more_and_that_is_on_record(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_flaky_acceptance_is_repeated_once_and_recorded(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     board, writer = made_board(tmp_path, accept=()), Writer(writes("new.txt"))
     count = tmp_path_factory.mktemp("outside") / "count"
     count.write_text("")
@@ -331,7 +329,7 @@ async def test_flaky_acceptance_is_run_once_more_and_that_is_on_record(tmp_path:
     assert any(words.startswith("Flaky:") for words in outcome.warnings)
 
 
-async def test_work_that_is_not_to_be_merged_is_named_with_the_command_that_merges_it(tmp_path: Path) -> None:
+async def test_unmerged_work_is_named_with_the_command_that_merges_it(tmp_path: Path) -> None:
     board, writer = made_board(tmp_path), Writer(writes("new.txt"), merge=False)
     outcome = await writer.implement(board)
     assert (outcome.status, status(board)) == ("partial", "partial")
@@ -339,7 +337,7 @@ async def test_work_that_is_not_to_be_merged_is_named_with_the_command_that_merg
     assert "new.txt" not in git(tmp_path, "ls-tree", "--name-only", "main").split()
 
 
-async def test_protected_files_do_not_land(tmp_path: Path) -> None:
+async def test_protected_files_are_not_merged(tmp_path: Path) -> None:
     board = made_board(tmp_path)
 
     def doing(_ctx: Context, folder: Path, _more: Any) -> Any:
@@ -359,7 +357,7 @@ async def test_protected_files_do_not_land(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("accept", [GREEN, "test ! -e new.txt -o ! -e theirs.txt"])
-async def test_a_delegation_is_merged_by_the_queue_only_if_the_merged_tree_is_green(tmp_path: Path, accept: str) -> None:
+async def test_queue_merges_a_delegation_only_if_the_merged_tree_passes(tmp_path: Path, accept: str) -> None:
     made_board(tmp_path)
 
     @agent("writer", workspace="worktree", merge="queue")
@@ -377,7 +375,7 @@ async def test_a_delegation_is_merged_by_the_queue_only_if_the_merged_tree_is_gr
     assert ("new.txt" in git(tmp_path, "ls-tree", "--name-only", "main").split()) is is_green
 
 
-async def test_a_delegation_is_not_merged_by_the_queue_without_acceptance(tmp_path: Path) -> None:
+async def test_queue_does_not_merge_a_delegation_without_acceptance(tmp_path: Path) -> None:
     made_board(tmp_path)
 
     @agent("writer", workspace="worktree", merge="queue")
@@ -395,7 +393,7 @@ async def test_a_delegation_is_not_merged_by_the_queue_without_acceptance(tmp_pa
 # ---- several at once
 
 
-async def test_tasks_run_at_once_by_their_dependencies_and_a_failing_one_stops_only_those_that_need_it(tmp_path: Path) -> None:
+async def test_failed_task_stops_only_its_dependents(tmp_path: Path) -> None:
     board = made_board(tmp_path, 5)
     with board.change() as draft:
         draft.state = draft.state.with_tasks(
@@ -428,7 +426,7 @@ async def test_tasks_run_at_once_by_their_dependencies_and_a_failing_one_stops_o
     assert clean(tmp_path)
 
 
-async def test_tasks_whose_plans_name_the_same_file_do_not_run_at_once(tmp_path: Path) -> None:
+async def test_tasks_with_a_common_file_do_not_run_concurrently(tmp_path: Path) -> None:
     plan = "# Plan\n\n### Phase 1: Edit [NOT STARTED]\n- **Tasks**: change `src/app.py`\n"
     board, at_once, most = made_board(tmp_path, 2, plans={1: plan, 2: plan}), [0], [0]
 
@@ -446,7 +444,7 @@ async def test_tasks_whose_plans_name_the_same_file_do_not_run_at_once(tmp_path:
     assert most == [1]
 
 
-async def test_the_time_and_the_budget_of_all_tasks_are_kept(tmp_path: Path) -> None:
+async def test_time_and_budget_limits_apply_to_all_tasks(tmp_path: Path) -> None:
     board = made_board(tmp_path, 3)
     async with Remit.open(tmp_path, agents=Writer(writes("x.txt")).agents(), recover=False) as remit:
         outcome = await implement_parallel(remit, board, [1, 2, 3], ParallelOptions(width=1, budget=Limits(delegations=1)))
@@ -457,7 +455,7 @@ async def test_the_time_and_the_budget_of_all_tasks_are_kept(tmp_path: Path) -> 
     assert "the time limit for all tasks was reached" in late.summary
 
 
-async def test_waiting_candidates_are_accepted_together_and_a_red_one_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_candidates_are_accepted_in_a_batch_and_a_failing_one_is_isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remit.runtime.merge_queue.SLOW_SECONDS", 0.0)
     board = made_board(tmp_path, 4, accept=("true",))
 
@@ -478,7 +476,7 @@ async def test_waiting_candidates_are_accepted_together_and_a_red_one_is_found(t
 # ---- set-up of worktrees
 
 
-async def test_a_worktree_is_set_up_once_and_what_was_shared_is_not_committed(tmp_path: Path) -> None:
+async def test_worktree_is_set_up_once_and_shared_files_are_not_committed(tmp_path: Path) -> None:
     board = made_board(tmp_path, plans={1: PLAN})
     (tmp_path / ".git/info/exclude").write_text("secret.env\nmodules/\nmade.txt\n")
     (tmp_path / "secret.env").write_text("key")
@@ -502,7 +500,7 @@ async def test_a_worktree_is_set_up_once_and_what_was_shared_is_not_committed(tm
     assert not {"secret.env", "modules", "made.txt"} & set(names)
 
 
-async def test_a_set_up_that_fails_is_refused_before_anything_is_marked(tmp_path: Path) -> None:
+async def test_failing_set_up_is_refused_before_the_board_changes(tmp_path: Path) -> None:
     board, writer = made_board(tmp_path), Writer(writes("new.txt"))
     async with Remit.open(tmp_path, agents=writer.agents(), recover=False, settings={"workspace": {"setup": ["echo no; exit 3"]}}) as remit:
         with pytest.raises(Unavailable, match="exited 3"):
@@ -513,7 +511,7 @@ async def test_a_set_up_that_fails_is_refused_before_anything_is_marked(tmp_path
 # ---- looking at the work, commenting on it, merging and discarding it
 
 
-async def test_comments_go_to_the_session_of_the_agent_and_the_work_is_merged_by_hand(tmp_path: Path) -> None:
+async def test_review_comments_go_to_the_session_and_the_work_can_be_merged(tmp_path: Path) -> None:
     board, writer = made_board(tmp_path), Writer(writes("new.txt"), writes("new.txt", "better\n"), merge=False)
     await writer.implement(board)
     async with Remit.open(tmp_path, agents=writer.agents(), recover=False) as remit:
@@ -531,7 +529,7 @@ async def test_comments_go_to_the_session_of_the_agent_and_the_work_is_merged_by
     assert clean(tmp_path)
 
 
-async def test_a_person_takes_work_as_it_is_whatever_its_agent_said(tmp_path: Path) -> None:
+async def test_user_can_merge_work_despite_the_verdict(tmp_path: Path) -> None:
     board = made_board(tmp_path, 2)
 
     def doing(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
@@ -551,7 +549,7 @@ async def test_a_person_takes_work_as_it_is_whatever_its_agent_said(tmp_path: Pa
     assert clean(tmp_path)
 
 
-async def test_the_list_names_the_task_and_its_work_can_be_shown_and_discarded(tmp_path: Path) -> None:
+async def test_list_names_the_task_and_its_work_can_be_shown_and_discarded(tmp_path: Path) -> None:
     board = made_board(tmp_path, plans={1: PLAN})
 
     def doing(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
@@ -570,9 +568,7 @@ async def test_the_list_names_the_task_and_its_work_can_be_shown_and_discarded(t
     assert (tmp_path / "part1.txt").exists()
 
 
-async def test_a_worktree_that_a_killed_process_did_not_remove_goes_with_the_next_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_worktree_of_a_killed_process_is_removed_by_the_next_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     board, writer = made_board(tmp_path, 2), Writer(writes("one.txt"), writes("two.txt"))
     with monkeypatch.context() as killed:
         killed.setattr("remit.board.task_landing.TaskLanding.close", lambda _landing: asyncio.sleep(0))

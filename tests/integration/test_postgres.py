@@ -89,7 +89,7 @@ async def test_delegations_are_recorded_and_found_by_every_command(project: Path
     assert "PostgreSQL" in cli.run("backup", cwd=project).stderr
 
 
-async def test_another_process_follows_and_cancels_through_the_store(project: Path) -> None:
+async def test_another_process_can_follow_and_cancel(project: Path) -> None:
     worker = start(project)
     assert worker.stdout is not None
     session = (await asyncio.to_thread(worker.stdout.readline)).strip()
@@ -103,7 +103,7 @@ async def test_another_process_follows_and_cancels_through_the_store(project: Pa
     worker.stdout.close()
 
 
-async def test_work_of_a_killed_process_is_settled_by_the_next(project: Path) -> None:
+async def test_work_of_a_killed_process_is_settled_by_the_next_process(project: Path) -> None:
     worker = start(project)
     assert worker.stdout is not None
     session = (await asyncio.to_thread(worker.stdout.readline)).strip()
@@ -115,7 +115,7 @@ async def test_work_of_a_killed_process_is_settled_by_the_next(project: Path) ->
         assert (str(record.state), record.result and record.result.stop_reason) == ("partial", "crashed")
 
 
-async def test_work_of_another_machine_is_left_alone(project: Path, server: str) -> None:
+async def test_work_of_another_machine_is_not_settled(project: Path, server: str) -> None:
     async with Remit.open(project, agents=[sleeper]) as remit:
         handle = await remit.start("sleeper")
         with psycopg.connect(server, autocommit=True) as connection:
@@ -129,7 +129,7 @@ async def test_work_of_another_machine_is_left_alone(project: Path, server: str)
 
 
 @pytest.mark.parametrize("how", ["restart", "cut"])
-async def test_a_server_that_is_away_while_twenty_run_loses_nothing_and_repeats_nothing(tmp_path: Path, how: str) -> None:
+async def test_database_outage_loses_and_repeats_nothing(tmp_path: Path, how: str) -> None:
     ran: list[int] = []
     all_run, gate = asyncio.Event(), asyncio.Event()
 
@@ -161,7 +161,7 @@ async def test_a_server_that_is_away_while_twenty_run_loses_nothing_and_repeats_
     assert sorted(ran) == [*range(20), 100]
 
 
-def test_a_refused_password_a_missing_database_and_a_newer_schema_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_errors_are_named_with_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with postgres_server() as server:
         PostgresStore(server.url).close()
         with psycopg.connect(server.url, autocommit=True) as connection:
@@ -180,7 +180,7 @@ def test_a_refused_password_a_missing_database_and_a_newer_schema_are_named(tmp_
         PostgresStore(server.url, schema="other").close()
 
 
-def test_the_place_of_a_child_in_its_tree_is_final_when_it_is_recorded(server: str) -> None:
+def test_position_of_a_child_in_its_tree_is_final(server: str) -> None:
     """Budgets that several processes share count by it: were another child to come before it later, both would draw the last of it."""
     from remit.core.record import RecordDelegation
     from remit.testing.store_samples import record, session
@@ -202,7 +202,7 @@ def test_the_place_of_a_child_in_its_tree_is_final_when_it_is_recorded(server: s
         assert places == {one.session_id: number for number, one in enumerate(store.tree(session(1)))}
 
 
-def test_an_attempt_whose_commit_was_cut_off_is_recognised(server: str) -> None:
+def test_commit_with_a_lost_reply_is_recognised(server: str) -> None:
     from remit.testing.store_samples import outcome, record
 
     store = PostgresStore(server, schema=new_schema())
@@ -217,7 +217,7 @@ def test_an_attempt_whose_commit_was_cut_off_is_recognised(server: str) -> None:
         assert store.apply([RecordDelegation(record(1, created_at=5.0))]).clashes
 
 
-def test_a_record_is_copied_to_postgresql_and_back(tmp_path: Path, server: str) -> None:
+def test_record_can_be_copied_to_postgresql_and_back(tmp_path: Path, server: str) -> None:
     root, schema = tmp_path / "shop", new_schema()
     root.mkdir()
     for number in range(3):
@@ -240,7 +240,7 @@ def test_a_record_is_copied_to_postgresql_and_back(tmp_path: Path, server: str) 
         ("mysql://127.0.0.1/shop", "store.url"),
     ],
 )
-def test_a_bad_address_is_one_sentence_with_what_to_do(url: str, said: str, tmp_path: Path) -> None:
+def test_invalid_address_is_refused_with_advice(url: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "remit.toml").write_text(f'[store]\nurl = "{url}"\n')
     done = cli.run("delegate", "worker.list_files", cwd=tmp_path)
     assert said in done.stderr
@@ -248,7 +248,7 @@ def test_a_bad_address_is_one_sentence_with_what_to_do(url: str, said: str, tmp_
     assert "secret" not in done.stderr
 
 
-def test_an_unapproved_project_does_not_reach_the_address_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unapproved_project_does_not_connect_to_its_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REMIT_TRUST")
     (tmp_path / "remit.toml").write_text('[store]\nurl = "postgresql://127.0.0.1:1/shop"\n')
     done = cli.run("delegate", "worker.list_files", cwd=tmp_path)

@@ -199,7 +199,7 @@ def on_s3(machines: Machines, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> 
     return machines
 
 
-async def test_artifacts_of_a_worker_elsewhere_are_here_when_its_return_is(on_s3: Machines) -> None:
+async def test_artifacts_of_a_remote_worker_arrive_with_its_return(on_s3: Machines) -> None:
     done = await on_s3.delegate("writer", files={"reports/one.md": "first", "two.md": "second"})
     assert (done.status, done.warnings) == (Status.COMPLETED, ())
     assert (on_s3.here / "reports" / "one.md").read_text() == "first"
@@ -210,7 +210,7 @@ async def test_artifacts_of_a_worker_elsewhere_are_here_when_its_return_is(on_s3
     assert (on_s3.here / "two.md").read_text() == "newer"
 
 
-async def test_a_file_of_the_caller_is_never_overwritten_and_no_protected_path_is_written(machines: Machines) -> None:
+async def test_files_of_the_caller_and_protected_paths_are_not_overwritten(machines: Machines) -> None:
     (machines.here / "mine.md").write_text("precious")
     (machines.here / "out").symlink_to(machines.folder)
     (machines.here / "hooks").symlink_to(".git/hooks")
@@ -229,7 +229,7 @@ async def test_a_file_of_the_caller_is_never_overwritten_and_no_protected_path_i
     assert (machines.here / "elsewhere" / "mine.md").read_text() == "hostile"
 
 
-async def test_the_worktree_of_a_worker_elsewhere_is_restored_and_can_be_merged(machines: Machines) -> None:
+async def test_worktree_of_a_remote_worker_is_restored_and_can_be_merged(machines: Machines) -> None:
     done = await machines.delegate("editor")
     assert (done.status, done.warnings) == (Status.COMPLETED, ())
     folder = machines.here / done.extra["workspace"]["folder"]
@@ -241,14 +241,14 @@ async def test_the_worktree_of_a_worker_elsewhere_is_restored_and_can_be_merged(
     assert (machines.here / "code.txt").read_text() == "edited\n"
 
 
-async def test_what_is_to_be_merged_waits_in_the_checkout_of_the_caller(machines: Machines) -> None:
+async def test_work_to_be_merged_waits_in_the_checkout_of_the_caller(machines: Machines) -> None:
     done = await machines.delegate("merger")
     assert (done.status, done.errors[0].code) == (Status.PARTIAL, "MERGE_WAITING")
     assert git(machines.there, "log", "--oneline", "main").count("\n") == 1, "nothing was merged into the checkout of the worker"
     assert git(machines.here, "show", f"{done.extra['workspace']['branch']}:code.txt") == "merged\n"
 
 
-async def test_a_worktree_whose_commit_is_unknown_here_comes_as_a_diff(machines: Machines) -> None:
+async def test_worktree_with_an_unknown_commit_is_returned_as_a_diff(machines: Machines) -> None:
     (machines.there / "code.txt").write_text("ahead of the caller\n")
     git(machines.there, "commit", "-q", "-a", "-m", "Ahead")
     done = await machines.delegate("editor")
@@ -269,14 +269,14 @@ async def test_files_beyond_64_mb_are_fetched_on_demand(machines: Machines) -> N
     assert "are here already" in cli.run("fetch", done.session_id, cwd=machines.here).stdout
 
 
-async def test_a_stopped_agent_hands_over_what_it_has_written(machines: Machines) -> None:
+async def test_stopped_agent_returns_its_files(machines: Machines) -> None:
     done = await machines.delegate("slow", timeout=3)
     assert done.status is Status.PARTIAL
     assert (machines.here / ".remit" / "scratch" / done.session_id / "half.md").read_text() == "half of it"
 
 
 @pytest.mark.lab
-async def test_a_lost_machine_leaves_the_files_of_its_last_upload_and_says_so(machines: Machines) -> None:
+async def test_lost_machine_leaves_the_files_of_its_last_upload(machines: Machines) -> None:
     worker = machines.worker(1)
     async with machines.open(machines.here) as remit:
         handle = await remit.start("slow", timeout=50)
@@ -290,7 +290,7 @@ async def test_a_lost_machine_leaves_the_files_of_its_last_upload_and_says_so(ma
     assert (machines.here / ".remit" / "scratch" / done.session_id / "half.md").read_text() == "half of it"
 
 
-async def test_the_next_worker_continues_with_the_files_of_a_lost_machine(machines: Machines) -> None:
+async def test_next_worker_continues_with_the_files_of_a_lost_machine(machines: Machines) -> None:
     first = machines.worker(1)
     async with machines.open(machines.here) as remit:
         handle = await remit.start("again", timeout=50)
@@ -312,7 +312,7 @@ async def uploaded(machines: Machines, session_id: str) -> Manifest:
     return manifest
 
 
-async def test_an_object_store_that_is_away_delays_files_and_not_the_return(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_object_store_outage_delays_files_and_not_the_return(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipping, "RETRY_SECONDS", (0.2,) * 100)
     blobs = machines.folder / "blobs"
     async with machines.open(machines.there) as worker, machines.open(machines.here) as remit:
@@ -330,7 +330,7 @@ async def test_an_object_store_that_is_away_delays_files_and_not_the_return(mach
     assert (machines.here / "late.md").read_text() == "late"
 
 
-async def test_a_manifest_that_names_other_content_than_the_record_is_refused(machines: Machines) -> None:
+async def test_manifest_that_differs_from_the_record_is_refused(machines: Machines) -> None:
     async with machines.open(machines.there) as worker, machines.open(machines.here) as remit:
         await worker.work()
         honest = await remit.delegate("writer", files={"a.md": "honest"}, timeout=30)
@@ -345,7 +345,7 @@ async def test_a_manifest_that_names_other_content_than_the_record_is_refused(ma
     assert not (machines.here / "a.md").exists()
 
 
-def test_pruning_removes_the_files_of_forgotten_delegations(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pruning_removes_the_files_of_pruned_delegations(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     done = asyncio.run(machines.delegate("writer", files={"a.md": "soon forgotten"}))
     monkeypatch.setattr("remit.stores.blobs.KEPT_SECONDS", 0.0)
     forgotten = cli.run("prune", "--older-than", "0.00001h", "--json", cwd=machines.here)
@@ -357,9 +357,7 @@ def test_pruning_removes_the_files_of_forgotten_delegations(machines: Machines, 
     ("changes", "message"),
     [({"blobs": None}, "requires an object store"), ({"blobs": "file:///dev/null/x"}, "cannot be used")],
 )
-async def test_shipping_without_a_usable_object_store_is_refused_before_anything_starts(
-    machines: Machines, changes: dict[str, Any], message: str
-) -> None:
+async def test_shipping_without_an_object_store_is_refused(machines: Machines, changes: dict[str, Any], message: str) -> None:
     temporal = {key: value for key, value in {**machines.settings["engine"]["temporal"], **changes}.items() if value is not None}
     machines.settings["engine"]["temporal"] = temporal
     machines.add_files(machines.here)

@@ -131,7 +131,7 @@ def made(server: TemporalServer, forks: WorkerForks, tmp_path: Path) -> Iterator
 # ---- the command, as a process of its own
 
 
-async def test_a_drained_worker_hands_resumable_work_to_another_at_once(made: Cluster) -> None:
+async def test_drained_worker_hands_resumable_work_to_another(made: Cluster) -> None:
     engine = made.settings()["engine"]
     chosen = {f"REMIT_ENGINE__TEMPORAL__{key.upper()}": str(value) for key, value in engine["temporal"].items()}
     environment = {**os.environ, **chosen, "REMIT_ENGINE__KIND": "temporal", "REMIT_ENGINE__PROJECT": engine["project"]}
@@ -189,7 +189,7 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("name", ["steps", "deaf"])
-async def test_a_worker_that_is_cut_off_stops_before_another_begins(name: str, made: Cluster, server: TemporalServer) -> None:
+async def test_disconnected_worker_stops_before_another_starts(name: str, made: Cluster, server: TemporalServer) -> None:
     """`deaf` is a thread that cannot be stopped: its worker ends itself. The first worker's clock is an hour fast, the second's slow."""
     async with proxy(server.port) as (port, process):
         (first,) = await made.start(address=f"127.0.0.1:{port}", clock_offset=3600.0)
@@ -208,7 +208,7 @@ async def test_a_worker_that_is_cut_off_stops_before_another_begins(name: str, m
             assert is_alive(first.pid, None) is (name == "steps")
 
 
-async def test_a_caller_whose_clock_is_an_hour_off_sees_its_workers_and_its_results(made: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_caller_with_a_wrong_clock_sees_workers_and_results(made: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     await made.start(2)
     for offset in (3600.0, -3600.0):
         with monkeypatch.context() as changed:
@@ -253,7 +253,7 @@ async def test_budgets_are_exact_across_workers(made: Cluster) -> None:
         assert later.errors[0].code == "BUDGET_EXCEEDED"
 
 
-async def test_a_tree_over_three_workers_is_cancelled_and_every_process_is_dead_within_a_second(made: Cluster) -> None:
+async def test_cancelling_a_tree_ends_all_processes_of_three_workers(made: Cluster) -> None:
     await made.start(3, slots=2)
     async with made.open() as remit:
         handle = await remit.start("tree", timeout=100)
@@ -288,7 +288,7 @@ async def test_workers_share_the_work_and_each_delegation_runs_once(made: Cluste
 
 @pytest.mark.lab
 @pytest.mark.timeout(900)
-async def test_two_thousand_in_flight_all_come_back_and_their_caller_grows_by_at_most_a_hundred_megabytes(made: Cluster) -> None:
+async def test_two_thousand_delegations_complete_in_bounded_memory(made: Cluster) -> None:
     await made.start(2, slots=64)
     async with made.open() as remit:
         await asyncio.gather(*(remit.delegate("quick", n=n, timeout=800) for n in range(50)))  # loads what is used
@@ -310,7 +310,7 @@ async def test_two_callers_with_one_key_get_one_delegation(made: Cluster) -> Non
     assert len(made.lines("quick")) == 1
 
 
-async def test_an_attempt_that_is_delivered_twice_runs_once_however_long_it_takes(made: Cluster) -> None:
+async def test_attempt_delivered_twice_runs_once(made: Cluster) -> None:
     """The same start twice is refused by Temporal; the same attempt twice, by another workflow here, is claimed once."""
     await made.start(2)
     async with made.open() as remit:
@@ -360,7 +360,7 @@ def _settings(server: TemporalServer, root: Path) -> dict[str, Any]:
     return {"engine": {"kind": "temporal", "project": f"q{abs(hash(str(root)))}", "temporal": temporal}}
 
 
-async def test_a_worker_with_another_definition_refuses_and_names_both(server: TemporalServer, tmp_path: Path) -> None:
+async def test_worker_with_another_definition_refuses_and_names_both(server: TemporalServer, tmp_path: Path) -> None:
     ran: list[str] = []
 
     @agent("same")
@@ -384,7 +384,7 @@ async def test_a_worker_with_another_definition_refuses_and_names_both(server: T
     assert ours in result.errors[0].message
 
 
-async def test_without_a_worker_a_warning_says_how_to_start_one_and_it_ends_as_unavailable(
+async def test_delegation_without_a_worker_warns_and_is_unavailable(
     server: TemporalServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = _settings(server, tmp_path)
@@ -401,7 +401,7 @@ async def test_without_a_worker_a_warning_says_how_to_start_one_and_it_ends_as_u
 
 @pytest.mark.parametrize("failures", [3, 10_000], ids=["for a moment", "until the deadline"])
 @pytest.mark.parametrize("spread", [False, True], ids=["local child", "remote child"])
-async def test_a_child_whose_budget_cannot_be_read_waits_for_the_store_and_ends_by_its_deadline(
+async def test_child_waits_for_an_unavailable_store_until_its_deadline(
     failures: int, spread: bool, server: TemporalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = 0
@@ -434,7 +434,7 @@ async def test_a_child_whose_budget_cannot_be_read_waits_for_the_store_and_ends_
     assert result.data == (["ran", "finished"] if failures == 3 else [None, "unavailable"])
 
 
-async def test_two_projects_of_one_name_with_different_stores_are_refused(server: TemporalServer, tmp_path: Path) -> None:
+async def test_projects_with_one_name_and_different_stores_are_refused(server: TemporalServer, tmp_path: Path) -> None:
     settings = _settings(server, tmp_path)
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
@@ -449,7 +449,7 @@ async def test_two_projects_of_one_name_with_different_stores_are_refused(server
     assert "another [engine] project" in refused.value.advice
 
 
-async def test_a_workflow_that_is_terminated_in_temporal_is_a_cancelled_delegation(server: TemporalServer, tmp_path: Path) -> None:
+async def test_workflow_terminated_in_temporal_is_a_cancelled_delegation(server: TemporalServer, tmp_path: Path) -> None:
     sleeper = Scripted("sleeper", hang())
     async with Remit.open(tmp_path, agents=[sleeper], settings=_settings(server, tmp_path)) as remit:
         await remit.work(["sleeper"])
@@ -462,7 +462,7 @@ async def test_a_workflow_that_is_terminated_in_temporal_is_a_cancelled_delegati
     assert "terminated in Temporal" in result.errors[0].message
 
 
-async def test_secrets_are_not_handed_to_workers(server: TemporalServer, tmp_path: Path) -> None:
+async def test_secrets_are_not_sent_to_workers(server: TemporalServer, tmp_path: Path) -> None:
     worker = Scripted("worker-of-secrets")
     async with Remit.open(tmp_path, agents=[worker], settings=_settings(server, tmp_path)) as remit:
         result = await remit.delegate("worker-of-secrets", password="correct horse battery")
