@@ -733,8 +733,8 @@ class Remit:
         from remit.system.settings_files import environment_of
 
         environment = {**environment_of(self.settings), **self.trust.environment}
-        grace = self.settings.kill_grace_seconds
-        return ProcessPool(project=self._project, owner_id=self.owner.owner_id, term_grace=grace, environment=environment)
+        grace, passed = self.settings.kill_grace_seconds, self.settings.engine.temporal.pass_environment if self._given.is_worker else None
+        return ProcessPool(project=self._project, owner_id=self.owner.owner_id, term_grace=grace, environment=environment, passed=passed)
 
     def _make_models(self) -> "Models":
         from remit.models.client import Models

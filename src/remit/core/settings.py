@@ -214,6 +214,8 @@ class TemporalSettings:
     """How files reach other machines: through a project directory that all see, or through the object store `blobs`."""
     blobs: Annotated[str | None, Field(pattern=r"^(s3|file)://[^\s@?#]+$"), BeforeValidator(_none)] = None
     """Where shipped files are kept: `s3://BUCKET/PREFIX`, by the `AWS_*` variables, or `file:///PATH`, a directory that all see."""
+    pass_environment: Names = ()
+    """Variables of a worker, or patterns like `STRIPE_*`, that its process agents see beside those that every program needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

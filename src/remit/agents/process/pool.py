@@ -21,7 +21,7 @@ from remit.agents.remote_context import ContextService, facts_to_wire
 from remit.core.context import Context, ContextFacts
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.system.frames import FramingError, encode_frame, take_frames
-from remit.system.interpreter import agent_path
+from remit.system.interpreter import BASIC, NETWORK, TOOLCHAINS, agent_path, listed_environment
 from remit.system.processes import FORK_SERVER, MARK, is_alive, kill_tree_async, marker, padded, process_start
 
 if TYPE_CHECKING:
@@ -147,8 +147,9 @@ class Spare(NamedTuple):
 class ForkServers:
     """Started on first use and replaced when they die: a clean one, one with the agents' modules, one for commands."""
 
-    def __init__(self, *, mark_prefix: str) -> None:
+    def __init__(self, *, mark_prefix: str, passed: Sequence[str] | None = None) -> None:
         self._mark = f"{mark_prefix}{FORK_SERVER}"
+        self._passed = passed
         self._servers: dict[str, ForkServerClient] = {}
         self._starting = {"clean": asyncio.Lock(), "commands": asyncio.Lock()}
         self._spare: Spare | None = None
@@ -262,7 +263,7 @@ class ForkServers:
 
     async def _start(self, kind: str) -> ForkServerClient:
         ours, theirs = socket.socketpair()
-        process = _spawn(kind, theirs, self._mark)
+        process = _spawn(kind, theirs, self._mark, self._passed)
         server = ForkServerClient(ours, process.pid, process)
         assert process.stderr is not None
         try:
@@ -283,12 +284,13 @@ class ForkServers:
         return server
 
 
-def _spawn(kind: str, control: socket.socket, mark: str) -> "subprocess.Popen[bytes]":
+def _spawn(kind: str, control: socket.socket, mark: str, passed: Sequence[str] | None) -> "subprocess.Popen[bytes]":
     if kind == "commands":
         packages = [(name, list(sys.modules[name].__path__)) for name in _PACKAGES]
         words, environment = ["-S", "-c", _START_FOR_COMMANDS, json.dumps(packages)], {MARK: padded(mark)}
     else:
-        words, environment = ["-c", _START, json.dumps(agent_path())], {**os.environ, MARK: padded(mark)}
+        inherited = os.environ if passed is None else listed_environment((*BASIC, *TOOLCHAINS, *NETWORK, *passed))
+        words, environment = ["-c", _START, json.dumps(agent_path())], {**inherited, MARK: padded(mark)}
     with control:
         return subprocess.Popen(
             [sys.executable, "-I", *words, str(control.fileno()), str(os.getpid())],
@@ -328,13 +330,20 @@ class Job:
 
 class ProcessPool:
     def __init__(
-        self, *, project: str, owner_id: str, term_grace: float = TERM_GRACE_SECONDS, environment: Mapping[str, str] | None = None
+        self,
+        *,
+        project: str,
+        owner_id: str,
+        term_grace: float = TERM_GRACE_SECONDS,
+        environment: Mapping[str, str] | None = None,
+        passed: Sequence[str] | None = None,
     ) -> None:
-        """`environment` is added to the inherited one: settings that agents read."""
+        """`environment` is added to the inherited one: settings that agents read. `passed`: of this process's variables, agents get those
+        that every program needs and these; None: all."""
         self._environment = dict(environment or {})
         self._mark_prefix = marker(project, owner_id)
         self._term_grace = term_grace
-        self._fork_servers = ForkServers(mark_prefix=self._mark_prefix)
+        self._fork_servers = ForkServers(mark_prefix=self._mark_prefix, passed=passed)
         self._warming: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._processes: dict[WorkerClient | CommandProcess, str] = {}
