@@ -131,17 +131,17 @@ async def _beside_bare(made: Stage, remit: Remit, sizes: Sizes) -> list[Figure]:
     async def ours() -> None:
         assert (await remit.delegate("noop", timeout=100)).ok
 
-    for one in (bare, ours):
-        await _one_by_one(one, 5)
-    singles = [
-        (await _one_by_one(bare, sizes.remote_calls), await _one_by_one(ours, sizes.remote_calls)) for _ in range(sizes.remote_rounds)
-    ]
+    for _ in range(5):  # loads what is used
+        await bare()
+        await ours()
+    singles = [(await _seconds(bare), await _seconds(ours)) for _ in range(sizes.remote_calls * sizes.remote_rounds)]
     floods = [(await _rate(bare, sizes.remote_flood), await _rate(ours, sizes.remote_flood)) for _ in range(sizes.remote_rounds)]
-    times, share = median([mine / floor for floor, mine in singles]), median([mine / floor for floor, mine in floods])
+    floor, mine = median([one for one, _ in singles]), median([one for _, one in singles])
+    times, share = mine / floor, median([many / bare_many for bare_many, many in floods])
     load = f"{sizes.remote_flood} with 100 in flight"
     return [
-        _figure("floor: bare workflow with one activity, p50", milliseconds(median([one for one, _ in singles]))),
-        _figure("one remote delegation, p50", milliseconds(median([one for _, one in singles]))),
+        _figure("floor: bare workflow with one activity, p50", milliseconds(floor)),
+        _figure("one remote delegation, p50", milliseconds(mine)),
         _figure(
             "one remote delegation against the floor",
             measured=f"{times:.2f} times",
@@ -154,14 +154,10 @@ async def _beside_bare(made: Stage, remit: Remit, sizes: Sizes) -> list[Figure]:
     ]
 
 
-async def _one_by_one(one: Callable[[], Awaitable[None]], count: int) -> float:
-    """Seconds of the median call."""
-    taken = []
-    for _ in range(count):
-        began = time.perf_counter()
-        await one()
-        taken.append(time.perf_counter() - began)
-    return median(taken)
+async def _seconds(one: Callable[[], Awaitable[None]]) -> float:
+    began = time.perf_counter()
+    await one()
+    return time.perf_counter() - began
 
 
 async def _rate(one: Callable[[], Awaitable[None]], count: int, in_flight: int = 100) -> float:
