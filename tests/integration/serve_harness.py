@@ -103,7 +103,7 @@ def _all(words: IO[str]) -> str:
 
 
 def _ready(process: "subprocess.Popen[str]", root: Path, words: IO[str]) -> ServerEntry:
-    give_up = time.monotonic() + 30
+    give_up = time.monotonic() + 120
     while time.monotonic() < give_up:
         found = announced(root / ".remit" / "run")
         if found is not None and found.pid == process.pid:
