@@ -98,8 +98,8 @@ async def kill_a_worker(made: Cluster, seed: int) -> tuple[list[str], Counter[st
     """Delegations in all phases, one of two workers killed at a moment that the seed chooses, and replaced. Faults; phases at the kill."""
     chance = random.Random(seed)
     met: Counter[str] = Counter()
-    victim, _ = await made.start(2, slots=3)
-    async with made.open() as remit:
+    async with made.restarting(2, slots=3), made.open() as remit:
+        victim = made.workers[0]
         handles: list[tuple[str, Handle]] = []
         for _ in range(6):
             agent = chance.choice(("again", "once"))
@@ -110,7 +110,6 @@ async def kill_a_worker(made: Cluster, seed: int) -> tuple[list[str], Counter[st
             if phase := await phase_of(made, remit, handle.session_id, victim.pid):
                 met[f"{phase}, {agent}"] += 1
         victim.kill()
-        await made.start(1, slots=3)
         results = [await handle.result() for _, handle in handles]
         faults = []
         for (agent, handle), result in zip(handles, results, strict=True):

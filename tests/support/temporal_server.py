@@ -27,16 +27,22 @@ class TemporalServer:
 
     port: int
     database: Path | None = None
+    ip: str = "127.0.0.1"
     process: "subprocess.Popen[bytes] | None" = None
 
     @property
+    def listens(self) -> str:
+        """Its parts talk to each other through loopback, whatever address others use."""
+        return self.ip if self.ip == "127.0.0.1" else "0.0.0.0"
+
+    @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.ip}:{self.port}"
 
     def start(self) -> None:
         tuning = [word for key in TUNED for word in ("--dynamic-config-value", f"{key}=2000")]
         kept = [] if self.database is None else ["--db-filename", str(self.database)]
-        words = [str(PROGRAM), "server", "start-dev", "--headless", "--ip", "127.0.0.1", "--port", str(self.port), "--log-level", "never"]
+        words = [str(PROGRAM), "server", "start-dev", "--headless", "--ip", self.listens, "--port", str(self.port), "--log-level", "never"]
         environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/tmp")}
         self.process = subprocess.Popen([*words, *tuning, *kept], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
 

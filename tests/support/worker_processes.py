@@ -30,6 +30,7 @@ from remit.core.context import Context
 from remit.core.errors import RemitError, Stopped
 from remit.core.jsonable import to_jsonable
 from remit.core.ports import AgentPort
+from support.network import enter
 
 START_SECONDS = 60.0
 
@@ -174,6 +175,8 @@ class _Order:
     socket: str = ""
     serves: tuple[str, ...] | None = None
     clock_offset: float = 0.0
+    host: str = ""
+    """A namespace of `support.network`."""
 
 
 @dataclass(frozen=True)
@@ -264,6 +267,8 @@ def _serve() -> None:
             os.close(0)
             os.dup2(2, 1)
             os.environ.update(order.environment)
+            if order.host:
+                enter(order.host)
             asyncio.run(_work(order))
         print(pid, flush=True)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

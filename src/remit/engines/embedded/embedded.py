@@ -158,6 +158,9 @@ class EmbeddedEngine:
         """Continue a child of an earlier attempt of `caller` that has not ended."""
         return await self.recovery.resume(record, caller)
 
+    async def end_children_elsewhere(self, callers: Sequence[Record], detail: str) -> None:
+        """Stop live children of these in other processes; their callers, which no longer run, are about to be settled."""
+
     async def keep_partial_work(self, run: DelegationRun, left: PartialWork) -> PartialWork:
         """Of a delegation that was stopped here, before its outcome is recorded."""
         return left

@@ -192,23 +192,24 @@ class Recovery:
         if before.started_at is None:  # it was given to a worker that died before starting it
             return await self.resume(before, None, left=left, amend=amend)
         kept = self._resumable([before, *taken], before.session_id) if left > 0 else set()
-        await self._settle_others([before, *taken], kept, before.owner)
+        ended = [record for record in (before, *taken) if record.session_id not in kept]
+        await self._engine.end_children_elsewhere(ended, "the end of its worker")
+        await self._settle_others(ended, set(), before.owner)
         if before.session_id not in kept:
             return None
         run = await self.resume(before, None, left=left, amend=amend)
         self._engine.spawn(self._settle_unclaimed(run, [record for record in taken if record.session_id in kept], before.owner))
         return run
 
-    async def settle_claimed(self, before: Record, stop: Stop) -> list[str]:
-        """Settle a claimed delegation that no longer runs, with its children. Returns live children of other workers."""
+    async def settle_claimed(self, before: Record, stop: Stop) -> None:
+        """Settle a claimed delegation that no longer runs, after its children."""
         taken = await self._take_below(before)
+        await self._engine.end_children_elsewhere([before, *taken], stop.detail)
         for record in sorted(taken, key=lambda r: -r.depth):
             await self._settle(
                 record, Stop(reason=StopReason.CANCELLED, source=f"the end of its caller {before.agent}", detail=stop.detail)
             )
-        tree = await off_loop(self._store.tree, before.root_id)
         await self._settle(before, stop)
-        return [one.session_id for one in below(tree, before.session_id)[1:] if one.queue is not None and not one.state.is_settled]
 
     async def _take_below(self, before: Record) -> list[Record]:
         """Take over what the previous owner ran below a claimed delegation. If that owner is on this machine, kill its processes."""

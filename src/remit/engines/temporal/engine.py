@@ -5,7 +5,7 @@ Temporal assigns each delegation to a worker and detects the loss of that worker
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -21,8 +21,8 @@ from remit.core.redaction import is_redacted, redact_parameters, redact_value
 from remit.core.result import Return, StopReason
 from remit.core.states import State
 from remit.engines.embedded.budgets import lack_on_record, overspent_on_record
-from remit.engines.embedded.delegation_run import DelegationRun, Phase
-from remit.engines.embedded.embedded import EmbeddedEngine
+from remit.engines.embedded.delegation_run import CHILDREN_SECONDS, DelegationRun, Phase
+from remit.engines.embedded.embedded import STOP_SECONDS, EmbeddedEngine
 from remit.engines.embedded.events import known
 from remit.engines.embedded.handles import LocalHandle, Node
 from remit.engines.embedded.replay import delegation_of
@@ -42,7 +42,7 @@ from remit.runtime.deps import Submission
 from remit.runtime.engine import EngineConfig, Perform, Recovered, WorkerInfo
 from remit.runtime.reply import PartialWork, Stop
 from remit.runtime.shipment import Shipping
-from remit.system.liveness import is_dead
+from remit.system.liveness import is_dead, living_owners
 from remit.system.processes import is_alive
 from remit.system.threads import off_loop
 
@@ -55,8 +55,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("remit.temporal")
 
-LAST_TICKET = 2**31 - 1
-"""Ticket of the process that settles a delegation: no worker claims it afterwards."""
+LAST_TICKET = 2**30
+"""Ticket of the process that settles a delegation: no worker claims it afterwards. Should that process die, the next one adds one."""
+ENDED_FROM_OUTSIDE = ("TERMINATED", "CANCELED", "TIMED_OUT")
 SWEEP_SECONDS = 10.0
 SWEEP_AT_ONCE = 50
 LEFT_SECONDS = 5.0
@@ -72,7 +73,7 @@ TASK_SECONDS = timedelta(seconds=2)
 """Time after which the workflow task of a dead process is given to another."""
 EXIT_SECONDS = 0.3
 """temporalio can crash a process that exits at once after its client was used."""
-CUT_OFF = "Its worker lost the connection to Temporal and stopped it here. Another worker continues it."
+CUT_OFF = "Its worker lost the connection to {} and stopped it here. Another worker continues it."
 
 
 class TemporalEngine(EmbeddedEngine):
@@ -265,13 +266,12 @@ class TemporalEngine(EmbeddedEngine):
             await self.client.get_workflow_handle(session_id).signal(STOP_SIGNAL, args=[reason, source])
 
     async def settle(self, session_id: str, stop: Stop) -> Return | None:
-        """End a queued delegation permanently, whatever the state of its worker. Returns its recorded return."""
-        before = await self.recovery.claim(session_id, LAST_TICKET)
+        """End a queued delegation permanently, whatever the state of its worker. Returns its recorded return; None: try again later."""
+        ticket = max(LAST_TICKET, (await known(self.store, session_id)).ticket + 1)
+        before = await self.recovery.claim(session_id, ticket)
         if before is not None:
-            for child in await self.recovery.settle_claimed(before, stop):
-                self.spawn(self.cancel_remote(child, stop.detail, f"the end of its caller {before.agent}"))
-        record = await known(self.store, session_id)
-        return record.result
+            await self.recovery.settle_claimed(before, stop)
+        return (await known(self.store, session_id)).result
 
     async def run_claimed(self, before: Record, attempt: "Attempt", left: float) -> DelegationRun | None:
         """Run a claimed delegation under the policy of this worker."""
@@ -322,6 +322,18 @@ class TemporalEngine(EmbeddedEngine):
 
     # ---- cancelling
 
+    async def end_children_elsewhere(self, callers: Sequence[Record], detail: str) -> None:
+        """Bounded: a child whose worker cannot be reached is stopped by its signal later."""
+        tree = await off_loop(self.store.tree, callers[0].root_id) if callers else []
+        ending = [
+            self.spawn(self.cancel_remote(one.session_id, detail, f"the end of its caller {caller.agent}"))
+            for caller in callers
+            for one in tree
+            if one.parent_id == caller.session_id and one.queue is not None and not one.state.is_settled
+        ]
+        if ending:
+            await asyncio.wait(ending, timeout=CHILDREN_SECONDS)
+
     def _on_cancel_request(self, request: CancelRequest) -> None:
         if self._workers is None or not self._workers.note_cancel(request):
             super()._on_cancel_request(request)
@@ -343,8 +355,7 @@ class TemporalEngine(EmbeddedEngine):
         if record.ticket == 0 or (owner is not None and is_dead(owner, self.config.folder / "run")):
             before = await self.recovery.claim(session_id, ticket)
             if before is not None:
-                for child in await self.recovery.settle_claimed(before, stop):
-                    self.spawn(self.cancel_remote(child, reason, source))
+                await self.recovery.settle_claimed(before, stop)
                 return [{"session_id": session_id, "agent": record.agent, "state": "stopped"}]
             record = await known(self.store, session_id)
         await self._peers.request_cancel(record, reason, source, self.deps.clock.wall())
@@ -456,9 +467,14 @@ class TemporalEngine(EmbeddedEngine):
 
     async def _stop_if_overspent(self, run: DelegationRun) -> None:
         """Its own spending is on record first: of two that pass a limit at once, one at least sees it."""
-        await self.journal.call(lambda _store: None)  # calls and writes take turns: after the next one, what was said is written
-        limits = self.deps.rules.budget
-        passed = await self.journal.call(lambda store: overspent_on_record(store, run.delegation, limits))
+        limits, passed = self.deps.rules.budget, None
+        while not run.outcome.is_known:
+            try:
+                await self.journal.call(lambda _store: None)  # calls and writes take turns: after the next one, what was said is written
+                passed = await self.journal.call(lambda store: overspent_on_record(store, run.delegation, limits))
+                break
+            except Unavailable:
+                await asyncio.sleep(AGAIN_SECONDS)
         if passed is not None and not run.outcome.is_known:
             run.stop(Stop(reason=StopReason.BUDGET, source="the budget", detail=passed))
 
@@ -469,11 +485,15 @@ class TemporalEngine(EmbeddedEngine):
         if self._workers is not None:
             self._workers.slots.notify()
 
-    async def release(self, run: DelegationRun) -> int:
+    async def release(self, run: DelegationRun, lost: str) -> int:
         """This worker has lost a delegation: stop it without an outcome. Returns the number of agents that could not be stopped."""
         nodes = [node for node in run.below() if node.can_be_drained]
-        self.config.kill([node.delegation.session_id for node in nodes])
-        return await self._leave(nodes, CUT_OFF)
+        ending = [node for node in run.below() if isinstance(node, DelegationRun) and not node.can_be_drained]
+        self.config.kill([node.delegation.session_id for node in (*nodes, *ending)])
+        stubborn = await self._leave(nodes, CUT_OFF.format(lost))
+        if ending:
+            await asyncio.wait([node.outcome.done for node in ending], timeout=STOP_SECONDS)
+        return stubborn + sum(node.is_abandoned for node in ending)
 
     async def _can_continue_elsewhere(self, run: DelegationRun) -> bool:
         """Claimed work that has not started can start elsewhere."""
@@ -508,24 +528,34 @@ class TemporalEngine(EmbeddedEngine):
     async def sweep(self) -> None:
         old = self.deps.clock.wall() - LEFT_SECONDS
         live = [record for record in await off_loop(self.store.live) if record.queue is not None and record.created_at < old]
-        for record in [one for one in live if one.session_id not in self.remote][:SWEEP_AT_ONCE]:
+        others = [one for one in live if one.session_id not in self.remote][:SWEEP_AT_ONCE]
+        alive = await off_loop(living_owners, self.store, self.config.folder / "run") if others else set()
+        for record in others:
             if record.ticket == 0 and self.queue_of(record.agent) == record.queue:
                 await self.start_workflow(delegation_of(record, self.deps, self.loop.time()))
             if (ended := await self.ended_in_temporal(record.session_id)) is not None:
                 await self.settle(record.session_id, Stop(reason=StopReason.CANCELLED, source="Temporal", detail=ended))
+            elif record.ticket and record.owner not in alive and await self._is_done_in_temporal(record.session_id):
+                detail = f"the process that ended it ({record.owner}) was lost before it recorded the outcome"
+                await self.settle(record.session_id, Stop(reason=StopReason.CRASHED, source="the end of its worker", detail=detail))
 
     async def ended_in_temporal(self, session_id: str) -> str | None:
         """How a person or a timeout ended its workflow; None: it runs, or ended by itself."""
-        from temporalio.client import WorkflowExecutionStatus
+        status = await self._workflow_status(session_id)
+        return f"its workflow was {status.lower().replace('_', ' ')} in Temporal" if status in ENDED_FROM_OUTSIDE else None
+
+    async def _is_done_in_temporal(self, session_id: str) -> bool:
+        return await self._workflow_status(session_id) == "COMPLETED"
+
+    async def _workflow_status(self, session_id: str) -> str:
+        """Empty: unknown."""
         from temporalio.service import RPCError
 
         try:
             status = (await self.client.get_workflow_handle(session_id).describe()).status
         except RPCError:
-            return None
-        if status in (WorkflowExecutionStatus.TERMINATED, WorkflowExecutionStatus.CANCELED, WorkflowExecutionStatus.TIMED_OUT):
-            return f"its workflow was {status.name.lower().replace('_', ' ')} in Temporal"
-        return None
+            return ""
+        return "" if status is None else status.name
 
 
 def has_secrets(delegation: Delegation) -> bool:

@@ -143,6 +143,8 @@ class RemoteRun:
                         result = await engine.streams.outcome(session_id)
                 except TimeoutError:
                     result = await engine.settle(session_id, Stop(reason=StopReason.DEADLINE, source="its deadline"))
+                    if result is None:
+                        await asyncio.sleep(AGAIN_SECONDS)
                 except (Unavailable, Misused):  # the store is unreachable, or this process handed it over
                     if engine.is_closed or self._is_left:
                         raise

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -46,7 +46,10 @@ GIVE_UP_SHARE = 0.75
 """Share of the heartbeat timeout without an acknowledged heartbeat after which a worker stops its agent. The next attempt starts later."""
 FENCE_SHARE = 0.95
 """By now nothing of it may run: the process exits."""
+FENCE_SECONDS = 0.05
 BEAT_SHARE = 0.2
+STORE_SECONDS = 0.5
+"""How long an attempt that found no store is kept from the other workers, so that it does not run in circles."""
 GRACEFUL = timedelta(days=1)
 """Temporal's own shutdown never cancels an attempt: draining ends them."""
 UNSETTLED_SECONDS = 0.25
@@ -58,12 +61,43 @@ LOOKS_ELSEWHERE = 5
 """How often an outcome of an unknown delegation is left to another process, before it is taken to be forgotten."""
 
 
+class StoreContact:
+    """When the store last answered this worker."""
+
+    def __init__(self, engine: "TemporalEngine") -> None:
+        self._engine = engine
+        self._seconds = engine.temporal.heartbeat_seconds
+        self.answered_at = engine.loop.time()
+
+    @property
+    def lost_at(self) -> float:
+        """From then on this worker takes no work, and stops what it runs: it could record no outcome."""
+        return self.answered_at + self._seconds * GIVE_UP_SHARE
+
+    @property
+    def is_lost(self) -> bool:
+        return self._engine.loop.time() >= self.lost_at
+
+    async def keep(self, on_back: Callable[[], None]) -> None:
+        """Ask until cancelled. `on_back`: called when the store answers again."""
+        self.answered_at = self._engine.loop.time()
+        while True:
+            began = self._engine.loop.time()
+            with contextlib.suppress(Unavailable):
+                await off_loop(self._engine.store.get, "")
+                was_lost, self.answered_at = self.is_lost, began
+                if was_lost:
+                    log.warning("The store answers again; this worker takes work.")
+                    on_back()
+            await asyncio.sleep(self._seconds * BEAT_SHARE)
+
+
 class Slots:
     """Slots of the engine for Temporal's workers. Several queues share them, so that a waiting caller lends its slot."""
 
-    def __init__(self, scheduler: "Scheduler", loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, scheduler: "Scheduler", contact: StoreContact) -> None:
         self._scheduler = scheduler
-        self._loop = loop
+        self._contact = contact
         self._lock = threading.Lock()
         self._freed = asyncio.Event()
         self._pulled = 0
@@ -74,7 +108,7 @@ class Slots:
 
     def has_room(self, target: str, permits: int) -> bool:
         """`permits`: running polls of this queue."""
-        return self._scheduler.room(target) - self._pulled > permits
+        return self._scheduler.room(target) - self._pulled > permits and not self._contact.is_lost
 
     async def wait_freed(self) -> None:
         self._freed.clear()
@@ -127,26 +161,26 @@ class QueueSlots(CustomSlotSupplier):
 class Fence:
     """A thread that exits the process if it is cut off and an agent that cannot be stopped would continue."""
 
-    def __init__(self, heartbeat_seconds: float) -> None:
-        self._limit = heartbeat_seconds * FENCE_SHARE
-        self._acked: dict[str, float] = {}
+    def __init__(self) -> None:
+        self._ends: dict[str, float] = {}
+        """When nothing of a delegation may run any more."""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="remit-fence", daemon=True)
         self._thread.start()
 
-    def acked(self, session_id: str, at: float) -> None:
-        self._acked[session_id] = at
+    def extend(self, session_id: str, to: float) -> None:
+        self._ends[session_id] = to
 
     def ended(self, session_id: str) -> None:
-        self._acked.pop(session_id, None)
+        self._ends.pop(session_id, None)
 
     def close(self) -> None:
         self._closed.set()
 
     def _watch(self) -> None:
-        while not self._closed.wait(self._limit / 40):
+        while not self._closed.wait(FENCE_SECONDS):
             now = time.monotonic()
-            late = [session_id for session_id, at in dict(self._acked).items() if now - at > self._limit]
+            late = [session_id for session_id, end in dict(self._ends).items() if now > end]
             if late:
                 log.critical("This worker is cut off from Temporal and could not stop %s: it exits.", ", ".join(late))
                 os._exit(75)
@@ -158,8 +192,9 @@ class QueueWorkers:
     def __init__(self, engine: "TemporalEngine") -> None:
         self._engine = engine
         self._activities = Activities(engine, self)
-        self.slots = Slots(engine.scheduler, engine.loop)
-        self.fence = Fence(engine.temporal.heartbeat_seconds) if engine.temporal.exits_when_cut_off else None
+        self.contact = StoreContact(engine)
+        self.slots = Slots(engine.scheduler, self.contact)
+        self.fence = Fence() if engine.temporal.exits_when_cut_off else None
         self._running: dict[str, tuple[Worker, asyncio.Task[None]]] = {}
         self._targets: set[str] = set()
         self._is_open_ended = False
@@ -189,6 +224,8 @@ class QueueWorkers:
         self._start("", system)
 
     async def serve(self, targets: Collection[str], *, is_open: bool) -> None:
+        if not self._targets:
+            self._engine.spawn(self.contact.keep(self.slots.notify))
         self._is_open_ended = is_open
         for target in sorted(targets):
             self._serve(target)
@@ -266,19 +303,21 @@ class Activities:
     @activity.defn(name=PERFORM)
     async def perform(self, attempt: Attempt) -> str:
         """Run one attempt: claim it in the store, run it, and settle it there before this returns."""
-        engine, info = self._engine, activity.info()
+        engine, info, began = self._engine, activity.info(), self._engine.loop.time()
         self.claimed[attempt.session_id] = cancelled = None
         try:
             self._check(attempt)
-            before = await engine.recovery.claim(attempt.session_id, attempt.ticket)
-            if before is None and await off_loop(engine.store.get, attempt.session_id) is None:
-                raise _refusal(f"The record of the worker {engine.owner.owner_id} is in {engine.temporal.store}, without this delegation.")
-            if before is None:
-                return "settled, or claimed by another worker"
-            waited = (info.started_time - info.current_attempt_scheduled_time).total_seconds()
-            run = await engine.run_claimed(before, attempt, attempt.seconds - max(0.0, waited))
-        except Unavailable as error:  # the store is unreachable
-            raise _handed_over(str(error)) from None
+            if self._workers.contact.is_lost:
+                raise Unavailable("no answer")
+            async with asyncio.timeout_at(began + attempt.heartbeat_seconds * GIVE_UP_SHARE):  # later, another worker may have it
+                before = await engine.recovery.claim(attempt.session_id, attempt.ticket)
+                if before is None:
+                    return await self._not_claimed(attempt)
+                waited = (info.started_time - info.current_attempt_scheduled_time).total_seconds()
+                run = await engine.run_claimed(before, attempt, attempt.seconds - max(0.0, waited))
+        except (Unavailable, TimeoutError) as error:
+            await asyncio.sleep(STORE_SECONDS)
+            raise _handed_over(f"The worker {engine.owner.owner_id} could not reach the store: {error}") from None
         finally:
             cancelled = self.claimed.pop(attempt.session_id, None)  # delivered twice, the other one has taken it
             self._workers.slots.placed()
@@ -286,8 +325,14 @@ class Activities:
             return "settled"
         if cancelled is not None:
             engine.spawn(run.cancel_tree(cancelled.reason, cancelled.source))
-        lease = Lease(engine, run, engine.client.get_async_activity_handle(task_token=info.task_token), attempt)
-        return await lease.hold(self._workers.fence)
+        handle = engine.client.get_async_activity_handle(task_token=info.task_token)
+        return await Lease(engine, run, handle, attempt.heartbeat_seconds, began).hold(self._workers.contact, self._workers.fence)
+
+    async def _not_claimed(self, attempt: Attempt) -> str:
+        engine = self._engine
+        if await off_loop(engine.store.get, attempt.session_id) is None:
+            raise _refusal(f"The record of the worker {engine.owner.owner_id} is in {engine.temporal.store}, without this delegation.")
+        return "settled, or claimed by another worker"
 
     def _check(self, attempt: Attempt) -> None:
         """Raise an error that makes the workflow try another worker."""
@@ -329,32 +374,43 @@ class Activities:
                 stop = Stop(reason=StopReason.UNAVAILABLE, source="the queue", detail=detail, code="AGENT_UNAVAILABLE")
             case _:
                 stop = Stop(reason=StopReason.CANCELLED, source=asked.source or "Temporal", detail=asked.detail)
-        await engine.settle(asked.session_id, stop)
+        if await engine.settle(asked.session_id, stop) is None:
+            raise ApplicationError(f"Another process settles {asked.session_id}.", type=REFUSED)  # looked at again after a second
         return "settled"
 
 
 class Lease:
     """A delegation that this worker owns while its heartbeats are acknowledged."""
 
-    def __init__(self, engine: "TemporalEngine", run: DelegationRun, handle: AsyncActivityHandle, attempt: Attempt) -> None:
+    def __init__(
+        self, engine: "TemporalEngine", run: DelegationRun, handle: AsyncActivityHandle, heartbeat_seconds: float, began: float
+    ) -> None:
         self._engine = engine
         self._run = run
         self._handle = handle
-        self._seconds = attempt.heartbeat_seconds
-        self._acked = engine.loop.time()
+        self._seconds = heartbeat_seconds
+        self._acked = began
 
-    async def hold(self, fence: Fence | None) -> str:
+    @property
+    def _lost_at(self) -> float:
+        return self._acked + self._seconds * GIVE_UP_SHARE
+
+    async def hold(self, contact: StoreContact, fence: Fence | None) -> str:
         """Wait until its outcome is recorded. Raises an error that tells the workflow that another worker must continue."""
         session_id, done = self._run.delegation.session_id, self._run.outcome.done
         try:
             while True:
                 activity.heartbeat()  # for the SDK, which cancels an activity that sends none by it; what counts is `_beat`
                 if fence is not None:
-                    fence.acked(session_id, self._acked)
+                    fence.extend(session_id, self._acked + self._seconds * FENCE_SHARE)
+                ends = [self._lost_at, contact.lost_at] if self._run.can_be_drained else [self._lost_at]
+                seconds = min(self._seconds * BEAT_SHARE, max(0.0, min(ends) - self._engine.loop.time()))
                 try:
-                    await asyncio.wait([done], timeout=self._seconds * BEAT_SHARE)
+                    await asyncio.wait([done], timeout=seconds)
                     if done.done() and await self._is_on_record():
                         return "settled"
+                    if contact.is_lost and self._run.can_be_drained:
+                        await self._give_up("the store")
                     await self._beat()
                 except asyncio.CancelledError:  # the server informed the SDK before remit's next heartbeat
                     details = activity.cancellation_details()
@@ -383,7 +439,7 @@ class Lease:
         """Send one heartbeat and wait for its acknowledgement, or end this lease."""
         began = self._engine.loop.time()
         try:
-            async with asyncio.timeout_at(self._acked + self._seconds * GIVE_UP_SHARE):
+            async with asyncio.timeout_at(self._lost_at):
                 await self._handle.heartbeat(rpc_timeout=timedelta(seconds=self._seconds * GIVE_UP_SHARE))
             self._acked = began
         except AsyncActivityCancelledError:
@@ -392,12 +448,12 @@ class Lease:
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 await self._lost()
-            elif self._engine.loop.time() < self._acked + self._seconds * GIVE_UP_SHARE:
+            elif self._engine.loop.time() < self._lost_at:
                 await asyncio.sleep(self._seconds * BEAT_SHARE / 4)
             else:
-                await self._give_up()
+                await self._give_up("Temporal")
         except TimeoutError:
-            await self._give_up()
+            await self._give_up("Temporal")
 
     def _stop(self, detail: str) -> None:
         if not self._run.outcome.is_known:
@@ -407,20 +463,22 @@ class Lease:
         """Temporal no longer waits for this attempt: it timed out there, or the workflow was ended."""
         ended = await self._engine.ended_in_temporal(self._run.delegation.session_id)
         if ended is None:
-            await self._give_up()
+            await self._give_up("Temporal")
         else:
             self._acked = self._engine.loop.time()
             self._stop(ended)
             await asyncio.wait([self._run.outcome.done], timeout=self._seconds)
 
-    async def _give_up(self) -> None:
+    async def _give_up(self, lost: str) -> None:
+        """Stop it here: this worker has lost `lost`."""
         if self._run.outcome.is_known:
             return
-        stubborn = await self._engine.release(self._run)
+        log.warning("This worker lost the connection to %s and stops %s.", lost, self._run.delegation.session_id)
+        stubborn = await self._engine.release(self._run, lost)
         if stubborn and self._engine.temporal.exits_when_cut_off:
             log.critical("An agent of %s could not be stopped: this worker exits.", self._run.delegation.session_id)
             os._exit(75)
-        raise _handed_over("This worker was cut off from Temporal.")
+        raise _handed_over(f"Its worker {self._engine.owner.owner_id} lost the connection to {lost}.")
 
 
 def _refusal(message: str) -> ApplicationError:
