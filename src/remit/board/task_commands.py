@@ -12,7 +12,6 @@ from remit.board.archive import archived_tasks, bring_back, find_tasks, put_away
 from remit.board.board import Board, Draft
 from remit.board.claims import holders
 from remit.board.outcome import Outcome, count_words, name_tasks, spell_numbers
-from remit.board.plans import list_items, read_plan
 from remit.board.task import IN_PROGRESS, Priority, State, Status, Task, check_move, slug_of
 from remit.board.view import CLOSED, circle_words, closing, cycles, next_command
 from remit.board.write_set import read_or_none
@@ -267,6 +266,8 @@ def divide(board: Board, number: int, prompt: str = "", *, force: bool = False, 
 
 def _parts_of(board: Board, task: Task, prompt: str) -> Parts:
     """Raises `Misused` unless there are two to five."""
+    from remit.board.plans import read_plan
+
     parts = _listed(prompt, "the prompt") if prompt.strip() else _listed(task.description, "its description")
     if prompt.strip() and not parts.texts:
         parts = Parts(texts=tuple(line.strip() for line in prompt.splitlines() if line.strip()), source="the prompt")
@@ -284,6 +285,8 @@ def _parts_of(board: Board, task: Task, prompt: str) -> Parts:
 
 
 def _listed(text: str, source: str) -> Parts:
+    from remit.board.plans import list_items  # imported here: most commands read no plan
+
     items = list_items(text)
     texts = tuple("\n".join((item.text, *(f"- {part}" for part in item.parts))) for item in items)
     return Parts(texts=texts, in_turn=bool(items) and all(item.is_numbered for item in items), source=source)

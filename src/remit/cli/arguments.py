@@ -6,14 +6,16 @@ import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from remit.cli.completion import sessions
-from remit.core.budget import Limits
 from remit.core.errors import Misused
 from remit.core.parameters import declared_name
+
+if TYPE_CHECKING:
+    from remit.core.budget import Limits
 
 Root = Annotated[
     Path | None,
@@ -156,8 +158,10 @@ def seconds(text: str | None, option: str) -> float | None:
     return value
 
 
-def budget(given: Sequence[str]) -> Limits | None:
+def budget(given: Sequence[str]) -> "Limits | None":
     """Parse `KIND=LIMIT …`."""
+    from remit.core.budget import Limits
+
     kinds = Limits.__dataclass_fields__
     limits: dict[str, Any] = {}
     for pair in given:

@@ -27,7 +27,6 @@ from remit.cli.render import (
     size,
 )  # fmt: skip
 from remit.core.errors import ErrorInfo
-from remit.core.events import STEPS, Event
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
 from remit.core.text import shorten
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from remit.board.outcome import Outcome
     from remit.cli.project import Project
     from remit.core.agents import AgentSpec
+    from remit.core.events import Event
     from remit.core.record import Record
 
 DATA_LINES = 40
@@ -406,6 +406,8 @@ def _flat(text: Any) -> str:
 
 
 def record_document(record: "Record") -> dict[str, Any]:
+    from remit.core.events import STEPS
+
     names = ("session_id", "root_id", "parent_id", "agent", "command", "depth", "caller", "key", "created_at", "started_at", "settled_at")
     return _fields_of(record, *names, "attempt", "tokens", "cost", "owner", "cached_from", "limits_reason") | {
         "status": str(record.state),
@@ -430,7 +432,7 @@ def _fields_of(value: object, *names: str) -> dict[str, Any]:
     return {name: list(one) if isinstance(one, tuple) else str(one) if isinstance(one, StrEnum) else one for name, one in found.items()}
 
 
-def event_document(event: Event) -> dict[str, Any]:
+def event_document(event: "Event") -> dict[str, Any]:
     return {"session_id": event.session_id, "number": event.number, "at": event.at, "kind": str(event.kind), "body": event.body}
 
 

@@ -18,10 +18,12 @@ import secrets
 import struct
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from remit.core.delegation import ROOT_CALLER, CallerInfo, Delegation, Origin
 from remit.core.errors import Refused
+
+if TYPE_CHECKING:
+    from remit.core.delegation import CallerInfo, Delegation, Origin
 
 SESSION_ID = re.compile(r"^sess_[0-9]{8,}_[a-z0-9]{6}\Z")
 """Also accepts the older date form `sess_20251226_abc123` when reading."""
@@ -206,12 +208,12 @@ def _trace_id_of(root_id: str) -> str:
     return _digest("trace", root_id, 16)
 
 
-def caller_span(caller_info: CallerInfo | None) -> Traceparent | None:
+def caller_span(caller_info: "CallerInfo | None") -> Traceparent | None:
     """The span of the external caller, if it sent one."""
     return None if caller_info is None else parse_traceparent(caller_info.traceparent)
 
 
-def tree_span_of(root_id: str, caller_info: CallerInfo | None) -> Traceparent:
+def tree_span_of(root_id: str, caller_info: "CallerInfo | None") -> Traceparent:
     """The span of a tree, with the trace of the whole tree."""
     given = caller_span(caller_info)
     if given is not None:
@@ -219,18 +221,18 @@ def tree_span_of(root_id: str, caller_info: CallerInfo | None) -> Traceparent:
     return Traceparent(_trace_id_of(root_id), tree_span_id_of(root_id))
 
 
-def span_of(delegation: Delegation) -> Traceparent:
+def span_of(delegation: "Delegation") -> Traceparent:
     """The span of a delegation."""
     return _below(delegation, delegation.lineage.session_id)
 
 
-def parent_span_of(delegation: Delegation) -> Traceparent:
+def parent_span_of(delegation: "Delegation") -> Traceparent:
     """The parent span of a delegation: its caller's; for a root, its tree's."""
     lineage = delegation.lineage
     return tree_span_of(lineage.root_id, delegation.caller_info) if lineage.parent_id is None else _below(delegation, lineage.parent_id)
 
 
-def _below(delegation: Delegation, session_id: str) -> Traceparent:
+def _below(delegation: "Delegation", session_id: str) -> Traceparent:
     """The span of a session in the same tree; not for the tree itself."""
     given, span_id = caller_span(delegation.caller_info), span_id_of(session_id)
     if given is not None:
@@ -238,15 +240,19 @@ def _below(delegation: Delegation, session_id: str) -> Traceparent:
     return Traceparent(_trace_id_of(delegation.lineage.root_id), span_id)
 
 
-def traceparent_of(delegation: Delegation) -> str:
+def traceparent_of(delegation: "Delegation") -> str:
     """The value sent to the agent's process or remote executor, whose spans become children."""
     return str(span_of(delegation))
 
 
-def origin_in(environment: Mapping[str, str]) -> Origin | None:
+def origin_in(environment: Mapping[str, str]) -> "Origin | None":
     """The span of the program that started this one (`TRACEPARENT`), the parent of new trees; None: it sent none."""
     given = parse_traceparent(environment.get(TRACEPARENT, "").strip())
-    return None if given is None else Origin(caller_info=CallerInfo(ROOT_CALLER, traceparent=str(given)))
+    if given is None:
+        return None
+    from remit.core.delegation import ROOT_CALLER, CallerInfo, Origin
+
+    return Origin(caller_info=CallerInfo(ROOT_CALLER, traceparent=str(given)))
 
 
 @functools.lru_cache(maxsize=1024)  # needed at its start and again at its end

@@ -4,9 +4,9 @@ The only list of them. The policy decides on access (fact `protected`, see `poli
 file system would: ignoring case, Unicode form, invisible characters, and trailing dots or spaces."""
 
 import re
-import tomllib
 import unicodedata
 from enum import StrEnum
+from functools import cache
 
 
 class Protection(StrEnum):
@@ -66,26 +66,30 @@ _ANYWHERE = {
 }
 _BOARD = r"specs/(?: state\.json | todo\.md | archive/state\.json | (?:.*/)?plans(?:/.*)? )"
 _HARMLESS = re.compile(r"(?:.*/)?(?:\.env\.(?:example|sample|template)|[^/]*\.pub)", re.DOTALL)
-_PATTERNS = {
-    **{kind: re.compile(rf"(?:.*/)? (?:{names})", re.DOTALL | re.VERBOSE) for kind, names in _ANYWHERE.items()},
-    Protection.BOARD: re.compile(_BOARD, re.DOTALL | re.VERBOSE),
-}
 _PARENTS = re.compile(r"(?:.*/)?\.(?:claude|vscode|zed|cargo|github|gitea|forgejo|config|mise|local)|specs(?:/[^/]*)?", re.DOTALL)
 """Folders with some protected files: a link in their place would replace those files."""
 _SCRATCH = ".remit/scratch/"
 _OF_SESSIONS = (_SCRATCH, ".remit/work/")
 
 
+@cache
+def _patterns() -> dict[Protection, re.Pattern[str]]:
+    """Compiled on first use: most commands of the board need none."""
+    names = {kind: rf"(?:.*/)? (?:{names})" for kind, names in _ANYWHERE.items()}
+    return {kind: re.compile(pattern, re.DOTALL | re.VERBOSE) for kind, pattern in {**names, Protection.BOARD: _BOARD}.items()}
+
+
 def protection_of(path: str, *, is_link: bool = False) -> Protection | None:
     """Why `path`, relative to the project, is protected; None for an ordinary file. `is_link`: whether it is or becomes a link."""
     name = folded(path)
-    if _PATTERNS[Protection.SECRET].fullmatch(name) and not _HARMLESS.fullmatch(name):
+    patterns = _patterns()
+    if patterns[Protection.SECRET].fullmatch(name) and not _HARMLESS.fullmatch(name):
         return Protection.SECRET
-    if _PATTERNS[Protection.GIT].fullmatch(name):
+    if patterns[Protection.GIT].fullmatch(name):
         return Protection.GIT
     if path.startswith(_SCRATCH):
         return Protection.SCRATCH
-    found = next((kind for kind, pattern in _PATTERNS.items() if kind is not Protection.SECRET and pattern.fullmatch(name)), None)
+    found = next((kind for kind, pattern in patterns.items() if kind is not Protection.SECRET and pattern.fullmatch(name)), None)
     return Protection.TOOLS if found is None and is_link and (is_pyproject(path) or _PARENTS.fullmatch(name)) else found
 
 
@@ -103,6 +107,8 @@ def is_pyproject(path: str) -> bool:
 
 def remit_table(content: bytes) -> object:
     """`[tool.remit]` of a pyproject.toml, for comparison with another version; an unreadable file equals no other."""
+    import tomllib
+
     try:
         tools = tomllib.loads(content.decode("utf-8")).get("tool", {})
     except (ValueError, RecursionError):  # UnicodeDecodeError and TOMLDecodeError are ValueErrors

@@ -4,7 +4,6 @@ Pids are reused: a process is identified by pid *and* start time. Independent of
 agents and by recovery to reap what a dead run left. For Linux: needs /proc."""
 
 import contextlib
-import ctypes
 import os
 import signal
 import sys
@@ -13,6 +12,10 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ctypes
 
 FORK_SERVER = "fork_server"
 """Replaces the session in the mark of a fork server."""
@@ -315,7 +318,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 @cache
-def _libc() -> ctypes.CDLL:
+def _libc() -> "ctypes.CDLL":
+    import ctypes  # slow, and most commands of the board need none
+
     libc = ctypes.CDLL(None, use_errno=True)
     libc.getenv.argtypes = [ctypes.c_char_p]
     libc.getenv.restype = ctypes.c_void_p
@@ -325,6 +330,8 @@ def _libc() -> ctypes.CDLL:
 def _prctl(option: int, value: int) -> bool:
     if sys.platform != "linux":
         return False
+    import ctypes
+
     return int(_libc().prctl(option, *(ctypes.c_ulong(one) for one in (value, 0, 0, 0)))) == 0
 
 
@@ -357,5 +364,7 @@ def write_mark(address: int | None, mark: str) -> None:
     """Mark this process, and by inheritance everything it will fork or exec."""
     text = padded(mark).encode("ascii", "replace")
     if address is not None:
+        import ctypes
+
         ctypes.memmove(address, text, MARK_LENGTH)
     os.environ[MARK] = text.decode()
