@@ -84,7 +84,7 @@ async def test_name_with_one_internal_address_is_refused(public: list[str], inne
 
 
 @given(text=st.text(max_size=40))
-async def test_any_text_is_a_target_or_refused(text: str) -> None:
+def test_any_text_is_a_target_or_refused(text: str) -> None:
     """Parsing a target again gives the same host."""
     for url in (text, f"http://{text}", f"http://{text}/", f"https://example.com{text}"):
         try:

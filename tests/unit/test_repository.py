@@ -6,6 +6,7 @@ import re
 import subprocess
 import tokenize
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
@@ -82,6 +83,12 @@ def test_no_tracked_file_contains_a_machine_path_or_a_package_registry() -> None
             if MACHINE_PATHS.search(line) or REGISTRY_HOSTS.search(line):
                 faults.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}")
     assert not faults, "\n".join(faults)
+
+
+def test_names_of_test_files_are_unique() -> None:
+    """pytest imports them by their base name."""
+    names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
+    assert [name for name, count in Counter(names).items() if count > 1] == []
 
 
 def test_no_generated_file_is_tracked() -> None:

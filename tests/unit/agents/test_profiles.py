@@ -197,7 +197,7 @@ def test_denied_tool_is_never_left_for_any_spelling(allow: list[str], tools: lis
     assert narrowed(allow, [], without) == ()
 
 
-async def test_profile_without_an_executor_names_the_settings_to_add(tmp_path: Path) -> None:
+def test_profile_without_an_executor_names_the_settings_to_add(tmp_path: Path) -> None:
     found = profile(tmp_path, "", toml="")
     agent = UnavailableAgent(found)
     assert agent.check({"task": "x"}) == {"task": "x"}
