@@ -8,11 +8,11 @@ import hashlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import to_jsonable_python
 
@@ -63,8 +63,7 @@ RECALLED = 50
 __all__ = ["Remit", "run"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Given:
+class _Given(NamedTuple):
     """Arguments of `Remit.open` besides the settings."""
 
     agents: tuple["FunctionAgent | AgentPort", ...]

@@ -5,10 +5,10 @@ part (`Bash(git *)`), which cannot be enforced here, is omitted. Imports no prov
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.agents.definition import Declaration, Definition, Kind, definition_of
 from remit.core.agents import BUILTIN_TARGETS
@@ -60,8 +60,7 @@ _SCOPED = re.compile(r"([^():]+)\((.*)\)", re.DOTALL)
 _SUBAGENTS = ("task", "agent")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class Reach(NamedTuple):
     tools: tuple[str, ...] | None
     """None: all built-in agents."""
     notes: tuple[str, ...] = ()

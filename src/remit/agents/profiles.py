@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.agents.definition import MODELS_ALONE, Declaration, Definition, Kind, definition_of
 from remit.agents.model_agents import MODEL, is_model_agent, model_agent, names_a_model
@@ -156,8 +156,7 @@ class By(StrEnum):
     NOBODY = "nobody"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Binding:
+class Binding(NamedTuple):
     by: By
     executor: Definition | None = None
     built_in: str | None = None

@@ -15,12 +15,12 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import SchemaValidator, ValidationError, core_schema, to_json
 
@@ -179,8 +179,7 @@ def describe_project(folder: Path, is_approved: Approval, seconds: float) -> "Fo
     return Descriptions(cache_folder() / "descriptions", seconds).describe(folder / "agents", folder.parent, is_approved)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FolderDescription:
+class FolderDescription(NamedTuple):
     agents: tuple[FileAgent, ...] = ()
     unapproved: tuple[UnapprovedAgent, ...] = ()
     problems: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remit.cli.render import count, json_text, money, one_line, spent
 from remit.core.budget import Limits
@@ -133,8 +133,7 @@ def parameters_hint(parameters: Mapping[str, Any]) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Word:
+class Word(NamedTuple):
     """The latest text of a delegation."""
 
     text: str

@@ -8,10 +8,9 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from remit.cli.events import EventText, Watch, gist_of
 from remit.cli.render import count, duration, one_line, say_aside, short
@@ -114,8 +113,7 @@ def _gist(record: Record) -> str:
     return "" if record.result is None else gist_of(record.result)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     result: Return
     was_interrupted: bool
 

@@ -5,10 +5,9 @@ Nothing is printed twice: neither text of the summary, nor the data of a report 
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeGuard
 
 from remit.cli.exits import Exit, exit_of_ending
 from remit.cli.render import (
@@ -140,8 +139,7 @@ def _print_data(result: Return, stream: TextIO | None) -> None:
         put(line, "  " if line else "", stream=stream)
 
 
-@dataclass(frozen=True, slots=True)
-class Beginning:
+class Beginning(NamedTuple):
     text: str
     left: int
     """Number of report lines that are not shown."""

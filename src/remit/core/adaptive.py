@@ -4,7 +4,6 @@ A run that was cut off does not show how long the work takes; it only shows that
 the timeout is twice the 99th percentile of completed runs, and at least twice any limit at which a working run was cut off."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from remit.core.deadline import TimeLimits
@@ -30,8 +29,7 @@ class RunSample(NamedTuple):
     """Pause before its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class LearnedLimits:
+class LearnedLimits(NamedTuple):
     timeout_seconds: float | None
     """None: the setting applies."""
     idle_seconds: float | None

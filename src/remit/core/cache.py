@@ -1,8 +1,7 @@
 """How long the result of a delegation may be reused: what the agent declares and what the caller requests."""
 
 import re
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.core.agents import AgentSpec, not_cacheable, only_reads
 from remit.core.errors import Misused
@@ -19,8 +18,7 @@ _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-@dataclass(frozen=True, slots=True)
-class CacheTerms:
+class CacheTerms(NamedTuple):
     """Cache terms of one call."""
 
     seconds: float

@@ -61,8 +61,7 @@ class Tally:
         self.successes, self.total = float(sum(self.recent)), float(len(self.recent))
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+class Score(NamedTuple):
     member: str
     value: float
     words: str

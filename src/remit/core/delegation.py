@@ -71,8 +71,7 @@ def caller_info_from(principal: str | None, kept: Mapping[str, Any] | None) -> C
     return CallerInfo(principal, **known)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class Origin(NamedTuple):
     caller_info: CallerInfo
     depth: int = 0
     """Depth of the caller; its delegations are one deeper."""

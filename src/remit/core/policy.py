@@ -6,7 +6,7 @@ Deny overrides ask, ask overrides allow. Every action is checked: each delegatio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from remit.core.delegation import ROOT_CALLER
 
@@ -91,8 +91,7 @@ class Decision:
     """The question to the person, with `ask`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingApproval:
+class PendingApproval(NamedTuple):
     """An accepted delegation that may not run before a person approves."""
 
     asked: PolicyRequest

@@ -86,8 +86,7 @@ def registry_entry(record: Record) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class Owner(NamedTuple):
     """A process that runs delegations of this project. Identified by pid *and* start time, so that a reused pid is not mistaken for it."""
 
     owner_id: str
@@ -103,8 +102,7 @@ class Owner:
 # ---- writes: applied in atomic groups
 
 
-@dataclass(slots=True)
-class RecordDelegation:
+class RecordDelegation(NamedTuple):
     """Record a delegation (queued or running; or settled, if it was refused)."""
 
     record: Record
@@ -130,8 +128,7 @@ class BeginDelegation(NamedTuple):
         return self.delegation.lineage.session_id
 
 
-@dataclass(frozen=True, slots=True)
-class StartDelegation:
+class StartDelegation(NamedTuple):
     """Start a queued delegation."""
 
     session_id: str
@@ -152,15 +149,13 @@ class SettleDelegation(NamedTuple):
     chunk_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class AppendEvent:
+class AppendEvent(NamedTuple):
     """A numbered event that is not a step: progress, data, artifact, notice, cancel."""
 
     event: Event
 
 
-@dataclass(frozen=True, slots=True)
-class SaveCheckpoint:
+class SaveCheckpoint(NamedTuple):
     session_id: str
     at: float
     value: Any
@@ -262,8 +257,7 @@ class Spending(NamedTuple):
         return budget.lacks(float("-inf"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CancelRequest:
+class CancelRequest(NamedTuple):
     """A cancel request from another process; the owner executes it."""
 
     session_id: str

@@ -5,8 +5,7 @@ step in its sequence, the id of a step, a session id, `item` inside `each`, or `
 "STEP#/pointer"}` refers to the return of a step: status, summary, artifacts, errors, data. `{"$$": value}` is `value` itself."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.core.errors import Misused
 from remit.core.text import shorten
@@ -23,8 +22,7 @@ INPUT = "input"
 HOW = 'Write {"$": "STEP#/pointer"}, e.g. {"$": "0#/files"}; {"$$": …} is a literal.'
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(NamedTuple):
     step: str
     pointer: str = ""
     """A JSON pointer (RFC 6901); empty: all of it."""

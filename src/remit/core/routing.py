@@ -5,6 +5,7 @@ Pure: the table comes from `settings`, the task from the caller. Whether the age
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from typing import NamedTuple
 
 from remit.core.delegation import TaskContext
 from remit.core.errors import Misused, Refused
@@ -12,8 +13,7 @@ from remit.core.errors import Misused, Refused
 GENERAL = "general"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(NamedTuple):
     """One line of the table. A condition of None always matches; the first matching rule decides."""
 
     agent: str | None
@@ -41,8 +41,7 @@ class RoutingTable:
         return RoutingTable(commands=merged)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class Route(NamedTuple):
     command: str
     agent: str | None
     """None: nothing is delegated."""

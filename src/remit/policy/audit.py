@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
@@ -288,8 +288,7 @@ def _last_lines(descriptor: int, size: int) -> tuple[bytes, bytes]:
 _HASH_FIELD = b',"hash":"'
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(NamedTuple):
     file: str
     line: int
     what: str

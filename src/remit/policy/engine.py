@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import cedarpy
 from pydantic_core import to_json
@@ -94,8 +94,7 @@ OUTCOMES_KEPT = 4096
 _LARGEST = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The decision of the rules, in strict mode."""
 
     verdict: Verdict

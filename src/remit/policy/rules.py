@@ -9,10 +9,9 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import cedarpy
 
@@ -59,8 +58,7 @@ class PolicyError(Misused):
         self.line = line
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mentions:
+class Mentions(NamedTuple):
     """What the outcome of a rule can depend on, besides the action."""
 
     facts: frozenset[str] = frozenset()
@@ -78,8 +76,7 @@ class Mentions:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(NamedTuple):
     number: str
     """Cedar's number: policy0, policy1, …"""
     name: str
@@ -269,8 +266,7 @@ DEFAULT_NAME = "the default policy"
 LARGEST_BYTES = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class Rules(NamedTuple):
     name: str
     """Their name in messages."""
     text: str

@@ -254,8 +254,7 @@ class Rules:
     budget: Limits = field(default_factory=lambda: Limits(delegations=1000, alive=256))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptanceRules:
+class AcceptanceRules(NamedTuple):
     """The settings of acceptance commands, as plain values."""
 
     is_on_host: bool = False
@@ -279,8 +278,7 @@ class AcceptanceRules:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkspaceRules:
+class WorkspaceRules(NamedTuple):
     """`[workspace]`, as plain values."""
 
     setup: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from remit.core.budget import Budget, Limits
 from remit.core.context import Context, Handle
@@ -97,8 +97,7 @@ class Recovered:
         return not (self.resumed or self.settled or self.killed)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerInfo:
+class WorkerInfo(NamedTuple):
     """A process that takes work from the queues of a project."""
 
     identity: str

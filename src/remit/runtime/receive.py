@@ -6,9 +6,8 @@ the text, because agents' output is untrusted."""
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 from pydantic_core import to_json
@@ -35,8 +34,7 @@ _ONLY_A_FENCE = re.compile(r"(`{3,}|~{3,})(?:json)?[ \t]*\n(?P<block>\{.*\})\s*\
 _DECODER = json.JSONDecoder(strict=False, parse_constant=lambda _word: None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReceivedAnswer:
+class ReceivedAnswer(NamedTuple):
     candidate: dict[str, Any] | None
     """Plain JSON, not validated."""
     text: str | None

@@ -3,7 +3,7 @@
 import sysconfig
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,8 +19,7 @@ A_PERSON_IS_NEEDED = "Manual intervention is needed."
 _HANDLE_CHARACTERS = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class Stop(NamedTuple):
     """Why a delegation is stopped early: passed with the cancellation, recorded with its source."""
 
     reason: StopReason

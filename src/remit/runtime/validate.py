@@ -5,7 +5,7 @@ Trusts nothing an agent says about evidence, hashes, times or its place in the t
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, NamedTuple
 
@@ -133,8 +133,7 @@ class WireReturn(_Wire):
     evidence: Any = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Shape(NamedTuple):
     """A candidate, parsed as far as possible: damaged fields get valid placeholders, so that the rest can be checked too."""
 
     wire: WireReturn
@@ -330,8 +329,7 @@ def _data_faults(shape: Shape, fields: Mapping[str, Any], expected: ExpectedRetu
     return schema_faults(shape.wire.data, expected.output_schema)
 
 
-@dataclass(frozen=True, slots=True)
-class _Files:
+class _Files(NamedTuple):
     artifacts: tuple[Artifact, ...]
     faults: list[str]
     warnings: list[str]

@@ -8,8 +8,9 @@ import hashlib
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from remit.core.errors import RemitError
 from remit.core.result import Artifact, Evidence
@@ -24,8 +25,7 @@ _BLOCK = 1 << 18
 _MAX_PATH = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileInfo:
+class FileInfo(NamedTuple):
     size: int
     sha256: str
     """Of the first `hashed_bytes` bytes."""
@@ -41,8 +41,7 @@ class FileInfo:
         return replace(artifact, evidence=Evidence.CHECKED, size=self.size, sha256=self.sha256, mtime=self.mtime)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileProblem:
+class FileProblem(NamedTuple):
     """Why there is nothing to record."""
 
     reason: str

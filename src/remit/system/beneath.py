@@ -7,9 +7,8 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from remit.core.errors import Failed, Misused, Refused, RemitError
 from remit.core.text import shorten
@@ -161,8 +160,7 @@ class _Walker:
         self.folder, self.passed = fresh, []
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(NamedTuple):
     """A location, existing or not: `with root.place(…) as place`, which closes it."""
 
     folder: int

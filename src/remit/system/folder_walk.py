@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from remit.core.errors import RemitError
 from remit.system.beneath import Root, open_folder, open_regular
@@ -18,8 +19,7 @@ OWN_FOLDERS = frozenset({".git", ".remit"})
 """Folders of git and of remit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A found entry. Its folder is open only until the next one is requested."""
 
     path: str

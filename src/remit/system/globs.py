@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 MAX_LENGTH = 1000
 MAX_CHOICES = 64
@@ -145,8 +145,7 @@ MAX_RULES = 5_000
 _PLAIN_NAME = re.compile(r"[^*?\[\]\\/!#\s][^*?\[\]\\/]*\Z")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(NamedTuple):
     parts: tuple[str, ...]
     """The pattern's parts: a single one matches a name in any folder below, unless it is anchored."""
     is_anchored: bool

@@ -9,9 +9,8 @@ import json
 import os
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.core.errors import RemitError
 from remit.system.beneath import open_regular
@@ -76,8 +75,7 @@ def _adopted(name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
 # ---- lists of tools
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeenTools:
+class SeenTools(NamedTuple):
     """The last known tools of a server, or why they are unknown."""
 
     text: str = ""

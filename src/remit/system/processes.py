@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import ctypes
@@ -29,8 +29,7 @@ _SCAN_STRIDE = 40
 _BETWEEN_SCANS = 0.005
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
+class Process(NamedTuple):
     """A process at one moment."""
 
     pid: int

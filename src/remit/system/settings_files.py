@@ -7,10 +7,10 @@ import os
 import tomllib
 from collections import abc
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from remit.core.agents import ROLES
 from remit.core.budget import Limits
@@ -37,8 +37,7 @@ OURS = frozenset(
 Key = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SourcedValue:
+class SourcedValue(NamedTuple):
     value: Any
     source: str
 

@@ -1,6 +1,5 @@
 """Routing of commands to agents, and the context files they get."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,7 +50,7 @@ def test_routing_decision_is_logged_with_its_inputs(command: str, language: str,
 
 
 def test_route_that_contradicts_the_table_is_refused() -> None:
-    wrong = replace(route("implement", "lean", True, DEFAULT_TABLE), agent="implementer")
+    wrong = route("implement", "lean", True, DEFAULT_TABLE)._replace(agent="implementer")
     with pytest.raises(Refused, match="language=lean, has_plan=true, agent=implementer; the table says lean-implementation-agent"):
         check_route(wrong, "lean", True, DEFAULT_TABLE)
 

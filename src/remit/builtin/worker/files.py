@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import Field
 
@@ -50,8 +50,7 @@ InWorkspace = Annotated[str, Field(description="Relative to the workspace; no '.
 Encoding = Annotated[str, Field(description=f"{', '.join(ENCODINGS[:4])}, …; base64 for bytes.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Read:
+class _Read(NamedTuple):
     path: str
     piece: Piece
     size: int

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from remit.core.errors import Unavailable
 from remit.core.ports import Store
@@ -31,8 +31,7 @@ class Clash:
     """The session id was taken: draw again."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyTaken:
+class KeyTaken(NamedTuple):
     """The idempotency key belongs to another delegation."""
 
     session_id: str

@@ -1,7 +1,6 @@
 """Results of earlier runs: children that need not run again, and the delegation of a record."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.core.budget import grace_seconds
 from remit.core.deadline import Deadline
@@ -39,8 +38,7 @@ class Replay:
         return [record for records in self._by_call.values() for record in records if record.result is not None]
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierRun:
+class EarlierRun(NamedTuple):
     """The state that a resumed run left."""
 
     saved: Any

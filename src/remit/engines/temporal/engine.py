@@ -288,7 +288,7 @@ class TemporalEngine(EmbeddedEngine):
             both = f"That is the policy of this worker ({ours}); the policy of its caller ({attempt.policy}) allowed it."
             because = f"{pending.decision.because} {both}"
             decision = replace(pending.decision, because=because, advice="Give all processes of the project the same .remit/policy.cedar.")
-            submission.pending = replace(pending, decision=decision)
+            submission.pending = pending._replace(decision=decision)
 
         shipping, lost = self.shipping, tuple[str, ...]()
         if shipping is not None and before.started_at is not None and left > 0:

@@ -9,8 +9,7 @@ import importlib
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from remit.core.delegation import Origin
@@ -37,8 +36,7 @@ CLOSE_SECONDS = 1.5
 _LOG = logging.getLogger("remit.signals")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(NamedTuple):
     traces: bool
     metrics: bool
     url: str | None
