@@ -13,15 +13,13 @@ from remit.agents.definition import Declaration, Definition, Kind
 from remit.agents.model_agents import MODEL, carried_by_agent, carried_by_model, resolved
 from remit.agents.profiles import Binding, By, binding_of, carried, definition_for, uncarried
 from remit.agents.project_files import Gone, NotApproved, with_schema
-from remit.core.agents import agent_name, must_not_be_reserved
+from remit.core.agents import AGENT_FOLDERS, agent_name, must_not_be_reserved
 from remit.core.errors import Misused
 from remit.core.settings import Settings
 from remit.system.mcp_servers import is_server
 from remit.system.trust import ProjectTrust, load_trust
 
-FOLDERS = (".remit/agents", ".claude/agents", ".opencode/agent", ".opencode/agents")
-"""Folders of agent files. For two agents of one name, the settings take precedence, then these in order."""
-OWN = FOLDERS[0]
+OWN = AGENT_FOLDERS[0]
 MOST_FILES = 1000
 MOST_FOLDERS = 500
 MOST_SECONDS = 5.0
@@ -128,7 +126,7 @@ def _from_settings(settings: Settings, problems: list[str]) -> Iterator[Declarat
 def _from_files(root: Path, trust: ProjectTrust, problems: list[str]) -> Iterator[Declaration]:
     """In order of precedence."""
     end = time.monotonic() + MOST_SECONDS
-    for folder in FOLDERS:
+    for folder in AGENT_FOLDERS:
         pages = _pages_in(root / folder, root, problems)
         for number, path in enumerate(pages):
             if time.monotonic() > end:
@@ -149,7 +147,7 @@ def _from_file(path: Path, root: Path, folder: str, trust: ProjectTrust) -> tupl
     reader = {".remit/agents": ours, ".claude/agents": claude}.get(folder, opencode)
     try:
         page = read_page(path, root, trust)
-        if page is None and folder == FOLDERS[0]:
+        if page is None and folder == OWN:
             raise Misused("line 1: it has no front matter, so it is not an agent. Begin it with a line of three dashes.")
         return (None if page is None else reader(page)), None
     except NotApproved:

@@ -3,7 +3,7 @@
 A file that cannot be loaded does not affect others: it is listed among `problems`, with the failing line. Python files are described
 (`python_files`), and imported when one of their agents runs. Built-in agents, roles included, are loaded on first use. Agents given in code
 may replace them; project files may only replace roles. Files are read once, when the project is opened: an agent that can write files
-cannot give itself another definition."""
+cannot give itself another definition. What reads and validates declarations is imported if the project has any, or uses a role."""
 
 import contextlib
 import dataclasses
@@ -16,16 +16,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from remit.agents.declarations import Declarations, all_joined, declarations_of
-from remit.agents.definition import Declaration, Definition, Kind
 from remit.agents.function import FunctionAgent
-from remit.agents.model_agents import unreached
-from remit.agents.profiles import definition_for
 from remit.agents.python_files import FileAgent, FolderDescription, UnapprovedAgent, agents_in, fault_in
-from remit.agents.role_bindings import UnavailableAgent, binding_problems
-from remit.agents.roles import built_in_agent, declared_role
 from remit.agents.routing import operation_problems
-from remit.core.agents import NOT_APPROVED, ROLES, AgentSpec, is_built_in, must_not_be_reserved
+from remit.core.agents import AGENT_FOLDERS, NOT_APPROVED, ROLES, AgentSpec, is_built_in, must_not_be_reserved
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.core.ports import AgentPort
 from remit.core.settings import Settings
@@ -34,6 +28,9 @@ from remit.system.trust import ProjectTrust
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+    from remit.agents.declarations import Declarations
+    from remit.agents.definition import Declaration, Definition
 
 ENTRY_POINTS = "remit.agents"
 
@@ -47,9 +44,10 @@ class OfferedAgent(AgentPort, Protocol):
 
 class Directory:
     def __init__(
-        self, carried: Callable[[FunctionAgent | FileAgent], AgentPort], defined: Callable[[Definition], AgentPort] = UnavailableAgent
+        self, carried: Callable[[FunctionAgent | FileAgent], AgentPort], defined: "Callable[[Definition], AgentPort] | None" = None
     ) -> None:
-        """`carried` gives a function the executor of its isolation, `defined` gives a definition the executor of its kind."""
+        """`carried` gives a function the executor of its isolation, `defined` gives a definition the executor of its kind; without it,
+        every declared agent is unavailable."""
         self._carried = carried
         self._defined = defined
         self._agents: dict[str, AgentPort] = {}
@@ -66,13 +64,22 @@ class Directory:
         self._offered_roles: set[str] = set()
         self._roles: set[str] = set()
         """Offered roles that are not loaded yet. Separate from targets: `researcher` is both."""
-        self.declarations = Declarations(settings=Settings())
-        """The project's declarations without Python."""
+        self._settings = Settings()
+        self._declarations: Declarations | None = None
         self._told: list[Callable[[AgentSpec], None]] = []
         self._told_of_changes: list[Callable[[], None]] = []
         self._problems: list[str] = []
         self._unapproved_tools: list[tuple[str, str]] = []
         self._declared_problems: tuple[str, ...] = ()
+
+    @property
+    def declarations(self) -> "Declarations":
+        """The project's declarations without Python."""
+        if self._declarations is None:
+            from remit.agents.declarations import Declarations
+
+            self._declarations = Declarations(settings=self._settings)
+        return self._declarations
 
     @property
     def problems(self) -> list[str]:
@@ -106,12 +113,16 @@ class Directory:
             self._forget(name)
             self._tell_of_change()
 
-    def define(self, definition: Definition) -> None:
+    def define(self, definition: "Definition") -> None:
         """Register a declared agent, or a role executed by a built-in agent. Raises `Misused`."""
+        from remit.agents.definition import Kind
+        from remit.agents.role_bindings import UnavailableAgent
+        from remit.agents.roles import built_in_agent
+
         if definition.kind is Kind.PROFILE and definition.built_in is not None:
-            self.register(built_in_agent(definition, self.declarations.settings))
+            self.register(built_in_agent(definition, self._settings))
         else:
-            self.register(self._defined(definition))
+            self.register((self._defined or UnavailableAgent)(definition))
 
     def offer(self, target: str, load: Callable[[], Iterable[OfferedAgent]]) -> None:
         """A target with operations, loaded on first use. Other registrations of its names take precedence."""
@@ -175,12 +186,15 @@ class Directory:
     def _define_role(self, name: str) -> None:
         self.define(self.role(name))
 
-    def role(self, name: str) -> Definition:
+    def role(self, name: str) -> "Definition":
         """A built-in role, bound to the agent that executes it in this project."""
+        from remit.agents.profiles import definition_for
+        from remit.agents.roles import declared_role
+
         declared = self._role_pages.get(name)
         if declared is None:
             declared = self._role_pages[name] = declared_role(name)
-        return self.declarations.joined(declared, definition_for(declared, self.declarations.settings))
+        return self.declarations.joined(declared, definition_for(declared, self._settings))
 
     def missing(self, spec: AgentSpec) -> str:
         """A missing requirement of an agent, as text; empty if all are met."""
@@ -263,8 +277,17 @@ class Directory:
 
     def load_definitions(self, root: Path, settings: Settings, trust: ProjectTrust | None = None) -> None:
         """Add the agents of approved agent files and settings."""
+        self._settings = settings
+        if settings.agents or settings.roles or any((root / folder).is_dir() for folder in AGENT_FOLDERS):
+            self._define_all(root, settings, trust)
+        self._tell_of_change()
+
+    def _define_all(self, root: Path, settings: Settings, trust: ProjectTrust | None) -> None:
+        from remit.agents.declarations import all_joined, declarations_of
+        from remit.agents.role_bindings import binding_problems
+
         functions = [name for name, agent in self._agents.items() if not is_built_in(agent.spec)]
-        self.declarations = declarations_of(root, settings, trust)
+        self._declarations = declarations_of(root, settings, trust)
         definitions, found = all_joined(self.declarations)
         problems = [*found, *binding_problems(self.declarations, functions)]
         for definition in self._with_tools(definitions, root, trust, problems):
@@ -274,12 +297,13 @@ class Directory:
             except (RemitError, ImportError) as error:
                 problems.append(f"{definition.spec.source}: {error}")
         self._declared_problems = tuple(problems)
-        self._tell_of_change()
 
     def _with_tools(
-        self, definitions: Iterable[Definition], root: Path, trust: ProjectTrust | None, problems: list[str]
-    ) -> Iterator[Definition]:
+        self, definitions: "Iterable[Definition]", root: Path, trust: ProjectTrust | None, problems: list[str]
+    ) -> "Iterator[Definition]":
         """Replace each MCP server by its tools."""
+        from remit.agents.definition import Kind
+
         for definition in definitions:
             if definition.kind is not Kind.MCP:
                 yield definition
@@ -303,16 +327,19 @@ class Directory:
 
     def _dead_ends(self) -> list[str]:
         """Tools without an agent and operations without a route; registering the agent later removes the line."""
-        known = {*self._agents, *self._roles}
-        faults = [
-            (definition.spec, f"tools: {fault}")
-            for definition in self._definitions.values()
-            if definition.kind is Kind.MODEL
-            for fault in unreached(definition.tools or (), known, self._offers)
-        ]
-        routing = self.declarations.settings.routing
-        faults += operation_problems(self.routed_specs(), routing)
+        faults = [*self._unreached_tools(), *operation_problems(self.routed_specs(), self._settings.routing)]
         return [f"{spec.source}: {self._line_of(spec.name, fault)}{fault}" for spec, fault in faults]
+
+    def _unreached_tools(self) -> Iterator[tuple[AgentSpec, str]]:
+        if not self._definitions:
+            return
+        from remit.agents.definition import Kind
+        from remit.agents.model_agents import unreached
+
+        known = {*self._agents, *self._roles}
+        for definition in self._definitions.values():
+            if definition.kind is Kind.MODEL:
+                yield from ((definition.spec, f"tools: {fault}") for fault in unreached(definition.tools or (), known, self._offers))
 
     def _line_of(self, name: str, fault: str) -> str:
         declared = self.declarations.known.get(name)

@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.definition import EXECUTORS_GROUP, Definition, Kind
 from remit.agents.function import FunctionAgent
 from remit.agents.process.target import Place, Target, target_of
 from remit.agents.python_files import FileAgent
@@ -22,6 +21,7 @@ from remit.core.ports import AgentPort
 from remit.system.packages import offered
 
 if TYPE_CHECKING:
+    from remit.agents.definition import Definition
     from remit.agents.mcp.tool_agents import McpServers
     from remit.agents.process.pool import Job, ProcessPool
     from remit.models.client import Models
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from remit.system.trust import ProjectTrust
 
 EXECUTORS: Mapping[str, str] = {
-    Kind.COMMAND: "remit.agents.command:CommandAgent",
-    Kind.ACP: "remit.agents.acp.acp_agent:AcpAgent",
-    Kind.CLAUDE: "remit.agents.coding.coding_agent:CodingAgent",
-    Kind.CODEX: "remit.agents.coding.coding_agent:CodingAgent",
-    Kind.OPENCODE: "remit.agents.coding.coding_agent:CodingAgent",
-    Kind.MODEL: "remit.agents.model.model_agent:ModelAgent",
-    Kind.GRPC: "remit.agents.grpc.grpc_agent:GrpcAgent",
-    Kind.A2A: "remit.agents.a2a.a2a_agent:A2aAgent",
-    Kind.MCP: "remit.agents.mcp.tool_agents:ToolAgent",
-    Kind.GROUP: "remit.agents.group:GroupAgent",
-    Kind.PROFILE: "remit.agents.role_bindings:UnavailableAgent",
+    "command": "remit.agents.command:CommandAgent",
+    "acp": "remit.agents.acp.acp_agent:AcpAgent",
+    "claude": "remit.agents.coding.coding_agent:CodingAgent",
+    "codex": "remit.agents.coding.coding_agent:CodingAgent",
+    "opencode": "remit.agents.coding.coding_agent:CodingAgent",
+    "model": "remit.agents.model.model_agent:ModelAgent",
+    "grpc": "remit.agents.grpc.grpc_agent:GrpcAgent",
+    "a2a": "remit.agents.a2a.a2a_agent:A2aAgent",
+    "mcp": "remit.agents.mcp.tool_agents:ToolAgent",
+    "group": "remit.agents.group:GroupAgent",
+    "profile": "remit.agents.role_bindings:UnavailableAgent",
 }
-"""Every `Kind` has an entry."""
-_IN_PROCESSES = (Kind.COMMAND, Kind.ACP, Kind.CLAUDE, Kind.CODEX, Kind.OPENCODE)
+"""By `Kind`: every one has an entry. Its names as text, so that a program without declared agents does not load their validation."""
+_IN_PROCESSES = ("command", "acp", "claude", "codex", "opencode")
 """Kinds that start a program: the fork server for commands is started early if one is declared."""
 _OURS = "remit.builtin."
 _KEYED = ("worker.web_search",)
@@ -164,7 +164,7 @@ class Executors:
             return ThreadAgent(agent, self._grace_seconds)
         return agent
 
-    def define(self, definition: Definition) -> AgentPort:
+    def define(self, definition: "Definition") -> AgentPort:
         self._has_commands = self._has_commands or definition.kind in _IN_PROCESSES
         executor: AgentPort = _executor_of(definition.kind)(definition, self._deps)
         self._made.append(executor)
@@ -194,9 +194,11 @@ class Executors:
             await models.close()
 
 
-def _executor_of(kind: str) -> Callable[[Definition, ExecutorDeps], Any]:
+def _executor_of(kind: str) -> "Callable[[Definition, ExecutorDeps], Any]":
     place = EXECUTORS.get(kind)
     if place is None:
+        from remit.agents.definition import EXECUTORS_GROUP
+
         entry = next((entry for entry in offered(EXECUTORS_GROUP) if entry.name == kind), None)
         if entry is None:
             raise Misused(f"The kind {kind!r} has no executor.", advice="Enter it in EXECUTORS of remit.agents.executors.")

@@ -5,15 +5,16 @@ import os
 from dataclasses import replace
 from os.path import normpath
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json, to_json
 
-from remit.agents.definition import Declaration
 from remit.core.errors import Misused, Refused
-from remit.runtime.output_schema import check_schema
 from remit.system.beneath import open_regular
 from remit.system.trust import ADVICE, CODE, ProjectTrust
+
+if TYPE_CHECKING:
+    from remit.agents.definition import Declaration
 
 KEY = "output_schema"
 SCHEMA_BYTES = 256 * 1024
@@ -50,11 +51,13 @@ def bytes_of(path: Path, root: Path, most: int, trust: ProjectTrust | None = Non
     return data
 
 
-def with_schema(declared: Declaration, root: Path) -> Declaration:
+def with_schema(declared: "Declaration", root: Path) -> "Declaration":
     """The declaration with the schema in place of its path. Raises `Misused`, beginning with the key."""
     said = declared.table.get(KEY)
     if said is None:
         return declared
+    from remit.runtime.output_schema import check_schema  # only if an agent declares one
+
     schema = _read(said, root) if isinstance(said, str) else said
     # As JSON: YAML has dates, and numbers as names, which JSON lacks.
     plain: Any = from_json(to_json(check_schema(schema)))

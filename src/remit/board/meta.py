@@ -12,7 +12,6 @@ from enum import StrEnum
 from pathlib import Path
 
 from remit.agents.agent_files import Page, check_guest, ours, page_of
-from remit.agents.declarations import FOLDERS as AGENT_FOLDERS
 from remit.agents.profiles import definition_for
 from remit.app import Remit
 from remit.board import command_files
@@ -20,7 +19,7 @@ from remit.board.command_lifecycle import Find, new_error, require_agent, route_
 from remit.board.commits import commit, note_failed_commit
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.verdicts import find_document
-from remit.core.agents import BUILTIN_TARGETS, ROLES
+from remit.core.agents import AGENT_FOLDERS, BUILTIN_TARGETS, ROLES
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.result import Artifact, Return, Status, StopReason

@@ -40,6 +40,8 @@ _ALIKE = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTI
 """Scripts with similar-looking letters."""
 
 
+AGENT_FOLDERS = (".remit/agents", ".claude/agents", ".opencode/agent", ".opencode/agents")
+"""Folders of agent files. For two agents of one name, the settings take precedence, then these in order."""
 NOT_APPROVED = "not approved"
 """The kind of a declared agent that no person approved: known by name, never run."""
 
