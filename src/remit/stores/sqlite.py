@@ -29,7 +29,7 @@ READERS_KEPT = 4
 PLACE_CHECK_SECONDS = 0.05
 LARGE_LOG_BYTES = 64 * 1024 * 1024
 LOG_LOCK_SECONDS = 0.2
-"""Maximum wait to truncate a large log; retried later."""
+"""Maximum wait to begin a large log again; retried later."""
 CLASHES = (sqlite3.IntegrityError, OverflowError, UnicodeEncodeError)
 """A row that exists, or a value that cannot be stored."""
 
@@ -178,12 +178,12 @@ class SqliteStore(SqlStore):
     # ---- housekeeping
 
     def optimize(self) -> None:
-        """PASSIVE blocks no other connection. Under constant writes it never reaches the end of the log, so a large log is forced."""
-        log = self.path.with_name(self.path.name + "-wal")
+        """PASSIVE blocks no other connection. Under constant writes it never reaches the end of the log, so a large log is forced. Its file
+        is then written again from its start: overwriting a page costs half of extending the file by one."""
         with self._aside_lock, database.translating_errors(self.path):
-            self._aside.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            if log.exists() and log.stat().st_size > LARGE_LOG_BYTES:
-                self._aside.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            _, pages, _ = self._aside.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if pages * database.PAGE_BYTES > LARGE_LOG_BYTES:
+                self._aside.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
 
     def close(self) -> None:
         """The last process that closes the file checkpoints its write-ahead log."""
