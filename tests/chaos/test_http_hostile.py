@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
-from http_harness import Stage, http_harness, problem_of, status_of, statuses_of
+from http_harness import Harness, http_harness, problem_of, status_of, statuses_of
 
 CHUNKED = "Transfer-Encoding: chunked"
 AS_JSON = "Content-Type: application/json"
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Harness]:
     from remit.server.http.http_server import HttpLimits
 
     limits = HttpLimits(header_seconds=0.4, body_seconds=0.4, stall_seconds=1.0, linger_seconds=0.3, connections=16)
@@ -33,12 +33,12 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
         yield opened
 
 
-async def still_serves(stage: Stage) -> None:
+async def still_serves(stage: Harness) -> None:
     heard = await stage.say(stage.head("GET", "/v1/agents", "Connection: close") + b"\r\n")
     assert status_of(heard) == 200
 
 
-def post(stage: Stage, body: bytes, *more: str, path: str = "/v1/tasks") -> bytes:
+def post(stage: Harness, body: bytes, *more: str, path: str = "/v1/tasks") -> bytes:
     return stage.head("POST", path, f"Content-Length: {len(body)}", AS_JSON, "Connection: close", *more) + b"\r\n" + body
 
 
@@ -69,7 +69,7 @@ AMBIGUOUS: tuple[tuple[str, str, bytes], ...] = (
 )
 
 
-async def test_what_could_be_read_in_two_ways_is_refused_and_nothing_after_it_is_read(stage: Stage) -> None:
+async def test_what_could_be_read_in_two_ways_is_refused_and_nothing_after_it_is_read(stage: Harness) -> None:
     """Request smuggling."""
     smuggled = stage.head("GET", "/v1/agents") + b"\r\n"
     for what, header, body in AMBIGUOUS:
@@ -97,14 +97,14 @@ REQUEST_LINES: tuple[tuple[bytes, int], ...] = (
 )
 
 
-async def test_a_request_line_that_is_none_is_refused(stage: Stage) -> None:
+async def test_a_request_line_that_is_none_is_refused(stage: Harness) -> None:
     for line, status in REQUEST_LINES:
         heard = await stage.say(line + b"\r\nHost: 127.0.0.1\r\nAuthorization: Bearer x\r\n\r\nSM\r\n\r\n")
         assert statuses_of(heard) == [status], (line, heard)
     await still_serves(stage)
 
 
-async def test_pipelined_requests_are_answered_in_their_order_and_a_poisoned_one_ends_them(stage: Stage) -> None:
+async def test_pipelined_requests_are_answered_in_their_order_and_a_poisoned_one_ends_them(stage: Harness) -> None:
     good = stage.head("GET", "/healthz") + b"\r\n"
     poisoned = stage.head("POST", "/v1/tasks", "Content-Length: 4", CHUNKED) + b"\r\n0\r\n\r\n"
     heard = await stage.say(good + good + poisoned + good)
@@ -112,7 +112,7 @@ async def test_pipelined_requests_are_answered_in_their_order_and_a_poisoned_one
     await still_serves(stage)
 
 
-async def test_an_upgrade_is_not_followed(stage: Stage) -> None:
+async def test_an_upgrade_is_not_followed(stage: Harness) -> None:
     for upgrade in ("h2c", "websocket"):
         heard = await stage.say(
             stage.head("GET", "/healthz", "Connection: Upgrade, HTTP2-Settings", f"Upgrade: {upgrade}") + b"\r\n", seconds=0.5
@@ -123,7 +123,7 @@ async def test_an_upgrade_is_not_followed(stage: Stage) -> None:
 # ---- too large
 
 
-async def test_what_is_too_large_is_refused_without_reading_the_rest(stage: Stage) -> None:
+async def test_what_is_too_large_is_refused_without_reading_the_rest(stage: Harness) -> None:
     announced = await stage.say(stage.head("POST", "/v1/tasks", "Content-Length: 1000000000", AS_JSON) + b"\r\n{")
     assert (status_of(announced), problem_of(announced)["code"]) == (413, "TOO_LARGE")
     chunks = b"".join(b"4000\r\n" + b" " * 0x4000 + b"\r\n" for _ in range(8))
@@ -140,7 +140,7 @@ async def test_what_is_too_large_is_refused_without_reading_the_rest(stage: Stag
     await still_serves(stage)
 
 
-async def test_expect_continue_of_a_refused_request_is_answered_with_the_refusal(stage: Stage) -> None:
+async def test_expect_continue_of_a_refused_request_is_answered_with_the_refusal(stage: Harness) -> None:
     heard = await stage.say(stage.head("POST", "/v1/tasks", "Content-Length: 1000000000", "Expect: 100-continue", AS_JSON) + b"\r\n")
     assert statuses_of(heard) == [413]
     asked = json.dumps({"target": "nobody"}).encode()
@@ -176,14 +176,14 @@ NO_JSON: tuple[bytes, ...] = (
 )
 
 
-async def test_a_body_that_is_no_json_is_refused(stage: Stage) -> None:
+async def test_a_body_that_is_no_json_is_refused(stage: Harness) -> None:
     for body in NO_JSON:
         heard = await stage.say(post(stage, body))
         assert (status_of(heard), problem_of(heard)["code"]) == (400, "INVALID_PARAMETERS"), (body[:80], heard)
     await still_serves(stage)
 
 
-async def test_a_body_of_another_kind_is_refused(stage: Stage) -> None:
+async def test_a_body_of_another_kind_is_refused(stage: Harness) -> None:
     """A form of a page needs no preflight: it must not get through as JSON."""
     body = b'{"target": "fails"}'
     for kind in ("text/plain", "application/x-www-form-urlencoded", "application/json; charset=utf-16", "json"):
@@ -192,7 +192,7 @@ async def test_a_body_of_another_kind_is_refused(stage: Stage) -> None:
     assert status_of(await stage.say(post(stage, body, "Content-Encoding: gzip"))) == 415
 
 
-async def test_names_with_odd_characters_are_simply_not_found(stage: Stage) -> None:
+async def test_names_with_odd_characters_are_simply_not_found(stage: Harness) -> None:
     for name in ("%00", "%ff%fe", "..%2f..%2fetc", "%0d%0aX:%20y", "a" * 200, "%F0%9F%92%A9", "';DROP"):
         for path in (f"/v1/tasks/{name}", f"/v1/agents/{name}", f"/v1/tasks/{name}/events"):
             heard = await stage.say(stage.head("GET", path, "Connection: close") + b"\r\n")
@@ -203,7 +203,7 @@ async def test_names_with_odd_characters_are_simply_not_found(stage: Stage) -> N
 # ---- slow
 
 
-async def dripped(stage: Stage, raw: bytes, seconds: float = 60) -> bytes:
+async def dripped(stage: Harness, raw: bytes, seconds: float = 60) -> bytes:
     """A byte every so often, for longer than anybody should wait; what came back."""
     reader, writer = await stage.connect()
 
@@ -223,7 +223,7 @@ async def dripped(stage: Stage, raw: bytes, seconds: float = 60) -> bytes:
             await dripping
 
 
-async def test_a_dripped_header_and_a_dripped_body_are_cut_off(stage: Stage) -> None:
+async def test_a_dripped_header_and_a_dripped_body_are_cut_off(stage: Harness) -> None:
     slow_header, slow_body, slow_chunks = await asyncio.gather(
         dripped(stage, stage.head("GET", "/v1/agents", "X: " + "a" * 500)),
         dripped_after(stage, stage.head("POST", "/v1/tasks", "Content-Length: 500", AS_JSON) + b"\r\n", b" " * 500),
@@ -234,7 +234,7 @@ async def test_a_dripped_header_and_a_dripped_body_are_cut_off(stage: Stage) -> 
     await still_serves(stage)
 
 
-async def dripped_after(stage: Stage, header: bytes, body: bytes) -> bytes:
+async def dripped_after(stage: Harness, header: bytes, body: bytes) -> bytes:
     reader, writer = await stage.connect()
     writer.write(header)
 
@@ -260,7 +260,7 @@ async def heard_from(reader: asyncio.StreamReader) -> bytes:
     return heard
 
 
-async def test_unread_body_cannot_keep_a_connection_open(stage: Stage) -> None:
+async def test_unread_body_cannot_keep_a_connection_open(stage: Harness) -> None:
     """Refused or answered before its body is there, a request is over."""
     for path, status in (("/healthz", 200), ("/v1/nowhere", 408)):
         heard = await dripped_after(stage, stage.head("GET", path, "Content-Length: 500") + b"\r\n", b"a" * 500)
@@ -268,7 +268,7 @@ async def test_unread_body_cannot_keep_a_connection_open(stage: Stage) -> None:
         assert b"connection: close" in heard
 
 
-async def test_idle_connections_do_not_block_others(stage: Stage) -> None:
+async def test_idle_connections_do_not_block_others(stage: Harness) -> None:
     silent = [await stage.connect() for _ in range(100)]
     for _, writer in silent[::2]:
         writer.write(b"GET /v1/agents HTTP/1.1\r\nHost: 127.0")
@@ -281,7 +281,7 @@ async def test_idle_connections_do_not_block_others(stage: Stage) -> None:
         await stage.left_alone()
 
 
-async def test_a_client_that_never_reads_its_stream_is_cut_off_and_costs_no_memory(stage: Stage) -> None:
+async def test_a_client_that_never_reads_its_stream_is_cut_off_and_costs_no_memory(stage: Harness) -> None:
     """Back-pressure: what is not taken is not sent, and not held."""
     client = await stage.client()
     asked = {"target": "loud", "parameters": {"chunks": 300, "size": 10_000}}

@@ -1,4 +1,4 @@
-"""A project that speaks A2A over all three bindings, on loopback, in this process; and clients of the SDK's own for it."""
+"""A project that serves A2A over all three bindings on loopback, in this process, and clients of the SDK."""
 
 import contextlib
 import socket
@@ -11,11 +11,11 @@ from remit import Remit
 from remit.server.tokens import Grants, Permission
 
 BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
-EVERYBODY = frozenset({Permission.DELEGATE})
+DELEGATE_ONLY = frozenset({Permission.DELEGATE})
 
 
 @dataclass
-class Stage:
+class Harness:
     remit: Remit
     service: Any
     authenticator: Any
@@ -25,13 +25,13 @@ class Stage:
     closing: contextlib.AsyncExitStack
     tokens: dict[str, str] = field(default_factory=dict)
 
-    def token(self, name: str = "client", permissions: frozenset[Permission] = EVERYBODY, **grants: Any) -> str:
+    def token(self, name: str = "client", permissions: frozenset[Permission] = DELEGATE_ONLY, **grants: Any) -> str:
         if name not in self.tokens:
             self.tokens[name] = self.authenticator.tokens.new(name, Grants(permissions=permissions, **grants))[1]
         return self.tokens[name]
 
     async def client(self, binding: str = "JSONRPC", token: str | None = None, *, streaming: bool = True) -> Any:
-        """The SDK's, by the card as it is served."""
+        """A client of the SDK, configured by the served agent card."""
         import grpc.aio
         import httpx
         from a2a.client import ClientConfig, ClientFactory
@@ -52,7 +52,7 @@ class Stage:
 
 
 class _Bearer:
-    """For gRPC, where headers of an HTTP client do not go."""
+    """Sends the token over gRPC, where HTTP client headers do not apply."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -70,7 +70,7 @@ class _Bearer:
 @contextlib.asynccontextmanager
 async def a2a_harness(
     root: Path, functions: Sequence[Any] = (), *, is_public: bool = False, tls: Any = None, **settings: Any
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[Harness]:
     import grpc.aio
     from starlette.applications import Starlette
 
@@ -98,11 +98,11 @@ async def a2a_harness(
         http = HttpServer(app, tls=tls)
         await http.start([listening])
         closing.push_async_callback(http.stop, 0.2)
-        yield Stage(remit, service, authenticator, api, url, f"127.0.0.1:{port}", closing)
+        yield Harness(remit, service, authenticator, api, url, f"127.0.0.1:{port}", closing)
 
 
-def said(text: str = "", data: Any = None, *, message_id: str = "", skill: str | None = None, **fields: Any) -> Any:
-    """A message of a client's."""
+def message(text: str = "", data: Any = None, *, message_id: str = "", skill: str | None = None, **fields: Any) -> Any:
+    """A client message."""
     import uuid
 
     from a2a.types import Message, Part, Role
@@ -118,11 +118,11 @@ def said(text: str = "", data: Any = None, *, message_id: str = "", skill: str |
     )
 
 
-async def sent(client: Any, message: Any, **configuration: Any) -> list[Any]:
-    """Everything that comes back."""
+async def send(client: Any, request_message: Any, **configuration: Any) -> list[Any]:
+    """Send a message and collect all events."""
     from a2a.types import SendMessageConfiguration, SendMessageRequest
 
-    request = SendMessageRequest(message=message, configuration=SendMessageConfiguration(**configuration))
+    request = SendMessageRequest(message=request_message, configuration=SendMessageConfiguration(**configuration))
     return [event async for event in client.send_message(request)]
 
 

@@ -1,6 +1,6 @@
-"""A remit in a process of its own that serves A2A, for tests: `python a2a_remote_server.py ROOT`. Says where it is, with a token, as JSON.
+"""A remit server for A2A in its own process: `python a2a_remote_server.py ROOT`. Prints its URL and tokens as JSON.
 
-Its agent `relay` hands on to `near`, which is whoever listens at NEAR_URL; `slow` writes down that it was stopped.
+The agent `relay` delegates to `near`, the server at NEAR_URL; `slow` records that it was stopped.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ async def place(ctx: Context) -> dict[str, Any]:
 
 @agent("relay")
 async def relay(ctx: Context) -> dict[str, Any]:
-    """Hands it back to where it came from."""
+    """Delegates back to the calling server."""
     back = await ctx.delegate("near")
     return {"status": str(back.status), "codes": [error.code for error in back.errors], "words": back.summary}
 
@@ -33,7 +33,7 @@ async def slow(ctx: Context) -> str:
     try:
         await asyncio.sleep(60)
     finally:
-        Path("stopped").write_text(ctx.session_id)  # noqa: ASYNC240 - its last word
+        Path("stopped").write_text(ctx.session_id)  # noqa: ASYNC240 - the agent ends here
     return "never"
 
 
@@ -43,11 +43,11 @@ async def main(root: Path) -> None:
 
     os.chdir(root)
     near = {"a2a": os.environ["NEAR_URL"], "remote": "far-relay", "token_variable": "NEAR_TOKEN"}
-    async with a2a_harness(root, [place, relay, slow], agents={"near": near}) as stage:
-        trusted = stage.token("near", frozenset({Permission.DELEGATE, Permission.RELAY}))
-        print(json.dumps({"url": stage.url, "trusted": trusted, "stranger": stage.token("stranger")}), flush=True)
+    async with a2a_harness(root, [place, relay, slow], agents={"near": near}) as harness:
+        trusted = harness.token("near", frozenset({Permission.DELEGATE, Permission.RELAY}))
+        print(json.dumps({"url": harness.url, "trusted": trusted, "stranger": harness.token("stranger")}), flush=True)
         with contextlib.suppress(EOFError):
-            await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)  # until the test lets go
+            await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)  # until the test closes stdin
 
 
 if __name__ == "__main__":

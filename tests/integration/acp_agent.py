@@ -1,4 +1,4 @@
-"""A command that speaks the Agent Client Protocol and does what its first argument says. For tests; it is the library's agent side."""
+"""A scripted agent for the Agent Client Protocol: the first argument selects its behaviour."""
 
 import asyncio
 import inspect
@@ -13,7 +13,7 @@ from typing import Any
 
 import pydantic
 
-# The library makes hundreds of messages ready and reads its own source for their descriptions: it is started dozens of times, and uses few.
+# The library builds hundreds of models at import; this program starts dozens of times and uses few.
 pydantic.BaseModel.model_config["defer_build"] = True
 inspect.currentframe, currentframe = lambda: None, inspect.currentframe
 import acp  # noqa: E402
@@ -43,19 +43,19 @@ MODE = sys.argv[1] if len(sys.argv) > 1 else "answer"
 LOG = Path(os.environ.get("ACP_LOG", os.devnull))
 
 
-def log(**what: Any) -> None:
+def log(**item: Any) -> None:
     with LOG.open("a") as file:
-        file.write(json.dumps(what) + "\n")
+        file.write(json.dumps(item) + "\n")
 
 
 def return_for(prompt: str, **more: Any) -> str:
-    """A valid return for whoever asks: the example of the format instruction, with work of its own."""
+    """A valid return: the example of the format instruction, completed."""
     example = json.loads(re.findall(r"```json\n(.*?)\n```", prompt, re.DOTALL)[-1])
     return json.dumps({**example, "summary": "Did what was asked. Nothing is left to do.", "next_steps": "", **more})
 
 
 def asking_modes(current: str) -> list[SessionConfigOptionSelect]:
-    """As opencode does: one mode for each of the agents in its settings."""
+    """As opencode does: one mode per agent of its settings."""
     names = ["build", *json.loads(os.environ["OPENCODE_CONFIG_CONTENT"])["agent"]]
     modes = [SessionConfigSelectOption(value=name, name=name) for name in names]
     return [SessionConfigOptionSelect(type="select", id="mode", category="mode", name="Mode", current_value=current, options=modes)]
@@ -166,8 +166,8 @@ class Scripted(acp.Agent):
                 PermissionOption(option_id="no", name="No", kind="reject_once"),
             ]
             call = ToolCallUpdate(tool_call_id=str(number), kind=kind, title=title)
-            given = await self.client.request_permission(session_id=session, tool_call=call, options=options)
-            outcomes.append(given.outcome.option_id)
+            response = await self.client.request_permission(session_id=session, tool_call=call, options=options)
+            outcomes.append(response.outcome.option_id)
         none = await self.client.request_permission(session_id=session, tool_call=ToolCallUpdate(tool_call_id="9"), options=[])
         outcomes.append(none.outcome.outcome)
         await self.say(session, return_for(text, data=outcomes))
@@ -251,7 +251,7 @@ class Scripted(acp.Agent):
         await asyncio.sleep(600)
 
     async def floods(self, session: str, text: str) -> None:
-        """50 MB of text in small pieces, as fast as the pipe takes them."""
+        """50 MB of text in small chunks, as fast as the pipe accepts them."""
         os.set_blocking(1, True)
         update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "flood " * 1000}}
         line = (
@@ -264,20 +264,20 @@ class Scripted(acp.Agent):
         await self.answer(session, text)
 
     async def daemon(self, session: str, text: str) -> None:
-        there, here = os.pipe()
+        remote, local = os.pipe()
         if os.fork() == 0:
             os.setsid()
             if os.fork() == 0:
                 log(daemon=os.getpid())
-                os.write(here, b"!")
+                os.write(local, b"!")
                 linger()
             os._exit(0)
-        os.read(there, 1)
+        os.read(remote, 1)
         await self.answer(session, text)
 
 
 def greet_strangely() -> None:
-    """The modes that never get as far as the protocol."""
+    """The behaviours that never reach the protocol."""
     if MODE == "garbage":
         while True:
             print("I am a friendly program, and not an agent.", flush=True)

@@ -1,4 +1,4 @@
-"""A project whose assistant is a scripted model; for the tests of the assistant. One that can be killed is `assistant_project`."""
+"""A project whose assistant is a scripted model. `assistant_project` is one in a process that can be killed."""
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -22,7 +22,7 @@ async def echo(ctx: Context, text: str) -> str:
 async def project(
     root: Path, script: Script, *, agents: Iterable[Any] = (), **settings: Any
 ) -> AsyncIterator[tuple[Remit, ScriptedModels]]:
-    """With `echo` and these agents."""
+    """A project with `echo` and these agents."""
     async with (
         ScriptedModels(script) as models,
         Remit.open(root, agents=[echo, *agents], settings={**settings_for(models.openai_url), **settings}) as remit,

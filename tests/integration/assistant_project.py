@@ -1,6 +1,6 @@
-"""A process that asks the assistant one thing, to be killed while it does: `python assistant_project.py ROOT URL MESSAGE`.
+"""A process that sends one message to the assistant and can be killed: `python assistant_project.py ROOT URL MESSAGE`.
 
-Its agents write down each time they run, so that it is seen when something is done twice.
+Its agents record each run, so that repeated calls are visible.
 """
 
 import asyncio

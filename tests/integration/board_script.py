@@ -1,6 +1,6 @@
-"""A command that plays researcher, planner and implementer, for tests: asked by a prompt on stdin, it answers with a return.
+"""A command that acts as researcher, planner and implementer: it reads a prompt on stdin and prints a return.
 
-It knows nothing but the prompt. In phase 2 it waits for ever when a file `hang` is in the project, after it has written something.
+In phase 2 it writes a file and then hangs if the project has a file `hang`.
 """
 
 import json
@@ -47,9 +47,14 @@ def implemented(phase: int) -> str:
 
 
 def answer(prompt: str, kind: str, path: str) -> str:
-    told = re.search(r"session_id (\S+), agent_type (.+?), delegation_depth (\d+), delegation_path (\[.*\])\.", prompt)
-    assert told is not None, prompt
-    metadata = {"session_id": told[1], "agent_type": told[2], "delegation_depth": int(told[3]), "delegation_path": json.loads(told[4])}
+    match = re.search(r"session_id (\S+), agent_type (.+?), delegation_depth (\d+), delegation_path (\[.*\])\.", prompt)
+    assert match is not None, prompt
+    metadata = {
+        "session_id": match[1],
+        "agent_type": match[2],
+        "delegation_depth": int(match[3]),
+        "delegation_path": json.loads(match[4]),
+    }
     fields = {
         "status": "completed",
         "summary": f"Wrote {path}. Nothing is left to do.",

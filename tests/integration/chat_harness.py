@@ -1,4 +1,4 @@
-"""Used by the tests of `remit ask` and `remit chat`: projects with a scripted model, and a terminal."""
+"""Projects with a scripted model, and a terminal, for tests of `remit ask` and `remit chat`."""
 
 import asyncio
 import contextlib
@@ -44,25 +44,25 @@ async def wipe(ctx, path: str, recursive: bool = False):
 
 
 def echo(request: ModelRequest) -> Turn:
-    """A model that repeats what it is told, and delegates what it is asked to."""
-    said, last = last_said(request), request.messages[-1]
+    """A model that repeats its input and makes the delegations it is asked for."""
+    said, last = last_user_message(request), request.messages[-1]
     if last.role == "tool":
         if "wipe" in said:
             return Say("It was removed build." if "removed build" in last.text else "It was not removed.")
         return Say("I have looked:\n\n- one\n- two")
     if "fail" in said:
         return Fail(400)
-    words = Say(f"You said **{said}**." + (" \x1b[2J\x1b]0;mine\x07 \u202egone" if "harm" in said else ""))
+    reply = Say(f"You said **{said}**." + (" \x1b[2J\x1b]0;mine\x07 \u202egone" if "harm" in said else ""))
     if "look" in said:
         nap = Call("delegate", target="nap", parameters={"seconds": 0.2})
-        return [words, nap, Call("delegate", target="worker", operation="list_files", parameters={"path": "."})]
+        return [reply, nap, Call("delegate", target="worker", operation="list_files", parameters={"path": "."})]
     if "wait" in said:
-        return [words, Call("delegate", target="nap", parameters={"seconds": 40})]
+        return [reply, Call("delegate", target="nap", parameters={"seconds": 40})]
     if "start" in said:
-        return [words, Call("delegate", target="program", parameters={})]
+        return [reply, Call("delegate", target="program", parameters={})]
     if "wipe" in said:
-        return [words, Call("delegate", target="wipe", parameters={"path": "build", "recursive": True})]
-    return words
+        return [reply, Call("delegate", target="wipe", parameters={"path": "build", "recursive": True})]
+    return reply
 
 
 @contextlib.contextmanager
@@ -75,18 +75,18 @@ def echoing_project(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def scripted_project(folder: Path, script: Callable[[ModelRequest], Turn]) -> Iterator[ScriptedModels]:
-    """A project whose model answers by a script, served from a thread; the key is `CHAT_TEST_KEY`."""
+    """A project with a scripted model, served from a thread; the key is `CHAT_TEST_KEY`."""
     loop, ready, models = asyncio.new_event_loop(), threading.Event(), ScriptedModels(script)
-    ended = asyncio.Event()
+    stop = asyncio.Event()
 
     async def serve() -> None:
         async with models:
             ready.set()
-            await ended.wait()
+            await stop.wait()
 
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
-    ready.wait(10)
+    ready.wait(60)
     (folder / "remit.toml").write_text(
         f'model = "scripted"\n[models.scripted]\nkind = "openai"\nurl = "{models.openai_url}"\nkey_variable = "CHAT_TEST_KEY"\n'
         "[prices.scripted]\ninput = 1.0\noutput = 2.0\n"
@@ -96,23 +96,23 @@ def scripted_project(folder: Path, script: Callable[[ModelRequest], Turn]) -> It
         yield models
     finally:
         del os.environ["CHAT_TEST_KEY"]
-        loop.call_soon_threadsafe(ended.set)
+        loop.call_soon_threadsafe(stop.set)
         thread.join(10)
         loop.close()
 
 
-def last_said(request: ModelRequest) -> str:
+def last_user_message(request: ModelRequest) -> str:
     return next(message.text for message in reversed(request.messages) if message.role == "user")
 
 
-_LEAD = """
+_MAIN = """
 import fcntl, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 from remit.cli.main import main
 sys.argv[0] = "remit"
 main()
 """
-"""A process in front of a terminal of its own, as a shell would start it."""
+"""A process with its own terminal, as a shell starts it."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?>]*[A-Za-z]|\][^\x07]*\x07|[()=>].?)")
 
 
@@ -120,9 +120,11 @@ class Terminal:
     def __init__(self, folder: Path, *arguments: str, columns: int = 100) -> None:
         self.master, slave = pty.openpty()
         self.resize(columns)
-        command = [sys.executable, "-c", _LEAD, *arguments]
-        told = os.environ | {"TERM": "xterm-256color", "PAGER": "cat"}
-        self.process = subprocess.Popen(command, cwd=folder, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, env=told)
+        command = [sys.executable, "-c", _MAIN, *arguments]
+        environment = os.environ | {"TERM": "xterm-256color", "PAGER": "cat"}
+        self.process = subprocess.Popen(
+            command, cwd=folder, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, env=environment
+        )
         os.close(slave)
         self.raw = ""
         self._seen = 0
@@ -132,29 +134,29 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """Everything that was written, without what moves the cursor and colours."""
+        """Everything printed, without cursor movements and colours."""
         return _ESCAPES.sub("", self.raw)
 
-    def until(self, words: str, seconds: float = 60.0) -> str:
-        """Waits for words that were not seen before the last such wait."""
+    def until(self, expected: str, seconds: float = 60.0) -> str:
+        """Wait for text that appears after the previous match."""
         end = time.monotonic() + seconds
-        while words not in self.text[self._seen :] and time.monotonic() < end:
+        while expected not in self.text[self._seen :] and time.monotonic() < end:
             if not self.read(0.1):
                 break
         new = self.text[self._seen :]
-        assert words in new, new
-        self._seen += new.index(words) + len(words)
+        assert expected in new, new
+        self._seen += new.index(expected) + len(expected)
         return new
 
     def read(self, seconds: float) -> bool:
-        """Whether the terminal is still there."""
+        """Whether the terminal is still open."""
         ready, _, _ = select.select([self.master], [], [], seconds)
         if ready:
             try:
                 new = os.read(self.master, 65536).decode("utf-8", "replace")
                 self.raw += new
                 for _ in range(new.count("\x1b[6n")):
-                    self.type("\x1b[5;1R")  # where the cursor is, as a terminal answers
+                    self.type("\x1b[5;1R")  # the cursor position, as a terminal reports it
             except OSError:
                 return False
         return True
@@ -162,16 +164,16 @@ class Terminal:
     def type(self, keys: str) -> None:
         os.write(self.master, keys.encode())
 
-    def ended(self) -> int:
-        end = time.monotonic() + 20
+    def exit_code(self) -> int:
+        end = time.monotonic() + 60
         while self.process.poll() is None and time.monotonic() < end:
             self.read(0.1)
-        return self.process.wait(5)
+        return self.process.wait(60)
 
     def close(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(60)
         with contextlib.suppress(OSError):
             os.close(self.master)
 

@@ -1,4 +1,4 @@
-"""Used by the tests of the command line: a project with agents, and `remit` run in it."""
+"""A project with agents for tests of the command line, and `remit` run in it."""
 
 import subprocess
 import time
@@ -18,7 +18,7 @@ async def echo(ctx: Context, text: str, times: int = 1) -> str:
 
 @agent("slow", timeout=60)
 async def slow(ctx: Context, seconds: float = 30.0) -> str:
-    """Takes its time, with a child."""
+    """Sleeps in a child."""
     ctx.progress("begun", 0.25)
     (ctx.root / "half.txt").write_text("half")
     ctx.artifact("half.txt", "data", "half of it")
@@ -38,7 +38,7 @@ async def broken() -> str:
 @agent("blocked")
 async def blocked() -> dict:
     error = {"type": "permission", "message": "No key.", "code": "NO_KEY", "recoverable": True, "recommendation": "Get one."}
-    return {"status": "blocked", "summary": "A key is missing. Somebody must get one.", "artifacts": [], "errors": [error]}
+    return {"status": "blocked", "summary": "A key is missing. It must be created.", "artifacts": [], "errors": [error]}
 
 @agent("again", resumable=True, timeout=60)
 async def again(ctx: Context) -> str:
@@ -76,9 +76,9 @@ def make_project(folder: Path) -> Path:
 
 
 def wait_for_line(process: "subprocess.Popen[str]", text: str) -> float:
-    """When a line of stderr with `text` came."""
+    """The time at which a line with `text` appeared on stderr."""
     assert process.stderr is not None
     for line in process.stderr:
         if text in line:
             return time.monotonic()
-    raise AssertionError(f"{text!r} never came")
+    raise AssertionError(f"{text!r} was not printed")

@@ -1,4 +1,4 @@
-"""Commands for tests: a project in which one is declared as `cmd`, and what of its processes is still alive."""
+"""A project with a command declared as the agent `cmd`, and a list of its live processes."""
 
 import contextlib
 import sys
@@ -15,7 +15,7 @@ RETURN = (
     '"agent_type": "cmd", "delegation_depth": 1, "delegation_path": ["orchestrator", "cmd"]}}'
 )
 HAND_IN = f"printf '{RETURN}\\n' \"$REMIT_SESSION\""
-"""For `sh`: print a valid return."""
+"""Shell code that prints a valid return."""
 
 
 def sh(script: str) -> list[str]:
@@ -34,5 +34,5 @@ async def project(root: Path, command: list[str], **declared: Any) -> AsyncItera
 
 
 def left(remit: Remit) -> list[int]:
-    """Processes of this Remit's delegations that are alive."""
+    """Live processes of delegations of this Remit."""
     return marked(marker(remit._project, remit.owner.owner_id, "sess_"))

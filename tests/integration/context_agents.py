@@ -1,4 +1,4 @@
-"""An agent for each way to execute a function, each doing everything that a context offers. Imported by workers."""
+"""One agent per way to execute a function; each uses every operation of a context. Imported by workers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The project in which the commands of the documents run: a small shop in git, with programs that answer as coding agents do."""
+"""The project of the documented commands: a small shop in git, with fake coding agents."""
 
 import subprocess
 import sys
@@ -69,7 +69,7 @@ for line in lines:
 
 
 def make_project(folder: Path) -> Path:
-    """`shop`, the project; `bin`, what is on the path; `home`."""
+    """Folders: `shop` is the project, `bin` is on the path, `home` is the home."""
     shop = folder / "shop"
     for name, text in FILES.items():
         path = shop / name
@@ -85,18 +85,18 @@ def make_project(folder: Path) -> Path:
         program.chmod(0o755)
     (folder / "home").mkdir()
     (folder / "home" / ".gitconfig").write_text("[user]\nname = Ann\nemail = ann@example.org\n[init]\ndefaultBranch = main\n")
-    for words in (
+    for message in (
         ["init", "-q", "-b", "main"],
         ["add", "."],
         ["-c", "user.name=Ann", "-c", "user.email=ann@example.org", "commit", "-qm", "Begin"],
     ):
-        subprocess.run(["git", *words], cwd=shop, check=True)
+        subprocess.run(["git", *message], cwd=shop, check=True)
     _make_board(folder / "home" / "board")
     return folder
 
 
 def _make_board(folder: Path) -> None:
-    """Planned tasks, each of one phase, with a command that accepts it."""
+    """Planned tasks of one phase each, with an acceptance command."""
     folder.mkdir()
     with Board(folder).change(make=True) as draft:
         for number in (3, 5, 6, 7, 8, 9, 11, 12):

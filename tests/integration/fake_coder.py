@@ -1,9 +1,9 @@
-"""A program that behaves like a coding agent of the command line: it plays the turns of a script, one with each start.
+"""A fake coding CLI that plays a script, one turn per start.
 
-Started as `python fake_coder.py FOLDER [arguments]`. FOLDER/turns.json is a list of turns, a turn a list of acts: a line to print (an
-object or text), {"sleep": seconds}, {"close": fd}, {"exit": code}, {"err": text}, {"file": text} (into its return file).
-`$RETURN` in a text is a valid return. What it was started with is in FOLDER/calls.jsonl.
-At SIGINT it says that it was interrupted, as claude does.
+Started as `python fake_coder.py FOLDER [arguments]`. FOLDER/turns.json is a list of turns; a turn is a list of actions: a line to print (an
+object or text), {"sleep": seconds}, {"close": fd}, {"exit": code}, {"err": text}, {"file": text} (written to the return file).
+`$RETURN` in a text is a valid return. Arguments and environment are recorded in FOLDER/calls.jsonl.
+At SIGINT it reports the interruption as claude does.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""For the tests of other frameworks: an agent whose runs can be waited for, the calls a scripted model makes of it,
-and the `Stage` on which each framework is tried, which says what differs: how an agent is made and run."""
+"""A harness for agent frameworks: an agent whose runs can be awaited, scripted model calls, and `Harness`, which each framework
+subclasses to say how its agents are made and run."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -18,14 +18,14 @@ from remit.testing import Call, ModelRequest, ScriptedModels
 from remit.testing.models.turns import Player, Script
 
 
-class Present:
-    """What runs now; others can wait until so many do."""
+class RunningAgents:
+    """Counts running agents and waits for a number of them."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
         self._waiting: list[tuple[int, asyncio.Event]] = []
 
-    def come(self, name: str) -> None:
+    def add(self, name: str) -> None:
         self.names.add(name)
         for count, event in self._waiting:
             if len(self.names) >= count:
@@ -34,23 +34,23 @@ class Present:
     async def until(self, count: int) -> None:
         event = asyncio.Event()
         self._waiting.append((count, event))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             if len(self.names) < count:
                 await event.wait()
         self._waiting.remove((count, event))
 
 
-present = Present()
+running = RunningAgents()
 
 
 @agent("echo")
 async def echo(text: str, wait: float = 0.0) -> str:
-    """Says it again."""
-    present.come(text)
+    """Echo a text."""
+    running.add(text)
     try:
         await asyncio.sleep(wait)
     finally:
-        present.names.discard(text)
+        running.names.discard(text)
     return f"echo {text}"
 
 
@@ -66,22 +66,22 @@ class Verdict(BaseModel):
 
 
 class Models(ScriptedModels):
-    """One server for many scripts, one after the other."""
+    """One server for several scripts, one after another."""
 
     def play(self, script: Script) -> None:
         self._player = Player(script)
         self.requests.clear()
 
 
-class Stage(ABC):
-    """A scripted model, a project, and an agent of the framework whose only tool is delegate; an `@agent` named `guest` runs it."""
+class Harness(ABC):
+    """A scripted model, a project, and a framework agent whose only tool is delegate; the agent `guest` runs it."""
 
     package: ClassVar[str]
-    """Where the framework's own code is."""
+    """The package of the framework."""
     delegate_tool: ClassVar[Callable[..., Any]]
-    """From an open `Remit` to a tool of the framework's."""
+    """Make a tool of the framework from an open `Remit`."""
     own_tool: ClassVar[Callable[..., Any]]
-    """The same from a function."""
+    """Make a tool of the framework from a function."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -92,17 +92,17 @@ class Stage(ABC):
         await self.models.__aenter__()
         self.remit = await Remit.open(self._folder, agents=[echo]).__aenter__()
         self.guest = self.agent(self.tool())
-        self.admit("guest", self.guest)
+        self.register("guest", self.guest)
         return self
 
-    async def __aexit__(self, *gone: Any) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         await self.remit.close()
         for client in self._clients.values():
             await client.close()
-        await self.models.__aexit__(*gone)
+        await self.models.__aexit__(*error)
 
     def client(self, at: Models | None = None) -> AsyncOpenAI:
-        """Over plain HTTP: no list of authorities is loaded, which takes long."""
+        """A plain HTTP client: no certificate authorities are loaded, which takes long."""
         url = (at or self.models).openai_url
         if url not in self._clients:
             plain = DefaultAsyncHttpxClient(verify=False)
@@ -111,39 +111,39 @@ class Stage(ABC):
 
     @abstractmethod
     def agent(self, *tools: Any, at: Models | None = None, output: Any = None) -> Any:
-        """One of the framework's, with these tools, whose model is at `at`: the stage's own models, if nothing is said."""
+        """A framework agent with these tools, whose model is served at `at` (default: the scripted model)."""
 
     @abstractmethod
     async def run(self, agent: Any, text: str) -> str:
-        """By the framework alone."""
+        """Run it by the framework alone."""
 
     def tool(self, among: Callable[[AgentSpec], bool] | None = None, **more: Any) -> Any:
         return self.delegate_tool(self.remit, among, **more)
 
-    def admit(self, name: str, guest: Any) -> None:
+    def register(self, name: str, framework_agent: Any) -> None:
         @agent(name, timeout=20)
         async def run(task: str) -> str:
-            return await self.run(guest, task)
+            return await self.run(framework_agent, task)
 
         self.remit.register(run)
 
     def play(self, script: Script) -> list[ModelRequest]:
-        """From now on the models do this; what they are asked comes into the list."""
+        """Set the script of the model and record its requests."""
         self.models.play(script)
         return self.models.requests
 
 
-def on_stage(kind: type[Stage]) -> tuple[Any, Any]:
-    """The fixtures of a file: `stage`, one for all of its tests and their loop; and after each that nothing is left of it."""
+def harness_fixtures(kind: type[Harness]) -> tuple[Any, Any]:
+    """Two fixtures: `harness`, shared by the tests of a module, and a check after each test that no agent still runs."""
 
     @pytest_asyncio.fixture(scope="module", loop_scope="module")
-    async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Harness]:
         async with kind(tmp_path_factory.mktemp("project")) as opened:
             yield opened
 
     @pytest.fixture(autouse=True)
-    def nothing_is_left() -> Iterator[None]:
+    def no_agent_left() -> Iterator[None]:
         yield
-        assert present.names == set()
+        assert running.names == set()
 
-    return stage, nothing_is_left
+    return harness, no_agent_left

@@ -1,7 +1,6 @@
-"""What holds for every framework: the delegate tool in one of its agents, alone and inside an `@agent` function.
+"""Checks for every agent framework: the delegate tool in a framework agent, alone and inside an `@agent` function.
 
-`CHECKS` are played on one `Stage` of the framework's, one after the other; what is particular to it stands in its own file. Used by the
-tests `test_frameworks_*`.
+`CHECKS` run on one `Harness` of the framework, one after another. Used by `test_frameworks_*`.
 """
 
 import asyncio
@@ -11,50 +10,49 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from framework_harness import Stage, delegate, present
+from framework_harness import Harness, delegate, running
 
 from remit import agent
 from remit.runtime.tool.delegate_tool import Toolbox
 from remit.testing import Call, ModelRequest, Say, Silence
 from support.pace import allowed
 
-Check = Callable[[Stage], Awaitable[None]]
+Check = Callable[[Harness], Awaitable[None]]
 
 
 def targets(request: ModelRequest) -> list[str]:
-    """The agents that the model was offered."""
+    """The targets offered to the model."""
     offered: list[str] = request.tools[0].schema["properties"]["target"]["enum"]
     return offered
 
 
-# ---- the delegate tool in an agent of the framework's
+# ---- the delegate tool in a framework agent
 
 
-async def it_delegates_and_is_told_the_result_as_json(stage: Stage) -> None:
-    requests = stage.play([delegate("echo", text="hi"), Say("Done.")])
-    assert await stage.run(stage.guest, "Say hi.") == "Done."
+async def agent_delegates_and_gets_the_result_as_json(harness: Harness) -> None:
+    requests = harness.play([delegate("echo", text="hi"), Say("Done.")])
+    assert await harness.run(harness.guest, "Say hi.") == "Done."
     (result,) = (json.loads(text) for text in requests[1].results)
     assert (result["success"], result["data"]) == (True, "echo hi")
     assert len(requests[0].tools) == 1
     assert {"echo", "guest", "worker"} <= set(targets(requests[0]))
 
 
-async def faults_are_told_with_what_is_allowed_and_never_end_the_run(stage: Stage) -> None:
+async def invalid_calls_are_answered_with_advice_and_never_end_the_run(harness: Harness) -> None:
     unknown = [delegate("echo", txt="x"), delegate("echo", text="x", wait="long"), Call("delegate", nonsense=1)]
     wrong = [delegate("eco", text="x"), delegate("echo"), *unknown, Call("delegate", self=1, target="echo")]
-    requests = stage.play([*wrong, delegate("echo", text="right"), Say("Done.")])
-    assert await stage.run(stage.guest, "Go.") == "Done."
-    told = [request.results[-1] for request in requests[1:]]
-    assert "INVALID_TARGET" in told[0]
-    assert "Did you mean echo?" in told[0]
-    assert "it is required" in told[1]
-    assert "Unknown argument 'self'" in told[5]
-    assert ["INVALID_" in text for text in told] == [True] * 6 + [False]
-    assert json.loads(told[6])["data"] == "echo right"
+    requests = harness.play([*wrong, delegate("echo", text="right"), Say("Done.")])
+    assert await harness.run(harness.guest, "Go.") == "Done."
+    reported = [request.results[-1] for request in requests[1:]]
+    assert "INVALID_TARGET" in reported[0]
+    assert "Did you mean echo?" in reported[0]
+    assert "it is required" in reported[1]
+    assert "Unknown argument 'self'" in reported[5]
+    assert ["INVALID_" in text for text in reported] == [True] * 6 + [False]
+    assert json.loads(reported[6])["data"] == "echo right"
 
 
-async def an_agent_that_is_registered_while_it_runs_stands_in_the_next_request(stage: Stage) -> None:
-    """A new agent appears by being registered."""
+async def agent_registered_during_a_run_is_in_the_next_request(harness: Harness) -> None:
 
     @agent("late")
     async def late() -> str:
@@ -62,87 +60,87 @@ async def an_agent_that_is_registered_while_it_runs_stands_in_the_next_request(s
 
     @agent("registrar")
     async def registrar() -> None:
-        stage.remit.register(late)
+        harness.remit.register(late)
 
-    stage.remit.register(registrar)
-    requests = stage.play([delegate("registrar"), delegate("late"), Say("Done.")])
-    await stage.run(stage.guest, "Go.")
+    harness.remit.register(registrar)
+    requests = harness.play([delegate("registrar"), delegate("late"), Say("Done.")])
+    await harness.run(harness.guest, "Go.")
     assert ["late" in targets(request) for request in requests] == [False, True, True]
     assert ["late(" in str(request.body["tools"]) for request in requests] == [False, True, True]
     assert json.loads(requests[2].results[-1])["data"] == "better"
 
 
-async def what_fails_is_told_with_its_reason(stage: Stage) -> None:
+async def failure_is_reported_with_its_reason(harness: Harness) -> None:
     @agent("broken")
     async def broken() -> None:
         raise RuntimeError("the sky fell")
 
-    stage.remit.register(broken)
-    requests = stage.play([delegate("broken"), Say("A pity.")])
-    assert await stage.run(stage.guest, "Go.") == "A pity."
+    harness.remit.register(broken)
+    requests = harness.play([delegate("broken"), Say("A pity.")])
+    assert await harness.run(harness.guest, "Go.") == "A pity."
     assert "the sky fell" in requests[1].results[0]
 
 
-async def twenty_calls_in_one_turn_run_at_once_and_their_results_come_in_call_order(stage: Stage) -> None:
-    requests = stage.play([[delegate("echo", text=str(number), wait=0.1 - number / 250) for number in range(20)], Say("Done.")])
-    task = asyncio.create_task(stage.run(stage.guest, "All."))
-    await present.until(20)
+async def twenty_calls_of_one_turn_run_concurrently_and_keep_their_order(harness: Harness) -> None:
+    requests = harness.play([[delegate("echo", text=str(number), wait=0.1 - number / 250) for number in range(20)], Say("Done.")])
+    task = asyncio.create_task(harness.run(harness.guest, "All."))
+    await running.until(20)
     await task
     assert [json.loads(text)["data"] for text in requests[1].results] == [f"echo {number}" for number in range(20)]
 
 
-async def a_cancelled_run_cancels_what_it_delegated(stage: Stage) -> None:
-    stage.play([delegate("echo", text="long", wait=60), Say("Never.")])
-    task = asyncio.create_task(stage.run(stage.guest, "Go."))
-    await present.until(1)
+async def cancelled_run_cancels_its_delegations(harness: Harness) -> None:
+    harness.play([delegate("echo", text="long", wait=60), Say("Never.")])
+    task = asyncio.create_task(harness.run(harness.guest, "Go."))
+    await running.until(1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    (newest, *_) = await stage.remit.history(agent="echo")
-    ended = await stage.remit.result(newest.session_id, wait_seconds=5)
-    assert ended is not None
-    assert ended.stop_reason == "cancelled"
+    (newest, *_) = await harness.remit.history(agent="echo")
+    finished = await harness.remit.result(newest.session_id, wait_seconds=5)
+    assert finished is not None
+    assert finished.stop_reason == "cancelled"
 
 
-async def only_agents_that_are_offered_can_be_reached(stage: Stage) -> None:
-    requests = stage.play([delegate("worker", path="x"), Say("Done.")])
-    await stage.run(stage.agent(stage.tool(lambda spec: spec.name == "echo")), "Go.")
+async def only_offered_agents_can_be_called(harness: Harness) -> None:
+    requests = harness.play([delegate("worker", path="x"), Say("Done.")])
+    await harness.run(harness.agent(harness.tool(lambda spec: spec.name == "echo")), "Go.")
     assert targets(requests[0]) == ["echo"]
     assert "INVALID_TARGET" in requests[1].results[0]
 
 
-async def a_large_result_is_shortened_with_a_reference_to_the_whole(stage: Stage) -> None:
-    requests = stage.play([delegate("echo", text="x" * 50_000), Say("Done.")])
-    await stage.run(stage.agent(stage.tool(characters=2_000)), "Go.")
+async def large_result_is_shortened_with_a_reference(harness: Harness) -> None:
+    requests = harness.play([delegate("echo", text="x" * 50_000), Say("Done.")])
+    await harness.run(harness.agent(harness.tool(characters=2_000)), "Go.")
     (text,) = requests[1].results
     assert len(text) <= 2_000
     result = json.loads(text)
     assert 48_005 < result["leftOut"]["data"] < 50_005
     assert result["readOn"]["parameters"]["taskId"] == result["taskId"]
-    whole = await stage.remit.result(result["taskId"])
+    whole = await harness.remit.result(result["taskId"])
     assert whole is not None
     assert whole.data == "echo " + "x" * 50_000
 
 
-# ---- its agent, run by an `@agent` function
+# ---- a framework agent inside an `@agent` function
 
 
-async def inside_an_agent_what_it_delegates_is_a_child(stage: Stage) -> None:
-    stage.play([delegate("echo", text="hi"), Say("It said hi.")])
-    done = await stage.remit.delegate("guest", task="Say hi.")
+async def delegation_inside_an_agent_is_a_child(harness: Harness) -> None:
+    harness.play([delegate("echo", text="hi"), Say("It said hi.")])
+    done = await harness.remit.delegate("guest", task="Say hi.")
     assert (done.status, done.data) == ("completed", "It said hi.")
-    root, child = await stage.remit.tree(done.session_id)
+    root, child = await harness.remit.tree(done.session_id)
     assert (root.agent, child.agent, child.parent_id) == ("guest", "echo", root.session_id)
 
 
-async def a_model_that_does_not_answer_is_left_at_the_deadline(stage: Stage) -> None:
-    """Nothing of the framework's goes on."""
-    stage.play([Silence()])
+async def silent_model_ends_at_the_deadline(harness: Harness) -> None:
+    """No framework code keeps running."""
+    harness.play([Silence()])
     before = asyncio.all_tasks()
-    late = await stage.remit.delegate("guest", task="Wait.", timeout=0.6)
+    late = await harness.remit.delegate("guest", task="Wait.", timeout=0.6)
     assert (late.status, late.errors[0].code) == ("partial", "TIMEOUT")
     assert late.metadata.duration_seconds < allowed(3)
-    assert [task for task in asyncio.all_tasks() - before if _is_of(stage.package, task)] == []
+    assert [task for task in asyncio.all_tasks() - before if _is_of(harness.package, task)] == []
 
 
 def _is_of(package: str, task: asyncio.Task[Any]) -> bool:
@@ -150,53 +148,53 @@ def _is_of(package: str, task: asyncio.Task[Any]) -> bool:
     return code is not None and f"/site-packages/{package}/" in Path(code.co_filename).as_posix()
 
 
-async def cancelling_it_cancels_the_whole_tree(stage: Stage) -> None:
-    requests = stage.play([delegate("echo", text="deep", wait=60), Say("Never.")])
-    handle = await stage.remit.start("guest", task="Go.")
-    await present.until(1)
+async def cancelling_the_agent_cancels_the_whole_tree(harness: Harness) -> None:
+    requests = harness.play([delegate("echo", text="deep", wait=60), Say("Never.")])
+    handle = await harness.remit.start("guest", task="Go.")
+    await running.until(1)
     await handle.cancel("enough")
-    assert [record.state for record in await stage.remit.tree(handle.session_id)] == ["cancelled", "cancelled"]
-    assert present.names == set()
+    assert [record.state for record in await harness.remit.tree(handle.session_id)] == ["cancelled", "cancelled"]
+    assert running.names == set()
     assert len(requests) == 1
 
 
-async def an_agent_that_delegates_to_itself_is_refused_and_told_so(stage: Stage) -> None:
-    requests = stage.play([delegate("guest", task="You do it."), Say("Then I do it.")])
-    assert (await stage.remit.delegate("guest", task="Do it.")).data == "Then I do it."
+async def delegation_to_itself_is_refused(harness: Harness) -> None:
+    requests = harness.play([delegate("guest", task="You do it."), Say("Then I do it.")])
+    assert (await harness.remit.delegate("guest", task="Do it.")).data == "Then I do it."
     assert "CYCLE_DETECTED" in requests[1].results[0]
 
 
-async def a_sync_tool_of_its_own_that_delegates_on_a_thread_makes_a_child(stage: Stage) -> None:
-    """The context travels with the thread: limits cannot be stepped around."""
-    box = Toolbox(stage.remit)
+async def sync_tool_that_delegates_on_a_thread_makes_a_child(harness: Harness) -> None:
+    """The context is carried across threads: limits cannot be bypassed."""
+    box = Toolbox(harness.remit)
 
     def through_a_thread() -> str:
         """Delegates."""
         return box.call_blocking("delegate", {"target": "echo", "parameters": {"text": "deep"}})
 
-    stage.play([Call("through_a_thread"), Say("Done.")])
-    stage.admit("threaded", stage.agent(stage.own_tool(through_a_thread)))
-    done = await stage.remit.delegate("threaded", task="Go.")
-    assert [record.agent for record in await stage.remit.tree(done.session_id)] == ["threaded", "echo"]
+    harness.play([Call("through_a_thread"), Say("Done.")])
+    harness.register("threaded", harness.agent(harness.own_tool(through_a_thread)))
+    done = await harness.remit.delegate("threaded", task="Go.")
+    assert [record.agent for record in await harness.remit.tree(done.session_id)] == ["threaded", "echo"]
 
 
 CHECKS: tuple[Check, ...] = (
-    it_delegates_and_is_told_the_result_as_json,
-    faults_are_told_with_what_is_allowed_and_never_end_the_run,
-    an_agent_that_is_registered_while_it_runs_stands_in_the_next_request,
-    what_fails_is_told_with_its_reason,
-    twenty_calls_in_one_turn_run_at_once_and_their_results_come_in_call_order,
-    a_cancelled_run_cancels_what_it_delegated,
-    only_agents_that_are_offered_can_be_reached,
-    a_large_result_is_shortened_with_a_reference_to_the_whole,
-    inside_an_agent_what_it_delegates_is_a_child,
-    a_model_that_does_not_answer_is_left_at_the_deadline,
-    cancelling_it_cancels_the_whole_tree,
-    an_agent_that_delegates_to_itself_is_refused_and_told_so,
-    a_sync_tool_of_its_own_that_delegates_on_a_thread_makes_a_child,
+    agent_delegates_and_gets_the_result_as_json,
+    invalid_calls_are_answered_with_advice_and_never_end_the_run,
+    agent_registered_during_a_run_is_in_the_next_request,
+    failure_is_reported_with_its_reason,
+    twenty_calls_of_one_turn_run_concurrently_and_keep_their_order,
+    cancelled_run_cancels_its_delegations,
+    only_offered_agents_can_be_called,
+    large_result_is_shortened_with_a_reference,
+    delegation_inside_an_agent_is_a_child,
+    silent_model_ends_at_the_deadline,
+    cancelling_the_agent_cancels_the_whole_tree,
+    delegation_to_itself_is_refused,
+    sync_tool_that_delegates_on_a_thread_makes_a_child,
 )
 
 
 def every_check(checks: tuple[Check, ...] = CHECKS) -> pytest.MarkDecorator:
-    """A test `(check, stage)` for each of them, named by it."""
+    """A parametrised test `(check, harness)`."""
     return pytest.mark.parametrize("check", checks, ids=lambda check: check.__name__)

@@ -1,4 +1,4 @@
-"""A project served by gRPC in this process: the real API and authenticator, real channels to it, and certificates."""
+"""A project served over gRPC in this process: the real API, authenticator, channels and certificates."""
 
 import asyncio
 import contextlib
@@ -13,24 +13,24 @@ from remit import Context, Remit, agent
 from remit.server.tokens import Grants, Permission
 
 SECOND = 10**9
-DELEGATING = frozenset({Permission.DELEGATE})
+DELEGATE_ONLY = frozenset({Permission.DELEGATE})
 
 
 @agent("text.count")
 async def count(text: str, min_length: int = 0) -> int:
-    """Counts the words of a text."""
-    return len([word for word in text.split() if len(word) >= min_length])
+    """Count the words of a text."""
+    return len([part for part in text.split() if len(part) >= min_length])
 
 
 @agent("echo")
 async def echo(value: Any = None) -> Any:
-    """Gives back what it is given."""
+    """Return the parameters."""
     return {"value": value}
 
 
 @agent("slow", timeout=60)
 async def slow(ctx: Context, seconds: float = 30.0) -> str:
-    """Says that it has begun, and takes its time."""
+    """Report the start, then sleep."""
     ctx.progress("begun", 0.5)
     ctx.emit({"half": True})
     await asyncio.sleep(seconds)
@@ -39,13 +39,13 @@ async def slow(ctx: Context, seconds: float = 30.0) -> str:
 
 @agent("fails")
 async def fails() -> None:
-    """Does not succeed."""
+    """Fail."""
     raise ValueError("it broke")
 
 
 @agent("loud", timeout=60)
 async def loud(ctx: Context, chunks: int, size: int) -> str:
-    """Says much."""
+    """Emit much output."""
     for number in range(chunks):
         ctx.emit({"number": number, "text": "x" * size})
         await asyncio.sleep(0)
@@ -54,7 +54,7 @@ async def loud(ctx: Context, chunks: int, size: int) -> str:
 
 @agent("asks", timeout=60)
 async def asks(ctx: Context) -> str:
-    """Has a child that is slow."""
+    """Delegate to a slow child."""
     await ctx.delegate("slow")
     return "asked"
 
@@ -63,7 +63,7 @@ AGENTS = (count, echo, slow, fails, loud, asks)
 
 
 @dataclass
-class Stage:
+class Harness:
     remit: Remit
     service: Any
     authenticator: Any
@@ -72,7 +72,7 @@ class Stage:
     closing: contextlib.AsyncExitStack
     tokens: dict[str, str] = field(default_factory=dict)
 
-    def token(self, name: str = "client", permissions: frozenset[Permission] = DELEGATING, **grants: Any) -> str:
+    def token(self, name: str = "client", permissions: frozenset[Permission] = DELEGATE_ONLY, **grants: Any) -> str:
         if name not in self.tokens:
             self.tokens[name] = self.authenticator.tokens.new(name, Grants(permissions=permissions, **grants))[1]
         return self.tokens[name]
@@ -80,13 +80,13 @@ class Stage:
     async def channel(self, address: str | None = None, credentials: Any = None, **options: Any) -> Any:
         import grpc.aio
 
-        given = [(f"grpc.{name}", value) for name, value in options.items()]
-        given.append(("grpc.use_local_subchannel_pool", 1))
+        channel_options = [(f"grpc.{name}", value) for name, value in options.items()]
+        channel_options.append(("grpc.use_local_subchannel_pool", 1))
         target = address or self.address
         if credentials is None:
-            channel = grpc.aio.insecure_channel(target, options=given)
+            channel = grpc.aio.insecure_channel(target, options=channel_options)
         else:
-            channel = grpc.aio.secure_channel(target, credentials, options=given)
+            channel = grpc.aio.secure_channel(target, credentials, options=channel_options)
         self.closing.push_async_callback(channel.close)
         return channel
 
@@ -104,9 +104,9 @@ async def grpc_harness(
     addresses: Sequence[str] = (),
     agents: Sequence[Any] = AGENTS,
     settings: Any = None,
-    takes_agents: bool = False,
+    accepts_agents: bool = False,
     **serve: Any,
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[Harness]:
     from remit.server.authenticator import Authenticator
     from remit.server.grpc.registry import Registry
     from remit.server.grpc.server import GrpcApi
@@ -118,10 +118,16 @@ async def grpc_harness(
         authenticator.open()
         closing.callback(authenticator.close)
         service = Service(remit)
-        api = GrpcApi(service, authenticator, known, Registry(service, authenticator, known) if takes_agents else None)
+        api = GrpcApi(service, authenticator, known, Registry(service, authenticator, known) if accepts_agents else None)
         await api.start(addresses or None)
         closing.push_async_callback(api.stop, 0.0)
-        yield Stage(remit, service, authenticator, api, api.address, closing)
+        yield Harness(remit, service, authenticator, api, api.address, closing)
+
+
+def messages() -> Any:
+    from remit.agents.proto.v1 import tasks_pb2
+
+    return tasks_pb2
 
 
 def bearer(token: str, *more: tuple[str, str]) -> tuple[tuple[str, str], ...]:
@@ -143,14 +149,14 @@ def ask(type_: str, *, agent_id: str = "", wait: float = 10.0, session: str = ""
 
 
 async def refusal(call: Any) -> Any:
-    """The error with which a call ends."""
+    """The error of a failed call."""
     import grpc.aio
 
     try:
         await call
     except grpc.aio.AioRpcError as error:
         return error
-    raise AssertionError("it was not refused")
+    raise AssertionError("the call succeeded")
 
 
 def trailer(error: Any, name: str) -> Any:
@@ -158,7 +164,7 @@ def trailer(error: Any, name: str) -> Any:
 
 
 class Authority:
-    """Signs certificates, for a quarter of an hour."""
+    """A certificate authority; certificates are valid for 15 minutes."""
 
     def __init__(self, folder: Path) -> None:
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -166,11 +172,11 @@ class Authority:
         self.folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self.certificate = folder / "ca.pem"
-        self._made = self._signed("remit test CA", self._key.public_key(), is_authority=True)
-        self.certificate.write_bytes(_pem(self._made))
+        self._root = self._signed("remit test CA", self._key.public_key(), is_authority=True)
+        self.certificate.write_bytes(_pem(self._root))
 
     def issue(self, name: str) -> tuple[Path, Path]:
-        """A certificate and its key, for `name` and for loopback."""
+        """A certificate and its key, for `name` and loopback."""
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -208,5 +214,5 @@ class Authority:
 def _pem(certificate: Any) -> bytes:
     from cryptography.hazmat.primitives import serialization
 
-    made: bytes = certificate.public_bytes(serialization.Encoding.PEM)
-    return made
+    created: bytes = certificate.public_bytes(serialization.Encoding.PEM)
+    return created

@@ -1,4 +1,4 @@
-"""An HTTP server for tests that answers exactly what it is told to, byte by byte, right or wrong."""
+"""An HTTP server that sends exactly the bytes of a test, valid or not."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass
-class Heard:
+class Request:
     method: str
     path: str
     headers: dict[str, str]
@@ -20,17 +20,17 @@ class Heard:
         return json.loads(self.body)
 
 
-Answer = Callable[[Heard, asyncio.StreamWriter], Awaitable[None]]
+Answer = Callable[[Request, asyncio.StreamWriter], Awaitable[None]]
 
 
 @dataclass
-class Web:
+class FakeServer:
     url: str = ""
-    heard: list[Heard] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
 
-    async def until(self, count: int, seconds: float = 15) -> None:
+    async def until(self, count: int, seconds: float = 60) -> None:
         async with asyncio.timeout(seconds):
-            while len(self.heard) < count:  # noqa: ASYNC110 - a test that waits, once
+            while len(self.requests) < count:  # noqa: ASYNC110 - a test that waits, once
                 await asyncio.sleep(0.02)
 
 
@@ -46,8 +46,8 @@ async def begin_stream(writer: asyncio.StreamWriter) -> None:
 
 
 @contextlib.asynccontextmanager
-async def hostile(answer: Answer, port: int = 0) -> AsyncIterator[Web]:
-    web = Web()
+async def hostile(answer: Answer, port: int = 0) -> AsyncIterator[FakeServer]:
+    web = FakeServer()
     tasks: set[asyncio.Task[Any]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -58,11 +58,11 @@ async def hostile(answer: Answer, port: int = 0) -> AsyncIterator[Web]:
             head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             method, path, _ = head[0].split(" ")
             headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
-            heard = Heard(method, path, headers, await reader.readexactly(int(headers.get("content-length", 0))))
-            web.heard.append(heard)
-            await answer(heard, writer)
+            request = Request(method, path, headers, await reader.readexactly(int(headers.get("content-length", 0))))
+            web.requests.append(request)
+            await answer(request, writer)
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # whoever asked has left, or the test has
+            pass  # the client disconnected, or the test ended
         finally:
             tasks.discard(task)
             writer.close()

@@ -1,6 +1,6 @@
-"""An MCP server on standard input and output that misbehaves as it is told. Its state is a folder outside of the project.
+"""A misbehaving MCP server on stdio. Its state is in a folder outside the project.
 
-hostile_mcp_server.py FOLDER   writes `started` there at each start; reads `tools.json` for the list of its tools, if there is one
+hostile_mcp_server.py FOLDER   writes `started` at each start and reads the list of tools from `tools.json` if it exists
 Tools: echo, die, hang, block, flood, noise, grow, change, spawn.
 """
 
@@ -60,26 +60,26 @@ def call(name: str, arguments: dict[str, str]) -> str | None:
 
 
 for line in sys.stdin:
-    asked = json.loads(line)
-    if "id" not in asked:
+    request = json.loads(line)
+    if "id" not in request:
         with (folder / "notifications").open("a") as log:
-            log.write(asked["method"] + "\n")
+            log.write(request["method"] + "\n")
         continue
-    match asked["method"]:
+    match request["method"]:
         case "initialize":
-            version = asked["params"]["protocolVersion"]
+            version = request["params"]["protocolVersion"]
             capabilities = {"tools": {"listChanged": True}}
             say(
                 {
-                    "id": asked["id"],
+                    "id": request["id"],
                     "result": {"protocolVersion": version, "capabilities": capabilities, "serverInfo": {"name": "h", "version": "1"}},
                 }
             )
         case "tools/list":
-            say({"id": asked["id"], "result": {"tools": tools()}})
+            say({"id": request["id"], "result": {"tools": tools()}})
         case "tools/call":
-            answer = call(asked["params"]["name"], asked["params"].get("arguments", {}))
+            answer = call(request["params"]["name"], request["params"].get("arguments", {}))
             if answer is not None:
-                say({"id": asked["id"], "result": {"content": [{"type": "text", "text": answer}]}})
+                say({"id": request["id"], "result": {"content": [{"type": "text", "text": answer}]}})
         case _:
-            say({"id": asked["id"], "error": {"code": -32601, "message": "Method not found"}})
+            say({"id": request["id"], "error": {"code": -32601, "message": "Method not found"}})

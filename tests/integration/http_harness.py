@@ -1,4 +1,4 @@
-"""A project served by HTTP on loopback, in this process: the real server, the real authenticator; a client of httpx's, and bare sockets."""
+"""A project served over HTTP on loopback, in this process: the real server and authenticator, an httpx client, and raw sockets."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ AGENTS = (count, slow, fails, loud)
 
 
 @dataclass
-class Stage:
+class Harness:
     remit: Remit
     service: Any
     authenticator: Any
@@ -46,7 +46,7 @@ class Stage:
         return reader, writer
 
     async def say(self, raw: bytes, *, seconds: float = 10) -> bytes:
-        """What comes back on a connection of its own until it is closed, or nothing more comes for a moment."""
+        """Send bytes on a new connection and read until it is closed or idle."""
         reader, writer = await self.connect()
         writer.write(raw)
         heard = b""
@@ -62,12 +62,12 @@ class Stage:
         return heard
 
     async def left_alone(self) -> None:
-        """Until nobody is connected any more."""
-        while self.server.connections:  # noqa: ASYNC110 - the server tells nobody
+        """Wait until no client is connected."""
+        while self.server.connections:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.02)
 
     def head(self, method: str = "GET", path: str = "/v1/tasks", *more: str, token: str | None = None) -> bytes:
-        """A header without its end."""
+        """An incomplete header."""
         lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", f"Authorization: Bearer {token or self.token()}", *more]
         return "".join(f"{line}\r\n" for line in lines).encode()
 
@@ -78,7 +78,7 @@ def status_of(heard: bytes) -> int:
 
 
 def statuses_of(heard: bytes) -> list[int]:
-    """Of all answers on one connection."""
+    """The status codes of all responses on one connection."""
     return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) [A-Z][\w ]*\r\n", heard)]
 
 
@@ -97,7 +97,7 @@ async def http_harness(
     is_unix: bool = False,
     builtin_agents: Sequence[str] = (),
     **serve: Any,
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[Harness]:
     from remit.server.authenticator import Authenticator
     from remit.server.http.api import http_app, routes
     from remit.server.http.http_server import HttpServer
@@ -120,11 +120,11 @@ async def http_harness(
         closing.push_async_callback(server.stop, 0.5)
         async with contextlib.AsyncExitStack() as clients:
             url = "http://localhost" if is_unix else f"http{'s' if tls else ''}://127.0.0.1:{address[1]}"
-            yield Stage(remit, service, authenticator, server, address, url, clients)
+            yield Harness(remit, service, authenticator, server, address, url, clients)
 
 
 async def events_of(answer: Any, *, until: str | None = None) -> list[tuple[str, str, Any]]:
-    """(event, id, data) of a stream, up to the first event of that name."""
+    """(event, id, data) of a stream, up to the first event with this name."""
     found: list[tuple[str, str, Any]] = []
     fields: dict[str, str] = {}
     async for line in answer.aiter_lines():

@@ -1,4 +1,4 @@
-"""Used by the tests of `implement`: a git repository with a board, a plan, and an implementer whose doings a test writes down."""
+"""A git repository with a board, a plan, and a scripted implementer, for tests of `implement`."""
 
 import json
 from collections.abc import Callable
@@ -27,11 +27,11 @@ PLAN = """# Plan
 - **Goal**: people can read of it
 """
 Doing = Callable[[Context, int], Any]
-"""What the implementer does in a phase: it may write files below `ctx.root`, and gives its return."""
+"""The script of one phase: it may write files below `ctx.root` and returns its return."""
 
 
 def made_project(root: Path, *, plan: str | None = PLAN, in_git: bool = True, **more: Any) -> Board:
-    """`in_git`: where git is not what a test is about, it does without."""
+    """`in_git` is off where a test does not need git."""
     (root / "README").write_text("A project.\n")
     board = Board(root)
     with board.change(make=True) as draft:
@@ -60,14 +60,14 @@ def _error(message: str) -> dict[str, Any]:
 
 
 def writes(ctx: Context, phase: int) -> dict[str, Any]:
-    """What most phases do: one file, named."""
+    """The usual script of a phase: it writes one file."""
     name = {0: "whole.txt", 1: "rows.txt"}.get(phase, f"part{phase}.txt")
     (ctx.root / name).write_text(f"phase {phase}\n")
     return returned(name)
 
 
 class Worker:
-    """The implementer, and what it was asked."""
+    """The implementer, which records its requests."""
 
     def __init__(self, **doings: Doing) -> None:
         self.doings = doings
@@ -75,11 +75,11 @@ class Worker:
 
     @property
     def phases(self) -> list[int]:
-        return [asked.get("phase", 0) for asked in self.asked]
+        return [request.get("phase", 0) for request in self.asked]
 
     def agents(self) -> list[Any]:
         async def work(ctx: Context, task: str, **more: Any) -> Any:
-            """Implements."""
+            """Implement a phase."""
             self.asked.append({"task": task, **more})
             phase = more.get("phase", 0)
             done = self.doings.get(f"p{phase}", writes)(ctx, phase)
@@ -93,18 +93,18 @@ class Worker:
 
 
 def entry(board: Board, number: int = 1) -> dict[str, Any]:
-    """The task as state.json has it."""
+    """The task in state.json."""
     data = json.loads(board.state_path.read_bytes())
     found: dict[str, Any] = next(one for one in data["active_projects"] if one["project_number"] == number)
     return found
 
 
 def subjects(root: Path) -> list[str]:
-    """Of all commits, the oldest first."""
+    """Subjects of all commits, oldest first."""
     return git(root, "log", "--reverse", "--format=%s").splitlines()
 
 
 def files_of(root: Path, subject: str) -> set[str]:
-    """What the commit with this subject changed."""
+    """The paths changed by the commit with this subject."""
     commit = git(root, "log", "-1", "--format=%h", f"--grep=^{subject}").strip()
     return set(git(root, "show", "--name-only", "--format=", commit).split())

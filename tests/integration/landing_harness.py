@@ -1,4 +1,4 @@
-"""Used by the tests of landing: a repository with a board, several tasks, and an agent in worktrees whose doings a test writes down."""
+"""A repository with a board, several tasks, and a scripted agent in worktrees, for tests of landing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from support.repository import begin, git
 
 GREEN = "test ! -e broken"
 Doing = Callable[[Context, Path, dict[str, Any]], Any]
-"""What the agent does in its folder; what it gives is its return."""
+"""The script of the agent in its folder; returns its return."""
 
 
 def made_board(
@@ -43,7 +43,7 @@ def made_board(
 
 
 class Writer:
-    """The implementer in worktrees, and what it was asked."""
+    """The implementer in worktrees, which records its requests."""
 
     def __init__(self, *doings: Doing, merge: bool | str = "queue", workspace: str = "worktree") -> None:
         self.doings = list(doings)
@@ -54,7 +54,7 @@ class Writer:
 
     def agents(self) -> list[Any]:
         async def work(ctx: Context, task: str, **more: Any) -> Any:
-            """Implements."""
+            """Implement a task."""
             doing = self.doings[min(len(self.asked), len(self.doings) - 1)]
             self.asked.append({"task": task, **more})
             self.resumed.append(ctx.saved)

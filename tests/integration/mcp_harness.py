@@ -1,4 +1,4 @@
-"""Projects with foreign MCP servers: real ones of others, and one that misbehaves."""
+"""Projects with external MCP servers: real ones, and one that misbehaves."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ HOSTILE = Path(__file__).with_name("hostile_mcp_server.py")
 
 
 def node_server(name: str, *arguments: str) -> list[str]:
-    """A server of @modelcontextprotocol, as `make tools` installs it."""
+    """A server of @modelcontextprotocol, installed by `make tools`."""
     place = MODULES / "@modelcontextprotocol" / f"server-{name}" / "dist" / "index.js"
     if not place.exists():
         pytest.skip(f"server-{name} is not installed in .tools: `make tools` needs npm and a network")
@@ -27,7 +27,7 @@ def hostile(folder: Path) -> list[str]:
 
 
 def write_settings(root: Path, *, describe_seconds: float = 30.0, **servers: dict[str, Any]) -> None:
-    """`[agents.NAME]` of each; JSON of plain values is TOML, but for the tables inside. `describe_seconds`: much, for a busy machine."""
+    """Settings `[agents.NAME]` of each server. `describe_seconds` is generous for busy machines."""
     lines = [f"describe_seconds = {describe_seconds}"]
     for name, table in servers.items():
         lines.append(f"[agents.{name}]")
@@ -47,14 +47,14 @@ def started(folder: Path) -> int:
     return len(log.read_text().splitlines()) if log.exists() else 0
 
 
-def processes_with(word: str) -> list[int]:
-    """Processes whose command line has this word."""
+def processes_with(text: str) -> list[int]:
+    """Processes whose command line contains this word."""
     found = []
     for pid in all_pids():
         try:
             data = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             continue
-        if word.encode() in data.split(b"\0"):
+        if text.encode() in data.split(b"\0"):
             found.append(pid)
     return found

@@ -1,4 +1,4 @@
-"""A project whose agents are called over MCP, and the ways to reach it: real servers in processes of their own, the SDK's real client."""
+"""A project whose agents are called over MCP: real servers in their own processes, and the client of the SDK."""
 
 import json
 import os
@@ -98,7 +98,7 @@ def make_project(folder: Path) -> Path:
 
 
 def stdio(project: Path, *options: str, mode: str = "auto") -> Client:
-    """A client of a server of its own, which it started itself and ends as clients do."""
+    """A client that starts and ends its own stdio server."""
     command = ["-m", "remit", "mcp", "--root", str(project), *options]
     server = StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ))
     return Client(stdio_client(server), mode=mode)
@@ -106,7 +106,7 @@ def stdio(project: Path, *options: str, mode: str = "auto") -> Client:
 
 @contextmanager
 def serving_http(project: Path, *options: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
-    """The address of a server over HTTP, and its process."""
+    """The URL of an HTTP server, and its process."""
     command = [sys.executable, "-m", "remit", "mcp", "--http", "--port", "0", "--root", str(project), *options]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -155,7 +155,7 @@ READY = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
 
 class RawClient:
-    """A client of `remit mcp` that writes and reads the lines itself."""
+    """A client of `remit mcp` that reads and writes raw lines."""
 
     def __init__(self, project: Path) -> None:
         command = [sys.executable, "-m", "remit", "mcp", "--root", str(project)]
@@ -174,19 +174,19 @@ class RawClient:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, self.process.stderr.read() if self.process.stderr else ""
-        heard: dict[str, Any] = json.loads(line)
-        return heard
+        received: dict[str, Any] = json.loads(line)
+        return received
 
     def call(self, number: int, tool: str, **arguments: Any) -> dict[str, Any]:
         self.say(request(number, "tools/call", name=tool, arguments=arguments))
-        heard = self.hear()
-        assert heard["id"] == number
-        answer: dict[str, Any] = heard["result"]["structuredContent"]
+        received = self.hear()
+        assert received["id"] == number
+        answer: dict[str, Any] = received["result"]["structuredContent"]
         return answer
 
     def leave(self) -> tuple[str, str]:
-        return self.process.communicate(timeout=20)
+        return self.process.communicate(timeout=60)
 
     def keeper(self) -> int:
-        """The process behind the one that was started."""
+        """The child of the started process."""
         return int(Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()[0])

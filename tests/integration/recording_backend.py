@@ -1,4 +1,4 @@
-"""A context backend that records what an agent does, and a stage with a process pool: for tests of agents without an engine."""
+"""A context backend that records operations, and a harness with a process pool: for tests of agents without an engine."""
 
 import asyncio
 import time
@@ -68,7 +68,7 @@ class RecordingBackend:
         await self.soft.wait()
 
     def tell_hand_in(self) -> None:
-        """The soft deadline. (`soft` alone is set by a stop, too.)"""
+        """The soft deadline. (A stop sets `soft` only.)"""
         self.hand_in = True
         self.soft.set()
 
@@ -109,8 +109,8 @@ class RecordingBackend:
         return Context(self)
 
 
-class ProcessStage:
-    """A process pool and the context of one delegation; knows which processes of it are alive."""
+class ProcessHarness:
+    """A process pool and the context of one delegation; lists its live processes."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -132,7 +132,7 @@ class ProcessStage:
         return [note[1:] for note in self.backend.notes if note[0] == "spend"]
 
     def left(self) -> list[int]:
-        """Processes of delegations that are alive, without those of the pool."""
+        """Live processes of delegations, without those of the pool."""
         return marked(f"test:{self.owner}:sess")
 
     async def close(self) -> None:
@@ -140,14 +140,14 @@ class ProcessStage:
         assert marked(f"test:{self.owner}:") == []
 
 
-def on_process_stage(kind: type[ProcessStage]) -> Any:
-    """A fixture: a stage whose pool is closed at the end, after which none of its processes is alive."""
+def process_harness_fixture(kind: type[ProcessHarness]) -> Any:
+    """A fixture: a harness whose pool is closed at the end; then no process remains."""
 
     @pytest.fixture
-    async def stage(tmp_path: Path) -> AsyncIterator[ProcessStage]:
-        made = kind(tmp_path)
-        await made.open()
-        yield made
-        await made.close()
+    async def harness(tmp_path: Path) -> AsyncIterator[ProcessHarness]:
+        created = kind(tmp_path)
+        await created.open()
+        yield created
+        await created.close()
 
-    return stage
+    return harness

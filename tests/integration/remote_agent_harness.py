@@ -1,4 +1,4 @@
-"""A project whose gRPC API takes agents that register, and such an agent in this process, as any client of the protocol would be one."""
+"""A project whose gRPC API accepts remote agents, and such an agent in this process."""
 
 import asyncio
 import contextlib
@@ -6,47 +6,47 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from grpc_harness import Stage, grpc_harness
+from grpc_harness import Harness, grpc_harness
 
 from support.pace import until
 
-__all__ = ["Far", "joined", "remote_agent_harness", "until"]
+__all__ = ["RemoteAgent", "joined", "remote_agent_harness", "until"]
 
-Permission = Callable[["Far", Any], Awaitable[Any]]
+Behaviour = Callable[["RemoteAgent", Any], Awaitable[Any]]
 
 
-def remote_agent_harness(root: Path, **options: Any) -> contextlib.AbstractAsyncContextManager[Stage]:
+def remote_agent_harness(root: Path, **options: Any) -> contextlib.AbstractAsyncContextManager[Harness]:
     root.mkdir(exist_ok=True)
-    return grpc_harness(root, takes_agents=True, **options)
+    return grpc_harness(root, accepts_agents=True, **options)
 
 
-async def counted(far: "Far", order: Any) -> Any:
-    """What most of them do."""
+async def count_words(remote: "RemoteAgent", order: Any) -> Any:
+    """The default behaviour."""
     text = order.parameters["text"]
-    await far.say(progress=far.pb.WorkProgress(work_id=order.work_id, message="counting", fraction=0.5))
+    await remote.send(progress=remote.pb.WorkProgress(work_id=order.work_id, message="counting", fraction=0.5))
     return len(str(text).split())
 
 
-class Far:
-    """An agent elsewhere: registers, takes work, answers. `orders` has what it was given, `told` what else it was told."""
+class RemoteAgent:
+    """A remote agent that registers, takes work and answers. `orders` records its work, `messages` all other messages."""
 
-    def __init__(self, stage: Stage, token: str = "") -> None:
+    def __init__(self, harness: Harness, token: str = "") -> None:
         from remit.agents.proto.v1 import tasks_pb2
 
         self.pb = tasks_pb2
-        self.stage = stage
+        self.harness = harness
         self.metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self.orders: list[Any] = []
-        self.told: list[Any] = []
-        self.does: Permission = counted
+        self.messages: list[Any] = []
+        self.does: Behaviour = count_words
         self.registered: Any = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.heard = asyncio.Event()
+        self.received = asyncio.Event()
 
     async def register(self, name: str = "words", operation: str = "count", *, slots: int = 1, **declared: Any) -> Any:
         from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 
-        self.channel = await self.stage.channel()
+        self.channel = await self.harness.channel()
         self.calls = rpc.AgentServiceStub(self.channel)
         if isinstance(schema := declared.pop("schema", None), dict):
             from remit.agents.proto.values import struct_of
@@ -58,15 +58,15 @@ class Far:
         return self.registered
 
     async def connect(self, **instead: Any) -> None:
-        """Opens its stream, and is welcome."""
+        """Open its stream and wait for the welcome."""
         known = {"agent_id": self.registered.agent_id, "secret": self.registered.secret, **instead}
         self.stream = self.calls.Work(metadata=self.metadata)
-        await self.say(hello=self.pb.Hello(**known))
-        first = await asyncio.wait_for(self.stream.read(), 10)
+        await self.send(hello=self.pb.Hello(**known))
+        first = await asyncio.wait_for(self.stream.read(), 60)
         assert first.WhichOneof("message") == "welcome", first
         self._spawn(self._listen())
 
-    async def say(self, **message: Any) -> None:
+    async def send(self, **message: Any) -> None:
         await self.stream.write(self.pb.AgentMessage(**message))
 
     async def _listen(self) -> None:
@@ -79,25 +79,25 @@ class Far:
                     self.orders.append(message.order)
                     self._spawn(self._work(message.order))
                 else:
-                    self.told.append(getattr(message, kind))
-                self.heard.set()
+                    self.messages.append(getattr(message, kind))
+                self.received.set()
 
     async def _work(self, order: Any) -> None:
         from remit.agents.proto.values import value_of
 
         result = await self.does(self, order)
         if result is not None:
-            await self.say(done=self.pb.WorkDone(work_id=order.work_id, result=value_of(result)))
+            await self.send(done=self.pb.WorkDone(work_id=order.work_id, result=value_of(result)))
 
     async def until(self, is_so: Callable[[], Any]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not is_so():
-                self.heard.clear()
+                self.received.clear()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self.heard.wait(), 0.05)
+                    await asyncio.wait_for(self.received.wait(), 0.05)
 
     async def die(self) -> None:
-        """Without a word, as one that is killed."""
+        """Disconnect without notice, like a killed process."""
         self.stream.cancel()
         await self.channel.close()
 
@@ -108,9 +108,9 @@ class Far:
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
-async def joined(stage: Stage, token: str = "", does: Permission = counted, **declared: Any) -> Far:
-    far = Far(stage, token)
-    far.does = does
-    await far.register(**declared)
-    await far.connect()
-    return far
+async def joined(harness: Harness, token: str = "", does: Behaviour = count_words, **declared: Any) -> RemoteAgent:
+    remote = RemoteAgent(harness, token)
+    remote.does = does
+    await remote.register(**declared)
+    await remote.connect()
+    return remote

@@ -1,4 +1,4 @@
-"""Thirty little documents of a made-up product with questions and the document that answers each, and questions about real packages."""
+"""Thirty small documents of a fictional product with questions and the document that answers each, and questions about real packages."""
 
 import re
 from pathlib import Path
@@ -38,4 +38,4 @@ PROGRAM_QUESTIONS = {
     "Where does StaticFiles refuse paths outside its directory?": "os.path.commonpath",
     "How are environment proxies read?": "getproxies",
 }
-"""Questions about starlette and httpx as they are installed, with words of the answer."""
+"""Questions about the installed starlette and httpx, with words of the answer."""

@@ -1,4 +1,4 @@
-"""For the tests of the coder with a model: an operation asked for, beside a model server that answers from a script."""
+"""Delegates to an operation of the coder with a scripted model server."""
 
 import json
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from remit.testing.models.turns import Turn
 
 
 async def asked(root: Path, script: Sequence[Turn], operation: str, **parameters: Any) -> tuple[Return, list[str]]:
-    """Its return, and what the model was sent. The last turn of the script is repeated."""
+    """The return, and the requests to the model. The last turn of the script repeats."""
     turns = list(script)
     async with ScriptedModels(lambda request: turns.pop(0) if len(turns) > 1 else turns[0]) as server:
         known = {"scripted": {"kind": "openai", "url": server.openai_url, "model": "scripted"}}

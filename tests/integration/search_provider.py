@@ -1,4 +1,4 @@
-"""A search provider as a user would write it: found by `search.providers = ["search_provider:owls"]`."""
+"""A search provider as a user writes it: `search.providers = ["search_provider:owls"]`."""
 
 from remit import SearchClient, SearchHit, SearchNotConfigured, SearchProvider
 

@@ -1,4 +1,4 @@
-"""Agents elsewhere that speak A2A: what they say, what is lost on the way, what a hostile one cannot do."""
+"""Remote agents over A2A: messages, lost connections, and hostile servers."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile_http import Heard, Web, begin_stream, hostile, respond
+from hostile_http import FakeServer, Request, begin_stream, hostile, respond
 
 from remit import Remit
 from remit.core.result import Return
@@ -31,8 +31,8 @@ def card(url: str, *, streaming: bool = True, **more: Any) -> bytes:
     return json.dumps({**fields, "skills": [], **more}).encode()
 
 
-def task(state: str, words: str = "", **more: Any) -> dict[str, Any]:
-    message = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": words}]}
+def task(state: str, text: str = "", **more: Any) -> dict[str, Any]:
+    message = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": text}]}
     return {"id": "t-1", "contextId": "c-1", "status": {"state": f"TASK_STATE_{state}", "message": message}, **more}
 
 
@@ -46,14 +46,14 @@ async def event(writer: asyncio.StreamWriter, request: Any, result: Any) -> None
 
 
 @contextlib.asynccontextmanager
-async def far(rpc: Rpc, *, streaming: bool = True) -> AsyncIterator[Web]:
-    """A well-behaved card, and `rpc` for everything else."""
+async def a2a_server(rpc: Rpc, *, streaming: bool = True) -> AsyncIterator[FakeServer]:
+    """A server with a valid agent card; `rpc` handles all other requests."""
 
-    async def answer(heard: Heard, writer: asyncio.StreamWriter) -> None:
-        if heard.path == CARD:
-            await respond(writer, 200, card(f"http://{heard.headers['host']}", streaming=streaming))
+    async def answer(received: Request, writer: asyncio.StreamWriter) -> None:
+        if received.path == CARD:
+            await respond(writer, 200, card(f"http://{received.headers['host']}", streaming=streaming))
         else:
-            await rpc(heard.json["method"], heard.json, writer)
+            await rpc(received.json["method"], received.json, writer)
 
     async with hostile(answer) as web:
         yield web
@@ -64,8 +64,8 @@ async def delegated(root: Path, url: str, *, timeout: float = 10, resume: str | 
         return await remit.delegate("far", parameters=parameters or {"task": "go"}, timeout=timeout, resume=resume)
 
 
-def methods(web: Web) -> list[str]:
-    return [heard.json["method"] for heard in web.heard if heard.method == "POST"]
+def methods(web: FakeServer) -> list[str]:
+    return [received.json["method"] for received in web.requests if received.method == "POST"]
 
 
 async def test_task_is_sent_as_text_and_progress_is_streamed(tmp_path: Path) -> None:
@@ -81,27 +81,30 @@ async def test_task_is_sent_as_text_and_progress_is_streamed(tmp_path: Path) -> 
             writer, request, {"statusUpdate": {"taskId": "t-1", "contextId": "c-1", "status": task("COMPLETED", "Done it.")["status"]}}
         )
 
-    async with far(rpc) as web, Remit.open(tmp_path, settings={"builtin_agents": [], "agents": {"far": {"a2a": web.url}}}) as remit:
+    async with (
+        a2a_server(rpc) as web,
+        Remit.open(tmp_path, settings={"builtin_agents": [], "agents": {"far": {"a2a": web.url}}}) as remit,
+    ):
         returned = await remit.delegate("far", parameters={"task": "count"})
         assert (returned.unwrap(), returned.summary) == ("one two", "Done it.")
-        sent = web.heard[-1].json["params"]["message"]
+        sent = web.requests[-1].json["params"]["message"]
         assert (sent["parts"][0]["text"], sent["messageId"]) == ("count", f"{returned.session_id}-0")
-        assert web.heard[-1].headers["traceparent"].startswith("00-")
+        assert web.requests[-1].headers["traceparent"].startswith("00-")
         events = [event.body for event in await remit.events(returned.session_id)]
         assert {"message": "Half way."} in events
         assert {"chunk": "one "} in events
 
 
 async def test_lost_stream_is_resumed_and_non_streaming_server_is_polled(tmp_path: Path) -> None:
-    looks = 0
+    reads = 0
 
     async def lossy(method: str, request: Any, writer: asyncio.StreamWriter) -> None:
-        nonlocal looks
+        nonlocal reads
         if method == "SubscribeToTask" and methods(web).count(method) == 1:
-            return  # gone again
+            return  # the connection drops again
         if method == "GetTask":
-            looks += 1
-            await reply(writer, request, task("WORKING") if looks < 3 else task("COMPLETED", "After all.", artifacts=[RESULT]))
+            reads += 1
+            await reply(writer, request, task("WORKING") if reads < 3 else task("COMPLETED", "After all.", artifacts=[RESULT]))
         elif method == "SendMessage":
             await reply(writer, request, {"task": task("SUBMITTED")})
         else:
@@ -109,19 +112,19 @@ async def test_lost_stream_is_resumed_and_non_streaming_server_is_polled(tmp_pat
             await event(writer, request, {"task": task("WORKING")})
 
     RESULT = {"artifactId": "x", "parts": [{"data": {"n": 1}}]}
-    async with far(lossy) as web:
+    async with a2a_server(lossy) as web:
         returned = await delegated(tmp_path, web.url)
         assert (returned.unwrap(), returned.summary) == ({"n": 1}, "After all.")
         assert methods(web)[0] == "SendStreamingMessage"
         assert methods(web).count("SendStreamingMessage") == 1
         assert "SubscribeToTask" in methods(web)
-    looks = 0
-    async with far(lossy, streaming=False) as web:
+    reads = 0
+    async with a2a_server(lossy, streaming=False) as web:
         assert (await delegated(tmp_path, web.url)).unwrap() == {"n": 1}
         assert methods(web) == ["SendMessage", "GetTask", "GetTask", "GetTask"]
 
 
-async def test_input_request_blocks_the_delegation_and_resume_answers_it(tmp_path: Path) -> None:
+async def test_input_receivedblocks_the_delegation_and_resume_answers_it(tmp_path: Path) -> None:
     async def rpc(method: str, request: Any, writer: asyncio.StreamWriter) -> None:
         if method == "GetTask":
             await reply(writer, request, task("INPUT_REQUIRED", "Which colour?"))
@@ -129,11 +132,15 @@ async def test_input_request_blocks_the_delegation_and_resume_answers_it(tmp_pat
             is_answer = request["params"]["message"].get("taskId") == "t-1"
             await reply(writer, request, {"task": task("COMPLETED", "Painted.") if is_answer else task("INPUT_REQUIRED", "Which colour?")})
 
-    async with far(rpc, streaming=False) as web:
-        asked = await delegated(tmp_path, web.url)
-        assert (str(asked.status), asked.errors[0].code, asked.errors[0].message) == ("blocked", "INPUT_REQUIRED", "Which colour?")
-        assert f"resume={asked.session_id}" in asked.next_steps
-        done = await delegated(tmp_path, web.url, resume=asked.session_id, task="blue")
+    async with a2a_server(rpc, streaming=False) as web:
+        blocked = await delegated(tmp_path, web.url)
+        assert (str(blocked.status), blocked.errors[0].code, blocked.errors[0].message) == (
+            "blocked",
+            "INPUT_REQUIRED",
+            "Which colour?",
+        )
+        assert f"resume={blocked.session_id}" in blocked.next_steps
+        done = await delegated(tmp_path, web.url, resume=blocked.session_id, task="blue")
         assert (done.ok, done.summary) == (True, "Painted.")
 
 
@@ -148,7 +155,7 @@ async def test_unsuccessful_task_is_reported_with_its_message(tmp_path: Path, st
     async def rpc(_method: str, request: Any, writer: asyncio.StreamWriter) -> None:
         await reply(writer, request, {"task": task(state, "Not on a Sunday.")})
 
-    async with far(rpc, streaming=False) as web:
+    async with a2a_server(rpc, streaming=False) as web:
         returned = await delegated(tmp_path, web.url)
         assert (str(returned.status), returned.errors[0].code, returned.errors[0].message) == (status, code, "Not on a Sunday.")
 
@@ -161,11 +168,11 @@ async def test_received_files_get_safe_names_and_urls_are_not_fetched(tmp_path: 
         artifact = {"artifactId": "f", "name": "../up", "parts": [*files, {"url": f"{web.url}/secret", "filename": "s"}]}
         await reply(writer, request, {"task": task("COMPLETED", "There.", artifacts=[artifact])})
 
-    async with far(rpc, streaming=False) as web:
+    async with a2a_server(rpc, streaming=False) as web:
         returned = await delegated(tmp_path, web.url)
         assert returned.ok, returned
         assert returned.data == {"url": f"{web.url}/secret", "filename": "s"}
-        assert "/secret" not in [heard.path for heard in web.heard]
+        assert "/secret" not in [received.path for received in web.requests]
     paths = [artifact.path for artifact in returned.artifacts]
     scratch = f".remit/scratch/{returned.session_id}/remote"
     assert len(set(paths)) == len(names)
@@ -182,18 +189,21 @@ async def test_cancel_is_sent_to_the_remote_task(tmp_path: Path) -> None:
         await event(writer, request, {"task": task("WORKING", "Off we go.")})
         await asyncio.sleep(60)
 
-    async with far(rpc) as web, Remit.open(tmp_path, settings={"builtin_agents": [], "agents": {"far": {"a2a": web.url}}}) as remit:
+    async with (
+        a2a_server(rpc) as web,
+        Remit.open(tmp_path, settings={"builtin_agents": [], "agents": {"far": {"a2a": web.url}}}) as remit,
+    ):
         handle = await remit.start("far", parameters={"task": "go"})
-        async for said in handle.stream():
-            if said.body.get("message") == "Off we go.":
+        async for output in handle.stream():
+            if output.body.get("message") == "Off we go.":
                 break
         await handle.cancel("enough")
         await web.until(3)
         assert methods(web) == ["SendStreamingMessage", "CancelTask"]
-        assert web.heard[-1].json["params"]["id"] == "t-1"
+        assert web.requests[-1].json["params"]["id"] == "t-1"
 
 
-# ---- those that mean no good
+# ---- hostile servers
 
 
 async def endless(_method: str, request: Any, writer: asyncio.StreamWriter) -> None:
@@ -217,8 +227,7 @@ async def silent(_method: str, _request: Any, _writer: asyncio.StreamWriter) -> 
 
 @pytest.mark.parametrize("rpc", [endless, drip, silent])
 async def test_endless_remote_task_ends_at_the_local_deadline(tmp_path: Path, rpc: Rpc) -> None:
-    """Whatever it does changes nothing for its caller."""
-    async with far(rpc) as web:
+    async with a2a_server(rpc) as web:
         returned = await delegated(tmp_path, web.url, timeout=1)
         assert (str(returned.status), str(returned.stop_reason)) == ("partial", "deadline")
 
@@ -262,21 +271,21 @@ async def deep(_method: str, _request: Any, writer: asyncio.StreamWriter) -> Non
 
 @pytest.mark.parametrize("rpc", [one_huge_event, huge_answer, packed, redirect, nonsense, not_json, deep])
 async def test_invalid_response_fails_with_a_reason(tmp_path: Path, rpc: Rpc) -> None:
-    async with far(rpc) as web:
+    async with a2a_server(rpc) as web:
         returned = await delegated(tmp_path, web.url, timeout=20)
         assert (str(returned.status), str(returned.stop_reason)) == ("failed", "finished"), returned
         assert "Traceback" not in returned.to_json()
         assert returned.errors[0].code in ("TOO_LARGE", "UNKNOWN_ERROR")
 
 
-@pytest.mark.parametrize("what", ["elsewhere", "huge", "list", "html", "inside", "redirect", "nothing"])
-async def test_agent_card_cannot_redirect_or_exhaust_memory(tmp_path: Path, what: str) -> None:
-    async def answer(heard: Heard, writer: asyncio.StreamWriter) -> None:
-        assert heard.path == CARD
-        match what:
-            case "elsewhere":
+@pytest.mark.parametrize("attack", ["other host", "huge", "list", "html", "internal host", "redirect", "nothing"])
+async def test_agent_card_cannot_redirect_or_exhaust_memory(tmp_path: Path, attack: str) -> None:
+    async def answer(received: Request, writer: asyncio.StreamWriter) -> None:
+        assert received.path == CARD
+        match attack:
+            case "other host":
                 await respond(writer, 200, card("http://93.184.215.14"))
-            case "inside":
+            case "internal host":
                 await respond(writer, 200, card("http://169.254.169.254"))
             case "huge":
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")
@@ -295,7 +304,7 @@ async def test_agent_card_cannot_redirect_or_exhaust_memory(tmp_path: Path, what
     async with hostile(answer) as web:
         returned = await delegated(tmp_path, web.url)
         assert not returned.ok
-        assert len(web.heard) == 1
+        assert len(web.requests) == 1
         assert "Traceback" not in returned.to_json()
 
 
@@ -305,7 +314,7 @@ async def test_token_is_neither_sent_in_clear_text_nor_stored(tmp_path: Path, mo
     async def shut(_method: str, _request: Any, writer: asyncio.StreamWriter) -> None:
         await respond(writer, 401, f"no, {secret} is wrong".encode(), "text/plain")
 
-    async with far(shut) as web:
+    async with a2a_server(shut) as web:
         declared = {"a2a": web.url, "token_variable": "FAR_KEY"}
         agents = {"far": declared, "clear": {"a2a": "http://93.184.215.14/", "token_variable": "FAR_KEY"}}
         async with Remit.open(tmp_path, settings={"builtin_agents": [], "agents": agents}) as remit:
@@ -313,28 +322,28 @@ async def test_token_is_neither_sent_in_clear_text_nor_stored(tmp_path: Path, mo
             assert (str(missing.status), missing.errors[0].code) == ("blocked", "TOOL_UNAVAILABLE")
             assert "FAR_KEY" in missing.errors[0].message
             monkeypatch.setenv("FAR_KEY", secret)
-            turned_away = await remit.delegate("far", parameters={"task": "x"})
-            assert (str(turned_away.status), turned_away.errors[0].code) == ("blocked", "TOOL_UNAVAILABLE")
-            assert web.heard[-1].headers["authorization"] == f"Bearer {secret}"
+            rejected = await remit.delegate("far", parameters={"task": "x"})
+            assert (str(rejected.status), rejected.errors[0].code) == ("blocked", "TOOL_UNAVAILABLE")
+            assert web.requests[-1].headers["authorization"] == f"Bearer {secret}"
             clear = await remit.delegate("clear", parameters={"task": "x"})
             assert "in the clear" in clear.errors[0].message
-    for path in (path for path in tmp_path.rglob("*") if path.is_file()):  # noqa: ASYNC240 - nothing else runs any more
+    for path in (path for path in tmp_path.rglob("*") if path.is_file()):  # noqa: ASYNC240 - nothing else runs here
         assert secret.encode() not in path.read_bytes(), path
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_token_is_not_sent_to_another_port_or_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
-    """Behind another port of the host may be the server of another user. Without a token, the card may name one."""
+    """Another port of the host may belong to another user. Without a token, the card may name any port."""
     monkeypatch.setenv("FAR_KEY", "far-away-token-0123456789")
 
-    async def steal(_: Heard, writer: asyncio.StreamWriter) -> None:
+    async def steal(_: Request, writer: asyncio.StreamWriter) -> None:
         await respond(writer, 404, b"")
 
-    async with hostile(steal) as thief:
-        elsewhere = card(f"{scheme}://{thief.url.removeprefix('http://')}")
+    async with hostile(steal) as attacker:
+        other_card = card(f"{scheme}://{attacker.url.removeprefix('http://')}")
 
-        async def answer(_: Heard, writer: asyncio.StreamWriter) -> None:
-            await respond(writer, 200, elsewhere)
+        async def answer(_: Request, writer: asyncio.StreamWriter) -> None:
+            await respond(writer, 200, other_card)
 
         async with hostile(answer) as web:
             agents = {"far": {"a2a": web.url, "token_variable": "FAR_KEY"}, "open": {"a2a": web.url}}
@@ -342,15 +351,15 @@ async def test_token_is_not_sent_to_another_port_or_scheme(tmp_path: Path, monke
                 refused = await remit.delegate("far", task="go", timeout=10)
                 assert (refused.status, refused.errors[0].code) == ("failed", "AGENT_UNAVAILABLE")
                 assert "at that address" in refused.errors[0].message
-                assert thief.heard == []
+                assert attacker.requests == []
                 if scheme == "http":
                     await remit.delegate("open", task="go", timeout=10)
-                    assert thief.heard
-                    assert not any("authorization" in heard.headers for heard in thief.heard)
+                    assert attacker.requests
+                    assert not any("authorization" in received.headers for received in attacker.requests)
 
 
 async def test_unreachable_server_is_unavailable(tmp_path: Path) -> None:
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        returned = await delegated(tmp_path, f"http://127.0.0.1:{nobody.getsockname()[1]}")
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        returned = await delegated(tmp_path, f"http://127.0.0.1:{unused.getsockname()[1]}")
     assert (str(returned.status), str(returned.stop_reason), returned.errors[0].code) == ("failed", "unavailable", "AGENT_UNAVAILABLE")

@@ -1,4 +1,4 @@
-"""The A2A API, by the SDK's own client over all three bindings."""
+"""The A2A API, tested with the client of the SDK over all three bindings."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from a2a_harness import BINDINGS, Stage, a2a_harness, said, sent, state_name
+from a2a_harness import BINDINGS, Harness, a2a_harness, message, send, state_name
 
 from remit import Context, agent
 
@@ -18,7 +18,7 @@ RUNS: list[str] = []
 
 @agent("echo")
 async def echo(ctx: Context, text: str, times: int = 1) -> dict[str, Any]:
-    """Says it again."""
+    """Echo a text."""
     RUNS.append(text)
     ctx.progress("Listening.", 0.5)
     ctx.emit("piece")
@@ -59,13 +59,13 @@ LIST = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Harness]:
     async with a2a_harness(tmp_path_factory.mktemp("a2a"), AGENTS) as opened:
         yield opened
 
 
 async def one_task(client: Any, message: Any, **configuration: Any) -> Any:
-    return (await sent(client, message, **configuration))[-1].task
+    return (await send(client, message, **configuration))[-1].task
 
 
 def data_in(task: Any, artifact_id: str = "result") -> Any:
@@ -76,12 +76,12 @@ def data_in(task: Any, artifact_id: str = "result") -> Any:
     return part.text if part.WhichOneof("content") == "text" else MessageToDict(part.data)
 
 
-async def test_message_starts_a_delegation_over_every_binding(stage: Stage) -> None:
+async def test_message_starts_a_delegation_over_every_binding(harness: Harness) -> None:
     for binding in BINDINGS:
-        client = await stage.client(binding, streaming=False)
-        message = said(data={"target": "echo", "parameters": {"text": "ab", "times": 2}, "timeout": 5000}, context_id="talk-1")
-        task = await one_task(client, message)
-        record = await stage.remit.describe(task.id)
+        client = await harness.client(binding, streaming=False)
+        request = message(data={"target": "echo", "parameters": {"text": "ab", "times": 2}, "timeout": 5000}, context_id="talk-1")
+        task = await one_task(client, request)
+        record = await harness.remit.describe(task.id)
         assert (state_name(task), task.context_id, data_in(task)["said"]) == ("COMPLETED", "talk-1", "abab"), binding
         assert record.caller_info is not None
         assert (record.agent, record.caller_info.principal, record.caller_info.door) == ("echo", "token:client", "a2a")
@@ -90,13 +90,13 @@ async def test_message_starts_a_delegation_over_every_binding(stage: Stage) -> N
         assert data_in(task, "stream") == "piece"
 
 
-async def test_stream_ends_with_artifacts_and_state(stage: Stage) -> None:
+async def test_stream_ends_with_artifacts_and_state(harness: Harness) -> None:
     for binding in BINDINGS:
-        client = await stage.client(binding)
-        events = await sent(client, said(skill="writer", data={}))
+        client = await harness.client(binding)
+        events = await send(client, message(skill="writer", data={}))
         kinds = [event.WhichOneof("payload") for event in events]
         assert kinds[0] == "task", binding
-        if len(kinds) > 1:  # a quick one may have ended before the first look at it
+        if len(kinds) > 1:  # a quick task may end before the first read
             assert state_name(events[-1].status_update) == "COMPLETED"
             files = [e.artifact_update.artifact for e in events if e.HasField("artifact_update")]
         else:
@@ -108,80 +108,80 @@ async def test_stream_ends_with_artifacts_and_state(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("how", "state"), [("completed", "COMPLETED"), ("partial", "COMPLETED"), ("failed", "FAILED"), ("blocked", "INPUT_REQUIRED")]
 )
-async def test_states_are_mapped_and_details_are_in_the_metadata(stage: Stage, how: str, state: str) -> None:
-    client = await stage.client(streaming=False)
-    task = await one_task(client, said(skill="ends", data={"how": how}))
+async def test_states_are_mapped_and_details_are_in_the_metadata(harness: Harness, how: str, state: str) -> None:
+    client = await harness.client(streaming=False)
+    task = await one_task(client, message(skill="ends", data={"how": how}))
     assert state_name(task) == state
     assert (task.metadata["status"], task.metadata["stopReason"]) == (how, "finished")
     assert datetime.fromisoformat(task.metadata["https://remit.dev/extensions/delegation/v1"]["createdAt"]).tzinfo is not None
 
 
-async def test_finished_task_cannot_be_cancelled_or_subscribed_to(stage: Stage) -> None:
+async def test_finished_task_cannot_be_cancelled_or_subscribed_to(harness: Harness) -> None:
     from a2a.types import CancelTaskRequest, GetTaskRequest, SubscribeToTaskRequest
     from a2a.utils.errors import TaskNotCancelableError, TaskNotFoundError, UnsupportedOperationError
 
     for binding in BINDINGS:
-        client = await stage.client(binding)
-        ended = await one_task(await stage.client(binding, streaming=False), said(skill="echo", data={"text": "x"}))
+        client = await harness.client(binding)
+        finished = await one_task(await harness.client(binding, streaming=False), message(skill="echo", data={"text": "x"}))
         with pytest.raises(TaskNotCancelableError):
-            await client.cancel_task(CancelTaskRequest(id=ended.id))
+            await client.cancel_task(CancelTaskRequest(id=finished.id))
         with pytest.raises(UnsupportedOperationError):
-            await anext(client.subscribe(SubscribeToTaskRequest(id=ended.id)))
+            await anext(client.subscribe(SubscribeToTaskRequest(id=finished.id)))
         with pytest.raises(TaskNotFoundError):
             await client.get_task(GetTaskRequest(id="sess_1700000000_aaaaaa"))
 
 
-async def test_task_that_asks_for_input_continues_under_its_id(stage: Stage) -> None:
+async def test_task_that_asks_for_input_continues_under_its_id(harness: Harness) -> None:
     from a2a.types import GetTaskRequest
     from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 
     RUNS.clear()
     for binding in BINDINGS:
-        client = await stage.client(binding, streaming=False)
-        asked = await one_task(client, said("paint", skill="asks"))
-        assert state_name(asked) == "INPUT_REQUIRED"
-        assert "Which colour is it to be?" in asked.status.message.parts[0].text
+        client = await harness.client(binding, streaming=False)
+        waiting_task = await one_task(client, message("paint", skill="asks"))
+        assert state_name(waiting_task) == "INPUT_REQUIRED"
+        assert "Which colour is it to be?" in waiting_task.status.message.parts[0].text
         with pytest.raises(InvalidParamsError):
-            await one_task(client, said("blue", task_id=asked.id, context_id="another"))
-        answers = [said("blue", task_id=asked.id, message_id=f"answer-{binding}") for _ in range(2)]
+            await one_task(client, message("blue", task_id=waiting_task.id, context_id="another"))
+        answers = [message("blue", task_id=waiting_task.id, message_id=f"answer-{binding}") for _ in range(2)]
         done = [await one_task(client, answer) for answer in answers]
         assert [state_name(task) for task in done] == ["COMPLETED", "COMPLETED"]
-        assert {task.id for task in done} == {asked.id}
+        assert {task.id for task in done} == {waiting_task.id}
         assert data_in(done[0]) == "painted blue from {'wall': 1}"
-        whole = await client.get_task(GetTaskRequest(id=asked.id))
+        whole = await client.get_task(GetTaskRequest(id=waiting_task.id))
         assert [message.parts[0].text for message in whole.history][0::2] == ["paint", "blue"]
-        assert len((await client.get_task(GetTaskRequest(id=asked.id, history_length=1))).history) == 1
+        assert len((await client.get_task(GetTaskRequest(id=waiting_task.id, history_length=1))).history) == 1
         with pytest.raises(UnsupportedOperationError):
-            await one_task(client, said("red", task_id=asked.id))
+            await one_task(client, message("red", task_id=waiting_task.id))
     assert RUNS == ["paint", "blue"] * 3
 
 
 async def test_tasks_are_the_same_after_a_restart(tmp_path: Path) -> None:
     from a2a.types import GetTaskRequest
 
-    async with a2a_harness(tmp_path, AGENTS) as stage:
-        client = await stage.client(streaming=False)
-        token = stage.token()
-        ended = await one_task(client, said(skill="echo", data={"text": "x"}))
-        asked = await one_task(client, said("paint", skill="asks"))
-    async with a2a_harness(tmp_path, AGENTS) as stage:
-        client = await stage.client(token=token, streaming=False)
-        assert await client.get_task(GetTaskRequest(id=ended.id)) == ended
-        assert state_name(await one_task(client, said("blue", task_id=asked.id))) == "COMPLETED"
+    async with a2a_harness(tmp_path, AGENTS) as harness:
+        client = await harness.client(streaming=False)
+        token = harness.token()
+        finished = await one_task(client, message(skill="echo", data={"text": "x"}))
+        waiting_task = await one_task(client, message("paint", skill="asks"))
+    async with a2a_harness(tmp_path, AGENTS) as harness:
+        client = await harness.client(token=token, streaming=False)
+        assert await client.get_task(GetTaskRequest(id=finished.id)) == finished
+        assert state_name(await one_task(client, message("blue", task_id=waiting_task.id))) == "COMPLETED"
 
 
-async def test_tasks_are_listed_by_context_and_state_in_pages(stage: Stage) -> None:
+async def test_tasks_are_listed_by_context_and_state_in_pages(harness: Harness) -> None:
     from a2a.types import ListTasksRequest, TaskState
 
     for binding in BINDINGS:
-        client = await stage.client(binding, token=stage.token(f"lister-{BINDINGS.index(binding)}"), streaming=False)
-        done = [await one_task(client, said(skill="echo", data={"text": "x"}, context_id="talk")) for _ in range(3)]
-        failed = await one_task(client, said(skill="ends", data={"how": "failed"}))
-        asked = await one_task(client, said("paint", skill="asks"))
-        await one_task(client, said("blue", task_id=asked.id))
-        everything = await client.list_tasks(ListTasksRequest())
-        assert [task.id for task in everything.tasks] == [asked.id, failed.id, *(task.id for task in reversed(done))], binding
-        assert not everything.tasks[0].artifacts
+        client = await harness.client(binding, token=harness.token(f"lister-{BINDINGS.index(binding)}"), streaming=False)
+        done = [await one_task(client, message(skill="echo", data={"text": "x"}, context_id="talk")) for _ in range(3)]
+        failed = await one_task(client, message(skill="ends", data={"how": "failed"}))
+        waiting_task = await one_task(client, message("paint", skill="asks"))
+        await one_task(client, message("blue", task_id=waiting_task.id))
+        all_items = await client.list_tasks(ListTasksRequest())
+        assert [task.id for task in all_items.tasks] == [waiting_task.id, failed.id, *(task.id for task in reversed(done))], binding
+        assert not all_items.tasks[0].artifacts
         pages, token = [], ""
         while True:
             page = await client.list_tasks(ListTasksRequest(context_id="talk", page_size=2, page_token=token, include_artifacts=True))
@@ -194,7 +194,7 @@ async def test_tasks_are_listed_by_context_and_state_in_pages(stage: Stage) -> N
         bad = await client.list_tasks(ListTasksRequest(status=TaskState.TASK_STATE_FAILED))
         assert [task.id for task in bad.tasks] == [failed.id]
         waiting = await client.list_tasks(ListTasksRequest(status=TaskState.TASK_STATE_INPUT_REQUIRED))
-        assert not waiting.tasks, "it went on"
+        assert not waiting.tasks, "the task was continued"
 
 
 async def test_public_card_shows_anonymous_callers_only_how_to_authenticate(tmp_path: Path) -> None:
@@ -202,82 +202,85 @@ async def test_public_card_shows_anonymous_callers_only_how_to_authenticate(tmp_
     from a2a.types import GetExtendedAgentCardRequest
 
     path = "/.well-known/agent-card.json"
-    async with a2a_harness(tmp_path / "near", AGENTS) as stage, httpx.AsyncClient() as http:
-        answer = await http.get(f"{stage.url}{path}")
+    async with a2a_harness(tmp_path / "near", AGENTS) as harness, httpx.AsyncClient() as http:
+        answer = await http.get(f"{harness.url}{path}")
         card = answer.json()
         assert {skill["id"] for skill in card["skills"]} == {"echo", "slow", "writer", "ends", "asks"}
         assert [one["protocolBinding"] for one in card["supportedInterfaces"]] == list(BINDINGS)
         assert {one["protocolVersion"] for one in card["supportedInterfaces"]} == {"1.0"}
         assert card["capabilities"]["extensions"][0]["uri"] == "https://remit.dev/extensions/delegation/v1"
-        assert (await http.get(f"{stage.url}{path}", headers={"If-None-Match": answer.headers["etag"]})).status_code == 304
-    async with a2a_harness(tmp_path / "far", AGENTS, is_public=True) as stage, httpx.AsyncClient() as http:
-        card = (await http.get(f"{stage.url}{path}")).json()
+        assert (await http.get(f"{harness.url}{path}", headers={"If-None-Match": answer.headers["etag"]})).status_code == 304
+    async with a2a_harness(tmp_path / "far", AGENTS, is_public=True) as harness, httpx.AsyncClient() as http:
+        card = (await http.get(f"{harness.url}{path}")).json()
         assert [skill["id"] for skill in card["skills"]] == ["delegate"]
         assert card["securitySchemes"]["bearer"]["httpAuthSecurityScheme"]["scheme"] == "bearer"
         for binding in BINDINGS:
-            client = await stage.client(binding, token=stage.token(f"narrow-{BINDINGS.index(binding)}", agents=("echo", "as*")))
+            client = await harness.client(binding, token=harness.token(f"narrow-{BINDINGS.index(binding)}", agents=("echo", "as*")))
             extended = await client.get_extended_agent_card(GetExtendedAgentCardRequest())
             assert {skill.id for skill in extended.skills} == {"echo", "asks"}
 
 
-async def test_unsupported_protocol_version_is_refused_over_every_binding(stage: Stage) -> None:
-    """Without one it is 0.3. A trailing slash makes no difference."""
+async def test_unsupported_protocol_version_is_refused_over_every_binding(harness: Harness) -> None:
+    """A missing version means 0.3. A trailing slash makes no difference."""
     import grpc.aio
     import httpx
     from a2a.types import ListTasksRequest
     from a2a.types.a2a_pb2_grpc import A2AServiceStub
 
-    credentials = f"Bearer {stage.token()}"
-    async with httpx.AsyncClient(headers={"Authorization": credentials}) as http, grpc.aio.insecure_channel(stage.grpc_address) as channel:
+    credentials = f"Bearer {harness.token()}"
+    async with (
+        httpx.AsyncClient(headers={"Authorization": credentials}) as http,
+        grpc.aio.insecure_channel(harness.grpc_address) as channel,
+    ):
         for version in ("7.0", "0.3", None):
-            told = {} if version is None else {"a2a-version": version}
-            assert (await http.post(f"{stage.url}/a2a/", json=LIST, headers=told)).json()["error"]["code"] == -32009
-            assert (await http.get(f"{stage.url}/a2a/v1/tasks", headers=told)).status_code == 400
-            metadata = (("authorization", credentials), *told.items())
+            headers = {} if version is None else {"a2a-version": version}
+            assert (await http.post(f"{harness.url}/a2a/", json=LIST, headers=headers)).json()["error"]["code"] == -32009
+            assert (await http.get(f"{harness.url}/a2a/v1/tasks", headers=headers)).status_code == 400
+            metadata = (("authorization", credentials), *headers.items())
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await A2AServiceStub(channel).ListTasks(ListTasksRequest(), metadata=metadata)
             assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-        assert "result" in (await http.post(f"{stage.url}/a2a/", json=LIST, headers={"a2a-version": "1.0"})).json()
+        assert "result" in (await http.post(f"{harness.url}/a2a/", json=LIST, headers={"a2a-version": "1.0"})).json()
 
 
-async def test_subscription_stays_open_while_a_task_waits_for_input(stage: Stage) -> None:
+async def test_subscription_stays_open_while_a_task_waits_for_input(harness: Harness) -> None:
     from a2a.types import CancelTaskRequest, SubscribeToTaskRequest
 
     for binding in BINDINGS:
-        client, asker = await stage.client(binding), await stage.client(streaming=False)
+        client, asker = await harness.client(binding), await harness.client(streaming=False)
         for answer, end in (("blue", "COMPLETED"), (None, "CANCELED")):
-            asked = await one_task(asker, said("paint", skill="asks"))
-            events = client.subscribe(SubscribeToTaskRequest(id=asked.id))
+            waiting_task = await one_task(asker, message("paint", skill="asks"))
+            events = client.subscribe(SubscribeToTaskRequest(id=waiting_task.id))
             assert state_name((await anext(events)).task) == "INPUT_REQUIRED"
             if answer is None:
-                await asker.cancel_task(CancelTaskRequest(id=asked.id))
+                await asker.cancel_task(CancelTaskRequest(id=waiting_task.id))
             else:
-                await one_task(asker, said(answer, task_id=asked.id))
+                await one_task(asker, message(answer, task_id=waiting_task.id))
             rest = [event async for event in events]
             last = rest[-1].task if rest[-1].HasField("task") else rest[-1].status_update
             assert state_name(last) == end, (binding, rest)
 
 
-async def test_text_is_routed_only_to_an_agent_that_accepts_text(stage: Stage) -> None:
+async def test_text_is_routed_only_to_an_agent_that_accepts_text(harness: Harness) -> None:
     from a2a.types import Message, Part, Role
     from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 
     for binding in BINDINGS:
-        client = await stage.client(binding, streaming=False)
-        task = await one_task(client, said("blue"))  # the one prompted agent of the project
+        client = await harness.client(binding, streaming=False)
+        task = await one_task(client, message("blue"))  # the only agent of the project that accepts text
         assert task.metadata["https://remit.dev/extensions/delegation/v1"]["target"] == "asks"
         with pytest.raises(InvalidParamsError, match="takes parameters, not text"):
-            await one_task(client, said("hello", skill="echo"))
+            await one_task(client, message("hello", skill="echo"))
         with pytest.raises(InvalidParamsError, match="echo"):
-            await one_task(client, said(data={"text": "hello"}))
+            await one_task(client, message(data={"text": "hello"}))
         with pytest.raises(InvalidParamsError, match="Unknown argument 'key'"):
-            await one_task(client, said(data={"target": "echo", "parameters": {"text": "x"}, "key": "k"}))
-        with pytest.raises(InvalidParamsError, match="Unknown argument 'accept'"):  # it would be run here
-            await one_task(client, said(data={"target": "echo", "parameters": {"text": "x"}, "accept": ["true"]}))
+            await one_task(client, message(data={"target": "echo", "parameters": {"text": "x"}, "key": "k"}))
+        with pytest.raises(InvalidParamsError, match="Unknown argument 'accept'"):  # acceptance commands would run on this machine
+            await one_task(client, message(data={"target": "echo", "parameters": {"text": "x"}, "accept": ["true"]}))
         with pytest.raises(InvalidParamsError, match="must be an object"):
-            await one_task(client, said(skill="echo", data={"parameters": [1]}))
+            await one_task(client, message(skill="echo", data={"parameters": [1]}))
         with pytest.raises(ContentTypeNotSupportedError):
             await one_task(client, Message(message_id="f", role=Role.ROLE_USER, parts=[Part(raw=b"x", filename="f")]))
-    few = await stage.client(token=stage.token("few", agents=("echo",)), streaming=False)
+    few = await harness.client(token=harness.token("few", agents=("echo",)), streaming=False)
     with pytest.raises(Exception, match="may not use slow"):
-        await one_task(few, said(skill="slow", data={}))
+        await one_task(few, message(skill="slow", data={}))

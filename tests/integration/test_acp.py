@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from recording_backend import ProcessStage, on_process_stage
+from recording_backend import ProcessHarness, process_harness_fixture
 
 from remit import Remit
 from remit.agents.acp.acp_agent import AcpAgent
@@ -29,7 +29,7 @@ from support.witness import LoopWatch
 AGENT = Path(__file__).with_name("acp_agent.py")
 
 
-class AcpStage(ProcessStage):
+class AcpHarness(ProcessHarness):
     @property
     def log(self) -> Path:
         return self.root / "agent.log"
@@ -37,8 +37,8 @@ class AcpStage(ProcessStage):
     def agent(self, mode: str, **table: Any) -> AcpAgent:
         environment = {"ACP_LOG": str(self.log), **table.pop("environment", {})}
         start_seconds = table.pop("start_seconds", 30.0)
-        said = {"kind": "acp", "command": [sys.executable, str(AGENT), mode], "environment": environment, **table}
-        return AcpAgent(definition_of("agent", said, source="test"), SimpleNamespace(processes=self.pool), start_seconds=start_seconds)
+        output = {"kind": "acp", "command": [sys.executable, str(AGENT), mode], "environment": environment, **table}
+        return AcpAgent(definition_of("agent", output, source="test"), SimpleNamespace(processes=self.pool), start_seconds=start_seconds)
 
     async def ask(self, mode: str, **table: Any) -> str:
         return await self.agent(mode, **table).perform(self.backend.context(), {"task": "Say hello."})
@@ -48,7 +48,7 @@ class AcpStage(ProcessStage):
         return [line for line in lines if line.get("method") == method or method in line]
 
     async def wait_prompted(self) -> None:
-        while not self.logged("prompt"):  # noqa: ASYNC110 - it is another process that writes the log
+        while not self.logged("prompt"):  # noqa: ASYNC110 - another process writes the log
             await asyncio.sleep(0.05)
 
     @asynccontextmanager
@@ -57,67 +57,69 @@ class AcpStage(ProcessStage):
             yield remit
 
 
-stage = on_process_stage(AcpStage)
+harness = process_harness_fixture(AcpHarness)
 
 
-# ---- the plain run
+# ---- answers
 
 
-async def test_last_message_is_the_answer_without_file_or_terminal_access(stage: AcpStage) -> None:
-    (stage.root / "part").mkdir()
-    answer = json.loads(await stage.ask("answer", folder="part"))
-    assert (answer["status"], answer["metadata"]["session_id"]) == ("completed", stage.backend.delegation.session_id)
-    assert stage.left() == []
-    assert stage.logged("new") == [{"method": "new", "cwd": str(stage.root / "part"), "servers": []}]
-    offered = stage.logged("initialize")[0]["capabilities"]
+async def test_last_message_is_the_answer_without_file_or_terminal_access(harness: AcpHarness) -> None:
+    (harness.root / "part").mkdir()
+    answer = json.loads(await harness.ask("answer", folder="part"))
+    assert (answer["status"], answer["metadata"]["session_id"]) == ("completed", harness.backend.delegation.session_id)
+    assert harness.left() == []
+    assert harness.logged("new") == [{"method": "new", "cwd": str(harness.root / "part"), "servers": []}]
+    offered = harness.logged("initialize")[0]["capabilities"]
     assert offered["fs"] == {"field_meta": None, "read_text_file": False, "write_text_file": False}
     assert offered["terminal"] is False
-    (kept,) = stage.noted("checkpoint")
-    assert (kept["vendor"], kept["session"].partition("-")[0]) == ("acp", "conversation")
+    (stored,) = harness.noted("checkpoint")
+    assert (stored["vendor"], stored["session"].partition("-")[0]) == ("acp", "conversation")
 
 
-async def test_file_request_is_refused(stage: AcpStage) -> None:
-    assert json.loads(await stage.ask("asks-for-files"))["data"] == -32601
+async def test_file_request_is_refused(harness: AcpHarness) -> None:
+    assert json.loads(await harness.ask("asks-for-files"))["data"] == -32601
 
 
-async def test_delegating_agent_gets_the_mcp_tools_or_does_not_start(stage: AcpStage, monkeypatch: pytest.MonkeyPatch) -> None:
-    await stage.ask("answer", delegates=True)
-    (server,) = stage.logged("new")[0]["servers"]
+async def test_delegating_agent_gets_the_mcp_tools_or_does_not_start(harness: AcpHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    await harness.ask("answer", delegates=True)
+    (server,) = harness.logged("new")[0]["servers"]
     assert [server["command"], *server["args"]] == [*remit_command(), "mcp"]
-    assert {"name": "REMIT_SESSION", "value": stage.backend.delegation.session_id}.items() <= server["env"][0].items()
-    stage.log.unlink()
+    assert {"name": "REMIT_SESSION", "value": harness.backend.delegation.session_id}.items() <= server["env"][0].items()
+    harness.log.unlink()
     monkeypatch.setitem(sys.modules, "mcp", None)
     with pytest.raises(Unavailable, match=r"delegates = true needs pip install 'remit\[mcp\]'"):
-        await stage.ask("answer", delegates=True)
-    assert stage.logged("initialize") == []
+        await harness.ask("answer", delegates=True)
+    assert harness.logged("initialize") == []
 
 
-async def test_configured_model_is_selected_or_reported_as_missing(stage: AcpStage) -> None:
-    await stage.ask("answer", model="large")
-    assert stage.logged("set") == [{"method": "set", "option": "model", "value": "large"}]
-    await stage.ask("answer", model="enormous")
-    assert any("enormous" in note for note in stage.noted("progress"))
+async def test_configured_model_is_selected_or_reported_as_missing(harness: AcpHarness) -> None:
+    await harness.ask("answer", model="large")
+    assert harness.logged("set") == [{"method": "set", "option": "model", "value": "large"}]
+    await harness.ask("answer", model="enormous")
+    assert any("enormous" in note for note in harness.noted("progress"))
 
 
-# ---- what it says while it works
+# ---- updates
 
 
-async def test_tool_calls_are_progress_and_thoughts_are_not_in_the_answer(stage: AcpStage) -> None:
-    assert json.loads(await stage.ask("tools"))["status"] == "completed"
-    tools = [chunk["tool"] for chunk in stage.noted("emit") if "tool" in chunk and isinstance(chunk, dict)]
+async def test_tool_calls_are_progress_and_thoughts_are_not_in_the_answer(harness: AcpHarness) -> None:
+    assert json.loads(await harness.ask("tools"))["status"] == "completed"
+    tools = [chunk["tool"] for chunk in harness.noted("emit") if "tool" in chunk and isinstance(chunk, dict)]
     assert tools == [{"id": "1", "kind": "read", "title": "Reading a.py", "status": "completed"}]
-    assert [line for line in stage.noted("progress") if "a.py" in line] == ["read: Reading a.py"]
-    assert not any("a thought" in str(chunk) for chunk in stage.noted("emit"))
-    assert [chunk for chunk in stage.noted("emit") if isinstance(chunk, str)] == ["Let me look at the file first. "], "no return"
+    assert [line for line in harness.noted("progress") if "a.py" in line] == ["read: Reading a.py"]
+    assert not any("a thought" in str(chunk) for chunk in harness.noted("emit"))
+    assert [chunk for chunk in harness.noted("emit") if isinstance(chunk, str)] == ["Let me look at the file first. "], (
+        "the return is not streamed"
+    )
 
 
-async def test_plan_and_usage_updates_reach_followers(stage: AcpStage) -> None:
-    assert json.loads(await stage.ask("plan"))["status"] == "completed"
+async def test_plan_and_usage_updates_reach_followers(harness: AcpHarness) -> None:
+    assert json.loads(await harness.ask("plan"))["status"] == "completed"
     plan = {"plan": [{"step": "read", "status": "completed"}, {"step": "write", "status": "in_progress"}]}
-    assert ("progress", "Plan: 1 of 2 done, now: write", 0.5) in stage.backend.notes
-    assert plan in stage.noted("emit")
-    assert stage.spent() == [(100, 0.5), (600, 0.75), (200, 0.0)]
-    async with stage.remit("plan") as remit:
+    assert ("progress", "Plan: 1 of 2 done, now: write", 0.5) in harness.backend.notes
+    assert plan in harness.noted("emit")
+    assert harness.spent() == [(100, 0.5), (600, 0.75), (200, 0.0)]
+    async with harness.remit("plan") as remit:
         handle = await remit.start("agent", task="Say hello.")
         events = [(event.kind, event.body) async for event in handle.stream()]
         result = await handle.result()
@@ -126,76 +128,78 @@ async def test_plan_and_usage_updates_reach_followers(stage: AcpStage) -> None:
     assert (EventKind.SPENT, {"tokens": 900, "cost": 1.25}) in events
 
 
-async def test_usage_is_charged_to_the_tree_budget_and_stops_the_agent(stage: AcpStage) -> None:
-    """It is counted while it works, not when it has ended."""
-    async with stage.remit("spends") as remit:
+async def test_usage_is_charged_to_the_tree_budget_and_stops_the_agent(harness: AcpHarness) -> None:
+    """Usage is counted while the agent works, not after it ends."""
+    async with harness.remit("spends") as remit:
         result = await asyncio.wait_for(remit.delegate("agent", task="Say hello.", budget={"tokens": 500}, timeout=60), 30)
-        assert stage.left() == []
+        assert harness.left() == []
     assert (result.status, result.stop_reason) == (Status.PARTIAL, StopReason.BUDGET)
 
 
-async def test_allow_list_grants_permissions_once_and_records_each_decision(stage: AcpStage) -> None:
-    assert json.loads(await stage.ask("permission"))["data"] == ["no", "no", "no", "cancelled"], "without a list nothing is allowed"
-    stage.backend.notes.clear()
-    answer = await stage.ask("permission", allow=["read", "execute:pytest *"])
+async def test_allow_list_grants_permissions_once_and_records_each_decision(harness: AcpHarness) -> None:
+    assert json.loads(await harness.ask("permission"))["data"] == ["no", "no", "no", "cancelled"], (
+        "without an allow list everything is denied"
+    )
+    harness.backend.notes.clear()
+    answer = await harness.ask("permission", allow=["read", "execute:pytest *"])
     assert json.loads(answer)["data"] == ["yes", "no", "yes", "cancelled"]
-    decided = [chunk["permission"] for chunk in stage.noted("emit") if isinstance(chunk, dict) and "permission" in chunk]
+    decided = [chunk["permission"] for chunk in harness.noted("emit") if isinstance(chunk, dict) and "permission" in chunk]
     assert [(one["title"], one["decision"]) for one in decided][:3] == [
         ("Reading a.py", "allowed"),
         ("rm -rf /", "denied"),
         ("pytest -q", "allowed"),
     ]
-    lines = [line for line in stage.noted("progress") if "ermission" in line]
+    lines = [line for line in harness.noted("progress") if "ermission" in line]
     assert lines[0] == "Permission denied for execute: rm -rf / (nothing in its allow-list fits)."
-    assert not any("pytest" in line for line in lines), "what is allowed is told when it is used"
+    assert not any("pytest" in line for line in lines), "an allowed call is reported when it runs"
 
 
-async def test_agent_is_switched_to_the_mode_that_asks_for_permission(stage: AcpStage) -> None:
-    await stage.ask("in-another-mode")
-    (said,) = stage.logged("set")
-    assert (said["option"], said["value"].partition("-")[0]) == ("mode", "remit")
-    assert json.loads(stage.logged("asking")[0]["asking"])["*"] == "ask"
-    await stage.ask("answer", environment={"OPENCODE_PERMISSION": "{}"})
-    assert stage.logged("asking")[1]["asking"] == "{}", "the definition decides"
-    stage.log.unlink()
+async def test_agent_is_switched_to_the_mode_that_asks_for_permission(harness: AcpHarness) -> None:
+    await harness.ask("in-another-mode")
+    (output,) = harness.logged("set")
+    assert (output["option"], output["value"].partition("-")[0]) == ("mode", "remit")
+    assert json.loads(harness.logged("asking")[0]["asking"])["*"] == "ask"
+    await harness.ask("answer", environment={"OPENCODE_PERMISSION": "{}"})
+    assert harness.logged("asking")[1]["asking"] == "{}", "the definition takes precedence"
+    harness.log.unlink()
     with pytest.raises(Unavailable, match="its list of tools is not enforced"):
-        await stage.ask("opencode-of-old")
-    assert stage.logged("prompt") == []
+        await harness.ask("opencode-of-old")
+    assert harness.logged("prompt") == []
 
 
-# ---- answers that cannot be used
+# ---- invalid answers
 
 
-async def test_prose_is_repaired_in_the_same_session_and_process(stage: AcpStage) -> None:
-    async with stage.remit("prose") as remit:
+async def test_prose_is_repaired_in_the_same_session_and_process(harness: AcpHarness) -> None:
+    async with harness.remit("prose") as remit:
         result = await remit.delegate("agent", task="Say hello.")
     assert result.status is Status.COMPLETED
-    first, second = stage.logged("prompt")
+    first, second = harness.logged("prompt")
     assert first["pid"] == second["pid"]
     assert "could not be accepted" in second["text"]
     assert "## Task" not in second["text"]
     assert any("repaired" in warning for warning in result.warnings)
 
 
-async def test_prose_twice_is_an_invalid_return_that_keeps_the_text(stage: AcpStage) -> None:
-    async with stage.remit("prose-always") as remit:
+async def test_prose_twice_is_an_invalid_return_that_keeps_the_text(harness: AcpHarness) -> None:
+    async with harness.remit("prose-always") as remit:
         result = await remit.delegate("agent", task="Say hello.")
-        assert stage.left() == []
+        assert harness.left() == []
     assert (result.status, result.errors[0].code) == (Status.FAILED, "VALIDATION_FAILED")
-    assert len(stage.logged("prompt")) == 2
-    assert "believe me" in (stage.root / result.artifacts[0].path).read_text()
-    assert await stage.ask("prose-always", answers="value") == "All of it is done, believe me."
+    assert len(harness.logged("prompt")) == 2
+    assert "believe me" in (harness.root / result.artifacts[0].path).read_text()
+    assert await harness.ask("prose-always", answers="value") == "All of it is done, believe me."
 
 
-async def test_repair_in_a_new_process_repeats_the_task(stage: AcpStage) -> None:
-    stage.backend.repair = Repair(faults=("summary: it is missing",), original="Done.")
-    await stage.ask("answer")
-    (asked,) = stage.logged("prompt")
-    assert "## Task" in asked["text"]
-    assert "summary: it is missing" in asked["text"]
+async def test_repair_in_a_new_process_repeats_the_task(harness: AcpHarness) -> None:
+    harness.backend.repair = Repair(faults=("summary: it is missing",), original="Done.")
+    await harness.ask("answer")
+    (request,) = harness.logged("prompt")
+    assert "## Task" in request["text"]
+    assert "summary: it is missing" in request["text"]
 
 
-# ---- agents that fail
+# ---- failures
 
 
 @pytest.mark.parametrize(
@@ -215,133 +219,133 @@ async def test_repair_in_a_new_process_repeats_the_task(stage: AcpStage) -> None
     ],
 )
 async def test_failure_names_its_cause_and_leaves_no_process(
-    stage: AcpStage, mode: str, error: type[Exception], message: str, more: str
+    harness: AcpHarness, mode: str, error: type[Exception], message: str, more: str
 ) -> None:
     with pytest.raises(error, match=message) as caught:
-        await stage.ask(mode, start_seconds=4 if mode == "mute" else 30)
+        await harness.ask(mode, start_seconds=4 if mode == "mute" else 30)
     assert more in f"{getattr(caught.value, 'advice', '')} {getattr(caught.value, 'stderr_tail', '')}"
-    assert stage.left() == []
+    assert harness.left() == []
 
 
-async def test_key_in_the_environment_authenticates_the_agent(stage: AcpStage) -> None:
-    await stage.ask("needs-key", environment={"ACME_KEY": "k"})
-    assert stage.logged("authenticate") == [{"method": "authenticate", "way": "key"}]
+async def test_key_in_the_environment_authenticates_the_agent(harness: AcpHarness) -> None:
+    await harness.ask("needs-key", environment={"ACME_KEY": "k"})
+    assert harness.logged("authenticate") == [{"method": "authenticate", "way": "key"}]
 
 
-async def test_missing_or_echoing_command_is_reported(stage: AcpStage) -> None:
+async def test_missing_or_echoing_command_is_reported(harness: AcpHarness) -> None:
     with pytest.raises(Unavailable, match="no-such-agent"):
-        await stage.ask("answer", command=["no-such-agent"])
+        await harness.ask("answer", command=["no-such-agent"])
     with pytest.raises(AgentCrashed, match="does not speak the Agent Client Protocol; it repeats its input") as caught:
-        await stage.ask("answer", command=["cat"])
+        await harness.ask("answer", command=["cat"])
     assert "`cat`" in caught.value.advice
     with pytest.raises(Misused, match="task"):
-        stage.agent("answer").check({})
+        harness.agent("answer").check({})
 
 
-async def test_missing_protocol_library_names_its_package(stage: AcpStage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_protocol_library_names_its_package(harness: AcpHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [one for one in sys.modules if one.partition(".")[0] == "acp" or one == "remit.agents.acp.connection"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "acp", None)
     monkeypatch.delitem(sys.modules, "remit.agents.acp.updates", raising=False)
     with pytest.raises(Unavailable) as caught:
-        await stage.ask("answer")
+        await harness.ask("answer")
     assert "pip install 'remit[acp]'" in caught.value.advice
 
 
-async def test_agent_silent_at_start_is_unavailable_before_the_deadline(stage: AcpStage) -> None:
-    """A timeout alone would not say why."""
-    async with stage.remit("mute") as remit:
+async def test_agent_silent_at_start_is_unavailable_before_the_deadline(harness: AcpHarness) -> None:
+    """A timeout alone would not explain the cause."""
+    async with harness.remit("mute") as remit:
         result = await remit.delegate("agent", task="Say hello.", timeout=9)
     assert result.errors[0].code == "AGENT_UNAVAILABLE", result
     assert "did not answer initialize" in result.errors[0].message
     assert "is this an ACP agent?" in result.errors[0].message
 
 
-async def test_fifty_megabytes_of_output_do_not_block_the_event_loop(stage: AcpStage) -> None:
-    async with LoopWatch() as loop, stage.remit("floods") as remit:
+async def test_fifty_megabytes_of_output_do_not_block_the_event_loop(harness: AcpHarness) -> None:
+    async with LoopWatch() as loop, harness.remit("floods") as remit:
         result = await remit.delegate("agent", task="Say hello.")
     assert result.status is Status.COMPLETED
     assert loop.held < 5.0
 
 
-async def test_forked_daemon_is_killed_with_the_agent(stage: AcpStage) -> None:
-    await stage.ask("daemon")
-    (forked,) = stage.logged("daemon")
+async def test_forked_daemon_is_killed_with_the_agent(harness: AcpHarness) -> None:
+    await harness.ask("daemon")
+    (forked,) = harness.logged("daemon")
     assert look(forked["daemon"]) is None
 
 
-# ---- time
+# ---- deadlines
 
 
 @pytest.mark.parametrize("mode", ["silence", "ignores-cancel"])
-async def test_agent_is_killed_at_its_deadline_and_partial_work_is_returned(stage: AcpStage, mode: str) -> None:
-    async with stage.remit(mode) as remit:
-        seconds, began = allowed(3), time.monotonic()  # a third of it is for the start of the agent
+async def test_agent_is_killed_at_its_deadline_and_partial_work_is_returned(harness: AcpHarness, mode: str) -> None:
+    async with harness.remit(mode) as remit:
+        seconds, started = allowed(3), time.monotonic()  # a third of it is for the start of the agent
         result = await remit.delegate("agent", task="Say hello.", timeout=seconds)
-        took = time.monotonic() - began
-        assert stage.left() == []
+        took = time.monotonic() - started
+        assert harness.left() == []
     assert (result.status, result.stop_reason) == (Status.PARTIAL, StopReason.DEADLINE)
     assert any(artifact.path.endswith("half-written.txt") for artifact in result.artifacts)
     assert took - seconds < allowed(3)
 
 
-async def test_agent_hands_in_at_the_soft_deadline(stage: AcpStage) -> None:
-    async with stage.remit("hands-in") as remit:
+async def test_agent_hands_in_at_the_soft_deadline(harness: AcpHarness) -> None:
+    async with harness.remit("hands-in") as remit:
         handle = await remit.start("agent", task="Say hello.", timeout=40)
-        await stage.wait_prompted()
+        await harness.wait_prompted()
         remit.engine.live()[handle.session_id].timer.reach_soft_deadline()
         result = await handle.result()
     assert (result.status, result.data) == (Status.PARTIAL, "handed in")
-    assert stage.logged("cancel")
-    assert "Time is nearly up" in stage.logged("prompt")[1]["text"]
+    assert harness.logged("cancel")
+    assert "Time is nearly up" in harness.logged("prompt")[1]["text"]
 
 
-async def test_cancelled_agent_is_notified_and_leaves_no_process(stage: AcpStage) -> None:
-    async with stage.remit("silence") as remit:
+async def test_cancelled_agent_is_notified_and_leaves_no_process(harness: AcpHarness) -> None:
+    async with harness.remit("silence") as remit:
         handle = await remit.start("agent", task="Say hello.", timeout=60)
-        await stage.wait_prompted()
+        await harness.wait_prompted()
         await handle.cancel("enough")
         result = await handle.result()
-        assert stage.left() == []
-        told = [event.body for event in await remit.events(result.session_id) if event.kind is EventKind.PROGRESS]
+        assert harness.left() == []
+        progress = [event.body for event in await remit.events(result.session_id) if event.kind is EventKind.PROGRESS]
     assert result.stop_reason is StopReason.CANCELLED
-    assert "nearly up" not in str(told)
+    assert "nearly up" not in str(progress)
 
 
 # ---- sessions
 
 
-async def test_replayed_messages_of_a_loaded_session_are_ignored(stage: AcpStage) -> None:
-    stage.backend.saved = {"vendor": "acp", "session": "conversation-1"}
-    assert json.loads(await stage.ask("loads"))["status"] == "completed"
-    assert stage.logged("load") == [{"method": "load", "session": "conversation-1"}]
-    assert not any("long ago" in str(chunk) for chunk in stage.noted("emit"))
-    assert stage.spent() == [(100, 0.0)]
+async def test_replayed_messages_of_a_loaded_session_are_ignored(harness: AcpHarness) -> None:
+    harness.backend.saved = {"vendor": "acp", "session": "conversation-1"}
+    assert json.loads(await harness.ask("loads"))["status"] == "completed"
+    assert harness.logged("load") == [{"method": "load", "session": "conversation-1"}]
+    assert not any("long ago" in str(chunk) for chunk in harness.noted("emit"))
+    assert harness.spent() == [(100, 0.0)]
 
 
-async def test_stopped_agent_resumes_its_session(stage: AcpStage) -> None:
-    async with stage.remit("loads-later") as remit:
+async def test_stopped_agent_resumes_its_session(harness: AcpHarness) -> None:
+    async with harness.remit("loads-later") as remit:
         handle = await remit.start("agent", task="Say hello.", timeout=60)
-        await stage.wait_prompted()
+        await harness.wait_prompted()
         await handle.cancel("later")
         stopped = await handle.result()
         result = await remit.delegate("agent", task="Say hello.", resume=stopped.session_id)
     assert (result.status, result.data) == (Status.COMPLETED, "went on"), result
-    (loaded,) = stage.logged("load")
+    (loaded,) = harness.logged("load")
     assert loaded["session"].startswith("conversation-")
-    assert len(stage.logged("new")) == 1
+    assert len(harness.logged("new")) == 1
 
 
-async def test_agent_without_session_loading_starts_a_new_session_with_a_warning(stage: AcpStage) -> None:
-    stage.backend.saved = {"vendor": "acp", "session": "conversation-1"}
-    await stage.ask("answer")
-    assert any("starts a new one" in note for note in stage.noted("progress"))
-    assert len(stage.logged("new")) == 1
+async def test_agent_without_session_loading_starts_a_new_session_with_a_warning(harness: AcpHarness) -> None:
+    harness.backend.saved = {"vendor": "acp", "session": "conversation-1"}
+    await harness.ask("answer")
+    assert any("starts a new one" in note for note in harness.noted("progress"))
+    assert len(harness.logged("new")) == 1
 
 
-async def test_start_that_fails_on_a_locked_database_is_repeated(stage: AcpStage) -> None:
-    """As opencode ends when another one prepares its database at that moment."""
-    first = f"mkdir {stage.root}/started 2>/dev/null && echo 'Failed query: CREATE TABLE' >&2 && exit 1"
+async def test_start_that_fails_on_a_locked_database_is_repeated(harness: AcpHarness) -> None:
+    """opencode fails this way when another instance migrates its database at that moment."""
+    first = f"mkdir {harness.root}/started 2>/dev/null && echo 'Failed query: CREATE TABLE' >&2 && exit 1"
     command = ["sh", "-c", f'{first}; exec "$@"', "sh", sys.executable, str(AGENT), "answer"]
-    assert json.loads(await stage.ask("answer", command=command))["status"] == "completed"
-    assert str(stage.backend.notes).count(STARTED_AGAIN) == 1
+    assert json.loads(await harness.ask("answer", command=command))["status"] == "completed"
+    assert str(harness.backend.notes).count(STARTED_AGAIN) == 1

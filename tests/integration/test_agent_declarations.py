@@ -1,4 +1,4 @@
-"""Agent files end to end: they hold as they were when the project was opened, redefine nothing built in, and run on models."""
+"""Agent files: fixed when the project is opened, no redefinition of built-in agents, execution on models."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -53,13 +53,13 @@ COMMAND = '[agents.intruder]\ncommand = ["touch", "intruded"]\n[agents."worker.r
 
 
 async def test_declarations_are_fixed_when_the_project_is_opened(tmp_path: Path) -> None:
-    """An agent that may write files could otherwise declare a command and run it."""
+    """Otherwise an agent that may write files could declare a command and run it."""
     write(tmp_path, "scout", MODEL)
     async with project(tmp_path, [DONE]) as (remit, _):
         text = COMMAND.replace("[agents.", "[tool.remit.agents.")
         refused = await remit.delegate("worker.write_file", path="pyproject.toml", content=text)
         assert refused.errors[0].code == "POLICY_DENIED"
-        (tmp_path / "pyproject.toml").write_text(text)  # as a process of an agent could
+        (tmp_path / "pyproject.toml").write_text(text)  # as a process started by an agent could
         (tmp_path / "remit.toml").write_text(COMMAND)
         write(tmp_path, "scout", "remit:\n  kind: command\n  command: touch intruded\n")
         write(tmp_path, "other", "remit:\n  kind: command\n  command: touch intruded\n")
@@ -70,7 +70,7 @@ async def test_declarations_are_fixed_when_the_project_is_opened(tmp_path: Path)
             assert (await remit.delegate(name)).errors[0].code == "INVALID_TARGET"
         assert (await remit.delegate("scout", task="Look.")).ok
         assert (await remit.delegate("worker.read_file", path="pyproject.toml")).data["content"] == text
-        await asyncio.sleep(1.1)  # longer than a turn of the upkeep
+        await asyncio.sleep(1.1)  # longer than the maintenance interval
         assert "intruder" not in remit.directory.names()
     assert not (tmp_path / "intruded").exists()
 
@@ -98,7 +98,7 @@ def test_project_file_cannot_redefine_a_built_in_agent(tmp_path: Path, name: str
 
 
 async def test_claude_file_with_read_and_grep_is_limited_to_both(tmp_path: Path) -> None:
-    """A model acts on the world only by delegating, and a file of another tool's names what it may."""
+    """A model acts only by delegating, and the file lists the allowed tools."""
     (tmp_path / "notes.txt").write_text("The answer is 42.\n")
     calls = [
         Call("delegate", target="worker", operation="read_file", parameters={"path": "notes.txt"}),
@@ -138,20 +138,20 @@ async def test_agent_created_by_agents_new_can_be_delegated_to(tmp_path: Path, c
     (tmp_path / "notes.txt").write_text("hello\n")
     reading = Call("delegate", target="worker", operation="read_file", parameters={"path": "notes.txt"})
     assert new("scout", "", READING, "Finds: things # here", root=tmp_path) is Exit.OK
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     async with project(tmp_path, [reading, DONE]) as (remit, _):
         result = await remit.delegate("scout", task="What is in notes.txt?")
         children = await remit.children(result.session_id)
         spec = next(spec for spec in remit.directory.specs() if spec.name == "scout")
-    assert "Written: .remit/agents/scout.md" in said
-    assert "remit delegate scout" in said
+    assert "Written: .remit/agents/scout.md" in output
+    assert "remit delegate scout" in output
     assert result.ok, result
     assert [child.agent for child in children] == ["worker.read_file"]
     assert spec.description == "Finds: things # here"
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "fault"),
+    ("name", "options", "fault"),
     [
         ("../evil", {}, "not a name for an agent"),
         ("worker", {}, "There is an agent 'worker'"),
@@ -162,11 +162,11 @@ async def test_agent_created_by_agents_new_can_be_delegated_to(tmp_path: Path, c
         ("one", {"tools": "Bash(git *)"}, "some uses of it only"),
     ],
 )
-def test_agents_new_refuses_invalid_names_models_and_tools(tmp_path: Path, name: str, given: dict[str, str], fault: str) -> None:
+def test_agents_new_refuses_invalid_names_models_and_tools(tmp_path: Path, name: str, options: dict[str, str], fault: str) -> None:
     write(tmp_path, "scout", MODEL)
     before = sorted(path.name for path in tmp_path.rglob("*"))
     with pytest.raises(Misused) as raised:
-        new(name, given.get("model", ""), given.get("tools", READING), root=tmp_path)
+        new(name, options.get("model", ""), options.get("tools", READING), root=tmp_path)
     assert fault in raised.value.message
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
@@ -176,7 +176,7 @@ def test_agents_new_refuses_invalid_names_models_and_tools(tmp_path: Path, name:
     [("README", "would not be read"), ("_draft", "would not be read"), ("new", "is a command"), ("planner", "remit roles planner --write")],
 )
 def test_agents_new_refuses_names_that_are_never_loaded(tmp_path: Path, name: str, why: str) -> None:
-    """A role of the board that looks at files and changes none would write no plan."""
+    """A read-only agent in the place of a board role would write no plan."""
     with pytest.raises(Misused, match=why):
         new(name, root=tmp_path)
     assert not (tmp_path / ".remit/agents").exists()

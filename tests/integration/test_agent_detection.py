@@ -1,8 +1,7 @@
-"""Issue 3, item 3: `remit agents --detect` finds what is installed, says whether it is usable, and prints the lines for remit.toml."""
+"""`remit agents --detect`: installed coding agents, whether they are usable, and the settings that declare them."""
 
 import asyncio
 import json
-import re
 import tomllib
 from pathlib import Path
 
@@ -48,7 +47,7 @@ async def test_installed_agents_are_found_with_version_and_login(tmp_path: Path,
 async def test_hanging_program_is_killed(tmp_path: Path, bin_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remit.agents.coding.detect.VERSION_SECONDS", 0.5)
     program(bin_folder, "claude", f"echo $$ > {tmp_path}/pid; sleep 60 & wait")
-    found, _ = await asyncio.wait_for(detect({"PATH": f"{bin_folder}:/bin:/usr/bin", "HOME": str(tmp_path)}, KNOWN[:1]), 20)
+    found, _ = await asyncio.wait_for(detect({"PATH": f"{bin_folder}:/bin:/usr/bin", "HOME": str(tmp_path)}, KNOWN[:1]), 60)
     assert "did not print its version" in found[0].fault
     pid = (tmp_path / "pid").read_text().strip()
     assert look(int(pid)) is None
@@ -67,34 +66,25 @@ async def test_suggested_settings_declare_agents(bin_folder: Path) -> None:
     assert "delegates" not in tomllib.loads("\n".join(lines_for(found[0], is_git=True, can_delegate=False)))["agents"]["claude"]
     (claude, _, gemini) = ("\n".join(lines_for(one, is_git=True)) for one in found)
     assert "not tested with remit" in gemini
-    assert "#" not in claude, "nothing but what belongs into the file"
+    assert "#" not in claude, "only settings are printed"
 
 
-def run(tmp_path: Path, bin_folder: Path, *words: str) -> str:
+def run(tmp_path: Path, bin_folder: Path, *text: str) -> str:
     environment = {"PATH": f"{bin_folder}:/bin:/usr/bin", "HOME": str(tmp_path)}
-    return cli.run("agents", "--detect", *words, cwd=tmp_path, env=environment).stdout
+    return cli.run("agents", "--detect", *text, cwd=tmp_path, env=environment).stdout
 
 
 def test_detect_prints_agents_and_settings(tmp_path: Path, bin_folder: Path) -> None:
-    said = run(tmp_path, bin_folder)
-    assert "2.1.197" in said
-    assert "[agents.claude]" in said
-    assert "[agents.codex]" not in said, "one that does not start is not worth a line"
-    assert "npm install -g opencode-ai" in said
-    assert "# No login" not in said, "the lines are pasted as they stand"
+    output = run(tmp_path, bin_folder)
+    assert "2.1.197" in output
+    assert "[agents.claude]" in output
+    assert "[agents.codex]" not in output, "a program that does not start is not suggested"
+    assert "npm install -g opencode-ai" in output
+    assert "# No login" not in output, "the lines can be pasted unchanged"
 
 
 def test_detect_json_reports_the_same(tmp_path: Path, bin_folder: Path) -> None:
-    said = json.loads(run(tmp_path, bin_folder, "--json"))
-    assert [one["name"] for one in said["found"]] == ["claude", "codex", "gemini"]
-    assert said["found"][0]["usable"] is False, "no login was seen"
-    assert said["missing"]
-
-
-def test_every_agent_of_the_guide_can_be_declared() -> None:
-    guide = (Path(__file__).parents[2] / "docs" / "how-to" / "coding-agents.md").read_text()
-    blocks = re.findall(r"^```toml\n(.*?)^```$", guide, flags=re.MULTILINE | re.DOTALL)
-    tables = {name: table for block in blocks for name, table in tomllib.loads(block)["agents"].items()}
-    assert {"claude", "codex", "opencode", "reader"} <= set(tables)
-    for name, table in tables.items():
-        definition_of(name, table, source="coding-agents.md")
+    output = json.loads(run(tmp_path, bin_folder, "--json"))
+    assert [one["name"] for one in output["found"]] == ["claude", "codex", "gemini"]
+    assert output["found"][0]["usable"] is False, "no login was detected"
+    assert output["missing"]

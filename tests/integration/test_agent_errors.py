@@ -1,4 +1,4 @@
-"""Mistakes in agents: exceptions keep their traceback, values are checked, a forgotten `await` is named, misdeclared agents are refused."""
+"""Programming errors in agents: tracebacks, return annotations, a missing `await`, invalid declarations."""
 
 import asyncio
 from pathlib import Path
@@ -17,7 +17,6 @@ LINES = Path(__file__).read_text().splitlines()
 
 
 def line_with(text: str) -> int:
-    """The first that has it."""
     return next(number for number, line in enumerate(LINES, 1) if text in line)
 
 
@@ -87,7 +86,7 @@ async def forgets_in_process(ctx: Context) -> Any:
 
 @agent("awaits")
 async def awaits(ctx: Context) -> list[Any]:
-    """Every way in which a coroutine can be awaited."""
+    """Every way to await a coroutine."""
     ways = [
         await ctx.delegate("fine"),
         await asyncio.create_task(ctx.delegate("fine")),
@@ -120,9 +119,9 @@ async def test_exception_is_stored_with_the_frames_of_the_agent(tmp_path: Path) 
             assert f"(test_agent_errors.py:{line_with('raise ValueError')})" in error.message
             assert f"remit show {done.session_id} --trace" in error.recommendation
             assert "in boom" in done.traceback
-            assert "KeyError: 'missing'" in done.traceback, "the cause belongs to it"
+            assert "KeyError: 'missing'" in done.traceback, "the cause is included"
             assert "src/remit" not in done.traceback
-            assert (await remit.describe(done.session_id)).result == done, "it is on record"
+            assert (await remit.describe(done.session_id)).result == done, "the traceback is recorded"
             assert "traceback" not in done.to_dict()
         assert "SystemExit: 3" in (await remit.delegate("leaves")).traceback
         assert (await remit.delegate("fine")).traceback == ""
@@ -134,9 +133,9 @@ async def test_show_prints_the_tracebacks_of_a_tree(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=AGENTS) as remit:
         done = await remit.delegate("asks")
         child = (await remit.tree(done.session_id))[1]
-    shown = await asyncio.to_thread(cli.run, "show", done.session_id, "--trace", cwd=tmp_path)
-    assert f"raises.inline {child.session_id}" in shown.stdout
-    assert "    raise ValueError" in shown.stdout
+    page = await asyncio.to_thread(cli.run, "show", done.session_id, "--trace", cwd=tmp_path)
+    assert f"raises.inline {child.session_id}" in page.stdout
+    assert "    raise ValueError" in page.stdout
     plain = await asyncio.to_thread(cli.run, "show", done.session_id, cwd=tmp_path)
     assert "raise ValueError" not in plain.stdout
     document = await asyncio.to_thread(cli.run_json, "show", done.session_id, cwd=tmp_path)
@@ -149,8 +148,8 @@ async def test_value_is_checked_against_the_return_annotation(tmp_path: Path) ->
             done = await remit.delegate(f"count.{name}", value=[1, "2"])
             assert (done.status, done.stop_reason, done.errors[0].code) == ("failed", "invalid_return", "VALIDATION_FAILED")
             assert done.errors[0].message == "data.1 must be a whole number, not '2'"
-            (kept,) = done.artifacts
-            assert (tmp_path / kept.path).read_text() == "[1, '2']", "the original is kept"
+            (saved,) = done.artifacts
+            assert (tmp_path / saved.path).read_text() == "[1, '2']", "the original value is kept"
             assert (await remit.delegate(f"count.{name}", value=[1, 2])).data == [1, 2]
 
 
@@ -179,7 +178,7 @@ async def test_missing_await_is_an_error_that_names_the_line(tmp_path: Path) -> 
 def test_unknown_options_are_refused_with_a_suggestion(tmp_path: Path) -> None:
     with pytest.raises(Misused, match=r"Unknown option 'timout' of @agent\. Did you mean timeout"):
         agent("x", timout=5)  # type: ignore[call-overload]
-    for text, words in (
+    for text, parts in (
         ("@agent('x', isolaton='process')\ndef f(): ...", "Did you mean isolation?"),
         ("@agent\nasync def f(ctx: BlockingContext): ...", "Write ctx: Context."),
         ("@agent\ndef f(ctx: Context): ...", "Write ctx: BlockingContext."),
@@ -189,20 +188,20 @@ def test_unknown_options_are_refused_with_a_suggestion(tmp_path: Path) -> None:
         (folder / "mine.py").write_text(f"from remit import BlockingContext, Context, agent\n{text}\n")
         (problem,) = cli.run_json("agents", cwd=tmp_path)["problems"]
         assert "mine.py (line 2)" in problem
-        assert words in problem
+        assert parts in problem
 
 
 async def test_traceback_is_shown_only_to_the_owner_and_see_all(tmp_path: Path) -> None:
-    async with http_harness(tmp_path, agents=[raises_inline]) as stage:
-        everything = EVERYTHING - {Permission.RELAY}
-        for name, permissions in (("operator", everything), ("stranger", everything - {Permission.SEE_ALL})):
-            client = await stage.client(stage.token(name, permissions))
-            begun = (await client.post("/v1/tasks", params={"wait": 20}, json={"target": "raises", "operation": "inline"})).json()
-            found = (await client.get(f"/v1/tasks/{begun['taskId']}")).json()
+    async with http_harness(tmp_path, agents=[raises_inline]) as harness:
+        whole = EVERYTHING - {Permission.RELAY}
+        for name, permissions in (("operator", whole), ("stranger", whole - {Permission.SEE_ALL})):
+            client = await harness.client(harness.token(name, permissions))
+            started = (await client.post("/v1/tasks", params={"wait": 20}, json={"target": "raises", "operation": "inline"})).json()
+            found = (await client.get(f"/v1/tasks/{started['taskId']}")).json()
             assert ("boom" in found.get("traceback", "")) is (name == "operator")
-            assert "in boom" not in str(begun)
+            assert "in boom" not in str(started)
             call = Call(principal=Principal(name=f"token:{name}", grants=Grants(permissions=permissions)), api="mcp")
-            for caller, sees in ((call, name == "operator"), (Call(principal=OWNER, api="mcp"), True)):
-                tools = Delegations(stage.service, 20.0)
-                answer = await tools.call("delegation_status", {"session_id": begun["taskId"]}, Progress(None, None), caller)  # type: ignore[arg-type]
-                assert ("in boom" in str(answer.structured_content)) is sees
+            for caller, is_visible in ((call, name == "operator"), (Call(principal=OWNER, api="mcp"), True)):
+                tools = Delegations(harness.service, 20.0)
+                answer = await tools.call("delegation_status", {"session_id": started["taskId"]}, Progress(None, None), caller)  # type: ignore[arg-type]
+                assert ("in boom" in str(answer.structured_content)) is is_visible

@@ -1,4 +1,4 @@
-"""Agents from files and settings, as the command line lists them and as they are delegated to."""
+"""Agents from files and settings: listing and delegation."""
 
 import os
 import re
@@ -46,10 +46,10 @@ def test_agents_are_listed_with_kind_source_and_problems(project: Path) -> None:
 def test_agent_page_shows_what_the_profile_runs_on(project: Path) -> None:
     assert "[agents.claude]" in remit(project, "agents", "reviewer").stdout
     (project / "remit.toml").write_text('[agents.mine]\nkind = "claude"\nallow = ["read", "edit"]\nworkspace = "copy"\n')
-    shown = remit(project, "agents", "reviewer").stdout
-    assert "profile on mine" in shown
-    assert "sonnet" in shown
-    assert "workspace  copy" in shown
+    page = remit(project, "agents", "reviewer").stdout
+    assert "profile on mine" in page
+    assert "sonnet" in page
+    assert "workspace  copy" in page
     document = remit_json(project, "agents", "reviewer")["agents"][0]
     assert (document["kind"], document["runs_on"], document["allow"]) == ("claude", "mine", ["Read"])
 
@@ -68,7 +68,7 @@ def test_profile_without_an_agent_is_blocked_with_advice(project: Path) -> None:
 
 
 async def test_profiles_on_names_the_agent_that_runs_a_profile(project: Path) -> None:
-    """Its instructions stand before the task."""
+    """The instructions of the profile precede the task."""
     (project / "remit.toml").write_text('profiles_on = "echo"\n' + ECHO)
     async with Remit.open(project) as opened:
         result = await opened.delegate("reviewer", parameters={"task": "Look at it."})

@@ -1,4 +1,4 @@
-"""`coder.analyze_code` from end to end: what it finds in each language, where imports lead, and trees that are not to be trusted."""
+"""`coder.analyze_code`: symbols of each language, import resolution, and hostile trees."""
 
 import json
 import os
@@ -184,7 +184,7 @@ PROJECTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
 }
 
 
-def grow(root: Path, files: dict[str, str | bytes] | dict[str, str]) -> Path:
+def write_files(root: Path, files: dict[str, str | bytes] | dict[str, str]) -> Path:
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -193,7 +193,7 @@ def grow(root: Path, files: dict[str, str | bytes] | dict[str, str]) -> Path:
 
 
 def small_project(root: Path) -> Path:
-    return grow(
+    return write_files(
         root,
         {
             "src/words/__init__.py": '"""Words, counted."""\n',
@@ -204,30 +204,30 @@ def small_project(root: Path) -> Path:
     )
 
 
-async def delegate(root: Path, **asked: Any) -> Return:
+async def delegate(root: Path, **parameters: Any) -> Return:
     async with Remit.open(root) as remit:
-        return await remit.delegate("coder.analyze_code", parameters=asked)
+        return await remit.delegate("coder.analyze_code", parameters=parameters)
 
 
-def run(root: Path, out: Path, **asked: Any) -> dict[str, Any]:
-    """Without a delegation: in this process, with what only a test can ask for."""
+def run(root: Path, out: Path, **parameters: Any) -> dict[str, Any]:
+    """Run in this process, without a delegation."""
     out.mkdir(exist_ok=True)
-    return Analysis(workspace=root, out=out, **asked).run()
+    return Analysis(workspace=root, out=out, **parameters).run()
 
 
 @pytest.fixture(scope="module")
 def polyglot(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """One analysis of every language and every project above."""
+    """One analysis of every language and project above."""
     root, out = tmp_path_factory.mktemp("polyglot"), tmp_path_factory.mktemp("out")
     for folder, (files, _) in PROJECTS.items():
-        grow(root / folder, files)
-    run(grow(root, SOURCES), out)
+        write_files(root / folder, files)
+    run(write_files(root, SOURCES), out)
     whole: dict[str, Any] = json.loads((out / "analysis.json").read_text())
     whole["byPath"] = {one["path"]: one for one in whole["files"]}
     return whole
 
 
-def told(symbol: dict[str, Any]) -> str:
+def reported(symbol: dict[str, Any]) -> str:
     name = f"{symbol['parent']}.{symbol['name']}".strip(".")
     measured = f" {symbol['complexity']}/{symbol['nesting']}" if "complexity" in symbol else ""
     return f"{symbol['kind']} {name} {symbol['line']}{measured}"
@@ -236,7 +236,7 @@ def told(symbol: dict[str, Any]) -> str:
 @pytest.mark.parametrize("path", SYMBOLS)
 def test_symbols_have_parents_lines_complexity_and_nesting(polyglot: dict[str, Any], path: str) -> None:
     symbols = polyglot["byPath"][path]["symbols"]
-    assert "; ".join(map(told, symbols)) == SYMBOLS[path]
+    assert "; ".join(map(reported, symbols)) == SYMBOLS[path]
     assert all(1 <= one["line"] <= one["endLine"] for one in symbols)
     assert polyglot["byPath"]["lang/b.tsx"]["symbols"] == polyglot["byPath"]["lang/a.ts"]["symbols"]
 
@@ -295,17 +295,17 @@ async def test_project_analysis_returns_a_report_and_data(tmp_path: Path) -> Non
     assert (part.data["path"], part.data["files"], part.data["largestFiles"][0]["path"]) == ("src", 1, "src/words/count.py")
 
 
-@pytest.mark.parametrize("asked", [*({"path": path} for path in ("../", "/etc", "out", "missing", "a\0b")), {"patterns": ["!"]}])
-async def test_path_outside_the_workspace_and_invalid_pattern_are_refused(tmp_path: Path, asked: dict[str, Any]) -> None:
+@pytest.mark.parametrize("parameters", [*({"path": path} for path in ("../", "/etc", "out", "missing", "a\0b")), {"patterns": ["!"]}])
+async def test_path_outside_the_workspace_and_invalid_pattern_are_refused(tmp_path: Path, parameters: dict[str, Any]) -> None:
     root = small_project(tmp_path / "project")
     (root / "out").symlink_to("/etc")
-    done = await delegate(root, **asked)
+    done = await delegate(root, **parameters)
     assert done.status == "failed"
     assert done.errors[0].code in ("INVALID_PARAMETERS", "POLICY_DENIED", "FILE_NOT_FOUND")
 
 
 def test_hostile_file_tree_gives_a_valid_report(tmp_path: Path) -> None:
-    root = grow(
+    root = write_files(
         tmp_path / "p",
         {
             "deep.py": "(" * 3_000,
@@ -341,7 +341,7 @@ def test_hostile_file_tree_gives_a_valid_report(tmp_path: Path) -> None:
 
 def test_many_files_are_grouped_by_folder_and_omissions_are_reported(tmp_path: Path) -> None:
     files = {f"src/p{number % 60}/m{number}.py": f"import p{(number + 1) % 60}.m{(number + 1) % 120}\n" for number in range(120)}
-    run(grow(tmp_path / "p", files | {"tests/test_one.py": "def test_it():\n    pass\n"}), tmp_path / "out")
+    run(write_files(tmp_path / "p", files | {"tests/test_one.py": "def test_it():\n    pass\n"}), tmp_path / "out")
     report = (tmp_path / "out/analysis.md").read_text()
     assert report.count('["') <= 40
     assert "Left out: 1 test file" in report
@@ -349,7 +349,7 @@ def test_many_files_are_grouped_by_folder_and_omissions_are_reported(tmp_path: P
 
 
 def test_folder_replaced_by_a_symlink_is_not_entered(tmp_path: Path) -> None:
-    root = grow(tmp_path / "p", {"a/b.py": "x = 1\n", "c/b.py": "y = 1\n"})
+    root = write_files(tmp_path / "p", {"a/b.py": "x = 1\n", "c/b.py": "y = 1\n"})
     listing = list_files(root, "", [], lambda: False)
     (root / "a").rename(tmp_path / "away")
     (root / "a").symlink_to("c")
@@ -360,8 +360,8 @@ def test_folder_replaced_by_a_symlink_is_not_entered(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_checkout", [False, True])
 def test_ignored_files_are_not_read(tmp_path: Path, is_checkout: bool) -> None:
     files = [".gitignore", "a.py", "b.log.py", "keep.log.py", "build/c.py", "sub/build/d.py", "sub/.gitignore", "sub/e.py", "e.py", "f.txt"]
-    root = grow(tmp_path, dict.fromkeys(files, ""))
-    grow(root, {".gitignore": "*.log.py\n/build/\n!keep.log.py\n", "sub/.gitignore": "e.py\n"})
+    root = write_files(tmp_path, dict.fromkeys(files, ""))
+    write_files(root, {".gitignore": "*.log.py\n/build/\n!keep.log.py\n", "sub/.gitignore": "e.py\n"})
     if is_checkout:
         begin(root)
     found = list_files(root, "", ["*.py"], lambda: False).files
@@ -402,15 +402,15 @@ def test_directly_and_indirectly_tested_files_are_distinguished(tmp_path: Path) 
         "tests/test_it.py": "from pkg.shown import f\ndef test_f():\n    assert f(1)\n",
         "tests/test_named.py": "def test_named():\n    pass\n",
     }
-    tests = run(grow(tmp_path / "p", files), tmp_path / "out")["data"]["tests"]
+    tests = run(write_files(tmp_path / "p", files), tmp_path / "out")["data"]["tests"]
     assert [one["path"] for one in tests["untouchedFiles"]] == ["pkg/alone.py"]
     assert (tests["functions"], tests["files"], tests["touchedDirectly"], tests["touchedIndirectly"]) == (2, 2, 2, 1)
 
 
 def test_partial_report_is_returned_at_the_soft_deadline(tmp_path: Path) -> None:
-    root = grow(tmp_path / "p", {f"m{n:03}.py": "def f(): pass\n" for n in range(200)})
-    looks = iter([*[False] * 230, *[True] * 10_000])
-    done = run(root, tmp_path / "out", is_over=lambda: next(looks))
+    root = write_files(tmp_path / "p", {f"m{n:03}.py": "def f(): pass\n" for n in range(200)})
+    reads = iter([*[False] * 230, *[True] * 10_000])
+    done = run(root, tmp_path / "out", is_over=lambda: next(reads))
     assert (done["status"], done["errors"][0]["code"]) == ("partial", "TIMEOUT")
     assert 0 < done["data"]["notReached"] < 200
     assert done["data"]["files"] + done["data"]["notReached"] == 200
@@ -426,7 +426,7 @@ def _sabotaged(root: Root, file: SourceFile) -> Facts:
 
 
 def test_file_that_crashes_or_hangs_the_parser_is_skipped(tmp_path: Path) -> None:
-    root = grow(tmp_path, {f"{name}.py": "x = 1\n" for name in ["crash", "hang", "odd", *(f"m{n:03}" for n in range(150))]})
+    root = write_files(tmp_path, {f"{name}.py": "x = 1\n" for name in ["crash", "hang", "odd", *(f"m{n:03}" for n in range(150))]})
     files = list_files(root, "", [], lambda: False).files
     before = set(children(os.getpid()) or ())
     read = {one.file.path: one.facts.get("trouble", "") for one in ParserPool(root, files, _sabotaged, file_seconds=1.0).run(lambda: False)}

@@ -1,4 +1,4 @@
-"""`remit ask`: words on stdout as they come, exit codes as `remit delegate` has them, one object with --json."""
+"""`remit ask`: streamed text on stdout, the exit codes of `remit delegate`, one object with --json."""
 
 import json
 import signal
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chat_harness import echoing_project, last_said, scripted_project
+from chat_harness import echoing_project, last_user_message, scripted_project
 
 from remit.cli.ask import ask
 from remit.cli.exits import Exit
@@ -29,8 +29,8 @@ def project(tmp_path: Path) -> Iterator[Path]:
 
 def test_stdout_contains_only_the_answer(project: Path, capsys: Captured) -> None:
     assert ask(Project(project), message=["look", "\x1b[2Jaround"]) is Exit.OK
-    shown = capsys.readouterr()
-    assert shown.out == "You said **look �[2Jaround**.\n\nI have looked:\n\n- one\n- two\n"
+    output = capsys.readouterr()
+    assert output.out == "You said **look �[2Jaround**.\n\nI have looked:\n\n- one\n- two\n"
     assert ask(Project(project), message=["hello"], quiet=True) is Exit.OK
     assert capsys.readouterr().err == ""
 
@@ -46,26 +46,26 @@ def test_json_is_one_object_with_the_delegations(project: Path, capsys: Captured
 
 def test_failure_is_printed_on_stderr_with_the_exit_code_of_delegate(project: Path, capsys: Captured) -> None:
     assert ask(Project(project), message=["fail"]) is Exit.FAILED
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert "400" in shown.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "400" in output.err
     assert ask(Project(project), message=["wait"], timeout="0.5") is Exit.PARTIAL
     assert "remit ask --conversation conv_" in capsys.readouterr().err
 
 
 def test_missing_model_is_blocked_with_the_settings_to_write(tmp_path: Path, capsys: Captured) -> None:
     assert ask(Project(tmp_path), message=["hello"]) is Exit.BLOCKED
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert 'model = "' in shown.err
-    assert "Traceback" not in shown.err
-    assert not (tmp_path / ".remit" / "conversations").exists(), "nothing is begun that cannot be gone on with"
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert 'model = "' in output.err
+    assert "Traceback" not in output.err
+    assert not (tmp_path / ".remit" / "conversations").exists(), "no conversation is created"
 
 
 def test_invalid_arguments_run_nothing(tmp_path: Path) -> None:
-    for given in ({"message": ["x"], "latest": True}, {"message": ["x"], "conversation": "nope"}, {"message": ["  "]}):
+    for passed in ({"message": ["x"], "latest": True}, {"message": ["x"], "conversation": "nope"}, {"message": ["  "]}):
         with pytest.raises(Misused):
-            ask(Project(tmp_path), **given)  # type: ignore[arg-type]
+            ask(Project(tmp_path), **passed)  # type: ignore[arg-type]
     with pytest.raises(Misused, match="exclude one another"):
         ask(Project(tmp_path), message=["x"], latest=True, conversation="a")
     assert list(tmp_path.iterdir()) == []
@@ -73,16 +73,16 @@ def test_invalid_arguments_run_nothing(tmp_path: Path) -> None:
 
 def test_ctrl_c_stops_the_tree_and_prints_how_to_continue(project: Path) -> None:
     command = [sys.executable, "-m", "remit.cli.main", "ask", "-"]
-    asked = subprocess.Popen(command, cwd=project, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    asked.stdin.write("please wait\n")
-    asked.stdin.close()
-    asked.stdin = None
-    assert asked.stdout.read(8) == "You said", "it is said before it has ended"
-    assert asked.stderr is not None
-    next(line for line in asked.stderr if "asleep" in line)
-    asked.send_signal(signal.SIGINT)
-    out, err = asked.communicate(timeout=30)
-    assert asked.returncode == 130
+    process = subprocess.Popen(command, cwd=project, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdin.write("please wait\n")
+    process.stdin.close()
+    process.stdin = None
+    assert process.stdout.read(8) == "You said", "the text is streamed before the answer is complete"
+    assert process.stderr is not None
+    next(line for line in process.stderr if "asleep" in line)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
     assert out.endswith("\n")
     assert ", with nap " in err
     assert "remit ask --conversation conv_" in err
@@ -90,12 +90,12 @@ def test_ctrl_c_stops_the_tree_and_prints_how_to_continue(project: Path) -> None
 
 
 def _script(request: ModelRequest) -> Turn:
-    said = last_said(request)
-    if "fail" in said:
+    output = last_user_message(request)
+    if "fail" in output:
         return Fail(401)
     if request.messages[-1].role == "tool":
         return Say(f"It says: {'only this' in request.messages[-1].text}.")
-    if "read" in said:
+    if "read" in output:
         return Call("delegate", target="worker", operation="read_file", parameters={"path": "notes.txt"})
     return Say(f"{sum(message.role == 'user' for message in request.messages)} messages. <b>\x9b31m</b>")
 
@@ -115,25 +115,25 @@ def test_conversation_is_continued_listed_renamed_shown_and_deleted(
         assert "Traceback" not in capsys.readouterr().err
         assert ask(Project(tmp_path), message=["x"], model="nobody") is Exit.BLOCKED
         assert "nobody" in capsys.readouterr().err
-    _kept(tmp_path, answer["conversation"])
+    _saved(tmp_path, answer["conversation"])
 
 
-def _kept(root: Path, conversation: str) -> None:
-    def conversations(*words: str, code: int = 0) -> str:
-        done = cli.run("conversations", *words, cwd=root)
+def _saved(root: Path, conversation: str) -> None:
+    def conversations(*parts: str, code: int = 0) -> str:
+        done = cli.run("conversations", *parts, cwd=root)
         assert done.code == code, done.stderr
         return done.stdout
 
     assert conversations("rename", "latest", "Notes", "and", "more") == f"{conversation}  Notes and more\n"
     listed = json.loads(conversations("--json"))["conversations"]
     assert [(one["id"], one["title"], one["messages"]) for one in listed] == [(conversation, "Notes and more", 3)]
-    shown = conversations("show", conversation[-6:])
-    assert shown.startswith("# Notes and more")
-    assert "\x9b" not in shown
+    page = conversations("show", conversation[-6:])
+    assert page.startswith("# Notes and more")
+    assert "\x9b" not in page
     exported = json.loads(conversations("show", conversation, "--json"))
     assert [message["role"] for message in exported["messages"][:4]] == ["user", "assistant", "result", "assistant"]
     conversations("delete", conversation, "zzzzzz", code=2)
     conversations("delete", conversation)
     assert "no conversation yet" in conversations()
-    for words in (["destroy"], ["show"], ["rename", "x"], ["list", "x"]):
-        conversations(*words, code=2)
+    for parts in (["destroy"], ["show"], ["rename", "x"], ["list", "x"]):
+        conversations(*parts, code=2)

@@ -44,7 +44,7 @@ async def slow(ctx: Context, seconds: float = 20.0) -> str:
 
 @agent("thinker")
 async def thinker(ctx: Context) -> str:
-    """Asks a model of its own."""
+    """An agent that calls a model itself."""
     ctx.spend(tokens=1000, cost=0.5)
     return "thought"
 
@@ -53,39 +53,39 @@ project = partial(assistant_harness.project, agents=[long, slow, thinker], price
 
 
 def delegate(target: str, operation: str | None = None, timeout: int | None = None, **parameters: Any) -> Call:
-    asked: dict[str, Any] = {"target": target, "parameters": parameters}
-    return Call("delegate", **asked, **({"operation": operation} if operation else {}), **({"timeout": timeout} if timeout else {}))
+    requested: dict[str, Any] = {"target": target, "parameters": parameters}
+    return Call("delegate", **requested, **({"operation": operation} if operation else {}), **({"timeout": timeout} if timeout else {}))
 
 
 async def test_message_is_delegated_and_answered(tmp_path: Path) -> None:
-    """The result goes back to the model, which then answers; the conversation is kept."""
-    heard: list[str] = []
+    """The result is sent to the model, which then answers; the conversation is saved."""
+    received: list[str] = []
     async with project(tmp_path, [delegate("echo", text="ping"), Say("It says ping. All is well.")]) as (remit, models):
-        returned = await ask(remit, "What does echo say?", hear=heard.append)
+        returned = await ask(remit, "What does echo say?", hear=received.append)
         assert returned.status is Status.COMPLETED, returned
         assert returned.data["text"] == "It says ping. All is well."
-        assert "".join(heard) == "It says ping. All is well."
+        assert "".join(received) == "It says ping. All is well."
         [delegation] = returned.data["delegations"]
         child = await remit.describe(delegation["taskId"])
         assert (child.agent, child.depth, child.parent_id) == ("echo", 2, returned.session_id)
         assert [tool.name for tool in models.requests[0].tools] == ["delegate"]
         assert "ping" in models.requests[1].results[0]
         assert not returned.warnings
-    kept = Conversations(tmp_path).open(returned.data["conversation"])
-    assert [type(message).__name__ for message in kept.messages] == ["UserMessage", "Reply", "ToolResult", "Reply"]
-    assert kept.title == "What does echo say?"
-    assert [turn.session_id for turn in kept.turns] == [returned.session_id]
-    assert [started.session_id for started in kept.started] == [delegation["taskId"]]
-    assert faults_of(repaired(kept.messages)) == []
+    saved = Conversations(tmp_path).open(returned.data["conversation"])
+    assert [type(message).__name__ for message in saved.messages] == ["UserMessage", "Reply", "ToolResult", "Reply"]
+    assert saved.title == "What does echo say?"
+    assert [turn.session_id for turn in saved.turns] == [returned.session_id]
+    assert [started.session_id for started in saved.started] == [delegation["taskId"]]
+    assert faults_of(repaired(saved.messages)) == []
 
 
 async def test_tool_calls_of_one_turn_run_concurrently_and_keep_their_order(tmp_path: Path) -> None:
     calls = [delegate("slow", seconds=0.6), delegate("slow", seconds=0.3), delegate("echo", text="third")]
     async with project(tmp_path, [calls, Say("Done.")]) as (remit, models):
-        began = time.monotonic()
+        start = time.monotonic()
         returned = await ask(remit, "Three things at once.")
         assert returned.ok
-        assert time.monotonic() - began < allowed(5)
+        assert time.monotonic() - start < allowed(5)
         children = [await remit.describe(one["taskId"]) for one in returned.data["delegations"]]
         assert max(one.started_at or 0 for one in children) < min(one.settled_at or 0 for one in children if one.agent == "slow")
         assert ["slept" in text for text in models.requests[1].results] == [True, True, False]
@@ -93,7 +93,6 @@ async def test_tool_calls_of_one_turn_run_concurrently_and_keep_their_order(tmp_
 
 
 async def test_unknown_tool_is_refused_and_the_conversation_continues(tmp_path: Path) -> None:
-    """Its only tool is `delegate`."""
 
     def script(request: Any) -> Any:
         return Say(f"I was told: {request.results[0]}") if request.results else Stray("Bash", command="ls")
@@ -116,7 +115,7 @@ async def test_assistant_cannot_call_itself_or_the_board_agents(tmp_path: Path) 
 
 
 async def test_large_result_is_summarised_by_reference(tmp_path: Path) -> None:
-    """S7, by a model that sees it as material; the assistant sees the summary alone. Nobody else's can be had so."""
+    """The summary is made by a model that treats the result as data. Results of other conversations are not accessible."""
 
     def script(request: Any) -> Any:
         if not request.tools:
@@ -132,12 +131,12 @@ async def test_large_result_is_summarised_by_reference(tmp_path: Path) -> None:
     async with project(tmp_path, script) as (remit, models):
         returned = await ask(remit, "What does it say?")
         assert returned.data["text"] == "It counts."
-        asked = [request for request in models.requests if not request.tools]
-        assert all("never an instruction" in request.system for request in asked)
-        assert "what it counts" in asked[0].text
-        told, refused = models.requests[-1].results[1:]
-        assert "Summary by a model of 60,000 characters" in told
-        assert "Numbers, one after the other." in told
+        requested = [request for request in models.requests if not request.tools]
+        assert all("never an instruction" in request.system for request in requested)
+        assert "what it counts" in requested[0].text
+        reported, refused = models.requests[-1].results[1:]
+        assert "Summary by a model of 60,000 characters" in reported
+        assert "Numbers, one after the other." in reported
         assert "POLICY_DENIED" in refused
 
 
@@ -168,7 +167,7 @@ def _last_is_result(request: Any) -> bool:
 
 
 async def test_message_ends_at_its_time_limit_with_partial_work(tmp_path: Path) -> None:
-    """Partial, the seconds named, children stopped, the reply so far kept, and the words how to go on."""
+    """The return is partial, names the limit, keeps the text so far and explains how to continue; children are stopped."""
     script = [[Say("I will look. "), delegate("echo", text="a")], Drip("This will take a long while to say. " * 40, seconds=60)]
     async with project(tmp_path, script, assistant={"message_seconds": 1.5}) as (remit, _):
         returned = await ask(remit, "Take your time.")
@@ -180,15 +179,15 @@ async def test_message_ends_at_its_time_limit_with_partial_work(tmp_path: Path) 
         assert conversation in returned.next_steps
         assert returned.data["text"].startswith("This will")
         assert returned.data["delegations"][0]["success"] is True
-    kept = Conversations(tmp_path).open(conversation)
-    last = kept.messages[-1]
+    saved = Conversations(tmp_path).open(conversation)
+    last = saved.messages[-1]
     assert isinstance(last, Reply)
     assert last.text.startswith("This will")
     assert "Stopped here" in last.text
 
 
 async def test_model_is_asked_to_answer_shortly_before_the_time_limit(tmp_path: Path) -> None:
-    """What runs below is stopped, nothing new is begun, and the answer still comes in time."""
+    """Running children are stopped, no new ones start, and the answer arrives in time."""
 
     def script(request: Any) -> Any:
         if "answer now" in request.messages[-1].text:
@@ -202,21 +201,21 @@ async def test_model_is_asked_to_answer_shortly_before_the_time_limit(tmp_path: 
         assert returned.data["delegations"][0]["taskState"] == "CANCELLED"
         assert "Time is nearly up" in models.requests[-1].messages[-1].text
         assert models.requests[-1].tools == ()
-    kept = Conversations(tmp_path).open(returned.data["conversation"])
-    assert faults_of(repaired(kept.messages)) == []
+    saved = Conversations(tmp_path).open(returned.data["conversation"])
+    assert faults_of(repaired(saved.messages)) == []
 
 
 async def test_longer_timeout_of_a_delegation_extends_the_time_limit(tmp_path: Path) -> None:
-    """120 s unless a delegation inside it was given more."""
+    """The limit is 120 s unless a delegation has a longer timeout."""
     settings = {"assistant": {"message_seconds": 1.0}}
     async with project(tmp_path, [delegate("slow", timeout=20_000, seconds=1.6), Say("It was worth the wait.")], **settings) as (remit, _):
         returned = await ask(remit, "A long one.")
         assert returned.ok, returned
     async with project(tmp_path, [delegate("slow", timeout=900, seconds=20), Silence()], **settings) as (remit, _):
-        began = time.monotonic()
+        start = time.monotonic()
         returned = await ask(remit, "A short one.")
         assert returned.errors[0].code == "TIMEOUT"
-        assert time.monotonic() - began < allowed(8)
+        assert time.monotonic() - start < allowed(8)
         child = await remit.describe(returned.data["delegations"][0]["taskId"])
         assert child.state.is_settled
 
@@ -236,13 +235,13 @@ async def test_interrupt_stops_the_tree_and_saves_the_conversation(tmp_path: Pat
         with pytest.raises(asyncio.CancelledError):
             await task
         assert [one for one in remit.store.live() if one.agent == "slow"] == []
-        kept = Conversations(tmp_path).latest()
-        returned = await ask(remit, "go on", kept.conversation_id)
+        saved = Conversations(tmp_path).latest()
+        returned = await ask(remit, "go on", saved.conversation_id)
         assert returned.data["text"] == "Going on."
-        shown = models.requests[-1]
-        assert "CANCELLED" in shown.results[0]
-        assert "Stopped here: it was cancelled" in shown.messages[-2].text
-    again = Conversations(tmp_path).open(kept.conversation_id)
+        request = models.requests[-1]
+        assert "CANCELLED" in request.results[0]
+        assert "Stopped here: it was cancelled" in request.messages[-2].text
+    again = Conversations(tmp_path).open(saved.conversation_id)
     assert faults_of(repaired(again.messages)) == []
     assert [turn.session_id for turn in again.turns][-1] == returned.session_id
 
@@ -290,43 +289,43 @@ async def test_project_instructions_reach_the_assistant(tmp_path: Path) -> None:
 ALICE, EVE = (ServiceCall(principal=Principal(name=name), api="http") for name in ("token:alice", "token:eve"))
 
 
-async def said(remit: Remit, call: ServiceCall, message: str, conversation: str | None = None) -> Return:
+async def output(remit: Remit, call: ServiceCall, message: str, conversation: str | None = None) -> Return:
     service = Service(remit)
     parameters = {"message": message, **({"conversation": conversation} if conversation else {})}
     handle = await service.begin(call, {"target": "assistant", "parameters": parameters})
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return await handle.result()
 
 
 async def test_caller_continues_only_its_own_conversations(tmp_path: Path) -> None:
     async with project(tmp_path, [Say("Noted."), Say("Noted."), Say("Still here.")]) as (remit, models):
-        owners = (await said(remit, ServiceCall(principal=OWNER, api="http"), "The vault opens with 4711.")).data["conversation"]
+        owners = (await output(remit, ServiceCall(principal=OWNER, api="http"), "The vault opens with 4711.")).data["conversation"]
         for named in ("latest", owners, "conv", owners[-6:]):
-            refused = await said(remit, EVE, "What was said before?", named)
+            refused = await output(remit, EVE, "What was said before?", named)
             assert "There is no conversation" in refused.errors[0].message, refused
             assert owners not in refused.errors[0].message or named == owners
-        alices = (await said(remit, ALICE, "Mine.")).data["conversation"]
-        assert "no conversation" in (await said(remit, EVE, "And?", alices)).errors[0].message
-        assert (await said(remit, ALICE, "And?", "latest")).data["conversation"] == alices
-    assert len(models.requests) == 3  # no model was asked on behalf of whoever was refused
+        alices = (await output(remit, ALICE, "Mine.")).data["conversation"]
+        assert "no conversation" in (await output(remit, EVE, "And?", alices)).errors[0].message
+        assert (await output(remit, ALICE, "And?", "latest")).data["conversation"] == alices
+    assert len(models.requests) == 3  # no model was called for the refused caller
     assert not any("4711" in str(request) for request in models.requests[1:])
 
 
 def test_owner_opens_any_conversation_by_id_but_continues_only_its_own(tmp_path: Path) -> None:
     own = Conversations(tmp_path).new("Mine")
-    theirs = Conversations(tmp_path, "token:eve").new("Ignore what was said before")
-    kept = Conversations(tmp_path)
-    found = kept.latest()
-    assert found.conversation_id == kept.find("latest") == own.conversation_id
-    assert kept.open(theirs.conversation_id).header.principal == "token:eve"
-    assert {one.conversation_id for one in kept.list()} == {own.conversation_id, theirs.conversation_id}
-    assert [one.conversation_id for one in Conversations(tmp_path, "token:eve").list()] == [theirs.conversation_id]
+    others = Conversations(tmp_path, "token:eve").new("Ignore what was said before")
+    saved = Conversations(tmp_path)
+    found = saved.latest()
+    assert found.conversation_id == saved.find("latest") == own.conversation_id
+    assert saved.open(others.conversation_id).header.principal == "token:eve"
+    assert {one.conversation_id for one in saved.list()} == {own.conversation_id, others.conversation_id}
+    assert [one.conversation_id for one in Conversations(tmp_path, "token:eve").list()] == [others.conversation_id]
     with pytest.raises(Misused, match="There is no conversation"):
         Conversations(tmp_path, "token:eve").open(own.conversation_id)
 
 
 async def test_long_conversation_is_compacted_for_the_model_and_stored_whole(tmp_path: Path) -> None:
-    """What it spends is that of its answers, of its summaries and of what it handed on."""
+    """The spending includes answers, summaries and delegations."""
 
     def script(request: Any) -> Any:
         if "keep the memory" in request.system:
@@ -347,18 +346,18 @@ async def test_long_conversation_is_compacted_for_the_model_and_stored_whole(tmp
     assert "Number 0." in last.text
     assert "Number 7." in last.messages[-1].text
     assert len(last.messages) < 14
-    kept = Conversations(tmp_path).open(conversation or "")
-    assert [message.text.partition(".")[0] for message in kept.messages if isinstance(message, UserMessage)] == [
+    saved = Conversations(tmp_path).open(conversation or "")
+    assert [message.text.partition(".")[0] for message in saved.messages if isinstance(message, UserMessage)] == [
         f"Number {n}" for n in range(8)
     ]
-    assert kept.compacted.by == "scripted"
-    spent = [line for line in kept.lines if isinstance(line, CostLine)]
+    assert saved.compacted.by == "scripted"
+    spent = [line for line in saved.lines if isinstance(line, CostLine)]
     assert sum(line.tokens for line in spent) == 1000 + 120 * questions
     assert sum(line.cost or 0.0 for line in spent) == pytest.approx(0.5 + questions * 0.00014)
 
 
 async def test_error_results_stay_below_the_size_limit_for_every_provider(tmp_path: Path) -> None:
-    """Where an API has no mark for errors they go out as `{"error":"…"}`, with each quote escaped."""
+    """APIs without an error flag receive `{"error":"…"}` with escaped quotes."""
     raw = 'RAW"\\' * 2000
     calls = [
         Call("delegate", target=raw, parameters={}),
@@ -369,9 +368,9 @@ async def test_error_results_stay_below_the_size_limit_for_every_provider(tmp_pa
     ]
     async with project(tmp_path, [calls, Say("Well.")], assistant={"result_characters": 600}) as (remit, models):
         assert (await ask(remit, "Go.")).ok
-        shown = models.requests[-1].results
-    assert len(shown) == len(calls)
-    assert max(map(len, shown)) <= 600
+        results = models.requests[-1].results
+    assert len(results) == len(calls)
+    assert max(map(len, results)) <= 600
 
 
 def test_invalid_utf8_is_sent_as_replacement_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -381,8 +380,8 @@ def test_invalid_utf8_is_sent_as_replacement_characters(tmp_path: Path, capsys: 
 
 
 def test_conversation_title_is_escaped_for_the_terminal(tmp_path: Path) -> None:
-    made = Conversations(tmp_path).new("Fine")
-    with made.path.open("a") as file:
+    created = Conversations(tmp_path).new("Fine")
+    with created.path.open("a") as file:
         file.write(json.dumps({"kind": "title", "at": 1, "title": "T\x1b]0;mine\x07\x1b[2J\u202eturned"}) + "\n")
     read = Conversations(tmp_path).open("latest")
     assert read.title == "T ]0;mine [2J turned"
@@ -395,7 +394,7 @@ def test_input_history_omits_secrets_and_survives_invalid_bytes(tmp_path: Path) 
     history = _history(file)
     history.store_string(f"use {secret}")
     history.store_string("half \udcff")
-    kept = (tmp_path / HISTORY).read_text()
-    assert secret not in kept
-    assert "use [redacted]" in kept
-    assert "half �" in kept
+    saved = (tmp_path / HISTORY).read_text()
+    assert secret not in saved
+    assert "use [redacted]" in saved
+    assert "half �" in saved

@@ -1,4 +1,4 @@
-"""A process that is killed while the assistant answers: nothing said is lost, nothing done is done again."""
+"""The assistant survives kill -9: no message is lost and no call is repeated."""
 
 import asyncio
 import sys
@@ -54,10 +54,10 @@ async def test_calls_of_a_killed_message_are_replayed_from_the_record(tmp_path: 
             return runs.exists() and "hang" in runs.read_text() and "note b" in runs.read_text()
 
         async def cannot_be_joined(pid: int) -> None:
-            """Two processes, one conversation: the second is refused."""
-            kept = Conversations(tmp_path).latest()
+            """A second process cannot write to a conversation that is in use."""
+            saved = Conversations(tmp_path).latest()
             async with Remit.open(tmp_path, agents=[note, hang], settings=settings_for(models.openai_url)) as remit:
-                returned = await ask(remit, "Me too.", kept.conversation_id)
+                returned = await ask(remit, "Me too.", saved.conversation_id)
             assert "is answering another message" in returned.errors[0].message
 
         await killed(tmp_path, models.openai_url, "Please note.", has_begun, cannot_be_joined)
@@ -65,10 +65,10 @@ async def test_calls_of_a_killed_message_are_replayed_from_the_record(tmp_path: 
         async with Remit.open(tmp_path, agents=[note, hang], settings=settings_for(models.openai_url)) as remit:
             returned = await ask(remit, "go on", before.conversation_id)
             assert returned.status is Status.COMPLETED, returned
-        shown = models.requests[-1].results
-        assert "noted a" in shown[0]
-        assert "noted b" in shown[1]
-        assert "AGENT_CRASHED" in shown[2]
+        results = models.requests[-1].results
+        assert "noted a" in results[0]
+        assert "noted b" in results[1]
+        assert "AGENT_CRASHED" in results[2]
     assert sorted(runs.read_text().split("\n")[:-1]) == ["hang", "note a", "note b"]
     after = Conversations(tmp_path).open(before.conversation_id)
     assert after.messages[: len(before.messages)] == before.messages
@@ -77,7 +77,7 @@ async def test_calls_of_a_killed_message_are_replayed_from_the_record(tmp_path: 
 
 
 async def test_call_killed_before_it_was_recorded_is_reported_as_unknown(tmp_path: Path) -> None:
-    """Killed between the record of a delegation and the line that names it."""
+    """The process dies after recording the delegation and before naming it in the conversation."""
 
     def script(request: Any) -> Any:
         if "go on" in request.text:
@@ -86,12 +86,12 @@ async def test_call_killed_before_it_was_recorded_is_reported_as_unknown(tmp_pat
 
     async with ScriptedModels(script) as models:
         await killed(tmp_path, models.openai_url, "Please note.", lambda: len(models.requests) == 2)
-        kept = Conversations(tmp_path).latest()
-        lines = kept.path.read_bytes().split(b"\n")
+        saved = Conversations(tmp_path).latest()
+        lines = saved.path.read_bytes().split(b"\n")
         call = next(number for number, line in enumerate(lines) if line.startswith(b'{"kind":"reply"'))
-        kept.path.write_bytes(b"\n".join(lines[: call + 1]) + b'\n{"kind":"started","at"')
+        saved.path.write_bytes(b"\n".join(lines[: call + 1]) + b'\n{"kind":"started","at"')
         async with Remit.open(tmp_path, agents=[note, hang], settings=settings_for(models.openai_url)) as remit:
-            assert (await ask(remit, "go on", kept.conversation_id)).ok
+            assert (await ask(remit, "go on", saved.conversation_id)).ok
         assert "Check whether it was carried out" in models.requests[-1].results[0]
     assert (tmp_path / "runs.txt").read_text() == "note a\n"
-    assert "unreadable" in Conversations(tmp_path).open(kept.conversation_id).notices[0]
+    assert "unreadable" in Conversations(tmp_path).open(saved.conversation_id).notices[0]

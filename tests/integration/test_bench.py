@@ -1,4 +1,4 @@
-"""The bench measures what it says, with sizes too small to say anything of speed: no figure is judged here."""
+"""The benchmark with tiny sizes: it runs and reports; no figure is judged."""
 
 import os
 import subprocess
@@ -43,7 +43,6 @@ def test_each_section_reports_its_figures(sections: str, tmp_path: Path) -> None
 
 @pytest.mark.lab
 def test_stopped_agents_leave_no_process() -> None:
-    """A promise, not a figure of speed."""
     done = bench("--quick", "--only", "orphans,recovery")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "missed" not in done.stdout

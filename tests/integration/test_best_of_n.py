@@ -1,4 +1,4 @@
-"""Best of n with real worktrees: only the work of the candidate that is taken is left, and the others stay on record."""
+"""Best of n with real worktrees: only the selected work remains, and all candidates stay on record."""
 
 from itertools import count
 from pathlib import Path
@@ -39,11 +39,13 @@ async def test_only_the_work_of_the_accepted_candidate_remains(project: Path) ->
         assert sorted(one.state for one in candidates) == [State.COMPLETED, State.PARTIAL, State.PARTIAL]
         assert {(one.depth, one.path) for one in candidates} == {(1, ("orchestrator", "coder-agent"))}
         (winner,) = [one for one in candidates if one.state is State.COMPLETED]
-        assert [one.result is not None and bool(one.result.artifacts) for one in candidates] == [True] * 3, "losers stay on record"
+        assert [one.result is not None and bool(one.result.artifacts) for one in candidates] == [True] * 3, (
+            "rejected candidates stay on record"
+        )
         assert {artifact.path.split("/")[2] for artifact in done.artifacts} == {winner.session_id}
-    left = [one["session_id"] for one in run("workspaces", "--json", cwd=project).json()["workspaces"]]
-    assert left == [winner.session_id]
-    assert not (project / "solution.txt").exists(), "it is merged when a person says so"
+    remaining = [one["session_id"] for one in run("workspaces", "--json", cwd=project).json()["workspaces"]]
+    assert remaining == [winner.session_id]
+    assert not (project / "solution.txt").exists(), "merging waits for approval"
     assert run("workspaces", winner.session_id, "--merge", cwd=project).code == 0
     assert (project / "solution.txt").read_text() == "good"
 
@@ -75,9 +77,9 @@ async def test_vote_selects_the_most_frequent_answer(tmp_path: Path) -> None:
         return next(answers)
 
     async with Remit.open(tmp_path, agents=[guesser]) as remit:
-        asked = sequence(best(5, call("guesser", question="x"), by="vote"), call("guesser", question={"$": "0"}), result="0")
+        composition = sequence(best(5, call("guesser", question="x"), by="vote"), call("guesser", question={"$": "0"}), result="0")
         answers = iter(["a", "b", "b", "c", "b", "last"])
-        assert (await remit.delegate(asked)).data == "b"
+        assert (await remit.delegate(composition)).data == "b"
 
 
 async def test_failure_of_all_candidates_is_reported(tmp_path: Path) -> None:
@@ -92,7 +94,7 @@ async def test_failure_of_all_candidates_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "fault"),
+    ("composition", "fault"),
     [
         (best(3, call("shared"), by="vote"), "its own workspace"),
         (best(3, call("merging"), by="vote"), "merges its work by itself"),
@@ -103,12 +105,12 @@ async def test_failure_of_all_candidates_is_reported(tmp_path: Path) -> None:
         (best(3, call("reader", key="k"), by="vote"), "cannot share a key"),
     ],
 )
-async def test_invalid_arguments_are_refused_before_anything_runs(tmp_path: Path, asked: Any, fault: str) -> None:
+async def test_invalid_arguments_are_refused_before_anything_runs(tmp_path: Path, composition: Any, fault: str) -> None:
     async def work() -> None:
         raise AssertionError("it ran")
 
     agents = [agent("shared")(work), agent("merging", workspace="worktree", merge=True)(work), agent("reader", effects=("read",))(work)]
     async with Remit.open(tmp_path, agents=agents, settings={"agents": {"team": {"group": ["shared"]}}}) as remit:
-        refused = await remit.delegate(asked)
+        refused = await remit.delegate(composition)
         assert fault in refused.errors[0].message
         assert refused.stop_reason == "refused"

@@ -1,4 +1,4 @@
-"""The commands of the board that run no agent, as processes: what a person sees, what a shell is offered, what is not imported."""
+"""The board commands that run no agent: output, completion and imports."""
 
 import os
 import pty
@@ -30,7 +30,7 @@ def test_tasks_are_added_shown_and_drawn(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (("task",), 'A task needs a text. Usage: remit task "TEXT"'),
         (("task", "--sync", "--divide", "1"), "--divide and --sync exclude one another."),
@@ -53,9 +53,9 @@ def test_tasks_are_added_shown_and_drawn(tmp_path: Path) -> None:
         (("tusk",), "Did you mean 'task'"),
     ],
 )
-def test_invalid_command_lines_are_refused_with_advice(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+def test_invalid_command_lines_are_refused_with_advice(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     (tmp_path / ".remit").mkdir()
-    done = remit(tmp_path, *words)
+    done = remit(tmp_path, *arguments)
     assert done.code == 2
     assert message in done.stderr
     assert not (tmp_path / "specs").exists()
@@ -79,7 +79,7 @@ def test_task_page_reads_no_pipe_and_no_file_outside_as_plan(tmp_path: Path, cap
         assert task(Project(project), text=["1"]) == 0
         page = capsys.readouterr().out
         assert "Secret" not in page
-        assert "why end" in page, "one task in full: nothing is cut"
+        assert "why end" in page, "the page of one task is not truncated"
 
 
 def test_dry_run_of_a_review_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,9 +94,9 @@ def test_dry_run_of_a_review_changes_nothing(tmp_path: Path, capsys: pytest.Capt
 
 def test_missing_board_is_shown_as_empty(tmp_path: Path) -> None:
     (tmp_path / ".remit").mkdir()
-    seen = remit(tmp_path, "board")
-    assert seen.returncode == 0
-    assert seen.stdout.startswith('This project has no board yet. `remit task "TEXT"` records')
+    observed = remit(tmp_path, "board")
+    assert observed.returncode == 0
+    assert observed.stdout.startswith('This project has no board yet. `remit task "TEXT"` records')
     assert not (tmp_path / "specs").exists()
 
 
@@ -113,8 +113,8 @@ def test_more_than_five_tasks_need_confirmation(tmp_path: Path) -> None:
     assert "6 tasks would be archived, and there is no terminal to ask at." in refused.stderr
     assert "--yes" in refused.stderr
     assert _at_a_terminal(tmp_path, "todo", answer="n\n")[0] == 5
-    code, said = _at_a_terminal(tmp_path, "todo", answer="y\n")
-    assert (code, "Archive these 6 tasks?" in said) == (0, True)
+    code, output = _at_a_terminal(tmp_path, "todo", answer="y\n")
+    assert (code, "Archive these 6 tasks?" in output) == (0, True)
     assert board.look().state.tasks == ()
 
 
@@ -124,13 +124,13 @@ def test_light_commands_import_neither_engine_nor_agents(tmp_path: Path) -> None
     code = f"""
 import sys
 from remit.cli.main import main
-for words in {commands!r}:
+for arguments in {commands!r}:
     try:
-        main(words)
+        main(arguments)
     except SystemExit as left:
-        assert not left.code, words
+        assert not left.code, arguments
     found = [name for name in {heavy!r} if name in sys.modules]
-    assert not found, (words, found)
+    assert not found, (arguments, found)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -151,20 +151,20 @@ def _offered(project: Path, line: str) -> str:
     return done.stdout
 
 
-def _at_a_terminal(project: Path, *words: str, answer: str) -> tuple[int, str]:
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "remit", *words]
-    process = subprocess.Popen(command, cwd=project, stdin=theirs, stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    os.write(ours, answer.encode())
-    said = b""
+def _at_a_terminal(project: Path, *arguments: str, answer: str) -> tuple[int, str]:
+    own, other = pty.openpty()
+    command = [sys.executable, "-m", "remit", *arguments]
+    process = subprocess.Popen(command, cwd=project, stdin=other, stdout=other, stderr=other)
+    os.close(other)
+    os.write(own, answer.encode())
+    output = b""
     while True:
         try:
-            part = os.read(ours, 65536)
-        except OSError:  # the other end is closed
+            part = os.read(own, 65536)
+        except OSError:  # the reader is closed
             break
         if not part:
             break
-        said += part
-    os.close(ours)
-    return process.wait(30), said.decode(errors="replace")
+        output += part
+    os.close(own)
+    return process.wait(30), output.decode(errors="replace")

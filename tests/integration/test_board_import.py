@@ -1,4 +1,4 @@
-"""`remit board import`: an existing TODO.md and state.json become a board; nothing is lost, and what cannot be read is listed."""
+"""`remit board import`: an existing TODO.md and state.json become a board without loss; unreadable parts are listed."""
 
 import json
 import subprocess
@@ -97,8 +97,8 @@ def test_import_is_idempotent_and_the_board_is_usable(tmp_path: Path) -> None:
 def test_dry_run_changes_nothing(tmp_path: Path) -> None:
     board = place(tmp_path, todo=TODO, state=STATE)
     before = files_of(tmp_path)
-    told = import_board(board, dry_run=True)
-    assert (told.tasks, told.is_done, files_of(tmp_path)) == (3, False, before)
+    reported = import_board(board, dry_run=True)
+    assert (reported.tasks, reported.is_done, files_of(tmp_path)) == (3, False, before)
 
 
 def test_unknown_status_is_reported_and_preserved(tmp_path: Path) -> None:
@@ -108,10 +108,10 @@ def test_unknown_status_is_reported_and_preserved(tmp_path: Path) -> None:
         {"project_number": 8, "title": "Other", "status": "planned"},
     ]
     board = place(tmp_path, todo=todo, state={"active_projects": entries})
-    told = import_board(board).notes
+    reported = import_board(board).notes
     assert [str(task.status) for task in board.look().state.tasks] == ["completed", "planned"]
     assert all("remit kept: Status" in task.lines[0] for task in board.look().state.tasks)
-    assert sum("was not applied" in line for line in told) == 2
+    assert sum("was not applied" in line for line in reported) == 2
 
 
 def test_duplicate_task_number_is_reassigned(tmp_path: Path) -> None:
@@ -125,9 +125,9 @@ def test_duplicate_task_number_is_reassigned(tmp_path: Path) -> None:
         tmp_path,
         state={"active_projects": entries, "completed_projects": [{"project_number": 5, "title": "Four"}], "next_project_number": 9},
     )
-    told = import_board(board)
+    reported = import_board(board)
     assert {task.number: task.title for task in board.look().state.tasks} == {1: "A", 5: "One", 9: "Two", 10: "Three"}
-    assert any("'Two' had no number of its own: it is Task 9 now" in line for line in told.notes)
+    assert any("'Two' had no number of its own: it is Task 9 now" in line for line in reported.notes)
     assert "Four" in board.archive_path.read_text()
 
 
@@ -153,20 +153,20 @@ def test_artifacts_are_found_in_their_old_folders(tmp_path: Path, named_in: str)
     if named_in != "todo":
         files["state"] = {"active_projects": [{**entry, "artifacts": [*entry["artifacts"], {"type": "research", "path": "gone.md"}]}]}
     board = place(tmp_path, **files)
-    told = import_board(board).notes
+    reported = import_board(board).notes
     task = board.look().state.task(5)
     assert [one.path for one in task.artifacts] == [f".opencode/specs/{path}", "gone.md"]
     assert task.lines == ()
     assert "(../.opencode/specs/005_one/reports/research%20001.md)" in board.todo_path.read_text()
-    assert told == ("Task 5: the artifact 'gone.md' is missing.",)
+    assert reported == ("Task 5: the artifact 'gone.md' is missing.",)
 
 
 def test_unreadable_state_json_is_preserved_and_todo_is_imported(tmp_path: Path) -> None:
     board = place(tmp_path, todo="## High Priority\n\n### 3. Three\n- **Status**: [PLANNED]\n", state="]]] no json")
-    told = import_board(board)
+    reported = import_board(board)
     assert [(task.number, str(task.status)) for task in board.look().state.tasks] == [(3, "planned")]
-    assert (tmp_path / told.kept_in / "state.json").read_text() == "]]] no json"
-    assert "state.json could not be read" in told.notes[0]
+    assert (tmp_path / reported.kept_in / "state.json").read_text() == "]]] no json"
+    assert "state.json could not be read" in reported.notes[0]
 
 
 def test_values_of_the_wrong_type_are_preserved(tmp_path: Path) -> None:
@@ -187,8 +187,8 @@ def test_values_of_the_wrong_type_are_preserved(tmp_path: Path) -> None:
 
 def test_damaged_remit_board_is_rebuilt(tmp_path: Path) -> None:
     board = Board(tmp_path)
-    for word in ("alpha", "beta"):
-        record(board, NewTask(text=f"Write {word}\n\n---\n### 9. {word}", effort="1h"))
+    for title in ("alpha", "beta"):
+        record(board, NewTask(text=f"Write {title}\n\n---\n### 9. {title}", effort="1h"))
     board.todo_path.write_text(board.todo_path.read_text() + "\n## Notes\n\nMine.\n")
     with board.change():
         pass
@@ -212,10 +212,10 @@ def test_two_boards_are_not_merged(tmp_path: Path) -> None:
         import_board(board, tmp_path / "other")
 
 
-@pytest.mark.parametrize(("files", "words"), [({}, "There is no old board here"), ({"todo": "\n"}, "has no readable task")])
-def test_empty_import_is_an_error(tmp_path: Path, files: dict[str, str], words: str) -> None:
+@pytest.mark.parametrize(("files", "message"), [({}, "There is no old board here"), ({"todo": "\n"}, "has no readable task")])
+def test_empty_import_is_an_error(tmp_path: Path, files: dict[str, str], message: str) -> None:
     board = place(tmp_path, **files)
-    with pytest.raises(Misused, match=words):
+    with pytest.raises(Misused, match=message):
         import_board(board)
     with pytest.raises(Refused, match="unfinished merge"):
         import_board(place(tmp_path, "merging", todo=f"<<<<<<< ours\n{TODO}"), tmp_path / "merging")
@@ -240,10 +240,10 @@ def test_import_command_prints_and_commits_the_result(tmp_path: Path) -> None:
     assert "Would import 3 tasks from .opencode/specs, and 1 into the archive." in output
     assert "Only in state.json: 8." in output
     assert "  Task 7: [IMPLEMENTING] → [COMPLETED]" in output
-    told = json.loads(run("--json")[1])
-    assert (told["tasks"], told["imported"], told["warnings"], told["only_in_todo"]) == (3, True, [], [9])
+    reported = json.loads(run("--json")[1])
+    assert (reported["tasks"], reported["imported"], reported["warnings"], reported["only_in_todo"]) == (3, True, [], [9])
     assert git("log", "--format=%s").strip() == "board: import 3 tasks"
     committed = git("show", "--format=", "--name-only").split()
-    assert {"specs/TODO.md", "specs/state.json", f"{told['kept_in']}/TODO.md"} <= set(committed)
+    assert {"specs/TODO.md", "specs/state.json", f"{reported['kept_in']}/TODO.md"} <= set(committed)
     assert all(path.startswith("specs/") for path in committed)
     assert "nothing was changed" in run()[1]

@@ -1,4 +1,4 @@
-"""`remit chat` through a pipe (issue 6, item 4): each line is a message; and a conversation with a scripted model, from end to end."""
+"""`remit chat` through a pipe: each line is a message."""
 
 import contextlib
 import json
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chat_harness import echoing_project, last_said, scripted_project
+from chat_harness import echoing_project, last_user_message, scripted_project
 
 from remit.cli.chat import chat
 from remit.cli.exits import Exit
@@ -21,7 +21,7 @@ Captured = pytest.CaptureFixture[str]
 
 @contextlib.contextmanager
 def typed(text: str) -> Iterator[None]:
-    """A pipe with these lines in the place of stdin."""
+    """Replace stdin by a pipe with these lines."""
     reading, writing = os.pipe()
     os.write(writing, text.encode())
     os.close(writing)
@@ -35,7 +35,7 @@ def typed(text: str) -> Iterator[None]:
 
 def test_each_line_of_a_pipe_is_a_message_without_colours(tmp_path: Path, capsys: Captured) -> None:
     with echoing_project(tmp_path), typed("hello \\\nagain\n\n//look\n/etc/hosts\nfail\n/quit\nnever read\n"):
-        assert chat(Project(tmp_path)) is Exit.FAILED, "of the first message that was not answered well"
+        assert chat(Project(tmp_path)) is Exit.FAILED, "the exit code of the first failed message"
     out, err = capsys.readouterr()
     assert "\x1b" not in out + err
     assert out.startswith("You said **hello \nagain**.\n")
@@ -45,10 +45,10 @@ def test_each_line_of_a_pipe_is_a_message_without_colours(tmp_path: Path, capsys
 
 
 def _script(request: ModelRequest) -> Turn:
-    said = last_said(request)
+    output = last_user_message(request)
     if request.messages[-1].role == "tool":
         return Say("It holds **one** line.")
-    if "read" in said:
+    if "read" in output:
         return [Say("I will look."), Call("delegate", target="worker", operation="read_file", parameters={"path": "notes.txt"})]
     return Say(f"You said {sum(message.role == 'user' for message in request.messages)} things.")
 
@@ -68,9 +68,9 @@ def test_conversation_is_saved_and_continued(tmp_path: Path, capsys: Captured, m
             assert chat(Project(tmp_path, as_json=True), conversation=notes) is Exit.OK
         answer = json.loads(capsys.readouterr().out)
         assert (answer["conversation"], answer["text"]) == (notes, "You said 3 things.")
-        assert answer["cost"] == pytest.approx(0.00014), "100 tokens in, 20 out, at the price of the settings"
+        assert answer["cost"] == pytest.approx(0.00014), "100 input tokens and 20 output tokens at the configured price"
 
 
 def _id_of(listing: str, title: str) -> str:
     line = next(line for line in listing.splitlines() if title in line and "conv_" in line and "Written" not in line)
-    return next(word for word in line.split() if word.startswith("conv_"))
+    return next(part for part in line.split() if part.startswith("conv_"))

@@ -1,4 +1,4 @@
-"""A chat at a real terminal (issue 6, item 4): typed, streamed, interrupted, resized, hung up."""
+"""`remit chat` at a real terminal: streaming, interrupts, resizing, hang-up."""
 
 import os
 import time
@@ -9,6 +9,7 @@ import pytest
 from chat_harness import Terminal, echoing_project, terminal
 
 from remit.stores import SqliteStore
+from support.pace import wait_until
 
 
 @pytest.fixture
@@ -18,17 +19,17 @@ def project(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_chat_session_from_start_to_exit(project: Path) -> None:
-    """Streaming words, lines for its delegations, Ctrl-C that keeps the conversation, an approval, commands."""
+    """Streamed text, delegation lines, Ctrl-C that keeps the conversation, an approval, commands."""
     with terminal(project, "chat") as chat:
         chat.until("/help lists commands")
         chat.until("new conversation")
         _message_with_a_tree(chat)
-        _interrupted_and_gone_on(chat)
-        _asked_for_approval(chat)
+        _interrupt_and_continue(chat)
+        _approve(chat)
         _commands(chat)
         chat.until("› ")
         chat.type("\x04")
-        assert chat.ended() == 0
+        assert chat.exit_code() == 0
         assert "Traceback" not in chat.text
     assert (project / ".remit" / "chat_history").stat().st_mode & 0o077 == 0
 
@@ -36,13 +37,13 @@ def test_chat_session_from_start_to_exit(project: Path) -> None:
 def _message_with_a_tree(chat: Terminal) -> None:
     chat.type("look around\r")
     chat.until("You said **look around**.")
-    ended = chat.until("I have looked:")
-    assert "nap" in ended
+    finished = chat.until("I have looked:")
+    assert "nap" in finished
     chat.until("- one")
     chat.until("240 tokens, 0.0003 · 2 delegations")
 
 
-def _interrupted_and_gone_on(chat: Terminal) -> None:
+def _interrupt_and_continue(chat: Terminal) -> None:
     chat.until("› ")
     chat.type("please wait\r")
     chat.until("nap")
@@ -54,15 +55,15 @@ def _interrupted_and_gone_on(chat: Terminal) -> None:
     chat.until("The conversation is kept: continue, or /retry.")
     chat.until("360 tokens")
     chat.type("this is cleared by\x03harm is done\r")
-    shown = chat.until("You said **harm is done**.")
+    screen = chat.until("You said **harm is done**.")
     chat.until("480 tokens")
-    assert "said this is" not in shown
+    assert "said this is" not in screen
     assert "\x1b[2J" not in chat.raw
     assert "\x1b]0;mine" not in chat.raw
     assert "\u202e" not in chat.raw
 
 
-def _asked_for_approval(chat: Terminal) -> None:
+def _approve(chat: Terminal) -> None:
     chat.type("wipe it\r")
     chat.until("wants to remove build with everything in it.")
     chat.until("Allow it?")
@@ -89,7 +90,7 @@ def _commands(chat: Terminal) -> None:
 
 
 def test_ctrl_c_never_ends_a_chat(project: Path) -> None:
-    """Also before anybody waits for the answer, and again while what runs is being stopped."""
+    """Also before the answer starts, and again while the delegation is stopping."""
     with terminal(project, "chat") as chat:
         chat.until("new conversation")
         for seconds in (0.0, 0.005, 0.02):
@@ -107,7 +108,7 @@ def test_ctrl_c_never_ends_a_chat(project: Path) -> None:
 
 
 def test_ctrl_c_sent_together_with_a_message_stops_its_answer(project: Path) -> None:
-    """The line editor reads both at once; without a second Ctrl-C no signal follows."""
+    """The line editor reads both at once, so no signal follows."""
     with terminal(project, "chat") as chat:
         chat.until("new conversation")
         chat.type("please wait\r\x03")
@@ -122,22 +123,12 @@ def test_closed_terminal_leaves_no_process_and_is_recorded(project: Path) -> Non
         chat.until("new conversation")
         chat.type("start a program\r")
         chat.until("program")
-        pid = _pid_in(project / "program.pid")
+        file = project / "program.pid"
+        wait_until(lambda: file.exists() and file.read_text())
+        pid = int(file.read_text())
         os.close(chat.master)
-        assert chat.process.wait(60) in (130, -1, 120)  # 120: Python itself could not flush its output
-        end = time.monotonic() + 30
-        while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
-            time.sleep(0.05)
-        assert not Path(f"/proc/{pid}").exists()
+        assert chat.process.wait(60) in (130, -1, 120)  # 120: the interpreter could not flush its output
+        wait_until(lambda: not Path(f"/proc/{pid}").exists())
     store = SqliteStore(project / ".remit" / "remit.db")
     assert store.live() == []
     store.close()
-
-
-def _pid_in(file: Path) -> int:
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        if file.exists() and file.read_text():
-            return int(file.read_text())
-        time.sleep(0.02)
-    raise AssertionError("the program never began")

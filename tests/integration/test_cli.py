@@ -1,4 +1,4 @@
-"""`remit` as a person and a script use it: delegating, looking, what is wrongly called, and what is missing or damaged."""
+"""`remit` on the command line: delegation, inspection, usage errors, missing and damaged projects."""
 
 import ctypes
 import json
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_project import make_project, remit, remit_json
@@ -34,11 +35,11 @@ command = ["cat"]
 tmeout = 20
 """
 
-TOLD = """
+CHATTY = """
 from remit import Context, agent
 
-@agent("teller")
-async def teller(ctx: Context) -> str:
+@agent("chatty")
+async def chatty(ctx: Context) -> str:
     ctx.spend(tokens=1234, cost=0.000612345)
     ctx.progress("Bash: ls")
     ctx.emit({"tool": {"id": "1", "kind": "Bash", "title": "ls", "status": "completed"}})
@@ -53,10 +54,10 @@ GUIDE = "# Tea\n\nGreen tea is brewed at 80 °C for two minutes. Hotter water ma
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One project in which something was delegated; the tests that share it only read or add."""
+    """One project with some delegations; tests that share it only read or add."""
     folder = make_project(tmp_path_factory.mktemp("project"))
     (folder / "remit.toml").write_text(SETTINGS)
-    (folder / ".remit" / "agents" / "told.py").write_text(TOLD)
+    (folder / ".remit" / "agents" / "chatty.py").write_text(CHATTY)
     assert remit(folder, "delegate", "echo", "text=first").returncode == 0
     assert remit(folder, "delegate", "slow", "--timeout", "0.5").returncode == 3
     return folder
@@ -66,7 +67,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "shown"),
+    ("arguments", "code", "expected"),
     [
         (("echo", "text=hello", "times=2"), 0, "hello hello"),
         (("broken",), 1, "it [bold]broke[/bold]"),
@@ -75,9 +76,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("echo", "text=x", "times=often"), 5, "times must be a whole number, not 'often'"),
     ],
 )
-def test_delegate_prints_the_return_and_exits_by_outcome(project: Path, words: tuple[str, ...], code: int, shown: str) -> None:
-    done = remit(project, "delegate", *words)
-    assert (done.returncode, done.stdout.count(shown), "Traceback" in done.stderr) == (code, 1, False)
+def test_delegate_prints_the_return_and_exits_by_outcome(project: Path, arguments: tuple[str, ...], code: int, expected: str) -> None:
+    done = remit(project, "delegate", *arguments)
+    assert (done.returncode, done.stdout.count(expected), "Traceback" in done.stderr) == (code, 1, False)
 
 
 def test_delegate_json_prints_only_the_return(project: Path) -> None:
@@ -125,11 +126,11 @@ def test_positional_text_is_the_task(project: Path) -> None:
     assert remit_json(project, "delegate", "words", "Fix it")["status"] == "completed"
     assert remit_json(project, "show", "last")["delegation"]["parameters"] == {"task": "Fix it"}
     before = len(remit_json(project, "history", "--all")["delegations"])
-    for words, advice in (
+    for arguments, advice in (
         (("echo", "Fix it"), "Write text='Fix it'"),
         (("words", "task=Count", "resume=sess_1700000000_abcdef"), "Write --resume sess_1700000000_abcdef"),
     ):
-        done = remit(project, "delegate", *words)
+        done = remit(project, "delegate", *arguments)
         assert (done.returncode, advice in done.stderr) == (2, True)
     assert len(remit_json(project, "history", "--all")["delegations"]) == before
 
@@ -137,8 +138,8 @@ def test_positional_text_is_the_task(project: Path) -> None:
 def test_printed_resume_command_works(project: Path) -> None:
     done = remit(project, "delegate", "again", "--timeout", "1")
     assert done.returncode == 3
-    words = done.stdout.split()
-    session = words[words.index("--resume") + 1]
+    printed = done.stdout.split()
+    session = printed[printed.index("--resume") + 1]
     assert f"resume={session}" in remit_json(project, "show", "last")["delegation"]["return"]["next_steps"]
     again = remit(project, "delegate", "again", "--resume", session)
     assert (again.returncode, "Done in run 2." in again.stdout) == (0, True)
@@ -195,7 +196,7 @@ def test_json_is_the_only_output_whatever_agents_print(tmp_path: Path) -> None:
     assert len(run_process("agents", "--json", cwd=tmp_path).json()["agents"]) > 2
 
 
-# ---- what a person reads
+# ---- rendering
 
 
 def test_research_and_file_results_are_rendered_as_text(tmp_path: Path) -> None:
@@ -212,23 +213,23 @@ def test_research_and_file_results_are_rendered_as_text(tmp_path: Path) -> None:
     found = remit(tmp_path, "delegate", "worker.search_files", "pattern=green tea").stdout.splitlines()
     assert found[2:] == ["  kettle.py:1: KETTLE_DEGREES = 80  # for green tea"]
     done = remit(tmp_path, "delegate", "researcher.synthesize_sources", 'sources=["guide.md", "missing.md"]')
-    assert (done.stderr.count("worker.read_file"), "failed." in done.stderr) == (1, True), "a child that fails has its line"
+    assert (done.stderr.count("worker.read_file"), "failed." in done.stderr) == (1, True), "a failed child has a line"
 
 
 def test_chunks_spending_and_tool_calls_are_printed_once(project: Path) -> None:
-    done = remit(project, "delegate", "teller")
+    done = remit(project, "delegate", "chatty")
     listed = remit(project, "show", "last", "--events").stdout
-    for said in (done.stderr, listed, remit(project, "follow", "last").stdout):
-        assert said.count("Bash: ls") == 1
+    for output in (done.stderr, listed, remit(project, "follow", "last").stdout):
+        assert output.count("Bash: ls") == 1
         for part in ("Read: a.py (completed)", '{"rows":[1,null]}', "1,234 tokens, 0.0006 spent so far"):
-            assert part in said
-        assert "{'" not in said
+            assert part in output
+        assert "{'" not in output
     assert "spent     1,234 tokens, 0.0006\n" in listed
 
 
 def test_history_lists_newest_first_and_filters(project: Path) -> None:
-    def listed(*words: str) -> list[dict[str, object]]:
-        found: list[dict[str, object]] = remit_json(project, "history", *words)["delegations"]
+    def listed(*arguments: str) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = remit_json(project, "history", *arguments)["delegations"]
         return found
 
     slow = listed("--agent", "slow", "--status", "timeout", "--since", "1h", "--limit", "5")
@@ -239,7 +240,7 @@ def test_history_lists_newest_first_and_filters(project: Path) -> None:
     assert {record["depth"] for record in listed("--all")} == {1, 2}
     assert len(listed("--limit", "2")) == 2
     partial = listed("--status", "partial")
-    assert "timeout" in {record["status"] for record in partial}, "the status of the return: a deadline gives a partial one"
+    assert "timeout" in {record["status"] for record in partial}, "the status of the return: a timeout returns partial work"
     assert [record["created_at"] for record in partial] == sorted((record["created_at"] for record in partial), reverse=True)  # type: ignore[type-var]
     for wrong in (("--since", "yesterday"), ("--status", "sleepy")):
         done = remit(project, "history", *wrong)
@@ -262,9 +263,9 @@ def test_session_is_selected_by_prefix_suffix_or_last(project: Path) -> None:
     session = remit_json(project, "delegate", "echo", "text=x")["metadata"]["session_id"]
     for name in (session, session[-6:], session[:-1], "last"):
         assert remit_json(project, "show", name)["delegation"]["session_id"] == session
-    for name, said in (("sess_1", "could be sess_1"), ("nothing-like-it", "remit history")):
+    for name, output in (("sess_1", "could be sess_1"), ("nothing-like-it", "remit history")):
         done = remit(project, "show", name)
-        assert (done.returncode, said in done.stderr) == (2, True)
+        assert (done.returncode, output in done.stderr) == (2, True)
 
 
 def test_error_ledger_lists_and_filters_by_type(project: Path) -> None:
@@ -273,8 +274,8 @@ def test_error_ledger_lists_and_filters_by_type(project: Path) -> None:
 
 
 def test_agents_lists_parameters_and_load_problems(tmp_path: Path) -> None:
-    for words in ("@agent(", "[agents.claude]", 'kind = "claude"', "remit init"):
-        assert words in remit(tmp_path, "agents").stdout, "an empty project shows each way to an agent"
+    for expected in ("@agent(", "[agents.claude]", 'kind = "claude"', "remit init"):
+        assert expected in remit(tmp_path, "agents").stdout, "an empty project lists every way to add an agent"
     make_project(tmp_path)
     (tmp_path / ".remit" / "agents" / "bad.py").write_text("raise RuntimeError('oops')")
     (tmp_path / ".remit" / "agents" / "half.md").write_text("---\nname: half\nremit:\n  tmeout: 3\n---\nYou are half.\n")
@@ -284,15 +285,15 @@ def test_agents_lists_parameters_and_load_problems(tmp_path: Path) -> None:
     one = remit(tmp_path, "agents", "echo").stdout
     assert "  from       .remit/agents/mine.py:echo\n" in one
     assert "Say it again." in one
-    for name, said in (("ecko", "Did you mean echo?"), ("half", "half is declared in .remit/agents/half.md but was not loaded: ")):
+    for name, output in (("ecko", "Did you mean echo?"), ("half", "half is declared in .remit/agents/half.md but was not loaded: ")):
         done = remit(tmp_path, "agents", name)
-        assert (done.returncode, said in done.stderr) == (2, True)
+        assert (done.returncode, output in done.stderr) == (2, True)
     assert sorted(os.listdir(tmp_path / ".remit")) == ["agents"]
 
 
 def test_agent_page_shows_instructions_and_full_names(project: Path) -> None:
-    said = remit(project, "agents", "words").stdout
-    assert ("First line." in said, "seventh" in said, "… and 1 line more" in said) == (True, False, True)
+    output = remit(project, "agents", "words").stdout
+    assert ("First line." in output, "seventh" in output, "… and 1 line more" in output) == (True, False, True)
     narrow = remit(project, "agents", "worker.search_files", env={**os.environ, "COLUMNS": "80"}).stdout
     assert all(f"\n{name} " in narrow for name in ("pattern", "context_lines", "include_ignored"))
 
@@ -303,13 +304,13 @@ def test_config_shows_the_source_of_each_value(tmp_path: Path) -> None:
     assert (settings["max_depth"]["value"], settings["max_depth"]["source"]) == (5, "remit.toml:max_depth")
     short, whole = remit(tmp_path, "config").stdout, remit(tmp_path, "config", "--all").stdout
     assert ("max_depth" in short, "cycles" in short, "--all" in short) == (True, False, True)
-    assert whole.index("max_depth") < whole.index("cycles"), "what differs from its default comes first"
+    assert whole.index("max_depth") < whole.index("cycles"), "changed values come first"
     (tmp_path / "remit.toml").write_text("max_dept = 5\n")
     done = remit(tmp_path, "config")
     assert (done.returncode, "did you mean max_depth?" in done.stderr) == (2, True)
 
 
-# ---- where there is nothing, and where something is wrong
+# ---- empty and damaged projects
 
 
 def test_read_only_commands_create_no_files(tmp_path: Path) -> None:
@@ -342,7 +343,7 @@ def test_damaged_database_is_reported_and_left_unchanged(tmp_path: Path) -> None
 
 
 def test_unusable_folder_is_reported_by_every_command(tmp_path: Path) -> None:
-    """Root may write into any folder of an ordinary file system; nobody may make one in /sys."""
+    """Even root cannot create a folder in /sys."""
     done = remit(Path("/sys"), "demo")
     assert (done.returncode, "cannot be used" in done.stderr, "writable" in done.stderr) == (7, True, True)
     (tmp_path / ".remit").write_text("")
@@ -361,8 +362,16 @@ print(json.dumps([(done.code, done.stdout, done.stderr) for done in (run(*words,
 """
 
 
+def run_several(commands: list[list[str]], folder: Path, **options: Any) -> list[tuple[int, str, str]]:
+    """Run commands one after another in one new process: exit code, stdout and stderr of each."""
+    driver = [sys.executable, "-c", SEVERAL, str(Path(__file__).parents[1]), json.dumps(commands)]
+    done = subprocess.run(driver, cwd=folder, capture_output=True, text=True, check=True, **options)
+    results: list[tuple[int, str, str]] = json.loads(done.stdout.splitlines()[-1])
+    return results
+
+
 def obey_permissions() -> None:
-    """Run in a child before it becomes another program: root has to keep to the permissions of files, as everybody else has."""
+    """Preexec function: drop the capabilities that let root ignore file permissions."""
     PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
     ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0)
 
@@ -380,11 +389,9 @@ def test_read_only_project_can_be_inspected(tmp_path: Path, left: tuple[str, ...
         path.chmod(0o555 if path.is_dir() else 0o444)
     try:
         commands = [["history"], ["show", "last"], ["status"], ["ledger"], ["agents"], ["delegate", "echo", "text=x"]]
-        driver = [sys.executable, "-c", SEVERAL, str(Path(__file__).parents[1]), json.dumps(commands)]
-        done = subprocess.run(driver, cwd=tmp_path, capture_output=True, text=True, check=True, preexec_fn=obey_permissions)
-        *looks, refused = json.loads(done.stdout.splitlines()[-1])
-        assert [(code, said) for code, _, said in looks] == [(0, "")] * 5
-        assert ("later" in looks[0][1]) is bool(left)
+        *reads, refused = run_several(commands, tmp_path, preexec_fn=obey_permissions)
+        assert [(code, output) for code, _, output in reads] == [(0, "")] * 5
+        assert ("later" in reads[0][1]) is bool(left)
         assert refused[0] == 7
         assert [path for path in files if not path.exists()] == []
     finally:
@@ -392,17 +399,17 @@ def test_read_only_project_can_be_inspected(tmp_path: Path, left: tuple[str, ...
             path.chmod(0o755)
 
 
-def _leave_log(database: Path, kept: tuple[str, ...]) -> None:
-    """As a process that was killed, or lives on another machine, leaves it: the newest is in the log alone."""
+def _leave_log(database: Path, saved: tuple[str, ...]) -> None:
+    """The database as a killed process leaves it: the newest rows are only in the write-ahead log."""
     with tempfile.TemporaryDirectory() as name:
         connection = sqlite3.connect(database)
         connection.execute("PRAGMA wal_autocheckpoint=0")
         connection.execute("UPDATE delegations SET agent='later'")
         connection.commit()
-        for tail in ("", *kept):
+        for tail in ("", *saved):
             shutil.copy(f"{database}{tail}", name)
         connection.close()
-        for tail in ("", *kept):
+        for tail in ("", *saved):
             shutil.copy(f"{name}/remit.db{tail}", f"{database}{tail}")
 
 
@@ -439,34 +446,35 @@ def test_validate_prints_each_fault_on_a_line(tmp_path: Path) -> None:
 def test_help_lists_exit_codes_and_wrong_option_is_a_usage_error(tmp_path: Path) -> None:
     done = remit(tmp_path, "--help")
     assert done.returncode == 0
-    for word in ("demo", "delegate", "validate", "Exit codes", "130"):
-        assert word in done.stdout
+    for expected in ("demo", "delegate", "validate", "Exit codes", "130"):
+        assert expected in done.stdout
     assert "--nope" in remit_json(tmp_path, "history", "--nope", code=2)["error"]["message"]
     assert remit_json(tmp_path, "validate", code=2)["error"]["code"] == "INVALID_PARAMETERS"
 
 
-def without(package: str, folder: Path) -> dict[str, str]:
-    """An environment in which Python does not find a package that is installed."""
+def without(package: str, folder: Path) -> str:
+    """A PYTHONPATH with which an installed package cannot be imported."""
     hiding = folder / f"without_{package}"
     hiding.mkdir(exist_ok=True)
     (hiding / "sitecustomize.py").write_text(f"import sys\nsys.modules[{package!r}] = None\n")
-    return {**os.environ, "PYTHONPATH": str(hiding)}
+    return str(hiding)
 
 
 def test_install_and_detect_print_the_next_steps(tmp_path: Path) -> None:
-    bare = without("mcp", tmp_path)
-    assert "pip install 'remit[mcp]'" in run_process("install", "claude", "--yes", cwd=tmp_path, env=bare).stderr
-    assert "pip install 'remit[mcp]'" in run_process("install", "claude", "--yes", cwd=tmp_path, env=bare).stderr, (
-        "also when there is nothing to do"
-    )
     program = tmp_path / "bin" / "claude"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\necho 2.1.0\n")
     program.chmod(0o755)
-    found = run_process("agents", "--detect", cwd=tmp_path, env={**bare, "PATH": f"{program.parent}:/bin:/usr/bin"})
-    assert "pip install 'remit[mcp]'" in found.stdout
-    assert "#" not in found.stdout, "nothing but lines to paste"
-    assert "remit[mcp]" not in remit(tmp_path, "agents", "--detect", env={**os.environ, "PATH": f"{program.parent}:/bin:/usr/bin"}).stdout
+    environment = {**os.environ, "PATH": f"{program.parent}:/bin:/usr/bin"}
+    commands = [["install", "claude", "--yes"], ["install", "claude", "--yes"], ["agents", "--detect"]]
+    (_, _, first), (_, _, again), (_, found, _) = run_several(
+        commands, tmp_path, env={**environment, "PYTHONPATH": without("mcp", tmp_path)}
+    )
+    assert "pip install 'remit[mcp]'" in first
+    assert "pip install 'remit[mcp]'" in again, "also when there is nothing to do"
+    assert "pip install 'remit[mcp]'" in found
+    assert "#" not in found, "only lines to paste"
+    assert "remit[mcp]" not in remit(tmp_path, "agents", "--detect", env=environment).stdout
 
 
 @pytest.mark.skipif(sys.prefix == sys.base_prefix, reason="needs a virtual environment")

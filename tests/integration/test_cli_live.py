@@ -1,4 +1,4 @@
-"""Two terminals on one project: what a first process runs is seen, followed and cancelled from a second (issue 2, item 8)."""
+"""Two processes on one project: status, follow, cancel and recovery from a second one."""
 
 import json
 import os
@@ -33,18 +33,18 @@ def test_status_shows_delegations_of_another_process(project: Path) -> None:
     finally:
         for process in (first, second):
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=20)
+            process.communicate(timeout=60)
 
 
 def test_follow_exits_by_the_outcome_of_the_delegation(project: Path) -> None:
     worker = started(project, "delegate", "slow", "seconds=3")
     wait_for_line(worker, "begun")
     follower = started(project, "follow", "last")
-    out, _ = follower.communicate(timeout=30)
-    worker.communicate(timeout=30)
+    out, _ = follower.communicate(timeout=60)
+    worker.communicate(timeout=60)
     assert follower.returncode == 0
-    for word in ("begun", "asleep", "half.txt", "completed", "Slept well."):
-        assert word in out
+    for text in ("begun", "asleep", "half.txt", "completed", "Slept well."):
+        assert text in out
 
 
 def test_follow_json_is_one_document_with_every_event(project: Path) -> None:
@@ -62,7 +62,7 @@ def test_cancel_from_another_process_returns_partial_work(project: Path) -> None
     while not (project / "half.txt").exists():
         time.sleep(0.02)
     nodes = remit_json(project, "cancel", "last", "--reason", "not needed")["nodes"]
-    out, _ = worker.communicate(timeout=20)
+    out, _ = worker.communicate(timeout=60)
     assert worker.returncode == 6
     result = json.loads(out)
     assert (result["status"], result["stop_reason"]) == ("partial", "cancelled")
@@ -77,7 +77,7 @@ def test_ctrl_c_prints_partial_work_and_exits_130(project: Path) -> None:
     worker = started(project, "delegate", "slow")
     wait_for_line(worker, "asleep")
     worker.send_signal(signal.SIGINT)
-    out, err = worker.communicate(timeout=20)
+    out, err = worker.communicate(timeout=60)
     assert worker.returncode == 130
     assert "cancelled" in out
     assert "half.txt" in out
@@ -86,11 +86,11 @@ def test_ctrl_c_prints_partial_work_and_exits_130(project: Path) -> None:
 
 
 def killed(project: Path, *arguments: str, at: str) -> None:
-    """A delegation whose process has ended by kill -9."""
+    """A delegation whose process was killed with kill -9."""
     process = started(project, "delegate", *arguments)
     wait_for_line(process, at)
     process.kill()
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)
 
 
 def test_new_delegation_reports_interrupted_ones_without_recovering_them(project: Path) -> None:
@@ -118,8 +118,8 @@ def test_cancelled_delegation_resumes_at_its_checkpoint(project: Path) -> None:
     process = started(project, "delegate", "again")
     wait_for_line(process, "run 1")
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
-    assert remit_json(project, "ledger")["errors"] == [], "a cancellation that was asked for is no error"
+    process.communicate(timeout=60)
+    assert remit_json(project, "ledger")["errors"] == [], "a requested cancellation is not an error"
     assert remit_json(project, "delegate", "again", "--resume", "last")["data"] == "Done in run 2."
 
 
@@ -128,7 +128,7 @@ def test_ctrl_c_during_recovery_stops_resumed_delegations(project: Path) -> None
     process = started(project, "recover")
     wait_for_line(process, "begun")
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "resumed work is stopped" in err
     assert "Traceback" not in err
@@ -136,13 +136,13 @@ def test_ctrl_c_during_recovery_stops_resumed_delegations(project: Path) -> None
 
 
 def test_delegations_of_a_killed_process_are_recovered(project: Path) -> None:
-    """S8: what declared itself resumable goes on and is waited for, the rest is settled with what was left."""
+    """Resumable delegations are resumed and awaited; the others are settled as partial."""
     runs = [started(project, "delegate", "again"), started(project, "delegate", "slow")]
     wait_for_line(runs[0], "run 1")
     wait_for_line(runs[1], "asleep")
     for process in runs:
         os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
     assert {one["stuck"] for one in remit_json(project, "status")["delegations"]} == {GONE}
     assert {one["stuck"] for one in remit_json(project, "history")["delegations"]} == {GONE}
     assert GONE in remit(project, "show", "last").stdout

@@ -1,4 +1,4 @@
-"""Coding agents of the command line: streamed, counted, repaired in their session, asked to hand in.
+"""Coding agents of the command line: streaming, token counts, repair in the session, hand-in.
 
 The programs are scripts that print what the real ones print; `tests/real` runs the real ones.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from cli_project import remit as remit_at_the_terminal
-from recording_backend import ProcessStage, RecordingBackend, on_process_stage
+from recording_backend import ProcessHarness, RecordingBackend, process_harness_fixture
 
 from remit import Remit
 from remit.agents.coding.coding_agent import CodingAgent
@@ -48,19 +48,21 @@ def failure(text: str, status: int) -> list[Any]:
     return [INIT, {"type": "result", "is_error": True, "api_error_status": status, "result": text}, {"exit": 1}]
 
 
-class CodingStage(ProcessStage):
+class CodingHarness(ProcessHarness):
     def agent(self, *turns: list[Any], kind: str = "claude", **table: Any) -> CodingAgent:
         (self.root / "turns.json").write_text(json.dumps(turns))
-        said = {"kind": kind, "command": [sys.executable, "-I", "-S", str(CODER), str(self.root)], **table}
-        return CodingAgent(definition_of("coder", said, source="test"), SimpleNamespace(processes=self.pool, models=MODELS, root=self.root))
+        output = {"kind": kind, "command": [sys.executable, "-I", "-S", str(CODER), str(self.root)], **table}
+        return CodingAgent(
+            definition_of("coder", output, source="test"), SimpleNamespace(processes=self.pool, models=MODELS, root=self.root)
+        )
 
     async def ask(self, *turns: list[Any], task: str = "Say hello.", **table: Any) -> str:
         return await self.agent(*turns, **table).perform(self.backend.context(), {"task": task})
 
     async def begin(self, *turns: list[Any], until: str = "Working.", **table: Any) -> "asyncio.Task[str]":
-        """Start it, and wait until it has said `until`."""
+        """Start the agent and wait until it has printed `until`."""
         performing = asyncio.create_task(self.ask(*turns, **table))
-        while until not in str(self.backend.notes):  # noqa: ASYNC110 - it is another process that says it
+        while until not in str(self.backend.notes):  # noqa: ASYNC110 - another process writes it
             await asyncio.sleep(0.02)
         return performing
 
@@ -69,7 +71,7 @@ class CodingStage(ProcessStage):
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-stage = on_process_stage(CodingStage)
+harness = process_harness_fixture(CodingHarness)
 
 
 def resumed(call: dict[str, Any]) -> str | None:
@@ -82,121 +84,125 @@ async def cancelled(performing: "asyncio.Task[str]") -> None:
         await performing
 
 
-# ---- its answer, and what is told on the way
+# ---- answers and events
 
 
-async def test_final_message_is_the_answer_and_tokens_are_counted_once(stage: CodingStage) -> None:
+async def test_final_message_is_the_answer_and_tokens_are_counted_once(harness: CodingHarness) -> None:
     second = message("c", tokens=10, key="m2")
-    assert await stage.ask([INIT, message("Working."), message("b"), second, result("Done.", tokens=120)]) == "Done."
-    (call,) = stage.calls()
+    assert await harness.ask([INIT, message("Working."), message("b"), second, result("Done.", tokens=120)]) == "Done."
+    (call,) = harness.calls()
     assert "Say hello." in call["prompt"]
     assert "How to answer" in call["prompt"]
-    assert call["folder"] == str(stage.root)
-    assert "Working." in stage.noted("emit")
-    assert stage.spent() == [(100, 0.0), (10, 0.0), (10, 0.5)]
-    assert stage.noted("checkpoint")[0] == {"vendor": "claude", "session": "c-1", "tokens": 0}, "kept as soon as it is known"
-    assert stage.backend.saved == {"vendor": "claude", "session": "c-1", "tokens": 120}
+    assert call["folder"] == str(harness.root)
+    assert "Working." in harness.noted("emit")
+    assert harness.spent() == [(100, 0.0), (10, 0.0), (10, 0.5)]
+    assert harness.noted("checkpoint")[0] == {"vendor": "claude", "session": "c-1", "tokens": 0}, (
+        "the session is saved as soon as it is known"
+    )
+    assert harness.backend.saved == {"vendor": "claude", "session": "c-1", "tokens": 120}
 
 
 @pytest.mark.parametrize("vendor", ["claude", "codex"])
-async def test_saved_session_of_the_same_vendor_is_resumed(stage: CodingStage, vendor: str) -> None:
-    stage.backend.saved = {"vendor": vendor, "session": "c-1", "tokens": 5}
-    await stage.ask([INIT, result("Done.")])
-    (call,) = stage.calls()
+async def test_saved_session_of_the_same_vendor_is_resumed(harness: CodingHarness, vendor: str) -> None:
+    harness.backend.saved = {"vendor": vendor, "session": "c-1", "tokens": 5}
+    await harness.ask([INIT, result("Done.")])
+    (call,) = harness.calls()
     assert resumed(call) == ("c-1" if vendor == "claude" else None)
     assert call["prompt"].startswith("You were interrupted in this session.") is (vendor == "claude")
     assert "Say hello." in call["prompt"]
 
 
-async def test_session_lost_by_the_vendor_is_restarted(stage: CodingStage) -> None:
-    stage.backend.saved = {"vendor": "claude", "session": "c-0", "tokens": 5}
+async def test_session_lost_by_the_vendor_is_restarted(harness: CodingHarness) -> None:
+    harness.backend.saved = {"vendor": "claude", "session": "c-0", "tokens": 5}
     lost = ["No conversation found with session ID: c-0"]
-    gone = {"type": "result", "is_error": True, "subtype": "error_during_execution", "errors": lost}
-    assert await stage.ask([gone, {"exit": 1}], [INIT, result("Done.")]) == "Done."
-    first, second = stage.calls()
+    missing = {"type": "result", "is_error": True, "subtype": "error_during_execution", "errors": lost}
+    assert await harness.ask([missing, {"exit": 1}], [INIT, result("Done.")]) == "Done."
+    first, second = harness.calls()
     assert (resumed(first), resumed(second)) == ("c-0", None)
     assert second["prompt"].startswith("## Task")
 
 
-async def test_invalid_answer_is_repaired_in_the_same_session(stage: CodingStage) -> None:
-    """Only the faults are said again, not the task. Codex counts its session: only the new part is charged."""
+async def test_invalid_answer_is_repaired_in_the_same_session(harness: CodingHarness) -> None:
+    """The repair prompt contains only the faults. Codex reports totals per session: only the difference is charged."""
 
     def turn(tokens: int) -> list[Any]:
-        said = {"type": "item.completed", "item": {"type": "agent_message", "text": "Done."}}
+        output = {"type": "item.completed", "item": {"type": "agent_message", "text": "Done."}}
         usage = {"input_tokens": tokens, "cached_input_tokens": 3, "output_tokens": 0}
-        return [{"type": "thread.started", "thread_id": "x-1"}, said, {"type": "turn.completed", "usage": usage}]
+        return [{"type": "thread.started", "thread_id": "x-1"}, output, {"type": "turn.completed", "usage": usage}]
 
-    agent = stage.agent(turn(600), turn(750), kind="codex")
-    assert await agent.perform(stage.backend.context(), TASK) == "Done."
-    stage.backend.repair = Repair(faults=("Return is not valid JSON",), original="Done.")
-    await agent.perform(stage.backend.context(), TASK)
-    _, second = stage.calls()
+    agent = harness.agent(turn(600), turn(750), kind="codex")
+    assert await agent.perform(harness.backend.context(), TASK) == "Done."
+    harness.backend.repair = Repair(faults=("Return is not valid JSON",), original="Done.")
+    await agent.perform(harness.backend.context(), TASK)
+    _, second = harness.calls()
     assert second["argv"][-3:] == ["resume", "x-1", "-"]
     assert "Return is not valid JSON" in second["prompt"]
     assert "Say hello." not in second["prompt"]
-    assert stage.spent() == [(600, 0.0), (150, 0.0)]
+    assert harness.spent() == [(600, 0.0), (150, 0.0)]
 
 
-async def test_opencode_answer_is_the_text_after_its_last_tool(stage: CodingStage) -> None:
+async def test_opencode_answer_is_the_text_after_its_last_tool(harness: CodingHarness) -> None:
     def line(kind: str, **part: Any) -> dict[str, Any]:
         return {"type": kind, "sessionID": "ses_1", "part": part}
 
     tool = line("tool_use", tool="bash", callID="c", state={"status": "completed", "input": {"command": "ls"}})
-    answer = await stage.ask([line("text", text="I look."), tool, line("text", text="Done.")], kind="opencode")
+    answer = await harness.ask([line("text", text="I look."), tool, line("text", text="Done.")], kind="opencode")
     assert answer == "Done."
-    assert stage.backend.saved["session"] == "ses_1"
-    assert "bash: ls" in stage.noted("progress")
+    assert harness.backend.saved["session"] == "ses_1"
+    assert "bash: ls" in harness.noted("progress")
 
 
-async def test_output_without_a_stream_and_an_early_return_are_answers(stage: CodingStage) -> None:
-    assert (await stage.ask(["plain words", '{"not": "a stream"}'])).splitlines() == ["plain words", '{"not": "a stream"}']
-    (stage.root / "calls.jsonl").unlink()
-    assert '"status": "completed"' in await stage.ask([INIT, message("$RETURN"), result("I am done now.")])
+async def test_output_without_a_stream_and_an_early_return_are_answers(harness: CodingHarness) -> None:
+    assert (await harness.ask(["plain words", '{"not": "a stream"}'])).splitlines() == ["plain words", '{"not": "a stream"}']
+    (harness.root / "calls.jsonl").unlink()
+    assert '"status": "completed"' in await harness.ask([INIT, message("$RETURN"), result("I am done now.")])
 
 
-async def test_tool_call_is_reported_once_and_the_return_is_not_streamed(stage: CodingStage) -> None:
+async def test_tool_call_is_reported_once_and_the_return_is_not_streamed(harness: CodingHarness) -> None:
     call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "make"}}
     use = {"type": "assistant", "message": {"id": "m1", "content": [call]}}
     over = {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "t1", "content": "no output"}]}}
-    await stage.ask([INIT, use, over, message("That was it.\n\n$RETURN"), result("That was it.\n\n$RETURN")])
-    assert [line for line in stage.noted("progress") if "Bash" in line] == ["Bash: make"]
+    await harness.ask([INIT, use, over, message("That was it.\n\n$RETURN"), result("That was it.\n\n$RETURN")])
+    assert [line for line in harness.noted("progress") if "Bash" in line] == ["Bash: make"]
     tool = {"tool": {"id": "t1", "kind": "Bash", "title": "make", "status": "completed"}}
-    assert [chunk if isinstance(chunk, dict) else chunk.strip() for chunk in stage.noted("emit")] == [tool, "That was it."]
+    assert [chunk if isinstance(chunk, dict) else chunk.strip() for chunk in harness.noted("emit")] == [tool, "That was it."]
 
 
-async def test_return_printed_before_a_stop_is_used(stage: CodingStage) -> None:
-    """It was held back from the stream and must not be lost."""
-    performing = await stage.begin([INIT, message("$RETURN"), {"sleep": 60}], until="spend")
+async def test_return_printed_before_a_stop_is_used(harness: CodingHarness) -> None:
+    """The text is withheld from the stream and must not be lost."""
+    performing = await harness.begin([INIT, message("$RETURN"), {"sleep": 60}], until="spend")
     await asyncio.sleep(0.2)
     await cancelled(performing)
-    assert '"status": "completed"' in str(stage.noted("emit"))
+    assert '"status": "completed"' in str(harness.noted("emit"))
 
 
-async def test_last_service_error_is_returned(stage: CodingStage) -> None:
-    """It tries again and again, silently, until its deadline."""
+async def test_last_service_error_is_returned(harness: CodingHarness) -> None:
+    """The program retries silently until its deadline."""
     retry = 'timestamp=2999-01-01T00:00:00.000Z level=ERROR message="stream error" error.error="AI_APICallError: rate limit exceeded"'
     turn = [{"err": retry}, {"type": "step_start", "sessionID": "ses_1"}, {"sleep": 60}]
-    await cancelled(await stage.begin(turn, until="ses_1", kind="opencode"))
-    assert stage.noted("emit") == [{"trouble": {"vendor": "opencode", "message": "AI_APICallError: rate limit exceeded"}}]
+    await cancelled(await harness.begin(turn, until="ses_1", kind="opencode"))
+    assert harness.noted("emit") == [{"trouble": {"vendor": "opencode", "message": "AI_APICallError: rate limit exceeded"}}]
 
 
-# ---- what reaches it
+# ---- start
 
 
 @pytest.mark.parametrize("kind", ["claude", "codex", "opencode"])
-async def test_delegating_agent_does_not_start_without_its_tools(stage: CodingStage, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_delegating_agent_does_not_start_without_its_tools(
+    harness: CodingHarness, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "mcp", None)
     with pytest.raises(Unavailable, match=r"delegates = true needs pip install 'remit\[mcp\]'") as caught:
-        await stage.ask([INIT, result("Done.")], kind=kind, delegates=True)
+        await harness.ask([INIT, result("Done.")], kind=kind, delegates=True)
     assert caught.value.code == "AGENT_UNAVAILABLE"
-    assert stage.calls() == []
+    assert harness.calls() == []
 
 
-async def test_vendor_variables_and_long_prompts_reach_the_agent(stage: CodingStage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_vendor_variables_and_long_prompts_reach_the_agent(harness: CodingHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ANTHROPIC_BASE_URL", "OPENAI_API_KEY", "MY_SECRET", "CLAUDECODE", "CLAUDE_CODE_SESSION_ID"):
         monkeypatch.setenv(name, "here")
-    await stage.ask([INIT, result("Done.")], task="x" * 1_000_000, environment={"EXTRA": "1"})
-    (call,) = stage.calls()
+    await harness.ask([INIT, result("Done.")], task="x" * 1_000_000, environment={"EXTRA": "1"})
+    (call,) = harness.calls()
     environment = call["environment"]
     assert (environment["ANTHROPIC_BASE_URL"], environment["DISABLE_AUTOUPDATER"], environment["EXTRA"]) == ("here", "1", "1")
     assert not {"OPENAI_API_KEY", "MY_SECRET", "CLAUDECODE", "CLAUDE_CODE_SESSION_ID"} & set(environment)
@@ -206,39 +212,39 @@ async def test_vendor_variables_and_long_prompts_reach_the_agent(stage: CodingSt
 # ---- the soft deadline
 
 
-async def test_agent_is_interrupted_and_asked_to_hand_in_at_the_soft_deadline(stage: CodingStage) -> None:
-    performing = await stage.begin([INIT, message("Working."), {"sleep": 60}], [INIT, result("Handed in.")])
-    stage.backend.tell_hand_in()
-    assert await asyncio.wait_for(performing, 20) == "Handed in."
-    _, second = stage.calls()
+async def test_agent_is_interrupted_and_asked_to_hand_in_at_the_soft_deadline(harness: CodingHarness) -> None:
+    performing = await harness.begin([INIT, message("Working."), {"sleep": 60}], [INIT, result("Handed in.")])
+    harness.backend.tell_hand_in()
+    assert await asyncio.wait_for(performing, 60) == "Handed in."
+    _, second = harness.calls()
     assert resumed(second) == "c-1"
     assert "Return your result so far" in second["prompt"]
 
 
 @pytest.mark.parametrize("why", ["too little time is left to ask", "a stop is no soft deadline"])
-async def test_agent_without_session_works_until_the_hard_deadline(stage: CodingStage, why: str) -> None:
+async def test_agent_is_not_asked_to_hand_in_without_time_or_at_a_stop(harness: CodingHarness, why: str) -> None:
     if "time" in why:
-        stage.backend = RecordingBackend(stage.root, timeout=4.0)
-    performing = await stage.begin([INIT, message("Working."), {"sleep": 1}, result("Done.")])
+        harness.backend = RecordingBackend(harness.root, timeout=4.0)
+    performing = await harness.begin([INIT, message("Working."), {"sleep": 1}, result("Done.")])
     if "time" in why:
-        stage.backend.tell_hand_in()
+        harness.backend.tell_hand_in()
     else:
-        stage.backend.soft.set()
-    assert await asyncio.wait_for(performing, 20) == "Done."
-    assert len(stage.calls()) == 1
-    assert "time" in why or "nearly up" not in str(stage.backend.notes)
+        harness.backend.soft.set()
+    assert await asyncio.wait_for(performing, 60) == "Done."
+    assert len(harness.calls()) == 1
+    assert "time" in why or "nearly up" not in str(harness.backend.notes)
 
 
-async def test_cancelled_agent_leaves_no_process(stage: CodingStage) -> None:
-    await cancelled(await stage.begin([INIT, message("Working."), {"sleep": 60}]))
-    assert stage.left() == []
+async def test_cancelled_agent_leaves_no_process(harness: CodingHarness) -> None:
+    await cancelled(await harness.begin([INIT, message("Working."), {"sleep": 60}]))
+    assert harness.left() == []
 
 
 # ---- errors
 
 
 @pytest.mark.parametrize(
-    ("turn", "error", "words"),
+    ("turn", "error", "expected"),
     [
         (failure("API Error: Request rejected (429)", 429), Unavailable, "limit"),
         (failure("Prompt is too long", 400), Failed, "too long"),
@@ -251,21 +257,21 @@ async def test_cancelled_agent_leaves_no_process(stage: CodingStage) -> None:
     ],
     ids=["limit", "too long", "wrong key", "crash"],
 )
-async def test_vendor_error_is_mapped_at_once(stage: CodingStage, turn: list[Any], error: type[Exception], words: str) -> None:
+async def test_vendor_error_is_mapped_at_once(harness: CodingHarness, turn: list[Any], error: type[Exception], expected: str) -> None:
     with pytest.raises(error) as caught:
-        await asyncio.wait_for(stage.ask(turn), 20)
-    told = caught.value
-    assert words in f"{told} {getattr(told, 'advice', '')} {getattr(told, 'stderr_tail', '')}"
-    assert getattr(told, "exit_code", 3) == 3
+        await asyncio.wait_for(harness.ask(turn), 60)
+    reported = caught.value
+    assert expected in f"{reported} {getattr(reported, 'advice', '')} {getattr(reported, 'stderr_tail', '')}"
+    assert getattr(reported, "exit_code", 3) == 3
 
 
-async def test_missing_program_is_reported_with_its_installation(stage: CodingStage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(stage.root))
+async def test_missing_program_is_reported_with_its_installation(harness: CodingHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(harness.root))
     agent = CodingAgent(
-        definition_of("coder", {"kind": "codex"}, source="test"), SimpleNamespace(processes=stage.pool, models=MODELS, root=stage.root)
+        definition_of("coder", {"kind": "codex"}, source="test"), SimpleNamespace(processes=harness.pool, models=MODELS, root=harness.root)
     )
     with pytest.raises(Unavailable) as caught:
-        await agent.perform(stage.backend.context(), TASK)
+        await agent.perform(harness.backend.context(), TASK)
     assert caught.value.code == "AGENT_UNAVAILABLE"
     assert "npm install -g @openai/codex" in caught.value.advice
 
@@ -311,7 +317,7 @@ async def test_stopped_agent_resumes_its_session(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("turn", "asked", "reason"),
+    ("turn", "options", "reason"),
     [
         ([INIT, result("$RETURN")], {}, StopReason.FINISHED),
         ([INIT, {"exit": 3}], {}, StopReason.CRASHED),
@@ -322,11 +328,11 @@ async def test_stopped_agent_resumes_its_session(tmp_path: Path) -> None:
     ids=["finished", "crashed", "prose", "deadline", "budget"],
 )
 async def test_return_names_the_vendor_session_for_every_outcome(
-    tmp_path: Path, turn: list[Any], asked: dict[str, Any], reason: StopReason
+    tmp_path: Path, turn: list[Any], options: dict[str, Any], reason: StopReason
 ) -> None:
     project(tmp_path, turn)
     async with Remit.open(tmp_path) as remit:
-        done = await remit.delegate("claude", task="Say hello.", **asked)
+        done = await remit.delegate("claude", task="Say hello.", **options)
     assert done.stop_reason is reason, done
     assert done.to_dict()["agent_session"] == {"vendor": "claude", "session": "c-1"}
     assert "c-1 of claude" in remit_at_the_terminal(tmp_path, "show", done.session_id).stdout
@@ -346,7 +352,7 @@ async def test_cancelled_return_names_the_vendor_session(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["--dangerously-skip-permissions", "../../x", "a b", "a\nb", "\x1b[2J", "", 7, "x" * 500])
 async def test_session_id_with_unusual_characters_is_ignored(tmp_path: Path, name: Any) -> None:
-    """It would be handed back to the program as an argument."""
+    """The id is passed to the program as an argument."""
     project(tmp_path, [{**INIT, "session_id": name}, {**result("prose"), "session_id": name}], [result("$RETURN")])
     async with Remit.open(tmp_path) as remit:
         done = await remit.delegate("claude", task="Say hello.")
@@ -377,23 +383,23 @@ async def test_flood_of_lines_delays_neither_event_loop_nor_deadline(tmp_path: P
     flood = "while True: print('noise ' * 20)"
     (tmp_path / "remit.toml").write_text(f'[agents.claude]\nkind = "claude"\ncommand = {json.dumps([sys.executable, "-ISc", flood])}\n')
     async with Remit.open(tmp_path) as remit, LoopWatch() as loop:
-        began = time.monotonic()
+        started = time.monotonic()
         done = await remit.delegate("claude", task="Say hello.", timeout=3)
     assert done.stop_reason is StopReason.DEADLINE
-    assert time.monotonic() - began < allowed(6)
+    assert time.monotonic() - started < allowed(6)
     assert loop.held < 2
 
 
-# ---- a start that collides with another one on a database they share
+# ---- starts that fail on a shared database
 
 COLLIDED = [{"err": "Error: Unexpected error\n\nFailed query: CREATE TABLE `workspace`"}, {"exit": 1}]
 DONE = [{"type": "text", "sessionID": "o-1", "part": {"text": "Done."}}]
 
 
-async def test_start_that_fails_on_a_locked_database_is_repeated(stage: CodingStage) -> None:
-    assert await stage.ask(COLLIDED, COLLIDED, DONE, kind="opencode") == "Done."
-    assert len(stage.calls()) == 3
-    assert str(stage.backend.notes).count(STARTED_AGAIN) == 2
+async def test_start_that_fails_on_a_locked_database_is_repeated(harness: CodingHarness) -> None:
+    assert await harness.ask(COLLIDED, COLLIDED, DONE, kind="opencode") == "Done."
+    assert len(harness.calls()) == 3
+    assert str(harness.backend.notes).count(STARTED_AGAIN) == 2
 
 
 @pytest.mark.parametrize(
@@ -401,7 +407,7 @@ async def test_start_that_fails_on_a_locked_database_is_repeated(stage: CodingSt
     [(COLLIDED, 3), ([*DONE, *COLLIDED], 1), ([{"err": "Error: no such model"}, {"exit": 1}], 1)],
     ids=["three times at most", "not after its first word", "not for another error"],
 )
-async def test_only_lock_errors_repeat_a_start(turn: list[Any], starts: int, stage: CodingStage) -> None:
+async def test_only_lock_errors_repeat_a_start(turn: list[Any], starts: int, harness: CodingHarness) -> None:
     with pytest.raises(AgentCrashed):
-        await stage.ask(turn, kind="opencode")
-    assert len(stage.calls()) == starts
+        await harness.ask(turn, kind="opencode")
+    assert len(harness.calls()) == starts

@@ -1,4 +1,4 @@
-"""Any command as an agent: what it is given, and what is made of what it prints. Real commands throughout."""
+"""Commands as agents: input, environment and returns. All commands are real."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from command_agents import HAND_IN, RETURN, left, project, python, sh
 from remit import Status, StopReason
 from remit.core.events import EventKind
 
-# ---- how the prompt reaches it
+# ---- the prompt
 
 
 @pytest.mark.parametrize(
@@ -29,10 +29,10 @@ async def test_command_gets_its_task_by_argument_stdin_or_file(tmp_path: Path, c
     async with project(tmp_path, command, prompt=prompt, answers="value", instructions="You are careful.") as remit:
         result = await remit.delegate("cmd", task="Count the {scratch} sheep: ¾ of them, 'quoted' $HOME.", flock=["a", 2])
     assert result.status is Status.COMPLETED, result
-    said = str(result.data)
-    assert said.startswith("You are careful.")
-    assert "Count the {scratch} sheep: ¾ of them, 'quoted' $HOME." in said
-    assert '- flock: ["a", 2]' in said
+    output = str(result.data)
+    assert output.startswith("You are careful.")
+    assert "Count the {scratch} sheep: ¾ of them, 'quoted' $HOME." in output
+    assert '- flock: ["a", 2]' in output
 
 
 async def test_command_that_ignores_its_stdin_succeeds(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ async def test_command_that_ignores_its_stdin_succeeds(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "asked", "words"),
+    ("command", "parameters", "expected"),
     [
         (["echo"], {"task": "x" * 200_000}, "stdin"),
         (["cat"], {"words": "no task"}, "task: it is required"),
@@ -50,15 +50,17 @@ async def test_command_that_ignores_its_stdin_succeeds(tmp_path: Path) -> None:
     ],
     ids=["too long for an argument", "no task", "no parameter"],
 )
-async def test_invalid_parameters_are_refused_with_advice(tmp_path: Path, command: list[str], asked: dict[str, str], words: str) -> None:
+async def test_invalid_parameters_are_refused_with_advice(
+    tmp_path: Path, command: list[str], parameters: dict[str, str], expected: str
+) -> None:
     prompt = {"prompt": "argument"} if command == ["echo"] else {}
     async with project(tmp_path, command, answers="value", **prompt) as remit:
-        result = await remit.delegate("cmd", **asked)
+        result = await remit.delegate("cmd", **parameters)
     assert result.errors[0].code == "INVALID_PARAMETERS"
-    assert words in f"{result.errors[0].message} {result.errors[0].recommendation}"
+    assert expected in f"{result.errors[0].message} {result.errors[0].recommendation}"
 
 
-# ---- parameters in the command
+# ---- parameters
 
 HOSTILE = [
     "; touch pwned",
@@ -79,8 +81,8 @@ async def test_parameters_are_passed_as_single_arguments(tmp_path: Path) -> None
     async with project(tmp_path, command, answers="value") as remit:
         for word in HOSTILE:
             result = await remit.delegate("cmd", word=word, list=[word, 1, {"a": None}], number=2.5)
-            said = f'{word}|--x={word}|{word}|1|{{"a": null}}|{tmp_path}|{{word}}|2.5|'
-            assert result.data == said, result
+            output = f'{word}|--x={word}|{word}|1|{{"a": null}}|{tmp_path}|{{word}}|2.5|'
+            assert result.data == output, result
     assert not (tmp_path / "pwned").exists()
 
 
@@ -91,7 +93,7 @@ async def test_prompt_includes_the_parameters(tmp_path: Path) -> None:
     assert (tmp_path / "prompt.txt").read_text().startswith("## Task\n\nGiven:\n\n- path: a.txt\n\n## Limits")
 
 
-# ---- what it finds
+# ---- environment
 
 
 async def environment(root: Path, **declared: Any) -> dict[str, str]:
@@ -114,7 +116,7 @@ async def test_only_allowed_environment_variables_are_passed(tmp_path: Path, mon
 
 
 async def test_command_gets_only_its_own_session_and_deadlines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A token, a mark or a deadline that is not its own would be taken for it."""
+    """Tokens, marks and deadlines of another delegation must not leak."""
     own = await environment(tmp_path)
     assert own["REMIT_RETURN_FILE"] == f"{own['REMIT_SCRATCH']}/return.json"
     assert own["REMIT_SESSION"] in own["REMIT_SCRATCH"]
@@ -150,11 +152,11 @@ async def test_command_starts_with_default_signals(tmp_path: Path) -> None:
     async with project(tmp_path, sh("grep SigIgn /proc/self/status; grep SigBlk /proc/self/status"), answers="value") as remit:
         result = await remit.delegate("cmd", task="Look.")
     _, ignored, _, blocked = str(result.data).split()
-    of_the_c_library = 1 << 31 | 1 << 32  # 32 and 33, which no program can set: as whoever started the tests left them
+    of_the_c_library = 1 << 31 | 1 << 32  # 32 and 33 cannot be set by programs: they stay as inherited
     assert (int(ignored, 16) & ~of_the_c_library, int(blocked, 16)) == (0, 0)
 
 
-# ---- what is made of its answer
+# ---- the return
 
 
 @pytest.mark.parametrize(
@@ -183,10 +185,10 @@ async def test_prose_is_repaired_by_one_more_run_with_the_faults(tmp_path: Path)
     async with project(tmp_path, sh(script)) as remit:
         result = await remit.delegate("cmd", task="Do it.")
     assert result.status is Status.COMPLETED, result
-    asked = (tmp_path / "prompt.txt").read_text()
-    assert "Do it." in asked
-    assert "I am finished, I think." in asked
-    assert "Return is not valid JSON" in asked
+    prompt = (tmp_path / "prompt.txt").read_text()
+    assert "Do it." in prompt
+    assert "I am finished, I think." in prompt
+    assert "Return is not valid JSON" in prompt
     assert any("answer.txt" in artifact.path for artifact in result.artifacts), "the prose is kept"
 
 
@@ -203,7 +205,7 @@ PROSE = [["echo", "prose"], ["echo", RETURN % "sess_1700000000_abcdef"], ["cat"]
 
 @pytest.mark.parametrize("command", PROSE, ids=["prose", "another session", "cat", "tac", "fold", "tr"])
 async def test_prose_foreign_session_or_echoed_prompt_is_an_invalid_return(tmp_path: Path, command: list[str]) -> None:
-    """Neither the example in its prompt nor a return that stands in its task is an answer."""
+    """Neither the example in the prompt nor a return quoted in the task is an answer."""
     task = f"Do as I say:\n```json\n{RETURN % '{session_id}'}\n```\n{RETURN % 'sess_1700000000_abcdef'}"
     async with project(tmp_path, command) as remit:
         result = await remit.delegate("cmd", task=task)
@@ -214,21 +216,21 @@ async def test_prose_foreign_session_or_echoed_prompt_is_an_invalid_return(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("script", "words"),
+    ("script", "expected"),
     [
         ("echo half an answer; echo 'it went wrong' >&2; exit 3", ["exit code 3", "it went wrong"]),
         ("kill -SEGV $$", ["signal 11 (SIGSEGV)"]),
     ],
 )
-async def test_exit_without_a_return_is_a_crash_with_its_cause(tmp_path: Path, script: str, words: list[str]) -> None:
+async def test_exit_without_a_return_is_a_crash_with_its_cause(tmp_path: Path, script: str, expected: list[str]) -> None:
     async with project(tmp_path, sh(script)) as remit:
         result = await remit.delegate("cmd", task="Do it.")
     assert (result.status, result.stop_reason, result.errors[0].code) == (Status.FAILED, StopReason.CRASHED, "AGENT_CRASHED")
-    assert all(word in result.errors[0].message for word in words)
+    assert all(part in result.errors[0].message for part in expected)
 
 
 @pytest.mark.parametrize(
-    ("command", "words"),
+    ("command", "expected"),
     [
         ("no-such-program", "was not found"),
         ("./there-not", "was not found"),
@@ -236,7 +238,7 @@ async def test_exit_without_a_return_is_a_crash_with_its_cause(tmp_path: Path, s
         ("./empty", "cannot be executed"),
     ],
 )
-async def test_command_that_cannot_start_is_unavailable_with_advice(tmp_path: Path, command: str, words: str) -> None:
+async def test_command_that_cannot_start_is_unavailable_with_advice(tmp_path: Path, command: str, expected: str) -> None:
     (tmp_path / "plain.txt").write_text("not a program")
     (tmp_path / "empty").write_text("no first line\n")
     (tmp_path / "empty").chmod(0o755)
@@ -245,11 +247,11 @@ async def test_command_that_cannot_start_is_unavailable_with_advice(tmp_path: Pa
         assert left(remit) == []
     assert (result.stop_reason, result.errors[0].code) == (StopReason.UNAVAILABLE, "AGENT_UNAVAILABLE")
     assert command in result.errors[0].message
-    assert words in result.errors[0].message
+    assert expected in result.errors[0].message
     assert result.errors[0].recommendation
 
 
-# ---- what it prints on the way
+# ---- streaming
 
 
 async def test_output_is_streamed_in_chunks(tmp_path: Path) -> None:
@@ -260,7 +262,7 @@ async def test_output_is_streamed_in_chunks(tmp_path: Path) -> None:
         result = await handle.result()
         events = await remit.events(handle.session_id)
     chunks = [event.body["chunk"] for event in events if event.kind is EventKind.DATA]
-    assert chunks == ["first\n", "second\n", "ä"], "no character is torn apart"
+    assert chunks == ["first\n", "second\n", "ä"], "no character is split"
     assert result.data == "first\nsecond\nä"
 
 

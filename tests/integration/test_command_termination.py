@@ -1,4 +1,4 @@
-"""How commands end: told, killed, cancelled, orphaned. Nothing of them is left, and what they wrote is."""
+"""How commands end: soft signal, kill, cancel, orphaned. No process remains, and their files do."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ from remit.testing.engine_samples import until
 from support.pace import allowed
 
 DAEMON = "setsid sh -c 'trap \"\" TERM HUP; echo $$ > daemon.pid; sleep 1000' >/dev/null 2>&1 &"
-"""A grandchild in a session of its own that ignores being asked."""
+"""A grandchild in its own session that ignores SIGTERM."""
 
 
 def pid_in(path: Path) -> int:
@@ -36,9 +36,9 @@ async def started(path: Path) -> int:
 async def test_hung_command_is_killed_with_its_daemons_and_partial_work_is_returned(tmp_path: Path) -> None:
     script = f"trap '' TERM; {DAEMON} echo half > half.txt; echo streamed; while :; do sleep 1000; done"
     async with project(tmp_path, sh(script)) as remit:
-        began = time.monotonic()
+        start = time.monotonic()
         result = await remit.delegate("cmd", task="Hang.", timeout=1.5)
-        assert time.monotonic() - began < allowed(5)
+        assert time.monotonic() - start < allowed(5)
         assert left(remit) == []
         assert not is_alive(pid_in(tmp_path / "daemon.pid"), None)
     assert (result.status, result.stop_reason, result.errors[0].code) == (Status.PARTIAL, StopReason.DEADLINE, "TIMEOUT")
@@ -47,7 +47,7 @@ async def test_hung_command_is_killed_with_its_daemons_and_partial_work_is_retur
 
 
 async def test_final_output_is_kept_and_input_files_are_not_partial_work(tmp_path: Path) -> None:
-    """Words printed between SIGTERM and SIGKILL of the hard deadline."""
+    """Output between SIGTERM and SIGKILL of the hard deadline is kept."""
     script = "echo own > $REMIT_SCRATCH/own.txt; trap 'echo I was here; exit' TERM; while :; do sleep 0.02; done"
     async with project(tmp_path, sh(script), hand_in="none", prompt="file") as remit:
         result = await remit.delegate("cmd", task="Hang.", timeout=1)
@@ -67,9 +67,9 @@ async def test_idle_limit_stops_only_a_silent_command(tmp_path: Path) -> None:
 
 async def test_finished_command_leaves_no_child_process(tmp_path: Path) -> None:
     async with project(tmp_path, sh(f"{DAEMON} sleep 1000 & while ! test -s daemon.pid; do sleep 0.01; done; {HAND_IN}")) as remit:
-        began = time.monotonic()
+        start = time.monotonic()
         result = await remit.delegate("cmd", task="Leave one.", timeout=60)
-        assert time.monotonic() - began < allowed(20), "the output its children still hold open is not waited for"
+        assert time.monotonic() - start < allowed(20), "open output of children is not awaited"
         assert left(remit) == []
     assert result.status is Status.COMPLETED
 
@@ -82,13 +82,13 @@ async def test_command_that_handles_the_signal_hands_in_at_the_soft_deadline(tmp
     async with project(tmp_path, sh(script), hand_in="SIGUSR1") as remit:
         handle = await remit.start("cmd", task="Work on.", timeout=4)
         result = await handle.result()
-        said = [event.body["message"] for event in await remit.events(handle.session_id) if event.kind is EventKind.PROGRESS]
+        output = [event.body["message"] for event in await remit.events(handle.session_id) if event.kind is EventKind.PROGRESS]
     assert (result.status, result.stop_reason) == (Status.COMPLETED, StopReason.FINISHED), result
-    assert any("SIGUSR1" in message for message in said)
+    assert any("SIGUSR1" in message for message in output)
 
 
 async def test_command_without_soft_signal_works_until_the_hard_deadline(tmp_path: Path) -> None:
-    """SIGTERM would be its end: it has until the hard deadline."""
+    """SIGTERM would end it early: it may work until the hard deadline."""
     async with project(tmp_path, sh(f"sleep 2.3; {HAND_IN}")) as remit:
         result = await remit.delegate("cmd", task="Work on.", timeout=20)
     assert result.status is Status.COMPLETED
@@ -107,17 +107,17 @@ async def test_invalid_return_after_the_soft_signal_is_a_timeout(tmp_path: Path,
     assert "3 s" in result.summary
 
 
-# ---- cancelled, orphaned, hostile
+# ---- cancelled, orphaned and hostile commands
 
 
 async def test_cancelled_command_leaves_no_process(tmp_path: Path) -> None:
     async with project(tmp_path, sh(f"trap '' TERM; {DAEMON} sleep 1000")) as remit:
         handle = await remit.start("cmd", task="Hang.", timeout=60)
         daemon = await started(tmp_path / "daemon.pid")
-        began = time.monotonic()
+        start = time.monotonic()
         await handle.cancel("no longer wanted")
         result = await handle.result()
-        assert time.monotonic() - began < allowed(5)
+        assert time.monotonic() - start < allowed(5)
         assert left(remit) == []
         assert not is_alive(daemon, None)
     assert result.stop_reason is StopReason.CANCELLED
@@ -169,7 +169,7 @@ async def test_killed_remit_process_takes_its_commands_with_it(tmp_path: Path, w
 
 
 async def test_command_that_kills_its_parents_is_killed_and_the_next_one_runs(tmp_path: Path) -> None:
-    """The supervisor and the process that started it: nobody but the Remit process is left to see to it."""
+    """Supervisor and fork server are killed: only the remit process remains to clean up."""
     kill = "read -r _ _ _ forker _ < /proc/$PPID/stat; kill -9 $forker $PPID; sleep 1000"
     async with project(tmp_path, sh(f"test -e done && {{ {HAND_IN}; exit; }}; touch done; {kill}")) as remit:
         result = await remit.delegate("cmd", task="Kill.", timeout=60)
@@ -193,11 +193,14 @@ FORKS = "import os, time\nfor _ in range(60):\n    if os.fork() == 0:\n        o
 @pytest.mark.parametrize(
     "command", [sh("kill -STOP $PPID; kill -STOP $$; sleep 1000"), python(FORKS), ["yes"]], ids=["stops its supervisor", "forks", "floods"]
 )
-async def test_hostile_command_ends_at_its_deadline_and_leaves_no_process(tmp_path: Path, command: list[str]) -> None:
+async def test_hostile_command_ends_at_its_deadline_and_leaves_no_process(
+    tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMIT_CHUNK_LIMIT_BYTES", "65536")  # reached in time on a busy machine
     async with project(tmp_path, command) as remit:
-        began = time.monotonic()
+        start = time.monotonic()
         result = await remit.delegate("cmd", task="Be rude.", timeout=1.5)
-        assert time.monotonic() - began < allowed(5)
+        assert time.monotonic() - start < allowed(5)
         assert result.stop_reason is StopReason.DEADLINE
         await until(lambda: left(remit) == [])
     assert command != ["yes"] or any("limit" in warning for warning in result.warnings)

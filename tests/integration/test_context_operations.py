@@ -1,4 +1,4 @@
-"""A context does the same whichever way its agent is executed: on the loop, on a thread, in a process, or in an attached process."""
+"""A context behaves the same on the event loop, on a thread, in a process, and in an attached process."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ CALL: dict[str, Any] = {"word": "w", "task": {"title": "A title", "colour": "red
 
 @agent("lends", timeout=60)
 async def lends(ctx: Context, name: str) -> str:
-    """Opens a Remit in an agent: it is attached, and its agents are performed over the connection."""
+    """Opens a Remit inside an agent: it attaches, and its agents are served over the connection."""
     async with Remit.open("/", agents=[agents.inline, agents.thread]) as attached:
         return (await attached.delegate(name, **CALL)).session_id
 
@@ -46,8 +46,8 @@ async def test_every_operation_works_in_every_context(tmp_path: Path, name: str)
         }
         assert "Look at this." in result.warnings
         assert [(one.type, Path(one.path).name) for one in result.artifacts] == [("data", "made.txt")]
-        said = [(e.kind, e.body) for e in await remit.events(session_id) if e.kind in ("progress", "data", "spent")]
-        assert said == [
+        output = [(e.kind, e.body) for e in await remit.events(session_id) if e.kind in ("progress", "data", "spent")]
+        assert output == [
             ("progress", {"message": "begun", "fraction": 0.5}),
             ("data", {"chunk": {"word": "w"}}),
             ("spent", {"tokens": 3, "cost": 0.0}),

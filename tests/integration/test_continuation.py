@@ -1,4 +1,4 @@
-"""Models and callers over MCP continue an ended delegation with `resume`, and stop silent ones with `idle`; the result names the call."""
+"""Models and MCP callers continue an ended delegation with `resume` and stop silent ones with `idle`."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from remit.testing.models.turns import ModelRequest
 
 @agent("steps", resumable=True)
 async def steps(ctx: Context, last: int = 2) -> int:
-    """One step in each run."""
+    """One step per run."""
     done = (ctx.saved or 0) + 1
     await ctx.checkpoint(done)
     if done < last:

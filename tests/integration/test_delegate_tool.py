@@ -1,4 +1,4 @@
-"""The delegate tool on a real project: schema, calls, chunks and endings; on the command line, and for a target that is added."""
+"""The delegate tool: schema, calls, chunks, outcomes, command line, and an additional target."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ async def cut(ctx: Context, text: str, span: Span, keep_ends: bool = False, how:
 
 @agent("text.wait")
 async def wait(ctx: Context, seconds: float = 30.0) -> str:
-    """Take one's time."""
+    """Take some time."""
     ctx.progress("asleep")
     await asyncio.sleep(seconds)
     return "awake"
@@ -97,13 +97,13 @@ async def test_call_returns_the_result(tool: DelegateTool) -> None:
 
 
 async def test_stream_reports_events_and_ends_with_the_result(tool: DelegateTool) -> None:
-    given = asks("cut", text="hello there", span={"first_line": 0, "last_line": 5})
-    chunks = [chunk async for chunk in tool.stream(given)]
+    arguments = asks("cut", text="hello there", span={"first_line": 0, "last_line": 5})
+    chunks = [chunk async for chunk in tool.stream(arguments)]
     assert [chunk.type for chunk in chunks] == ["progress", "progress", "data", "complete"]
     assert dict(chunks[1].data) == {"message": "cutting", "fraction": 0.5}
     assert dict(chunks[2].data) == {"chunk": {"piece": 1}}
     assert len({chunk.task_id for chunk in chunks}) == 1
-    called = (await tool.call(given)).to_dict()
+    called = (await tool.call(arguments)).to_dict()
     streamed = json.loads(json.dumps(chunks[-1].to_dict()))["data"]["result"]
     assert set(called) == set(streamed)
     for document in (called, streamed):
@@ -114,7 +114,7 @@ async def test_stream_reports_events_and_ends_with_the_result(tool: DelegateTool
 
 
 @pytest.mark.parametrize(
-    ("given", "state", "code"),
+    ("arguments", "state", "code"),
     [
         (asks("fail", how="raise"), "FAILED", "TASK_FAILED"),
         (asks("fail", how="partial"), "FAILED", "TASK_FAILED"),
@@ -122,9 +122,9 @@ async def test_stream_reports_events_and_ends_with_the_result(tool: DelegateTool
         ({**asks("wait"), "timeout": 200}, "TIMEOUT", "TASK_TIMEOUT"),
     ],
 )
-async def test_failures_are_returned_in_the_result(tool: DelegateTool, given: dict[str, Any], state: str, code: str) -> None:
-    called = await tool.call(given)
-    chunks = [chunk async for chunk in tool.stream(given)]
+async def test_failures_are_returned_in_the_result(tool: DelegateTool, arguments: dict[str, Any], state: str, code: str) -> None:
+    called = await tool.call(arguments)
+    chunks = [chunk async for chunk in tool.stream(arguments)]
     assert chunks[-1].type == "error"
     assert chunks[-1].data["error"]["code"] == code
     for result in (called, chunks[-1].result):
@@ -132,8 +132,8 @@ async def test_failures_are_returned_in_the_result(tool: DelegateTool, given: di
         assert (result.success, result.task_state) == (False, state)
         assert result.error is not None
         assert result.error.code == code
-    if given["parameters"].get("how") == "partial":
-        assert called.data == [1, 2], "what was done is there"
+    if arguments["parameters"].get("how") == "partial":
+        assert called.data == [1, 2], "partial work is included"
         assert called.metadata.status == "partial"
 
 
@@ -152,13 +152,13 @@ async def test_running_call_can_be_inspected_and_cancelled_by_id(tool: DelegateT
 
 async def test_cancelling_a_call_cancels_its_delegation(tool: DelegateTool) -> None:
     calling = asyncio.create_task(tool.call(asks("wait")))
-    async with asyncio.timeout(10):
-        while not (live := await tool._remit.live()):  # noqa: ASYNC110 - what is looked at is a record, which has no event
+    async with asyncio.timeout(60):
+        while not (live := await tool._remit.live()):  # noqa: ASYNC110 - the record has no event
             await asyncio.sleep(0.01)
     calling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await calling
-    done = await tool._remit.result(live[0].session_id, wait_seconds=10)
+    done = await tool._remit.result(live[0].session_id, wait_seconds=60)
     assert done is not None
     assert done.stop_reason == "cancelled"
 
@@ -167,7 +167,7 @@ async def test_call_waiting_for_approval_is_paused(tmp_path: Path) -> None:
     is_asked = asyncio.Event()
 
     class Person:
-        async def approve(self, asked: Any, decision: Any, seconds: float) -> tuple[bool, str]:
+        async def approve(self, request: Any, decision: Any, seconds: float) -> tuple[bool, str]:
             is_asked.set()
             await asyncio.sleep(60)
             return False, "Ada"
@@ -175,7 +175,7 @@ async def test_call_waiting_for_approval_is_paused(tmp_path: Path) -> None:
     rules = '@ask("may it?") permit (principal, action, resource);'
     async with Remit.open(tmp_path, agents=[hello], approver=Person(), policy=rules) as remit:
         handle = await remit.start("hello")
-        await asyncio.wait_for(is_asked.wait(), 20)
+        await asyncio.wait_for(is_asked.wait(), 60)
         assert (await DelegateTool(remit).look(handle.session_id)).task_state == "PAUSED"
         await handle.cancel("enough")
 
@@ -219,7 +219,7 @@ async def test_alternative_parameter_spelling_does_not_bypass_the_policy(tmp_pat
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With the target of the guide, in a file of the project."""
+    """A project with the target of the guide in a file."""
     folder = tmp_path_factory.mktemp("project")
     (folder / ".remit" / "agents").mkdir(parents=True)
     (folder / ".remit" / "agents" / "letters.py").write_text((ROOT / "docs/examples/add_a_target.py").read_text())
@@ -236,26 +236,26 @@ def test_agent_file_is_listed_and_callable(project: Path) -> None:
     listed = run_remit(project, "agents", "letters").stdout
     assert "count" in listed
     assert "The first lines of a file." in listed
-    for words in (("letters", "count"), ("letters.count",)):
-        done = run_remit(project, "delegate", *words, "path=letter.txt", "minLength=4", "--json")
+    for arguments in (("letters", "count"), ("letters.count",)):
+        done = run_remit(project, "delegate", *arguments, "path=letter.txt", "minLength=4", "--json")
         assert json.loads(done.stdout)["data"] == 3
 
 
 def test_tool_command_takes_and_prints_json(project: Path) -> None:
-    asked = {"target": "letters", "operation": "count", "parameters": {"path": "letter.txt"}, "priority": 3}
-    (project / "asked.json").write_text(json.dumps(asked))
-    for words, stdin in ((json.dumps(asked), None), ("@asked.json", None), ("-", json.dumps(asked))):
-        done = run_remit(project, "tool", "call", words, stdin=stdin)
+    request = {"target": "letters", "operation": "count", "parameters": {"path": "letter.txt"}, "priority": 3}
+    (project / "request.json").write_text(json.dumps(request))
+    for arguments, stdin in ((json.dumps(request), None), ("@request.json", None), ("-", json.dumps(request))):
+        done = run_remit(project, "tool", "call", arguments, stdin=stdin)
         assert done.returncode == 0, done.stderr
         assert (json.loads(done.stdout)["success"], json.loads(done.stdout)["data"]) == (True, 5)
-    streamed = run_remit(project, "tool", "call", json.dumps({**asked, "operation": "first"}), "--stream")
+    streamed = run_remit(project, "tool", "call", json.dumps({**request, "operation": "first"}), "--stream")
     chunks = [json.loads(line) for line in streamed.stdout.splitlines()]
     assert [chunk["type"] for chunk in chunks] == ["progress", "progress", "complete"]
     assert chunks[-1]["data"]["result"]["data"] == ["Dear reader,"]
 
 
 @pytest.mark.parametrize(
-    ("words", "exits", "code"),
+    ("arguments", "exits", "code"),
     [
         ('{"target": "nobody"}', 2, "INVALID_TARGET"),
         ('{"target": "letters", "operation": "cuont"}', 2, "INVALID_OPERATION"),
@@ -264,14 +264,14 @@ def test_tool_command_takes_and_prints_json(project: Path) -> None:
         ("[1]", 2, "INVALID_PARAMETERS"),
     ],
 )
-def test_failed_call_is_reported_in_json_and_exit_code(project: Path, words: str, exits: int, code: str) -> None:
-    done = run_remit(project, "tool", "call", words)
+def test_failed_call_is_reported_in_json_and_exit_code(project: Path, arguments: str, exits: int, code: str) -> None:
+    done = run_remit(project, "tool", "call", arguments)
     assert (done.returncode, json.loads(done.stdout)["error"]["code"]) == (exits, code)
 
 
-@pytest.mark.parametrize("words", [("call",), ("call", "{"), ("call", "@nowhere"), ("nonsense",), ("call", "@/dev")])
-def test_unreadable_call_is_reported_in_one_line(project: Path, words: tuple[str, ...]) -> None:
-    done = run_remit(project, "tool", *words)
+@pytest.mark.parametrize("arguments", [("call",), ("call", "{"), ("call", "@nowhere"), ("nonsense",), ("call", "@/dev")])
+def test_unreadable_call_is_reported_in_one_line(project: Path, arguments: tuple[str, ...]) -> None:
+    done = run_remit(project, "tool", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Error" in done.stderr
 
@@ -295,8 +295,8 @@ def test_ctrl_c_cancels_the_call_and_prints_the_result(tmp_path: Path) -> None:
 
 
 def test_unknown_operation_lists_the_existing_ones(project: Path) -> None:
-    for words in (("letters", "cuont"), ("letters.cuont",)):
-        done = run_remit(project, "delegate", *words, "path=letter.txt")
+    for arguments in (("letters", "cuont"), ("letters.cuont",)):
+        done = run_remit(project, "delegate", *arguments, "path=letter.txt")
         assert done.returncode == 5
         assert "Did you mean count? Operations: count, first." in done.stderr
     unknown = run_remit(project, "delegate", "lettres", "count", "path=letter.txt")
@@ -305,12 +305,12 @@ def test_unknown_operation_lists_the_existing_ones(project: Path) -> None:
 
 
 def test_built_in_agents_are_listed_separately(project: Path) -> None:
-    said = run_remit(project, "agents").stdout
-    assert said.index("letters.count") < said.index("Built in:")
-    assert "no agents of its own" not in said
+    output = run_remit(project, "agents").stdout
+    assert output.index("letters.count") < output.index("Built in:")
+    assert "no agents of its own" not in output
     listed = json.loads(run_remit(project, "agents", "--json").stdout)["agents"]
     assert [one["name"] for one in listed if not one["built_in"]] == ["letters.count", "letters.first"]
     built_in = {one["name"].partition(".")[0] for one in listed if one["built_in"]}
     assert built_in == {"worker", "researcher", "coder", "compose", "assistant", "results", *ROLES}
-    assert said.index("Built in:") < said.index("Roles of the board:")
+    assert output.index("Built in:") < output.index("Roles of the board:")
     assert [one["built_in"] for one in listed] == sorted(one["built_in"] for one in listed)

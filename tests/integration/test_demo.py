@@ -1,4 +1,4 @@
-"""`remit demo`: real work on a real folder, the promises to be seen, and suggestions that work as they are printed."""
+"""`remit demo`: real work in a real folder, and suggestions that work as printed."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from support.cli import Result
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
-    """A folder in which the demo was run, and what it said; where no virtualenv is active and the shell does not know the name."""
+    """A folder in which the demo ran, with its output; without an active virtualenv, and `remit` not on the path."""
     folder = tmp_path_factory.mktemp("shown")
     for name in ("src/a.py", "src/deep/b.py", "docs/guide.md", "tool.sh"):
         path = folder / name
@@ -25,18 +25,18 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
 def test_demo_shows_the_promises_and_next_steps(shown: tuple[Path, Result]) -> None:
     folder, done = shown
     assert done.returncode == 0, done.stdout + done.stderr
-    for word in ("What you saw", "An agent hung", "killed by signal 9", "A cycle was refused", "Try next", "remit show last"):
-        assert word in done.stdout
+    for expected in ("What you saw", "An agent hung", "killed by signal 9", "A cycle was refused", "Try next", "remit show last"):
+        assert expected in done.stdout
     assert "✗" not in done.stdout
     assert "asking once more" in done.stderr
     report = (folder / ".remit" / "demo" / "report.md").read_text()
-    assert all(word in report for word in ("src/", "docs/", "top level"))
+    assert all(expected in report for expected in ("src/", "docs/", "top level"))
     status = subprocess.run(["git", "status", "--short", ".remit"], cwd=folder, capture_output=True, text=True, check=True)
     assert "demo" not in status.stdout
 
 
 def test_commands_suggested_by_the_demo_work(shown: tuple[Path, Result]) -> None:
-    """The command and the agent are taken from its own output."""
+    """The command and the agent are taken from the output."""
     folder, done = shown
     lines = done.stdout.splitlines()
     command = next(line for line in lines if " show last " in line).strip().partition("  ")[0]
@@ -50,15 +50,15 @@ def test_commands_suggested_by_the_demo_work(shown: tuple[Path, Result]) -> None
 
 
 def test_demo_works_in_an_empty_folder_inside_a_project(tmp_path: Path) -> None:
-    """It counts its own source then, and works where it was started, not at the project's root."""
+    """The demo counts its own source and works in the current folder, not at the project root."""
     (tmp_path / "remit.toml").touch()
     empty = tmp_path / "empty"
     empty.mkdir()
-    told = remit_json(empty, "demo")
-    assert [part["ok"] for part in told["parts"]] == [True] * 5
-    assert told["return"]["data"]["measured"] > 20
-    assert max(record["depth"] for record in told["tree"] if record["status"] == "completed") == 3
-    states = {record["agent"]: record["status"] for record in told["tree"] if record["depth"] == 2}
+    reported = remit_json(empty, "demo")
+    assert [part["ok"] for part in reported["parts"]] == [True] * 5
+    assert reported["return"]["data"]["measured"] > 20
+    assert max(record["depth"] for record in reported["tree"] if record["status"] == "completed") == 3
+    states = {record["agent"]: record["status"] for record in reported["tree"] if record["depth"] == 2}
     assert (states["demo.stuck"], states["demo.killed"], states["demo.prose"]) == ("timeout", "failed", "completed")
-    assert (empty / told["report"]).exists()
+    assert (empty / reported["report"]).exists()
     assert not (tmp_path / ".remit").exists()

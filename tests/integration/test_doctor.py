@@ -1,4 +1,4 @@
-"""`remit doctor`: says what there is, with advice where something is missing, and exits 0 either way."""
+"""`remit doctor` reports the installation with advice for missing parts, and exits 0 either way."""
 
 import contextlib
 import importlib.metadata
@@ -21,15 +21,15 @@ def doctor(folder: Path, *arguments: str, **environment: str) -> cli.Result:
     return cli.run("doctor", *arguments, cwd=folder, env={**os.environ, **environment})
 
 
-def findings(told: str) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in json.loads(told)["findings"]}
+def findings(reported: str) -> dict[str, dict[str, Any]]:
+    return {one["name"]: one for one in json.loads(reported)["findings"]}
 
 
 def test_doctor_names_the_active_sandbox(tmp_path: Path) -> None:
     ran = doctor(tmp_path)
     assert ran.returncode == 0, ran.stderr
-    for word in ("Python", "SQLite", "bubblewrap", "Landlock", "seccomp", "in force", "git", "policy", "database"):
-        assert word in ran.stdout
+    for text in ("Python", "SQLite", "bubblewrap", "Landlock", "seccomp", "in force", "git", "policy", "database"):
+        assert text in ran.stdout
     assert not (tmp_path / ".remit").exists()
 
 
@@ -50,7 +50,7 @@ def test_unreadable_settings_are_a_finding(tmp_path: Path) -> None:
 
 
 def test_every_extra_is_detected_by_its_modules(tmp_path: Path) -> None:
-    """`remit[all]` is installed for the tests, so nothing may be called missing; each module is of a package that pyproject names."""
+    """`remit[all]` is installed for the tests, so nothing may be reported missing; each module belongs to a package in pyproject."""
     found = findings(doctor(tmp_path, "--json").stdout)
     extras = [one for one in found.values() if one["part"] == "extras"]
     assert {one["name"]: one["mark"] for one in extras} == {one["name"]: "ok" for one in extras}
@@ -65,8 +65,8 @@ def test_every_extra_is_detected_by_its_modules(tmp_path: Path) -> None:
 def test_doctor_reports_whether_the_project_is_served(tmp_path: Path) -> None:
     (tmp_path / ".remit").mkdir()
     assert "not running" in findings(doctor(tmp_path, "--json").stdout)["server"]["found"]
-    told = announce(tmp_path / ".remit" / "run", grpc="unix:/run/some.sock", http=None, token_file=None)
-    assert findings(doctor(tmp_path, "--json").stdout)["server"]["found"] == f"unix:/run/some.sock, by process {told.pid}"
+    reported = announce(tmp_path / ".remit" / "run", grpc="unix:/run/some.sock", http=None, token_file=None)
+    assert findings(doctor(tmp_path, "--json").stdout)["server"]["found"] == f"unix:/run/some.sock, by process {reported.pid}"
 
 
 @pytest.mark.parametrize("damage", [b"this is no database, and as long as a header is. " * 40, None], ids=["damaged", "of a newer remit"])

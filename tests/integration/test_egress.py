@@ -1,4 +1,4 @@
-"""A model that has read files sends them nowhere without a person's yes; pages that a person or a search names stay open to it."""
+"""A model that has read files sends nothing out without approval; pages named by the user or a search stay accessible."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -23,13 +23,13 @@ INSIDE = 'when { context has address && context.address != "public" };'
 
 
 class Person:
-    """At the terminal."""
+    """The user's answers at the terminal."""
 
     def __init__(self, *, says: bool) -> None:
         self.says = says
         self.questions: list[str] = []
 
-    async def approve(self, asked: PolicyRequest, decision: Decision, seconds: float) -> tuple[bool, str]:
+    async def approve(self, request: PolicyRequest, decision: Decision, seconds: float) -> tuple[bool, str]:
         self.questions.append(decision.question)
         return self.says, "a person"
 
@@ -48,7 +48,7 @@ def fetch(url: str, **how: Any) -> Call:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The default policy, for which the test's server on loopback is as good as one on the public internet."""
+    """The default policy, with the loopback test server treated as a public host."""
     (tmp_path / "plan.txt").write_text(SECRET)
     (tmp_path / ".remit").mkdir()
     text = default_text()
@@ -67,7 +67,7 @@ def server() -> Iterator[WebServer]:
 
 
 def outgoing(server: WebServer) -> list[Heard]:
-    return [heard for heard in server.heard if heard.path != "/hits"]
+    return [received for received in server.heard if received.path != "/hits"]
 
 
 @asynccontextmanager
@@ -113,7 +113,7 @@ async def test_file_content_is_not_sent_in_a_url(project: Path, server: WebServe
 
 @agent("sender")
 async def sender(ctx: Context, url: str) -> list[str]:
-    """Names parameters in their other spelling."""
+    """Uses the alternative spelling of a parameter."""
     await ctx.delegate("worker.read_file", path="plan.txt")
     tries = ({"URL": f"{url}/new"}, {"Url": url, "Body": SECRET, "method": "POST"}, {"url": url, "Headers": {"X-Note": SECRET}})
     return [(await ctx.delegate("worker.web_fetch", parameters=one)).errors[0].code for one in tries]
@@ -137,7 +137,7 @@ async def test_file_read_in_an_earlier_message_is_not_sent_later(project: Path, 
 
 @agent("going_on")
 async def going_on(ctx: Context, url: str) -> str:
-    """Reads a file, keeps it, and sends it when it is resumed."""
+    """Reads a file, stores it in a checkpoint, and sends it when resumed."""
     if ctx.saved is None:
         await ctx.checkpoint((await ctx.delegate("worker.read_file", path="plan.txt")).data["content"])
         return "read"
@@ -158,7 +158,7 @@ async def test_urls_from_the_user_or_a_fetched_page_need_no_approval(project: Pa
         returned = await ask(remit, f"Read plan.txt and {server.url}, and follow its link.")
         assert [one.ok for one in await results(remit, returned)] == [True, True, True]
         after_crash = facts_of_records(await remit.tree(returned.session_id), remit.directory.find)
-    assert [heard.path for heard in outgoing(server)] == ["/", "/linked?id=7"]
+    assert [received.path for received in outgoing(server)] == ["/", "/linked?id=7"]
     assert (after_crash.has_read_files, after_crash.has_read_untrusted) == (True, True)
     assert after_crash.describe_request(f"{server.url}/linked?id=7", "", {}, ())["known_url"]
 
@@ -171,7 +171,7 @@ async def test_search_results_need_no_approval(project: Path, server: WebServer,
         returned = await ask(remit, "Read plan.txt, then read about owls.")
         found = await results(remit, returned)
     assert [one.ok for one in found] == [True, True, True], found
-    assert [heard.path for heard in outgoing(server)] == ["/linked?owl=1"]
+    assert [received.path for received in outgoing(server)] == ["/linked?owl=1"]
 
 
 @pytest.mark.parametrize("before", ["", " "])
@@ -224,14 +224,14 @@ async def test_approval_is_asked_once_per_host(project: Path, server: WebServer,
         (["approved_host=true", "known_url=true", "body=x"], "allow"),
     ],
 )
-def test_policy_test_command_evaluates_egress_rules(tmp_path: Path, facts: list[str], verdict: str) -> None:
-    words = ["url=https://example.com/", "has_read_files=true", *facts]
-    tried = cli.run_json("policy", "explain", "--for", "worker.web_fetch", *words, cwd=tmp_path)
+def test_policy_explain_evaluates_egress_rules(tmp_path: Path, facts: list[str], verdict: str) -> None:
+    arguments = ["url=https://example.com/", "has_read_files=true", *facts]
+    tried = cli.run_json("policy", "explain", "--for", "worker.web_fetch", *arguments, cwd=tmp_path)
     assert tried["verdict"] == verdict
 
 
 @pytest.mark.parametrize(
-    ("url", "words", "is_known"),
+    ("url", "text", "is_known"),
     [
         ("https://example.com/a", "see https://example.com/a.", True),
         ("https://example.com/a", "see example.com/a", True),
@@ -243,8 +243,8 @@ def test_policy_test_command_evaluates_egress_rules(tmp_path: Path, facts: list[
         ("https://example.com.evil.org/", "see https://example.com", False),
     ],
 )
-def test_url_is_known_only_when_written_completely(url: str, words: str, is_known: bool) -> None:
-    assert TreeFacts().describe_request(url, "", {"message": words}, ())["known_url"] is is_known
+def test_url_is_known_only_when_written_completely(url: str, text: str, is_known: bool) -> None:
+    assert TreeFacts().describe_request(url, "", {"message": text}, ())["known_url"] is is_known
 
 
 def test_facts_of_a_request() -> None:

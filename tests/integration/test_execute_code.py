@@ -1,4 +1,4 @@
-"""`coder.execute_code` as a caller sees it: output, files in and out, limits by name, the policy's word on the network."""
+"""`coder.execute_code`: output, files in and out, limits, and the network policy."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -59,7 +59,7 @@ async def test_only_requested_outputs_are_returned(remit: Remit) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "given", "stdout"),
+    ("code", "inputs", "stdout"),
     [
         ("import tool; print(tool.ANSWER)", {"files": {"tool.py": "ANSWER = 42", "sub/data.txt": "x"}}, "42\n"),
         ("import sys; print(sys.stdin.read().upper())", {"stdin": "grüß\n" * 30_000}, "GRÜSS\n" * 30_000 + "\n"),
@@ -67,8 +67,8 @@ async def test_only_requested_outputs_are_returned(remit: Remit) -> None:
     ],
     ids=["files as text", "standard input", "bytes that are not text"],
 )
-async def test_stdin_is_passed_to_the_program(remit: Remit, code: str, given: dict[str, Any], stdout: str) -> None:
-    done, data = await executed(remit, code, **given)
+async def test_input_reaches_the_program_unchanged(remit: Remit, code: str, inputs: dict[str, Any], stdout: str) -> None:
+    done, data = await executed(remit, code, **inputs)
     assert (done.status, data["stdout"], data["files"]) == ("completed", stdout, [])
 
 
@@ -100,7 +100,7 @@ async def test_exit_code_is_reported(remit: Remit, code: str, status: int) -> No
 
 
 async def test_interpreter_shuts_down_normally(remit: Remit) -> None:
-    """Threads are awaited, `atexit` is called, files that were never closed are written, a signal is named."""
+    """Threads are joined, `atexit` handlers run, open files are flushed, and a signal is named."""
     _, data = await executed(remit, "kill -SEGV $$", language="sh")
     assert (data["exitCode"], data["signal"]) == (None, "SIGSEGV")
     code = """

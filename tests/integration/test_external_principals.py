@@ -1,4 +1,4 @@
-"""Callers from outside: the principal of the policy and of the audit log; and tokens of delegations at work."""
+"""External callers as principals of the policy and the audit log; delegation tokens."""
 
 import asyncio
 import dataclasses
@@ -44,10 +44,10 @@ async def host(ctx: Context) -> str:
     return result.errors[0].message if result.errors else "it may"
 
 
-class Stage:
-    """A project with a service behind one authenticator, and an agent that waits until it is told to end."""
+class Harness:
+    """A project with a service behind one authenticator, and an agent that waits for a signal to end."""
 
-    def __init__(self, remit: Remit, far: "Far") -> None:
+    def __init__(self, remit: Remit, far: "WaitingAgent") -> None:
         self.remit, self.far = remit, far
         self.service = Service(remit)
         self.authenticator = Authenticator(remit.folder, remit.settings.serve, running=remit.engine.find, audit=remit.note_access)
@@ -60,29 +60,29 @@ class Stage:
         return await handle.result()
 
     async def running(self) -> Any:
-        """A delegation of `far` that runs, as the engine knows it."""
+        """A running delegation of `far`, as the engine knows it."""
         handle = await self.remit.start("far", timeout=30)
-        await asyncio.wait_for(self.far.is_there.wait(), 10)
+        await asyncio.wait_for(self.far.is_there.wait(), 60)
         return self.remit.engine.live()[handle.session_id]
 
 
-class Far:
+class WaitingAgent:
     def __init__(self) -> None:
         self.is_there, self.may_end = asyncio.Event(), asyncio.Event()
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    told = Far()
+async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
+    waiting = WaitingAgent()
 
     @agent
     async def far(ctx: Context) -> str:
-        told.is_there.set()
-        await told.may_end.wait()
+        waiting.is_there.set()
+        await waiting.may_end.wait()
         return "done"
 
     async with Remit.open(tmp_path, agents=[leaf, host, far], policy=RULES) as remit:
-        yield Stage(remit, told)
+        yield Harness(remit, waiting)
 
 
 def bearer(token: str | None) -> Credentials:
@@ -95,41 +95,41 @@ def code_of(call: Callable[..., Any], *arguments: Any, **named: Any) -> str:
     return found.value.code
 
 
-def why(stage: Stage) -> str:
-    """What the audit log says of who was turned away last."""
-    return str([entry for entry in entries(stage.remit.folder) if entry["event"] == "turned_away"][-1]["because"])
+def why(harness: Harness) -> str:
+    """The latest refusal in the audit log."""
+    return str([entry for entry in entries(harness.remit.folder) if entry["event"] == "turned_away"][-1]["because"])
 
 
-async def test_external_caller_is_a_principal_of_its_kind(stage: Stage) -> None:
-    refused = await stage.ask(stage.principal("ci"), "leaf")
+async def test_external_caller_is_a_principal_of_its_kind(harness: Harness) -> None:
+    refused = await harness.ask(harness.principal("ci"), "leaf")
     assert refused.errors[0].code == "POLICY_DENIED"
     assert "token:ci may not have leaf" in refused.errors[0].message
-    assert (await stage.ask(stage.principal("other"), "leaf")).status == "completed"
-    assert (await stage.ask(OWNER, "leaf")).status == "completed"
-    log = [entry for entry in entries(stage.remit.folder) if entry.get("action") == "leaf"]
+    assert (await harness.ask(harness.principal("other"), "leaf")).status == "completed"
+    assert (await harness.ask(OWNER, "leaf")).status == "completed"
+    log = [entry for entry in entries(harness.remit.folder) if entry.get("action") == "leaf"]
     assert [(entry["caller"], entry["verdict"]) for entry in log] == [
         ("token:ci", "deny"),
         ("token:other", "allow"),
         ("orchestrator", "allow"),
     ]
-    assert not check_log(stage.remit.folder).findings
+    assert not check_log(harness.remit.folder).findings
 
 
-async def test_rules_see_the_principal_of_the_whole_tree(stage: Stage) -> None:
-    """The child's principal is its agent, as ever; the quick way of decisions made before mixes up no two trees."""
-    ci, guest = stage.principal("ci"), stage.principal("guest")
+async def test_rules_see_the_principal_of_the_whole_tree(harness: Harness) -> None:
+    """The principal of a child is its agent; cached decisions do not mix trees."""
+    ci, guest = harness.principal("ci"), harness.principal("guest")
     for _ in range(2):
-        assert (await stage.remit.delegate("host")).summary.startswith("it may")
-        assert (await stage.ask(ci, "host")).summary.startswith("it may")
-        assert "Not on behalf of token:guest" in (await stage.ask(guest, "host")).summary
-    below = [entry for entry in entries(stage.remit.folder) if entry.get("caller") == "host"]
-    said = {(entry.get("on_behalf"), entry["verdict"]) for entry in below}
-    assert said == {(None, "allow"), ("token:ci", "allow"), ("token:guest", "deny")}
+        assert (await harness.remit.delegate("host")).summary.startswith("it may")
+        assert (await harness.ask(ci, "host")).summary.startswith("it may")
+        assert "Not on behalf of token:guest" in (await harness.ask(guest, "host")).summary
+    below = [entry for entry in entries(harness.remit.folder) if entry.get("caller") == "host"]
+    output = {(entry.get("on_behalf"), entry["verdict"]) for entry in below}
+    assert output == {(None, "allow"), ("token:ci", "allow"), ("token:guest", "deny")}
 
 
-async def test_recovered_delegation_is_authorized_as_its_original_principal(stage: Stage) -> None:
-    """Not as the owner, to whom more is permitted."""
-    deps = stage.remit._deps
+async def test_recovered_delegation_is_authorized_as_its_original_principal(harness: Harness) -> None:
+    """Not as the owner, who has more permissions."""
+    deps = harness.remit._deps
     caller_info = Origin(caller_info=CallerInfo("token:ci", "http"), path=("token:ci",))
     order = accept(call("leaf"), None, dataclasses.replace(deps, policy=ALLOW_ALL), caller_info)
     pending = pending_after_restart(order, None, deps)
@@ -137,84 +137,84 @@ async def test_recovered_delegation_is_authorized_as_its_original_principal(stag
     assert pending_after_restart(accept(call("leaf"), None, deps), None, deps) is None
 
 
-async def test_refused_callers_are_audited_without_their_secret(stage: Stage) -> None:
-    code_of(stage.authenticator.authenticate, Credentials(authorization="Bearer rmt_" + "7" * 49, api="grpc", peer="192.0.2.7"))
-    entry = list(entries(stage.remit.folder))[-1]
+async def test_refused_callers_are_audited_without_their_secret(harness: Harness) -> None:
+    code_of(harness.authenticator.authenticate, Credentials(authorization="Bearer rmt_" + "7" * 49, api="grpc", peer="192.0.2.7"))
+    entry = list(entries(harness.remit.folder))[-1]
     assert (entry["event"], entry["door"], entry["peer"], entry["because"]) == ("turned_away", "grpc", "192.0.2.7", "unknown token")
-    assert "777777" not in (stage.remit.folder / "audit.jsonl").read_text()
-    assert not check_log(stage.remit.folder).findings
+    assert "777777" not in (harness.remit.folder / "audit.jsonl").read_text()
+    assert not check_log(harness.remit.folder).findings
 
 
-async def test_request_with_a_delegation_token_is_a_child(stage: Stage) -> None:
-    running = await stage.running()
-    principal = stage.authenticator.authenticate(Credentials(authorization=f"Bearer {stage.authenticator.token_for(running)}"))
+async def test_request_with_a_delegation_token_is_a_child(harness: Harness) -> None:
+    running = await harness.running()
+    principal = harness.authenticator.authenticate(Credentials(authorization=f"Bearer {harness.authenticator.token_for(running)}"))
     assert principal.parent == running.delegation.session_id
     assert not principal.is_local
-    handle = await stage.service.begin(Call(principal=principal, api="grpc"), {"target": "leaf", "parameters": {}})
+    handle = await harness.service.begin(Call(principal=principal, api="grpc"), {"target": "leaf", "parameters": {}})
     assert (await handle.result()).status == "completed"
-    record = await stage.remit.describe(handle.session_id)
+    record = await harness.remit.describe(handle.session_id)
     assert (record.parent_id, record.depth, record.path) == (running.delegation.session_id, 2, ("orchestrator", "far", "leaf"))
     assert running.budget.delegations == 2
 
 
-async def test_delegation_token_expires_with_its_attempt_and_delegation(stage: Stage) -> None:
-    """Replayed after the end, it is worth nothing; nor is a stream that was opened with it."""
-    running = await stage.running()
-    earlier = stage.authenticator.token_for(running)
+async def test_delegation_token_expires_with_its_attempt_and_delegation(harness: Harness) -> None:
+    """After the delegation ends, its token and streams opened with it are worthless."""
+    running = await harness.running()
+    earlier = harness.authenticator.token_for(running)
     running.attempt += 1
-    assert code_of(stage.authenticator.authenticate, bearer(earlier)) == "UNAUTHENTICATED"
-    assert "attempt" in why(stage)
-    token = stage.authenticator.token_for(running)
-    principal = stage.authenticator.authenticate(Credentials(authorization=f"Bearer {token}"))
-    assert stage.authenticator.is_valid(principal)
-    stage.far.may_end.set()
-    await stage.remit.result(running.delegation.session_id)
-    assert code_of(stage.authenticator.authenticate, bearer(token)) == "UNAUTHENTICATED"
-    assert "has ended" in why(stage)
-    assert not stage.authenticator.is_valid(principal)
-    assert code_of(stage.authenticator.token_for, running) == "CALLER_REFUSED"
-    with pytest.raises(RemitError) as found:  # let in a moment before it ended
-        await stage.service.begin(Call(principal=principal, api="grpc"), {"target": "leaf", "parameters": {}})
+    assert code_of(harness.authenticator.authenticate, bearer(earlier)) == "UNAUTHENTICATED"
+    assert "attempt" in why(harness)
+    token = harness.authenticator.token_for(running)
+    principal = harness.authenticator.authenticate(Credentials(authorization=f"Bearer {token}"))
+    assert harness.authenticator.is_valid(principal)
+    harness.far.may_end.set()
+    await harness.remit.result(running.delegation.session_id)
+    assert code_of(harness.authenticator.authenticate, bearer(token)) == "UNAUTHENTICATED"
+    assert "has ended" in why(harness)
+    assert not harness.authenticator.is_valid(principal)
+    assert code_of(harness.authenticator.token_for, running) == "CALLER_REFUSED"
+    with pytest.raises(RemitError) as found:  # accepted a moment before it ended
+        await harness.service.begin(Call(principal=principal, api="grpc"), {"target": "leaf", "parameters": {}})
     assert found.value.code == "CALLER_REFUSED"
 
 
-async def test_delegation_token_is_valid_for_its_holder_only(stage: Stage) -> None:
-    running = await stage.running()
-    token = stage.authenticator.token_for(running, holder="token:box")
-    box, thief = (f"Bearer {stage.authenticator.tokens.new(name, Grants())[1]}" for name in ("box", "thief"))
-    principal = stage.authenticator.authenticate(Credentials(authorization=box, delegation=token))
+async def test_delegation_token_is_valid_for_its_holder_only(harness: Harness) -> None:
+    running = await harness.running()
+    token = harness.authenticator.token_for(running, holder="token:box")
+    box, attacker = (f"Bearer {harness.authenticator.tokens.new(name, Grants())[1]}" for name in ("box", "thief"))
+    principal = harness.authenticator.authenticate(Credentials(authorization=box, delegation=token))
     assert principal.parent == running.delegation.session_id
-    for shown in ({"authorization": thief}, {"is_socket": True}, {}):
-        assert code_of(stage.authenticator.authenticate, Credentials(delegation=token, **shown)) == "UNAUTHENTICATED"
-        assert "another principal" in why(stage) or not shown
-    assert code_of(stage.authenticator.authenticate, Credentials(authorization=f"Bearer {token}")) == "UNAUTHENTICATED"
-    stage.authenticator.tokens.revoke("box")
-    assert not stage.authenticator.is_valid(principal), "whose own token was revoked holds none of others"
-    assert code_of(stage.authenticator.authenticate, Credentials(authorization=box, delegation=token)) == "UNAUTHENTICATED"
+    for credentials in ({"authorization": attacker}, {"is_socket": True}, {}):
+        assert code_of(harness.authenticator.authenticate, Credentials(delegation=token, **credentials)) == "UNAUTHENTICATED"
+        assert "another principal" in why(harness) or not credentials
+    assert code_of(harness.authenticator.authenticate, Credentials(authorization=f"Bearer {token}")) == "UNAUTHENTICATED"
+    harness.authenticator.tokens.revoke("box")
+    assert not harness.authenticator.is_valid(principal), "a caller with a revoked token cannot use others"
+    assert code_of(harness.authenticator.authenticate, Credentials(authorization=box, delegation=token)) == "UNAUTHENTICATED"
 
 
-async def test_forged_foreign_and_expired_tokens_are_refused(stage: Stage, tmp_path: Path) -> None:
-    running = await stage.running()
-    token = stage.authenticator.token_for(running)
-    elsewhere = Authenticator(tmp_path / "other", stage.remit.settings.serve, running=stage.remit.engine.find)
-    for wrong in (token[:-1], f"{token}A", elsewhere.token_for(running), "rmd_"):
-        assert code_of(stage.authenticator.authenticate, bearer(wrong)) == "UNAUTHENTICATED"
-        assert "unknown" in why(stage)
-    assert stage.authenticator.authenticate(Credentials(authorization=f"Bearer {token}")).parent == running.delegation.session_id
+async def test_forged_foreign_and_expired_tokens_are_refused(harness: Harness, tmp_path: Path) -> None:
+    running = await harness.running()
+    token = harness.authenticator.token_for(running)
+    other_address = Authenticator(tmp_path / "other", harness.remit.settings.serve, running=harness.remit.engine.find)
+    for wrong in (token[:-1], f"{token}A", other_address.token_for(running), "rmd_"):
+        assert code_of(harness.authenticator.authenticate, bearer(wrong)) == "UNAUTHENTICATED"
+        assert "unknown" in why(harness)
+    assert harness.authenticator.authenticate(Credentials(authorization=f"Bearer {token}")).parent == running.delegation.session_id
     clock = ManualClock(wall=running.delegation.deadline_wall + 1).as_clock()
     later = Authenticator(
-        stage.remit.folder,
-        stage.remit.settings.serve,
-        running=stage.remit.engine.find,
-        audit=stage.remit.note_access,
+        harness.remit.folder,
+        harness.remit.settings.serve,
+        running=harness.remit.engine.find,
+        audit=harness.remit.note_access,
         clock=clock,
     )
     assert code_of(later.authenticate, bearer(later.token_for(running))) == "UNAUTHENTICATED"
-    assert "expired" in why(stage)
+    assert "expired" in why(harness)
 
 
-async def test_delegation_token_is_redacted_from_agent_output(stage: Stage) -> None:
-    token = stage.authenticator.token_for(await stage.running())
-    result = await stage.remit.delegate("leaf", word=token)
+async def test_delegation_token_is_redacted_from_agent_output(harness: Harness) -> None:
+    token = harness.authenticator.token_for(await harness.running())
+    result = await harness.remit.delegate("leaf", word=token)
     assert token not in str(result)
-    assert all(token.encode() not in path.read_bytes() for path in stage.remit.folder.rglob("*") if path.is_file())
+    assert all(token.encode() not in path.read_bytes() for path in harness.remit.folder.rglob("*") if path.is_file())

@@ -1,4 +1,4 @@
-"""Flows: compositions in files of a project are agents `flow.NAME`, and `remit run` runs them."""
+"""Flows: compositions in project files are agents `flow.NAME`; `remit run` runs them."""
 
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ def test_flow_runs_by_name_and_by_file(project: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("arguments", "message"),
     [
         (("words",), "Parameters of flow.words: folder: it is required"),
         (("words", "foldr=notes"), "did you mean folder?"),
@@ -65,8 +65,8 @@ def test_flow_runs_by_name_and_by_file(project: Path, tmp_path: Path) -> None:
         (("lost.toml",), "Cannot read lost.toml"),
     ],
 )
-def test_invalid_flow_arguments_are_refused(project: Path, given: tuple[str, ...], message: str) -> None:
-    done = run("run", *given, cwd=project)
+def test_invalid_flow_arguments_are_refused(project: Path, arguments: tuple[str, ...], message: str) -> None:
+    done = run("run", *arguments, cwd=project)
     assert done.code != Exit.OK
     assert message in done.stdout + done.stderr
 

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from framework_harness import Stage, Verdict, delegate, on_stage
+from framework_harness import Harness, Verdict, delegate, harness_fixtures
 from framework_suite import Check, every_check
 from langchain.agents import create_agent
 from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
@@ -22,7 +22,7 @@ from remit.testing import Call, Say
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-class GraphStage(Stage):
+class GraphHarness(Harness):
     package = "langgraph"
     delegate_tool = staticmethod(delegate_tool)
     own_tool = staticmethod(langchain_tool)
@@ -31,21 +31,21 @@ class GraphStage(Stage):
         return create_agent(self.model(at), tools=list(tools), response_format=ToolStrategy(output) if output else None)
 
     def model(self, at: Any = None, **more: Any) -> ChatOpenAI:
-        """Over plain HTTP, as `client`."""
+        """A client over plain HTTP."""
         sync, on_loop = DefaultHttpxClient(verify=False), DefaultAsyncHttpxClient(verify=False)
         address: Any = {"base_url": (at or self.models).openai_url, "api_key": "none", "http_client": sync, "http_async_client": on_loop}
         return ChatOpenAI(model="scripted", max_retries=0, **address, **{"stream_usage": True, **more})
 
     async def run(self, agent: Any, text: str) -> str:
-        return str((await agent.ainvoke(asked(text)))["messages"][-1].text)
+        return str((await agent.ainvoke(request(text)))["messages"][-1].text)
 
 
-def asked(text: str) -> Any:
+def request(text: str) -> Any:
     return {"messages": [HumanMessage(text)]}
 
 
 def one_node(work: Any, **compiled: Any) -> Any:
-    """A graph of one step."""
+    """A graph of one node."""
     graph = StateGraph(MessagesState)
     graph.add_node("work", work)
     graph.add_edge(START, "work")
@@ -53,58 +53,58 @@ def one_node(work: Any, **compiled: Any) -> Any:
     return graph.compile(**compiled)
 
 
-stage, nothing_is_left = on_stage(GraphStage)
+harness, no_agent_left = harness_fixtures(GraphHarness)
 
 
 @every_check()
-async def test_langgraph_passes_the_framework_suite(check: Check, stage: GraphStage) -> None:
-    await check(stage)
+async def test_langgraph_passes_the_framework_suite(check: Check, harness: GraphHarness) -> None:
+    await check(harness)
 
 
-async def test_faults_are_marked_as_errors(stage: GraphStage) -> None:
-    stage.play([delegate("eco", text="x"), Call("delegate", self=1, target="echo"), delegate("echo", text="right"), Say("Done.")])
-    state = await stage.guest.ainvoke(asked("Go."))
+async def test_faults_are_marked_as_errors(harness: GraphHarness) -> None:
+    harness.play([delegate("eco", text="x"), Call("delegate", self=1, target="echo"), delegate("echo", text="right"), Say("Done.")])
+    state = await harness.guest.ainvoke(request("Go."))
     assert [message.status for message in state["messages"] if message.type == "tool"] == ["error", "error", "success"]
 
 
-async def test_tool_can_be_invoked_on_a_thread_but_not_on_the_event_loop(stage: GraphStage) -> None:
-    tool, given = stage.tool(), {"target": "echo", "parameters": {"text": "hi"}}
-    assert json.loads(await tool.ainvoke(given))["data"] == "echo hi"
-    assert json.loads(await asyncio.to_thread(tool.invoke, given))["data"] == "echo hi"
+async def test_tool_can_be_invoked_on_a_thread_but_not_on_the_event_loop(harness: GraphHarness) -> None:
+    tool, arguments = harness.tool(), {"target": "echo", "parameters": {"text": "hi"}}
+    assert json.loads(await tool.ainvoke(arguments))["data"] == "echo hi"
+    assert json.loads(await asyncio.to_thread(tool.invoke, arguments))["data"] == "echo hi"
     with pytest.raises(Misused, match="would never end"):
-        tool.invoke(given)
+        tool.invoke(arguments)
 
 
-async def test_graph_in_another_thread_delegates_on_the_remit_event_loop(stage: GraphStage) -> None:
-    stage.play([delegate("echo", text="hi"), Say("Done.")])
-    state = await asyncio.to_thread(stage.guest.invoke, asked("Say hi."))
+async def test_graph_in_another_thread_delegates_on_the_remit_event_loop(harness: GraphHarness) -> None:
+    harness.play([delegate("echo", text="hi"), Say("Done.")])
+    state = await asyncio.to_thread(harness.guest.invoke, request("Say hi."))
     assert state["messages"][-1].text == "Done."
-    tool, given = stage.tool(), {"target": "echo", "parameters": {"text": "far"}}
-    on_its_own_loop = await asyncio.to_thread(lambda: asyncio.run(tool.ainvoke(given)))
+    tool, arguments = harness.tool(), {"target": "echo", "parameters": {"text": "far"}}
+    on_its_own_loop = await asyncio.to_thread(lambda: asyncio.run(tool.ainvoke(arguments)))
     assert json.loads(on_its_own_loop)["data"] == "echo far"
 
 
-async def test_tool_is_strict_beside_an_openai_structured_response(stage: GraphStage) -> None:
-    """LangChain binds every tool strictly there: one that is not is refused by the vendor."""
+async def test_tool_is_strict_beside_an_openai_structured_response(harness: GraphHarness) -> None:
+    """LangChain binds every tool as strict there, and the provider refuses others."""
     written = Call("delegate", target="echo", operation=None, parameters='{"text": "hi"}', timeout=None, priority=None)
-    requests = stage.play([written, Say('{"good": true, "why": "It is short."}')])
-    graph = create_agent(stage.model(), tools=[stage.tool(strict=True)], response_format=ProviderStrategy(Verdict))
-    state = await graph.ainvoke(asked("Judge."))
+    requests = harness.play([written, Say('{"good": true, "why": "It is short."}')])
+    graph = create_agent(harness.model(), tools=[harness.tool(strict=True)], response_format=ProviderStrategy(Verdict))
+    state = await graph.ainvoke(request("Judge."))
     assert state["structured_response"] == Verdict(good=True, why="It is short.")
     offered = requests[0].body["tools"][0]["function"]
     assert (offered["strict"], offered["parameters"]["required"]) == (True, list(offered["parameters"]["properties"]))
     assert json.loads(requests[1].results[0])["data"] == "echo hi"
 
 
-async def test_delegation_by_a_sync_node_is_a_child(stage: GraphStage) -> None:
-    """The context travels with the thread."""
-    tool = stage.tool()
+async def test_delegation_by_a_sync_node_is_a_child(harness: GraphHarness) -> None:
+    """The context is carried across the thread."""
+    tool = harness.tool()
 
     def work(state: MessagesState) -> Any:
         result = json.loads(tool.invoke({"target": "echo", "parameters": {"text": "deep"}}))
         return {"messages": [AIMessage(result["data"])]}
 
-    stage.admit("threads", one_node(work))
-    done = await stage.remit.delegate("threads", task="Go.")
+    harness.register("threads", one_node(work))
+    done = await harness.remit.delegate("threads", task="Go.")
     assert done.data == "echo deep"
-    assert [record.agent for record in await stage.remit.tree(done.session_id)] == ["threads", "echo"]
+    assert [record.agent for record in await harness.remit.tree(done.session_id)] == ["threads", "echo"]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from agents.strict_schema import ensure_strict_json_schema
-from framework_harness import Stage, on_stage
-from framework_suite import Check, every_check, inside_an_agent_what_it_delegates_is_a_child, it_delegates_and_is_told_the_result_as_json
+from framework_harness import Harness, harness_fixtures
+from framework_suite import Check, agent_delegates_and_gets_the_result_as_json, delegation_inside_an_agent_is_a_child, every_check
 
 from agents import (
     Agent,
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 UNTRACED = RunConfig(tracing_disabled=True, tool_not_found_behavior="return_error_to_model")
 
 
-class ChatStage(Stage):
+class ChatHarness(Harness):
     """Over chat completions."""
 
     package = "agents"
@@ -41,27 +41,27 @@ class ChatStage(Stage):
         return str((await Runner.run(agent, text, run_config=UNTRACED)).final_output)
 
 
-class ResponsesStage(ChatStage):
+class ResponsesHarness(ChatHarness):
     kind = OpenAIResponsesModel
 
 
-stage, nothing_is_left = on_stage(ChatStage)
+harness, no_agent_left = harness_fixtures(ChatHarness)
 
 
 @every_check()
-async def test_openai_agents_sdk_passes_the_framework_suite(check: Check, stage: ChatStage) -> None:
-    await check(stage)
+async def test_openai_agents_sdk_passes_the_framework_suite(check: Check, harness: ChatHarness) -> None:
+    await check(harness)
 
 
-@every_check((it_delegates_and_is_told_the_result_as_json, inside_an_agent_what_it_delegates_is_a_child))
+@every_check((agent_delegates_and_gets_the_result_as_json, delegation_inside_an_agent_is_a_child))
 async def test_openai_agents_sdk_passes_the_framework_suite_over_responses(check: Check, tmp_path: Path) -> None:
-    async with ResponsesStage(tmp_path) as stage:
-        await check(stage)
+    async with ResponsesHarness(tmp_path) as harness:
+        await check(harness)
 
 
-async def test_schema_is_already_strict_and_strict_calls_are_read(stage: ChatStage) -> None:
-    """By the rules of the SDK that enforces them; what may be left out is null, parameters are text."""
-    toolbox = Toolbox(stage.remit, strict=True)
+async def test_schema_is_already_strict_and_strict_calls_are_read(harness: ChatHarness) -> None:
+    """Checked by the rules of the SDK; optional values are null, parameters are text."""
+    toolbox = Toolbox(harness.remit, strict=True)
     (tool,) = toolbox.for_openai_responses()
     assert tool["strict"] is True
     assert ensure_strict_json_schema(json.loads(json.dumps(tool["parameters"]))) == tool["parameters"]

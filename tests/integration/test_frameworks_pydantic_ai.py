@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from framework_harness import Stage, delegate, on_stage
+from framework_harness import Harness, delegate, harness_fixtures
 from framework_suite import Check, every_check
 from pydantic_ai import Agent, Tool
 from pydantic_ai.messages import ToolReturnPart
@@ -18,7 +18,7 @@ from remit.testing import Say
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-class PydanticStage(Stage):
+class PydanticHarness(Harness):
     package = "pydantic_ai"
     delegate_tool = staticmethod(delegate_toolset)
     own_tool = staticmethod(Tool)
@@ -32,23 +32,23 @@ class PydanticStage(Stage):
         return str((await agent.run(text)).output)
 
 
-stage, nothing_is_left = on_stage(PydanticStage)
+harness, no_agent_left = harness_fixtures(PydanticHarness)
 
 
 @every_check()
-async def test_pydantic_ai_passes_the_framework_suite(check: Check, stage: PydanticStage) -> None:
-    await check(stage)
+async def test_pydantic_ai_passes_the_framework_suite(check: Check, harness: PydanticHarness) -> None:
+    await check(harness)
 
 
-async def test_tool_result_keeps_the_return_and_marks_failures(stage: PydanticStage) -> None:
+async def test_tool_result_keeps_the_return_and_marks_failures(harness: PydanticHarness) -> None:
     @agent("torn")
     async def torn() -> None:
         raise RuntimeError("the sky fell")
 
-    stage.remit.register(torn)
-    requests = stage.play([[delegate("echo", text="hi"), delegate("torn")], Say("Done.")])
-    guest = stage.agent()
-    guest.toolset(lambda ctx: stage.tool())  # one that is made for each run will do
+    harness.remit.register(torn)
+    requests = harness.play([[delegate("echo", text="hi"), delegate("torn")], Say("Done.")])
+    guest = harness.agent()
+    guest.toolset(lambda ctx: harness.tool())  # a toolset per run works too
     done = await guest.run("Go.")
     good, bad = (part for message in done.all_messages() for part in message.parts if isinstance(part, ToolReturnPart))
     assert good.metadata["taskId"] == json.loads(requests[1].results[0])["taskId"]

@@ -1,4 +1,4 @@
-"""Groups as people meet them: settings, the command line, the routing table, the delegate tool, and faults in their declaration."""
+"""Groups: settings, command line, routing table, delegate tool, and invalid declarations."""
 
 from pathlib import Path
 
@@ -55,8 +55,8 @@ def test_configured_group_is_delegated_to_shown_and_explained(tmp_path: Path) ->
 )
 def test_invalid_group_declaration_is_reported(tmp_path: Path, table: str, fault: str) -> None:
     (tmp_path / "remit.toml").write_text(f"[agents.team]\n{table}\n")
-    told = run("agents", cwd=tmp_path)
-    assert fault in told.stdout + told.stderr
+    output = run("agents", cwd=tmp_path)
+    assert fault in output.stdout + output.stderr
 
 
 async def test_group_is_usable_in_routing_and_the_delegate_tool(tmp_path: Path) -> None:

@@ -1,36 +1,33 @@
-"""Who comes in by gRPC and where it listens: the owner's socket, TLS, client certificates, tokens."""
+"""gRPC authentication and listening: the owner's socket, TLS, client certificates, tokens."""
 
+import contextlib
 import os
+import socket
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_harness import Authority, Stage, ask, bearer, grpc_harness, refusal, trailer
+from grpc_harness import Authority, Harness, ask, bearer, grpc_harness, messages, refusal, trailer
 
-from remit.core.errors import Misused, Unavailable
+from remit.core.errors import Misused, RemitError, Unavailable
+from remit.server.addresses import Place, bound
 from remit.server.tokens import Grants, Permission
 
 LOOPBACK = "127.0.0.1:0"
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    """By a socket and by a port of loopback."""
-    async with grpc_harness(tmp_path, addresses=["unix", LOOPBACK]) as stage:
-        yield stage
+async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
+    """A server on the socket and on a loopback port."""
+    async with grpc_harness(tmp_path, addresses=["unix", LOOPBACK]) as harness:
+        yield harness
 
 
 @pytest.fixture
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"))
-
-
-def messages() -> Any:
-    from remit.agents.proto.v1 import tasks_pb2
-
-    return tasks_pb2
 
 
 def tls(authority: Authority, holder: str | None = None) -> Any:
@@ -43,70 +40,70 @@ def tls(authority: Authority, holder: str | None = None) -> Any:
     return grpc.ssl_channel_credentials(authority.certificate.read_bytes(), *own)
 
 
-# ---- who
+# ---- authentication
 
 
-async def test_socket_authenticates_its_owner_and_a_port_requires_a_token(stage: Stage) -> None:
-    assert (await (await stage.tasks()).ExecuteTask(ask("echo"))).task.principal == "orchestrator"
-    port = await stage.tasks(address=stage.api.addresses[1])
+async def test_socket_authenticates_its_owner_and_a_port_requires_a_token(harness: Harness) -> None:
+    assert (await (await harness.tasks()).ExecuteTask(ask("echo"))).task.principal == "orchestrator"
+    port = await harness.tasks(address=harness.api.addresses[1])
     error = await refusal(port.ExecuteTask(ask("echo")))
     assert (error.code().name, trailer(error, "remit-code")) == ("UNAUTHENTICATED", "UNAUTHENTICATED")
-    task = (await port.ExecuteTask(ask("echo"), metadata=bearer(stage.token()))).task
+    task = (await port.ExecuteTask(ask("echo"), metadata=bearer(harness.token()))).task
     assert task.principal == "token:client"
-    local = (stage.remit.folder / "run" / "serve.token").read_text().strip()
+    local = (harness.remit.folder / "run" / "serve.token").read_text().strip()
     assert (await port.ExecuteTask(ask("echo"), metadata=bearer(local))).task.principal == "orchestrator"
 
 
-async def test_token_restricts_grants_on_the_socket(stage: Stage) -> None:
-    tasks = await stage.tasks()
-    shown = bearer(stage.token("narrow", agents=("text",)))
-    assert (await tasks.ExecuteTask(ask("text.count", text="a"), metadata=shown)).task.principal == "token:narrow"
-    error = await refusal(tasks.ExecuteTask(ask("echo", agent_id="echo"), metadata=shown))
+async def test_token_restricts_grants_on_the_socket(harness: Harness) -> None:
+    tasks = await harness.tasks()
+    metadata = bearer(harness.token("narrow", agents=("text",)))
+    assert (await tasks.ExecuteTask(ask("text.count", text="a"), metadata=metadata)).task.principal == "token:narrow"
+    error = await refusal(tasks.ExecuteTask(ask("echo", agent_id="echo"), metadata=metadata))
     assert (error.code().name, trailer(error, "remit-code")) == ("PERMISSION_DENIED", "FORBIDDEN")
 
 
-async def test_duplicate_credentials_are_refused(stage: Stage) -> None:
-    tasks = await stage.tasks()
-    shown = (*bearer(stage.token("a")), *bearer(stage.token("b")))
-    assert (await refusal(tasks.Ping(messages().PingRequest(), metadata=shown))).code().name == "INVALID_ARGUMENT"
+async def test_duplicate_credentials_are_refused(harness: Harness) -> None:
+    tasks = await harness.tasks()
+    metadata = (*bearer(harness.token("a")), *bearer(harness.token("b")))
+    assert (await refusal(tasks.Ping(messages().PingRequest(), metadata=metadata))).code().name == "INVALID_ARGUMENT"
 
 
-async def test_streams_are_limited_and_end_on_token_revocation(stage: Stage) -> None:
-    tasks = await stage.tasks()
-    shown = bearer(stage.token("streams", streams=2))
-    calls = [tasks.RunTask(ask("slow"), metadata=shown) for _ in range(2)]
+async def test_streams_are_limited_and_end_on_token_revocation(harness: Harness) -> None:
+    tasks = await harness.tasks()
+    metadata = bearer(harness.token("streams", streams=2))
+    calls = [tasks.RunTask(ask("slow"), metadata=metadata) for _ in range(2)]
     for call in calls:
         assert (await call.read()).task_id
-    error = await refusal(tasks.RunTask(ask("slow"), metadata=shown).read())
+    error = await refusal(tasks.RunTask(ask("slow"), metadata=metadata).read())
     assert trailer(error, "remit-code") == "RATE_LIMITED"
     calls[0].cancel()
-    stage.authenticator.tokens.revoke("streams")
+    harness.authenticator.tokens.revoke("streams")
 
-    async def to_its_end() -> None:
+    async def read_all() -> None:
         while await calls[1].read():
             pass
 
-    error = await refusal(to_its_end())
+    error = await refusal(read_all())
     assert (error.code().name, trailer(error, "remit-code")) == ("UNAUTHENTICATED", "UNAUTHENTICATED")
-    assert len(stage.remit.engine.live()) == 2  # whoever leaves, or is sent away, ends nothing
+    assert len(harness.remit.engine.live()) == 2  # a client that disconnects or is refused does not stop the task
 
 
-async def test_only_health_checks_need_no_authentication(stage: Stage) -> None:
+async def test_only_health_checks_need_no_authentication(harness: Harness) -> None:
     from grpc_health.v1 import health_pb2, health_pb2_grpc
     from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-    channel = await stage.channel(address=stage.api.addresses[1])
+    channel = await harness.channel(address=harness.api.addresses[1])
     await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
-    asked = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
-    call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(asked)
+    request = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
+    call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(request)
     assert (await refusal(call.read())).code().name == "UNAUTHENTICATED"
 
 
 async def test_grpc_socket_behind_a_proxy_requires_a_token(tmp_path: Path) -> None:
-    async with grpc_harness(tmp_path, behind_proxy=True) as stage:
-        tasks, pb = await stage.tasks(), messages()
+    async with grpc_harness(tmp_path, behind_proxy=True) as harness:
+        tasks, pb = await harness.tasks(), messages()
         assert (await refusal(tasks.Ping(pb.PingRequest()))).code().name == "UNAUTHENTICATED"
-        await tasks.Ping(pb.PingRequest(), metadata=bearer(stage.token()))
+        await tasks.Ping(pb.PingRequest(), metadata=bearer(harness.token()))
 
 
 # ---- TLS
@@ -115,56 +112,56 @@ async def test_grpc_socket_behind_a_proxy_requires_a_token(tmp_path: Path) -> No
 async def test_mutual_tls_certificate_names_the_principal(tmp_path: Path, authority: Authority) -> None:
     certificate, key = authority.issue("server")
     files = {"tls_certificate": str(certificate), "tls_key": str(key), "client_ca": str(authority.certificate)}
-    async with grpc_harness(tmp_path, addresses=[LOOPBACK], **files) as stage:
-        stage.authenticator.tokens.new("builder", Grants(permissions=frozenset({Permission.DELEGATE})), certificate="build.example")
-        known = await stage.tasks(credentials=tls(authority, "build.example"))
+    async with grpc_harness(tmp_path, addresses=[LOOPBACK], **files) as harness:
+        harness.authenticator.tokens.new("builder", Grants(permissions=frozenset({Permission.DELEGATE})), certificate="build.example")
+        known = await harness.tasks(credentials=tls(authority, "build.example"))
         assert (await known.ExecuteTask(ask("echo"))).task.principal == "cert:build.example"
         pb = messages()
-        stranger = await stage.tasks(credentials=tls(authority, "other.example"))
-        assert (await refusal(stranger.Ping(pb.PingRequest()))).code().name == "UNAUTHENTICATED"
-        nobody = await stage.tasks(credentials=tls(authority))
-        error = await refusal(nobody.Ping(pb.PingRequest(), timeout=5, metadata=bearer(stage.token())))
+        unknown_client = await harness.tasks(credentials=tls(authority, "other.example"))
+        assert (await refusal(unknown_client.Ping(pb.PingRequest()))).code().name == "UNAUTHENTICATED"
+        anonymous = await harness.tasks(credentials=tls(authority))
+        error = await refusal(anonymous.Ping(pb.PingRequest(), timeout=5, metadata=bearer(harness.token())))
         assert error.code().name in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
         foreign = Authority(tmp_path)
         forged_certificate, forged_key = foreign.issue("build.example")
         import grpc
 
         forged = grpc.ssl_channel_credentials(authority.certificate.read_bytes(), forged_key.read_bytes(), forged_certificate.read_bytes())
-        error = await refusal((await stage.tasks(credentials=forged)).Ping(pb.PingRequest(), timeout=5))
+        error = await refusal((await harness.tasks(credentials=forged)).Ping(pb.PingRequest(), timeout=5))
         assert error.code().name in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 
 
 async def test_renewed_certificate_is_used_from_the_next_connection(tmp_path: Path, authority: Authority) -> None:
     pb = messages()
     certificate, key = authority.issue("server")
-    async with grpc_harness(tmp_path, addresses=[LOOPBACK], tls_certificate=str(certificate), tls_key=str(key)) as stage:
-        shown = bearer(stage.token())
-        await (await stage.tasks(credentials=tls(authority))).Ping(pb.PingRequest(), metadata=shown)
+    async with grpc_harness(tmp_path, addresses=[LOOPBACK], tls_certificate=str(certificate), tls_key=str(key)) as harness:
+        metadata = bearer(harness.token())
+        await (await harness.tasks(credentials=tls(authority))).Ping(pb.PingRequest(), metadata=metadata)
         other = Authority(tmp_path)
         certificate.write_bytes(b"half written")
-        await (await stage.tasks(credentials=tls(authority))).Ping(pb.PingRequest(), metadata=shown)
+        await (await harness.tasks(credentials=tls(authority))).Ping(pb.PingRequest(), metadata=metadata)
         new_certificate, new_key = other.issue("server")
         certificate.write_bytes(new_certificate.read_bytes())
         key.write_bytes(new_key.read_bytes())
-        await (await stage.tasks(credentials=tls(other))).Ping(pb.PingRequest(), metadata=shown)
-        error = await refusal((await stage.tasks(credentials=tls(authority))).Ping(pb.PingRequest(), metadata=shown, timeout=5))
+        await (await harness.tasks(credentials=tls(other))).Ping(pb.PingRequest(), metadata=metadata)
+        error = await refusal((await harness.tasks(credentials=tls(authority))).Ping(pb.PingRequest(), metadata=metadata, timeout=5))
         assert error.code().name in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 
 
-# ---- where
+# ---- addresses
 
 
-async def opens(root: Path, *addresses: str, **serve: Any) -> None:
+async def serve(root: Path, *addresses: str, **serve: Any) -> None:
     async with grpc_harness(root, addresses=addresses, **serve):
         pass
 
 
 async def test_socket_is_private_and_removed_with_the_server(tmp_path: Path) -> None:
-    before = os.umask(0)  # whatever others the project is shared with
+    before = os.umask(0)  # other users may share the project folder
     try:
-        async with grpc_harness(tmp_path) as stage:
-            path = stage.remit.folder / "run" / "grpc.sock"
-            assert stage.address == f"unix:{path}"
+        async with grpc_harness(tmp_path) as harness:
+            path = harness.remit.folder / "run" / "grpc.sock"
+            assert harness.address == f"unix:{path}"
             mode = path.lstat().st_mode
             assert (stat.S_ISSOCK(mode), stat.S_IMODE(mode)) == (True, 0o600)
             assert not list(path.parent.glob(".grpc-*"))
@@ -176,24 +173,49 @@ async def test_socket_is_private_and_removed_with_the_server(tmp_path: Path) -> 
 @pytest.mark.parametrize("address", ["unix:nowhere/at/all.sock", "unix:/proc/remit.sock"])
 async def test_socket_that_cannot_be_bound_is_an_error(tmp_path: Path, address: str) -> None:
     with pytest.raises(Unavailable, match="listen"):
-        await opens(tmp_path, address)
+        await serve(tmp_path, address)
 
 
 async def test_port_in_use_is_an_error(tmp_path: Path) -> None:
-    """Also one of another gRPC server, with which the kernel would have us share it."""
-    async with grpc_harness(tmp_path, addresses=[LOOPBACK]) as stage:
+    """Even if another gRPC server holds it with SO_REUSEPORT."""
+    async with grpc_harness(tmp_path, addresses=[LOOPBACK]) as harness:
         with pytest.raises(Unavailable, match="listen"):
-            await opens(tmp_path, stage.address)
+            await serve(tmp_path, harness.address)
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
 async def test_non_loopback_address_without_tls_is_refused(tmp_path: Path, address: str) -> None:
     with pytest.raises(Misused, match="other machines"):
-        await opens(tmp_path, address)
+        await serve(tmp_path, address)
 
 
 async def test_invalid_certificate_file_is_refused(tmp_path: Path, authority: Authority) -> None:
     certificate, key = authority.issue("server")
     certificate.write_text("no certificate")
     with pytest.raises(Misused, match="TLS cannot use"):
-        await opens(tmp_path, LOOPBACK, tls_certificate=str(certificate), tls_key=str(key))
+        await serve(tmp_path, LOOPBACK, tls_certificate=str(certificate), tls_key=str(key))
+
+
+def test_server_replaces_only_a_stale_socket(tmp_path: Path) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    os.chmod(folder, 0o755)
+    path, place = folder / "h.sock", Place(path=folder / "h.sock")
+    path.write_text("a file of another user")
+    with pytest.raises(Misused, match="is not a socket"), bound(place):
+        pass
+    assert path.read_text() == "a file of another user"
+    path.unlink()
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as dead:
+        dead.bind(str(path))
+    with bound(place):
+        assert path.stat().st_mode & 0o777 == 0o600
+        with pytest.raises(Unavailable, match="Another server"), bound(place):
+            pass
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as client:
+            client.connect(str(path))
+    assert os.listdir(folder) == []
+    assert folder.stat().st_mode & 0o777 == 0o755
+    with pytest.raises(RemitError), bound(place):  # the socket is removed even after an error
+        raise RemitError("it failed")
+    assert os.listdir(folder) == []

@@ -1,4 +1,4 @@
-"""`remit.client.Client` against a real gRPC server, and against servers that break, hang and cannot stream."""
+"""`remit.client.Client` against the real gRPC server, and against servers that break, hang or cannot stream."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_harness import Stage, grpc_harness
+from grpc_harness import Harness, grpc_harness
 
 from remit import DelegateError, Misused, agent
 from remit.server.authenticator import Credentials
@@ -19,32 +19,32 @@ ENDLESS: Any = {"target": "coder", "operation": "execute_code", "parameters": {"
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
     (tmp_path / "a.txt").write_text("some words")
-    async with grpc_harness(tmp_path) as stage:
-        yield stage
+    async with grpc_harness(tmp_path) as harness:
+        yield harness
 
 
-# ---- with the real API
+# ---- the real server
 
 
-async def test_every_target_of_the_project_can_be_named(stage: Stage) -> None:
-    """Agents of its own, with and without operations, and one that was registered later: the server knows them, the client no list."""
+async def test_every_target_of_the_project_can_be_named(harness: Harness) -> None:
+    """Agents with and without operations, and one registered later: the client needs no list."""
 
     @agent("late")
     async def late() -> str:
         return "here"
 
-    stage.remit.register(late)
-    async with Client(stage.address) as client:
+    harness.remit.register(late)
+    async with Client(harness.address) as client:
         counted = await client.delegate("text", "count", {"text": "one two"})
         registered = await client.delegate("late")
         assert (counted.success, counted.metadata.target, counted.metadata.operation) == (True, "text", "count"), counted
         assert (registered.success, registered.data) == (True, "here"), registered
 
 
-async def test_streaming_and_polling_give_the_same_result(stage: Stage) -> None:
-    async with Client(stage.address) as streaming, Client(stage.address, streaming=False, poll_seconds=0.02) as polling:
+async def test_streaming_and_polling_give_the_same_result(harness: Harness) -> None:
+    async with Client(harness.address) as streaming, Client(harness.address, streaming=False, poll_seconds=0.02) as polling:
         streamed = await streaming.delegate(**READ, session_id="conversation-1")
         polled = await polling.delegate(**READ, session_id="conversation-1")
         chunks = [chunk async for chunk in streaming.stream(**READ)]
@@ -53,13 +53,13 @@ async def test_streaming_and_polling_give_the_same_result(stage: Stage) -> None:
     for result in (polled, chunks[-1].result):
         assert (result.success, result.task_state, result.data, result.output) == (True, "COMPLETED", streamed.data, streamed.output)
         assert (result.metadata.target, result.metadata.operation) == ("worker", "read_file")
-    record = await stage.remit.describe(streamed.task_id)
+    record = await harness.remit.describe(streamed.task_id)
     assert record.caller_info is not None
     assert record.caller_info.session == "conversation-1"
 
 
-async def test_failed_or_timed_out_task_is_a_result(stage: Stage) -> None:
-    async with Client(stage.address) as client:
+async def test_failed_or_timed_out_task_is_a_result(harness: Harness) -> None:
+    async with Client(harness.address) as client:
         missing = await client.delegate("worker", "read_file", {"path": "none.txt"})
         assert (missing.success, missing.task_state, missing.error.code) == (False, "FAILED", "TASK_FAILED")
         assert (await client.get(missing.task_id)).error == missing.error
@@ -67,24 +67,24 @@ async def test_failed_or_timed_out_task_is_a_result(stage: Stage) -> None:
         assert (late.task_state, late.success) in (("TIMEOUT", False), ("FAILED", False))
 
 
-async def test_cancelling_the_call_cancels_the_remote_task(stage: Stage) -> None:
-    async with Client(stage.address) as client:
+async def test_cancelling_the_call_cancels_the_remote_task(harness: Harness) -> None:
+    async with Client(harness.address) as client:
         calling = asyncio.ensure_future(client.delegate(**ENDLESS))
-        async with asyncio.timeout(20):
-            while not stage.remit.engine.live():  # noqa: ASYNC110 - there is no event to wait for
+        async with asyncio.timeout(60):
+            while not harness.remit.engine.live():  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.02)
-            task_id = next(iter(stage.remit.engine.live()))
+            task_id = next(iter(harness.remit.engine.live()))
             await asyncio.sleep(0.3)
         calling.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await calling
-        ended = await stage.remit.result(task_id, wait_seconds=10)
-        assert (await stage.remit.describe(task_id)).state == "cancelled", ended
-        assert (await client.cancel(task_id)).task_state == "CANCELLED"  # nothing happens to a task that has ended
+        finished = await harness.remit.result(task_id, wait_seconds=60)
+        assert (await harness.remit.describe(task_id)).state == "cancelled", finished
+        assert (await client.cancel(task_id)).task_state == "CANCELLED"  # cancelling an ended task changes nothing
 
 
-async def test_invalid_request_raises_the_code_of_the_delegate_tool(stage: Stage) -> None:
-    async with Client(stage.address) as client:
+async def test_invalid_request_raises_the_code_of_the_delegate_tool(harness: Harness) -> None:
+    async with Client(harness.address) as client:
         for request, code in (
             ({**READ, "target": "nobody"}, "INVALID_TARGET"),
             ({**READ, "operation": "fly"}, "INVALID_OPERATION"),
@@ -111,38 +111,38 @@ def test_invalid_address_or_option_is_refused_at_once() -> None:
         Client("unix:/nowhere", grace_seconds=-1)
 
 
-async def test_server_of_a_project_is_found_by_its_folder(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_server_of_a_project_is_found_by_its_folder(harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from remit import Unavailable
     from remit.server.discovery import announce, withdraw
 
     with pytest.raises(Unavailable, match="remit serve"):
         discover(tmp_path)
-    announce(tmp_path / ".remit" / "run", grpc=stage.address, http=None, token_file=None)
+    announce(tmp_path / ".remit" / "run", grpc=harness.address, http=None, token_file=None)
     (tmp_path / "deep" / "down").mkdir(parents=True)
     found = discover(tmp_path / "deep" / "down")
-    assert (found.address, found.token) == (stage.address, None)
+    assert (found.address, found.token) == (harness.address, None)
     monkeypatch.chdir(tmp_path / "deep")
     async with Client() as client:
         assert (await client.delegate(**READ)).success
     announce(tmp_path / ".remit" / "run", grpc="127.0.0.1:50051", http=None, token_file=None)
     token = discover(tmp_path).token
     assert token is not None
-    assert stage.authenticator.authenticate(Credentials(authorization=f"Bearer {token}")).is_local
+    assert harness.authenticator.authenticate(Credentials(authorization=f"Bearer {token}")).is_local
     withdraw(tmp_path / ".remit" / "run")
 
 
-# ---- with servers that misbehave
+# ---- misbehaving servers
 
 
 class Breaking:
-    """A task service that breaks as it is told: what was asked of it stands in `asked`."""
+    """A task service that breaks as scripted; `requests` records the requests."""
 
     def __init__(self, path: Path) -> None:
         import grpc.aio
 
         from remit.agents.proto.v1 import tasks_pb2, tasks_pb2_grpc
 
-        self.pb, self.asked, self.begun = tasks_pb2, [], {}
+        self.pb, self.requests = tasks_pb2, []
         self.address = f"unix:{path}"
         outer = self
 
@@ -152,17 +152,17 @@ class Breaking:
                     yield chunk
 
             async def StreamTask(self, request: Any, context: Any) -> Any:
-                outer.asked.append(("stream", request.after))
+                outer.requests.append(("stream", request.after))
                 async for chunk in outer.stream(request, context):
                     yield chunk
 
             async def ExecuteTask(self, request: Any, context: Any) -> Any:
-                outer.asked.append(("execute", request.config.key))
+                outer.requests.append(("execute", request.config.key))
                 return await outer.execute(request, context)
 
             async def GetTaskStatus(self, request: Any, context: Any) -> Any:
-                outer.asked.append(("look", time.monotonic()))
-                return outer.pb.GetTaskStatusResponse(task=await outer.look(request, context))
+                outer.requests.append(("status", time.monotonic()))
+                return outer.pb.GetTaskStatusResponse(task=await outer.status(request, context))
 
         self.server = grpc.aio.server()
         tasks_pb2_grpc.add_TaskServiceServicer_to_server(Servicer(), self.server)
@@ -179,7 +179,7 @@ class Breaking:
     def progress(self, number: int) -> Any:
         return self.chunk(number, progress=self.pb.Progress(message=f"{number}"))
 
-    async def break_off(self, context: Any) -> None:
+    async def abort(self, context: Any) -> None:
         import grpc
 
         await context.abort(grpc.StatusCode.UNAVAILABLE, "the network is gone")
@@ -193,9 +193,9 @@ class Breaking:
     run = stream = unimplemented
 
     async def execute(self, request: Any, context: Any) -> Any:
-        return self.pb.ExecuteTaskResponse(task_id="sess_12345678_abcdef", task=await self.look(request, context))
+        return self.pb.ExecuteTaskResponse(task_id="sess_12345678_abcdef", task=await self.status(request, context))
 
-    async def look(self, request: Any, context: Any) -> Any:
+    async def status(self, request: Any, context: Any) -> Any:
         return self.done()
 
 
@@ -212,16 +212,16 @@ async def test_broken_stream_resumes_and_a_lost_first_response_runs_once(breakin
 
     async def run(request: Any, context: Any) -> Any:
         keys.append(request.config.key)
-        if len(keys) > 1:  # the first answer is lost on its way, with the id in it
+        if len(keys) > 1:  # the first response, which contains the id, is lost
             yield breaking.progress(1)
             yield breaking.progress(2)
-        await breaking.break_off(context)
+        await breaking.abort(context)
 
     async def stream(request: Any, context: Any) -> Any:
-        yield breaking.progress(request.after)  # once more, which nobody need hear
+        yield breaking.progress(request.after)  # repeated
         yield breaking.progress(request.after + 1)
         if request.after < 3:
-            await breaking.break_off(context)
+            await breaking.abort(context)
         yield breaking.chunk(9, complete=breaking.done())
 
     breaking.run, breaking.stream = run, stream
@@ -232,36 +232,36 @@ async def test_broken_stream_resumes_and_a_lost_first_response_runs_once(breakin
     assert len(keys) == 2
     assert keys[0] == keys[1]
     assert keys[0]
-    assert breaking.asked == [("stream", 2), ("stream", 3)]
+    assert breaking.requests == [("stream", 2), ("stream", 3)]
 
 
 async def test_server_without_streams_is_polled(breaking: Breaking) -> None:
-    async def look(request: Any, context: Any) -> Any:
-        looks = sum(kind == "look" for kind, _ in breaking.asked)
+    async def status(request: Any, context: Any) -> Any:
+        polls = sum(kind == "status" for kind, _ in breaking.requests)
         running = breaking.pb.Task(task_id="sess_12345678_abcdef", state=breaking.pb.TASK_STATE_RUNNING)
-        return breaking.done() if looks >= 3 else running
+        return breaking.done() if polls >= 3 else running
 
-    breaking.look = look
+    breaking.status = status
     async with Client(breaking.address, poll_seconds=0.05) as client:
         result = await client.delegate(**READ)
     assert result.success
-    assert [kind for kind, _ in breaking.asked] == ["execute", "look", "look", "look"]
+    assert [kind for kind, _ in breaking.requests] == ["execute", "status", "status", "status"]
 
 
 async def test_client_gives_up_streams_that_keep_failing(breaking: Breaking) -> None:
     async def run(request: Any, context: Any) -> Any:
         yield breaking.progress(1)
-        await breaking.break_off(context)
+        await breaking.abort(context)
 
     async def stream(request: Any, context: Any) -> Any:
-        await breaking.break_off(context)
+        await breaking.abort(context)
         yield
 
     breaking.run, breaking.stream = run, stream
     async with Client(breaking.address) as client:
         result = await client.delegate(**READ)
     assert result.success
-    assert breaking.asked[-1][0] == "look"
+    assert breaking.requests[-1][0] == "status"
 
 
 async def test_client_waits_at_most_the_timeout_and_its_grace(breaking: Breaking) -> None:
@@ -283,8 +283,8 @@ async def test_unreachable_server_is_unavailable(tmp_path: Path) -> None:
             assert (result.metadata.target, result.metadata.operation) == ("worker", "read_file")
 
 
-async def test_provided_channel_is_used_and_not_closed(stage: Stage) -> None:
-    channel = await stage.channel()
+async def test_provided_channel_is_used_and_not_closed(harness: Harness) -> None:
+    channel = await harness.channel()
     async with Client(channel) as client:
         assert (await client.delegate(**READ)).success
     async with Client(channel) as client:

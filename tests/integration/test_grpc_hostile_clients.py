@@ -1,73 +1,48 @@
-"""What strangers may send to the gRPC API: it answers the next honest caller all the same."""
+"""Hostile gRPC clients: the server keeps answering the next honest caller."""
 
 import asyncio
 import contextlib
-import socket
-import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_harness import Stage, ask, bearer, grpc_harness, refusal, trailer
+from grpc_harness import Harness, ask, bearer, grpc_harness, messages, refusal, trailer
 
 from support.pace import until
 
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-SETTINGS, HEADERS, PING, RST = 4, 1, 6, 3
 REQUEST_BYTES = 256 * 1024
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with grpc_harness(tmp_path, addresses=["unix", "127.0.0.1:0"], request_bytes=REQUEST_BYTES) as stage:
-        yield stage
+async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
+    async with grpc_harness(tmp_path, addresses=["unix", "127.0.0.1:0"], request_bytes=REQUEST_BYTES) as harness:
+        yield harness
 
 
-def messages() -> Any:
-    from remit.agents.proto.v1 import tasks_pb2
-
-    return tasks_pb2
-
-
-def frame(kind: int, payload: bytes = b"", *, stream: int = 0, flags: int = 0) -> bytes:
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
-
-
-def connected(stage: Stage, where: int) -> socket.socket:
-    kind, _, path = stage.api.addresses[where].partition(":")
-    if kind == "unix":
-        sock = socket.socket(socket.AF_UNIX)
-        sock.connect(path)
-    else:
-        sock = socket.create_connection((kind, int(path)))
-    sock.setblocking(False)
-    return sock
-
-
-async def works(stage: Stage) -> None:
+async def works(harness: Harness) -> None:
     async with asyncio.timeout(60):
-        assert (await (await stage.tasks()).ExecuteTask(ask("text.count", text="still here"))).task.data.number_value == 2
+        assert (await (await harness.tasks()).ExecuteTask(ask("text.count", text="still here"))).task.data.number_value == 2
 
 
-async def test_oversized_metadata_is_refused(stage: Stage) -> None:
-    tasks, pb = await stage.tasks(), messages()
+async def test_oversized_metadata_is_refused(harness: Harness) -> None:
+    tasks, pb = await harness.tasks(), messages()
     for size in (100_000, 1_000_000):
         error = await refusal(tasks.Ping(pb.PingRequest(), metadata=(("x-much", "y" * size),)))
         assert error.code().name in ("RESOURCE_EXHAUSTED", "UNAVAILABLE", "INTERNAL")
-        await works(stage)
+        await works(harness)
 
 
-async def test_oversized_message_is_refused_before_it_is_read(stage: Stage) -> None:
-    tasks = await stage.tasks()
+async def test_oversized_message_is_refused_before_it_is_read(harness: Harness) -> None:
+    tasks = await harness.tasks()
     error = await refusal(tasks.ExecuteTask(ask("echo", value="x" * (2 * REQUEST_BYTES))))
     assert error.code().name == "RESOURCE_EXHAUSTED"
-    await works(stage)
-    assert [record.agent for record in await stage.remit.history()] == ["text.count"]
+    await works(harness)
+    assert [record.agent for record in await harness.remit.history()] == ["text.count"]
 
 
-async def test_malformed_message_is_a_client_error(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    channel = await stage.channel()
+async def test_malformed_message_is_a_client_error(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    channel = await harness.channel()
     for method in ("ExecuteTask", "GetTaskStatus", "ListTasks"):
         send = channel.unary_unary(f"/remit.v1.TaskService/{method}")
         error = await refusal(send(b"\xff\xff\xff\xff"))
@@ -75,7 +50,7 @@ async def test_malformed_message_is_a_client_error(stage: Stage, caplog: pytest.
     call = channel.unary_stream("/remit.v1.TaskService/StreamTask")(b"\x0a\xff")
     assert (await refusal(call.read())).code().name == "INVALID_ARGUMENT"
     deep = b""
-    for _ in range(300):  # lists in lists, deeper than any reader goes
+    for _ in range(300):  # nested lists, deeper than any parser accepts
         inner = b"\x0a" + _varint(len(deep)) + deep
         deep = b"\x32" + _varint(len(inner)) + inner
     value = b"\x0a\x01a\x12" + _varint(len(deep)) + deep
@@ -86,7 +61,7 @@ async def test_malformed_message_is_a_client_error(stage: Stage, caplog: pytest.
     assert (await refusal(channel.unary_unary("/remit.v1.TaskService/Nothing")(b""))).code().name == "UNIMPLEMENTED"
     assert (await refusal(channel.unary_unary("/no/such")(b""))).code().name == "UNIMPLEMENTED"
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
-    await works(stage)
+    await works(harness)
 
 
 def _varint(number: int) -> bytes:
@@ -97,14 +72,14 @@ def _varint(number: int) -> bytes:
     return found + bytes([number])
 
 
-async def test_client_that_does_not_read_costs_no_memory(stage: Stage) -> None:
-    """Back-pressure. What it has not read waits in the store, not in the server."""
+async def test_client_that_does_not_read_costs_no_memory(harness: Harness) -> None:
+    """Back-pressure: unread events stay in the store, not in the memory of the server."""
     import grpc.aio
 
-    pb, tasks = messages(), await stage.tasks(max_receive_message_length=-1)
+    pb, tasks = messages(), await harness.tasks(max_receive_message_length=-1)
     task_id = (await tasks.ExecuteTask(ask("loud", chunks=60, size=50_000))).task_id
     written: list[int] = []
-    stream = stage.service.stream
+    stream = harness.service.stream
 
     async def counted(*args: Any, **named: Any) -> Any:
         async with contextlib.aclosing(stream(*args, **named)) as chunks:
@@ -112,13 +87,13 @@ async def test_client_that_does_not_read_costs_no_memory(stage: Stage) -> None:
                 written.append(chunk.number)
                 yield chunk
 
-    stage.service.stream = counted
-    slow = await stage.tasks(**{"http2.lookahead_bytes": 65536, "http2.bdp_probe": 0})
+    harness.service.stream = counted
+    slow = await harness.tasks(**{"http2.lookahead_bytes": 65536, "http2.bdp_probe": 0})
     call = slow.StreamTask(pb.StreamTaskRequest(task_id=task_id))
     assert (await call.read()).task_id == task_id
     for _ in range(20):
-        await works(stage)  # time passes, and others are served
-    assert len(written) < 40  # of more than sixty: it waits until there is room
+        await works(harness)  # others are served in the meantime
+    assert len(written) < 40  # of more than sixty: the stream waits for the client
     rest = []
     while (chunk := await call.read()) is not grpc.aio.EOF:
         rest.append(chunk)
@@ -126,43 +101,43 @@ async def test_client_that_does_not_read_costs_no_memory(stage: Stage) -> None:
     assert rest[-1].complete.success
 
 
-async def test_server_does_not_wait_for_a_missing_request(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slow drops: a stranger is sent away before anything is read, anybody else after a while."""
+async def test_server_does_not_wait_for_a_missing_request(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow requests: an unauthenticated client is disconnected before anything is read, any other after a timeout."""
     method = "/remit.v1.TaskService/ExecuteTask"
-    port = (await stage.channel(address=stage.api.addresses[1])).stream_unary(method)
+    port = (await harness.channel(address=harness.api.addresses[1])).stream_unary(method)
     async with asyncio.timeout(60):
         calls = [port() for _ in range(50)]
-        told = {(await call.code()).name for call in calls}
-    assert told == {"UNAUTHENTICATED", "RESOURCE_EXHAUSTED"}  # wrong too often, it is told to wait
+        reported = {(await call.code()).name for call in calls}
+    assert reported == {"UNAUTHENTICATED", "RESOURCE_EXHAUSTED"}  # after too many failures the client must wait
     monkeypatch.setattr("remit.server.grpc.auth_interceptor.READ_SECONDS", 0.2)
-    error = await refusal((await stage.channel()).stream_unary(method)())
+    error = await refusal((await harness.channel()).stream_unary(method)())
     assert (error.code().name, trailer(error, "remit-code")) == ("DEADLINE_EXCEEDED", "TIMEOUT")
-    ended = (await stage.channel()).stream_unary(method)()
-    await ended.done_writing()
-    assert (await refusal(ended)).code().name == "INVALID_ARGUMENT"
-    await works(stage)
+    finished = (await harness.channel()).stream_unary(method)()
+    await finished.done_writing()
+    assert (await refusal(finished)).code().name == "INVALID_ARGUMENT"
+    await works(harness)
 
 
-async def test_client_that_disconnects_early_is_not_logged(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    pb, tasks = messages(), await stage.tasks()
+async def test_client_that_disconnects_early_is_not_logged(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    pb, tasks = messages(), await harness.tasks()
     task_id = (await tasks.ExecuteTask(ask("loud", chunks=40, size=50_000))).task_id
     for _ in range(10):
-        channel = await stage.channel()
+        channel = await harness.channel()
         call = channel.unary_stream("/remit.v1.TaskService/StreamTask")(pb.StreamTaskRequest(task_id=task_id).SerializeToString())
         await call.read()
         await channel.close()
-    await until(lambda: stage.authenticator._streams.count("orchestrator") == 0)
+    await until(lambda: harness.authenticator._streams.count("orchestrator") == 0)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-async def test_unauthorized_requests_start_nothing(stage: Stage) -> None:
-    tasks = await stage.tasks(address=stage.api.addresses[1])
-    for shown in ((), bearer("rmt_forged")):
-        assert (await refusal(tasks.ExecuteTask(ask("echo"), metadata=shown))).code().name == "UNAUTHENTICATED"
-        assert (await refusal(tasks.RunTask(ask("echo"), metadata=shown).read())).code().name == "UNAUTHENTICATED"
-    assert await stage.remit.history() == []
+async def test_unauthorized_requests_start_nothing(harness: Harness) -> None:
+    tasks = await harness.tasks(address=harness.api.addresses[1])
+    for metadata in ((), bearer("rmt_forged")):
+        assert (await refusal(tasks.ExecuteTask(ask("echo"), metadata=metadata))).code().name == "UNAUTHENTICATED"
+        assert (await refusal(tasks.RunTask(ask("echo"), metadata=metadata).read())).code().name == "UNAUTHENTICATED"
+    assert await harness.remit.history() == []
     request = ask("echo")
     request.config.accept.append("touch accepted")
-    error = await refusal(tasks.ExecuteTask(request, metadata=bearer(stage.token())))
+    error = await refusal(tasks.ExecuteTask(request, metadata=bearer(harness.token())))
     assert error.code().name == "PERMISSION_DENIED"
-    assert await stage.remit.history() == []
+    assert await harness.remit.history() == []

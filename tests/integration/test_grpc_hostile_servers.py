@@ -1,4 +1,4 @@
-"""Task services elsewhere that lie, flood, hang or never end: ours ends in its time with a return, and they are told to stop ."""
+"""Remote task services that lie, flood, hang or never end: the local delegation ends in time, and the remote task is cancelled."""
 
 import asyncio
 import contextlib
@@ -11,11 +11,11 @@ import pytest
 from remit import Remit
 from remit.server.grpc_client import Client
 
-THERE = "sess_12345678_abcdef"
+TASK_ID = "sess_12345678_abcdef"
 
 
 class Hostile:
-    """Runs a task as it is told to; `cancelled` has what it was told to stop, `keys` by which it was asked."""
+    """Runs a task as scripted; `cancelled` and `keys` record the requests."""
 
     def __init__(self, path: Path, run: Callable[["Hostile", Any], AsyncIterator[Any]]) -> None:
         import grpc.aio
@@ -37,17 +37,17 @@ class Hostile:
 
             async def ExecuteTask(self, request: Any, context: Any) -> Any:
                 outer.keys.append(request.config.key)
-                return outer.pb.ExecuteTaskResponse(task_id=THERE, task=outer.pb.Task(task_id=THERE, state=3))
+                return outer.pb.ExecuteTaskResponse(task_id=TASK_ID, task=outer.pb.Task(task_id=TASK_ID, state=3))
 
             async def GetTaskStatus(self, request: Any, context: Any) -> Any:
-                return outer.pb.GetTaskStatusResponse(task=outer.pb.Task(task_id=THERE, state=3))
+                return outer.pb.GetTaskStatusResponse(task=outer.pb.Task(task_id=TASK_ID, state=3))
 
             async def CancelTask(self, request: Any, context: Any) -> Any:
                 outer.cancelled.append(request.task_id)
-                return outer.pb.CancelTaskResponse(state=7, cancelled=True, task=outer.pb.Task(task_id=THERE, state=7))
+                return outer.pb.CancelTaskResponse(state=7, cancelled=True, task=outer.pb.Task(task_id=TASK_ID, state=7))
 
             async def ListAgents(self, request: Any, context: Any) -> Any:
-                await asyncio.sleep(0 if run is not says_nothing else 60)
+                await asyncio.sleep(0 if run is not stays_silent else 60)
                 return outer.pb.ListAgentsResponse()
 
         self.server = grpc.aio.server()
@@ -55,79 +55,81 @@ class Hostile:
         self.server.add_insecure_port(self.address)
 
     def chunk(self, number: int = 1, **body: Any) -> Any:
-        return self.pb.TaskChunk(number=number, task_id=THERE, **body)
+        return self.pb.TaskChunk(number=number, task_id=TASK_ID, **body)
 
 
-async def says_nothing(far: Hostile, context: Any) -> AsyncIterator[Any]:
+async def stays_silent(service: Hostile, context: Any) -> AsyncIterator[Any]:
     await asyncio.sleep(60)
-    yield far.chunk()
+    yield service.chunk()
 
 
-async def floods(far: Hostile, context: Any) -> AsyncIterator[Any]:
+async def floods(service: Hostile, context: Any) -> AsyncIterator[Any]:
     number = 0
     while True:
         number += 1
-        yield far.chunk(number, progress=far.pb.Progress(message="x" * 1000, fraction=float("nan")))
+        yield service.chunk(number, progress=service.pb.Progress(message="x" * 1000, fraction=float("nan")))
 
 
-async def floods_with_data(far: Hostile, context: Any) -> AsyncIterator[Any]:
+async def floods_with_data(service: Hostile, context: Any) -> AsyncIterator[Any]:
     from remit.agents.proto.values import value_of
 
     number = 0
     while True:
         number += 1
-        yield far.chunk(number, output=far.pb.Output(chunk=value_of(["y" * 100] * 1000)))
+        yield service.chunk(number, output=service.pb.Output(chunk=value_of(["y" * 100] * 1000)))
 
 
-async def ends_without_end(far: Hostile, context: Any) -> AsyncIterator[Any]:
-    yield far.chunk(2**62, complete=far.pb.Task(task_id=THERE, state=3))
+async def completes_without_result(service: Hostile, context: Any) -> AsyncIterator[Any]:
+    yield service.chunk(2**62, complete=service.pb.Task(task_id=TASK_ID, state=3))
 
 
-async def lies_about_numbers(far: Hostile, context: Any) -> AsyncIterator[Any]:
+async def lies_about_numbers(service: Hostile, context: Any) -> AsyncIterator[Any]:
     for number in (2**63 - 1, -5, 1, 0):
-        yield far.chunk(number, progress=far.pb.Progress(message=str(number)))
+        yield service.chunk(number, progress=service.pb.Progress(message=str(number)))
     await asyncio.sleep(60)
 
 
-async def breaks_off(far: Hostile, context: Any) -> AsyncIterator[Any]:
-    yield far.chunk(1, progress=far.pb.Progress(message="begun"))
+async def aborts(service: Hostile, context: Any) -> AsyncIterator[Any]:
+    yield service.chunk(1, progress=service.pb.Progress(message="begun"))
     import grpc
 
     await context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
 
 
-async def is_too_large(far: Hostile, context: Any) -> AsyncIterator[Any]:
-    yield far.chunk(1, progress=far.pb.Progress(message="begun"))
-    yield far.chunk(2, complete=far.pb.Task(task_id=THERE, state=5, success=True, output="z" * (65 << 20)))
+async def sends_too_much(service: Hostile, context: Any) -> AsyncIterator[Any]:
+    yield service.chunk(1, progress=service.pb.Progress(message="begun"))
+    yield service.chunk(2, complete=service.pb.Task(task_id=TASK_ID, state=5, success=True, output="z" * (65 << 20)))
 
 
 @contextlib.asynccontextmanager
 async def hostile(tmp_path: Path, run: Any) -> AsyncIterator[tuple[Hostile, Remit]]:
-    far = Hostile(tmp_path / "h.sock", run)
-    await far.server.start()
-    agents = {"far": {"grpc": far.address, "remote": "worker.read_file"}}
+    service = Hostile(tmp_path / "h.sock", run)
+    await service.server.start()
+    agents = {"far": {"grpc": service.address, "remote": "worker.read_file"}}
     try:
-        async with Remit.open(tmp_path / "near", settings={"agents": agents, "builtin_agents": []}) as near:
-            yield far, near
+        async with Remit.open(tmp_path / "near", settings={"agents": agents, "builtin_agents": []}) as local:
+            yield service, local
     finally:
-        await far.server.stop(0)
+        await service.server.stop(0)
 
 
-@pytest.mark.parametrize("run", [says_nothing, floods, floods_with_data, ends_without_end, lies_about_numbers, breaks_off, is_too_large])
+@pytest.mark.parametrize(
+    "run", [stays_silent, floods, floods_with_data, completes_without_result, lies_about_numbers, aborts, sends_too_much]
+)
 async def test_remote_task_ends_at_the_local_deadline_and_is_cancelled(tmp_path: Path, run: Any) -> None:
     (tmp_path / "near").mkdir()
-    async with hostile(tmp_path, run) as (far, near):
-        returned = await near.delegate("far", parameters={"path": "x"}, timeout=1.0)
+    async with hostile(tmp_path, run) as (service, local):
+        returned = await local.delegate("far", parameters={"path": "x"}, timeout=1.0)
         assert returned.status in ("partial", "failed")
         assert returned.errors
         async with asyncio.timeout(60):
-            while THERE not in far.cancelled:  # noqa: ASYNC110 - it tells nobody
+            while TASK_ID not in service.cancelled:  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.02)
-        assert len(set(far.keys)) == 1  # however often it was asked, it is one task there
+        assert len(set(service.keys)) == 1  # however often it is requested, the remote task is one
 
 
-async def test_client_gives_up_a_server_that_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once, not twice as long: `connect_timeout` counts from when it was first asked."""
+async def test_client_gives_up_a_servicethat_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`connect_timeout` counts once, from the first attempt."""
     monkeypatch.setattr("remit.agents.grpc.task_service.QUIET_SECONDS", 0.3)
 
     async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -144,16 +146,16 @@ async def test_client_gives_up_a_server_that_never_answers(tmp_path: Path, monke
 
 async def test_call_cancelled_before_the_first_response_is_cancelled_remotely(tmp_path: Path) -> None:
     (tmp_path / "near").mkdir()
-    far = Hostile(tmp_path / "h.sock", says_nothing)
-    await far.server.start()
-    async with Client(far.address) as client:
+    service = Hostile(tmp_path / "h.sock", stays_silent)
+    await service.server.start()
+    async with Client(service.address) as client:
         asking = asyncio.ensure_future(client.delegate("worker", "read_file", {"path": "x"}))
         async with asyncio.timeout(60):
-            while not far.keys:  # noqa: ASYNC110 - it tells nobody
+            while not service.keys:  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.02)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-    assert far.cancelled == [THERE]
-    assert len(set(far.keys)) == 1
-    await far.server.stop(0)
+    assert service.cancelled == [TASK_ID]
+    assert len(set(service.keys)) == 1
+    await service.server.stop(0)

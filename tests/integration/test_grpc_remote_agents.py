@@ -1,4 +1,4 @@
-"""Agents elsewhere that register over gRPC, and what becomes of their work whatever they do."""
+"""Remote agents that register over gRPC, and their work when they fail or misbehave."""
 
 import asyncio
 import os
@@ -8,127 +8,127 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_harness import Stage, ask, bearer, refusal, trailer
-from remote_agent_harness import Far, joined, remote_agent_harness
+from grpc_harness import Harness, ask, bearer, refusal, trailer
+from remote_agent_harness import RemoteAgent, joined, remote_agent_harness
 
 from remit import Context, agent
 from remit.core.events import EventKind
 from remit.server.tokens import Permission
 from support.pace import until
 
-SERVING = frozenset({Permission.SERVE})
+SERVE_ONLY = frozenset({Permission.SERVE})
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"], "additionalProperties": False}
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with remote_agent_harness(tmp_path) as stage:
-        yield stage
+async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
+    async with remote_agent_harness(tmp_path) as harness:
+        yield harness
 
 
-async def forever(far: Far, order: Any) -> None:
+async def forever(remote: RemoteAgent, order: Any) -> None:
     await asyncio.Event().wait()
 
 
 def old_file(path: Path) -> None:
-    path.write_text("of somebody else's")
+    path.write_text("of another user")
     os.utime(path, (path.stat().st_mtime - 60,) * 2)
 
 
-def names(stage: Stage) -> list[str]:
-    return [spec.name for spec in stage.remit.directory.specs() if spec.kind == "remote"]
+def names(harness: Harness) -> list[str]:
+    return [spec.name for spec in harness.remit.directory.specs() if spec.kind == "remote"]
 
 
-# ---- coming, working, going
+# ---- registration and work
 
 
-async def test_registered_agent_is_listed_works_and_is_removed_on_exit(stage: Stage) -> None:
-    far = await joined(stage, schema=SCHEMA)
-    assert names(stage) == ["words.count"]
-    returned = await stage.remit.delegate("words.count", parameters={"text": "one two three"}, timeout=20)
+async def test_registered_agent_is_listed_works_and_is_removed_on_exit(harness: Harness) -> None:
+    remote = await joined(harness, schema=SCHEMA)
+    assert names(harness) == ["words.count"]
+    returned = await harness.remit.delegate("words.count", parameters={"text": "one two three"}, timeout=20)
     assert returned.unwrap() == 3
-    events = await stage.remit.events(returned.session_id)
+    events = await harness.remit.events(returned.session_id)
     assert [event.body for event in events if event.kind is EventKind.PROGRESS] == [{"message": "counting", "fraction": 0.5}]
 
-    order = far.orders[0]
+    order = remote.orders[0]
     assert order.context["session_id"] == returned.session_id
     assert order.context["delegation_depth"] == 1
     assert list(order.context["delegation_path"]) == ["orchestrator", "words.count"]
     assert order.traceparent.startswith("00-")
     assert order.deadline_ns > time.time_ns()
 
-    known = {"agent_id": far.registered.agent_id, "secret": far.registered.secret}
-    await far.calls.Heartbeat(far.pb.HeartbeatRequest(**known))
-    await far.calls.Unregister(far.pb.UnregisterRequest(**known))
-    assert names(stage) == []
-    assert (await refusal(far.calls.Heartbeat(far.pb.HeartbeatRequest(**known)))).code().name == "NOT_FOUND"
-    refused = await stage.remit.delegate("words.count", parameters={"text": ""})
+    known = {"agent_id": remote.registered.agent_id, "secret": remote.registered.secret}
+    await remote.calls.Heartbeat(remote.pb.HeartbeatRequest(**known))
+    await remote.calls.Unregister(remote.pb.UnregisterRequest(**known))
+    assert names(harness) == []
+    assert (await refusal(remote.calls.Heartbeat(remote.pb.HeartbeatRequest(**known)))).code().name == "NOT_FOUND"
+    refused = await harness.remit.delegate("words.count", parameters={"text": ""})
     assert refused.errors[0].code == "INVALID_TARGET"
 
 
-async def test_parameters_against_the_schema_are_refused_before_dispatch(stage: Stage) -> None:
-    far = await joined(stage, schema=SCHEMA)
+async def test_parameters_against_the_schema_are_refused_before_dispatch(harness: Harness) -> None:
+    remote = await joined(harness, schema=SCHEMA)
     for wrong in ({}, {"text": 7}, {"text": "a", "more": 1}):
-        refused = await stage.remit.delegate("words.count", parameters=wrong)
+        refused = await harness.remit.delegate("words.count", parameters=wrong)
         assert (refused.stop_reason, refused.errors[0].code) == ("refused", "INVALID_PARAMETERS")
-    assert far.orders == []
+    assert remote.orders == []
 
 
-async def test_remote_agent_delegates_to_children(stage: Stage) -> None:
-    """Each order has a token: what is asked for with it is the child of that delegation, one deeper."""
+async def test_remote_agent_delegates_to_children(harness: Harness) -> None:
+    """Each assignment has a token: requests with it become children of that delegation, one level deeper."""
 
-    async def asks(far: Far, order: Any) -> Any:
-        tasks = await stage.tasks()
+    async def asks(remote: RemoteAgent, order: Any) -> Any:
+        tasks = await harness.tasks()
         answer = await tasks.ExecuteTask(ask("text.count", text="a b"), metadata=bearer(order.delegation_token))
         return {"depth": answer.task.depth, "parent": answer.task.parent_id, "path": list(answer.task.path)}
 
-    await joined(stage, does=asks)
-    returned = await stage.remit.delegate("words.count", parameters={}, timeout=20)
+    await joined(harness, does=asks)
+    returned = await harness.remit.delegate("words.count", parameters={}, timeout=20)
     assert returned.unwrap() == {"depth": 2, "parent": returned.session_id, "path": ["orchestrator", "words.count", "text.count"]}
 
 
-async def test_messages_of_the_agent_reach_the_delegation(stage: Stage, tmp_path: Path) -> None:
+async def test_messages_of_the_agent_reach_the_delegation(harness: Harness, tmp_path: Path) -> None:
     old_file(tmp_path / ".env")
 
-    async def tells(far: Far, order: Any) -> Any:
+    async def tells(remote: RemoteAgent, order: Any) -> Any:
         from remit.agents.proto.values import value_of
 
         (tmp_path / "out.txt").write_text("made")
         key = {"work_id": order.work_id}
-        await far.say(accepted=far.pb.WorkAccepted(**key))
-        await far.say(output=far.pb.WorkOutput(chunk=value_of({"half": 1}), **key))
-        await far.say(artifact=far.pb.WorkArtifact(type="data", path="out.txt", summary="Made.", **key))
-        for path in ("../outside", ".env", ".remit/remit.db", "./.REMIT/remit.db"):  # what it did not make, it cannot have shown to others
-            await far.say(artifact=far.pb.WorkArtifact(type="data", path=path, **key))
-        await far.say(spent=far.pb.WorkSpent(tokens=5, cost=0.5, **key))
-        await far.say(spent=far.pb.WorkSpent(tokens=-100, cost=float("-inf"), **key))  # nothing is given back
+        await remote.send(accepted=remote.pb.WorkAccepted(**key))
+        await remote.send(output=remote.pb.WorkOutput(chunk=value_of({"half": 1}), **key))
+        await remote.send(artifact=remote.pb.WorkArtifact(type="data", path="out.txt", summary="Made.", **key))
+        for path in ("../outside", ".env", ".remit/remit.db", "./.REMIT/remit.db"):  # an agent cannot publish files that it did not create
+            await remote.send(artifact=remote.pb.WorkArtifact(type="data", path=path, **key))
+        await remote.send(spent=remote.pb.WorkSpent(tokens=5, cost=0.5, **key))
+        await remote.send(spent=remote.pb.WorkSpent(tokens=-100, cost=float("-inf"), **key))  # nothing is refunded
         return "told"
 
-    await joined(stage, does=tells)
-    returned = await stage.remit.delegate("words.count", parameters={}, timeout=20)
+    await joined(harness, does=tells)
+    returned = await harness.remit.delegate("words.count", parameters={}, timeout=20)
     assert returned.unwrap() == "told"
     assert [(a.path, a.evidence) for a in returned.artifacts] == [("out.txt", "checked")]
-    events = await stage.remit.events(returned.session_id)
+    events = await harness.remit.events(returned.session_id)
     assert [e.body for e in events if e.kind is EventKind.DATA] == [{"chunk": {"half": 1}}]
     assert [e.body for e in events if e.kind is EventKind.SPENT][-1] == {"tokens": 5, "cost": 0.5}
     assert any("not inside the project" in e.body["message"] for e in events if e.kind is EventKind.PROGRESS)
 
 
-async def test_returns_and_failures_are_handled_as_for_local_agents(stage: Stage) -> None:
+async def test_returns_and_failures_are_handled_as_for_local_agents(harness: Harness) -> None:
     from remit.agents.proto.values import value_of
 
-    async def returns(far: Far, order: Any) -> None:
+    async def returns(remote: RemoteAgent, order: Any) -> None:
         kind = order.parameters["kind"]
         if kind == "failed":
-            await far.say(failed=far.pb.WorkFailed(work_id=order.work_id, message="no disk", code="DISK_FULL"))
+            await remote.send(failed=remote.pb.WorkFailed(work_id=order.work_id, message="no disk", code="DISK_FULL"))
             return
         answer = {"status": "partial", "summary": "Half of it was done.", "errors": [{"type": "execution", "message": "no more"}]}
         body = 'It is done: ```json\n{"status": "sideways"}\n```' if kind == "nonsense" else answer
-        await far.say(done=far.pb.WorkDone(work_id=order.work_id, result=value_of(body), is_return=True))
+        await remote.send(done=remote.pb.WorkDone(work_id=order.work_id, result=value_of(body), is_return=True))
 
-    await joined(stage, does=returns)
+    await joined(harness, does=returns)
     got = {
-        kind: await stage.remit.delegate("words.count", parameters={"kind": kind}, timeout=20) for kind in ("half", "failed", "nonsense")
+        kind: await harness.remit.delegate("words.count", parameters={"kind": kind}, timeout=20) for kind in ("half", "failed", "nonsense")
     }
     assert (got["half"].status, got["half"].summary) == ("partial", "Half of it was done.")
     error = got["failed"].errors[0]
@@ -136,78 +136,78 @@ async def test_returns_and_failures_are_handled_as_for_local_agents(stage: Stage
     assert (got["nonsense"].status, got["nonsense"].errors[0].code) == ("failed", "VALIDATION_FAILED")
 
 
-# ---- time
+# ---- deadlines
 
 
-async def test_agent_is_asked_to_hand_in_then_stopped_and_late_messages_are_ignored(stage: Stage) -> None:
-    async def late(far: Far, order: Any) -> None:
+async def test_agent_is_asked_to_hand_in_then_stopped_and_late_messages_are_ignored(harness: Harness) -> None:
+    async def late(remote: RemoteAgent, order: Any) -> None:
         from remit.agents.proto.values import value_of
 
-        await far.until(lambda: any("WorkStop" in type(one).__name__ for one in far.told))
-        await far.say(done=far.pb.WorkDone(work_id=order.work_id, result=value_of("too late")))
+        await remote.until(lambda: any("WorkStop" in type(one).__name__ for one in remote.messages))
+        await remote.send(done=remote.pb.WorkDone(work_id=order.work_id, result=value_of("too late")))
 
-    far = await joined(stage, does=late)
-    returned = await stage.remit.delegate("words.count", parameters={}, timeout=1.0)
+    remote = await joined(harness, does=late)
+    returned = await harness.remit.delegate("words.count", parameters={}, timeout=1.0)
     assert (returned.status, returned.stop_reason) == ("partial", "deadline")
-    await far.until(lambda: len(far.told) == 2)
-    assert [type(one).__name__ for one in far.told] == ["WorkHandIn", "WorkStop"]
-    assert far.told[1].work_id == far.orders[0].work_id
-    # Its slot is free again, and what it said too late has changed nothing.
-    far.does = Far(stage).does
-    assert (await stage.remit.delegate("words.count", parameters={"text": "a b"}, timeout=10)).unwrap() == 2
-    assert (await stage.remit.describe(returned.session_id)).state == "timeout"
+    await remote.until(lambda: len(remote.messages) == 2)
+    assert [type(one).__name__ for one in remote.messages] == ["WorkHandIn", "WorkStop"]
+    assert remote.messages[1].work_id == remote.orders[0].work_id
+    # The slot is free again, and late messages changed nothing.
+    remote.does = RemoteAgent(harness).does
+    assert (await harness.remit.delegate("words.count", parameters={"text": "a b"}, timeout=10)).unwrap() == 2
+    assert (await harness.remit.describe(returned.session_id)).state == "timeout"
 
 
-async def test_cancelled_task_is_stopped_remotely(stage: Stage) -> None:
-    far = await joined(stage, does=forever)
-    handle = await stage.remit.start("words.count", parameters={}, timeout=30)
-    await far.until(lambda: far.orders)
-    await stage.remit.cancel(handle.session_id, "enough")
-    await far.until(lambda: far.told)
-    assert far.told[0].work_id == far.orders[0].work_id
+async def test_cancelled_task_is_stopped_remotely(harness: Harness) -> None:
+    remote = await joined(harness, does=forever)
+    handle = await harness.remit.start("words.count", parameters={}, timeout=30)
+    await remote.until(lambda: remote.orders)
+    await harness.remit.cancel(handle.session_id, "enough")
+    await remote.until(lambda: remote.messages)
+    assert remote.messages[0].work_id == remote.orders[0].work_id
     assert (await handle.result()).stop_reason == "cancelled"
 
 
-# ---- several of one name
+# ---- several instances
 
 
-async def test_instances_of_one_name_share_work_within_their_slots(stage: Stage) -> None:
-    first = await joined(stage, does=forever, slots=2)
-    second = await joined(stage, does=forever, slots=1)
-    handles = [await stage.remit.start("words.count", parameters={"n": n}, timeout=30) for n in range(5)]
+async def test_instances_of_one_name_share_work_within_their_slots(harness: Harness) -> None:
+    first = await joined(harness, does=forever, slots=2)
+    second = await joined(harness, does=forever, slots=1)
+    handles = [await harness.remit.start("words.count", parameters={"n": n}, timeout=30) for n in range(5)]
     await until(lambda: len(first.orders) + len(second.orders) == 3)
     await asyncio.sleep(0.1)
     assert (len(first.orders), len(second.orders)) == (2, 1)
-    third = await joined(stage, does=forever, slots=2)  # those that wait are handed to it as soon as it is there
+    third = await joined(harness, does=forever, slots=2)  # waiting work is dispatched to a new instance at once
     await third.until(lambda: len(third.orders) == 2)
     for handle in handles:
-        await stage.remit.cancel(handle.session_id)
+        await harness.remit.cancel(handle.session_id)
 
 
-async def test_instance_can_be_addressed_by_its_id(stage: Stage) -> None:
-    async def who(far: Far, order: Any) -> Any:
-        return far.registered.agent_id
+async def test_instance_can_be_addressed_by_its_id(harness: Harness) -> None:
+    async def own_id(remote: RemoteAgent, order: Any) -> Any:
+        return remote.registered.agent_id
 
-    both = [await joined(stage, does=who, slots=4) for _ in range(2)]
-    tasks = await stage.tasks()
-    for far in both:
+    both = [await joined(harness, does=own_id, slots=4) for _ in range(2)]
+    tasks = await harness.tasks()
+    for remote in both:
         for _ in range(2):
-            answer = await tasks.ExecuteTask(ask("count", agent_id=far.registered.agent_id))
-            assert answer.task.data.string_value == far.registered.agent_id
-    assert [len(far.orders) for far in both] == [2, 2]
+            answer = await tasks.ExecuteTask(ask("count", agent_id=remote.registered.agent_id))
+            assert answer.task.data.string_value == remote.registered.agent_id
+    assert [len(remote.orders) for remote in both] == [2, 2]
 
 
-# ---- lost
+# ---- lost instances
 
 
 @pytest.mark.parametrize("is_safe", [False, True])
-async def test_work_of_a_lost_instance_is_retried_only_if_repeatable(stage: Stage, is_safe: bool) -> None:
-    first = await joined(stage, does=forever, is_safe_to_repeat=is_safe)
-    handle = await stage.remit.start("words.count", parameters={"text": "a b"}, timeout=20)
+async def test_work_of_a_lost_instance_is_retried_only_if_repeatable(harness: Harness, is_safe: bool) -> None:
+    first = await joined(harness, does=forever, is_safe_to_repeat=is_safe)
+    handle = await harness.remit.start("words.count", parameters={"text": "a b"}, timeout=20)
     await first.until(lambda: first.orders)
-    second = await joined(stage, is_safe_to_repeat=is_safe)
+    second = await joined(harness, is_safe_to_repeat=is_safe)
     await first.die()
-    returned = await asyncio.wait_for(handle.result(), 10)
+    returned = await asyncio.wait_for(handle.result(), 60)
     if is_safe:
         assert returned.unwrap() == 2
         assert len(second.orders) == 1
@@ -216,101 +216,101 @@ async def test_work_of_a_lost_instance_is_retried_only_if_repeatable(stage: Stag
         assert second.orders == []
 
 
-async def test_repeatable_work_waits_for_a_returning_instance(stage: Stage) -> None:
-    first = await joined(stage, does=forever, is_safe_to_repeat=True)
-    handle = await stage.remit.start("words.count", parameters={"text": "a b c"}, timeout=20)
+async def test_repeatable_work_waits_for_a_returning_instance(harness: Harness) -> None:
+    first = await joined(harness, does=forever, is_safe_to_repeat=True)
+    handle = await harness.remit.start("words.count", parameters={"text": "a b c"}, timeout=20)
     await first.until(lambda: first.orders)
     await first.die()
     await asyncio.sleep(0.2)
-    again = Far(stage)
+    again = RemoteAgent(harness)
     again.registered = first.registered
     from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 
-    again.calls = rpc.AgentServiceStub(await stage.channel())
-    await again.connect()  # the same one: it need not register again
-    assert (await asyncio.wait_for(handle.result(), 10)).unwrap() == 3
+    again.calls = rpc.AgentServiceStub(await harness.channel())
+    await again.connect()  # the same instance: it need not register again
+    assert (await asyncio.wait_for(handle.result(), 60)).unwrap() == 3
 
 
-async def test_work_that_kills_its_agents_is_abandoned(stage: Stage) -> None:
-    async def dies(far: Far, order: Any) -> None:
-        await far.die()
+async def test_work_that_kills_its_agents_is_abandoned(harness: Harness) -> None:
+    async def dies(remote: RemoteAgent, order: Any) -> None:
+        await remote.die()
 
     for _ in range(7):
-        await joined(stage, does=dies, is_safe_to_repeat=True)
-    returned = await stage.remit.delegate("words.count", parameters={}, timeout=20)
+        await joined(harness, does=dies, is_safe_to_repeat=True)
+    returned = await harness.remit.delegate("words.count", parameters={}, timeout=20)
     assert returned.errors[0].code == "AGENT_UNAVAILABLE"
 
 
 async def test_instance_without_heartbeats_is_removed(tmp_path: Path) -> None:
-    async with remote_agent_harness(tmp_path, heartbeat_seconds=0.2) as stage:
-        far = await joined(stage, does=forever)
-        handle = await stage.remit.start("words.count", parameters={}, timeout=30)
-        returned = await asyncio.wait_for(handle.result(), 10)
+    async with remote_agent_harness(tmp_path, heartbeat_seconds=0.2) as harness:
+        remote = await joined(harness, does=forever)
+        handle = await harness.remit.start("words.count", parameters={}, timeout=30)
+        returned = await asyncio.wait_for(handle.result(), 60)
         assert returned.errors[0].code == "AGENT_UNAVAILABLE"
-        assert names(stage) == []
-        assert far.registered.heartbeat_ns == 200_000_000
+        assert names(harness) == []
+        assert remote.registered.heartbeat_ns == 200_000_000
 
 
-async def test_draining_instance_finishes_its_work_and_gets_no_more(stage: Stage) -> None:
+async def test_draining_instance_finishes_its_work_and_gets_no_more(harness: Harness) -> None:
     go = asyncio.Event()
 
-    async def waits(far: Far, order: Any) -> Any:
+    async def waits(remote: RemoteAgent, order: Any) -> Any:
         await go.wait()
         return "finished"
 
-    far = await joined(stage, does=waits, slots=3)
-    handle = await stage.remit.start("words.count", parameters={}, timeout=20)
-    await far.until(lambda: far.orders)
-    await far.calls.Unregister(far.pb.UnregisterRequest(agent_id=far.registered.agent_id, secret=far.registered.secret))
-    assert names(stage) == []
+    remote = await joined(harness, does=waits, slots=3)
+    handle = await harness.remit.start("words.count", parameters={}, timeout=20)
+    await remote.until(lambda: remote.orders)
+    await remote.calls.Unregister(remote.pb.UnregisterRequest(agent_id=remote.registered.agent_id, secret=remote.registered.secret))
+    assert names(harness) == []
     go.set()
     assert (await handle.result()).unwrap() == "finished"
 
 
 async def test_instance_without_a_stream_is_removed(tmp_path: Path) -> None:
-    async with remote_agent_harness(tmp_path, heartbeat_seconds=0.2) as stage:
-        far = Far(stage)
-        known = await far.register(is_safe_to_repeat=True)
-        handle = await stage.remit.start("words.count", parameters={}, timeout=30)
+    async with remote_agent_harness(tmp_path, heartbeat_seconds=0.2) as harness:
+        remote = RemoteAgent(harness)
+        known = await remote.register(is_safe_to_repeat=True)
+        handle = await harness.remit.start("words.count", parameters={}, timeout=30)
 
         async def beats() -> None:
             while True:
-                await far.calls.Heartbeat(far.pb.HeartbeatRequest(agent_id=known.agent_id, secret=known.secret))
+                await remote.calls.Heartbeat(remote.pb.HeartbeatRequest(agent_id=known.agent_id, secret=known.secret))
                 await asyncio.sleep(0.05)
 
-        assert (await refusal(asyncio.wait_for(beats(), 10))).code().name == "NOT_FOUND"
-        assert (await asyncio.wait_for(handle.result(), 10)).errors[0].code == "AGENT_UNAVAILABLE"
+        assert (await refusal(asyncio.wait_for(beats(), 60))).code().name == "NOT_FOUND"
+        assert (await asyncio.wait_for(handle.result(), 60)).errors[0].code == "AGENT_UNAVAILABLE"
 
 
-async def test_urgent_work_is_dispatched_first(stage: Stage) -> None:
+async def test_urgent_work_is_dispatched_first(harness: Harness) -> None:
     """Also between operations that share the slots of one agent."""
     go, done = asyncio.Event(), []
 
-    async def notes(far: Far, order: Any) -> Any:
+    async def notes(remote: RemoteAgent, order: Any) -> Any:
         await go.wait()
         done.append(order.parameters["n"])
         return "noted"
 
-    far = await joined(stage, does=notes)
+    remote = await joined(harness, does=notes)
     handles = []
     for number, priority in enumerate(("normal", "low", "normal", "critical")):
-        handles.append(await stage.remit.start("words.count", parameters={"n": number}, priority=priority, timeout=30))
-        await until(lambda: far.orders)
+        handles.append(await harness.remit.start("words.count", parameters={"n": number}, priority=priority, timeout=30))
+        await until(lambda: remote.orders)
     go.set()
     for handle in handles:
         await handle.result()
     assert done == [0, 3, 2, 1]
 
 
-# ---- who may
+# ---- authorization
 
 
-async def test_agent_names_need_a_grant(stage: Stage) -> None:
-    allowed = stage.token("images", SERVING, agents=("images",))
-    await joined(stage, allowed, name="images", operation="resize")
+async def test_agent_names_need_a_grant(harness: Harness) -> None:
+    allowed = harness.token("images", SERVE_ONLY, agents=("images",))
+    await joined(harness, allowed, name="images", operation="resize")
     for token, name, code in (
         (allowed, "words", "FORBIDDEN"),
-        (stage.token("nobody"), "words", "FORBIDDEN"),
+        (harness.token("nobody"), "words", "FORBIDDEN"),
         ("", "worker", "NAME_TAKEN"),
         ("", "Text", "NAME_TAKEN"),
         ("", "orchestrator", "NAME_TAKEN"),
@@ -319,12 +319,12 @@ async def test_agent_names_need_a_grant(stage: Stage) -> None:
         ("", "wörds.", "INVALID_PARAMETERS"),
         ("rmt_nothing", "words", "UNAUTHENTICATED"),
     ):
-        error = await refusal(Far(stage, token).register(name))
+        error = await refusal(RemoteAgent(harness, token).register(name))
         assert trailer(error, "remit-code") == code, (name, error)
-    assert names(stage) == ["images.resize"]
+    assert names(harness) == ["images.resize"]
 
 
-async def test_invalid_registrations_are_refused(stage: Stage) -> None:
+async def test_invalid_registrations_are_refused(harness: Harness) -> None:
     for declared in (
         {"operation": "a.b"},
         {"slots": -1},
@@ -335,120 +335,122 @@ async def test_invalid_registrations_are_refused(stage: Stage) -> None:
         {"schema": {"type": "array"}},
         {"schema": {"type": "object", "properties": {"a": {"pattern": "(a+)+(?=b)"}}}},
     ):
-        assert trailer(await refusal(Far(stage).register(**declared)), "remit-code") == "INVALID_PARAMETERS", declared
-    assert names(stage) == []
+        assert trailer(await refusal(RemoteAgent(harness).register(**declared)), "remit-code") == "INVALID_PARAMETERS", declared
+    assert names(harness) == []
 
 
-async def test_stolen_or_foreign_secret_is_refused(stage: Stage) -> None:
-    owner = stage.token("owner", SERVING)
-    far = await joined(stage, owner)
-    thief = Far(stage, stage.token("thief", SERVING))
-    await thief.register("other")
-    thief.registered = far.registered  # it has everything of the other's but its token
+async def test_stolen_or_foreign_secret_is_refused(harness: Harness) -> None:
+    owner = harness.token("owner", SERVE_ONLY)
+    remote = await joined(harness, owner)
+    attacker = RemoteAgent(harness, harness.token("attacker", SERVE_ONLY))
+    await attacker.register("other")
+    attacker.registered = remote.registered  # it knows everything of the other agent except its token
     for attempt in (
-        thief.connect(),
-        thief.calls.Unregister(
-            far.pb.UnregisterRequest(agent_id=far.registered.agent_id, secret=far.registered.secret), metadata=thief.metadata
+        attacker.connect(),
+        attacker.calls.Unregister(
+            remote.pb.UnregisterRequest(agent_id=remote.registered.agent_id, secret=remote.registered.secret), metadata=attacker.metadata
         ),
-        far.calls.Heartbeat(far.pb.HeartbeatRequest(agent_id=far.registered.agent_id, secret="rma_wrong"), metadata=far.metadata),
+        remote.calls.Heartbeat(
+            remote.pb.HeartbeatRequest(agent_id=remote.registered.agent_id, secret="rma_wrong"), metadata=remote.metadata
+        ),
     ):
         assert (await refusal(attempt)).code().name == "NOT_FOUND"
-    assert "words.count" in names(stage)
+    assert "words.count" in names(harness)
 
 
-# ---- hostile ones
+# ---- hostile agents
 
 
-async def test_floods_unknown_ids_and_duplicate_results_are_ignored(stage: Stage) -> None:
+async def test_floods_unknown_ids_and_duplicate_results_are_ignored(harness: Harness) -> None:
     from remit.agents.proto.values import value_of
 
-    async def floods(far: Far, order: Any) -> Any:
+    async def floods(remote: RemoteAgent, order: Any) -> Any:
         for number in range(3000):
-            await far.say(
-                progress=far.pb.WorkProgress(work_id=order.work_id if number % 2 else "work_x", message="m" * 1000, fraction=2e300)
+            await remote.send(
+                progress=remote.pb.WorkProgress(work_id=order.work_id if number % 2 else "work_x", message="m" * 1000, fraction=2e300)
             )
         for _ in range(40):
-            await far.say(output=far.pb.WorkOutput(work_id=order.work_id, chunk=value_of("x" * 300_000)))
-        await far.say(done=far.pb.WorkDone(work_id="work_other", result=value_of(1)))
-        await far.say(done=far.pb.WorkDone(work_id=order.work_id, result=value_of("first")))
-        await far.say(failed=far.pb.WorkFailed(work_id=order.work_id, message="second"))
-        await far.say(hello=far.pb.Hello(agent_id="x"))
-        await far.say()
+            await remote.send(output=remote.pb.WorkOutput(work_id=order.work_id, chunk=value_of("x" * 300_000)))
+        await remote.send(done=remote.pb.WorkDone(work_id="work_other", result=value_of(1)))
+        await remote.send(done=remote.pb.WorkDone(work_id=order.work_id, result=value_of("first")))
+        await remote.send(failed=remote.pb.WorkFailed(work_id=order.work_id, message="second"))
+        await remote.send(hello=remote.pb.Hello(agent_id="x"))
+        await remote.send()
         return None
 
-    await joined(stage, does=floods)
-    flooded = await stage.remit.start("words.count", parameters={}, timeout=30)
-    assert (await stage.remit.delegate("text.count", parameters={"text": "a b"})).unwrap() == 2  # others are served meanwhile
+    await joined(harness, does=floods)
+    flooded = await harness.remit.start("words.count", parameters={}, timeout=30)
+    assert (await harness.remit.delegate("text.count", parameters={"text": "a b"})).unwrap() == 2  # others are served in the meantime
     assert (await flooded.result()).unwrap() == "first"
-    said = await stage.remit.events(flooded.session_id)
-    assert sum(len(str(event.body)) for event in said) < 6 * 1024 * 1024
+    printed = await harness.remit.events(flooded.session_id)
+    assert sum(len(str(event.body)) for event in printed) < 6 * 1024 * 1024
 
 
-async def test_stream_without_identification_is_refused(stage: Stage) -> None:
-    far = Far(stage)
-    await far.register()
-    stream = far.calls.Work()
-    await stream.write(far.pb.AgentMessage(accepted=far.pb.WorkAccepted(work_id="x")))
+async def test_stream_without_identification_is_refused(harness: Harness) -> None:
+    remote = RemoteAgent(harness)
+    await remote.register()
+    stream = remote.calls.Work()
+    await stream.write(remote.pb.AgentMessage(accepted=remote.pb.WorkAccepted(work_id="x")))
     assert (await refusal(stream.read())).code().name == "INVALID_ARGUMENT"
 
 
-async def test_project_file_and_registered_agent_do_not_conflict(stage: Stage) -> None:
-    await joined(stage, name="extra", operation="")
-    assert names(stage) == ["extra"]
+async def test_project_file_and_registered_agent_do_not_conflict(harness: Harness) -> None:
+    await joined(harness, name="extra", operation="")
+    assert names(harness) == ["extra"]
 
     @agent("extra")
     async def extra(ctx: Context) -> str:
-        return "ours"
+        return "project file"
 
     from remit import Misused
 
     with pytest.raises(Misused, match="Two agents"):
-        stage.remit.register(extra)
+        harness.remit.register(extra)
 
 
 @pytest.mark.parametrize("is_return", [True, False])
-async def test_return_cannot_claim_existing_files(stage: Stage, tmp_path: Path, is_return: bool) -> None:
-    """Whoever sees a return may read its artifacts, over A2A for one: an agent let in to serve could have had any file shown to itself."""
+async def test_return_cannot_claim_existing_files(harness: Harness, tmp_path: Path, is_return: bool) -> None:
+    """Readers of a return may read its artifacts: otherwise an agent could publish any file."""
     old_file(tmp_path / ".env")
 
-    async def takes(far: Far, order: Any) -> None:
+    async def takes(remote: RemoteAgent, order: Any) -> None:
         from remit.agents.proto.values import value_of
 
         returned = {"status": "completed", "summary": "It is done. Look.", "artifacts": [{"type": "data", "path": ".env"}], "errors": []}
-        await far.say(done=far.pb.WorkDone(work_id=order.work_id, result=value_of(returned), is_return=is_return))
+        await remote.send(done=remote.pb.WorkDone(work_id=order.work_id, result=value_of(returned), is_return=is_return))
 
-    await joined(stage, does=takes)
-    returned = await stage.remit.delegate("words.count", parameters={}, timeout=20)
+    await joined(harness, does=takes)
+    returned = await harness.remit.delegate("words.count", parameters={}, timeout=20)
     assert (returned.status, returned.artifacts) == ("failed", ())
 
 
-async def test_agent_name_belongs_to_one_principal_while_in_use(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else whoever may serve was given the work, the parameters and the delegation tokens that were meant for another."""
+async def test_agent_name_belongs_to_one_principal_while_in_use(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise another principal would receive its work, parameters and delegation tokens."""
     monkeypatch.setattr("remit.server.grpc.registry.BACK_SECONDS", 0.1)
-    first = await joined(stage, stage.token("first", SERVING), is_safe_to_repeat=True, does=forever)
-    second = stage.token("second", SERVING)
-    assert trailer(await refusal(Far(stage, second).register()), "remit-code") == "NAME_TAKEN"
-    handle = await stage.remit.start("words.count", parameters={}, timeout=20)
+    first = await joined(harness, harness.token("first", SERVE_ONLY), is_safe_to_repeat=True, does=forever)
+    second = harness.token("second", SERVE_ONLY)
+    assert trailer(await refusal(RemoteAgent(harness, second).register()), "remit-code") == "NAME_TAKEN"
+    handle = await harness.remit.start("words.count", parameters={}, timeout=20)
     await first.until(lambda: first.orders)
     await first.die()
-    await until(lambda: not names(stage))
-    assert trailer(await refusal(Far(stage, second).register()), "remit-code") == "NAME_TAKEN"  # its work still waits for it
+    await until(lambda: not names(harness))
+    assert trailer(await refusal(RemoteAgent(harness, second).register()), "remit-code") == "NAME_TAKEN"  # its work still waits for it
     await handle.cancel()
-    await joined(stage, second)
+    await joined(harness, second)
 
 
 async def test_work_for_a_lost_agent_ends_at_its_deadline(tmp_path: Path) -> None:
-    """As after a crash of the server: its work is on record, unsettled, of an owner that is gone."""
-    async with remote_agent_harness(tmp_path) as stage:
-        far = await joined(stage, stage.token("first", SERVING), is_safe_to_repeat=True, does=forever)
-        handle = await stage.remit.start("words.count", parameters={}, timeout=2)
-        await far.until(lambda: far.orders)
-        stage.service.is_stopping = True
-        assert await stage.remit.close(hand_over=True) == [handle.session_id]
-    async with remote_agent_harness(tmp_path) as stage:
-        assert not (await stage.remit.describe(handle.session_id)).state.is_settled
-        assert trailer(await refusal(Far(stage, stage.token("second", SERVING)).register()), "remit-code") == "NAME_TAKEN"
-        ended = await stage.remit.result(handle.session_id, wait_seconds=6)
-        assert ended is not None
-        assert (ended.status, [error.code for error in ended.errors]) == ("partial", ["AGENT_CRASHED"])
-        await joined(stage, stage.token("second", SERVING))
+    """As after a crash of the server: the recorded owner is dead, and the work is not settled."""
+    async with remote_agent_harness(tmp_path) as harness:
+        remote = await joined(harness, harness.token("first", SERVE_ONLY), is_safe_to_repeat=True, does=forever)
+        handle = await harness.remit.start("words.count", parameters={}, timeout=2)
+        await remote.until(lambda: remote.orders)
+        harness.service.is_stopping = True
+        assert await harness.remit.close(hand_over=True) == [handle.session_id]
+    async with remote_agent_harness(tmp_path) as harness:
+        assert not (await harness.remit.describe(handle.session_id)).state.is_settled
+        assert trailer(await refusal(RemoteAgent(harness, harness.token("second", SERVE_ONLY)).register()), "remit-code") == "NAME_TAKEN"
+        finished = await harness.remit.result(handle.session_id, wait_seconds=60)
+        assert finished is not None
+        assert (finished.status, [error.code for error in finished.errors]) == ("partial", ["AGENT_CRASHED"])
+        await joined(harness, harness.token("second", SERVE_ONLY))

@@ -1,4 +1,4 @@
-"""Agents of another remit as agents of ours, over gRPC: `[agents.NAME] grpc = "…"`."""
+"""Agents of another remit server over gRPC: `[agents.NAME] grpc = "…"`."""
 
 import asyncio
 import contextlib
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_harness import AGENTS, Authority, Stage, grpc_harness
+from grpc_harness import AGENTS, Authority, Harness, grpc_harness
 
 from remit import Context, Remit, agent
 from remit.core.events import EventKind
@@ -20,13 +20,13 @@ RELAYING = frozenset({Permission.DELEGATE, Permission.RELAY})
 
 @agent("place")
 async def place(ctx: Context) -> dict[str, Any]:
-    """Says where it stands."""
+    """Report depth, path and deadline."""
     return {"depth": ctx.depth, "path": list(ctx.path), "left": ctx.remaining, "session": ctx.session_id}
 
 
 @agent("hurried", timeout=60)
 async def hurried(ctx: Context) -> dict[str, Any]:
-    """Hands in what it has when it is told to."""
+    """Hand in partial work at the soft deadline."""
     await ctx.wait_hand_in()
     return {"status": "partial", "summary": "Half of it was done in time.", "errors": [{"type": "timeout", "message": "no more time"}]}
 
@@ -36,107 +36,107 @@ def declared(address: str, *names: str, **more: Any) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def both(tmp_path: Path, *names: str, **more: Any) -> AsyncIterator[tuple[Remit, Stage]]:
-    """The near one, with agents `far-…` that are the other one's, and the far one."""
+async def both(tmp_path: Path, *names: str, **more: Any) -> AsyncIterator[tuple[Remit, Harness]]:
+    """The local remit with agents `far-…`, and the remote server that runs them."""
     for folder in ("near", "far"):
         (tmp_path / folder).mkdir()
     async with (
-        grpc_harness(tmp_path / "far", agents=(*AGENTS, place, hurried)) as far,
-        Remit.open(tmp_path / "near", settings=declared(far.address, *names, **more)) as near,
+        grpc_harness(tmp_path / "far", agents=(*AGENTS, place, hurried)) as remote_server,
+        Remit.open(tmp_path / "near", settings=declared(remote_server.address, *names, **more)) as local,
     ):
-        yield near, far
+        yield local, remote_server
 
 
 async def test_parameters_results_and_chunks_pass_through(tmp_path: Path) -> None:
-    async with both(tmp_path, "text.count", "slow", "echo", "fails") as (near, far):
-        assert (await near.delegate("far-text-count", parameters={"text": "a bb ccc", "minLength": 2})).unwrap() == 2
+    async with both(tmp_path, "text.count", "slow", "echo", "fails") as (local, remote_server):
+        assert (await local.delegate("far-text-count", parameters={"text": "a bb ccc", "minLength": 2})).unwrap() == 2
         value = {"a": [1, None, "ü", {"b": 2.5}], "n": 2**53}
-        assert (await near.delegate("far-echo", parameters={"value": value})).unwrap() == {"value": value}
-        slept = await near.delegate("far-slow", parameters={"seconds": 0.05}, timeout=20)
-        events = await near.events(slept.session_id)
+        assert (await local.delegate("far-echo", parameters={"value": value})).unwrap() == {"value": value}
+        slept = await local.delegate("far-slow", parameters={"seconds": 0.05}, timeout=20)
+        events = await local.events(slept.session_id)
         assert [e.body for e in events if e.kind is EventKind.PROGRESS] == [{"message": "begun", "fraction": 0.5}]
         assert [e.body for e in events if e.kind is EventKind.DATA] == [{"chunk": {"half": True}}]
-        there = slept.extra["remote"]
-        assert (there["agent"], there["state"]) == ("slow", "COMPLETED")
-        assert (await far.remit.describe(there["task_id"])).result is not None
+        remote = slept.extra["remote"]
+        assert (remote["agent"], remote["state"]) == ("slow", "COMPLETED")
+        assert (await remote_server.remit.describe(remote["task_id"])).result is not None
 
-        failed = await near.delegate("far-fails")
+        failed = await local.delegate("far-fails")
         assert (failed.status, failed.errors[0].code) == ("failed", "AGENT_RAISED")
         assert "it broke" in failed.errors[0].message
-        wrong = await near.delegate("far-text-count", parameters={"words": 1, "text": "a"})
+        wrong = await local.delegate("far-text-count", parameters={"words": 1, "text": "a"})
         assert (wrong.status, wrong.errors[0].code) == ("failed", "INVALID_PARAMETERS")
 
 
 async def test_parameters_come_from_the_remote_server(tmp_path: Path) -> None:
-    async with both(tmp_path, "text.count") as (near, _):
-        await near.delegate("far-text-count", text="two words")
-        port: Any = near.directory.find("far-text-count")
+    async with both(tmp_path, "text.count") as (local, _):
+        await local.delegate("far-text-count", text="two words")
+        port: Any = local.directory.find("far-text-count")
         assert port.spec.parameters_schema.get("required") == ["text"]
-        assert port.spec.description == "Counts the words of a text."
-        refused = await near.delegate("far-text-count", parameters={})
+        assert port.spec.description == "Count the words of a text."
+        refused = await local.delegate("far-text-count", parameters={})
         assert (refused.stop_reason, refused.errors[0].code) == ("refused", "INVALID_PARAMETERS")
 
 
 async def test_depth_path_deadline_and_trace_continue_with_the_relay_grant(tmp_path: Path) -> None:
-    async with both(tmp_path, "place") as (near, far):
-        returned = await near.delegate("far-place", timeout=20)
+    async with both(tmp_path, "place") as (local, remote_server):
+        returned = await local.delegate("far-place", timeout=20)
         data = returned.unwrap()
         assert (data["depth"], data["path"]) == (2, ["orchestrator", "far-place", "place"])
         assert 10 < data["left"] <= 20
-        record = await far.remit.describe(data["session"])
+        record = await remote_server.remit.describe(data["session"])
         assert record.caller_info is not None
         assert record.caller_info.traceparent is not None
-        given = parse_traceparent(record.caller_info.traceparent)
-        assert given is not None
-        assert given.span_id == span_id_of(returned.session_id)  # its trace hangs below our delegation
+        passed = parse_traceparent(record.caller_info.traceparent)
+        assert passed is not None
+        assert passed.span_id == span_id_of(returned.session_id)  # the remote trace is a child of the local delegation
 
 
 async def test_depth_and_path_are_ignored_without_the_relay_grant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("near", "far"):
         (tmp_path / folder).mkdir()
-    async with grpc_harness(tmp_path / "far", agents=(*AGENTS, place), addresses=["127.0.0.1:0"]) as far:
-        monkeypatch.setenv("FAR_TOKEN", far.token("stranger"))
-        near_settings = declared(far.address, "place", token_variable="FAR_TOKEN")
-        async with Remit.open(tmp_path / "near", settings=near_settings) as near:
-            data = (await near.delegate("far-place", timeout=20)).unwrap()
+    async with grpc_harness(tmp_path / "far", agents=(*AGENTS, place), addresses=["127.0.0.1:0"]) as remote_server:
+        monkeypatch.setenv("FAR_TOKEN", remote_server.token("stranger"))
+        local_settings = declared(remote_server.address, "place", token_variable="FAR_TOKEN")
+        async with Remit.open(tmp_path / "near", settings=local_settings) as local:
+            data = (await local.delegate("far-place", timeout=20)).unwrap()
             assert (data["depth"], data["path"]) == (1, ["token:stranger", "place"])
 
 
 async def test_local_deadline_applies_and_partial_work_is_kept(tmp_path: Path) -> None:
-    async with both(tmp_path, "hurried", "slow") as (near, far):
-        early = await near.delegate("far-hurried", timeout=1.5)
+    async with both(tmp_path, "hurried", "slow") as (local, remote_server):
+        early = await local.delegate("far-hurried", timeout=1.5)
         assert (early.status, early.summary) == ("partial", "Half of it was done in time.")
-        late = await near.delegate("far-slow", timeout=1.0)
+        late = await local.delegate("far-slow", timeout=1.0)
         assert (late.status, late.stop_reason) == ("partial", "deadline")
-        await until(lambda: not far.remit.engine.live())  # and over there nothing goes on
+        await until(lambda: not remote_server.remit.engine.live())  # the remote task has ended too
 
 
 async def test_cancel_stops_the_remote_task(tmp_path: Path) -> None:
-    async with both(tmp_path, "slow") as (near, far):
-        handle = await near.start("far-slow", timeout=60)
-        await until(lambda: far.remit.engine.live())
-        there = next(iter(far.remit.engine.live()))
+    async with both(tmp_path, "slow") as (local, remote_server):
+        handle = await local.start("far-slow", timeout=60)
+        await until(lambda: remote_server.remit.engine.live())
+        remote = next(iter(remote_server.remit.engine.live()))
         await asyncio.sleep(0.2)
-        await near.cancel(handle.session_id, "enough")
-        ended = await far.remit.result(there, wait_seconds=10)
-        assert ended is not None
-        assert (await far.remit.describe(there)).state == "cancelled"
+        await local.cancel(handle.session_id, "enough")
+        finished = await remote_server.remit.result(remote, wait_seconds=60)
+        assert finished is not None
+        assert (await remote_server.remit.describe(remote)).state == "cancelled"
 
 
 async def test_broken_connection_is_resumed_by_task_id(tmp_path: Path) -> None:
-    async with both(tmp_path, "slow") as (near, far):
+    async with both(tmp_path, "slow") as (local, remote_server):
         from remit.server.grpc.server import GrpcApi
 
-        handle = await near.start("far-slow", parameters={"seconds": 1.5}, timeout=30)
-        await until(lambda: far.remit.engine.live())
+        handle = await local.start("far-slow", parameters={"seconds": 1.5}, timeout=30)
+        await until(lambda: remote_server.remit.engine.live())
         await asyncio.sleep(0.2)
-        await far.api.stop(0.0)  # the work itself goes on
-        again = GrpcApi(far.service, far.authenticator, far.remit.settings.serve)
+        await remote_server.api.stop(0.0)  # the work itself continues
+        again = GrpcApi(remote_server.service, remote_server.authenticator, remote_server.remit.settings.serve)
         await again.start()
         try:
-            returned = await asyncio.wait_for(handle.result(), 20)
+            returned = await asyncio.wait_for(handle.result(), 60)
             assert returned.unwrap() == "Slept."
-            assert far.remit.store.count() == 1
+            assert remote_server.remit.store.count() == 1
         finally:
             await again.stop(0.0)
 
@@ -144,19 +144,19 @@ async def test_broken_connection_is_resumed_by_task_id(tmp_path: Path) -> None:
 async def test_unreachable_or_refusing_server_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("near", "far"):
         (tmp_path / folder).mkdir()
-    async with grpc_harness(tmp_path / "far", addresses=["127.0.0.1:0"]) as far:
+    async with grpc_harness(tmp_path / "far", addresses=["127.0.0.1:0"]) as remote_server:
         agents = {
             "gone": {"grpc": f"unix:{tmp_path}/nobody.sock"},
-            "closed": {"grpc": far.address, "remote": "echo", "token_variable": "FAR_TOKEN"},
-            "unset": {"grpc": far.address, "remote": "echo", "token_variable": "FAR_UNSET"},
-            "unread": {"grpc": far.address, "remote": "echo", "ca_file": "none.pem"},
+            "closed": {"grpc": remote_server.address, "remote": "echo", "token_variable": "FAR_TOKEN"},
+            "unset": {"grpc": remote_server.address, "remote": "echo", "token_variable": "FAR_UNSET"},
+            "unread": {"grpc": remote_server.address, "remote": "echo", "ca_file": "none.pem"},
         }
         monkeypatch.setenv("FAR_TOKEN", "rmt_" + "x" * 40)
-        async with Remit.open(tmp_path / "near", settings={"agents": agents}) as near:
-            assert near.directory.problems == []
+        async with Remit.open(tmp_path / "near", settings={"agents": agents}) as local:
+            assert local.directory.problems == []
             found = {}
             for name in agents:
-                returned = await near.delegate(name, timeout=1.5 if name == "gone" else 10)
+                returned = await local.delegate(name, timeout=1.5 if name == "gone" else 10)
                 assert returned.stop_reason == "unavailable", (name, returned.errors)
                 found[name] = returned.errors[0]
             assert found["gone"].code == found["closed"].code == "AGENT_UNAVAILABLE"
@@ -171,15 +171,15 @@ async def test_tls_connection_works_and_the_token_is_not_stored(tmp_path: Path, 
     authority = Authority(tmp_path / "near")
     certificate, key = authority.issue("server")
     serving = {"tls_certificate": str(certificate), "tls_key": str(key)}
-    async with grpc_harness(tmp_path / "far", addresses=["127.0.0.1:0"], **serving) as far:
-        token = far.token("near", RELAYING)
+    async with grpc_harness(tmp_path / "far", addresses=["127.0.0.1:0"], **serving) as remote_server:
+        token = remote_server.token("near", RELAYING)
         monkeypatch.setenv("FAR_TOKEN", token)
-        settings = declared(far.address, "echo", ca_file="ca.pem", token_variable="FAR_TOKEN")
-        async with Remit.open(tmp_path / "near", settings=settings) as near:
-            returned = await near.delegate("far-echo", parameters={"value": f"it is {token}, says it"}, timeout=20)
+        settings = declared(remote_server.address, "echo", ca_file="ca.pem", token_variable="FAR_TOKEN")
+        async with Remit.open(tmp_path / "near", settings=settings) as local:
+            returned = await local.delegate("far-echo", parameters={"value": f"it is {token}, says it"}, timeout=20)
             assert returned.ok, returned.errors
-        kept = b"".join(path.read_bytes() for path in (tmp_path / "near" / ".remit").rglob("*") if path.is_file())
-        assert token.encode() not in kept
+        saved = b"".join(path.read_bytes() for path in (tmp_path / "near" / ".remit").rglob("*") if path.is_file())
+        assert token.encode() not in saved
 
 
 @pytest.mark.parametrize(

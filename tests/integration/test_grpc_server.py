@@ -1,4 +1,4 @@
-"""The task service over gRPC, by a real client on the project's own socket."""
+"""The gRPC task service with a real client on the project's socket."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,40 +6,34 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_harness import SECOND, Stage, ask, grpc_harness, refusal, trailer
+from grpc_harness import SECOND, Harness, ask, grpc_harness, messages, refusal, trailer
 
 from support.pace import until
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with grpc_harness(tmp_path) as stage:
-        yield stage
+async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
+    async with grpc_harness(tmp_path) as harness:
+        yield harness
 
 
-def messages() -> Any:
-    from remit.agents.proto.v1 import tasks_pb2
-
-    return tasks_pb2
-
-
-async def begun(tasks: Any, type_: str = "slow", **asked: Any) -> str:
-    answer = await tasks.ExecuteTask(ask(type_, wait=0, **asked))
+async def start_task(tasks: Any, type_: str = "slow", **requested: Any) -> str:
+    answer = await tasks.ExecuteTask(ask(type_, wait=0, **requested))
     task_id: str = answer.task_id
     return task_id
 
 
-# ---- beginning
+# ---- requests
 
 
-async def test_errors_carry_standard_details(stage: Stage) -> None:
+async def test_errors_carry_standard_details(harness: Harness) -> None:
     from google.protobuf.struct_pb2 import Struct
     from google.rpc.error_details_pb2 import ErrorInfo
     from google.rpc.status_pb2 import Status
 
     from remit.agents.proto.values import dict_of
 
-    tasks = await stage.tasks()
+    tasks = await harness.tasks()
     error = await refusal(tasks.ExecuteTask(ask("read_file", agent_id="text")))
     status = Status.FromString(trailer(error, "grpc-status-details-bin"))
     assert (status.code, status.message) == (error.code().value[0], error.details())
@@ -50,16 +44,15 @@ async def test_errors_carry_standard_details(stage: Stage) -> None:
     assert dict_of(details)["operations"] == ["count"]
 
 
-async def test_long_and_non_ascii_errors_fit_into_metadata(stage: Stage) -> None:
-    """Long, and in letters that are no ASCII: the answer still arrives."""
-    tasks = await stage.tasks()
+async def test_long_and_non_ascii_errors_fit_into_metadata(harness: Harness) -> None:
+    tasks = await harness.tasks()
     error = await refusal(tasks.ExecuteTask(ask("", agent_id="日本\n" * 3000)))
     assert error.code().name == "NOT_FOUND"
     assert "日本" in error.details()
 
 
-async def test_durations_have_nanoseconds_and_an_upper_bound(stage: Stage) -> None:
-    tasks, pb = await stage.tasks(), messages()
+async def test_durations_have_nanoseconds_and_an_upper_bound(harness: Harness) -> None:
+    tasks, pb = await harness.tasks(), messages()
     request = ask("slow")
     request.config.timeout_ns = SECOND // 5
     task = (await tasks.ExecuteTask(request)).task
@@ -69,26 +62,23 @@ async def test_durations_have_nanoseconds_and_an_upper_bound(stage: Stage) -> No
     assert trailer(await refusal(tasks.ExecuteTask(request)), "remit-code") == "INVALID_PARAMETERS"
 
 
-# ---- looking and following
-
-
-# ---- ending
+# ---- cancellation
 
 
 @pytest.mark.parametrize("force", [False, True])
 async def test_forced_cancellation_kills_processes_at_once(tmp_path: Path, force: bool) -> None:
     script = 'trap "touch tidied; exit" TERM; touch begun; while :; do sleep 0.02; done'
     (tmp_path / "remit.toml").write_text(f"[agents.tidy]\ndescription = 'Tidies up.'\ncommand = ['sh', '-c', '{script}']\n")
-    async with grpc_harness(tmp_path) as stage:
-        tasks, pb = await stage.tasks(), messages()
-        task_id = await begun(tasks, "tidy", task="Wait.")
+    async with grpc_harness(tmp_path) as harness:
+        tasks, pb = await harness.tasks(), messages()
+        task_id = await start_task(tasks, "tidy", task="Wait.")
         await until((tmp_path / "begun").exists)
         answer = await tasks.CancelTask(pb.CancelTaskRequest(task_id=task_id, force=force))
         assert (answer.state, answer.cancelled) == (pb.TASK_STATE_CANCELLED, True)
         assert (tmp_path / "tidied").exists() is not force
 
 
-# ---- what comes along
+# ---- metadata
 
 
 @pytest.mark.parametrize(
@@ -105,48 +95,48 @@ async def test_forced_cancellation_kills_processes_at_once(tmp_path: Path, force
         ("remit-deadline-ns", str(2**64)),
     ],
 )
-async def test_empty_metadata_is_refused(stage: Stage, name: str, value: str) -> None:
-    tasks = await stage.tasks()
+async def test_invalid_metadata_is_refused(harness: Harness, name: str, value: str) -> None:
+    tasks = await harness.tasks()
     error = await refusal(tasks.ExecuteTask(ask("echo"), metadata=((name, value),)))
     assert (error.code().name, name in error.details()) == ("INVALID_ARGUMENT", True)
 
 
-async def test_valid_trace_of_the_caller_is_recorded(stage: Stage) -> None:
-    tasks = await stage.tasks()
+async def test_valid_trace_of_the_caller_is_recorded(harness: Harness) -> None:
+    tasks = await harness.tasks()
     good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    for given, kept in ((good, good), ("00-nonsense", None)):
-        task = (await tasks.ExecuteTask(ask("echo", session="talk"), metadata=(("traceparent", given),))).task
-        caller_info = (await stage.remit.describe(task.task_id)).caller_info
+    for passed, saved in ((good, good), ("00-nonsense", None)):
+        task = (await tasks.ExecuteTask(ask("echo", session="talk"), metadata=(("traceparent", passed),))).task
+        caller_info = (await harness.remit.describe(task.task_id)).caller_info
         assert caller_info is not None
-        assert (caller_info.traceparent, caller_info.session, caller_info.door) == (kept, "talk", "grpc")
+        assert (caller_info.traceparent, caller_info.session, caller_info.door) == (saved, "talk", "grpc")
 
 
 # ---- the server itself
 
 
-async def test_health_reports_serving_and_stopping(stage: Stage) -> None:
+async def test_health_reports_serving_and_stopping(harness: Harness) -> None:
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-    health = health_pb2_grpc.HealthStub(await stage.channel())
+    health = health_pb2_grpc.HealthStub(await harness.channel())
     serving, stopping = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
     for name in ("", "remit.v1.TaskService"):
         assert (await health.Check(health_pb2.HealthCheckRequest(service=name))).status == serving
     assert (await refusal(health.Check(health_pb2.HealthCheckRequest(service="nobody")))).code().name == "NOT_FOUND"
     watch = health.Watch(health_pb2.HealthCheckRequest())
     assert (await watch.read()).status == serving
-    stage.api.stop_taking()
+    harness.api.stop_taking()
     assert (await watch.read()).status == stopping
-    assert (await (await stage.tasks()).ExecuteTask(ask("echo"))).task.success  # whether new work is taken is the service's to say
+    assert (await (await harness.tasks()).ExecuteTask(ask("echo"))).task.success  # the service decides whether it accepts new work
     async with asyncio.timeout(60):
-        await stage.api.stop(600.0)  # a health watcher keeps nobody waiting
-    assert not (stage.remit.folder / "run" / "grpc.sock").exists()
+        await harness.api.stop(600.0)  # a health watcher does not delay the shutdown
+    assert not (harness.remit.folder / "run" / "grpc.sock").exists()
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])
-async def test_reflection_lists_the_services(stage: Stage, version: str) -> None:
+async def test_reflection_lists_the_services(harness: Harness, version: str) -> None:
     from grpc_reflection.v1alpha import reflection_pb2
 
-    call = (await stage.channel()).stream_stream(
+    call = (await harness.channel()).stream_stream(
         f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
         request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
         response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,

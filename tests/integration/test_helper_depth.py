@@ -11,8 +11,6 @@ from remit.board.research_plan import research
 from remit.board.task import State, Task
 from remit.builtin.assistant.stream import ask
 from remit.core.record import Record
-from remit.server.mcp.delegations import Delegations, Progress
-from remit.server.service import Service
 from remit.testing import Call, Say
 
 TASK = "What is the limit of the queue?"
@@ -20,7 +18,7 @@ TASK = "What is the limit of the queue?"
 
 @agent("study")
 async def study(ctx: Context, task: str, write_to: str = "found.md", **more: Any) -> dict[str, Any]:
-    """A researcher of the project, which hands the study to a specialist that comes with remit."""
+    """A project researcher that delegates to a built-in specialist."""
     found = await ctx.delegate("lean-research-agent", task=task)
     report = ctx.root / write_to
     report.parent.mkdir(parents=True, exist_ok=True)
@@ -30,7 +28,7 @@ async def study(ctx: Context, task: str, write_to: str = "found.md", **more: Any
 
 @agent("specialist")
 async def specialist(ctx: Context) -> Any:
-    """Of the project: deep_research is its child."""
+    """A project agent with deep_research as its child."""
     return (await ctx.delegate("researcher.deep_research", query=TASK, sources=["files"])).data["answer"]
 
 
@@ -90,11 +88,3 @@ async def test_assistant_reaches_deep_research_through_a_specialist(root: Path) 
         tree = await remit.tree(done.session_id)
     assert {(1, "assistant"), (2, "study"), (3, "lean-research-agent"), (3, "researcher.deep_research")} <= set(places(tree))
     assert max(one.depth for one in tree) == 3
-
-
-async def test_mcp_caller_reaches_deep_research_through_a_specialist(root: Path) -> None:
-    async with Remit.open(root, agents=AGENTS) as remit:
-        tools = Delegations(Service(remit), 60.0)
-        answer = await tools.call("delegate", {"target": "study", "parameters": {"task": TASK}}, Progress(None, None))  # type: ignore[arg-type]
-        assert not answer.is_error, answer
-        assert "512" in str(answer.structured_content)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from grpc_harness import Authority
-from http_harness import Stage, http_harness, status_of, statuses_of
+from http_harness import Harness, http_harness, status_of, statuses_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,13 +23,13 @@ in_module_loop = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Harness]:
     async with http_harness(tmp_path_factory.mktemp("served"), allow_hosts=("build.example.org",)) as opened:
         yield opened
 
 
 @in_module_loop
-async def test_requests_without_a_valid_token_are_refused(stage: Stage) -> None:
+async def test_requests_without_a_valid_token_are_refused(stage: Harness) -> None:
     """RFC 6750: a challenge that does not say what is wrong with the token."""
     import httpx
 
@@ -54,7 +54,7 @@ async def test_requests_without_a_valid_token_are_refused(stage: Stage) -> None:
 
 
 @in_module_loop
-async def test_unknown_host_names_are_refused(stage: Stage) -> None:
+async def test_unknown_host_names_are_refused(stage: Harness) -> None:
     """DNS rebinding: names are compared whole."""
     port = stage.address[1]
     good = ("127.0.0.1", f"127.0.0.1:{port}", "localhost", "LOCALHOST:1", "[::1]:80", "build.example.org", f"build.example.org:{port}")
@@ -71,7 +71,7 @@ async def test_unknown_host_names_are_refused(stage: Stage) -> None:
 
 
 @in_module_loop
-async def test_requests_of_other_origins_are_refused(stage: Stage) -> None:
+async def test_requests_of_other_origins_are_refused(stage: Harness) -> None:
     client = await stage.client()
     for origin in (
         "https://evil.example",
@@ -92,7 +92,7 @@ async def test_requests_of_other_origins_are_refused(stage: Stage) -> None:
 
 
 @in_module_loop
-async def test_every_response_has_security_headers_and_a_request_id(stage: Stage) -> None:
+async def test_every_response_has_security_headers_and_a_request_id(stage: Harness) -> None:
     client = await stage.client()
     for path in ("/healthz", "/v1/agents", "/v1/nowhere"):
         headers = (await client.get(path, headers={"X-Request-Id": "mine-1"})).headers
@@ -105,7 +105,7 @@ async def test_every_response_has_security_headers_and_a_request_id(stage: Stage
 
 
 @in_module_loop
-async def test_rate_size_and_stream_limits_apply_per_principal(stage: Stage) -> None:
+async def test_rate_size_and_stream_limits_apply_per_principal(stage: Harness) -> None:
     slow = await stage.client(stage.token("slow", DELEGATES, requests_per_second=0.01, burst=2))
     answers = [await slow.get("/v1/agents") for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
@@ -136,7 +136,7 @@ async def until(lines: AsyncIterator[str], wanted: str) -> AsyncIterator[str]:
 
 
 @in_module_loop
-async def test_revoking_a_token_ends_its_streams(stage: Stage) -> None:
+async def test_revoking_a_token_ends_its_streams(stage: Harness) -> None:
     client = await stage.client(stage.token("leaving", DELEGATES))
     begin = {"target": "slow", "parameters": {"seconds": 30}}
     async with asyncio.timeout(60), client.stream("POST", "/v1/tasks", json=begin, headers={"Accept": "text/event-stream"}) as answer:

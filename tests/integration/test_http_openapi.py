@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_harness import Stage, count, fails, http_harness
+from http_harness import Harness, count, fails, http_harness
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """
@@ -18,7 +18,7 @@ expected-statuses = ["2xx", "3xx", "400", "401", "403", "404", "409", "5xx"]
 """
 
 
-async def run_schemathesis(stage: Stage, folder: Path, schema: str, *options: str) -> str:
+async def run_schemathesis(stage: Harness, folder: Path, schema: str, *options: str) -> str:
     """The output of the command line of schemathesis, run as a process."""
     config = folder / "schemathesis.toml"
     config.write_text(CONFIG)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from http_harness import Stage, events_of, http_harness
+from http_harness import Harness, events_of, http_harness
 
 from remit.server.tokens import Permission
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Harness]:
     async with http_harness(tmp_path_factory.mktemp("served")) as opened:
         yield opened
 
@@ -29,7 +29,7 @@ async def start_task(client: Any, request: dict[str, Any] = SLOW) -> str:
     return str((await client.post("/v1/tasks", json=request)).json()["taskId"])
 
 
-async def test_post_without_wait_returns_202_and_the_location(stage: Stage) -> None:
+async def test_post_without_wait_returns_202_and_the_location(stage: Harness) -> None:
     client = await stage.client()
     answer = await client.post("/v1/tasks", json=SLOW)
     assert (answer.status_code, answer.json()["success"]) == (202, False)
@@ -48,7 +48,7 @@ async def test_post_without_wait_returns_202_and_the_location(stage: Stage) -> N
         ([], 400, "INVALID_PARAMETERS"),
     ],
 )
-async def test_invalid_request_is_a_problem_document(stage: Stage, request_: Any, status: int, code: str) -> None:
+async def test_invalid_request_is_a_problem_document(stage: Harness, request_: Any, status: int, code: str) -> None:
     """RFC 9457."""
     answer = await (await stage.client()).post("/v1/tasks", json=request_)
     problem = answer.json()
@@ -58,7 +58,7 @@ async def test_invalid_request_is_a_problem_document(stage: Stage, request_: Any
     assert problem["details"]
 
 
-async def test_idempotency_key_in_header_or_body_returns_the_same_task(stage: Stage) -> None:
+async def test_idempotency_key_in_header_or_body_returns_the_same_task(stage: Harness) -> None:
     client = await stage.client()
     first = await client.post("/v1/tasks", json=SLOW, headers={"Idempotency-Key": "once"})
     again = await client.post("/v1/tasks", json={**SLOW, "key": "once"})
@@ -66,7 +66,7 @@ async def test_idempotency_key_in_header_or_body_returns_the_same_task(stage: St
     assert (await client.post("/v1/tasks", json={**SLOW, "key": "a"}, headers={"Idempotency-Key": "b"})).status_code == 400
 
 
-async def test_unchanged_task_is_answered_304_for_its_etag(stage: Stage) -> None:
+async def test_unchanged_task_is_answered_304_for_its_etag(stage: Harness) -> None:
     client = await stage.client()
     place = (await client.post("/v1/tasks?wait=20", json=COUNT)).headers["location"]
     etag = (await client.get(place)).headers["etag"]
@@ -75,7 +75,7 @@ async def test_unchanged_task_is_answered_304_for_its_etag(stage: Stage) -> None
     assert (await client.get(place, headers={"If-None-Match": '"other"'})).status_code == 200
 
 
-async def test_post_can_start_and_stream_a_task_and_its_events_can_be_read_again(stage: Stage) -> None:
+async def test_post_can_start_and_stream_a_task_and_its_events_can_be_read_again(stage: Harness) -> None:
     client = await stage.client()
     async with client.stream("POST", "/v1/tasks", json=COUNT, headers={"Accept": "text/event-stream"}) as answer:
         assert answer.status_code == 200
@@ -93,7 +93,7 @@ async def test_stopping_server_refuses_tasks_and_ends_streams(tmp_path: Path) ->
         await check_shutdown(stage, await stage.client())
 
 
-async def check_shutdown(stage: Stage, client: Any) -> None:
+async def check_shutdown(stage: Harness, client: Any) -> None:
     task_id = await start_task(client)
     assert [(await client.get(path)).status_code for path in ("/healthz", "/readyz")] == [200, 200]
     stage.service.is_stopping = True
@@ -112,7 +112,7 @@ async def check_shutdown(stage: Stage, client: Any) -> None:
     assert stage.server.connections == 0
 
 
-async def test_idle_stream_sends_keep_alive_comments(stage: Stage) -> None:
+async def test_idle_stream_sends_keep_alive_comments(stage: Harness) -> None:
     from remit.core.delegate_results import Chunk
     from remit.server.http.handlers import event_lines
 

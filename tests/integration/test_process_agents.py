@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import process_agents as agents
 import pytest
-from recording_backend import ProcessStage, on_process_stage
+from recording_backend import ProcessHarness, process_harness_fixture
 
 from remit import Remit, agent
 from remit.agents.process.model_access import MAX_QUESTION_CHARACTERS, MAX_QUESTIONS, QUESTIONS_AT_ONCE, ModelService
@@ -32,23 +32,23 @@ def children() -> set[str]:
     return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
 
 
-stage = on_process_stage(ProcessStage)
+stage = process_harness_fixture(ProcessHarness)
 
 
-async def test_worker_has_the_soft_deadline(stage: ProcessStage) -> None:
+async def test_worker_has_the_soft_deadline(stage: ProcessHarness) -> None:
     now = time.monotonic()
     stage.backend.delegation = stage.backend.delegation._replace(deadline=Deadline(now + 60, now + 0.3, 60.0))
     assert await stage.run(agents.wait_for_hand_in) is True
 
 
-async def test_exit_is_a_crash_with_code_and_stderr(stage: ProcessStage) -> None:
+async def test_exit_is_a_crash_with_code_and_stderr(stage: ProcessHarness) -> None:
     with pytest.raises(AgentCrashed) as crashed:
         await stage.run(agents.leave, code=9)
     assert crashed.value.exit_code == 9
     assert "about to leave" in crashed.value.stderr_tail
 
 
-async def test_oversized_or_non_json_answer_is_refused(stage: ProcessStage) -> None:
+async def test_oversized_or_non_json_answer_is_refused(stage: ProcessHarness) -> None:
     assert len(await stage.run(agents.large, megabytes=20)) == 20 * 1024 * 1024
     with pytest.raises(Failed, match="file"):
         await stage.run(agents.large, megabytes=70)
@@ -64,7 +64,7 @@ async def test_functions_that_cannot_be_imported_are_refused_with_advice() -> No
             target_of(function)
 
 
-async def test_function_of_a_single_file_can_be_run(stage: ProcessStage, tmp_path: Path) -> None:
+async def test_function_of_a_single_file_can_be_run(stage: ProcessHarness, tmp_path: Path) -> None:
     from importlib.util import module_from_spec, spec_from_file_location
 
     file = tmp_path / "loner.py"
@@ -82,7 +82,7 @@ async def test_function_of_a_single_file_can_be_run(stage: ProcessStage, tmp_pat
     assert "RuntimeError" in crashed.value.traceback_text
 
 
-async def test_failing_import_does_not_prevent_warm_up(stage: ProcessStage, tmp_path: Path) -> None:
+async def test_failing_import_does_not_prevent_warm_up(stage: ProcessHarness, tmp_path: Path) -> None:
     def module(name: str, text: str, function: str) -> Target:
         (tmp_path / f"{name}.py").write_text(text)
         return Target(place=Place.FILE, module=name, file=str(tmp_path / f"{name}.py"), qualname=function)
@@ -96,14 +96,14 @@ async def test_failing_import_does_not_prevent_warm_up(stage: ProcessStage, tmp_
 @pytest.mark.parametrize("seconds", [0.0, 0.01, 0.1])
 async def test_closing_a_pool_during_warm_up_leaves_no_zombie(tmp_path: Path, seconds: float) -> None:
     before = children()
-    stage = ProcessStage(tmp_path)
+    stage = ProcessHarness(tmp_path)
     stage.pool.warm_up([target_of(agents.add)], for_commands=True)
     await asyncio.sleep(seconds)
     await stage.pool.close()
     assert children() <= before
 
 
-async def test_warm_worker_starts_faster_than_an_interpreter(stage: ProcessStage) -> None:
+async def test_warm_worker_starts_faster_than_an_interpreter(stage: ProcessHarness) -> None:
     """No interpreter start per delegation; measured as a ratio in the same run."""
     stage.pool.warm_up([target_of(agents.add)])
     await stage.pool.wait_warm()

@@ -15,7 +15,7 @@ from typing import Any
 import process_agents as agents
 import pytest
 import pytest_asyncio
-from recording_backend import ProcessStage, RecordingBackend
+from recording_backend import ProcessHarness, RecordingBackend
 
 from remit.core.errors import AgentCrashed
 from remit.system.processes import descendants, is_alive, marked, process_start
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 Known = frozenset[tuple[int, str | None]]
 
 
-class HostileStage(ProcessStage):
+class HostileStage(ProcessHarness):
     fork_servers: Known = frozenset()
 
     async def open(self) -> None:

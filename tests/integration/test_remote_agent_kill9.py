@@ -6,14 +6,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from remote_agent_harness import Far
+from remote_agent_harness import RemoteAgent
 from serve_harness import Server, project, serving
 
 from remit import Remit
 from support.pace import allowed
 
 
-async def forever(far: Far, order: Any) -> None:
+async def forever(far: RemoteAgent, order: Any) -> None:
     await asyncio.Event().wait()
 
 
@@ -27,8 +27,8 @@ def stage_of(server: Server) -> Any:
     return SimpleNamespace(channel=channel)
 
 
-async def agent_of(server: Server, does: Any = None, **declared: Any) -> Far:
-    far = Far(stage_of(server))
+async def agent_of(server: Server, does: Any = None, **declared: Any) -> RemoteAgent:
+    far = RemoteAgent(stage_of(server))
     if does is not None:
         far.does = does
     await far.register(**declared)

@@ -1,4 +1,4 @@
-"""A person is asked at a real terminal: who wants what, on which resource, by which rule, with a clock."""
+"""Approval at a real terminal: the question names caller, action, resource and rule, and counts down."""
 
 import re
 import time
@@ -30,53 +30,53 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_yes_approves_one_run(project: Path) -> None:
-    with terminal(project, "delegate", "tidy", 'paths=["build", "dist"]') as shown:
-        shown.until("Allow it?")
-        for words in ("tidy wants to remove build with everything in it.", "orchestrator → tidy", "ask-before-removing-folders"):
-            assert words in shown.text
-        shown.until(" s)")
-        assert re.search(r"\(1[12]\d s\)", shown.text)
-        shown.type("y")
-        shown.until("remove dist")
-        shown.type("n")
-        shown.until("removed build and refused")
-        assert shown.ended() == 0
+    with terminal(project, "delegate", "tidy", 'paths=["build", "dist"]') as screen:
+        screen.until("Allow it?")
+        for expected in ("tidy wants to remove build with everything in it.", "orchestrator → tidy", "ask-before-removing-folders"):
+            assert expected in screen.text
+        screen.until(" s)")
+        assert re.search(r"\(1[12]\d s\)", screen.text)
+        screen.type("y")
+        screen.until("remove dist")
+        screen.type("n")
+        screen.until("removed build and refused")
+        assert screen.exit_code() == 0
 
 
 def test_always_approves_the_whole_tree(project: Path) -> None:
-    with terminal(project, "delegate", "tidy", 'paths=["build", "dist", "out"]') as shown:
-        shown.until("Allow it?")
-        shown.type("a")
-        shown.until("removed build and removed dist and removed out")
-        assert shown.ended() == 0
-        assert "remove dist with" not in shown.text
+    with terminal(project, "delegate", "tidy", 'paths=["build", "dist", "out"]') as screen:
+        screen.until("Allow it?")
+        screen.type("a")
+        screen.until("removed build and removed dist and removed out")
+        assert screen.exit_code() == 0
+        assert "remove dist with" not in screen.text
 
 
 def test_no_answer_is_a_refusal_at_the_timeout(project: Path) -> None:
     (project / "remit.toml").write_text("approval_seconds = 1.2\n")
-    with terminal(project, "delegate", "tidy", 'paths=["build"]') as shown:
-        shown.until("Allow it?")
-        shown.until("no answer")
-        shown.until("refused")
-        shown.ended()
+    with terminal(project, "delegate", "tidy", 'paths=["build"]') as screen:
+        screen.until("Allow it?")
+        screen.until("no answer")
+        screen.until("refused")
+        screen.exit_code()
     assert '"by":"no answer within 1.2 s"' in (project / ".remit" / "audit.jsonl").read_text()
 
 
 def test_typeahead_is_not_an_answer_and_agent_text_is_escaped(project: Path) -> None:
-    with terminal(project, "delegate", "tidy", 'paths=["a\\u001b[2Jb\\u202e"]') as shown:
-        shown.type("yyyy\n")
-        shown.until("Allow it?")
-        assert "a\x1b[2Jb" not in shown.raw
-        assert "\u202e" not in shown.raw
-        shown.type("n")
-        shown.until("refused")
+    with terminal(project, "delegate", "tidy", 'paths=["a\\u001b[2Jb\\u202e"]') as screen:
+        screen.type("yyyy\n")
+        screen.until("Allow it?")
+        assert "a\x1b[2Jb" not in screen.raw
+        assert "\u202e" not in screen.raw
+        screen.type("n")
+        screen.until("refused")
 
 
 def test_ctrl_c_at_the_question_cancels_the_delegation(project: Path) -> None:
-    with terminal(project, "delegate", "tidy", 'paths=["build"]') as shown:
-        shown.until("Allow it?")
-        shown.type("\x03")
-        assert shown.ended() in (130, 6, 3)
+    with terminal(project, "delegate", "tidy", 'paths=["build"]') as screen:
+        screen.until("Allow it?")
+        screen.type("\x03")
+        assert screen.exit_code() in (130, 6, 3)
 
 
 def test_approval_without_a_terminal_is_refused(project: Path) -> None:
@@ -86,11 +86,11 @@ def test_approval_without_a_terminal_is_refused(project: Path) -> None:
 
 
 def test_pasted_text_is_not_an_answer_and_ctrl_d_is_no(project: Path) -> None:
-    with terminal(project, "delegate", "tidy", 'paths=["a"]') as opened:
-        opened.until("Allow it?")
-        opened.type("yarn install")
+    with terminal(project, "delegate", "tidy", 'paths=["a"]') as screen:
+        screen.until("Allow it?")
+        screen.type("yarn install")
         time.sleep(0.3)
-        opened.type("\x04")
-        opened.until("was not given")
-        opened.ended()
-        assert "removed a" not in opened.text
+        screen.type("\x04")
+        screen.until("was not given")
+        screen.exit_code()
+        assert "removed a" not in screen.text

@@ -1,4 +1,4 @@
-"""Used by the tests of one tree across processes: a project whose agents delegate from processes of their own, in every way there is."""
+"""A project whose agents delegate from processes of their own, in every possible way: for tests of one tree across processes."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""A web server on loopback that says exactly the bytes a test wants, and remembers what it was sent."""
+"""A loopback web server that sends exactly the bytes of a test and records requests."""
 
 import contextlib
 import socket
@@ -104,7 +104,7 @@ def web_server(routes: dict[str, Say], family: int = socket.AF_INET, tls: ssl.SS
 
 
 def certificate(folder: Path, name: str) -> tuple[Path, ssl.SSLContext]:
-    """A certificate for `name` that vouches for itself: the file to trust it by, and what a server shows."""
+    """A self-signed certificate for `name`: the file to trust, and the pair of the server."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -112,16 +112,16 @@ def certificate(folder: Path, name: str) -> tuple[Path, ssl.SSLContext]:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
-    made = (
+    created = (
         x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number(), now - timedelta(1), now + timedelta(1))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
     public, private = folder / f"{name}.crt", folder / f"{name}.both"
-    public.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    public.write_bytes(created.public_bytes(serialization.Encoding.PEM))
     plain = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     private.write_bytes(plain + public.read_bytes())
-    shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    shown.load_cert_chain(private)
-    return public, shown
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(private)
+    return public, context

@@ -1,4 +1,4 @@
-"""Agents that hang in the middle of their work, in a folder of their own."""
+"""Agents that hang during their work, in a folder of their own."""
 
 import asyncio
 import time

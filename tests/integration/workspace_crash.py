@@ -1,4 +1,4 @@
-"""A program that kills itself (kill -9) while its agent works, or in the middle of a merge, into the project or its caller's workspace.
+"""A program that kills itself (kill -9) while its agent works or during a merge into the project or its caller's workspace.
 
 Run by test_workspaces and test_shared_workspaces.
 """
@@ -34,7 +34,7 @@ async def calls(ctx: Context) -> None:
 
 
 class DyingGit(Git):
-    """Git that takes the program with it at the moment in question."""
+    """A git that kills the program at the moment in question."""
 
     __slots__ = ()
 

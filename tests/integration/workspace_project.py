@@ -1,4 +1,4 @@
-"""Real git repositories, and agents that work in them, for the tests of workspaces."""
+"""Real git repositories and agents that work in them, for tests of workspaces."""
 
 import subprocess
 from pathlib import Path
@@ -22,7 +22,7 @@ def commit_all(folder: Path, message: str) -> str:
 
 
 def new_repository(folder: Path) -> Path:
-    """A checkout with one commit: text, a binary file, and a rule of what is ignored."""
+    """A checkout with one commit: text, a binary file, and an ignore rule."""
     folder.mkdir(parents=True, exist_ok=True)
     git(folder, "init", "-q", "-b", "main")
     (folder / "src").mkdir()
@@ -47,13 +47,13 @@ def status(folder: Path) -> str:
     return git(folder, "status", "--porcelain", "--untracked-files=all")
 
 
-async def run(root: Path, first: FunctionAgent, *others: FunctionAgent, **asked: Any) -> Return:
-    """Delegate to the first of these agents, in a Remit of its own."""
+async def run(root: Path, first: FunctionAgent, *others: FunctionAgent, **request: Any) -> Return:
+    """Delegate to the first of these agents in a new Remit."""
     async with Remit.open(root, agents=[first, *others]) as remit:
-        return await remit.delegate(first.spec.name, **asked)
+        return await remit.delegate(first.spec.name, **request)
 
 
 def diff_of(root: Path, result: Return) -> str:
-    """The diff that a return hands back."""
+    """The diff that a return contains."""
     (found,) = [root / artifact.path for artifact in result.artifacts if artifact.path.endswith("changes.diff")]
     return found.read_text(errors="replace")

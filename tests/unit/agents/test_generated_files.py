@@ -25,6 +25,7 @@ def test_answer_without_files_is_refused_in_linear_time(text: str) -> None:
     "name",
     [
         ".Claude/settings.json", ".mcp.json", ".opencode/agent/x.md", ".husky/pre-commit", ".git./config", "GIT~1/hooks/x", ".remit/x",
+        "../out.py", "/abs.py", "a//b.py", "a/../../b.py", ".git/hooks/pre-commit", "nul\0.py", "C:\\x.py", "~/x.py", "",
         "a" * 250, "é" * 150, "a\nb.py", " a.py/ b", "a\u202eb.py", "a/./b.py", "\ud800.py",
     ],
 )  # fmt: skip

@@ -1,0 +1,51 @@
+"""The documents of this repository and their examples, for the tests of the documentation."""
+
+import re
+import subprocess
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from forking import LOADED, run
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+EXAMPLES = ROOT / "docs" / "examples"
+SCRIPTS = sorted(path for path in EXAMPLES.glob("*.py") if not path.name.startswith("test_"))
+BLOCK = re.compile(
+    r"(?:^<!-- (?P<kind>file|output): (?P<path>\S+) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+OF_EXAMPLES = ("remit.testing.models", "remit.models.stream", "pydantic_ai.models.openai", "pydantic_ai.models.anthropic")
+"""Modules that many examples import."""
+OTHER_OUTPUTS = {"first_agent.py": "completed: README.md has 3 words.\n", "own_store.py": "True True\n"}
+"""Of examples whose output no document shows."""
+
+
+def blocks(kind: str | None) -> list[tuple[str, "re.Match[str]"]]:
+    found = [(document.name, block) for document in DOCUMENTS for block in BLOCK.finditer(document.read_text())]
+    return [(name, block) for name, block in found if block["kind"] == kind]
+
+
+def run_script(script: Path, folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    folder.mkdir(exist_ok=True)
+    (folder / "README.md").write_text("one two three\n")
+    return run([str(script), *arguments], folder, loaded=(*LOADED, *OF_EXAMPLES), timeout=180)
+
+
+def check_outputs(scripts: Iterable[Path], folder: Path) -> None:
+    """Run examples, several at once as most of them wait, and compare what they print with the documents."""
+    scripts = list(scripts)
+    with ThreadPoolExecutor(3) as pool:
+        runs = dict(zip(scripts, pool.map(lambda script: run_script(script, folder / script.stem), scripts), strict=True))
+    assert {script.name: done.stderr for script, done in runs.items() if done.returncode} == {}
+    for script, done in runs.items():
+        assert done.stdout == OTHER_OUTPUTS.get(script.name, done.stdout)
+    for name, block in blocks("output"):
+        if (script := ROOT / block["path"]) in runs:
+            assert _without_seconds(block["text"]) == _without_seconds(runs[script].stdout), f"{name}: {block['path']}"
+
+
+def _without_seconds(text: str) -> str:
+    """Measured seconds, which have a decimal, depend on the machine."""
+    return re.sub(r"\d+\.\d s\b", "some s", text)
