@@ -3,12 +3,12 @@
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
+from remit.core.deadline import iso
 from remit.core.delegate_requests import DelegateError, DelegateRequest, json_text, parts_of
 from remit.core.errors import ErrorInfo, Misused, RemitError, Unavailable
 from remit.core.events import Event, EventKind
@@ -85,8 +85,8 @@ class TaskMetadata:
         return {
             "target": self.target,
             "operation": self.operation,
-            "createdAt": _moment(self.created_at),
-            "completedAt": None if self.completed_at is None else _moment(self.completed_at),
+            "createdAt": iso(self.created_at),
+            "completedAt": None if self.completed_at is None else iso(self.completed_at),
             "duration": self.duration_ms,
             "agentId": self.agent_id,
             "status": self.status,
@@ -216,10 +216,6 @@ def _code_of(returned: Return, first: ErrorInfo | None) -> str:
         return "TASK_TIMEOUT"
     is_unreachable = first is not None and first.code in _UNAVAILABLE and returned.status in (Status.BLOCKED, Status.FAILED)
     return "AGENT_UNAVAILABLE" if is_unreachable or returned.stop_reason is StopReason.UNAVAILABLE else "TASK_FAILED"
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 WAITING = "Waiting for a person's approval"

@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.agents.grpc.messages import Place, chunk_of_message, message_of_chunk, result_of_task, task_of
+from remit.agents.grpc.messages import chunk_of_message, message_of_chunk, result_of_task, task_of
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import MAX_LEVELS, json_of, nanoseconds, seconds, value_of
 from remit.core.delegate_results import Chunk, ChunkType, DelegateResult, TaskError, TaskMetadata, TaskState, final_chunk
+from remit.core.delegation import CallerInfo
 from remit.core.result import Artifact, Evidence
+from remit.testing.store_samples import record
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 LEAVES = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXT
@@ -99,17 +101,12 @@ def whole_result() -> DelegateResult:
 
 
 def test_result_round_trips() -> None:
-    place = Place("sess_1", "sess_2", 2, ("orchestrator", "a", "worker.read_file"), 3, 1766000060.5, "token:ci", "talk-7")
-    task = pb.Task.FromString(task_of(whole_result(), place).SerializeToString())
+    known = record(1, parent=2, depth=2, caller_info=CallerInfo("token:ci", "grpc", "talk-7"))
+    task = pb.Task.FromString(task_of(whole_result(), known).SerializeToString())
     assert result_of_task(task) == whole_result()
     assert result_of_task(task).to_dict() == whole_result().to_dict()
-    assert (task.root_id, task.depth, list(task.path), task.principal, task.session_id) == (
-        "sess_1",
-        2,
-        [*place.path],
-        "token:ci",
-        "talk-7",
-    )
+    lineage = (task.root_id, task.depth, tuple(task.path), task.principal, task.session_id)
+    assert lineage == (known.root_id, 2, known.path, "token:ci", "talk-7")
 
 
 @pytest.mark.parametrize(

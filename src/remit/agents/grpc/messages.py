@@ -4,7 +4,7 @@ The gRPC API writes them and its clients and remotes read them, so both sides sh
 gRPC is used."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import dict_of, json_of, nanoseconds, seconds, struct_of, text_of, value_of
@@ -15,48 +15,6 @@ from remit.core.result import Artifact, Evidence
 
 _STATES: Mapping[TaskState, Any] = {state: pb.TaskState.Value(f"TASK_STATE_{state}") for state in TaskState}
 _STATES_BACK: Mapping[int, TaskState] = {number: state for state, number in _STATES.items()}
-
-
-class Place(NamedTuple):
-    """Fields of a task's record beside its result."""
-
-    root_id: str = ""
-    parent_id: str = ""
-    depth: int = 0
-    path: tuple[str, ...] = ()
-    priority: int = 0
-    deadline_at: float | None = None
-    """Wall clock."""
-    principal: str = ""
-    session: str = ""
-    """The caller's name of the conversation."""
-
-
-NOWHERE = Place()
-
-
-def place_of_record(record: Record) -> Place:
-    who, session = _who(record.caller_info, record.caller)
-    return Place(record.root_id, record.parent_id or "", record.depth, record.path, int(record.priority), record.deadline_at, who, session)
-
-
-def place_of_delegation(delegation: Delegation) -> Place:
-    line = delegation.lineage
-    who, session = _who(delegation.caller_info, delegation.caller)
-    return Place(
-        line.root_id,
-        line.parent_id or "",
-        line.depth,
-        line.path,
-        int(delegation.priority),
-        delegation.deadline_wall,
-        who,
-        session,
-    )
-
-
-def _who(caller_info: CallerInfo | None, caller: str) -> tuple[str, str]:
-    return (caller_info.principal, caller_info.session or "") if caller_info is not None else (caller, "")
 
 
 def state_number(state: TaskState) -> Any:
@@ -72,7 +30,8 @@ def state_of_number(number: int) -> TaskState:
 # ---- results
 
 
-def task_of(result: DelegateResult, place: Place = NOWHERE) -> pb.Task:
+def task_of(result: DelegateResult, known: Record | Delegation | None = None) -> pb.Task:
+    """`known`: what is recorded of it beside its result."""
     meta = result.metadata
     task = pb.Task(
         task_id=result.task_id or "",
@@ -87,15 +46,9 @@ def task_of(result: DelegateResult, place: Place = NOWHERE) -> pb.Task:
         duration_ns=round(1e6 * (meta.duration_ms or 0)),
         status=meta.status or "",
         stop_reason=meta.stop_reason or "",
-        session_id=text_of(place.session),
-        root_id=place.root_id,
-        parent_id=place.parent_id,
-        depth=place.depth,
-        path=[text_of(name) for name in place.path],
-        priority=place.priority,  # type: ignore[arg-type]
-        deadline_ns=nanoseconds(place.deadline_at),
-        principal=text_of(place.principal),
     )
+    if known is not None:
+        task.MergeFrom(_lineage(known))
     if result.data is not None:
         task.data.CopyFrom(value_of(result.data))
     if result.error is not None:
@@ -103,6 +56,21 @@ def task_of(result: DelegateResult, place: Place = NOWHERE) -> pb.Task:
     if result.artifacts:
         task.artifacts.extend([_artifact(artifact) for artifact in result.artifacts])
     return task
+
+
+def _lineage(known: Record | Delegation) -> pb.Task:
+    line = known.lineage if isinstance(known, Delegation) else known
+    caller = known.caller_info or CallerInfo(known.caller, "")
+    return pb.Task(
+        root_id=line.root_id,
+        parent_id=line.parent_id or "",
+        depth=line.depth,
+        path=[text_of(name) for name in line.path],
+        priority=int(known.priority),  # type: ignore[arg-type]
+        deadline_ns=nanoseconds(known.deadline_wall if isinstance(known, Delegation) else known.deadline_at),
+        principal=text_of(caller.principal),
+        session_id=text_of(caller.session or ""),
+    )
 
 
 def result_of_task(task: pb.Task) -> DelegateResult:
@@ -166,10 +134,10 @@ def _artifact_of(message: pb.Artifact) -> Artifact:
 # ---- chunks
 
 
-def message_of_chunk(chunk: Chunk, place: Place = NOWHERE) -> pb.TaskChunk:
+def message_of_chunk(chunk: Chunk, known: Record | None = None) -> pb.TaskChunk:
     message = pb.TaskChunk(number=chunk.number, task_id=chunk.task_id or "")
     if chunk.result is not None:
-        task = task_of(chunk.result, place)
+        task = task_of(chunk.result, known)
         if chunk.type is ChunkType.COMPLETE:
             message.complete.CopyFrom(task)
         else:

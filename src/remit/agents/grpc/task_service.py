@@ -165,7 +165,7 @@ class ConnectionLost(Unavailable):
         """Seconds; None: unspecified."""
 
 
-class _Told(NamedTuple):
+class _ErrorFields(NamedTuple):
     code: str = ""
     advice: str = ""
     details: Mapping[str, Any] = {}
@@ -201,7 +201,7 @@ def error_of(error: grpc.aio.AioRpcError, address: str) -> RemitError:
     return Failed(f"{address} answered {error.code().name}: {words}.")
 
 
-def _of_code(told: _Told, words: str) -> RemitError:
+def _of_code(told: _ErrorFields, words: str) -> RemitError:
     if told.code in _FAULTY:
         return DelegateError(words, code=told.code, advice=told.advice, details=told.details)
     if told.code == "TASK_NOT_FOUND":
@@ -211,11 +211,11 @@ def _of_code(told: _Told, words: str) -> RemitError:
     return Refused(words, code=told.code, advice=told.advice)
 
 
-def _told(error: grpc.aio.AioRpcError) -> _Told:
+def _told(error: grpc.aio.AioRpcError) -> _ErrorFields:
     """The readable parts of an error; trailers are untrusted."""
     found = dict(error.trailing_metadata() or ())
     code, advice, wait, details = (found.get(name) for name in (CODE, ADVICE, PUSHBACK, DETAILS))
-    return _Told(
+    return _ErrorFields(
         unquote(code)[:100] if isinstance(code, str) else "",
         redact_text(unquote(advice)[:_WORDS]) if isinstance(advice, str) else "",
         _details(details) if isinstance(details, bytes) else {},

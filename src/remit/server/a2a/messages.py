@@ -9,7 +9,6 @@ import hashlib
 import mimetypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -31,6 +30,7 @@ from remit.agents.proto.metadata import EXTENSION, CallerPosition, read_position
 from remit.agents.proto.values import dict_of, json_of, struct_of, text_of, value_of
 from remit.core import result as ours
 from remit.core.agents import ASSISTANT, AgentSpec, is_built_in
+from remit.core.deadline import iso
 from remit.core.delegate_requests import ARGUMENTS, DelegateError, parts_of, signature
 from remit.core.delegate_results import Chunk, ChunkType, chunk_of
 from remit.core.errors import Misused
@@ -243,7 +243,7 @@ def _metadata(record: Record) -> dict[str, Any]:
     target, operation = parts_of(record.agent)
     own: dict[str, Any] = {
         "state": str(record.state), "sessionId": record.session_id, "rootId": record.root_id, "target": target, "operation": operation,
-        "depth": record.depth, "path": list(record.path), "createdAt": _iso(record.created_at), "deadlineAt": _iso(record.deadline_at),
+        "depth": record.depth, "path": list(record.path), "createdAt": iso(record.created_at), "deadlineAt": iso(record.deadline_at),
     }  # fmt: skip
     returned = record.result
     if returned is None:
@@ -359,7 +359,3 @@ def _status(state: TaskState, at: float | None, message: Message | None) -> Task
     else:
         status.timestamp.GetCurrentTime()
     return status
-
-
-def _iso(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
-from remit.agents.grpc.messages import Place, message_of_chunk, place_of_delegation, place_of_record, state_number, task_of
+from remit.agents.grpc.messages import message_of_chunk, state_number, task_of
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 from remit.agents.proto.values import dict_of, nanoseconds, seconds, struct_of, text_of
@@ -132,24 +132,24 @@ class TaskService(rpc.TaskServiceServicer):
         """Nothing is read from the store."""
         delegation, returned = handle.delegation, await self._service.wait(handle, wait_seconds)
         if returned is not None:
-            return task_of(result_of(returned, delegation.created_at), place_of_delegation(delegation))
+            return task_of(result_of(returned, delegation.created_at), delegation)
         target, operation = parts_of(delegation.agent)
         state = TaskState.QUEUED if handle.is_queued else TaskState.RUNNING
         meta = TaskMetadata(target=target, operation=operation, created_at=delegation.created_at, agent_id=delegation.agent)
         known = DelegateResult(success=False, task_id=handle.session_id, task_state=state, metadata=meta)
-        return task_of(known, place_of_delegation(delegation))
+        return task_of(known, delegation)
 
     async def _settled_or_elsewhere(self, call: Call, handle: Handle, wait_seconds: float) -> pb.Task:
         """Refused, or found by its key: ended long ago, or in another process."""
         await self._service.wait(handle, wait_seconds)
         record = await self._service.record(call, handle.session_id)
-        return task_of(result_of_record(record), place_of_record(record))
+        return task_of(result_of_record(record), record)
 
     # ---- looking
 
     async def GetTaskStatus(self, request: pb.GetTaskStatusRequest, context: Context) -> pb.GetTaskStatusResponse:
-        result, place = await self._known(current_call(), request.task_id)
-        return pb.GetTaskStatusResponse(task=task_of(result, place))
+        record, result = await self._service.looked(current_call(), request.task_id)
+        return pb.GetTaskStatusResponse(task=task_of(result, record))
 
     async def StreamTask(self, request: pb.StreamTaskRequest, context: Context) -> AsyncIterator[pb.TaskChunk]:
         if request.after < 0:
@@ -169,7 +169,7 @@ class TaskService(rpc.TaskServiceServicer):
         if asked.states and not query.states:  # pending tasks are not recorded yet
             return pb.ListTasksResponse()
         page = await self._service.list(current_call(), query)
-        tasks = [task_of(summary_of(record), place_of_record(record)) for record in page.records]
+        tasks = [task_of(summary_of(record), record) for record in page.records]
         return pb.ListTasksResponse(tasks=tasks, next_page_token=page.next_page or "")
 
     async def ListAgents(self, request: pb.ListAgentsRequest, context: Context) -> pb.ListAgentsResponse:
@@ -201,23 +201,16 @@ class TaskService(rpc.TaskServiceServicer):
                 pb.CancelledNode(task_id=node["session_id"], agent_id=text_of(node["agent"]), state=text_of(str(node["state"])))
                 for node in nodes
             ],
-            task=task_of(result, await self._place(call, request.task_id)),
+            task=task_of(result, await self._service.record(call, request.task_id)),
         )
 
     # ---- writing
-
-    async def _known(self, call: Call, task_id: str) -> tuple[DelegateResult, Place]:
-        record, result = await self._service.looked(call, task_id)
-        return result, place_of_record(record)
-
-    async def _place(self, call: Call, task_id: str) -> Place:
-        return place_of_record(await self._service.record(call, task_id))
 
     async def _written(self, call: Call, chunk: Chunk) -> pb.TaskChunk:
         """The last one has the whole task."""
         if chunk.result is None or chunk.task_id is None:
             return message_of_chunk(chunk)
-        return message_of_chunk(chunk, await self._place(call, chunk.task_id))
+        return message_of_chunk(chunk, await self._service.record(call, chunk.task_id))
 
 
 def _with_conversation(call: Call, session: str) -> Call:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Mapping
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -12,6 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from remit.core.context import SettledHandle
+from remit.core.deadline import iso
 from remit.core.delegate_requests import DelegateError, json_text, parts_of
 from remit.core.delegate_results import Chunk, DelegateResult, TaskState
 from remit.core.delegation import ROOT_CALLER
@@ -268,7 +268,7 @@ def task_view(record: Record, result: DelegateResult) -> dict[str, Any]:
         "depth": record.depth,
         "path": list(record.path),
         "priority": record.priority.name.lower(),
-        "deadline": datetime.fromtimestamp(record.deadline_at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "deadline": iso(record.deadline_at),
         "principal": caller_info.principal if caller_info is not None else ROOT_CALLER,
         "session": caller_info.session if caller_info is not None else None,
     }

@@ -224,7 +224,7 @@ class HttpServer:
             uvicorn.Config(
                 self._answer,
                 interface="asgi3",
-                http=self._connection,  # type: ignore[arg-type]  # called as the class would be
+                http=lambda **options: Connection(self, options),  # type: ignore[arg-type]  # called as the class would be
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -273,9 +273,6 @@ class HttpServer:
     def reload_certificate(self) -> None:
         if self._tls is not None and self._context is not None:
             self._tls.load(self._context)
-
-    def _connection(self, **options: Any) -> Connection:
-        return Connection(self, options)
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         """`/v1/tasks/` is `/v1/tasks`."""

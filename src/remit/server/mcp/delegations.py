@@ -195,23 +195,17 @@ class Delegations:
         """For each its return, its error, or a handle if it takes longer than `wait`. `names`: for progress notifications."""
         events = [handle.stream() for handle in handles] if progress.is_wanted else []
         async with progress.sent(names, events):
-            futures = [asyncio.ensure_future(handle.result()) for handle in handles]
-            try:
-                if futures:
-                    await asyncio.wait(futures, timeout=wait)
-            finally:
-                for future in futures:  # only the waiting ends, not the delegations
-                    future.cancel()
-        return [await self._outcome(handle.session_id, future, wait) for handle, future in zip(handles, futures, strict=True)]
+            return list(await asyncio.gather(*(self._outcome(handle, wait) for handle in handles)))
 
-    async def _outcome(self, session_id: str, future: "asyncio.Future[Return]", waited: float) -> answers.Outcome:
+    async def _outcome(self, handle: Handle, wait: float) -> answers.Outcome:
+        """If the request is cancelled only the waiting ends, not the delegation."""
         try:
-            if future.done() and not future.cancelled():
-                return future.result()
-            record = await self._remit.describe(session_id)
+            if (returned := await self._service.wait(handle, wait)) is not None:
+                return returned
+            record = await self._remit.describe(handle.session_id)
         except RemitError as error:
             return error
-        return record.result or answers.handle_document(record, waited, time.time())
+        return record.result or answers.handle_document(record, wait, time.time())
 
     async def _status(self, given: Mapping[str, Any], progress: Progress, call: Call) -> CallToolResult:
         arguments = arguments_of(given, "session_id")
