@@ -274,13 +274,15 @@ def resolved(names: Sequence[str], settings: Settings, *, is_guest: bool, source
     """The models that names refer to, empty for the project's; and notes. Raises `Misused` for an unknown one."""
     found: list[str] = []
     notes: list[str] = []
+    # A file of another tool may only choose models of providers that the project already uses, and so only their keys.
+    providers = {one.partition(":")[0] for one in settings.model if ":" in one}
     for name in names:
         if name in settings.models:
             found.append(name)
         elif name not in ALIASES:
             spelled = _spelled(name)
             fault = why_no_model(spelled, settings)
-            if is_guest and (fault or not _is_at_home(spelled, settings)):
+            if is_guest and (fault or spelled.partition(":")[0] not in providers):
                 notes.append(f"model: {name}: the project's model is used, as its settings name no other of that provider")
             elif fault:
                 raise Misused(f"{source}: model: {fault}")
@@ -307,11 +309,6 @@ def why_no_model(name: str, settings: Settings) -> str:
     except Unavailable as error:
         return error.message
     return ""
-
-
-def _is_at_home(name: str, settings: Settings) -> bool:
-    """A file of another tool may only choose models of providers that the project already uses, and so only their keys."""
-    return name.partition(":")[0] in {one.partition(":")[0] for one in settings.model if ":" in one}
 
 
 def _reach(declared: Declaration, tools: tuple[str, ...] | None) -> Reach:

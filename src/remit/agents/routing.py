@@ -29,7 +29,8 @@ def with_agents(table: RoutingTable, specs: Iterable[AgentSpec]) -> RoutingTable
     for spec in specs:
         for command in spec.operations:
             if command in open_commands(table):
-                added.setdefault(command, []).extend(_rules(spec, _known(command, table)))
+                known = _parts(command, table)[1] or tuple(table.commands[command])
+                added.setdefault(command, []).extend(_rules(spec, known))
     commands = dict(table.commands)
     for command, rules in added.items():
         before, behind = _parts(command, table)
@@ -73,10 +74,6 @@ def _rules(spec: AgentSpec, known: tuple[Rule, ...]) -> Iterator[Rule]:
         alike = [rule for rule in known if rule.language == language] or [rule for rule in known if rule.language is None]
         for has_plan, mode, then in dict.fromkeys((rule.has_plan, rule.mode, rule.then) for rule in alike) or [(None, "", ())]:
             yield Rule(agent=spec.name, mode=mode, then=then, language=language, has_plan=has_plan)
-
-
-def _known(command: str, table: RoutingTable) -> tuple[Rule, ...]:
-    return _parts(command, table)[1] or tuple(table.commands[command])
 
 
 def _parts(command: str, table: RoutingTable) -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:

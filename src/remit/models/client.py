@@ -244,7 +244,8 @@ class _Attempt:
             if isinstance(outcome, Answer):
                 self._breaker.answered(self._connection.meant)
                 return outcome
-            if structured and self._has_extras and outcome.is_rejected:
+            has_extras = self._question.output_schema is not None or self._question.temperature is not None
+            if structured and has_extras and outcome.is_rejected:
                 structured = False  # the schema, which the prompt repeats, or the temperature may be refused
                 continue
             if not again and outcome.retry_after is not None and self._can_wait(outcome.retry_after):
@@ -287,10 +288,6 @@ class _Attempt:
             tried=tuple(tried),
             details={"tokens": "estimated"} if used.is_estimated else {},
         )
-
-    @property
-    def _has_extras(self) -> bool:
-        return self._question.output_schema is not None or self._question.temperature is not None
 
     def _can_wait(self, seconds: float) -> bool:
         most = RETRY_SECONDS if self._is_last else QUICK_RETRY_SECONDS

@@ -59,7 +59,7 @@ from remit.core.model_messages import (
     repaired,
 )
 from remit.core.redaction import REDACTED, redact_text
-from remit.core.text import shorten
+from remit.core.text import one_line
 from remit.models.connections import CONNECT_SECONDS, Connection
 from remit.models.prices import TokenUsage, usage_of
 from remit.system.http import BodyError
@@ -98,16 +98,12 @@ def _structured(parameters: ModelRequestParameters, schema: Mapping[str, Any], m
     """By the provider's own means if available, else as JSON without a schema, else only in the prompt."""
     profile = model.profile
     answer = OutputObjectDefinition(json_schema=dict(schema), name="answer")
-    if profile.get("supports_json_schema_output", False) and not (parameters.function_tools and _either_or(profile)):
+    either_or = profile.get("google_supports_tool_combination") is False  # older Gemini models take tools or a schema
+    if profile.get("supports_json_schema_output", False) and not (parameters.function_tools and either_or):
         return replace(parameters, output_mode="native", output_object=answer)
     if profile.get("supports_json_object_output", False) and not parameters.function_tools:
         return replace(parameters, output_mode="prompted", output_object=answer, prompted_output_template=False)
     return parameters
-
-
-def _either_or(profile: Mapping[str, Any]) -> bool:
-    """Older Gemini models take tools or a schema, not both."""
-    return profile.get("google_supports_tool_combination") is False
 
 
 def _translated(message: Message, name: str) -> ModelMessage:
@@ -299,7 +295,8 @@ async def answer(
 ) -> StreamedAnswer:
     """Raises the library's exceptions, `BrokenReply` and `SilentModel`; `heard` then has the partial reply."""
     messages, parameters = request_of(question, connection.meant.name, connection.model, structured=structured)
-    settings = ModelSettings(max_retries=0) if _takes_retries(connection) else ModelSettings()
+    takes_retries = "max_retries" not in getattr(connection.model, "unsupported_settings", ())
+    settings = ModelSettings(max_retries=0) if takes_retries else ModelSettings()
     if question.tools:
         settings["cache"] = True  # a conversation continues: repeated input costs a tenth
     if question.temperature is not None and structured:
@@ -320,10 +317,6 @@ async def answer(
             heard.response = opened.get()
     answered = _judged(connection, question, heard)
     return replace(answered, reply=redactor.redact(answered.reply))
-
-
-def _takes_retries(connection: Connection) -> bool:
-    return "max_retries" not in getattr(connection.model, "unsupported_settings", ())
 
 
 @asynccontextmanager
@@ -429,7 +422,7 @@ def fault_of(error: Exception, connection: Connection) -> Fault:
     status = _status(error)
     busy = status in _BUSY or isinstance(error, ModelRateLimitError | ModelUnavailableError)
     can_wait = busy and not isinstance(error, ModelQuotaExceededError)
-    said = _short(without_key(_faults_said(error), connection))  # redacted before it is cut: half a key is not recognised
+    said = one_line(without_key(_faults_said(error), connection), _MOST)  # redacted before it is cut: half a key is not recognised
     words = _words(error, connection, status, f" It says: {said}" if said else "")
     return Fault(
         words=without_key(words, connection),
@@ -536,7 +529,3 @@ def _faults_said(error: Exception) -> str:
             return inner
         body = inner
     return "" if isinstance(error, ModelHTTPError) else str(error)
-
-
-def _short(text: str) -> str:
-    return shorten(" ".join(text.split()), _MOST)

@@ -344,17 +344,14 @@ def data_of(artifacts: Sequence[Artifact]) -> Any:
     ours = next((one for one in artifacts if one.artifact_id == RESULT), None)
     if ours is not None and len(ours.parts) == 1:
         return _value(ours.parts[0])
-    named = [(one.name or one.artifact_id, _values(one)) for one in artifacts if one.artifact_id != STREAM or len(artifacts) == 1]
-    found = [(name, values) for name, values in named if values]
+    shown = [one for one in artifacts if one.artifact_id != STREAM or len(artifacts) == 1]
+    values = [[_value(part) for part in one.parts if part.WhichOneof("content") in ("text", "data", "url")] for one in shown]
+    found = [(one.name or one.artifact_id, given) for one, given in zip(shown, values, strict=True) if given]
     if not found:
         return None
     if len(found) == 1:
         return _joined(found[0][1])
     return [{"name": name, "data": _joined(values)} for name, values in found]
-
-
-def _values(artifact: Artifact) -> list[Any]:
-    return [_value(part) for part in artifact.parts if part.WhichOneof("content") in ("text", "data", "url")]
 
 
 def _joined(values: list[Any]) -> Any:
@@ -484,7 +481,8 @@ class RemoteTask:
                 if self._snapshot.task is not None:
                     self._lose(error)
                     return
-                if not (self._line.is_remit or _never_arrived(error)) or not may_pass(error):
+                never_arrived = isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout)
+                if not (self._line.is_remit or never_arrived) or not may_pass(error):
                     raise
                 await self._wait(error)
             else:
@@ -613,7 +611,3 @@ def _understood() -> Iterator[None]:
         yield
     except (ParseError, DecodeError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise A2AClientError(f"Its answer is invalid: {type(error).__name__}: {error}"[:400]) from None
-
-
-def _never_arrived(error: A2AError) -> bool:
-    return isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout)

@@ -201,8 +201,8 @@ def asking_mode(definition: Definition, scratch: Path, environment: Mapping[str,
     return AskingMode(environment={**HYGIENE, **without_variables(environment, NEVER_PASSED, definition), **told}, mode=mode)
 
 
-def must_be_told(answer: Mapping[str, Any]) -> bool:
-    """Whether it must be set, by its answer to `initialize`."""
+def is_opencode(answer: Mapping[str, Any]) -> bool:
+    """By its answer to `initialize`. It must be in the mode in which it asks."""
     info = answer.get("agentInfo")
     return isinstance(info, dict) and str(info.get("name", "")).lower() == _OPENCODE
 
@@ -249,9 +249,9 @@ class Session:
         self.listener = Listener(ctx, (*definition.allow, *(OWN_TOOLS if definition.delegates else ())))
         self._ctx = ctx
         self._capabilities: Mapping[str, Any] = {}
-        self._ways_in: tuple[Mapping[str, Any], ...] = ()
+        self._auth_methods: tuple[Mapping[str, Any], ...] = ()
         self._environment: dict[str, str] = {}
-        self._asking_mode, self._must_be_told = "", False
+        self._asking_mode, self._is_opencode = "", False
         self._session_id = ""
         self.remembers = False
         """Whether an earlier session is continued."""
@@ -271,7 +271,7 @@ class Session:
             self._lines = Lines(self._process.stdout, self._process.stdin)
             self._connection = Connection(self.listener, self._lines)
             self._stack.push_async_callback(self._connection.close)
-            await self._greet(start_seconds)
+            await self._initialize(start_seconds)
         except BaseException:
             await self.close()
             raise
@@ -297,7 +297,7 @@ class Session:
         if answer is None:
             answer = await self._new()
             await self._ctx.checkpoint({"vendor": VENDOR, "session": self._session_id})
-        await self._be_asked(answer)
+        await self._select_asking_mode(answer)
         if self._definition.model:
             await self._choose_model(self._definition.model, answer)
 
@@ -317,7 +317,7 @@ class Session:
 
     # ---- how it is done
 
-    async def _greet(self, seconds: float) -> None:
+    async def _initialize(self, seconds: float) -> None:
         params = {
             "protocolVersion": PROTOCOL_VERSION,
             "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
@@ -331,15 +331,15 @@ class Session:
                 f"{self._definition.name} speaks version {str(spoken)[:40]} of the Agent Client Protocol, not {PROTOCOL_VERSION}.",
                 advice="Install a version of it that speaks this one.",
             )
-        self._must_be_told = must_be_told(answer)
+        self._is_opencode = is_opencode(answer)
         self._capabilities = mapping_of(answer.get("agentCapabilities"))
-        self._ways_in = tuple(items_of(answer.get("authMethods")))
+        self._auth_methods = tuple(items_of(answer.get("authMethods")))
 
     async def _new(self) -> Mapping[str, Any]:
         try:
             answer = await self._ask("session_new", self._place(), SESSION_SECONDS)
         except Unavailable:
-            if not await self._let_in():
+            if not await self._authenticate():
                 raise
             answer = await self._ask("session_new", self._place(), SESSION_SECONDS)
         session_id = answer.get("sessionId")
@@ -348,9 +348,9 @@ class Session:
         self._session_id = session_id
         return answer
 
-    async def _let_in(self) -> bool:
+    async def _authenticate(self) -> bool:
         """Only with a key from its environment: any other login needs a person."""
-        for way in self._ways_in:
+        for way in self._auth_methods:
             names = [mapping_of(one).get("name") for one in way.get("vars") or () if not mapping_of(one).get("optional")]
             if way.get("type") == "env_var" and names and all(name in self._environment for name in names):
                 await self._ask("authenticate", {"methodId": way.get("id")}, SESSION_SECONDS)
@@ -387,7 +387,7 @@ class Session:
             servers.append(server.model_dump(mode="json", by_alias=True, exclude_none=True))
         return {"cwd": str(folder_of(self._definition, self._ctx)), "mcpServers": servers}
 
-    async def _be_asked(self, answer: Mapping[str, Any]) -> None:
+    async def _select_asking_mode(self, answer: Mapping[str, Any]) -> None:
         """Select the mode in which it asks. A continued session has its earlier mode, which anyone may have set."""
         for option in items_of(answer.get("configOptions")):
             if self._asking_mode in _values(option):
@@ -400,7 +400,7 @@ class Session:
                 params = {"sessionId": self._session_id, "modeId": self._asking_mode}
                 await self._ask("session_set_mode", params, SESSION_SECONDS)
             return
-        if self._must_be_told:
+        if self._is_opencode:
             raise Unavailable(
                 f"{self._definition.name} does not offer the mode in which it asks before using tools: its list of tools is not enforced.",
                 advice="Install a newer version of it.",
@@ -433,7 +433,7 @@ class Session:
         except ConnectionError:
             raise await self._lost(name) from None
         except RequestError as error:
-            login = login_advice(self._definition.name, self._definition.command, self._ways_in)
+            login = login_advice(self._definition.name, self._definition.command, self._auth_methods)
             raise of_request(self._definition.name, name, error, login) from None
 
     def _silent(self, method: str, seconds: float) -> Unavailable:

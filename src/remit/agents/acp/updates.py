@@ -86,16 +86,13 @@ async def check_policy(
     ctx: Context, tool: RequestedTool, call: Mapping[str, Any], options: Sequence[PermissionOption], allowed: Decision
 ) -> Decision:
     """The decision of the allow-list, if the policy agrees."""
+    effects = (EFFECTS[tool.kind],) if tool.kind in EFFECTS else ()
     try:
         for facts in _facts(ctx, tool, call):
-            await ctx.permit(f"acp.{tool.kind or 'other'}", effects=_effects(tool), tool=tool.title, **facts)
+            await ctx.permit(f"acp.{tool.kind or 'other'}", effects=effects, tool=tool.title, **facts)
     except Refused as no:
         return replace(allowed, allowed=False, option_id=_first(options, _REFUSALS), because=f"the policy denies it: {no.message}")
     return allowed
-
-
-def _effects(tool: RequestedTool) -> tuple[str, ...]:
-    return (EFFECTS[tool.kind],) if tool.kind in EFFECTS else ()
 
 
 def _facts(ctx: Context, tool: RequestedTool, call: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -303,22 +300,21 @@ class Listener:
         call_id, status = _word(update.get("toolCallId")), _word(update.get("status"))
         call = self._tools.known(call_id, kind=_word(update.get("kind")), title=_word(update.get("title")))
         if status in OVER:
-            self._hush(call_id)
+            self._withdraw(call_id)
             self._tools.end(call_id, status)
         elif status == "in_progress":
-            self._hush(call_id)
+            self._withdraw(call_id)
             self._tools.begin(call_id)
         elif not call.is_told and call_id not in self._announced and len(self._announced) < CALLS_KEPT:
             self._announced[call_id] = asyncio.get_running_loop().call_later(CHUNK_SECONDS, self._begin, call_id)
 
     def _begin(self, call_id: str) -> None:
-        self._hush(call_id)
+        self._withdraw(call_id)
         if not self.is_over:
             self._guarded(lambda: self._tools.begin(call_id))
 
-    def _hush(self, call_id: str) -> None:
-        timer = self._announced.pop(call_id, None)
-        if timer is not None:
+    def _withdraw(self, call_id: str) -> None:
+        if (timer := self._announced.pop(call_id, None)) is not None:
             timer.cancel()
 
     def _plan(self, entries: Any) -> None:

@@ -145,16 +145,13 @@ def _parameters_of(schema: Any) -> dict[str, Any]:
     """A normalised schema: an object whose properties are objects."""
     given = schema if isinstance(schema, dict) else {}
     properties, required = given.get("properties"), given.get("required")
+    named = properties if isinstance(properties, dict) else {}
     return {
         **given,
         "type": "object",
-        "properties": {name: one if isinstance(one, dict) else {} for name, one in _mapping(properties).items()},
+        "properties": {name: one if isinstance(one, dict) else {} for name, one in named.items()},
         "required": [name for name in required if isinstance(name, str)] if isinstance(required, list) else [],
     }
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 # ---- the executor

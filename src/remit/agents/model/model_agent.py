@@ -176,8 +176,8 @@ class _Run:
         last = messages[-1]
         if isinstance(last, Reply) and not last.calls:
             return last.text  # it had answered, but was interrupted before that was recorded
-        if self.ctx.repair is not None and not _is_work_missing(self.ctx.repair.faults):
-            tool = None
+        if self.ctx.repair is not None and not any(fault.startswith("artifacts:") for fault in self.ctx.repair.faults):
+            tool = None  # only its form is wrong; missing files would have to be written
         return (await self._talked(messages, tool)).text
 
     def _begun(self, arguments: Mapping[str, Any], tool: DelegateTool | None) -> list[Message]:
@@ -288,11 +288,6 @@ class _Run:
 def _judged(answer: str, schema: Mapping[str, Any]) -> tuple[Any, list[str]]:
     value = value_in(answer)
     return value, schema_faults(value, schema)
-
-
-def _is_work_missing(faults: tuple[str, ...]) -> bool:
-    """Whether more than the form is wrong: missing files must be written."""
-    return any(fault.startswith("artifacts:") for fault in faults)
 
 
 def _had_data(original: str) -> bool:
