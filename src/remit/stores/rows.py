@@ -540,9 +540,13 @@ class Group:
         for write in writes:
             kind = type(write)
             if kind is BeginDelegation:
-                self._add_new(row_of_new(write))  # type: ignore[arg-type]  # `type is` is quicker than isinstance
+                new = row_of_new(write)  # type: ignore[arg-type]  # `type is` is quicker than isinstance
+                if len(new) > PRINCIPAL:
+                    self._add_whole(new)
+                else:
+                    self.inserts.setdefault(len(new), []).append(new)
             elif kind is RecordDelegation:
-                self._add_new(row_of(write.record))  # type: ignore[union-attr]
+                self._add_whole(row_of(write.record))  # type: ignore[union-attr]
             elif kind is SettleDelegation:
                 self.settlements.append(settlement_of(write) + ours)  # type: ignore[arg-type]
                 if write.tokens or write.cost:  # type: ignore[union-attr]
@@ -550,10 +554,10 @@ class Group:
             else:
                 self._add_other(write, ours)
 
-    def _add_new(self, new: Columns) -> None:
-        self.inserts.setdefault(len(new), []).append(new)
-        if len(new) > PRINCIPAL and new[PRINCIPAL] is not None:
-            self.draws.append(Row._make(new))
+    def _add_whole(self, row: Columns) -> None:
+        self.inserts.setdefault(len(row), []).append(row)
+        if row[PRINCIPAL] is not None:
+            self.draws.append(Row._make(row))
 
     def _add_other(self, write: Write, ours: tuple[str, ...]) -> None:
         if isinstance(write, StartDelegation):
