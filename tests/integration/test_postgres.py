@@ -8,13 +8,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.resources import files
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from remit import Context, Remit, RemitError, agent, call
+from remit.core.delegation import CallerInfo
+from remit.core.record import Spending
+from remit.core.states import State
 from remit.stores.postgres import PostgresStore
+from remit.stores.rows import COLUMNS, Row, row_of
+from remit.testing.store_samples import record
 from support import cli
 from support.postgres import Proxy, new_schema, postgres_server
 
@@ -230,6 +236,22 @@ def test_record_can_be_copied_to_postgresql_and_back(tmp_path: Path, server: str
     assert cli.run_json("store", "copy", "--to", "sqlite", cwd=root)["copied"]["delegations"] == 4
     (root / "remit.toml").unlink()
     assert len(cli.run_json("history", cwd=root)["delegations"]) == 4
+
+
+def test_schema_of_an_older_remit_is_migrated_once(server: str) -> None:
+    schema = new_schema()
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}")
+        connection.execute(f"SET search_path={schema}")
+        connection.execute(files("remit.stores").joinpath("sql", "postgres_001.sql").read_text())
+        connection.execute("CREATE TABLE remit_version (version INTEGER NOT NULL)")
+        connection.execute("INSERT INTO remit_version VALUES (1)")
+        row = Row._make(row_of(record(1, tokens=7, settled_at=2000.0, state=State.COMPLETED, caller_info=CallerInfo("token:one"))))
+        connection.execute(f"INSERT INTO delegations ({COLUMNS}) VALUES ({', '.join(['%s'] * len(row))})", row)
+    with ThreadPoolExecutor(4) as pool:
+        for store in pool.map(lambda _: PostgresStore(server, schema=schema), range(4)):
+            assert store.spent("token:one") == Spending(1, 7, 0.0, 1001.0)
+            store.close()
 
 
 @pytest.mark.parametrize(

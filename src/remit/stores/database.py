@@ -87,7 +87,7 @@ def prepare(path: Path) -> None:
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         connection = connect(path)
         try:
-            if _version(connection, path) < VERSION:
+            if version_of(connection, path) < VERSION:
                 connection.execute(f"PRAGMA page_size={PAGE_BYTES}")  # only effective for an empty file
                 _bring_up_to_date(connection, path)
             _enter_wal_mode(connection)
@@ -95,7 +95,7 @@ def prepare(path: Path) -> None:
             connection.close()
 
 
-def _version(connection: sqlite3.Connection, path: Path) -> int:
+def version_of(connection: sqlite3.Connection, path: Path) -> int:
     """The schema version; 0 for an empty file. A consistent read: another process may be creating it."""
     statement = "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_application_id, pragma_user_version"
     application, version, tables = connection.execute(statement).fetchone()
@@ -112,7 +112,7 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
 def _bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
     begin(connection)
     try:
-        version = _version(connection, path)  # again, under the lock: another process may have been faster
+        version = version_of(connection, path)  # again, under the lock: another process may have been faster
         names = ["schema.sql"] if version == 0 else migrations_after(version)
         for name in names if version < VERSION else ():
             for statement in statements_of(name):

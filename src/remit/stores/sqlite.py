@@ -379,10 +379,17 @@ class ReadOnlyStore(SqliteStore):
             self._address = self._find_address()
             self._writer = self._connect_reader()
             self._identity = self._identity_now()
-            (version,) = self._writer.execute("PRAGMA user_version").fetchone()
-        if version != VERSION:
-            advice = "`remit trust` adopts it, and the next delegation or `remit recover` upgrades it, where it can be written."
-            raise database.unavailable(f"{self.path} has schema {version}; this remit reads {VERSION}.", advice)
+            if database.version_of(self._writer, self.path) < VERSION:
+                self._upgrade_copy()
+
+    def _upgrade_copy(self) -> None:
+        """A database of an older remit stays as it is; a copy is upgraded and read."""
+        self._writer.close()
+        if self._copies is None:
+            self._address = self._copy(self.path)
+        assert self._copies is not None
+        database.prepare(Path(self._copies.name) / self.path.name)
+        self._writer = self._connect_reader()
 
     def _find_address(self) -> str:
         path = self.path
@@ -391,10 +398,13 @@ class ReadOnlyStore(SqliteStore):
             return f"file:{quote(str(path))}?mode=ro&immutable=1"
         if index.exists() and self._shares_index:
             return f"file:{quote(str(path))}?mode=ro"
+        return self._copy(path, log)
+
+    def _copy(self, *files: Path) -> str:
         self._copies = TemporaryDirectory(prefix="remit-look-")
-        for file in (path, log):
+        for file in files:
             shutil.copyfile(file, Path(self._copies.name) / file.name)
-        return f"file:{quote(self._copies.name)}/{quote(path.name)}"
+        return f"file:{quote(self._copies.name)}/{quote(self.path.name)}"
 
     def _connect_reader(self) -> sqlite3.Connection:
         return sqlite3.connect(self._address, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)

@@ -1,14 +1,21 @@
 """The schema: migrated equals fresh, and several processes may create it at once."""
 
+import contextlib
 import re
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from remit.core.record import RecordDelegation
+import pytest
+
+from remit.core.delegation import CallerInfo
+from remit.core.record import HistoryQuery, RecordDelegation, Spending
+from remit.core.states import State
 from remit.stores import SqliteStore
-from remit.stores.database import migrations_after, statements_of
-from remit.testing.store_samples import record
+from remit.stores.database import APPLICATION_ID, VERSION, migrations_after, statements_of
+from remit.stores.rows import Row, row_of
+from remit.stores.sqlite import ForeignStore, ReadOnlyStore
+from remit.testing.store_samples import numbers_of, outcome, record
 
 Schema = list[tuple[str, str, str]]
 
@@ -58,3 +65,46 @@ def test_several_threads_open_a_new_database_at_once(tmp_path: Path) -> None:
     store = SqliteStore(path)
     assert store.count() == 16
     store.close()
+
+
+def old_database(path: Path, version: int) -> None:
+    """As an older remit made it, with a settled delegation of a principal if that version knows principals."""
+    connection = sqlite3.connect(path)
+    for name in migrations_after(0)[:version]:
+        for statement in statements_of(name):
+            connection.execute(statement)
+    known = {row[1] for row in connection.execute("PRAGMA table_info(delegations)")}
+    settled = {
+        "state": State.COMPLETED,
+        "settled_at": 2000.0,
+        "tokens": 7,
+        "caller_info": CallerInfo("token:one"),
+        "result": outcome(1).result,
+    }
+    row = Row._make(row_of(record(1, **settled)))._asdict()
+    kept = {name: value for name, value in row.items() if name in known}
+    connection.execute(f"INSERT INTO delegations ({', '.join(kept)}) VALUES ({', '.join('?' * len(kept))})", tuple(kept.values()))
+    connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version={version}")
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize("version", range(1, VERSION))
+def test_database_of_an_older_remit_is_read_as_it_is(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "remit.db"
+    old_database(path, version)
+    before = path.read_bytes()
+    for kind in (ReadOnlyStore, ForeignStore):
+        with contextlib.closing(kind(path)) as store:
+            assert numbers_of(store.history(HistoryQuery())) == [1]
+            assert store.count() == 1
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["remit.db"]
+
+
+def test_spending_is_counted_once_when_a_database_is_upgraded(tmp_path: Path) -> None:
+    old_database(tmp_path / "remit.db", 3)
+    for _ in range(2):
+        with contextlib.closing(SqliteStore(tmp_path / "remit.db")) as store:
+            assert store.spent("token:one") == Spending(1, 7, 0.0, 1001.0)
