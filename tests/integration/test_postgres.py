@@ -4,8 +4,10 @@ import asyncio
 import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
@@ -14,13 +16,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from remit import Context, Remit, RemitError, agent, call
+from remit import Context, Remit, RemitError, SqliteStore, agent, call
 from remit.core.delegation import CallerInfo
-from remit.core.record import Spending
+from remit.core.record import RecordDelegation, Spending
 from remit.core.states import State
 from remit.stores.postgres import PostgresStore
-from remit.stores.rows import COLUMNS, Row, row_of
-from remit.testing.store_samples import record
+from remit.stores.rows import COLUMNS, TABLES, Row, row_of
+from remit.testing.store_samples import outcome, record, said, session
 from support import cli
 from support.postgres import Proxy, new_schema, postgres_server
 
@@ -188,9 +190,6 @@ def test_connection_errors_are_named_with_advice(tmp_path: Path, monkeypatch: py
 
 def test_position_of_a_child_in_its_tree_is_final(server: str) -> None:
     """Budgets that several processes share count by it: were another child to come before it later, both would draw the last of it."""
-    from remit.core.record import RecordDelegation
-    from remit.testing.store_samples import record, session
-
     schema = new_schema()
     PostgresStore(server, schema=schema).close()
     places: dict[str, int] = {}
@@ -209,12 +208,8 @@ def test_position_of_a_child_in_its_tree_is_final(server: str) -> None:
 
 
 def test_commit_with_a_lost_reply_is_recognised(server: str) -> None:
-    from remit.testing.store_samples import outcome, record
-
     store = PostgresStore(server, schema=new_schema())
     store.owner_id = "one"
-    from remit.core.record import RecordDelegation
-
     with contextlib.closing(store):
         store.apply([RecordDelegation(record(1))])
         assert not store.apply([RecordDelegation(record(1))]).clashes
@@ -238,6 +233,47 @@ def test_record_can_be_copied_to_postgresql_and_back(tmp_path: Path, server: str
     assert len(cli.run_json("history", cwd=root)["delegations"]) == 4
 
 
+@pytest.mark.parametrize("to", ["postgres", "sqlite"])
+def test_copy_that_is_killed_is_completed_by_the_next(tmp_path: Path, server: str, to: str) -> None:
+    """Nothing is lost, nothing is there twice, and the source stays as it is."""
+    schema, settings = new_schema(), tmp_path / "remit.toml"
+    assert cli.run("delegate", "worker.list_files", cwd=tmp_path).code == 0  # the database is this user's own
+    with contextlib.closing(SqliteStore(tmp_path / ".remit" / "remit.db")) as file:
+        numbers = range(9_000)
+        file.apply([RecordDelegation(record(n, caller_info=CallerInfo("token:one"))) for n in numbers])
+        file.apply([write for n in numbers for write in (said(n, 8, chunk=n), outcome(n, chunks=1))])
+    there = PostgresStore(server, schema=schema)
+    if to == "sqlite":
+        assert cli.run("store", "copy", "--to", server, "--schema", schema, cwd=tmp_path).code == 0
+        settings.write_text(f'[store]\nurl = "{server}"\nschema = "{schema}"\n')
+        (tmp_path / ".remit" / "remit.db").unlink()
+    words = ["--to", "sqlite"] if to == "sqlite" else ["--to", server, "--schema", schema]
+    kills = 0
+    for least in (1, 3_000):
+        process = subprocess.Popen([sys.executable, "-I", "-m", "remit", "store", "copy", *words], cwd=tmp_path, stdout=subprocess.DEVNULL)
+        while process.poll() is None and copied(tmp_path, None if to == "sqlite" else there) < least:
+            time.sleep(0.002)
+        process.kill()
+        kills += process.wait() == -signal.SIGKILL
+    assert kills
+    assert cli.run("store", "copy", *words, cwd=tmp_path).code == 0
+    with contextlib.closing(there), contextlib.closing(SqliteStore(tmp_path / ".remit" / "remit.db")) as file:
+        for table in TABLES:
+            assert sorted(file.rows(table)) == sorted(there.rows(table))
+        assert file.count() == 9_001
+        assert file.spent("token:one") == there.spent("token:one") == Spending(9_000, 108_000, 4_500.0, 1000.0)
+
+
+def copied(root: Path, there: PostgresStore | None) -> int:
+    if there is not None:
+        return there.count()
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{root}/.remit/remit.db?mode=ro", uri=True)) as connection:
+            return int(connection.execute("SELECT count(*) FROM delegations").fetchone()[0])
+    except sqlite3.Error:
+        return 0
+
+
 def test_schema_of_an_older_remit_is_migrated_once(server: str) -> None:
     schema = new_schema()
     with psycopg.connect(server, autocommit=True) as connection:
@@ -258,7 +294,11 @@ def test_schema_of_an_older_remit_is_migrated_once(server: str) -> None:
     ("url", "said"),
     [
         ("postgresql://127.0.0.1:1/shop", "Check that the server runs"),
-        ("postgresql://user:secret@127.0.0.1:1/shop", "contains a password"),
+        (
+            "postgresql://user:secret@127.0.0.1:1/shop",
+            'contains a password. Write url = "postgresql://user@127.0.0.1:1/shop", and set PGPASSWORD',
+        ),
+        ("postgresql://127.0.0.1:1/shop?password=secret&sslmode=prefer", 'Write url = "postgresql://127.0.0.1:1/shop?sslmode=prefer", and'),
         ("mysql://127.0.0.1/shop", "store.url"),
     ],
 )
@@ -268,6 +308,9 @@ def test_invalid_address_is_refused_with_advice(url: str, said: str, tmp_path: P
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert "secret" not in done.stderr
+    if "password" in said:
+        refused = cli.run("store", "copy", "--to", url, cwd=tmp_path)
+        assert (refused.code, "secret" in refused.stderr) == (2, False)
 
 
 def test_unapproved_project_does_not_connect_to_its_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

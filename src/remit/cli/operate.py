@@ -20,6 +20,7 @@ from remit.cli.render import count, moment, say, say_aside
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.ports import Store
 from remit.core.states import State
+from remit.stores import must_have_no_password, without_password
 from remit.stores.rows import TABLES
 from remit.system.liveness import living_owners
 from remit.system.settings_files import load_settings
@@ -54,7 +55,8 @@ def backup(
     Contains .remit (without sockets and worktrees), specs and remit.toml. Only its owner can read it: it contains output of agents."""
     if (url := project.settings.store.url) is not None:
         raise Misused(
-            f"The record is in PostgreSQL ({url}).", advice=f"Back it up there: pg_dump --schema={project.settings.store.schema} …"
+            f"The record is in PostgreSQL ({without_password(url)}).",
+            advice=f"Back it up there: pg_dump --schema={project.settings.store.schema} …",
         )
     if not (project.folder / "remit.db").exists():
         raise Misused(f"There is nothing to back up: {project.root} has no record yet.", advice="Start with `remit demo`.")
@@ -259,6 +261,7 @@ def store(project: Project) -> Exit:
     with project.history() as found:
         known = 0 if found is None else found.count()
     url, place = project.settings.store.url, str(project.folder / "remit.db")
+    url = None if url is None else without_password(url)
     where = place if url is None else f"{url} (schema {project.settings.store.schema})"
     return project.answer({"store": url or place, "delegations": known}, f"{where}: {count(known, 'delegation')}")
 
@@ -271,6 +274,7 @@ def copy(
     """Copy the record of this project to another store. The source is not changed; existing rows of the target are kept.
 
     Refused while a process works in the project: its later writes would be missing."""
+    must_have_no_password(to, "--to")
     _must_be_idle(project)
     given = {} if to == "sqlite" else {"url": to, "schema": schema}
     target_settings = load_settings(project.root, {"store": given} if given else {"store": {"url": "none"}}, trust=project.trust)

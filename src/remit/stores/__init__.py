@@ -1,6 +1,7 @@
 """The stores: `SqliteStore`, a file for several processes; `MemoryStore`, without a file; `PostgresStore`, for several machines."""
 
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from remit.core.errors import Misused, Unavailable
 from remit.stores.sqlite import MemoryStore, SqliteStore
@@ -10,18 +11,30 @@ if TYPE_CHECKING:
     from remit.stores.postgres import PostgresStore
 
 __all__ = ["MemoryStore", "SqliteStore", "open_postgres"]
+_PASSWORDS = ("password", "sslpassword")
+
+
+def without_password(url: str) -> str:
+    parts = urlsplit(url)
+    name, at, host = parts.netloc.rpartition("@")
+    options = "&".join(one for one in parts.query.split("&") if unquote(one.partition("=")[0]) not in _PASSWORDS)
+    return urlunsplit(parts._replace(netloc=name.partition(":")[0] + at + host, query=options))
+
+
+def must_have_no_password(url: str, place: str) -> None:
+    if (harmless := without_password(url)) != url:
+        raise Misused(
+            f"{place} contains a password.",
+            advice=f'Write url = "{harmless}", and set PGPASSWORD, or name a password file in PGPASSFILE.',
+        )
 
 
 def open_postgres(settings: "Settings") -> "PostgresStore":
     """The store of `[store] url`."""
     url = settings.store.url
     assert url is not None
-    address = url.partition("://")[2].partition("/")[0]
-    if ":" in address.rpartition("@")[0] and not settings.source_of("store.url").startswith(("env ", "argument")):
-        raise Misused(
-            f"{settings.source_of('store.url')} contains a password.",
-            advice="Leave it out of the file; set PGPASSWORD, or name a PGPASSFILE.",
-        )
+    if not settings.source_of("store.url").startswith(("env ", "argument")):
+        must_have_no_password(url, settings.source_of("store.url"))
     try:
         from remit.stores.postgres import PostgresStore
     except ImportError as error:
