@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from serve_stage import project, serving
+from serve_harness import project, serving
 
 from support import cli
 from support.pace import wait_until
