@@ -275,6 +275,7 @@ async def test_cancelling_a_tree_ends_all_processes_of_three_workers(made: Clust
 @pytest.mark.timeout(400 if is_lab() else 120)
 async def test_workers_share_the_work_and_each_delegation_runs_once(made: Cluster) -> None:
     count = 300 if is_lab() else 60
+    made.heartbeat_seconds = 30.0
     await made.start(3, slots=4)
     async with made.open() as remit:
         results = await asyncio.gather(*(remit.delegate("quick", n=n, timeout=300) for n in range(count)))
@@ -289,6 +290,7 @@ async def test_workers_share_the_work_and_each_delegation_runs_once(made: Cluste
 @pytest.mark.lab
 @pytest.mark.timeout(900)
 async def test_two_thousand_delegations_complete_in_bounded_memory(made: Cluster) -> None:
+    made.heartbeat_seconds = 30.0
     await made.start(2, slots=64)
     async with made.open() as remit:
         await asyncio.gather(*(remit.delegate("quick", n=n, timeout=800) for n in range(50)))  # loads what is used

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from itertools import pairwise
@@ -44,6 +44,7 @@ class Cluster:
     def __init__(self, root: Path, address: str, forks: WorkerForks, agents: str, **settings: Any) -> None:
         self.root = root
         self._settings = settings
+        self.heartbeat_seconds = HEARTBEAT
         self._forks = forks
         self._address = address
         folder = root / ".remit" / "agents"
@@ -53,7 +54,7 @@ class Cluster:
         self.workers: list[WorkerProcess] = []
 
     def settings(self, address: str = "", **more: Any) -> dict[str, Any]:
-        temporal = {"address": address or self._address, "heartbeat_seconds": HEARTBEAT, "worker_wait_seconds": 30.0}
+        temporal = {"address": address or self._address, "heartbeat_seconds": self.heartbeat_seconds, "worker_wait_seconds": 30.0}
         engine = {"kind": "temporal", "project": f"p{self.root.name}", "temporal": temporal}
         return {"engine": engine, "builtin_agents": (), "describe_seconds": 30.0, **self._settings, **more}
 
@@ -105,10 +106,12 @@ class Cluster:
     # ---- what must hold afterwards
 
     def overlaps(self) -> list[str]:
-        """Sessions on which two processes were at work at the same time."""
-        spans: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+        """Sessions on which two processes were at work at the same time. A process may have several attempts, with others between."""
+        spans: dict[str, dict[tuple[int, int], list[float]]] = defaultdict(lambda: defaultdict(list))
+        attempts: Counter[tuple[str, int]] = Counter()
         for line in self.lines():
-            spans[line.session_id][line.pid].append(line.at)
+            attempts[line.session_id, line.pid] += line.what == "begin"
+            spans[line.session_id][line.pid, attempts[line.session_id, line.pid]].append(line.at)
         return [session_id for session_id, by in spans.items() if _overlap(sorted((min(at), max(at)) for at in by.values()))]
 
     async def wrong(self, remit: Remit, *handles: Handle) -> list[str]:

@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -89,7 +90,8 @@ def connect_options(config: TemporalConfig) -> dict[str, Any]:
         options = dict(ClientConfig.load_client_connect_config(profile=config.profile))
     except Exception as error:  # noqa: BLE001 - temporalio raises its own RuntimeError for an unreadable file
         raise Misused(
-            f"The configuration of Temporal could not be read: {error}.", advice="Fix the file that TEMPORAL_CONFIG_FILE names."
+            f"The configuration of Temporal could not be read: {error}.",
+            advice="Correct the TEMPORAL_* variables, or the file that TEMPORAL_CONFIG_FILE names.",
         ) from None
     options["target_host"] = config.address or options.get("target_host") or "localhost:7233"
     options["namespace"] = config.namespace or options.get("namespace") or "default"
@@ -143,21 +145,44 @@ def _parsed(version: str) -> tuple[int, ...]:
 def _unreachable(address: str, why: str) -> Unavailable:
     return Unavailable(
         f"The Temporal server at {address} cannot be reached: {why}.",
-        advice="Start it (`temporal server start-dev`), or set [engine.temporal] address or TEMPORAL_ADDRESS.",
+        advice="Start it (`temporal server start-dev`), or set [engine.temporal] address or TEMPORAL_ADDRESS; "
+        "TEMPORAL_TLS=true if it uses TLS.",
     )
 
 
+_REFUSALS = (
+    "certificate", "tls", "handshake", "unauthenticated", "permission", "unauthorized", "api key", "jwt", "unknown ca",
+)  # fmt: skip
+"""Words of errors by which a server, or the library in its place, refuses who connects."""
+_CREDENTIALS = "Check TEMPORAL_API_KEY, TEMPORAL_TLS_CLIENT_CERT_PATH, TEMPORAL_TLS_CLIENT_KEY_PATH and TEMPORAL_TLS_SERVER_CA_CERT_PATH."
+
+
 def _not_connected(address: str, is_tls: bool, why: str) -> Unavailable | Misused:
-    said = why.splitlines()[0][:300].rstrip(".")
-    lower = why.lower()
-    if any(
-        word in lower for word in ("certificate", "tls", "handshake", "unauthenticated", "permission", "unauthorized", "api key", "jwt")
-    ):
+    lower, said = why.lower(), _plain(why)
+    if "InvalidContentType" in why:  # an answer that is not TLS
         return Misused(
-            f"The Temporal server at {address} refused the connection: {said}.",
-            advice="Check TEMPORAL_API_KEY, TEMPORAL_TLS_CLIENT_CERT_PATH, TEMPORAL_TLS_CLIENT_KEY_PATH, TEMPORAL_TLS_SERVER_CA_CERT_PATH.",
+            f"The Temporal server at {address} does not use TLS, and this connection does.",
+            advice="Remove TEMPORAL_API_KEY and the TEMPORAL_TLS variables, or use the address that has TLS.",
         )
-    return _unreachable(address, said if not is_tls else f"{said} (with TLS)")
+    if "UnknownIssuer" in why:
+        return Misused(
+            f"The certificate of the Temporal server at {address} is not trusted.",
+            advice="Set TEMPORAL_TLS_SERVER_CA_CERT_PATH to the certificate of its authority.",
+        )
+    if any(word in lower for word in _REFUSALS):
+        return Misused(f"The Temporal server at {address} refused the connection: {said}.", advice=_CREDENTIALS)
+    if "unimplemented" in lower:
+        return _unreachable(address, "another kind of server answers there")
+    return _unreachable(address, f"{said} (with TLS)" if is_tls else said)
+
+
+def _plain(why: str) -> str:
+    """The innermost message of an error of the client library, which shows the objects around it."""
+    found = _MESSAGES.findall(why)
+    return ("".join(found[-1]) if found else why.splitlines()[0])[:300].rstrip(".")
+
+
+_MESSAGES = re.compile(r'message: "((?:[^"\\]|\\.)+)"|(?:InvalidCertificate|AlertReceived)\((\w+)')
 
 
 def must_be_one_machine(config: TemporalConfig, settings: EngineSettings) -> None:

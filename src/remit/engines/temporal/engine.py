@@ -402,8 +402,13 @@ class TemporalEngine(EmbeddedEngine):
             system = times if queue == self.temporal.system_queue else await poll_times(self.client, self.temporal.system_queue)
             latest = max((*times.values(), *system.values()), default=now)
             now = now if abs((now - latest).total_seconds()) < POLL_SECONDS else latest
-        dead = await off_loop(self._dead_identities)
-        return {identity: seconds for identity, seconds in pollers(times, now).items() if identity not in dead}
+        living = await off_loop(living_owners, self.store, self.config.folder / "run")
+        return {identity: seconds for identity, seconds in pollers(times, now).items() if self._is_living(identity, living)}
+
+    def _is_living(self, identity: str, living: Collection[str]) -> bool:
+        """Temporal lists processes that have ended for some more minutes. Those of another record are not known here."""
+        process, store = parse_identity(identity)
+        return store != self.temporal.store or process.removeprefix("remit ").partition("@")[0] in living
 
     async def is_served(self, queue: str, now: datetime | None = None) -> bool:
         return bool(await self._heard(queue, now))
@@ -425,12 +430,6 @@ class TemporalEngine(EmbeddedEngine):
             WorkerInfo(identity=process, agents=tuple(targets), heard_seconds=min(targets.values()))
             for process, targets in sorted(heard.items())
         ]
-
-    def _dead_identities(self) -> set[str]:
-        """Ended workers on this machine, which Temporal lists for some more minutes. Blocking."""
-        folder = self.config.folder / "run"
-        owners = {identity_of(owner.owner_id, owner.host, self.temporal.store): owner for owner in self.store.owners()}
-        return {identity for identity, owner in owners.items() if is_dead(owner, folder)}
 
     def limit_slots(self, agent: str, slots: int | None, *, is_default: bool = False) -> None:
         super().limit_slots(agent, slots, is_default=is_default)

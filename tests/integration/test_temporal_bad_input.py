@@ -1,0 +1,196 @@
+"""What is wrong with the connection or the settings of the engine on Temporal is one sentence with what to do, and nothing starts."""
+
+import asyncio
+import contextlib
+import http.server
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_harness import Authority
+from temporalio.api.workflowservice.v1 import DescribeNamespaceResponse, GetSystemInfoResponse
+
+from remit import Remit, agent
+from remit.engines.temporal.workflow import VERSION
+from remit.testing import Scripted
+from support import cli
+from support.temporal_server import TemporalServer, temporal_server
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[TemporalServer]:
+    with temporal_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+class FakeTemporal(grpc.GenericRpcHandler):
+    """Answers as a server of some version, or refuses every call."""
+
+    def __init__(self, version: str = "", refusal: str = "") -> None:
+        self._version, self._refusal = version, refusal
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        return grpc.unary_unary_rpc_method_handler(lambda _, context: self._answer(details.method, context))
+
+    def _answer(self, method: str, context: grpc.ServicerContext) -> bytes:
+        if self._refusal:
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, self._refusal)
+        info = GetSystemInfoResponse(server_version=self._version)
+        return (info if method.endswith("GetSystemInfo") else DescribeNamespaceResponse()).SerializeToString()
+
+
+@contextlib.contextmanager
+def fake(credentials: Any = None, **how: str) -> Iterator[str]:
+    """Its address."""
+    with ThreadPoolExecutor(2) as threads:
+        server = grpc.server(threads, handlers=(FakeTemporal(**how),))
+        port = server.add_insecure_port("127.0.0.1:0") if credentials is None else server.add_secure_port("127.0.0.1:0", credentials)
+        server.start()
+        try:
+            yield f"127.0.0.1:{port}"
+        finally:
+            server.stop(0).wait()
+
+
+def credentials_of(authority: Authority, *, needs_client: bool = False) -> grpc.ServerCredentials:
+    certificate, key = authority.issue("server")
+    pair = [(key.read_bytes(), certificate.read_bytes())]
+    roots = authority.certificate.read_bytes() if needs_client else None
+    return grpc.ssl_server_credentials(pair, root_certificates=roots, require_client_auth=needs_client)
+
+
+def refused(root: Path, address: str, **variables: str) -> str:
+    """What `remit worker` says."""
+    (root / "remit.toml").write_text('builtin_agents = []\n[engine]\nkind = "temporal"\nproject = "bad"\n')
+    done = cli.run("worker", cwd=root, env={**os.environ, "TEMPORAL_ADDRESS": address, **variables})
+    lines = done.stderr.strip().splitlines()
+    print(done.stderr)
+    assert done.code != 0
+    assert len(lines) == 1, lines
+    assert "Taking work" not in done.stdout
+    for noise in ("Traceback", "tonic", "Transport(", "MetadataMap", "{"):
+        assert noise not in done.stderr
+    return lines[0]
+
+
+def test_server_that_is_not_there(tmp_path: Path) -> None:
+    said = refused(tmp_path, "127.0.0.1:1")
+    assert "The Temporal server at 127.0.0.1:1 cannot be reached" in said
+    assert "temporal server start-dev" in said
+
+
+def test_another_kind_of_server(tmp_path: Path) -> None:
+    class Quiet(http.server.BaseHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        assert "cannot be reached" in refused(tmp_path, f"127.0.0.1:{other.server_port}")
+        other.shutdown()
+
+
+def test_server_without_tls(server: TemporalServer, tmp_path: Path) -> None:
+    for variables in ({"TEMPORAL_API_KEY": "a-key"}, {"TEMPORAL_TLS": "true"}):
+        said = refused(tmp_path, server.address, **variables)
+        assert "does not use TLS, and this connection does" in said
+        assert "Remove TEMPORAL_API_KEY" in said
+
+
+def test_server_whose_certificate_is_not_trusted(authority: Authority, tmp_path: Path) -> None:
+    with fake(credentials_of(authority), version="1.30.0") as address:
+        said = refused(tmp_path, address, TEMPORAL_TLS="true")
+    assert "is not trusted. Set TEMPORAL_TLS_SERVER_CA_CERT_PATH" in said
+
+
+def test_server_that_needs_a_client_certificate(authority: Authority, tmp_path: Path) -> None:
+    with fake(credentials_of(authority, needs_client=True), version="1.30.0") as address:
+        said = refused(tmp_path, address, TEMPORAL_TLS="true", TEMPORAL_TLS_SERVER_CA_CERT_PATH=str(authority.certificate))
+    assert "refused the connection" in said
+    assert "TEMPORAL_TLS_CLIENT_CERT_PATH" in said
+
+
+def test_certificate_file_that_is_missing(tmp_path: Path) -> None:
+    said = refused(tmp_path, "127.0.0.1:1", TEMPORAL_TLS_CLIENT_CERT_PATH="/nowhere.pem", TEMPORAL_TLS_CLIENT_KEY_PATH="/nowhere.key")
+    assert "/nowhere.pem" in said
+    assert "Correct the TEMPORAL_* variables" in said
+
+
+def test_key_that_is_refused(authority: Authority, tmp_path: Path) -> None:
+    with fake(credentials_of(authority), refusal="Request unauthorized.") as address:
+        said = refused(tmp_path, address, TEMPORAL_API_KEY="wrong", TEMPORAL_TLS_SERVER_CA_CERT_PATH=str(authority.certificate))
+    assert "refused the connection: Request unauthorized." in said
+    assert "Check TEMPORAL_API_KEY" in said
+
+
+def test_server_that_needs_tls(authority: Authority, tmp_path: Path) -> None:
+    with fake(credentials_of(authority), version="1.30.0") as address:
+        assert "TEMPORAL_TLS=true if it uses TLS" in refused(tmp_path, address)
+
+
+def test_server_that_is_too_old(tmp_path: Path) -> None:
+    with fake(version="1.20.4") as address:
+        said = refused(tmp_path, address)
+    assert "is too old (1.20.4). Upgrade it to 1.24 or later." in said
+
+
+def test_package_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "temporalio.envconfig", None)
+    said = refused(tmp_path, "127.0.0.1:1")
+    assert "needs the package temporalio. Install it: pip install 'remit[temporal]'." in said
+
+
+def settings_of(server: TemporalServer, root: Path) -> dict[str, Any]:
+    temporal = {"address": server.address, "heartbeat_seconds": 5.0, "worker_wait_seconds": 2.0}
+    return {"engine": {"kind": "temporal", "project": f"q{abs(hash(str(root)))}", "temporal": temporal}, "builtin_agents": ()}
+
+
+async def test_delegation_of_a_newer_version_names_both_and_does_not_run(server: TemporalServer, tmp_path: Path) -> None:
+    """A newer caller recorded it and started its workflow with a payload of the next version."""
+    worker = Scripted("newer")
+    settings = settings_of(server, tmp_path)
+    async with Remit.open(tmp_path, agents=[worker], settings=settings) as remit:
+        sent = remit.engine._order  # type: ignore[attr-defined]
+        remit.engine._order = lambda delegation: replace(sent(delegation), version=VERSION + 1)  # type: ignore[attr-defined]
+        await remit.work(["newer"])
+        result = await asyncio.wait_for(remit.delegate("newer", timeout=60), 90)
+    assert (result.errors[0].code, worker.calls) == ("AGENT_UNAVAILABLE", [])
+    assert f"payload version {VERSION + 1}, this one knows {VERSION}" in result.errors[0].message
+    assert "Upgrade the workers" in result.errors[0].message
+
+
+async def test_worker_whose_policy_refuses_names_both_policies(server: TemporalServer, tmp_path: Path) -> None:
+    ran: list[str] = []
+
+    @agent("guarded")
+    async def guarded() -> None:
+        ran.append("guarded")
+
+    settings = settings_of(server, tmp_path)
+    (tmp_path / ".remit").mkdir()
+    (tmp_path / ".remit" / "policy.cedar").write_text(
+        'permit (principal, action, resource);\n@id("no-guarded")\nforbid (principal, action, resource == Agent::"guarded");\n'
+    )
+    async with (
+        Remit.open(tmp_path, agents=[guarded], settings={**settings, "policy_mode": "permissive"}) as caller,
+        Remit.open(tmp_path, agents=[guarded], settings=settings) as worker,
+    ):
+        await worker.work(["guarded"])
+        result = await asyncio.wait_for(caller.delegate("guarded", timeout=60), 90)
+        theirs, ours = (remit.engine.deps.policy.fingerprint for remit in (worker, caller))  # type: ignore[attr-defined]
+    assert ran == []
+    assert theirs != ours
+    for one in (theirs, ours):
+        assert one in result.errors[0].message
+    assert "policy.cedar" in result.errors[0].recommendation
