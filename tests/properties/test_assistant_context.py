@@ -173,10 +173,10 @@ def turns() -> st.SearchStrategy[list[Message]]:
 @given(turns(), st.integers(400, 4000), st.booleans())
 def test_compacted_history_is_valid_and_fits(said: list[Message], tokens: int, has_budget: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(_compacted(Path(folder), said, tokens, has_budget))
+        asyncio.run(_check_compaction(Path(folder), said, tokens, has_budget))
 
 
-async def _compacted(root: Path, said: list[Message], tokens: int, has_budget: bool) -> None:
+async def _check_compaction(root: Path, said: list[Message], tokens: int, has_budget: bool) -> None:
     kept = Conversations(root)
     conversation = kept.new("x")
     room = Room(tokens=tokens, characters=CHARACTERS)

@@ -30,7 +30,7 @@ wrappers = st.sampled_from(["plain", "in a mapping", "in a list", "in a pair", "
 
 
 @st.composite
-def planted(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
+def parameters_with_secret(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
     """Parameters, and the secret among them."""
     secret = draw(words)
     value: Any
@@ -94,7 +94,7 @@ def _last(value: Any) -> Any:
     return value[1] if isinstance(value, list) else value
 
 
-@given(planted(), st.sampled_from(["return", "raise", "fail", "delegate"]))
+@given(parameters_with_secret(), st.sampled_from(["return", "raise", "fail", "delegate"]))
 def test_secret_reaches_the_agent_and_is_stored_nowhere(case: tuple[dict[str, Any], str], how: str) -> None:
     parameters, secret = case
     seen.clear()

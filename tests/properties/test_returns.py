@@ -104,7 +104,7 @@ def known(root: Path, requires_artifacts: bool = False) -> ExpectedReturn:
     )
 
 
-def judged(answer: object, expected: ExpectedReturn) -> Return | None:
+def validate(answer: object, expected: ExpectedReturn) -> Return | None:
     """The return, or None if it was refused with faults. Any other exception is a failure."""
     received = read_answer(answer)
     if received.candidate is None:
@@ -122,7 +122,7 @@ def judged(answer: object, expected: ExpectedReturn) -> Return | None:
     return None
 
 
-def obeys(result: Return, expected: ExpectedReturn) -> None:
+def assert_contract(result: Return, expected: ExpectedReturn) -> None:
     assert 0 < len(result.summary) <= 500
     assert (result.status is Status.COMPLETED) == (not result.errors)
     assert result.metadata.session_id == SESSION
@@ -142,23 +142,23 @@ def obeys(result: Return, expected: ExpectedReturn) -> None:
 
 @given(held=st.binary(max_size=300) | st.text(st.characters(exclude_categories=()), max_size=300))
 def test_any_bytes_or_text_give_a_return_or_faults(held: bytes | str, root: Path) -> None:
-    result = judged(held, known(root))
+    result = validate(held, known(root))
     assert result is None
 
 
 @given(value=anything)
 def test_any_value_gives_a_return_or_faults(value: object, root: Path) -> None:
-    judged(value, known(root))
-    judged(json.dumps(value), known(root))
+    validate(value, known(root))
+    validate(json.dumps(value), known(root))
 
 
 @settings(max_examples=100)
 @given(fields=returns, requires_artifacts=st.booleans())
 def test_valid_return_obeys_the_contract_and_passes_again_unchanged(fields: dict[str, Any], requires_artifacts: bool, root: Path) -> None:
     expected = known(root, requires_artifacts)
-    result = judged(fields, expected)
+    result = validate(fields, expected)
     if result is not None:
-        obeys(result, expected)
+        assert_contract(result, expected)
         assert validate_return(result.to_dict(), expected) == result
 
 
@@ -180,8 +180,8 @@ def test_valid_return_is_accepted_with_any_open_fields(
         "metadata": {**open_metadata, **place},
         "errors": [] if status is Status.COMPLETED else [{"type": "build_error", "message": "It does not build."}],
     }
-    result = judged(fields, known(root))
-    obeys(result, known(root))
+    result = validate(fields, known(root))
+    assert_contract(result, known(root))
     assert validate_return(result.to_dict(), known(root)) == result
 
 
@@ -189,9 +189,9 @@ def test_valid_return_is_accepted_with_any_open_fields(
 def test_return_in_prose_whole_or_truncated_never_raises(fields: dict[str, Any], before: str, after: str, cut: int, root: Path) -> None:
     text = json.dumps(fields)
     for answer in (f"{before} {text} {after}", f"{before}\n```json\n{text}\n```\n{after}", before + text[:cut]):
-        result = judged(answer, known(root))
+        result = validate(answer, known(root))
         if result is not None:
-            obeys(result, known(root))
+            assert_contract(result, known(root))
 
 
 @given(
@@ -204,6 +204,6 @@ def test_no_artifact_is_outside_the_root(parts: list[str], absolute: bool, root:
     path = "/" * absolute + "/".join(parts)
     metadata = {"session_id": SESSION, "agent_type": "digest", "delegation_depth": 1, "delegation_path": []}
     fields = {"status": "completed", "summary": "Done. Good.", "artifacts": [{"type": "data", "path": path}], "metadata": metadata}
-    result = judged(fields, known(root))
+    result = validate(fields, known(root))
     if result is not None:
-        obeys(result, known(root))
+        assert_contract(result, known(root))

@@ -97,7 +97,7 @@ edits = st.lists(
 )
 
 
-def edited(text: str, changes: list[tuple[str, float, float, str]]) -> tuple[str, list[str]]:
+def apply_edits(text: str, changes: list[tuple[str, float, float, str]]) -> tuple[str, list[str]]:
     """The text after the edits, and the lines written by the person."""
     lines = text.split("\n")
     written: list[str] = []
@@ -123,7 +123,7 @@ def edited(text: str, changes: list[tuple[str, float, float, str]]) -> tuple[str
 @given(boards(), edits)
 @settings(max_examples=50)
 def test_any_edit_loses_no_task_and_no_word_and_makes_no_illegal_move(state: State, changes: list) -> None:
-    text, written = edited(draw(state), changes)
+    text, written = apply_edits(draw(state), changes)
     merged = merge(state, text, at=AT)
     after = merged.state
     before = {task.number: task for task in state.tasks}
@@ -149,7 +149,7 @@ def test_any_edit_loses_no_task_and_no_word_and_makes_no_illegal_move(state: Sta
 @given(boards(), edits, st.sampled_from(Status))
 def test_edits_are_rebased_onto_a_changed_board(state: State, changes: list, status: Status) -> None:
     """Changes made by a command in the meantime are kept."""
-    text, _ = edited(draw(state), changes)
+    text, _ = apply_edits(draw(state), changes)
     moved = replace(
         state,
         tasks=(

@@ -27,7 +27,7 @@ QUICK = settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow, H
 
 
 @contextlib.contextmanager
-def planted(things: list[tuple[str, str, str]]) -> Iterator[tuple[Path, Path]]:
+def make_tree(things: list[tuple[str, str, str]]) -> Iterator[tuple[Path, Path]]:
     top = Path(tempfile.mkdtemp(prefix="remit-paths-"))
     root, outside = top / "root", top / "outside"
     try:
@@ -45,13 +45,13 @@ def planted(things: list[tuple[str, str, str]]) -> Iterator[tuple[Path, Path]]:
                 if kind == "file":
                     (real / path.name).write_text("inside") if not (real / path.name).is_symlink() else None
                 else:
-                    (real / path.name).symlink_to(filled(target, top) or ".")
+                    (real / path.name).symlink_to(expand(target, top) or ".")
         yield root, outside
     finally:
         shutil.rmtree(top)
 
 
-def filled(text: str, top: Path) -> str:
+def expand(text: str, top: Path) -> str:
     for mark, folder in (("@root", top / "root"), ("@outside", top / "outside"), ("@top", top)):
         text = text.replace(mark, str(folder))
     return text
@@ -72,8 +72,8 @@ def attempt(root: Path, path: str) -> str | None:
 @QUICK
 @given(things=THINGS, path=TARGETS)
 def test_read_file_is_inside_and_the_one_the_path_names(things: list[tuple[str, str, str]], path: str) -> None:
-    with planted(things) as (root, _):
-        asked = filled(path, root.parent)
+    with make_tree(things) as (root, _):
+        asked = expand(path, root.parent)
         read = attempt(root, asked)
         if read is not None:
             real = os.path.realpath(root / asked)
@@ -86,9 +86,9 @@ def test_read_file_is_inside_and_the_one_the_path_names(things: list[tuple[str, 
 @QUICK
 @given(things=THINGS, path=TARGETS, how=st.sampled_from(["write", "remove", "remove tree"]))
 def test_nothing_outside_is_changed(things: list[tuple[str, str, str]], path: str, how: str) -> None:
-    with planted(things) as (root, outside):
+    with make_tree(things) as (root, outside):
         before = contents(outside)
-        asked = filled(path, root.parent)
+        asked = expand(path, root.parent)
         with contextlib.suppress(RemitError), Root(root) as opened, opened.place(asked, follow=how == "write") as place:
             if how == "write":
                 replace_file(place, b"written")

@@ -43,11 +43,11 @@ def source(folder: Path) -> ChangeSource:
     return ChangeSource(Files(folder, lambda paths: paths), time.monotonic() + 60)
 
 
-def changed(folder: Path, diff: str) -> list[ChangedFile]:
+def parse_changes(folder: Path, diff: str) -> list[ChangedFile]:
     return list(source(folder).from_text(diff, "a diff").files)
 
 
-def reviewed(change: Change) -> Review:
+def run_review(change: Change) -> Review:
     stop_at = time.monotonic() + 60
     return Checks(change=change, masking=SecretMask(), stop_at=stop_at, is_late=lambda: False).run((), lambda name, fraction: None)
 
@@ -58,9 +58,9 @@ def new_file(name: str, text: str) -> str:
     return head + "".join(f"+{line}\n" for line in lines)
 
 
-def reviewed_files(folder: Path, files: dict[str, str]) -> dict[str, dict[str, str]]:
+def review_files(folder: Path, files: dict[str, str]) -> dict[str, dict[str, str]]:
     """Rule and severity of the findings in each of these files, added by one change."""
     found: dict[str, dict[str, str]] = {name: {} for name in files}
-    for finding in reversed(reviewed(source(folder).from_text("".join(map(new_file, files, files.values())), "a diff")).findings):
+    for finding in reversed(run_review(source(folder).from_text("".join(map(new_file, files, files.values())), "a diff")).findings):
         found.setdefault(finding.file, {})[finding.rule] = str(finding.severity)
     return found

@@ -21,7 +21,7 @@ async def backend(tmp_path: Path) -> RecordingBackend:
     return RecordingBackend(tmp_path)
 
 
-def defined(**table: Any) -> Definition:
+def make_definition(**table: Any) -> Definition:
     return definition_of("one", {"command": "x", **table}, source="s")
 
 
@@ -30,21 +30,21 @@ def instruction(ctx: Context) -> str:
 
 
 async def test_instructions_come_first_then_the_task_then_the_answer_format(backend: RecordingBackend) -> None:
-    prompt = first_prompt(defined(instructions="You are careful."), backend.context(), {"task": "Count the sheep."})
+    prompt = first_prompt(make_definition(instructions="You are careful."), backend.context(), {"task": "Count the sheep."})
     assert prompt.startswith("You are careful.\n\n## Task\n\nCount the sheep.\n")
     assert prompt.rstrip().endswith(instruction(backend.context()))
 
 
 async def test_prompt_never_begins_as_a_slash_command(backend: RecordingBackend) -> None:
     """`/deploy` would run a command of the project without asking."""
-    prompt = first_prompt(defined(kind="acp", instructions=" /deploy it"), backend.context(), {"task": "/deploy"})
+    prompt = first_prompt(make_definition(kind="acp", instructions=" /deploy it"), backend.context(), {"task": "/deploy"})
     assert prompt.startswith("## Instructions\n\n/deploy it\n\n## Task\n\n/deploy\n")
-    plain = first_prompt(defined(instructions="/deploy it", answers="value"), backend.context(), {"task": "Go."})
+    plain = first_prompt(make_definition(instructions="/deploy it", answers="value"), backend.context(), {"task": "Go."})
     assert plain.startswith("/deploy it"), "a plain program gets its text verbatim"
 
 
 async def test_parameters_and_the_task_of_the_project_are_included(backend: RecordingBackend) -> None:
-    prompt = first_prompt(defined(), backend.context(), {"task": "Count.", "flock": ["a", "ä"], "where": "on the hill"})
+    prompt = first_prompt(make_definition(), backend.context(), {"task": "Count.", "flock": ["a", "ä"], "where": "on the hill"})
     assert '- flock: ["a", "ä"]' in prompt
     assert "- where: on the hill" in prompt
     assert "- task_number: 7" in prompt
@@ -59,7 +59,7 @@ async def test_prompt_repeats_nothing_and_omits_bookkeeping(backend: RecordingBa
     backend.delegation = backend.delegation._replace(task=task)
     ctx = backend.context()
     words = f"Implement task 7: A title\n\nDescription: All of it.\n\n{long}"
-    prompt = first_prompt(defined(), ctx, {"task": words, "number": 7, "phase_text": long, "plan": "p.md"})
+    prompt = first_prompt(make_definition(), ctx, {"task": words, "number": 7, "phase_text": long, "plan": "p.md"})
     assert prompt.count("A title") == prompt.count("All of it.") == prompt.count("### Phase 1") == prompt.count("p.md") == 1
     assert "- number: 7" in prompt
     assert "- sheep: grey" in prompt
@@ -68,18 +68,18 @@ async def test_prompt_repeats_nothing_and_omits_bookkeeping(backend: RecordingBa
 
 
 async def test_prompt_names_the_deadline_and_the_writable_folder(backend: RecordingBackend) -> None:
-    prompt = first_prompt(defined(), backend.context(), {"task": "Count."})
+    prompt = first_prompt(make_definition(), backend.context(), {"task": "Count."})
     assert "You are stopped in 60 seconds" in prompt or "You are stopped in 59 seconds" in prompt
     assert str(backend.scratch()) in prompt
 
 
 async def test_agent_that_answers_with_a_value_gets_no_format(backend: RecordingBackend) -> None:
-    assert "JSON" not in first_prompt(defined(answers="value"), backend.context(), {"task": "Count."})
+    assert "JSON" not in first_prompt(make_definition(answers="value"), backend.context(), {"task": "Count."})
 
 
 async def test_plain_program_gets_only_instructions_and_task(backend: RecordingBackend) -> None:
     def prompt(parameters: dict[str, Any], **table: Any) -> str:
-        return first_prompt(defined(answers="value", **table), backend.context(), parameters)
+        return first_prompt(make_definition(answers="value", **table), backend.context(), parameters)
 
     assert prompt({"task": " hello"}) == " hello\n"
     assert prompt({"task": "hello\n", "n": 2}, instructions="Be loud.") == "Be loud.\n\nhello\n\n\n- n: 2\n"
@@ -90,14 +90,14 @@ async def test_plain_program_gets_only_instructions_and_task(backend: RecordingB
 
 
 async def test_only_agents_that_may_delegate_learn_how(backend: RecordingBackend) -> None:
-    assert "list_agents" not in first_prompt(defined(), backend.context(), {"task": "Count."})
-    assert "list_agents" in first_prompt(defined(delegates=True), backend.context(), {"task": "Count."})
+    assert "list_agents" not in first_prompt(make_definition(), backend.context(), {"task": "Count."})
+    assert "list_agents" in first_prompt(make_definition(delegates=True), backend.context(), {"task": "Count."})
 
 
 async def test_context_files_of_the_project_are_included(backend: RecordingBackend, tmp_path: Path) -> None:
     (tmp_path / ".remit" / "context" / "common").mkdir(parents=True)
     (tmp_path / ".remit" / "context" / "common" / "style.md").write_text("Short sentences.")
-    assert "Short sentences." in first_prompt(defined(), backend.context(), {"task": "Count."})
+    assert "Short sentences." in first_prompt(make_definition(), backend.context(), {"task": "Count."})
 
 
 async def test_repair_names_each_fault_and_repeats_the_first_prompt_outside_a_session(backend: RecordingBackend) -> None:

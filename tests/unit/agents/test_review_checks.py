@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from reviewed_change import diff_of, new_file, reviewed, reviewed_files, source, write
+from reviewed_change import diff_of, new_file, review_files, run_review, source, write
 
 from remit.builtin.coder.review.change import Change, ChangedFile
 from remit.builtin.coder.review.checks import SecretMask
@@ -33,7 +33,7 @@ PLANTED = {
 
 def test_twelve_of_fourteen_planted_faults_are_found(tmp_path: Path) -> None:
     names = {f"pkg/m{number}.py": fault for number, fault in enumerate(PLANTED)}
-    found = reviewed_files(tmp_path, {name: PLANTED[fault] for name, fault in names.items()})
+    found = review_files(tmp_path, {name: PLANTED[fault] for name, fault in names.items()})
     missed = [fault for name, fault in names.items() if not found[name].keys() - {"F401", "S101"}]
     assert set(missed) <= {"a file that is not closed", "a path from outside"}
 
@@ -83,59 +83,59 @@ HARMLESS = [
 
 def test_each_fault_is_found_with_its_severity(tmp_path: Path) -> None:
     files = {f"n{number}/{name}": text for number, (name, text, _, _) in enumerate(FOUND)}
-    found = reviewed_files(tmp_path, files)
+    found = review_files(tmp_path, files)
     wrong = {path: found[path] for path, (_, _, rule, severity) in zip(files, FOUND, strict=True) if found[path].get(rule) != severity}
     assert wrong == {}
 
 
 def test_harmless_code_has_no_findings(tmp_path: Path) -> None:
-    found = reviewed_files(tmp_path, {f"n{number}/{name}": text for number, (name, text) in enumerate(HARMLESS)})
+    found = review_files(tmp_path, {f"n{number}/{name}": text for number, (name, text) in enumerate(HARMLESS)})
     assert {path: rules for path, rules in found.items() if rules} == {}
 
 
 def test_only_added_lines_are_reported(tmp_path: Path) -> None:
     old = "import os\n\n\ndef f(x):\n    return eval(x)\n\n\ndef g(x):\n    return x\n"
     text = diff_of(tmp_path, {"m.py": old}, {"m.py": old.replace("    return x\n", "    y = eval(x)\n    return y\n")})
-    findings = reviewed(source(tmp_path).from_text(text, "a diff")).findings
+    findings = run_review(source(tmp_path).from_text(text, "a diff")).findings
     assert {(finding.rule, finding.line) for finding in findings} == {("S307", 9)}
 
 
 def test_file_that_did_not_parse_before_is_not_reported(tmp_path: Path) -> None:
     text = diff_of(tmp_path, {"a.json": "{\n\n", "b.json": "{}\n"}, {"a.json": "{\n1\n", "b.json": "{\n"})
-    found = [finding for finding in reviewed(source(tmp_path).from_text(text, "a diff")).findings if finding.rule == "syntax"]
+    found = [finding for finding in run_review(source(tmp_path).from_text(text, "a diff")).findings if finding.rule == "syntax"]
     assert [finding.file for finding in found] == ["b.json"]
 
 
 def test_settings_of_the_project_are_ignored(tmp_path: Path) -> None:
     write(tmp_path, {"ruff.toml": 'lint.select = ["T20"]\nexclude = ["*.py"]\n', "pkg/pyproject.toml": "this is not TOML"})
-    assert "F401" in reviewed_files(tmp_path, {"pkg/m.py": "import os\n"})["pkg/m.py"]
+    assert "F401" in review_files(tmp_path, {"pkg/m.py": "import os\n"})["pkg/m.py"]
 
 
 def test_missing_tool_is_reported_and_the_review_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/nowhere/python")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    review = reviewed(source(tmp_path).from_text(new_file("m.py", f"eval('{TOKEN}')\n"), "a diff"))
+    review = run_review(source(tmp_path).from_text(new_file("m.py", f"eval('{TOKEN}')\n"), "a diff"))
     assert "secret" in {finding.rule for finding in review.findings}
     assert any("ruff: it is not installed" in words for words in review.not_checked)
 
 
 def test_secrets_are_masked_everywhere(tmp_path: Path) -> None:
     text = f"def f(x='{TOKEN}', y=[]): eval('{TOKEN}' + x)  # TODO {TOKEN}\n"
-    review = reviewed(source(tmp_path).from_text(new_file("m.py", text), "a diff"))
+    review = run_review(source(tmp_path).from_text(new_file("m.py", text), "a diff"))
     assert len(review.findings) >= 3
     assert TOKEN not in review.page() + review.summary() + str(review.to_data())
     assert "[redacted]" in review.page()
 
 
 def test_secret_by_its_name_alone_is_masked(tmp_path: Path) -> None:
-    review = reviewed(source(tmp_path).from_text(new_file("m.py", "token = 'three-plain-words'\nprint('three-plain-words')\n"), "a diff"))
+    review = run_review(source(tmp_path).from_text(new_file("m.py", "token = 'three-plain-words'\nprint('three-plain-words')\n"), "a diff"))
     assert {finding.rule for finding in review.findings} == {"S105", "T201"}
     assert "three-plain-words" not in review.page() + str(review.to_data())
 
 
 def test_secret_in_the_context_of_a_failed_hunk_is_masked(tmp_path: Path) -> None:
     write(tmp_path, {"m.py": f"a = '{TOKEN}'\n"})
-    review = reviewed(source(tmp_path).from_text("--- a/m.py\n+++ b/m.py\n@@ -1 +1 @@\n-a = 'x'\n+a = 'y'\n", "a diff"))
+    review = run_review(source(tmp_path).from_text("--- a/m.py\n+++ b/m.py\n@@ -1 +1 @@\n-a = 'x'\n+a = 'y'\n", "a diff"))
     assert review.verdict == "does not apply"
     assert TOKEN not in review.page()
 
@@ -150,7 +150,7 @@ def test_two_secrets_that_overlap_are_both_masked() -> None:
 def test_links_are_reported_and_binaries_named(tmp_path: Path) -> None:
     link = "diff --git a/l b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+/etc/passwd\n\\ No newline at end of file\n"
     binary = "diff --git a/x.png b/x.png\nindex 1..2 100644\nBinary files a/x.png and b/x.png differ\n"
-    found = reviewed(source(tmp_path).from_text(link + binary, "a diff")).findings
+    found = run_review(source(tmp_path).from_text(link + binary, "a diff")).findings
     assert {finding.rule for finding in found} == {"link"}
     assert [file.note for file in source(tmp_path).from_text(link + binary, "a diff").files] == ["it is a symbolic link", "it is binary"]
 

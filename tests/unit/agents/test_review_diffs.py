@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from reviewed_change import changed, diff_of, git, new_file, source, write
+from reviewed_change import diff_of, git, new_file, parse_changes, source, write
 
 from remit.builtin.coder.review.change import State
 from remit.core.errors import Misused
@@ -14,14 +14,14 @@ NAMES = ["plain.py", "with space.py", 'quote"d.py', '"q\\"', "ünïcode.py", "x 
 
 def test_names_are_parsed_as_git_writes_them(tmp_path: Path) -> None:
     text = diff_of(tmp_path, dict.fromkeys(NAMES, "a\n"), dict.fromkeys(NAMES, "b\n"))
-    found = {file.path: (file.state, file.before, file.after) for file in changed(tmp_path, text)}
+    found = {file.path: (file.state, file.before, file.after) for file in parse_changes(tmp_path, text)}
     assert found == dict.fromkeys(NAMES, (State.APPLIES, "a\n", "b\n"))
 
 
 def test_renames_new_and_removed_files_are_distinguished(tmp_path: Path) -> None:
     body = "".join(f"line {number}\n" for number in range(20))
     text = diff_of(tmp_path, {"ö old.txt": body, "gone.txt": "x\n"}, {"new name.txt": body + "more\n", "made.sh": "echo\n"})
-    files = {file.path: file for file in changed(tmp_path, text)}
+    files = {file.path: file for file in parse_changes(tmp_path, text)}
     assert {file.state for file in files.values()} == {State.APPLIES}
     assert (files["new name.txt"].before, files["new name.txt"].added) == (body, {21: "more"})
     assert files["gone.txt"].is_gone
@@ -35,17 +35,17 @@ def test_renames_new_and_removed_files_are_distinguished(tmp_path: Path) -> None
 def test_plain_diff_needs_no_git_headers(tmp_path: Path, old: str, new: str) -> None:
     write(tmp_path, {"src/x.py": "a\nb\n"})
     text = f"--- {old}\t2026-01-01 00:00:00\n+++ {new}\t2026-01-02 00:00:00\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n"
-    (file,) = changed(tmp_path, text)
+    (file,) = parse_changes(tmp_path, text)
     assert (file.path, file.state, file.after) == ("src/x.py", State.APPLIES, "a\nc\n")
 
 
 def test_windows_line_endings_and_a_missing_final_newline_are_kept(tmp_path: Path) -> None:
     text = diff_of(tmp_path, {"x": "a\r\nb"}, {"x": "a\r\nc\r\n"})
-    assert changed(tmp_path, text)[0].after == "a\r\nc\r\n"
-    (file,) = changed(tmp_path, text.replace("a/x b/x\n", "a/x b/x\r\n").replace("--- a/x\n+++ b/x\n", "--- a/x\r\n+++ b/x\r\n"))
+    assert parse_changes(tmp_path, text)[0].after == "a\r\nc\r\n"
+    (file,) = parse_changes(tmp_path, text.replace("a/x b/x\n", "a/x b/x\r\n").replace("--- a/x\n+++ b/x\n", "--- a/x\r\n+++ b/x\r\n"))
     assert (file.path, file.state) == ("x", State.APPLIES), "headers with Windows line ends"
     write(tmp_path, {"x": "a\nb\n"})
-    (file,) = changed(tmp_path, "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n a\r\n-b\r\n+c\r\n")
+    (file,) = parse_changes(tmp_path, "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n a\r\n-b\r\n+c\r\n")
     assert file.state is State.FAILS
     assert "line ends differ" in file.faults[0].message
 
@@ -54,7 +54,7 @@ def test_diff_that_does_not_apply_names_the_place(tmp_path: Path) -> None:
     write(tmp_path, {"x.py": "one\ntwo\nthree\nfour\n", "there.py": "x = 1\n"})
     hunks = "@@ -1,3 +1,3 @@\n one\n-2\n+zwei\n three\n@@ -4 +4 @@\n-four\n+4\n"
     missing = "--- a/gone.py\n+++ b/gone.py\n@@ -1 +1 @@\n-a\n+b\n"
-    first, second, third = changed(tmp_path, f"--- a/x.py\n+++ b/x.py\n{hunks}" + missing + new_file("there.py", "y = 1"))
+    first, second, third = parse_changes(tmp_path, f"--- a/x.py\n+++ b/x.py\n{hunks}" + missing + new_file("there.py", "y = 1"))
     assert {file.state for file in (first, second, third)} == {State.FAILS}
     assert (first.faults[0].line, "hunk at line 1 does not match" in first.faults[0].message) == (1, True)
     assert "there is no such file" in second.faults[0].message
@@ -65,7 +65,7 @@ def test_hunk_with_wrong_counts_is_reported_and_the_rest_is_parsed(tmp_path: Pat
     write(tmp_path, {"x.py": "one\ntwo\n", "y.py": "one\n"})
     wrong = "--- a/x.py\n+++ b/x.py\n@@ -1,9 +1,9 @@\n one\n+more\n two\n"
     right = "diff --git a/y.py b/y.py\n--- a/y.py\n+++ b/y.py\n@@ -1 +1 @@\n-one\n+1\n"
-    first, second = changed(tmp_path, wrong + right)
+    first, second = parse_changes(tmp_path, wrong + right)
     assert "The diff is malformed near its line" in first.faults[0].message
     assert first.added == {2: "more"}
     assert second.state is State.APPLIES
@@ -75,7 +75,7 @@ def test_applied_change_is_recognized(tmp_path: Path) -> None:
     text = diff_of(tmp_path, {"x.py": "a\nb\nc\n", "gone": "x\n"}, {"x.py": "a\nB\nc\n", "made": "m\n"})
     write(tmp_path, {"x.py": "a\nB\nc\n", "made": "m\n"})
     (tmp_path / "gone").unlink()
-    results = {file.path: file for file in changed(tmp_path, text)}
+    results = {file.path: file for file in parse_changes(tmp_path, text)}
     assert {file.state for file in results.values()} == {State.APPLIED}
     assert (results["x.py"].added, results["x.py"].before) == ({2: "B"}, "a\nb\nc\n")
 
@@ -84,9 +84,9 @@ def test_moved_hunk_has_line_numbers_of_the_new_file(tmp_path: Path) -> None:
     before = "1\n2\n3\n4\na\nb\nc\nd\ne\n"
     text = diff_of(tmp_path, {"x": before}, {"x": before.replace("b", "B")})
     write(tmp_path, {"x": f"new\nnew\n{before}more\n"})
-    assert changed(tmp_path, text)[0].added == {8: "B"}
+    assert parse_changes(tmp_path, text)[0].added == {8: "B"}
     write(tmp_path, {"x": "a\na\na\n"})
-    assert changed(tmp_path, "--- a/x\n+++ b/x\n@@ -1,0 +2 @@\n+new\n")[0].after == "a\nnew\na\na\n", "a diff without context"
+    assert parse_changes(tmp_path, "--- a/x\n+++ b/x\n@@ -1,0 +2 @@\n+new\n")[0].after == "a\nnew\na\na\n", "a diff without context"
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", ".git/config", "sub/.GIT/hooks/x", "C:/x"])
@@ -94,7 +94,7 @@ def test_paths_out_of_the_project_are_refused(tmp_path: Path, path: str) -> None
     write(tmp_path, {"ok.py": "a\n"})
     good = "--- a/ok.py\n+++ b/ok.py\n@@ -1 +1 @@\n-a\n+b\n"
     old, new = (path, path) if path in ("/etc/passwd", "C:/x") else (f"a/{path}", f"b/{path}")
-    results = changed(tmp_path, f"--- {old}\n+++ {new}\n@@ -1 +1 @@\n-a\n+b\n{good}")
+    results = parse_changes(tmp_path, f"--- {old}\n+++ {new}\n@@ -1 +1 @@\n-a\n+b\n{good}")
     assert [file.state for file in results] == [State.FAILS, State.APPLIES]
     assert results[0].faults[0].leads_out
 
@@ -105,7 +105,7 @@ def test_links_are_not_followed_and_pipes_not_opened(tmp_path: Path) -> None:
     (tmp_path / "inside").symlink_to(".git")
     os.mkfifo(tmp_path / "pipe")
     for path in ("out/passwd", "leaf", "inside/config", "pipe"):
-        (file,) = changed(tmp_path, f"--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n-a\n+b\n")
+        (file,) = parse_changes(tmp_path, f"--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n-a\n+b\n")
         assert file.state is State.FAILS, path
         assert "root:" not in file.faults[0].message
 
@@ -123,5 +123,5 @@ def test_mailed_patch_is_parsed(tmp_path: Path) -> None:
     diff_of(tmp_path, {"x": "a\n"}, {"x": "a\n"})
     write(tmp_path, {"x": "a\n-- b\n"})
     git(tmp_path, "commit", "-qam", "Two\n\n--- not a header\n")
-    (file,) = changed(tmp_path, git(tmp_path, "format-patch", "-1", "--stdout"))
+    (file,) = parse_changes(tmp_path, git(tmp_path, "format-patch", "-1", "--stdout"))
     assert (file.state, file.added, file.faults) == (State.APPLIED, {2: "-- b"}, ())

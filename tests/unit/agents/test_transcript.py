@@ -23,7 +23,7 @@ def emitted(backend: RecordingBackend) -> list[Any]:
     return [note[1] for note in backend.notes if note[0] == "emit"]
 
 
-def said(backend: RecordingBackend) -> str:
+def streamed(backend: RecordingBackend) -> str:
     return "".join(emitted(backend))
 
 
@@ -34,21 +34,21 @@ async def test_return_at_the_end_of_a_turn_is_not_streamed(backend: RecordingBac
     for start in range(0, len(text), size):
         words.say(text[start : start + size])
     words.end_turn()
-    assert said(backend).strip() == "I am done {so far}, `really`."
+    assert streamed(backend).strip() == "I am done {so far}, `really`."
 
 
 async def test_other_text_and_earlier_returns_are_streamed(backend: RecordingBackend) -> None:
     words = Words(backend.context())
     words.say(RETURN)
-    assert said(backend) == ""
+    assert streamed(backend) == ""
     words.end_message()
     words.say("One more thing.")
     words.end_turn()
-    assert said(backend) == RETURN + "One more thing."
+    assert streamed(backend) == RETURN + "One more thing."
     backend.notes.clear()
     words.say(text := 'Look:\n```json\n{"colour": "red"}\n```\nand more')
     words.end_turn()
-    assert said(backend) == text
+    assert streamed(backend) == text
     backend.notes.clear()
     words.say("{" + "x" * HELD_CHARACTERS)
-    assert len(said(backend)) == HELD_CHARACTERS + 1, "the buffer is bounded"
+    assert len(streamed(backend)) == HELD_CHARACTERS + 1, "the buffer is bounded"

@@ -36,7 +36,7 @@ LINES: list[Message] = [
 ]
 
 
-def filled(kept: Conversations, *messages: Message) -> Conversation:
+def make_conversation(kept: Conversations, *messages: Message) -> Conversation:
     conversation = kept.new("")
     with conversation.writing():
         conversation.append(Turn(at=1.0, session_id="sess_1760000000_abc123", root_id="sess_1760000000_abc123"))
@@ -47,7 +47,7 @@ def filled(kept: Conversations, *messages: Message) -> Conversation:
 
 def test_conversation_round_trips(tmp_path: Path) -> None:
     kept = Conversations(tmp_path)
-    conversation = filled(kept, *LINES)
+    conversation = make_conversation(kept, *LINES)
     with conversation.writing():
         conversation.append(CallLine(at=3.0, call_id="c1", session_id="sess_1760000001_abc123"))
         conversation.append(CostLine(at=4.0, tokens=120, cost=0.5))
@@ -81,7 +81,7 @@ def test_conversation_is_found_by_id_prefix_suffix_or_as_the_latest(tmp_path: Pa
 def test_line_cut_off_by_a_crash_is_reported_and_ignored(tmp_path: Path, cut: int) -> None:
     """A kill at any byte loses only the line being written."""
     kept = Conversations(tmp_path)
-    conversation = filled(kept, *LINES)
+    conversation = make_conversation(kept, *LINES)
     data = conversation.path.read_bytes()
     conversation.path.write_bytes(data[:-cut])
     reader = kept.open(conversation.conversation_id)
@@ -101,7 +101,7 @@ def test_line_cut_off_by_a_crash_is_reported_and_ignored(tmp_path: Path, cut: in
 
 def test_one_process_writes_at_a_time_and_others_learn_which_delegation(tmp_path: Path) -> None:
     kept = Conversations(tmp_path)
-    conversation = filled(kept, *LINES)
+    conversation = make_conversation(kept, *LINES)
     holder = (
         "import sys, time; from pathlib import Path; from remit.builtin.assistant.conversations import Conversations\n"
         "with Conversations(Path(sys.argv[1])).open('latest').writing():\n"
@@ -125,7 +125,7 @@ def test_one_process_writes_at_a_time_and_others_learn_which_delegation(tmp_path
 
 def test_conversations_are_renamed_exported_and_deleted(tmp_path: Path) -> None:
     kept = Conversations(tmp_path)
-    conversation = filled(kept, *LINES)
+    conversation = make_conversation(kept, *LINES)
     assert kept.rename("latest", "  A better\ttitle \x1b[31m ").title == "A better title [31m"
     with pytest.raises(Misused):
         kept.rename("latest", " ")
@@ -141,7 +141,7 @@ def test_conversations_are_renamed_exported_and_deleted(tmp_path: Path) -> None:
 
 def test_listing_survives_any_file_in_the_folder(tmp_path: Path) -> None:
     kept = Conversations(tmp_path)
-    good = filled(kept, *LINES)
+    good = make_conversation(kept, *LINES)
     folder = kept.folder
     (folder / "conv_1760000000_aaaaaa.jsonl").write_bytes(b"\x00\xff not JSON\n" * 10)
     (folder / "conv_1760000000_bbbbbb.jsonl").write_text('{"kind":"conversation","id":"conv_1760000000_zzzzzz","created":1,"title":"x"}\n')
@@ -174,7 +174,7 @@ def test_listing_survives_any_file_in_the_folder(tmp_path: Path) -> None:
 
 def test_invalid_lines_are_skipped_and_counted(tmp_path: Path) -> None:
     kept = Conversations(tmp_path)
-    conversation = filled(kept, *LINES[:2])
+    conversation = make_conversation(kept, *LINES[:2])
     odd = [
         *("nonsense", "[]", "{}"),
         '{"kind":"said","at":"now","text":"x"}',
@@ -199,7 +199,7 @@ def test_invalid_lines_are_skipped_and_counted(tmp_path: Path) -> None:
 
 def test_full_conversation_refuses_more_and_stays_readable(tmp_path: Path) -> None:
     kept = Conversations(tmp_path)
-    conversation = filled(kept)
+    conversation = make_conversation(kept)
     with conversation.writing():
         conversation.append(MessageLine(at=1.0, message=UserMessage(text="x" * (MAX_BYTES - 2000))))
         with pytest.raises(Refused, match="is full"):
@@ -212,7 +212,7 @@ def test_secrets_are_redacted_by_name_and_by_format(tmp_path: Path) -> None:
     call = ToolCall(
         call_id="c", name="delegate", arguments={"target": "worker", "parameters": {"headers": {"Authorization": "Bearer hunter2hunter2"}}}
     )
-    conversation = filled(
+    conversation = make_conversation(
         Conversations(tmp_path), UserMessage(text=f"use {token}"), Reply(calls=(call,), raw={"parts": ["hunter2hunter2"]})
     )
     text = conversation.path.read_text()
@@ -241,7 +241,7 @@ def test_any_message_can_be_encoded() -> None:
 
 def test_interrupted_turn_reads_as_a_history_that_providers_accept(tmp_path: Path) -> None:
     kept = Conversations(tmp_path)
-    conversation = filled(kept, LINES[0], LINES[1])
+    conversation = make_conversation(kept, LINES[0], LINES[1])
     with conversation.writing():
         conversation.append(StopLine(at=3.0, text="I was say", why="it was cancelled"))
     read = kept.open("latest")

@@ -41,7 +41,7 @@ def test_only_readable_files_of_the_project_are_shown_as_a_report(tmp_path: Path
     assert found.text == "fine \ufffd\ufffd[2J"
 
 
-def printed(*errors: ErrorInfo) -> str:
+def print_errors(*errors: ErrorInfo) -> str:
     out = io.StringIO()
     metadata = Metadata(
         session_id="sess_1_aaaaaa", agent_type="a", delegation_depth=1, delegation_path=("orchestrator", "a"), duration_seconds=1.0
@@ -57,10 +57,10 @@ def error(code: str, advice: str, *, recoverable: bool = False) -> ErrorInfo:
 
 def test_advice_is_printed_once() -> None:
     for recoverable in (True, False):
-        shown = printed(error("X", "Name a path.", recoverable=recoverable))
+        shown = print_errors(error("X", "Name a path.", recoverable=recoverable))
         assert (shown.count("Name a path."), "  next  Name a path." in shown, "Manual intervention" in shown) == (1, True, False)
-    assert "  next  Manual intervention is needed." in printed(error("X", ""))
-    two = printed(error("X", "Name a path."), error("Y", "Make room.", recoverable=True))
+    assert "  next  Manual intervention is needed." in print_errors(error("X", ""))
+    two = print_errors(error("X", "Name a path."), error("Y", "Make room.", recoverable=True))
     assert (two.count("Name a path."), two.count("Make room.")) == (1, 1)
 
 

@@ -143,7 +143,7 @@ def test_file_names_that_are_not_utf8_can_be_logged(tmp_path: Path) -> None:
     assert json.loads((tmp_path / FILE).read_text())["sessions"] == ["a"]
 
 
-def _decided(log: AuditLog, *names: str) -> None:
+def _write_decisions(log: AuditLog, *names: str) -> None:
     for name in names:
         log.write([entry_text({"event": "decided", "verdict": "deny", "sessions": [name]})])
 
@@ -186,7 +186,7 @@ def test_no_earlier_file_is_overwritten_if_one_was_removed(tmp_path: Path) -> No
 def test_appending_fields_after_the_hash_is_detected(tmp_path: Path) -> None:
     """JSON readers use the last of two values with one name."""
     log = AuditLog(tmp_path)
-    _decided(log, "a", "b")
+    _write_decisions(log, "a", "b")
     log.close()
     path = tmp_path / FILE
     path.write_bytes(path.read_bytes().replace(b'"}\n', b'","verdict":"allow"}\n', 1))
@@ -200,10 +200,10 @@ def test_tampering_while_the_log_is_open_is_detected(tmp_path: Path) -> None:
         folder = tmp_path / str(number)
         folder.mkdir()
         log = AuditLog(folder)
-        _decided(log, *"abcde")
+        _write_decisions(log, *"abcde")
         tamper(folder)
         time.sleep(0.25)  # the writer checks the name of the file at intervals
-        _decided(log, "f")
+        _write_decisions(log, "f")
         log.close()
         assert any("removed" in what or "replaced" in what for what in findings(folder)), tamper
 

@@ -177,11 +177,11 @@ async def test_metrics_page_needs_a_grant(remit: Remit, principal: Principal, st
 
     app = Starlette(routes=metrics_routes(prometheus_page(remit.engine, remit.directory.find, remit.clock)))
 
-    async def entered(scope: Any, receive: Any, send: Any) -> None:
+    async def authenticated(scope: Any, receive: Any, send: Any) -> None:
         scope["remit.principal"] = principal
         await app(scope, receive, send)
 
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=entered), base_url="http://here") as client:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=authenticated), base_url="http://here") as client:
         await remit.delegate("shelf.look")
         answer = await client.get("/metrics")
         openly = await client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=nonsense"})

@@ -248,7 +248,7 @@ while os.getppid() == int(sys.argv[3]):
 
 
 @contextlib.contextmanager
-def swapping(one: Path, other: Path) -> Iterator[None]:
+def swap_continuously(one: Path, other: Path) -> Iterator[None]:
     """Another process exchanges the two names in a tight loop."""
     command = [sys.executable, "-c", SWAP, str(one), str(other), str(os.getpid())]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
@@ -269,7 +269,7 @@ def test_nothing_outside_is_reached_while_a_folder_is_swapped_for_a_link(open_ro
     swapped.mkdir()
     (swapped / "inner.txt").write_text("inner")
     seen = set()
-    with swapping(swapped, project / "aside"):
+    with swap_continuously(swapped, project / "aside"):
         stop_at = time.monotonic() + 0.5
         while time.monotonic() < stop_at:
             with contextlib.suppress(RemitError):

@@ -17,7 +17,7 @@ METADATA = {"target", "operation", "createdAt", "completedAt", "duration", "agen
 SESSION = "sess_1763200000_abc123"
 
 
-def returned(status: Status, reason: StopReason = StopReason.FINISHED, code: str = "UNKNOWN_ERROR", **more: Any) -> Return:
+def make_return(status: Status, reason: StopReason = StopReason.FINISHED, code: str = "UNKNOWN_ERROR", **more: Any) -> Return:
     error = ErrorInfo(type="execution", message="It broke.", code=code, recoverable=True, recommendation="Fix it.")
     return Return(
         status=status,
@@ -31,7 +31,7 @@ def returned(status: Status, reason: StopReason = StopReason.FINISHED, code: str
 
 
 def test_completed_result() -> None:
-    done = result_of(returned(Status.COMPLETED), 1_763_200_000.25)
+    done = result_of(make_return(Status.COMPLETED), 1_763_200_000.25)
     assert done.to_dict() == {
         "success": True,
         "taskId": SESSION,
@@ -72,7 +72,7 @@ def test_completed_result() -> None:
 def test_every_other_outcome_is_a_failure_that_keeps_the_work(
     status: Status, reason: StopReason, code: str, state: str, outer_code: str
 ) -> None:
-    result = result_of(returned(status, reason, code), 0.0)
+    result = result_of(make_return(status, reason, code), 0.0)
     assert (result.success, str(result.task_state)) == (False, state)
     assert result.task_state.is_terminal
     assert result.error is not None
@@ -103,7 +103,7 @@ def test_unfinished_task_has_its_state() -> None:
     assert result_of_record(running).task_state is TaskState.RUNNING
     assert result_of_record(running, is_paused=True).task_state is TaskState.PAUSED
     assert (result_of_record(running).error, result_of_record(running).metadata.completed_at) == (None, None)
-    settled = replace(record, state=State.COMPLETED, result=returned(Status.COMPLETED))
+    settled = replace(record, state=State.COMPLETED, result=make_return(Status.COMPLETED))
     assert result_of_record(settled).success
     for one in (record, running, settled):
         _is_whole(result_of_record(one))
@@ -123,7 +123,7 @@ def test_task_states_and_which_are_terminal() -> None:
 
 
 def test_values_that_json_cannot_express_are_replaced() -> None:
-    odd = replace(returned(Status.COMPLETED), data={"n": float("nan"), "text": "half \ud800 character"})
+    odd = replace(make_return(Status.COMPLETED), data={"n": float("nan"), "text": "half \ud800 character"})
     assert json.loads(result_of(odd, 0.0).to_json())["data"]["n"] is None
 
 
