@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from remit.core.errors import Unavailable
-from remit.models.local import Address, LocalModels
+from remit.models.local import Endpoint, LocalModels
 from remit.system.processes import is_alive, process_start
 from remit.system.settings_files import load_settings
 
@@ -94,7 +94,7 @@ async def test_it_is_loaded_once_for_all_who_ask_and_again_when_it_died(project:
         first, *others = await asyncio.gather(*(models.address("small", purse) for _ in range(3)))
         assert all(one == first for one in others)
         assert purse.told[0] == "Loading the local model smollm2 …"
-        assert (first.context_tokens, first.tools) == (2048, "prompted")
+        assert (first.context_tokens, first.is_prompted) == (2048, True)
         pid = _pid(first)
         os.kill(pid, signal.SIGKILL)
         second = await _another(models, first)
@@ -152,7 +152,7 @@ def test_it_dies_with_whoever_started_it(project: Path) -> None:
     assert not is_alive(pid, started)
 
 
-def _pid(address: Address) -> int:
+def _pid(address: Endpoint) -> int:
     """Of whoever listens there."""
     port = int(address.url.rpartition(":")[2].partition("/")[0])
     listening = next(line.split()[9] for line in Path("/proc/net/tcp").read_text().splitlines() if f":{port:04X} 00000000:0000 0A" in line)
@@ -173,7 +173,7 @@ def _command_line(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text()
 
 
-async def _another(models: LocalModels, first: Address) -> Address:
+async def _another(models: LocalModels, first: Endpoint) -> Endpoint:
     """That it died is noticed as soon as the loop hears of it."""
     end = time.monotonic() + 10
     while time.monotonic() < end:
@@ -184,7 +184,7 @@ async def _another(models: LocalModels, first: Address) -> Address:
     raise AssertionError("it was not started again")
 
 
-def _answers(address: Address, key: str | None = None) -> bool:
+def _answers(address: Endpoint, key: str | None = None) -> bool:
     request = urllib.request.Request(f"{address.url}/models", headers={"Authorization": f"Bearer {key or address.key}"})
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:

@@ -10,7 +10,6 @@ import importlib.util
 import re
 import signal
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -118,15 +117,8 @@ def _told(ctx: Context) -> dict[str, str]:
 # ---- what is started
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramStart:
-    program: Program
-    input: bytes | None
-    """Content of its standard input; None: empty."""
-
-
-def prepare_program(definition: Definition, ctx: Context, parameters: Mapping[str, Any], prompt: str) -> ProgramStart:
-    """Fill in the parameters and remit's own values.
+def prepare_program(definition: Definition, ctx: Context, parameters: Mapping[str, Any], prompt: str) -> tuple[Program, bytes | None]:
+    """The program with the parameters and remit's own values filled in, and its standard input.
 
     Raises `Misused` for a folder outside the workspace, `Unavailable` if the prompt cannot be written."""
     held = prompt.encode("utf-8", "replace")
@@ -148,7 +140,7 @@ def prepare_program(definition: Definition, ctx: Context, parameters: Mapping[st
         argv.append(values["prompt"])
     is_input = definition.prompt is PromptBy.STDIN and not places & {"prompt", "prompt_file"}
     program = Program(argv=tuple(argv), environment=environment, folder=folder_of(definition, ctx), takes_input=is_input)
-    return ProgramStart(program=program, input=held if is_input else None)
+    return program, held if is_input else None
 
 
 def folder_of(definition: Definition, ctx: Context) -> Path:
@@ -272,7 +264,7 @@ class CommandAgent:
             prompt = repair_prompt(ctx, in_session=False, first=prompt, output_schema=self.spec.output_schema)
         set_aside(ctx)
         run = _Run(self._definition, ctx)
-        code = await run.to_the_end(self._pool, prepare_program(self._definition, ctx, arguments, prompt))
+        code = await run.to_the_end(self._pool, *prepare_program(self._definition, ctx, arguments, prompt))
         return await run.answer(code)
 
 
@@ -288,15 +280,15 @@ class _Run:
         self._is_told = False
         self._stderr = ""
 
-    async def to_the_end(self, pool: ProgramStarter, start: ProgramStart) -> int:
+    async def to_the_end(self, pool: ProgramStarter, program: Program, stdin: bytes | None) -> int:
         """Run it and return its exit code."""
         tasks: list[asyncio.Task[None]] = []
         try:
-            async with pool.spawn(start.program, self._ctx) as spawned:
+            async with pool.spawn(program, self._ctx) as spawned:
                 reading = asyncio.create_task(self._output.read(spawned.stdout))
                 tasks += [reading, asyncio.create_task(self._tell(spawned))]
-                if start.input is not None:
-                    tasks.append(asyncio.create_task(feed(spawned, start.input)))
+                if stdin is not None:
+                    tasks.append(asyncio.create_task(feed(spawned, stdin)))
                 await asyncio.shield(reading)
                 code = await spawned.wait()
                 self._stderr = spawned.stderr_tail()

@@ -15,14 +15,13 @@ from remit.core.errors import Unavailable
 from remit.core.model_messages import SpendSink
 from remit.core.redaction import REDACTED, SecretValues, redact_text, register_secrets
 from remit.core.settings import Settings
+from remit.models.local import Endpoint, LocalModels
 from remit.models.providers import INSTALL, LOCAL, PROVIDERS, ModelRef
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from httpx2 import AsyncClient
     from pydantic_ai.models import Model
-
-    from remit.models.local import LocalModels
 
 
 CONNECT_SECONDS = 10.0
@@ -51,16 +50,6 @@ class Connection:
     """Keeps its key redacted from everything stored."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Endpoint:
-    """The address of a model; for a local one known once it runs."""
-
-    url: str | None
-    key: str | None = field(repr=False)
-    context_tokens: int | None = None
-    is_prompted: bool = False
-
-
 class Connections:
     """The connections of one project. They belong to the event loop that first uses them."""
 
@@ -69,8 +58,8 @@ class Connections:
         self._settings, self._root, self._load_client = settings, root, load_client
         self._lock = asyncio.Lock()
         self._clients: dict[float, AsyncClient] = {}
-        self._open: dict[tuple[ModelRef, _Endpoint], Connection] = {}
-        self._local: LocalModels | None = None
+        self._open: dict[tuple[ModelRef, Endpoint], Connection] = {}
+        self._local = LocalModels(settings, root)
         self._is_closed = False
 
     async def to(self, model: ModelRef, sink: SpendSink) -> Connection:
@@ -95,9 +84,7 @@ class Connections:
     async def close(self) -> None:
         self._is_closed = True
         await self._close_clients()
-        local, self._local = self._local, None
-        if local is not None:
-            await local.close()
+        await self._local.close()
 
     async def _close_clients(self) -> None:
         self._open.clear()
@@ -107,17 +94,12 @@ class Connections:
                 async with asyncio.timeout(_CLOSE_SECONDS):
                     await client.aclose()
 
-    async def _endpoint(self, model: ModelRef, sink: SpendSink) -> _Endpoint:
+    async def _endpoint(self, model: ModelRef, sink: SpendSink) -> Endpoint:
         if model.provider != LOCAL:
-            return _Endpoint(url=model.url, key=model.key, context_tokens=model.context_tokens, is_prompted=model.tools == "prompted")
-        if self._local is None:
-            from remit.models.local import LocalModels
+            return Endpoint(url=model.url, key=model.key, context_tokens=model.context_tokens, is_prompted=model.tools == "prompted")
+        return await self._local.address(model.name if model.is_named else model.model, sink)
 
-            self._local = LocalModels(self._settings, self._root)
-        address = await self._local.address(model.name if model.is_named else model.model, sink)
-        return _Endpoint(url=address.url, key=address.key, context_tokens=address.context_tokens, is_prompted=address.tools == "prompted")
-
-    def _connect(self, meant: ModelRef, endpoint: _Endpoint) -> Connection:
+    def _connect(self, meant: ModelRef, endpoint: Endpoint) -> Connection:
         self._import_client(meant)
         key, idle = endpoint.key, self._settings.model_idle_seconds * (LOCAL_PATIENCE if meant.provider == LOCAL else 1)
         client = self._clients.get(idle)

@@ -16,7 +16,7 @@ import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from remit.core.errors import Unavailable
 from remit.core.model_messages import SpendSink
@@ -32,14 +32,14 @@ _ADVICE = 'Download a GGUF file, and write model = "local:/path/to/file.gguf" in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Address of a running local model."""
+class Endpoint:
+    """The address of a model; of a local one known once it runs."""
 
-    url: str
-    key: str = field(repr=False)
-    context_tokens: int
-    tools: Literal["native", "prompted"]
-    """`prompted`: the model's chat template has no tools, so calls are made through JSON in its reply (`prompted`)."""
+    url: str | None
+    key: str | None = field(repr=False)
+    context_tokens: int | None = None
+    is_prompted: bool = False
+    """The model's chat template has no tools, or its settings say so: calls are made through JSON in its reply (`prompted_tools`)."""
 
 
 def find_weights(model: str, root: Path) -> Path:
@@ -73,7 +73,7 @@ class LocalModels:
         self._lock = threading.Lock()
         self._is_closed = False
 
-    async def address(self, model: str, sink: SpendSink) -> Address:
+    async def address(self, model: str, sink: SpendSink) -> Endpoint:
         """Address of `model`: NAME of `[models.NAME]`, a file, or a file's name in the models folder. Starts it if it does not run.
 
         Raises `Unavailable`: TOOL_UNAVAILABLE if a person must fix something, AGENT_UNAVAILABLE if it did not load in time.
@@ -96,7 +96,8 @@ class LocalModels:
             )
         facts = waiting.result()
         tools = declared.tools or ("native" if facts["has_tools"] else "prompted")
-        return Address(url=f"{facts['url']}/v1", key=server.key, context_tokens=int(facts["context_tokens"]), tools=tools)
+        tokens = int(facts["context_tokens"])
+        return Endpoint(url=f"{facts['url']}/v1", key=server.key, context_tokens=tokens, is_prompted=tools == "prompted")
 
     def _server(self, path: Path, context_tokens: int) -> "_Server":
         with self._lock:

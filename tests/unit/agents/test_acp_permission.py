@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from remit.agents.acp.connection import asking_mode
-from remit.agents.acp.updates import RequestedTool, _facts
+from remit.agents.acp.updates import _facts
 from remit.agents.coding.dialects import HYGIENE
 from remit.agents.definition import definition_of
+from remit.agents.transcript import Call
 
 
 def asking_settings(environment: dict[str, str] | None = None, **table: Any) -> tuple[dict[str, Any], dict[str, Any], str]:
@@ -87,4 +88,4 @@ CTX: Any = SimpleNamespace(scratch=Path("/project/.remit/scratch/sess_1"))
     ],
 )
 def test_policy_decides_on_everything_named(kind: str, title: str, call: dict[str, Any], expected: list[dict[str, Any]]) -> None:
-    assert list(_facts(CTX, RequestedTool(kind=kind, title=title), call)) == expected
+    assert list(_facts(CTX, Call(kind=kind, title=title), call)) == expected

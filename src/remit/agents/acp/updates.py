@@ -15,7 +15,7 @@ from acp.exceptions import RequestError
 from acp.meta import CLIENT_METHODS
 
 from remit.agents.coding.dialects import items_of, mapping_of
-from remit.agents.transcript import CALLS_KEPT, OVER, Tail, TextBuffer, ToolCalls, Words, tell_plan
+from remit.agents.transcript import CALLS_KEPT, OVER, Call, Tail, TextBuffer, ToolCalls, Words, tell_plan
 from remit.core.context import Context
 from remit.core.errors import Refused, Stopped
 
@@ -34,12 +34,6 @@ _REFUSALS = ("reject_once", "reject_always")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestedTool:
-    kind: str
-    title: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionOption:
     """An answer that the agent offers."""
 
@@ -55,7 +49,7 @@ class Decision:
     because: str
 
 
-def decide(allow: Sequence[str], tool: RequestedTool, options: Sequence[PermissionOption]) -> Decision:
+def decide(allow: Sequence[str], tool: Call, options: Sequence[PermissionOption]) -> Decision:
     """Whether `tool` may be used, and the option to answer with."""
     pattern = next((pattern for pattern in allow if _fits(pattern, tool)), None)
     if pattern is not None:
@@ -83,7 +77,7 @@ _MOST_PATHS = 50
 
 
 async def check_policy(
-    ctx: Context, tool: RequestedTool, call: Mapping[str, Any], options: Sequence[PermissionOption], allowed: Decision
+    ctx: Context, tool: Call, call: Mapping[str, Any], options: Sequence[PermissionOption], allowed: Decision
 ) -> Decision:
     """The decision of the allow-list, if the policy agrees."""
     effects = (EFFECTS[tool.kind],) if tool.kind in EFFECTS else ()
@@ -95,7 +89,7 @@ async def check_policy(
     return allowed
 
 
-def _facts(ctx: Context, tool: RequestedTool, call: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _facts(ctx: Context, tool: Call, call: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Facts of its command; else of its URL and of each named path. Its own scratch folder is exempt."""
     given = call.get("rawInput")
     said: Mapping[str, Any] = given if isinstance(given, dict) else {}
@@ -133,7 +127,7 @@ def _is_below(path: str, folder: Path) -> bool:
     return ".." not in Path(path).parts and Path(path).is_relative_to(folder)
 
 
-def _fits(pattern: str, tool: RequestedTool) -> bool:
+def _fits(pattern: str, tool: Call) -> bool:
     """The name of a kind matches that kind only: a command titled "read" is not a read."""
     if pattern in KINDS:
         return pattern == tool.kind
@@ -143,7 +137,7 @@ def _fits(pattern: str, tool: RequestedTool) -> bool:
     return fnmatchcase(tool.kind, pattern) or (tool.kind not in _ACTING and fnmatchcase(tool.title, pattern))
 
 
-def _title_fits(pattern: str, tool: RequestedTool) -> bool:
+def _title_fits(pattern: str, tool: Call) -> bool:
     """`execute:pytest *` matches pytest only: characters that join commands must be in the pattern itself."""
     title = tool.title.strip()
     if title.startswith("`") and title.endswith("`"):  # as some agents write a command
@@ -333,11 +327,10 @@ class Listener:
             for one in items_of(given.get("options"))
             if "optionId" in one
         ]
-        tool = RequestedTool(kind=call.kind, title=call.title)
-        decision = decide(self._allow, tool, offered)
+        decision = decide(self._allow, call, offered)
         if decision.allowed:
             try:
-                decision = await check_policy(self.ctx, tool, asked, offered, decision)
+                decision = await check_policy(self.ctx, call, asked, offered, decision)
             except Stopped:
                 self.is_over = True
                 return _CANCELLED
