@@ -318,7 +318,7 @@ def fetch(
     project: Project,
     session: Session,
     to: Annotated[
-        Path | None, typer.Option("--to", metavar="FOLDER", help="Another folder, instead of the project.", show_default=False)
+        Path | None, typer.Option("--to", metavar="FOLDER", help="A new folder, instead of the project.", show_default=False)
     ] = None,
 ) -> Exit:
     """Fetch the files of a delegation that a worker on another machine ran, of any size, from the object store.

@@ -57,6 +57,9 @@ SYNC_SHARE = 0.1
 """Of its time a worker spends at most on uploading the files of an agent that still runs."""
 FETCHED_BYTES = 64 << 20
 """Of one delegation; more is fetched on demand."""
+FETCHED_FILES = 1_000
+MOST_FILES = 2_000
+"""Of one delegation in the object store."""
 AT_ONCE = 8
 SEARCH_SECONDS = 2.0
 DIFF_SECONDS = 20.0
@@ -89,6 +92,8 @@ class Shipment:
         with self._lock:
             problems: dict[str, str] = {}
             ordered = sorted(artifacts, key=lambda artifact: artifact.size or 0)
+            if len(self._shipped) + len(ordered) > MOST_FILES:  # it has made many: those of its return count
+                self._shipped = {one.path: file for one in ordered if (file := self._shipped.get(one.path)) is not None}
             with ThreadPoolExecutor(AT_ONCE) as pool:
                 for artifact, problem in zip(ordered, pool.map(lambda one: self._ship_file(one.path, one.sha256), ordered), strict=True):
                     if problem is not None:
@@ -143,7 +148,11 @@ class Shipment:
         """Why it could not be shipped, or None. Raises `Unavailable`: then it is tried again later."""
         if is_private(path):
             return "it is protected"
-        descriptor = open_artifact(self._root, path)
+        if not path.isprintable():
+            return "its name contains control characters"
+        if len(self._shipped) >= MOST_FILES and path not in self._shipped:
+            return f"{MOST_FILES} files were uploaded before"
+        descriptor = open_artifact(self._root, path, is_forbidden=is_private)
         if isinstance(descriptor, FileProblem):
             return f"it {descriptor.reason}"
         try:
@@ -211,7 +220,7 @@ class FileFetcher:
                 self._look_for(artifact, report)
             elif artifact.sha256 is not None and artifact.sha256 != file.sha256:
                 report.refused[file.path] = "the object store has another content than the record says"
-            elif left is not None and file.size > left and not self._is_here(file):
+            elif left is not None and (file.size > left or len(report.written) >= FETCHED_FILES) and not self._is_here(file):
                 report.large.append(file.path)
             else:
                 left = None if left is None else left - file.size
@@ -219,7 +228,9 @@ class FileFetcher:
         return report
 
     def fetch_to(self, folder: Path) -> FetchReport:
-        """Everything that was shipped, into another folder, where nothing is protected."""
+        """Everything that was shipped, into a new folder, where nothing is protected."""
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise Misused(f"{folder} is not empty: files of an agent could start programs there.", advice="Name a new folder.")
         manifest, report = self._blobs.manifest(self._session_id), FetchReport()
         folder.mkdir(parents=True, exist_ok=True)
         for file in () if manifest is None else manifest.files:
@@ -271,11 +282,14 @@ class FileFetcher:
         except RemitError as error:
             report.refused[file.path] = error.message.rstrip(".")
 
-    def _must_be_free(self, path: str) -> None:
-        """Raises `Failed` if this real path of the project is protected. Its own scratch folder and worktree are not."""
+    def _must_be_free(self, path: str, *, is_file: bool = True) -> None:
+        """Raises `Failed` if this real path of the project is protected. Its own scratch folder and worktree are not; a file in their place
+        is."""
         own = (f".remit/scratch/{self._session_id}", f".remit/work/{self._session_id}")
-        if path in own or (session_of(path) == "" and any(folder.startswith(f"{path}/") for folder in own)):
+        if not is_file and (path in own or (session_of(path) == "" and any(folder.startswith(f"{path}/") for folder in own))):
             return  # folders above its files
+        if path in own:
+            raise Failed("a folder of remit has this name")
         inner = path.split("/", 3)[3] if session_of(path) == self._session_id else path
         protection = protection_of(inner)
         if protection is not None or is_pyproject(inner):
@@ -297,7 +311,7 @@ class FileFetcher:
             for number in range(1, len(parts)):
                 with opened.place("/".join(parts[:number])) as folder:
                     if is_project:
-                        self._must_be_free(folder.path)
+                        self._must_be_free(folder.path, is_file=False)
                     if folder.stat() is None:
                         make_folder(folder)
             with opened.place(file.path, follow=False) as place:
@@ -526,7 +540,7 @@ def fetch_warnings(report: FetchReport, session_id: str) -> tuple[str, ...]:
     if len(report.refused) > NAMES_SHOWN:
         warnings.append(f"{len(report.refused) - NAMES_SHOWN} more files were not fetched.")
     if report.large:
-        warnings.append(f"Not fetched because of their size: {_names(report.large)}. To get them: remit fetch {session_id}")
+        warnings.append(f"Not fetched because of their size or number: {_names(report.large)}. To get them: remit fetch {session_id}")
     return tuple(warnings)
 
 

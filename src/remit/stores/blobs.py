@@ -35,7 +35,7 @@ PART_BYTES = 8 << 20
 AT_ONCE = 4
 MOST_PARTS = 9_000
 """S3 takes 10,000."""
-MANIFEST_BYTES = 4 << 20
+MANIFEST_BYTES = 20 << 20
 KEPT_SECONDS = 24 * 3600.0
 """Younger blobs are never pruned: the manifest that names them may still come."""
 RENEWED_SECONDS = KEPT_SECONDS / 2
@@ -210,7 +210,8 @@ class BlobStore:
                 raise ValueError("it is too large")
             manifest = _MANIFEST.validate_json(bytes(self._ask(lambda: self._api.get(self._store, key)).bytes()))
             for file in manifest.files:
-                if (fault := path_fault(file.path)) is not None or not _HASH.fullmatch(file.sha256) or file.size < 0:
+                fault = path_fault(file.path) or (None if file.path.isprintable() else "contains control characters")
+                if fault is not None or not _HASH.fullmatch(file.sha256) or file.size < 0:
                     raise ValueError(f"it names {file.path[:200]!r}, which {fault or 'has no valid hash'}")
             if manifest.base and not _COMMIT.fullmatch(manifest.base):
                 raise ValueError("it names no valid commit")

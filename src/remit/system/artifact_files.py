@@ -7,7 +7,7 @@ import errno
 import hashlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -87,10 +87,13 @@ def inspect_artifact(root: Path, path: str, *, within: str = "", stop_at: float 
         return _read(file.fileno(), stop_at)
 
 
-def open_artifact(root: Path, path: str, *, within: str = "") -> int | FileProblem:
+def open_artifact(
+    root: Path, path: str, *, within: str = "", is_forbidden: Callable[[str], bool] = lambda _real: False
+) -> int | FileProblem:
     """A descriptor of the regular file at `path` in `root`, or why not.
 
-    `within`: a folder of the root (a workspace) that `path` is relative to and that no link may leave either."""
+    `within`: a folder of the root (a workspace) that `path` is relative to and that no link may leave either. `is_forbidden`: asked about
+    the path that links lead to."""
     fault = path_fault(path)
     if fault is not None:
         return FileProblem(reason=fault, is_outside=True)
@@ -100,6 +103,8 @@ def open_artifact(root: Path, path: str, *, within: str = "") -> int | FileProbl
         inside = os.path.relpath(real, real_root)
         if inside == ".." or inside.startswith("../"):
             return FileProblem(reason=f"leads out of the {'workspace' if within else 'project root'} by a symlink", is_outside=True)
+        if is_forbidden(inside):
+            return FileProblem(reason="is protected")
         # The real path has no links: a swapped part is not followed.
         with Root(real_root) as opened, opened.place(inside, follow=False) as place:
             return open_regular(place.name, folder=place.folder)

@@ -1,0 +1,160 @@
+"""Files of workers on other machines: a hostile agent, worker or object store cannot reach what is protected, on either side."""
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from remit import Misused, RemitError
+from remit.core.ports import Manifest, ShippedFile
+from remit.core.result import Artifact
+from remit.runtime import shipment as module
+from remit.runtime.shipment import FileFetcher, Shipment, Shipping, fetch_warnings
+from remit.stores.blobs import BlobStore
+
+SESSION, OTHER = "sess_1794989656_4dxt0g", "sess_1794989656_4s8tev"
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> BlobStore:
+    return BlobStore(f"file://{tmp_path}/blobs")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    (root / ".remit" / "access").mkdir(parents=True)
+    (root / ".remit" / "access" / "tokens.json").write_text("secret")
+    (root / ".git" / "hooks").mkdir(parents=True)
+    (root / "plain.md").write_text("plain")
+    return root
+
+
+def stored(blobs: BlobStore, tmp_path: Path, content: bytes) -> tuple[str, int]:
+    (tmp_path / "content").write_bytes(content)
+    with open(tmp_path / "content", "rb") as file:
+        return blobs.put(file.fileno())
+
+
+def ship(blobs: BlobStore, root: Path, *paths: str) -> dict[str, str]:
+    return Shipment(blobs, root, SESSION, 1, "worker").ship([Artifact(type="report", path=path) for path in paths], None)
+
+
+def shipped(blobs: BlobStore) -> list[str]:
+    manifest = blobs.manifest(SESSION)
+    return [] if manifest is None else [file.path for file in manifest.files]
+
+
+def test_worker_uploads_no_file_that_a_link_or_a_name_leads_to(blobs: BlobStore, root: Path) -> None:
+    (root / "link.md").symlink_to(".remit/access/tokens.json")
+    (root / "folder").symlink_to(".remit/access")
+    (root / "hooks").symlink_to(".git")
+    (root / "outside.md").symlink_to("/etc/passwd")
+    (root / ".git" / "config").write_text("[user]")
+    os.mkfifo(root / "pipe")
+    (root / "two\nlines").write_text("x")
+    hostile = ["link.md", "folder/tokens.json", "hooks/config", "outside.md", "/etc/passwd", "../project/plain.md", "pipe", "two\nlines"]
+    problems = ship(blobs, root, *hostile, ".remit/access/tokens.json", "plain.md")
+    assert problems.keys() == {*hostile, ".remit/access/tokens.json"}
+    assert problems["link.md"] == problems["folder/tokens.json"] == "it is protected"
+    assert shipped(blobs) == ["plain.md"]
+
+
+def test_worker_uploads_what_it_opened_while_a_folder_is_swapped(blobs: BlobStore, root: Path) -> None:
+    """A folder that is now a folder, now a link to a private one: nothing private is uploaded at any moment."""
+    (root / "real").mkdir()
+    (root / "real" / "tokens.json").write_text("harmless")
+    done = threading.Event()
+
+    def swap() -> None:
+        while not done.is_set():
+            (root / "swapped.new").symlink_to(".remit/access")
+            os.replace(root / "swapped.new", root / "swapped")
+            (root / "swapped.new").symlink_to("real")
+            os.replace(root / "swapped.new", root / "swapped")
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        for _ in range(300):
+            ship(blobs, root, "swapped/tokens.json")
+    finally:
+        done.set()
+        swapping.join()
+    assert {entry["size"] for entry in blobs._list("blobs/")} <= {len("harmless")}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ".git/hooks/post-checkout", "sub/.git/config", ".GIT/config", "remit.toml", "./remit.toml", "a/..b/../../remit.toml",
+        ".remit/remit.db", ".remit/agents/x.py", f".remit/work/{SESSION}", f".remit/scratch/{SESSION}", f".remit/scratch/{OTHER}/x",
+        "hooks/x", "away/x", "plain.md/x", "plain.md", "a" * 300, "line\nbreak", "escape\x1b[31m",
+    ],
+)  # fmt: skip
+def test_hostile_manifest_writes_nothing_that_is_protected(blobs: BlobStore, root: Path, tmp_path: Path, path: str) -> None:
+    (root / "hooks").symlink_to(".git/hooks")
+    (root / "away").symlink_to(tmp_path)
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file() and "blobs" not in file.parts}
+    file = ShippedFile(path, *stored(blobs, tmp_path, b"hostile"))
+    (tmp_path / "content").unlink()
+    blobs.write_manifest(SESSION, Manifest((file,), at=1.0))
+    if ".." in path.split("/") or not path.isprintable():
+        with pytest.raises(RemitError, match="cannot be used"):
+            FileFetcher(blobs, root, SESSION).fetch()
+    else:
+        report = FileFetcher(blobs, root, SESSION).fetch()
+        assert list(report.refused) == [path]
+        assert len(fetch_warnings(report, SESSION)) == 1
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file() and "blobs" not in file.parts} == before
+
+
+def test_blob_that_does_not_match_its_hash_leaves_no_file(blobs: BlobStore, root: Path, tmp_path: Path) -> None:
+    sha256, size = stored(blobs, tmp_path, b"content")
+    blobs._api.put(blobs._store, f"blobs/{sha256[:2]}/{sha256}", b"hostile")
+    blobs.write_manifest(SESSION, Manifest((ShippedFile("new.md", sha256, size), ShippedFile("huge.md", sha256, 1 << 60)), at=1.0))
+    report = FileFetcher(blobs, root, SESSION).fetch(limit_bytes=None)
+    assert report.refused.keys() == {"new.md", "huge.md"}
+    assert sorted(path.name for path in root.iterdir()) == [".git", ".remit", "plain.md"]
+
+
+def test_files_are_fetched_only_into_a_new_folder(blobs: BlobStore, root: Path, tmp_path: Path) -> None:
+    """Names in a manifest are not protected there, so that no folder with programs or settings is taken."""
+    blobs.write_manifest(SESSION, Manifest((ShippedFile(".git/hooks/x", *stored(blobs, tmp_path, b"x")),), at=1.0))
+    fetcher = FileFetcher(blobs, root, SESSION)
+    for folder in (root, tmp_path, root / "plain.md"):
+        with pytest.raises(Misused, match=r"is not empty.*Name a new folder"):
+            fetcher.fetch_to(folder)
+    assert fetcher.fetch_to(tmp_path / "new").written == [".git/hooks/x"]
+    assert not (root / ".git" / "hooks" / "x").exists()
+
+
+def test_huge_numbers_of_files_are_bounded_on_both_sides(
+    blobs: BlobStore, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_FILES", 20)
+    monkeypatch.setattr(module, "FETCHED_FILES", 5)
+    names = [f"{number}.md" for number in range(60)]
+    for name in names:
+        (root / name).write_text(name)
+    shipment = Shipment(blobs, root, SESSION, 1, "worker")
+    shipment.sync(names[:40], None, None)
+    assert 20 <= len(shipped(blobs)) <= 20 + module.AT_ONCE
+    final = [Artifact(type="report", path=name) for name in names[30:45]]
+    assert shipment.ship(final, None) == {}, "what is returned is uploaded, whatever was uploaded before"
+    assert set(shipped(blobs)) == {one.path for one in final}
+    here = tmp_path / "here"
+    here.mkdir()
+    report = FileFetcher(blobs, here, SESSION).fetch()
+    assert (len(report.written), len(report.large)) == (5, 10)
+    assert len(FileFetcher(blobs, here, SESSION).fetch(limit_bytes=None).written) == 10
+
+
+async def test_missing_object_store_is_said_before_anything_runs(blobs: BlobStore, root: Path, tmp_path: Path) -> None:
+    (tmp_path / "blobs").rmdir()
+    (tmp_path / "blobs").touch()
+    with pytest.raises(RemitError, match="cannot be used") as refused:
+        await asyncio.wait_for(Shipping(blobs, root, "worker", hand_over_seconds=1.0).open(), 30)
+    assert refused.value.code == "STORE_UNAVAILABLE"
