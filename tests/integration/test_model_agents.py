@@ -175,20 +175,11 @@ async def test_cycle_is_a_result_for_the_model(tmp_path: Path) -> None:
     assert json.loads(refused[0])["error"]["cause"] == "CYCLE_DETECTED"
 
 
-async def test_interrupted_stream_fails_over_to_the_next_model(tmp_path: Path) -> None:
-    async with ScriptedModels([Cut("Half an ans")]) as broken, ScriptedModels([DONE]) as sound:
-        settings = settings_for(broken, {})
-        settings["models"]["second"] = {**settings["models"]["scripted"], "url": sound.openai_url}
-        async with Remit.open(tmp_path, settings=settings) as remit:
-            alone = await asked(remit)
-        async with Remit.open(tmp_path, settings={**settings, "model": ["scripted", "second"]}) as remit:
-            result = await asked(remit)
-            events = await remit.events(result.session_id)
-    assert alone.status is Status.FAILED
-    assert alone.errors[0].code == "AGENT_UNAVAILABLE"
-    assert "scripted" in alone.errors[0].message
-    assert result.ok
-    assert any("scripted did not answer" in str(event.body) and "asked second" in str(event.body) for event in events)
+async def test_failed_model_is_an_unavailable_agent(tmp_path: Path) -> None:
+    async with stage(tmp_path, [Cut("Half an ans")]) as (remit, _):
+        result = await asked(remit)
+    assert (result.status, result.errors[0].code) == (Status.FAILED, "AGENT_UNAVAILABLE")
+    assert "scripted" in result.errors[0].message
 
 
 async def test_agent_without_a_configured_model_is_blocked_with_advice(tmp_path: Path) -> None:

@@ -250,16 +250,12 @@ async def test_synthesis_compares_and_quotes_sources(remit: Remit, project: Path
     assert json.loads((project / as_json.artifacts[0].path).read_text()) == as_json.data
 
 
-async def test_synthesis_names_unreadable_sources(remit: Remit) -> None:
-    result = await remit.delegate("researcher.synthesize_sources", sources=["README.md", "missing.md"])
-    assert (result.status, result.errors[0].code) == ("partial", "SOURCE_UNREAD")
-    assert "missing.md" in result.data["failures"][0]
-
-
-async def test_synthesis_names_sources_without_quotations(remit: Remit, tmp_path: Path) -> None:
+async def test_synthesis_names_unreadable_sources_and_those_without_quotations(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / "empty.md").write_text("\n\n")
     (tmp_path / "marks.md").write_text("*** --- ***\n")
-    result = await remit.delegate("researcher.synthesize_sources", sources=["README.md", "empty.md", "marks.md"])
+    result = await remit.delegate("researcher.synthesize_sources", sources=["README.md", "empty.md", "marks.md", "missing.md"])
+    assert (result.status, result.errors[0].code) == ("partial", "SOURCE_UNREAD")
+    assert "missing.md" in result.data["failures"][0]
     assert result.data["notQuoted"] == ["marks.md", "empty.md"]
     report = (tmp_path / result.artifacts[0].path).read_text()
     assert "## Read, but not quoted\n\n- marks.md\n- empty.md" in report

@@ -1,4 +1,7 @@
-"""The scripted model server. `test_model_requests` reads its wire formats with the client libraries of the providers."""
+"""The scripted model server.
+
+`test_model_requests` and `test_model_failover` read its streams and failures with the client libraries of the providers.
+"""
 
 import asyncio
 import json
@@ -10,7 +13,7 @@ import pytest
 
 from remit.runtime.return_format import format_instruction
 from remit.runtime.validate import check_return
-from remit.testing import Call, Cut, Drip, Fail, ModelRequest, Reply, Say, ScriptedModels, Silence, valid_return
+from remit.testing import Call, ModelRequest, Reply, Say, ScriptedModels, valid_return
 from remit.testing.models.request import Api
 
 PATHS = {Api.ANTHROPIC: "/v1/messages", Api.CHAT: "/v1/chat/completions", Api.RESPONSES: "/v1/responses"}
@@ -83,46 +86,6 @@ async def test_answer_without_streaming_is_one_document(api: Api) -> None:
         Api.RESPONSES: lambda: whole["output"][0]["content"][0]["text"],
     }
     assert text_of[api]() == "Done."
-
-
-@pytest.mark.parametrize("api", APIS)
-async def test_error_has_the_status_headers_and_format_of_the_api(api: Api) -> None:
-    async with ScriptedModels([Fail(429, retry_after=2), Fail(529, "come later"), Fail(401), Say("ok")]) as models:
-        (status, headers, text), overloaded, unknown, good = [await ask(models, api) for _ in range(4)]
-    assert (status, headers["retry-after"]) == (429, "2")
-    assert json.loads(text)["error"]["message"] == "rate limit exceeded"
-    assert (overloaded[0], json.loads(overloaded[2])["error"]["message"]) == (529, "come later")
-    assert (unknown[0], good[0]) == (401, 200)
-
-
-@pytest.mark.parametrize("stream", [True, False])
-async def test_cut_resets_the_connection(stream: bool) -> None:
-    async with ScriptedModels([Cut("Half a sentence, and then"), Cut()]) as models:
-        for _ in range(2):
-            with pytest.raises(OSError, match=r"[Rr]eset"):
-                await ask(models, Api.ANTHROPIC, stream=stream)
-        assert len(models.requests) == 2
-
-
-async def test_silence_lasts_until_the_server_ends() -> None:
-    async with ScriptedModels([Silence()]) as models:
-        waiting = asyncio.ensure_future(ask(models, Api.CHAT))
-        await models.wait_asked()
-        done, _ = await asyncio.wait([waiting], timeout=0.3)
-        assert not done
-    with pytest.raises(OSError, match=r"[Rr]eset"):
-        await asyncio.wait_for(waiting, 5)
-
-
-@pytest.mark.parametrize("stream", [True, False])
-async def test_drip_takes_the_given_time(stream: bool) -> None:
-    loop = asyncio.get_running_loop()
-    async with ScriptedModels([Drip("One piece after the other.", seconds=0.4)]) as models:
-        begun = loop.time()
-        status, _, text = await ask(models, Api.ANTHROPIC, stream=stream)
-    assert status == 200
-    assert loop.time() - begun >= 0.3
-    assert text.rstrip().endswith("}")
 
 
 async def test_each_conversation_has_its_own_turn() -> None:

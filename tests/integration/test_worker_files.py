@@ -82,11 +82,13 @@ async def test_encoding_is_detected_and_a_guess_is_noted(remit: Remit, tmp_path:
         assert "guess" in data["notes"][0]
 
 
-async def test_named_encoding_is_used(remit: Remit, tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes("Привет".encode("cp1251"))
-    assert (await ask(remit, "read_file", path="x", encoding="cp1251"))["content"] == "Привет"
-    assert (await ask(remit, "read_file", path="x", encoding="base64"))["encoding"] == "base64"
-    assert code(await remit.delegate("worker.read_file", path="x", encoding="rot13")) == "INVALID_PARAMETERS"
+async def test_named_encoding_is_used_and_a_missing_file_has_a_suggestion(remit: Remit, tmp_path: Path) -> None:
+    (tmp_path / "settings.py").write_bytes("Привет".encode("cp1251"))
+    assert (await ask(remit, "read_file", path="settings.py", encoding="cp1251"))["content"] == "Привет"
+    assert (await ask(remit, "read_file", path="settings.py", encoding="base64"))["encoding"] == "base64"
+    assert code(await remit.delegate("worker.read_file", path="settings.py", encoding="rot13")) == "INVALID_PARAMETERS"
+    missing = await remit.delegate("worker.read_file", path="setings.py")
+    assert (code(missing), missing.next_steps) == ("FILE_NOT_FOUND", "Did you mean settings.py?")
 
 
 async def test_offset_beyond_the_end_is_empty_and_an_absurd_one_is_refused(remit: Remit, tmp_path: Path) -> None:
@@ -95,14 +97,6 @@ async def test_offset_beyond_the_end_is_empty_and_an_absurd_one_is_refused(remit
     assert done.ok
     assert "ends before offset" in done.summary
     assert code(await remit.delegate("worker.read_file", path="x", offset=1 << 70)) == "INVALID_PARAMETERS"
-
-
-async def test_missing_file_has_a_suggestion(remit: Remit, tmp_path: Path) -> None:
-    (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "settings.py").write_text("x")
-    done = await remit.delegate("worker.read_file", path="src/setings.py")
-    assert code(done) == "FILE_NOT_FOUND"
-    assert done.next_steps == "Did you mean src/settings.py?"
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "out", "a/../b", ".remit/remit.db", ".remit/run/x.sock", "to_remit/remit.db"])
