@@ -182,7 +182,7 @@ async def test_hostile_pages_are_answered(remit: Remit) -> None:
     wide = "<p>" + "<i>x</i>" * 300_000
     with web_server({"/nested": answer(nested, type_="text/html"), "/wide": answer(wide, type_="text/html")}) as server:
         for path in ("/nested", "/wide"):
-            result = await remit.delegate("worker.web_fetch", url=f"{server.url}{path}", timeout=5)
+            result = await remit.delegate("worker.web_fetch", url=f"{server.url}{path}", timeout=20)
             assert result.status in ("completed", "partial"), result.errors
             assert result.data["status"] == 200
 
