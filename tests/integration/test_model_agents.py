@@ -205,9 +205,12 @@ async def test_soft_deadline_stops_children_and_asks_for_the_return(tmp_path: Pa
     error = {"type": "timeout", "message": "Not counted.", "code": "TIMEOUT", "recoverable": True, "recommendation": "More time."}
     hand_in = Reply(lambda request: Say(valid_return(request, status="partial", errors=[error])))
     forever = Call("delegate", target="count", operation="forever", parameters={})
-    async with stage(tmp_path, [[forever, COUNT], hand_in], timeout=10) as (remit, server):
-        result = await asked(remit, timeout=4)
-        children = await remit.children(result.session_id)
+    for seconds in (4, 20):  # a tenth of it is left for the answer: more on a busy machine
+        async with stage(tmp_path, [[forever, COUNT], hand_in], timeout=30) as (remit, server):
+            result = await asked(remit, timeout=seconds)
+            children = await remit.children(result.session_id)
+        if result.stop_reason is StopReason.FINISHED:
+            break
     assert (result.status, result.stop_reason) == (Status.PARTIAL, StopReason.FINISHED), result
     assert result.errors[0].message == "Not counted."
     last = server.requests[-1]

@@ -484,7 +484,7 @@ async def test_cancelled_work_is_not_merged_and_resumes_in_its_workspace(project
         stopped = await handle.result()
         assert not (project / "first.txt").exists()
         resumed = await remit.delegate("long", resume=stopped.session_id)
-        again = await remit.delegate("long", resume=stopped.session_id, timeout=1)
+        again = await remit.delegate("long", resume=stopped.session_id, timeout=3)
     assert (resumed.status, resumed.data) == ("completed", "both")
     assert (project / "first.txt").exists()
     assert (project / "second.txt").exists()
