@@ -13,6 +13,7 @@ from remit.board.command_files import CommandFile, check_arguments, every, fill_
 from remit.board.project_commands import BoundCommand, bind_command, command_outcome, dry_run_command, run, unavailable_outcome
 from remit.core.errors import Misused
 from remit.testing import Reply, Say, Scripted, ScriptedModels, answer, valid_return
+from support import cli
 
 HEAD = "---\ndescription: Fix a thing\nagent: fixer\nargument-hint: [number] [words]\n---\n"
 
@@ -140,6 +141,23 @@ async def test_named_files_are_attached_if_the_policy_allows(tmp_path: Path) -> 
     assert "--- notes.md\nthe notes" in asked
     assert "PASSWORD" not in asked
     assert [one.partition(" ")[0] for one in done.warnings] == ["@.env", "@gone.md"]
+
+
+async def test_argument_that_cannot_be_a_file_is_passed_as_text(tmp_path: Path) -> None:
+    put(tmp_path, ".remit/commands/see.md", "---\nagent: reader\n---\nSee @$ARGUMENTS\n")
+    reader = Scripted("reader", answer("read"))
+    for words in ("x" * 6_000, "a\0b.md"):
+        assert (await run_command(tmp_path, "see", words, agent=reader))[0].status == "completed"
+    assert "x" * 6_000 in reader.calls[0]["task"]
+
+
+def test_help_lists_command_files_with_escaped_text(tmp_path: Path) -> None:
+    put(tmp_path, ".remit/commands/plain.md", "---\ndescription: Plain text\n---\nDo $ARGUMENTS\n")
+    put(tmp_path, ".remit/commands/evil.md", '---\ndescription: "\\e[2J[bold]x[/] \\u202e"\n---\nx\n')
+    put(tmp_path, "remit.toml", "")
+    shown = cli.run("--help", cwd=tmp_path, env={**os.environ, "COLUMNS": "200"}).stdout
+    assert "Plain text" in shown
+    assert "�[2J[bold]x[/] �" in shown
 
 
 async def test_timeouts_and_routes_of_the_settings_apply_to_the_command(tmp_path: Path) -> None:
