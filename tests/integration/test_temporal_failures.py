@@ -331,6 +331,22 @@ async def test_attempt_delivered_twice_runs_once(made: Cluster) -> None:
         assert await made.wrong(remit, handle) == []
 
 
+async def test_an_outcome_whose_process_died_before_it_was_recorded_is_recorded_by_another(made: Cluster) -> None:
+    """One that claimed the delegation to settle it, and one that claimed it to cancel it."""
+    async with made.open() as caller, made.open() as other:
+        settling = await caller.start("quick", n=1, timeout=6)
+        cancelling = await caller.start("quick", n=2, timeout=100)
+        assert caller.store.claim(settling.session_id, ticket=temporal_engine.LAST_TICKET, owner="1-gone") is not None
+        assert caller.store.claim(cancelling.session_id, ticket=1, owner="1-gone") is not None
+        await made.start()
+        assert (await settling.result()).errors[0].code == "TIMEOUT"
+        while (await other.describe(cancelling.session_id)).result is None:
+            await other.engine.sweep()  # type: ignore[attr-defined]
+            await asyncio.sleep(0.1)
+        assert (await cancelling.result()).errors[0].code == "AGENT_CRASHED"
+    assert made.lines("quick") == []
+
+
 # ---- bad input: one sentence, with what to do, and nothing started
 
 
