@@ -34,7 +34,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Harne
 
 
 async def still_serves(stage: Harness) -> None:
-    heard = await stage.say(stage.head("GET", "/v1/agents", "Connection: close") + b"\r\n")
+    heard = await stage.send_raw(stage.head("GET", "/v1/agents", "Connection: close") + b"\r\n")
     assert status_of(heard) == 200
 
 
@@ -74,7 +74,7 @@ async def test_what_could_be_read_in_two_ways_is_refused_and_nothing_after_it_is
     smuggled = stage.head("GET", "/v1/agents") + b"\r\n"
     for what, header, body in AMBIGUOUS:
         raw = stage.head("POST", "/v1/tasks", AS_JSON) + header.encode("latin-1") + b"\r\n" + body + smuggled
-        heard = await stage.say(raw)
+        heard = await stage.send_raw(raw)
         assert statuses_of(heard) == [400], f"{what}: {heard!r}"
     assert not (await stage.remit.history())
     await still_serves(stage)
@@ -99,7 +99,7 @@ REQUEST_LINES: tuple[tuple[bytes, int], ...] = (
 
 async def test_a_request_line_that_is_none_is_refused(stage: Harness) -> None:
     for line, status in REQUEST_LINES:
-        heard = await stage.say(line + b"\r\nHost: 127.0.0.1\r\nAuthorization: Bearer x\r\n\r\nSM\r\n\r\n")
+        heard = await stage.send_raw(line + b"\r\nHost: 127.0.0.1\r\nAuthorization: Bearer x\r\n\r\nSM\r\n\r\n")
         assert statuses_of(heard) == [status], (line, heard)
     await still_serves(stage)
 
@@ -107,14 +107,14 @@ async def test_a_request_line_that_is_none_is_refused(stage: Harness) -> None:
 async def test_pipelined_requests_are_answered_in_their_order_and_a_poisoned_one_ends_them(stage: Harness) -> None:
     good = stage.head("GET", "/healthz") + b"\r\n"
     poisoned = stage.head("POST", "/v1/tasks", "Content-Length: 4", CHUNKED) + b"\r\n0\r\n\r\n"
-    heard = await stage.say(good + good + poisoned + good)
+    heard = await stage.send_raw(good + good + poisoned + good)
     assert statuses_of(heard) == [200, 200, 400]
     await still_serves(stage)
 
 
 async def test_an_upgrade_is_not_followed(stage: Harness) -> None:
     for upgrade in ("h2c", "websocket"):
-        heard = await stage.say(
+        heard = await stage.send_raw(
             stage.head("GET", "/healthz", "Connection: Upgrade, HTTP2-Settings", f"Upgrade: {upgrade}") + b"\r\n", seconds=0.5
         )
         assert statuses_of(heard) == [200]
@@ -124,24 +124,24 @@ async def test_an_upgrade_is_not_followed(stage: Harness) -> None:
 
 
 async def test_what_is_too_large_is_refused_without_reading_the_rest(stage: Harness) -> None:
-    announced = await stage.say(stage.head("POST", "/v1/tasks", "Content-Length: 1000000000", AS_JSON) + b"\r\n{")
+    announced = await stage.send_raw(stage.head("POST", "/v1/tasks", "Content-Length: 1000000000", AS_JSON) + b"\r\n{")
     assert (status_of(announced), problem_of(announced)["code"]) == (413, "TOO_LARGE")
     chunks = b"".join(b"4000\r\n" + b" " * 0x4000 + b"\r\n" for _ in range(8))
-    unannounced = await stage.say(stage.head("POST", "/v1/tasks", CHUNKED, AS_JSON) + b"\r\n" + chunks)
+    unannounced = await stage.send_raw(stage.head("POST", "/v1/tasks", CHUNKED, AS_JSON) + b"\r\n" + chunks)
     assert (status_of(unannounced), problem_of(unannounced)["code"]) == (413, "TOO_LARGE")
-    header = await stage.say(stage.head("GET", "/v1/agents", f"X-Long: {'a' * 40_000}") + b"\r\n")
+    header = await stage.send_raw(stage.head("GET", "/v1/agents", f"X-Long: {'a' * 40_000}") + b"\r\n")
     assert status_of(header) == 431
-    fields = await stage.say(stage.head("GET", "/v1/agents", *(f"X-{n}: a" for n in range(200))) + b"\r\n")
+    fields = await stage.send_raw(stage.head("GET", "/v1/agents", *(f"X-{n}: a" for n in range(200))) + b"\r\n")
     assert status_of(fields) == 431
-    address = await stage.say(stage.head("GET", f"/v1/tasks/{'a' * 10_000}") + b"\r\n")
+    address = await stage.send_raw(stage.head("GET", f"/v1/tasks/{'a' * 10_000}") + b"\r\n")
     assert status_of(address) == 414
-    endless = await stage.say(b"GET /" + b"a" * 200_000)
+    endless = await stage.send_raw(b"GET /" + b"a" * 200_000)
     assert status_of(endless) == 400
     await still_serves(stage)
 
 
 async def test_expect_continue_of_a_refused_request_is_answered_with_the_refusal(stage: Harness) -> None:
-    heard = await stage.say(stage.head("POST", "/v1/tasks", "Content-Length: 1000000000", "Expect: 100-continue", AS_JSON) + b"\r\n")
+    heard = await stage.send_raw(stage.head("POST", "/v1/tasks", "Content-Length: 1000000000", "Expect: 100-continue", AS_JSON) + b"\r\n")
     assert statuses_of(heard) == [413]
     asked = json.dumps({"target": "nobody"}).encode()
     reader, writer = await stage.connect()
@@ -178,7 +178,7 @@ NO_JSON: tuple[bytes, ...] = (
 
 async def test_a_body_that_is_no_json_is_refused(stage: Harness) -> None:
     for body in NO_JSON:
-        heard = await stage.say(post(stage, body))
+        heard = await stage.send_raw(post(stage, body))
         assert (status_of(heard), problem_of(heard)["code"]) == (400, "INVALID_PARAMETERS"), (body[:80], heard)
     await still_serves(stage)
 
@@ -188,14 +188,14 @@ async def test_a_body_of_another_kind_is_refused(stage: Harness) -> None:
     body = b'{"target": "fails"}'
     for kind in ("text/plain", "application/x-www-form-urlencoded", "application/json; charset=utf-16", "json"):
         more = (f"Content-Length: {len(body)}", f"Content-Type: {kind}", "Connection: close")
-        assert status_of(await stage.say(stage.head("POST", "/v1/tasks", *more) + b"\r\n" + body)) == 415
-    assert status_of(await stage.say(post(stage, body, "Content-Encoding: gzip"))) == 415
+        assert status_of(await stage.send_raw(stage.head("POST", "/v1/tasks", *more) + b"\r\n" + body)) == 415
+    assert status_of(await stage.send_raw(post(stage, body, "Content-Encoding: gzip"))) == 415
 
 
 async def test_names_with_odd_characters_are_simply_not_found(stage: Harness) -> None:
     for name in ("%00", "%ff%fe", "..%2f..%2fetc", "%0d%0aX:%20y", "a" * 200, "%F0%9F%92%A9", "';DROP"):
         for path in (f"/v1/tasks/{name}", f"/v1/agents/{name}", f"/v1/tasks/{name}/events"):
-            heard = await stage.say(stage.head("GET", path, "Connection: close") + b"\r\n")
+            heard = await stage.send_raw(stage.head("GET", path, "Connection: close") + b"\r\n")
             assert status_of(heard) == 404, heard
             assert b"\nX: y" not in heard
 
@@ -278,7 +278,7 @@ async def test_idle_connections_do_not_block_others(stage: Harness) -> None:
         for reader, _ in silent:
             with contextlib.suppress(ConnectionError):
                 await reader.read()
-        await stage.left_alone()
+        await stage.wait_disconnected()
 
 
 async def test_a_client_that_never_reads_its_stream_is_cut_off_and_costs_no_memory(stage: Harness) -> None:
@@ -299,7 +299,7 @@ async def test_a_client_that_never_reads_its_stream_is_cut_off_and_costs_no_memo
     assert 0 < held < 4 * 200_000
     await still_serves(stage)
     async with asyncio.timeout(60):
-        await stage.left_alone()
+        await stage.wait_disconnected()
 
 
 async def test_many_bodies_that_are_each_small_enough_are_together_held_to_a_limit(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ async def test_many_bodies_that_are_each_small_enough_are_together_held_to_a_lim
         writer.write(post(stage, body, path="/v1/tasks?wait=10")[:-10])  # in hand, and not whole
         await writer.drain()
         async with asyncio.timeout(60):
-            while (status := status_of(heard := await stage.say(post(stage, body)))) in (201, 202):  # noqa: ASYNC110
+            while (status := status_of(heard := await stage.send_raw(post(stage, body)))) in (201, 202):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)  # the first one has not been read so far, which tells nobody
         assert (status, problem_of(heard)["code"]) == (503, "QUEUE_FULL")
         assert b"retry-after: 1" in heard
@@ -322,4 +322,4 @@ async def test_many_bodies_that_are_each_small_enough_are_together_held_to_a_lim
         async with asyncio.timeout(60):
             assert status_of(await reader.read()) == 201
         writer.close()
-        assert status_of(await stage.say(post(stage, body))) in (201, 202), "what it held is given back"
+        assert status_of(await stage.send_raw(post(stage, body))) in (201, 202), "what it held is given back"

@@ -57,8 +57,8 @@ async def test_a_server_killed_under_load_loses_nothing_and_settles_nothing_twic
         is_up[KILLS].set()
         await asyncio.wait_for(clients, 60)
         again = [await _looked(place, load_task) for load_task in errands]
-        server.tell()
-        code, words = server.ended()
+        server.send_signal()
+        code, words = server.wait()
         assert code == 0, words
     assert sum(load_task.breaks for load_task in errands) > 0
     assert {"finished", "crashed"} <= {load_task.seen.stop_reason for load_task in errands if load_task.seen is not None}

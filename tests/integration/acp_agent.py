@@ -72,7 +72,7 @@ def linger() -> None:
 class Scripted(acp.Agent):
     def __init__(self) -> None:
         self.cancelled = asyncio.Event()
-        self.asked: list[str] = []
+        self.prompts: list[str] = []
         self.is_let_in = False
 
     def on_connect(self, conn: Any) -> None:
@@ -126,7 +126,7 @@ class Scripted(acp.Agent):
 
     async def prompt(self, prompt: list[Any], session_id: str, **_: Any) -> PromptResponse:
         text = prompt[0].text
-        self.asked.append(text)
+        self.prompts.append(text)
         log(method="prompt", text=text, pid=os.getpid())
         reason = await getattr(self, MODE.replace("-", "_"), self.answer)(session_id, text)
         usage = None
@@ -137,12 +137,12 @@ class Scripted(acp.Agent):
     # ---- the modes
 
     async def answer(self, session: str, text: str) -> None:
-        await self.say(session, return_for(self.asked[0]))
+        await self.say(session, return_for(self.prompts[0]))
 
     needs_key = answer
 
     async def prose(self, session: str, text: str) -> None:
-        if len(self.asked) == 1:
+        if len(self.prompts) == 1:
             await self.say(session, "All of it is done, believe me.")
         else:
             await self.answer(session, text)
@@ -201,12 +201,12 @@ class Scripted(acp.Agent):
         await asyncio.sleep(600)
 
     async def hands_in(self, session: str, text: str) -> str | None:
-        if len(self.asked) == 1:
+        if len(self.prompts) == 1:
             await self.say(session, "I begin.")
             await self.cancelled.wait()
             return "cancelled"
         late = [{"type": "timeout", "message": "Half is missing", "code": "TIMEOUT", "recoverable": True, "recommendation": "Go on."}]
-        await self.say(session, return_for(self.asked[0], status="partial", errors=late, data="handed in"))
+        await self.say(session, return_for(self.prompts[0], status="partial", errors=late, data="handed in"))
         return None
 
     async def refuses(self, session: str, text: str) -> str:

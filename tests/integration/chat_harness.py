@@ -45,22 +45,22 @@ async def wipe(ctx, path: str, recursive: bool = False):
 
 def echo(request: ModelRequest) -> Turn:
     """A model that repeats its input and makes the delegations it is asked for."""
-    said, last = last_user_message(request), request.messages[-1]
+    prompt, last = last_user_message(request), request.messages[-1]
     if last.role == "tool":
-        if "wipe" in said:
+        if "wipe" in prompt:
             return Say("It was removed build." if "removed build" in last.text else "It was not removed.")
         return Say("I have looked:\n\n- one\n- two")
-    if "fail" in said:
+    if "fail" in prompt:
         return Fail(400)
-    reply = Say(f"You said **{said}**." + (" \x1b[2J\x1b]0;mine\x07 \u202egone" if "harm" in said else ""))
-    if "look" in said:
+    reply = Say(f"You said **{prompt}**." + (" \x1b[2J\x1b]0;mine\x07 \u202egone" if "harm" in prompt else ""))
+    if "look" in prompt:
         nap = Call("delegate", target="nap", parameters={"seconds": 0.2})
         return [reply, nap, Call("delegate", target="worker", operation="list_files", parameters={"path": "."})]
-    if "wait" in said:
+    if "wait" in prompt:
         return [reply, Call("delegate", target="nap", parameters={"seconds": 40})]
-    if "start" in said:
+    if "start" in prompt:
         return [reply, Call("delegate", target="program", parameters={})]
-    if "wipe" in said:
+    if "wipe" in prompt:
         return [reply, Call("delegate", target="wipe", parameters={"path": "build", "recursive": True})]
     return reply
 

@@ -45,23 +45,23 @@ class Harness:
         self.closing.callback(writer.close)
         return reader, writer
 
-    async def say(self, raw: bytes, *, seconds: float = 10) -> bytes:
+    async def send_raw(self, raw: bytes, *, seconds: float = 10) -> bytes:
         """Send bytes on a new connection and read until it is closed or idle."""
         reader, writer = await self.connect()
         writer.write(raw)
-        heard = b""
+        response = b""
         with contextlib.suppress(ConnectionError, TimeoutError):
             async with asyncio.timeout(seconds):
                 while True:
-                    wait = seconds if b"\r\n\r\n" not in heard else 0.4
+                    wait = seconds if b"\r\n\r\n" not in response else 0.4
                     more = await asyncio.wait_for(reader.read(1 << 16), wait)
                     if not more:
                         break
-                    heard += more
+                    response += more
         writer.close()
-        return heard
+        return response
 
-    async def left_alone(self) -> None:
+    async def wait_disconnected(self) -> None:
         """Wait until no client is connected."""
         while self.server.connections:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.02)
@@ -72,19 +72,19 @@ class Harness:
         return "".join(f"{line}\r\n" for line in lines).encode()
 
 
-def status_of(heard: bytes) -> int:
-    assert heard.startswith(b"HTTP/1.1 "), heard[:200]
-    return int(heard.split(b" ", 2)[1])
+def status_of(response: bytes) -> int:
+    assert response.startswith(b"HTTP/1.1 "), response[:200]
+    return int(response.split(b" ", 2)[1])
 
 
-def statuses_of(heard: bytes) -> list[int]:
+def statuses_of(response: bytes) -> list[int]:
     """The status codes of all responses on one connection."""
-    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) [A-Z][\w ]*\r\n", heard)]
+    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) [A-Z][\w ]*\r\n", response)]
 
 
-def problem_of(heard: bytes) -> Any:
-    assert b"application/problem+json" in heard, heard[:400]
-    return json.loads(heard.partition(b"\r\n\r\n")[2])
+def problem_of(response: bytes) -> Any:
+    assert b"application/problem+json" in response, response[:400]
+    return json.loads(response.partition(b"\r\n\r\n")[2])
 
 
 @contextlib.asynccontextmanager

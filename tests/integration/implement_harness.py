@@ -26,7 +26,7 @@ PLAN = """# Plan
 ### Phase 3: Document it [NOT STARTED]
 - **Goal**: people can read of it
 """
-Doing = Callable[[Context, int], Any]
+Script = Callable[[Context, int], Any]
 """The script of one phase: it may write files below `ctx.root` and returns its return."""
 
 
@@ -69,20 +69,20 @@ def writes(ctx: Context, phase: int) -> dict[str, Any]:
 class Worker:
     """The implementer, which records its requests."""
 
-    def __init__(self, **doings: Doing) -> None:
-        self.doings = doings
-        self.asked: list[dict[str, Any]] = []
+    def __init__(self, **scripts: Script) -> None:
+        self.scripts = scripts
+        self.requests: list[dict[str, Any]] = []
 
     @property
     def phases(self) -> list[int]:
-        return [request.get("phase", 0) for request in self.asked]
+        return [request.get("phase", 0) for request in self.requests]
 
     def agents(self) -> list[Any]:
         async def work(ctx: Context, task: str, **more: Any) -> Any:
             """Implement a phase."""
-            self.asked.append({"task": task, **more})
+            self.requests.append({"task": task, **more})
             phase = more.get("phase", 0)
-            done = self.doings.get(f"p{phase}", writes)(ctx, phase)
+            done = self.scripts.get(f"p{phase}", writes)(ctx, phase)
             return await done if hasattr(done, "__await__") else done
 
         return [agent("task-executor")(work), agent("implementer")(work)]

@@ -15,7 +15,7 @@ from remit.board.task import Status, Task
 from support.repository import begin, git
 
 GREEN = "test ! -e broken"
-Doing = Callable[[Context, Path, dict[str, Any]], Any]
+Script = Callable[[Context, Path, dict[str, Any]], Any]
 """The script of the agent in its folder; returns its return."""
 
 
@@ -45,21 +45,21 @@ def made_board(
 class Writer:
     """The implementer in worktrees, which records its requests."""
 
-    def __init__(self, *doings: Doing, merge: bool | str = "queue", workspace: str = "worktree") -> None:
-        self.doings = list(doings)
+    def __init__(self, *scripts: Script, merge: bool | str = "queue", workspace: str = "worktree") -> None:
+        self.scripts = list(scripts)
         self.merge = merge
         self.workspace = workspace
-        self.asked: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
         self.resumed: list[Any] = []
 
     def agents(self) -> list[Any]:
         async def work(ctx: Context, task: str, **more: Any) -> Any:
             """Implement a task."""
-            doing = self.doings[min(len(self.asked), len(self.doings) - 1)]
-            self.asked.append({"task": task, **more})
+            script = self.scripts[min(len(self.requests), len(self.scripts) - 1)]
+            self.requests.append({"task": task, **more})
             self.resumed.append(ctx.saved)
-            await ctx.checkpoint({"vendor": "scripted", "turn": len(self.asked)})
-            done = doing(ctx, ctx.workspace, more)
+            await ctx.checkpoint({"vendor": "scripted", "turn": len(self.requests)})
+            done = script(ctx, ctx.workspace, more)
             return await done if hasattr(done, "__await__") else done
 
         options: dict[str, Any] = {"workspace": self.workspace, "merge": self.merge}
@@ -70,12 +70,12 @@ class Writer:
             return await implement(remit, board, number, **options)
 
 
-def writes(name: str, text: str = "new\n") -> Doing:
-    def doing(_ctx: Context, folder: Path, _more: dict[str, Any]) -> Any:
+def writes(name: str, text: str = "new\n") -> Script:
+    def script(_ctx: Context, folder: Path, _more: dict[str, Any]) -> Any:
         (folder / name).write_text(text)
         return returned()  # it names no file
 
-    return doing
+    return script
 
 
 def branches(root: Path) -> list[str]:

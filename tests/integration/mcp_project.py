@@ -161,16 +161,16 @@ class RawClient:
         command = [sys.executable, "-m", "remit", "mcp", "--root", str(project)]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-        self.say(GREETING)
-        assert self.hear()["id"] == 1
-        self.say(READY)
+        self.send(GREETING)
+        assert self.receive()["id"] == 1
+        self.send(READY)
 
-    def say(self, line: str) -> None:
+    def send(self, line: str) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
 
-    def hear(self) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, self.process.stderr.read() if self.process.stderr else ""
@@ -178,15 +178,15 @@ class RawClient:
         return received
 
     def call(self, number: int, tool: str, **arguments: Any) -> dict[str, Any]:
-        self.say(request(number, "tools/call", name=tool, arguments=arguments))
-        received = self.hear()
+        self.send(request(number, "tools/call", name=tool, arguments=arguments))
+        received = self.receive()
         assert received["id"] == number
         answer: dict[str, Any] = received["result"]["structuredContent"]
         return answer
 
-    def leave(self) -> tuple[str, str]:
+    def close(self) -> tuple[str, str]:
         return self.process.communicate(timeout=60)
 
-    def keeper(self) -> int:
+    def child_pid(self) -> int:
         """The child of the started process."""
         return int(Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()[0])

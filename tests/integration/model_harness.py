@@ -1,4 +1,4 @@
-"""For the tests of models and model agents: a project with a model agent `thinker`, whose model is a script, and a budget to ask with."""
+"""A project with a model agent `thinker`, whose model is scripted, and a budget for its calls."""
 
 import asyncio
 import time
@@ -71,7 +71,7 @@ def settings_for(server: ScriptedModels, thinker: dict[str, Any], **more: Any) -
 
 
 @asynccontextmanager
-async def stage(
+async def model_project(
     root: Path, script: Script, *, agents: Iterable[Any] = AGENTS, settings: dict[str, Any] | None = None, **thinker: Any
 ) -> AsyncIterator[tuple[Remit, ScriptedModels]]:
     async with (
@@ -81,12 +81,12 @@ async def stage(
         yield remit, server
 
 
-async def asked(remit: Remit, task: str = "Think about it.", **more: Any) -> Return:
+async def ask_thinker(remit: Remit, task: str = "Think about it.", **more: Any) -> Return:
     return await remit.delegate("thinker", parameters={"task": task}, **more)
 
 
-def shown(request: ModelRequest) -> list[str]:
-    """What the model was shown of the calls of its last turn."""
+def tool_results(request: ModelRequest) -> list[str]:
+    """The tool results sent to the model in its last turn."""
     results: list[str] = []
     for message in reversed(request.messages):
         if message.role != "tool":

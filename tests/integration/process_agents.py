@@ -1,4 +1,4 @@
-"""Agents for `test_process_agents*`, well-behaved and hostile. Imported by the workers, so nothing here runs by itself."""
+"""Agents for `test_process_agents*`, well-behaved and hostile. Imported by the workers, so importing has no side effects."""
 
 import asyncio
 import os
@@ -53,7 +53,7 @@ def ignore_term() -> None:
 
 
 def daemonise() -> None:
-    """Leaves session, group and parent, without exec and with; the second without any of our environment."""
+    """Leaves session, group and parent, without exec and with; the second one without our environment."""
     for with_exec in (False, True):
         if os.fork() == 0:
             os.setsid()
@@ -102,7 +102,7 @@ async def wait_for_hand_in(ctx: Any) -> bool:
 
 
 def fork_bomb() -> None:
-    """Everyone forks as fast as it can, in the same group and in new ones; bounded so that a failing test stays harmless."""
+    """Fork bomb in the same group and in new ones; bounded so that a failing test stays harmless."""
     end = time.monotonic() + 3
     while time.monotonic() < end:
         try:
@@ -119,5 +119,5 @@ def stop_supervisor() -> None:
 
 
 def whose_process() -> tuple[int, str, str | None]:
-    """Its pid, the session in its environment, and its mark as everybody sees it."""
+    """Its pid, the session of its environment, and its mark."""
     return os.getpid(), os.environ["REMIT_SESSION"], mark_of(os.getpid())

@@ -10,7 +10,7 @@ from remit.testing import ScriptedModels
 from remit.testing.models.turns import Turn
 
 
-async def asked(root: Path, script: Sequence[Turn], operation: str, **parameters: Any) -> tuple[Return, list[str]]:
+async def run_operation(root: Path, script: Sequence[Turn], operation: str, **parameters: Any) -> tuple[Return, list[str]]:
     """The return, and the requests to the model. The last turn of the script repeats."""
     turns = list(script)
     async with ScriptedModels(lambda request: turns.pop(0) if len(turns) > 1 else turns[0]) as server:

@@ -1,4 +1,4 @@
-"""Used by tests of `remit serve`: a project with agents, and a server of it as a process of its own, ended by its pid."""
+"""A project with agents and a `remit serve` process, ended by its pid."""
 
 import contextlib
 import json
@@ -48,8 +48,8 @@ class Server:
     root: Path
     process: "subprocess.Popen[str]"
     at: ServerEntry
-    words: IO[str]
-    """What it says on stderr: a file, since a pipe that nobody reads would stop it when it is full."""
+    stderr: IO[str]
+    """Its stderr: a file, since an unread pipe would block it when full."""
 
     @property
     def token(self) -> str:
@@ -66,15 +66,15 @@ class Server:
             assert answer.status_code in (201, 202), answer.text
             return dict(answer.json())
 
-    def tell(self, number: int = signal.SIGTERM) -> None:
+    def send_signal(self, number: int = signal.SIGTERM) -> None:
         os.kill(self.process.pid, number)
 
-    def said(self) -> str:
-        return _all(self.words)
+    def stderr_text(self) -> str:
+        return _all(self.stderr)
 
-    def ended(self, seconds: float = 20.0) -> tuple[int, str]:
+    def wait(self, seconds: float = 20.0) -> tuple[int, str]:
         code = self.process.wait(seconds)
-        return code, _all(self.words)
+        return code, _all(self.stderr)
 
 
 def project(root: Path) -> Path:
@@ -85,33 +85,33 @@ def project(root: Path) -> Path:
 
 @contextlib.contextmanager
 def serving(root: Path, *options: str, environment: dict[str, str] | None = None) -> Iterator[Server]:
-    """Ready when this gives it; killed at the end, whatever a test did."""
+    """Start a server and wait until it is ready; it is killed at the end of the test."""
     command = [sys.executable, "-m", "remit", "serve", "--root", str(root), "--http", "127.0.0.1:0", *options]
-    with tempfile.TemporaryFile("w+") as words:
-        process = subprocess.Popen(command, stderr=words, stdout=subprocess.DEVNULL, text=True, env={**os.environ, **(environment or {})})
+    with tempfile.TemporaryFile("w+") as stderr:
+        process = subprocess.Popen(command, stderr=stderr, stdout=subprocess.DEVNULL, text=True, env={**os.environ, **(environment or {})})
         try:
-            yield Server(root=root, process=process, at=_ready(process, root, words), words=words)
+            yield Server(root=root, process=process, at=_ready(process, root, stderr), stderr=stderr)
         finally:
             if process.poll() is None:
                 process.kill()
             process.wait(10)
 
 
-def _all(words: IO[str]) -> str:
-    words.seek(0)
-    return words.read()
+def _all(stderr: IO[str]) -> str:
+    stderr.seek(0)
+    return stderr.read()
 
 
-def _ready(process: "subprocess.Popen[str]", root: Path, words: IO[str]) -> ServerEntry:
+def _ready(process: "subprocess.Popen[str]", root: Path, stderr: IO[str]) -> ServerEntry:
     give_up = time.monotonic() + 120
     while time.monotonic() < give_up:
         found = announced(root / ".remit" / "run")
         if found is not None and found.pid == process.pid:
             return found
         if process.poll() is not None:
-            raise AssertionError(f"it ended: {_all(words)}")
+            raise AssertionError(f"the server ended: {_all(stderr)}")
         time.sleep(0.02)
-    raise AssertionError("it did not get ready")
+    raise AssertionError("the server did not get ready")
 
 
 def lines(text: str) -> list[dict[str, Any]]:

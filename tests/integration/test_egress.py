@@ -7,7 +7,7 @@ from typing import Any
 
 import assistant_harness
 import pytest
-from web_server import Heard, WebServer, answer, web_server
+from web_server import Request, WebServer, answer, web_server
 
 from remit import Context, Remit, agent
 from remit.builtin.assistant.stream import ask
@@ -66,8 +66,8 @@ def server() -> Iterator[WebServer]:
         yield opened
 
 
-def outgoing(server: WebServer) -> list[Heard]:
-    return [received for received in server.heard if received.path != "/hits"]
+def outgoing(server: WebServer) -> list[Request]:
+    return [received for received in server.requests if received.path != "/hits"]
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_coder import asked
+from scripted_coder import run_operation
 
 from remit import Remit, Return, Status
 from remit.testing import Fail, Say
@@ -39,7 +39,7 @@ def files(**texts: str) -> Say:
 
 
 async def generated(root: Path, *script: Turn, **parameters: Any) -> tuple[Return, list[str]]:
-    return await asked(root, script, "coder.generate_code", spec="A function that adds.", language="python", **parameters)
+    return await run_operation(root, script, "coder.generate_code", spec="A function that adds.", language="python", **parameters)
 
 
 async def test_missing_model_is_blocked_with_advice(remit: Remit) -> None:

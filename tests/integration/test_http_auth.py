@@ -48,7 +48,7 @@ async def test_requests_without_a_valid_token_are_refused(stage: Harness) -> Non
         assert len(bodies) == 1
         in_address = await anonymous.get(f"/v1/tasks?access_token={stage.token()}")
         assert in_address.status_code == 401
-    twice = await stage.say(stage.head("GET", "/v1/tasks", "Authorization: Bearer x") + b"\r\n")
+    twice = await stage.send_raw(stage.head("GET", "/v1/tasks", "Authorization: Bearer x") + b"\r\n")
     assert status_of(twice) == 400
     assert b'error="invalid_request"' in twice
 
@@ -66,8 +66,8 @@ async def test_unknown_host_names_are_refused(stage: Harness) -> None:
     for host in (*good, *evil):
         request = f"GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
         expected = 200 if host in good or host == "127.0.0.1 " else 421  # white space around a header value is ignored
-        assert statuses_of(await stage.say(request.encode())) == [expected], host
-    assert statuses_of(await stage.say(b"GET /healthz HTTP/1.0\r\n\r\n")) == [421]
+        assert statuses_of(await stage.send_raw(request.encode())) == [expected], host
+    assert statuses_of(await stage.send_raw(b"GET /healthz HTTP/1.0\r\n\r\n")) == [421]
 
 
 @in_module_loop
@@ -198,7 +198,7 @@ async def test_client_certificate_identifies_the_principal(tmp_path: Path) -> No
         async with httpx.AsyncClient(base_url=stage.url, verify=presenting(None), headers=token) as client:
             assert (await client.get("/v1/tasks")).status_code == 200
         stage.server.reload_certificate()
-        plain = await stage.say(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        plain = await stage.send_raw(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert b"200 OK" not in plain
 
 

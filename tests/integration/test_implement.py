@@ -58,7 +58,7 @@ async def test_phases_are_run_and_committed_in_order(tmp_path: Path) -> None:
 async def test_prompt_has_task_phase_and_earlier_phases(tmp_path: Path) -> None:
     worker = Worker()
     await worker.implement(made_project(tmp_path, in_git=False, accept=("true",)), focus="use sqlite")
-    asked = worker.asked[1]
+    asked = worker.requests[1]
     assert "Asked for in particular: use sqlite" in asked["task"]
     assert asked["number"] == 1
     assert (asked["phase"], asked["phase_name"], asked["plan"]) == (2, "Write CSV", PLAN_PATH)
@@ -66,7 +66,7 @@ async def test_prompt_has_task_phase_and_earlier_phases(tmp_path: Path) -> None:
     for words in ("task 1: CSV", "Rows as CSV", "### Phase 2: Write CSV", "Phase 1, Read rows: Wrote rows.txt.", "Phase 3: Document it"):
         assert words in asked["task"]
     assert "exits 0" not in asked["task"]
-    assert "- `true`" in worker.asked[2]["task"]
+    assert "- `true`" in worker.requests[2]["task"]
 
 
 async def test_failed_phase_stops_the_run_and_the_next_run_resumes_there(tmp_path: Path) -> None:
@@ -83,8 +83,8 @@ async def test_failed_phase_stops_the_run_and_the_next_run_resumes_there(tmp_pat
     assert (await second.implement(board, show=told.append)).status == "completed"
     assert second.phases == [2, 3]
     assert told[0] == "Task 1 resumes from phase 2 (1 of 3 done)."
-    assert "An earlier run began this phase" in second.asked[0]["task"]
-    assert second.asked[0]["done"] == ["Phase 1, Read rows: Wrote rows.txt."]
+    assert "An earlier run began this phase" in second.requests[0]["task"]
+    assert second.requests[0]["done"] == ["Phase 1, Read rows: Wrote rows.txt."]
 
 
 async def test_blocked_phase_blocks_the_task_with_its_reason(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ async def test_plan_without_phases_is_run_as_one_phase(tmp_path: Path, plan: str
     assert {"whole.txt", outcome.data["summary_path"]} < files_of(tmp_path, "task 1: complete")
     assert "Wrote whole.txt." in (tmp_path / outcome.data["summary_path"]).read_text()
     assert any("no phases" in warning for warning in outcome.warnings) == (plan is not None)
-    assert ("Just do it." in worker.asked[0]["task"]) == (plan is not None)
+    assert ("Just do it." in worker.requests[0]["task"]) == (plan is not None)
 
 
 async def test_agent_cannot_mark_other_phases_completed(tmp_path: Path) -> None:
@@ -300,16 +300,16 @@ async def test_tasks_run_in_dependency_order_until_one_fails(tmp_path: Path) -> 
     worker = Worker()
 
     def fails(ctx: Context, phase: int) -> Any:
-        return returned(status="failed") if worker.asked[-1]["number"] == 2 else writes(ctx, phase)
+        return returned(status="failed") if worker.requests[-1]["number"] == 2 else writes(ctx, phase)
 
-    worker.doings = {"p0": fails}
+    worker.scripts = {"p0": fails}
     async with Remit.open(tmp_path, agents=worker.agents(), recover=False) as remit:
         outcome = await implement_each(remit, board, [1, 2, 3, 4, 5, 6])
         with pytest.raises(Misused, match="Task 9 not found"):
             await implement_each(remit, board, [6, 9])
         with pytest.raises(Refused, match="depends on incomplete tasks: task 2"):
             await implement_each(remit, board, [5, 6])
-    assert [asked["number"] for asked in worker.asked] == [1, 4, 2]
+    assert [asked["number"] for asked in worker.requests] == [1, 4, 2]
     assert outcome.status == "failed"
     assert outcome.data["completed"] == [1, 4]
     assert outcome.data["already_completed"] == [3]
@@ -356,8 +356,8 @@ async def returned_then_dies(remit, handle):
         os.kill(os.getpid(), 9)
     return await handle.result()
 
-doings = {{"p2": dies}} if {dies_in} == "working" else {{}}
-asyncio.run(Worker(**doings).implement(Board(Path(sys.argv[1])), waiting=returned_then_dies))
+scripts = {{"p2": dies}} if {dies_in} == "working" else {{}}
+asyncio.run(Worker(**scripts).implement(Board(Path(sys.argv[1])), waiting=returned_then_dies))
 """
 
 

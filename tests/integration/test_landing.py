@@ -89,14 +89,14 @@ async def test_task_is_merged_once_with_a_commit_per_phase(tmp_path: Path) -> No
     board = made_board(tmp_path, plans={1: PLAN})
     heads: list[str] = []
 
-    def doing(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
+    def script(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
         heads.append(git(tmp_path, "log", "-1", "--format=%s").strip())
         (folder / f"part{more['phase']}.txt").write_text("x\n")
         (folder / "__pycache__").mkdir(exist_ok=True)
         (folder / "__pycache__/x.pyc").write_text("x")
         return returned()
 
-    outcome = await Writer(doing).implement(board)
+    outcome = await Writer(script).implement(board)
     assert outcome.status == "completed", outcome
     assert heads == ["begin", "begin"], "nothing is merged between phases"
     assert log(tmp_path) == ["begin", "task 1 phase 1: Read rows", "task 1 phase 2: Write CSV", "task 1: complete implementation"]
@@ -126,7 +126,7 @@ async def test_failed_acceptance_is_returned_to_the_session_and_merged_when_fixe
     writer = Writer(first, second)
     outcome = await writer.implement(board)
     assert outcome.status == "completed", outcome
-    assert "both of them" in writer.asked[1]["task"]
+    assert "both of them" in writer.requests[1]["task"]
     assert writer.resumed == [None, {"vendor": "scripted", "turn": 1}]
     assert set(git(tmp_path, "ls-tree", "--name-only", "HEAD").split()) >= {"b", "c"}
     assert clean(tmp_path)
@@ -145,14 +145,14 @@ async def test_work_that_keeps_failing_acceptance_is_partial_and_not_merged(tmp_
     writer = Writer(first, writes("c"))
     outcome = await writer.implement(board)
     assert (outcome.status, outcome.errors[0].code, status(board)) == ("partial", "MERGE_RED", "partial")
-    assert len(writer.asked) == 2, "its agent did not pass its own acceptance"
+    assert len(writer.requests) == 2, "its agent did not pass its own acceptance"
     assert "Its agent did not fix that: Acceptance command" in outcome.summary[:200]
     assert "a" not in git(tmp_path, "ls-tree", "--name-only", "main").split()
     (folder,) = (tmp_path / ".remit/work").glob("sess_*")
     (folder / "a").unlink()  # a person fixes it there
     again = await writer.implement(board)
     assert again.status == "completed", again
-    assert len(writer.asked) == 2
+    assert len(writer.requests) == 2
     assert "c" in git(tmp_path, "ls-tree", "--name-only", "main").split()
 
 
@@ -176,7 +176,7 @@ async def test_conflict_is_returned_to_the_session_with_both_sides(tmp_path: Pat
     writer = Writer(first, second)
     outcome = await writer.implement(board)
     assert outcome.status == "completed", outcome
-    assert "README" in writer.asked[1]["task"]
+    assert "README" in writer.requests[1]["task"]
     assert git(tmp_path, "show", "main:README") == "Theirs and mine.\n"
     assert clean(tmp_path)
 
@@ -198,20 +198,20 @@ async def test_unresolved_conflict_stays_on_its_branch(tmp_path: Path) -> None:
         taken = await merge_work(remit, board, 1)
     assert (taken.status, taken.errors[0].code) == ("partial", "MERGE_CONFLICT")
     assert "Conflict markers are left in README." in taken.summary
-    assert len(writer.asked) == 2, "a person asked for the merge, not for another turn of the agent"
+    assert len(writer.requests) == 2, "a person asked for the merge, not for another turn of the agent"
     again = await writer.implement(board)
-    assert (again.status, again.errors[0].code, len(writer.asked)) == ("partial", "MERGE_CONFLICT", 3)
+    assert (again.status, again.errors[0].code, len(writer.requests)) == ("partial", "MERGE_CONFLICT", 3)
     (folder,) = (tmp_path / ".remit/work").glob("sess_*")
     (folder / "README").write_text("Resolved by a person.\n")
     assert (await writer.implement(board)).status == "completed"
     assert git(tmp_path, "show", "main:README") == "Resolved by a person.\n"
-    assert len(writer.asked) == 3
+    assert len(writer.requests) == 3
 
 
 async def test_concurrent_commits_of_user_and_board_do_not_stop_the_merge(tmp_path: Path) -> None:
     board = made_board(tmp_path, 2)
 
-    def doing(_ctx: Context, folder: Path, _more: Any) -> Any:
+    def script(_ctx: Context, folder: Path, _more: Any) -> Any:
         (folder / "new.txt").write_text("new\n")
         (tmp_path / "theirs.txt").write_text("x\n")
         git(tmp_path, "add", "theirs.txt")
@@ -220,7 +220,7 @@ async def test_concurrent_commits_of_user_and_board_do_not_stop_the_merge(tmp_pa
         (tmp_path / "README").write_text("Being edited.\n")
         return returned()
 
-    assert (await Writer(doing).implement(board)).status == "completed"
+    assert (await Writer(script).implement(board)).status == "completed"
     assert (tmp_path / "README").read_text() == "Being edited.\n"
     assert git(tmp_path, "log", "--format=%s", "--", "new.txt").strip() == "task 1: Task 1"
     assert log(tmp_path)[1] == "theirs"
@@ -236,20 +236,20 @@ async def test_merge_waits_for_conflicting_uncommitted_work(tmp_path: Path, monk
     assert (tmp_path / "README").read_text() == "Being edited.\n"
     git(tmp_path, "checkout", "README")
     assert (await writer.implement(board)).status == "completed", "what the queue began lands by it, however its agent is declared"
-    assert len(writer.asked) == 1
+    assert len(writer.requests) == 1
     assert (tmp_path / "README").read_text() == "Mine.\n"
 
 
 async def test_rewritten_branch_gets_only_the_commits_of_the_task(tmp_path: Path) -> None:
     board = made_board(tmp_path)
 
-    def doing(_ctx: Context, folder: Path, _more: Any) -> Any:
+    def script(_ctx: Context, folder: Path, _more: Any) -> Any:
         git(tmp_path, "rm", "-q", "shared.txt")
         git(tmp_path, "commit", "-q", "--amend", "-m", "begun otherwise")
         (folder / "new.txt").write_text("new\n")
         return returned()
 
-    outcome = await Writer(doing).implement(board)
+    outcome = await Writer(script).implement(board)
     assert outcome.status == "completed", outcome
     assert log(tmp_path) == ["begun otherwise", "task 1: Task 1", "task 1: complete implementation"]
     assert git(tmp_path, "ls-tree", "--name-only", "main").split() == [".gitignore", "README", "new.txt", "specs"]
@@ -258,12 +258,12 @@ async def test_rewritten_branch_gets_only_the_commits_of_the_task(tmp_path: Path
 async def test_branch_checked_out_during_the_run_is_not_changed(tmp_path: Path) -> None:
     board = made_board(tmp_path)
 
-    def doing(_ctx: Context, folder: Path, _more: Any) -> Any:
+    def script(_ctx: Context, folder: Path, _more: Any) -> Any:
         git(tmp_path, "switch", "-q", "-c", "other")
         (folder / "new.txt").write_text("new\n")
         return returned()
 
-    assert (await Writer(doing).implement(board)).status == "completed"
+    assert (await Writer(script).implement(board)).status == "completed"
     assert git(tmp_path, "show", "main:new.txt") == "new\n"
     assert not (tmp_path / "new.txt").exists()
     assert git(tmp_path, "branch", "--show-current").strip() == "other"
@@ -289,7 +289,7 @@ async def test_branch_that_fails_acceptance_stops_the_run_at_its_start(tmp_path:
             await implement(remit, board, 1)
     assert "main itself fails its acceptance commands" in refused.value.message
     assert branches(tmp_path) == ["main"]
-    assert (status(board), writer.asked) == ("planned", [])
+    assert (status(board), writer.requests) == ("planned", [])
 
 
 async def test_set_up_has_network_and_runs_files_of_agents_in_the_sandbox(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -314,7 +314,7 @@ async def test_failing_set_up_is_reported_before_anything_runs(tmp_path: Path) -
             await implement(remit, board, 1)
     assert refused.value.message.startswith("[workspace] setup: `echo no compiler; exit 3` exited 3. Its output ended: no compiler")
     assert "accept_in" in refused.value.advice
-    assert writer.asked == []
+    assert writer.requests == []
 
 
 async def test_flaky_acceptance_is_repeated_once_and_recorded(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -340,13 +340,13 @@ async def test_unmerged_work_is_named_with_the_command_that_merges_it(tmp_path: 
 async def test_protected_files_are_not_merged(tmp_path: Path) -> None:
     board = made_board(tmp_path)
 
-    def doing(_ctx: Context, folder: Path, _more: Any) -> Any:
+    def script(_ctx: Context, folder: Path, _more: Any) -> Any:
         (folder / "new.txt").write_text("new\n")
         (folder / "remit.toml").write_text("model = 'evil'\n")
         (folder / "specs/state.json").write_text("{}")
         return returned()
 
-    outcome = await Writer(doing).implement(board)
+    outcome = await Writer(script).implement(board)
     assert outcome.status == "completed", outcome
     assert "remit.toml" not in git(tmp_path, "ls-tree", "--name-only", "main").split()
     assert any("remit.toml" in words for words in outcome.warnings)
@@ -402,7 +402,7 @@ async def test_failed_task_stops_only_its_dependents(tmp_path: Path) -> None:
     began: list[int] = []
     both = asyncio.Event()
 
-    async def doing(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
+    async def script(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
         number = more["number"]
         began.append(number)
         if {1, 2} <= set(began):
@@ -415,7 +415,7 @@ async def test_failed_task_stops_only_its_dependents(tmp_path: Path) -> None:
         (folder / f"new{number}.txt").write_text("new\n")
         return returned()
 
-    writer = Writer(doing)
+    writer = Writer(script)
     assert ready_tasks(board) == (1, 2, 3, 4, 5)
     async with Remit.open(tmp_path, agents=writer.agents(), recover=False) as remit:
         outcome = await implement_parallel(remit, board, [1, 2, 3, 4, 5], ParallelOptions(width=4))
@@ -430,7 +430,7 @@ async def test_tasks_with_a_common_file_do_not_run_concurrently(tmp_path: Path) 
     plan = "# Plan\n\n### Phase 1: Edit [NOT STARTED]\n- **Tasks**: change `src/app.py`\n"
     board, at_once, most = made_board(tmp_path, 2, plans={1: plan, 2: plan}), [0], [0]
 
-    async def doing(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
+    async def script(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
         at_once[0] += 1
         most[0] = max(most[0], at_once[0])
         await asyncio.sleep(0.2)
@@ -438,7 +438,7 @@ async def test_tasks_with_a_common_file_do_not_run_concurrently(tmp_path: Path) 
         (folder / f"new{more['number']}.txt").write_text("new\n")
         return returned()
 
-    async with Remit.open(tmp_path, agents=Writer(doing).agents(), recover=False) as remit:
+    async with Remit.open(tmp_path, agents=Writer(script).agents(), recover=False) as remit:
         outcome = await implement_parallel(remit, board, [1, 2], ParallelOptions(width=4))
     assert outcome.status == "completed", outcome
     assert most == [1]
@@ -459,12 +459,12 @@ async def test_candidates_are_accepted_in_a_batch_and_a_failing_one_is_isolated(
     monkeypatch.setattr("remit.runtime.merge_queue.SLOW_SECONDS", 0.0)
     board = made_board(tmp_path, 4, accept=("true",))
 
-    async def doing(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
+    async def script(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
         (folder / f"part{more['number']}").write_text("x")
         return returned()
 
     settings = {"workspace": {"accept": ["test $(ls part* 2> /dev/null | grep -c '[13]') -lt 2"]}}  # 1 and 3 do not go together
-    writer = Writer(doing)
+    writer = Writer(script)
     async with Remit.open(tmp_path, agents=writer.agents(), recover=False, settings=settings) as remit:
         outcome = await implement_parallel(remit, board, [1, 2, 3, 4], ParallelOptions(width=4))
     assert len(outcome.data["completed"]) == 3
@@ -487,12 +487,12 @@ async def test_worktree_is_set_up_once_and_shared_files_are_not_committed(tmp_pa
     }
     seen: list[str] = []
 
-    def doing(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
+    def script(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
         seen.append((folder / "made.txt").read_text() + (folder / "secret.env").read_text() + (folder / "modules/one").read_text())
         (folder / f"part{more['phase']}.txt").write_text("x\n")
         return returned()
 
-    async with Remit.open(tmp_path, agents=Writer(doing).agents(), recover=False, settings=settings) as remit:
+    async with Remit.open(tmp_path, agents=Writer(script).agents(), recover=False, settings=settings) as remit:
         outcome = await implement(remit, board, 1)
     assert outcome.status == "completed", outcome
     assert seen == ["made\nkey1", "made\nkey1"]
@@ -505,7 +505,7 @@ async def test_failing_set_up_is_refused_before_the_board_changes(tmp_path: Path
     async with Remit.open(tmp_path, agents=writer.agents(), recover=False, settings={"workspace": {"setup": ["echo no; exit 3"]}}) as remit:
         with pytest.raises(Unavailable, match="exited 3"):
             await implement(remit, board, 1)
-    assert (status(board), writer.asked, branches(tmp_path)) == ("planned", [], ["main"])
+    assert (status(board), writer.requests, branches(tmp_path)) == ("planned", [], ["main"])
 
 
 # ---- looking at the work, commenting on it, merging and discarding it
@@ -517,13 +517,13 @@ async def test_review_comments_go_to_the_session_and_the_work_can_be_merged(tmp_
     async with Remit.open(tmp_path, agents=writer.agents(), recover=False) as remit:
         outcome = await comment_on_work(remit, board, 1, ["new.txt:1 say it better"])
         assert outcome.status == "completed", outcome
-        assert "new.txt:1 say it better" in writer.asked[1]["task"]
+        assert "new.txt:1 say it better" in writer.requests[1]["task"]
         assert writer.resumed[1] == {"vendor": "scripted", "turn": 1}
         assert status(board) == "partial"
         assert "new.txt" not in git(tmp_path, "ls-tree", "--name-only", "main").split()
         assert (await comment_on_work(remit, board, 1, ["better still"])).status == "partial", "its agent changed nothing"
         merged = await merge_work(remit, board, 1)
-        assert len(writer.asked) == 3, "a person takes it as it is"
+        assert len(writer.requests) == 3, "a person takes it as it is"
     assert (merged.status, status(board)) == ("completed", "completed")
     assert git(tmp_path, "show", "main:new.txt") == "better\n"
     assert clean(tmp_path)
@@ -532,12 +532,12 @@ async def test_review_comments_go_to_the_session_and_the_work_can_be_merged(tmp_
 async def test_user_can_merge_work_despite_the_verdict(tmp_path: Path) -> None:
     board = made_board(tmp_path, 2)
 
-    def doing(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
+    def script(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
         if more["number"] == 1:
             (folder / "new.txt").write_text("new\n")
         return returned(status="failed")
 
-    writer = Writer(doing)
+    writer = Writer(script)
     for number in (1, 2):
         assert (await writer.implement(board, number)).status == "failed"
     async with Remit.open(tmp_path, agents=writer.agents(), recover=False) as remit:
@@ -552,18 +552,18 @@ async def test_user_can_merge_work_despite_the_verdict(tmp_path: Path) -> None:
 async def test_list_names_the_task_and_its_work_can_be_shown_and_discarded(tmp_path: Path) -> None:
     board = made_board(tmp_path, plans={1: PLAN})
 
-    def doing(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
+    def script(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
         (folder / f"part{more['phase']}.txt").write_text("x\n")
         return returned()
 
-    await Writer(doing, merge=False).implement(board)
+    await Writer(script, merge=False).implement(board)
     (listed,) = json.loads(cli.run("workspaces", "--json", cwd=tmp_path).stdout)["workspaces"]
     assert (listed["task"], listed["agent"], listed["state"], listed["changed_files"]) == (1, "task-executor", "partial", 2)
     assert "+++ b/part2.txt" in cli.run("workspaces", "1", "--diff", cwd=tmp_path).stdout
     assert cli.run("workspaces", "1", "--remove", "--yes", cwd=tmp_path).code == 0
     assert branches(tmp_path) == ["main"]
     assert "[NOT STARTED]" in (tmp_path / "specs/001_task_1/plans/implementation-001.md").read_text()
-    outcome = await Writer(doing, merge=True).implement(board)
+    outcome = await Writer(script, merge=True).implement(board)
     assert outcome.status == "completed", outcome
     assert (tmp_path / "part1.txt").exists()
 

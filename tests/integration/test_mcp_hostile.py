@@ -46,27 +46,27 @@ def test_unreadable_request_is_answered_under_its_id(project: Path) -> None:
     invalid = '{"name": "delegate", "arguments": {"target" "noop"}}'
     with raw(project) as client:
         for params, code in ((deep, -32700), (invalid, -32700), ("[1, 2]", -32600), (long, -32600)):
-            client.say(f'{{"method": "tools/call", "params": {params}, "jsonrpc": "2.0", "id": 7}}')
-            refused = client.hear()
+            client.send(f'{{"method": "tools/call", "params": {params}, "jsonrpc": "2.0", "id": 7}}')
+            refused = client.receive()
             assert (refused["id"], refused["error"]["code"]) == (7, code), params[:80]
-            client.say(f'{{"jsonrpc": "2.0", "id": "first", "method": "tools/call", "params": {params}}}')
-            assert client.hear()["id"] == "first"
+            client.send(f'{{"jsonrpc": "2.0", "id": "first", "method": "tools/call", "params": {params}}}')
+            assert client.receive()["id"] == "first"
         assert "larger than" in refused["error"]["message"]
-        client.say("this is not JSON")
-        client.say("")
+        client.send("this is not JSON")
+        client.send("")
         # JavaScript writes half of a surrogate pair as \ud83d, which strict parsers refuse: it is replaced.
         asked = {"target": "text", "operation": "count", "parameters": {"text": "one two \ud83d"}}
-        client.say(request(8, "tools/call", name="delegate", arguments=asked))
-        assert client.hear()["result"]["structuredContent"]["data"] == 3
+        client.send(request(8, "tools/call", name="delegate", arguments=asked))
+        assert client.receive()["result"]["structuredContent"]["data"] == 3
 
 
 @pytest.mark.parametrize("how", ["close", "kill"])
 def test_server_ends_after_its_client_stopped_reading(project: Path, how: str) -> None:
     """The pipe is full and stays open: a blocked write must not keep the process alive."""
     with raw(project) as client:
-        keeper = client.keeper()
+        keeper = client.child_pid()
         for number in range(60):
-            client.say(request(10 + number, "tools/list"))
+            client.send(request(10 + number, "tools/list"))
         if how == "kill":
             client.process.send_signal(signal.SIGKILL)
         else:

@@ -29,7 +29,7 @@ def test_stdout_has_only_protocol_messages(project: Path) -> None:
     client = RawClient(project)
     assert client.call(2, "delegate", target="prints", parameters={})["status"] == "completed"
     assert client.call(3, "delegate", target="reads", parameters={})["data"] == "b''"
-    out, err = client.leave()
+    out, err = client.close()
     assert out == ""
     assert "a stray word" in err
     assert "another stray word" in err
@@ -58,7 +58,7 @@ async def test_signal_to_the_server_process_ends_no_delegation(project: Path) ->
         client.process.send_signal(number)
         client.process.wait(timeout=20)
         assert client.process.returncode in (0, -number)
-        client.leave()
+        client.close()
     await asyncio.sleep(0.5)
     assert all(map(is_alive, running.values()))
     async with stdio(project) as other:
@@ -72,7 +72,7 @@ async def test_work_of_a_killed_server_is_settled_on_request(project: Path) -> N
     client = RawClient(project)
     session_id = client.call(2, "delegate", target="slow", parameters={"seconds": 30}, wait_ms=0)["session_id"]
     os.kill(owner_pid(project, session_id), signal.SIGKILL)
-    client.leave()
+    client.close()
     async with stdio(project) as other:
         status = (await other.call_tool("delegation_status", {"session_id": session_id})).structured_content  # type: ignore[union-attr]
         assert "its process is gone" in status["stuck"]
@@ -133,7 +133,7 @@ def test_server_without_a_client_cancels_its_work_on_sigterm(project: Path) -> N
     client = RawClient(project)
     session_id = client.call(2, "delegate", target="slow", parameters={"seconds": 30}, wait_ms=0)["session_id"]
     keeper = owner_pid(project, session_id)
-    client.leave()
+    client.close()
     assert is_alive(keeper)
     os.kill(keeper, signal.SIGTERM)
     wait_until(lambda: not is_alive(keeper))

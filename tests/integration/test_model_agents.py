@@ -9,7 +9,7 @@ from typing import Any
 
 import pydantic_ai.models.openai  # noqa: F401 - takes seconds: loaded before the timeouts of the agents run
 import pytest
-from model_harness import AGENTS, COUNT, DONE, asked, settings_for, shown, stage
+from model_harness import AGENTS, COUNT, DONE, ask_thinker, model_project, settings_for, tool_results
 
 from remit import Remit, agent
 from remit.agents.function import FunctionAgent
@@ -24,8 +24,8 @@ from support.pace import allowed
 
 
 async def test_prompt_has_system_instructions_agents_and_return_format(tmp_path: Path) -> None:
-    async with stage(tmp_path, [DONE], instructions="You are terse.") as (remit, server):
-        result = await asked(remit)
+    async with model_project(tmp_path, [DONE], instructions="You are terse.") as (remit, server):
+        result = await ask_thinker(remit)
     prompt, request = server.requests[0].text, server.requests[0]
     assert result.ok, result
     assert request.system.startswith("You are terse.")
@@ -38,8 +38,8 @@ async def test_prompt_has_system_instructions_agents_and_return_format(tmp_path:
 
 async def test_invalid_return_is_repaired_once_in_the_same_conversation(tmp_path: Path) -> None:
     """The repair request has the JSON schema of the return, if the provider supports one."""
-    async with stage(tmp_path, [COUNT, Say("I thought about it."), DONE]) as (remit, server):
-        result = await asked(remit)
+    async with model_project(tmp_path, [COUNT, Say("I thought about it."), DONE]) as (remit, server):
+        result = await ask_thinker(remit)
     repair = server.requests[2]
     assert result.ok, result
     assert any("repaired" in warning for warning in result.warnings)
@@ -51,8 +51,8 @@ async def test_invalid_return_is_repaired_once_in_the_same_conversation(tmp_path
 
 
 async def test_return_that_is_invalid_twice_fails_and_answers_are_saved(tmp_path: Path) -> None:
-    async with stage(tmp_path, [Say("First prose."), Say("Second prose.")]) as (remit, server):
-        result = await asked(remit)
+    async with model_project(tmp_path, [Say("First prose."), Say("Second prose.")]) as (remit, server):
+        result = await ask_thinker(remit)
         answers = [(tmp_path / artifact.path).read_text() for artifact in result.artifacts]
     assert (result.status, result.stop_reason) == (Status.FAILED, StopReason.INVALID_RETURN)
     assert result.errors[0].code == "VALIDATION_FAILED"
@@ -67,8 +67,8 @@ async def test_repair_can_write_a_missing_artifact(tmp_path: Path) -> None:
     """The repair request offers the tool if more than the format is wrong."""
     claim = Reply(lambda request: Say(valid_return(request, artifacts=["note.txt"])))
     write = Call("delegate", target="note", parameters={"text": "Noted."})
-    async with stage(tmp_path, [claim, write, claim]) as (remit, server):
-        result = await asked(remit)
+    async with model_project(tmp_path, [claim, write, claim]) as (remit, server):
+        result = await ask_thinker(remit)
     assert result.ok
     assert "note.txt" in [artifact.path for artifact in result.artifacts]
     assert "artifacts: 'note.txt'" in server.requests[1].last.text
@@ -86,9 +86,9 @@ async def test_twenty_calls_run_concurrently_with_results_in_call_order(tmp_path
         return number
 
     calls = [Call("delegate", target="meet", parameters={"number": number}) for number in range(20)]
-    async with stage(tmp_path, [calls, DONE], agents=[meet], tools=["meet"]) as (remit, server):
-        result = await asked(remit)
-    results = [json.loads(text) for text in shown(server.requests[1])]
+    async with model_project(tmp_path, [calls, DONE], agents=[meet], tools=["meet"]) as (remit, server):
+        result = await ask_thinker(remit)
+    results = [json.loads(text) for text in tool_results(server.requests[1])]
     assert result.ok, result
     assert [one.get("data") for one in results] == [None if number == 7 else number for number in range(20)]
     assert results[7].get("success") is False, results[7]
@@ -106,10 +106,10 @@ async def test_invalid_calls_are_answered_with_the_allowed_values(tmp_path: Path
         Call("delegate", target="count", operation="up", parameters={"number": "many"}),
         COUNT,
     ]
-    async with stage(tmp_path, [faults, DONE]) as (remit, server):
-        result = await asked(remit)
+    async with model_project(tmp_path, [faults, DONE]) as (remit, server):
+        result = await ask_thinker(remit)
         children = await remit.children(result.session_id)
-    results = shown(server.requests[1])
+    results = tool_results(server.requests[1])
     assert result.ok
     assert "Your only tool is delegate" in results[0]
     assert "count, note" in results[0]
@@ -124,8 +124,8 @@ async def test_invalid_calls_are_answered_with_the_allowed_values(tmp_path: Path
 
 
 async def test_agent_without_tools_can_delegate_nothing(tmp_path: Path) -> None:
-    async with stage(tmp_path, [Stray("delegate", target="worker"), DONE], tools=[]) as (remit, server):
-        result = await asked(remit)
+    async with model_project(tmp_path, [Stray("delegate", target="worker"), DONE], tools=[]) as (remit, server):
+        result = await ask_thinker(remit)
         assert not await remit.children(result.session_id)
     assert result.ok
     assert not server.requests[0].tools
@@ -134,8 +134,8 @@ async def test_agent_without_tools_can_delegate_nothing(tmp_path: Path) -> None:
 
 
 async def test_six_turns_without_a_valid_call_fail(tmp_path: Path) -> None:
-    async with stage(tmp_path, lambda _: Stray("run_shell", command="ls")) as (remit, server):
-        result = await asked(remit)
+    async with model_project(tmp_path, lambda _: Stray("run_shell", command="ls")) as (remit, server):
+        result = await ask_thinker(remit)
     assert result.status is Status.FAILED
     assert "6 turns in a row" in result.errors[0].message
     assert "run_shell" in result.errors[0].message
@@ -144,15 +144,15 @@ async def test_six_turns_without_a_valid_call_fail(tmp_path: Path) -> None:
 
 async def test_request_limit_forces_an_answer(tmp_path: Path) -> None:
     """The last request offers no tool."""
-    async with stage(tmp_path, lambda request: COUNT if request.tools else DONE, requests=4) as (remit, server):
-        result = await asked(remit)
+    async with model_project(tmp_path, lambda request: COUNT if request.tools else DONE, requests=4) as (remit, server):
+        result = await ask_thinker(remit)
     assert result.ok
     assert len(server.requests) == 4
     last = server.requests[-1]
     assert not last.tools
     assert "You can make no more calls" in last.text
-    async with stage(tmp_path, lambda request: Stray("delegate", **COUNT.arguments), requests=3) as (remit, server):
-        result = await asked(remit)
+    async with model_project(tmp_path, lambda request: Stray("delegate", **COUNT.arguments), requests=3) as (remit, server):
+        result = await ask_thinker(remit)
     assert result.status is Status.FAILED
     assert "asked 3 times and gave no answer" in result.errors[0].message
 
@@ -167,17 +167,17 @@ async def test_cycle_is_a_result_for_the_model(tmp_path: Path) -> None:
         settings = settings_for(server, {"tools": ["asker"]})
         settings["agents"].update(other)
         async with Remit.open(tmp_path, settings=settings) as remit:
-            result = await asked(remit)
+            result = await ask_thinker(remit)
     assert not server.faults, server.faults
-    refused = [text for request in server.requests for text in shown(request) if "CYCLE_DETECTED" in text]
+    refused = [text for request in server.requests for text in tool_results(request) if "CYCLE_DETECTED" in text]
     assert result.ok
     assert refused
     assert json.loads(refused[0])["error"]["cause"] == "CYCLE_DETECTED"
 
 
 async def test_failed_model_is_an_unavailable_agent(tmp_path: Path) -> None:
-    async with stage(tmp_path, [Cut("Half an ans")]) as (remit, _):
-        result = await asked(remit)
+    async with model_project(tmp_path, [Cut("Half an ans")]) as (remit, _):
+        result = await ask_thinker(remit)
     assert (result.status, result.errors[0].code) == (Status.FAILED, "AGENT_UNAVAILABLE")
     assert "scripted" in result.errors[0].message
 
@@ -185,7 +185,7 @@ async def test_failed_model_is_an_unavailable_agent(tmp_path: Path) -> None:
 async def test_agent_without_a_configured_model_is_blocked_with_advice(tmp_path: Path) -> None:
     settings = {"agents": {"thinker": {"kind": "model"}}}
     async with Remit.open(tmp_path, settings=settings) as remit:
-        result = await asked(remit)
+        result = await ask_thinker(remit)
     assert (result.status, result.errors[0].code) == (Status.BLOCKED, "TOOL_UNAVAILABLE")
     assert "model" in result.errors[0].recommendation
 
@@ -193,8 +193,8 @@ async def test_agent_without_a_configured_model_is_blocked_with_advice(tmp_path:
 @pytest.mark.parametrize("turn", [Drip("A first part of it. " * 40, seconds=60), Silence()], ids=["slow", "silent"])
 async def test_deadline_ends_a_model_and_keeps_its_partial_answer(tmp_path: Path, turn: Drip | Silence) -> None:
     started = time.monotonic()
-    async with stage(tmp_path, lambda _: turn, timeout=1.5) as (remit, _):
-        result = await asked(remit)
+    async with model_project(tmp_path, lambda _: turn, timeout=1.5) as (remit, _):
+        result = await ask_thinker(remit)
     assert time.monotonic() - started < allowed(8)
     assert (result.status, result.errors[0].code) == (Status.PARTIAL, "TIMEOUT")
     assert isinstance(turn, Silence) or "A first part" in json.dumps(result.data)
@@ -206,8 +206,8 @@ async def test_soft_deadline_stops_children_and_asks_for_the_return(tmp_path: Pa
     hand_in = Reply(lambda request: Say(valid_return(request, status="partial", errors=[error])))
     forever = Call("delegate", target="count", operation="forever", parameters={})
     for seconds in (4, 20):  # a tenth of it is left for the answer: more on a busy machine
-        async with stage(tmp_path, [[forever, COUNT], hand_in], timeout=30) as (remit, server):
-            result = await asked(remit, timeout=seconds)
+        async with model_project(tmp_path, [[forever, COUNT], hand_in], timeout=30) as (remit, server):
+            result = await ask_thinker(remit, timeout=seconds)
             children = await remit.children(result.session_id)
         if result.stop_reason is StopReason.FINISHED:
             break
@@ -222,7 +222,7 @@ async def test_soft_deadline_stops_children_and_asks_for_the_return(tmp_path: Pa
 
 async def test_cancelling_stops_children_and_model_requests(tmp_path: Path) -> None:
     forever = Call("delegate", target="count", operation="forever", parameters={})
-    async with stage(tmp_path, [[forever, forever]]) as (remit, server):
+    async with model_project(tmp_path, [[forever, forever]]) as (remit, server):
         handle = await remit.start("thinker", parameters={"task": "Think."})
         while len(await remit.children(handle.session_id)) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -235,8 +235,8 @@ async def test_cancelling_stops_children_and_model_requests(tmp_path: Path) -> N
 
 
 async def test_token_budget_stops_the_agent(tmp_path: Path) -> None:
-    async with stage(tmp_path, lambda _: COUNT.using(1000, 10)) as (remit, server):
-        result = await asked(remit, budget=Limits(tokens=3500))
+    async with model_project(tmp_path, lambda _: COUNT.using(1000, 10)) as (remit, server):
+        result = await ask_thinker(remit, budget=Limits(tokens=3500))
     assert result.stop_reason is StopReason.BUDGET
     assert result.errors[0].code == "BUDGET_EXCEEDED"
     assert len(server.requests) <= 4
@@ -246,8 +246,8 @@ async def test_children_work_in_the_workspace_of_the_agent(tmp_path: Path) -> No
     write = Call("delegate", target="note", parameters={"text": "Noted."})
     claim = Reply(lambda request: Say(valid_return(request, artifacts=["note.txt"])))
     (tmp_path / "old.txt").write_text("old")
-    async with stage(tmp_path, [write, claim], workspace="copy") as (remit, _):
-        result = await asked(remit)
+    async with model_project(tmp_path, [write, claim], workspace="copy") as (remit, _):
+        result = await ask_thinker(remit)
     assert result.ok, result
     assert not (tmp_path / "note.txt").exists()
     assert any(artifact.path.endswith("/note.txt") for artifact in result.artifacts)
@@ -256,12 +256,12 @@ async def test_children_work_in_the_workspace_of_the_agent(tmp_path: Path) -> No
 async def test_resumed_run_continues_the_conversation(tmp_path: Path) -> None:
     """The resumed run has its own session id."""
     slow = lambda request: COUNT if request.answers == 0 else Silence() if "You were interrupted" not in request.text else DONE  # noqa: E731
-    async with stage(tmp_path, slow, resumable=True) as (remit, server):
-        first = await asked(remit, timeout=1)
-        second = await asked(remit, resume=first.session_id)
+    async with model_project(tmp_path, slow, resumable=True) as (remit, server):
+        first = await ask_thinker(remit, timeout=1)
+        second = await ask_thinker(remit, resume=first.session_id)
     assert first.errors[0].code == "TIMEOUT", second
     assert second.ok
-    assert len(shown(server.requests[1])) == 1
+    assert len(tool_results(server.requests[1])) == 1
     assert [message.role for message in server.requests[-1].messages].count("tool") == 1
 
 
@@ -279,36 +279,36 @@ OSLO = {"name": "Oslo", "people": 700_000}
 async def test_data_that_violates_the_output_schema_is_repaired_once(tmp_path: Path) -> None:
     wrong = Reply(lambda request: Say(valid_return(request, data={"name": "", "people": "many"})))
     right = Reply(lambda request: Say(valid_return(request, data=OSLO)))
-    async with stage(tmp_path, [wrong, right], output_schema=CITY) as (remit, server):
-        result = await asked(remit)
+    async with model_project(tmp_path, [wrong, right], output_schema=CITY) as (remit, server):
+        result = await ask_thinker(remit)
     assert result.ok, result
     assert result.data == OSLO
     assert '"minLength"' in server.requests[0].text
     results = server.requests[1].last.text
     assert "- data.people: 'many' is not of type 'integer'" in results
     assert "- data.name: " in results
-    async with stage(tmp_path, [DONE], output_schema=CITY) as (remit, _):
-        result = await asked(remit)
+    async with model_project(tmp_path, [DONE], output_schema=CITY) as (remit, _):
+        result = await ask_thinker(remit)
     assert result.errors[0].code == "VALIDATION_FAILED"
     assert result.errors[0].message.startswith("data: is required")
 
 
 async def test_agent_without_tools_sends_its_schema_in_the_first_request(tmp_path: Path) -> None:
     right = Reply(lambda request: Say(valid_return(request, data=OSLO)))
-    async with stage(tmp_path, [right], output_schema=CITY, tools=[]) as (remit, server):
-        assert (await asked(remit)).ok
+    async with model_project(tmp_path, [right], output_schema=CITY, tools=[]) as (remit, server):
+        assert (await ask_thinker(remit)).ok
     assert "minLength" in json.dumps(server.requests[0].body["response_format"])
 
 
 async def test_plain_answer_is_the_data_of_the_result(tmp_path: Path) -> None:
-    async with stage(tmp_path, [Say("Forty-two.")], answers="value") as (remit, server):
-        result = await asked(remit)
+    async with model_project(tmp_path, [Say("Forty-two.")], answers="value") as (remit, server):
+        result = await ask_thinker(remit)
     assert result.ok
     assert result.data == "Forty-two."
     assert "How to answer" not in server.requests[0].text
     fenced = Say(f"Here:\n```json\n{json.dumps(OSLO)}\n```")
-    async with stage(tmp_path, [Say("Oslo, I think."), fenced], answers="value", output_schema=CITY) as (remit, server):
-        result = await asked(remit)
+    async with model_project(tmp_path, [Say("Oslo, I think."), fenced], answers="value", output_schema=CITY) as (remit, server):
+        result = await ask_thinker(remit)
     assert result.ok, result
     assert result.data == OSLO
 
@@ -340,11 +340,11 @@ async def test_oversized_arguments_are_refused_and_the_conversation_continues(tm
     oversized.append(f'{{"target": "count", "operation": "up", "parameters": {{"number": 1{"0" * 4250}}}}}')
     oversized.append('{"target": "note", "parameters": {"text": "half \\ud800 a letter"}}')
     oversized.append(json.dumps({"target": "note", "parameters": {"text": "x" * (ARGUMENT_CHARACTERS + 1)}}))
-    async with stage(tmp_path, [[up(1), *(Garbled("delegate", one) for one in oversized)], DONE]) as (remit, server):
-        result = await asked(remit)
+    async with model_project(tmp_path, [[up(1), *(Garbled("delegate", one) for one in oversized)], DONE]) as (remit, server):
+        result = await ask_thinker(remit)
         assert result.ok, result
         assert [child.agent for child in await remit.children(result.session_id) if str(child.state) == "completed"] == ["count.up"]
-    results = shown(server.requests[1])
+    results = tool_results(server.requests[1])
     assert len(results) == len(oversized) + 1
     assert json.loads(results[0])["data"] == 2
     assert all("nested deeper than 60 levels" in one for one in results[1:4])
@@ -354,8 +354,8 @@ async def test_oversized_arguments_are_refused_and_the_conversation_continues(tm
 
 
 async def test_calls_beyond_the_limit_per_turn_are_deferred(tmp_path: Path) -> None:
-    async with stage(tmp_path, [[up(number) for number in range(100)], DONE]) as (remit, server):
-        result = await asked(remit)
+    async with model_project(tmp_path, [[up(number) for number in range(100)], DONE]) as (remit, server):
+        result = await ask_thinker(remit)
         assert result.ok, result
         assert len(await remit.children(result.session_id)) == MOST_CALLS
     results = [message.text for message in server.requests[1].messages if message.role == "tool"]
@@ -371,8 +371,11 @@ async def test_agent_that_delegates_after_the_soft_deadline_times_out(tmp_path: 
         await ctx.wait_hand_in()
         return "Awake."
 
-    async with stage(tmp_path, lambda _: Stray("delegate", target="doze", parameters={}), agents=[doze], tools=["doze"]) as (remit, server):
-        result = await asked(remit, timeout=3)
+    async with model_project(tmp_path, lambda _: Stray("delegate", target="doze", parameters={}), agents=[doze], tools=["doze"]) as (
+        remit,
+        server,
+    ):
+        result = await ask_thinker(remit, timeout=3)
     assert (str(result.status), result.errors[0].code) == ("partial", "TIMEOUT"), result
     assert len(server.requests) > 1
 
@@ -387,7 +390,7 @@ async def test_requests_fit_into_the_context_window(tmp_path: Path) -> None:
         settings = settings_for(server, {"instructions": "Be brief."})
         settings["models"]["scripted"]["context_tokens"] = window
         async with Remit.open(tmp_path, agents=AGENTS, settings=settings) as remit:
-            assert (await asked(remit)).ok
+            assert (await ask_thinker(remit)).ok
     assert len(server.requests) == 7
     for request in server.requests:
         assert len(json.dumps(request.body["messages"])) < 3 * window
@@ -403,11 +406,11 @@ async def test_temperature_is_sent_unless_the_model_refuses_it(tmp_path: Path) -
     (folder / "cool.md").write_text("---\ndescription: Cool.\ntemperature: 0.2\n---\nBe cool.\n")
     refuse = Fail(400, "Unsupported parameter: 'temperature' is not supported with this model.")
     script = lambda request: refuse if "temperature" in request.body and "Refuse it." in request.text else DONE  # noqa: E731
-    async with stage(tmp_path, script) as (remit, server):
+    async with model_project(tmp_path, script) as (remit, server):
         for task in ("Take it.", "Refuse it."):
             result = await remit.delegate("cool", parameters={"task": task})
             assert result.ok, result
-        assert (await asked(remit)).ok
+        assert (await ask_thinker(remit)).ok
     assert [request.body.get("temperature") for request in server.requests] == [0.2, 0.2, None, None]
 
 
@@ -444,8 +447,8 @@ async def test_results_read_returns_only_results_of_the_caller(tmp_path: Path) -
         settings["agents"]["spy"] = {"kind": "model", "tools": ["count"], "timeout": 20}
         async with Remit.open(tmp_path, agents=[*AGENTS, vault], settings=settings) as remit:
             ids["other"] = (await remit.delegate("vault")).session_id
-            assert (await asked(remit)).ok
-    seen = next(shown(one) for one in server.requests if "Spy on it." in one.text and len(one.results) == 4)
+            assert (await ask_thinker(remit)).ok
+    seen = next(tool_results(one) for one in server.requests if "Spy on it." in one.text and len(one.results) == 4)
     assert '"text":"2"' in seen[0]
     assert all("POLICY_DENIED" in one and "a secret" not in one for one in seen[1:])
     assert any('"text":"a secret"' in text for one in server.requests for text in one.results)
@@ -467,8 +470,8 @@ async def test_shortened_result_can_be_read_in_ranges(tmp_path: Path) -> None:
         parameters = {"taskId": last["taskId"], "offset": last["data"]["next"]}
         return DONE if last["data"]["next"] is None else Call("delegate", target="results", operation="read", parameters=parameters)
 
-    async with stage(tmp_path, script) as (remit, server):
-        assert (await asked(remit)).ok
+    async with model_project(tmp_path, script) as (remit, server):
+        assert (await ask_thinker(remit)).ok
     assert "".join(read) == "".join(f"{number:06d}\n" for number in range(20_000))
     assert all(len(text) <= 16_000 for request in server.requests for text in request.results)
 
@@ -480,14 +483,14 @@ async def test_composition_takes_one_turn_instead_of_ten(tmp_path: Path) -> None
         number = json.loads(request.last.text)["data"]
         return Call("delegate", target="count", operation="up", parameters={"number": number})
 
-    async with stage(tmp_path, [COUNT, *[Reply(after)] * 9, DONE]) as (remit, server):
-        assert (await asked(remit)).ok
+    async with model_project(tmp_path, [COUNT, *[Reply(after)] * 9, DONE]) as (remit, server):
+        assert (await ask_thinker(remit)).ok
         assert json.loads(server.requests[-1].last.text)["data"] == 11
     one_by_one = len(server.requests)
     steps = [{"call": "count.up", "parameters": {"number": 1 if number == 0 else {"$": str(number - 1)}}} for number in range(10)]
     composed = Call("delegate", target="compose", operation="run", parameters={"sequence": steps, "result": "9"})
-    async with stage(tmp_path, [composed, DONE], tools=["count", "compose"]) as (remit, server):
-        done = await asked(remit)
+    async with model_project(tmp_path, [composed, DONE], tools=["count", "compose"]) as (remit, server):
+        done = await ask_thinker(remit)
         assert done.ok, done
         assert json.loads(server.requests[-1].last.text)["data"] == 11
         (composition,) = await remit.children(done.session_id)
@@ -498,8 +501,8 @@ async def test_composition_takes_one_turn_instead_of_ten(tmp_path: Path) -> None
 async def test_composition_is_limited_to_the_tools_of_its_model(tmp_path: Path) -> None:
     steps = [{"call": "count.up", "parameters": {"number": 1}}, {"call": "note"}]
     composed = Call("delegate", target="compose", operation="run", parameters={"sequence": steps})
-    async with stage(tmp_path, [composed, DONE], tools=["count", "compose"]) as (remit, server):
-        done = await asked(remit)
+    async with model_project(tmp_path, [composed, DONE], tools=["count", "compose"]) as (remit, server):
+        done = await ask_thinker(remit)
         assert "Step 1: There is no target 'note'" in server.requests[-1].last.text
         assert not await remit.children(done.session_id)
     assert not (tmp_path / "note.txt").exists()

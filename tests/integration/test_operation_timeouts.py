@@ -3,16 +3,16 @@
 import socket
 from pathlib import Path
 
-from web_server import Heard, web_server
+from web_server import Request, web_server
 
 from remit import DelegateTool, Remit
 
 
-def silent(connection: socket.socket, _heard: Heard) -> None:
+def silent(connection: socket.socket, _requests: Request) -> None:
     connection.recv(1)  # until the client disconnects
 
 
-def drips(connection: socket.socket, heard: Heard) -> None:
+def drips(connection: socket.socket, heard: Request) -> None:
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 100\r\n\r\nonce upon")
     silent(connection, heard)
 

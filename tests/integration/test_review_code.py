@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_coder import asked
+from scripted_coder import run_operation
 from workspace_project import commit_all, git, new_repository, status
 
 from remit import Remit, Return, Status, agent
@@ -293,7 +293,7 @@ def model_finding(
 
 async def review_with_model(root: Path, *script: Turn, diff: str = TOTALS, **parameters: Any) -> tuple[Return, list[str]]:
     (root / "totals.py").write_text(BEFORE)
-    return await asked(root, script, "coder.review_code", diff=diff, **parameters)
+    return await run_operation(root, script, "coder.review_code", diff=diff, **parameters)
 
 
 async def test_findings_of_a_model_are_marked(tmp_path: Path) -> None:

@@ -68,13 +68,13 @@ def test_only_named_apis_are_served(tmp_path: Path) -> None:
 def test_stopping_server_refuses_new_work_and_finishes_running_work(tmp_path: Path) -> None:
     with serving(project(tmp_path)) as server, server.http() as http:
         begun = server.begin("slow", seconds=1.5)
-        server.tell()
+        server.send_signal()
         wait_until(lambda: http.get("/readyz").status_code == 503)
         refused = http.post("/v1/tasks", json={"target": "echo", "parameters": {"text": "Too late."}})
         assert refused.status_code == 503
         assert refused.json()["code"] == "STOPPING"
         assert http.get(f"/v1/tasks/{begun['taskId']}", params={"wait": 10}).json()["data"] == "Slept well."
-        code, output = server.ended()
+        code, output = server.wait()
     assert code == 0
     assert "1 still running" in output
     assert "Stopped." in output
@@ -84,8 +84,8 @@ def test_resumable_work_is_handed_over_and_the_rest_is_cancelled(tmp_path: Path)
     with serving(project(tmp_path), "--stop-after", "0.2") as server:
         again, slow = server.begin("again"), server.begin("slow")
         time.sleep(0.3)
-        server.tell()
-        code, output = server.ended()
+        server.send_signal()
+        code, output = server.wait()
         assert code == 0
         assert "1 handed over and 1 stopped" in output
     with serving(tmp_path) as server, server.http() as http:
@@ -97,11 +97,11 @@ def test_resumable_work_is_handed_over_and_the_rest_is_cancelled(tmp_path: Path)
 def test_second_signal_stops_the_server_at_once(tmp_path: Path) -> None:
     with serving(project(tmp_path), "--stop-after", "60") as server:
         server.begin("slow")
-        server.tell(signal.SIGINT)
+        server.send_signal(signal.SIGINT)
         time.sleep(0.3)
         assert server.process.poll() is None
-        server.tell(signal.SIGINT)
-        assert server.ended(10)[0] == 0
+        server.send_signal(signal.SIGINT)
+        assert server.wait(10)[0] == 0
 
 
 def test_sighup_keeps_the_agents_that_were_declared_at_the_start(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_sighup_keeps_the_agents_that_were_declared_at_the_start(tmp_path: Path)
         (tmp_path / ".remit" / "agents" / "new.py").write_text(
             'from remit import agent\n\n@agent("fresh")\nasync def fresh() -> None: ...\n'
         )
-        server.tell(signal.SIGHUP)
-        wait_until(lambda: "Policy and certificates were reloaded" in server.said())
+        server.send_signal(signal.SIGHUP)
+        wait_until(lambda: "Policy and certificates were reloaded" in server.stderr_text())
         assert "fresh" not in {one["name"] for one in http.get("/v1/agents").json()["agents"]}
 
 

@@ -41,7 +41,7 @@ async def test_tree_in_two_processes_is_one_trace_with_metrics_and_log(tmp_path:
             assert http.get("/metrics", headers={"Authorization": "Bearer wrong"}).status_code == 401
             page = http.get("/metrics").text
         await asyncio.to_thread(collected.wait, lambda kept: has_counted(kept.metrics.get("delegation.total"), "slow"))
-        server.tell()
+        server.send_signal()
         code, output = await asyncio.to_thread(server.ended)
     assert code == 0, output
     check_trace(collected.spans)

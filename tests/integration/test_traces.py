@@ -213,12 +213,15 @@ async def test_unencodable_name_does_not_block_other_spans(tmp_path: Path) -> No
 
 
 async def test_model_requests_are_spans_below_their_delegation(tmp_path: Path) -> None:
-    from model_harness import stage
+    from model_harness import model_project
 
     from remit.testing import Fail, Say
 
     with collecting() as collected:
-        async with stage(tmp_path, [Say("One word."), *[Fail(401)] * 3], settings={"signals": {"otlp_url": collected.url}}) as (remit, _):
+        async with model_project(tmp_path, [Say("One word."), *[Fail(401)] * 3], settings={"signals": {"otlp_url": collected.url}}) as (
+            remit,
+            _,
+        ):
             await remit.delegate("thinker", task="think")  # prose is not a valid return: it is asked once more
         good, bad = [span for span in collected.spans if span.name == "chat scripted"]
         above = collected.span("invoke_agent thinker")

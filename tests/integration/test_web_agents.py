@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from web_server import Heard, WebServer, answer, raw, redirect, web_server
+from web_server import Request, WebServer, answer, raw, redirect, web_server
 
 from remit import Remit, Return
 
@@ -45,7 +45,7 @@ async def test_internal_addresses_are_refused_by_default(tmp_path: Path) -> None
                 result = await remit.delegate("worker.web_fetch", url=f"http://{host}:{server.port}/")
                 assert result.status == "failed", host
                 assert result.errors[0].code in ("POLICY_DENIED", "INVALID_PARAMETERS") or host == socket.gethostname(), host
-        assert server.heard == []
+        assert server.requests == []
 
 
 async def test_page_is_fetched_if_the_policy_allows_it(remit: Remit) -> None:
@@ -85,7 +85,7 @@ async def test_unreachable_server_is_a_network_error(remit: Remit) -> None:
 
 
 async def test_slow_server_times_out_with_partial_text(remit: Remit) -> None:
-    def drip(connection: socket.socket, _heard: Heard) -> None:
+    def drip(connection: socket.socket, _requests: Request) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 100000\r\n\r\nbegun ")
         while not server.stopping.wait(0.05):
             connection.sendall(b".")
@@ -136,7 +136,7 @@ async def test_method_headers_and_body_are_sent(remit: Remit) -> None:
     with web_server({"/": answer('{"ok": true}', type_="application/json")}) as server:
         result = await remit.delegate("worker.web_fetch", url=f"{server.url}/", method="post", headers={"X-Count": 3}, body={"owls": 2})
         assert result.data["json"] == {"ok": True}
-        request = server.heard[0]
+        request = server.requests[0]
         assert (request.method, json.loads(request.body), request.headers["x-count"]) == ("POST", {"owls": 2}, "3")
         refused = await remit.delegate("worker.web_fetch", url=f"{server.url}/", method="CONNECT")
         assert (refused.status, refused.errors[0].code) == ("failed", "INVALID_PARAMETERS")
@@ -156,7 +156,7 @@ async def fetch_with_secrets(remit: Remit, server: WebServer) -> list[Return]:
         for path in ("/", "/r", "/gone", "/odd")
     ]
     results.append(await remit.delegate("worker.web_fetch", url=f"http://ann:{SECRETS[1]}@127.0.0.1:{server.port}/"))
-    assert server.heard[0].headers["authorization"] == f"Bearer {SECRETS[0]}"
+    assert server.requests[0].headers["authorization"] == f"Bearer {SECRETS[0]}"
     return results
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from web_server import Heard, answer, certificate, raw, redirect, web_server
+from web_server import Request, answer, certificate, raw, redirect, web_server
 
 from remit.builtin.worker.pages import FetchResult, build_headers, content_kind, encode_body, fetch, read_answer
 from remit.core.errors import Misused, Refused
@@ -75,7 +75,7 @@ async def test_redirect_to_an_internal_address_is_refused(location: str) -> None
             await get(f"{server.url}/", network)
         assert refused.value.code == "POLICY_DENIED"
         assert "pw" not in str(refused.value)
-        assert [heard.path for heard in server.heard] == ["/"]
+        assert [heard.path for heard in server.requests] == ["/"]
 
 
 async def test_name_is_resolved_once() -> None:
@@ -86,7 +86,7 @@ async def test_name_is_resolved_once() -> None:
         with pytest.raises(UnreachableError):
             await get(f"http://rebinding.example:{server.port}/", network)
         assert network.looked_up == ["rebinding.example"]
-        assert server.heard == []
+        assert server.requests == []
 
 
 async def test_connection_uses_the_judged_address_and_keeps_the_host_name() -> None:
@@ -95,7 +95,7 @@ async def test_connection_uses_the_judged_address_and_keeps_the_host_name() -> N
         network = FakeNetwork(names={"site.example": [[silent, HERE]]}, allowed={"site.example"})
         fetched = await get(f"http://site.example:{server.port}/", network)
         assert fetched.body.content == b"hello"
-        assert server.heard[0].headers["host"] == f"site.example:{server.port}"
+        assert server.requests[0].headers["host"] == f"site.example:{server.port}"
         assert network.asked == [
             {
                 "url": f"http://site.example:{server.port}/", "scheme": "http", "host": "site.example", "port": server.port,
@@ -107,7 +107,7 @@ async def test_connection_uses_the_judged_address_and_keeps_the_host_name() -> N
 async def test_ipv6_is_supported() -> None:
     with web_server({"/": answer("six")}, socket.AF_INET6) as server:
         assert (await get(f"{server.url}/")).body.content == b"six"
-        assert server.heard[0].headers["host"] == f"[::1]:{server.port}"
+        assert server.requests[0].headers["host"] == f"[::1]:{server.port}"
 
 
 async def test_each_redirect_is_judged_by_the_policy() -> None:
@@ -125,11 +125,11 @@ async def test_redirects_with_two_locations_or_in_a_loop_are_refused() -> None:
         assert (await get(f"{server.url}/space")).body.content == b"here"
         with pytest.raises(UnreachableError, match="2 addresses at once"):
             await get(f"{server.url}/two")
-        server.heard.clear()
+        server.requests.clear()
         server.routes["/"] = redirect("/")
         with pytest.raises(UnreachableError, match="more than 10 times"):
             await get(f"{server.url}/")
-        assert len(server.heard) == 11
+        assert len(server.requests) == 11
 
 
 async def test_malformed_header_is_not_repeated_in_the_error() -> None:
@@ -146,8 +146,8 @@ async def test_headers_of_the_caller_are_not_sent_to_another_origin() -> None:
     with web_server({"/": answer("other")}) as other, web_server({"/same": redirect("/there")}) as server:
         server.routes["/there"] = redirect(f"{other.url}/")
         await get(f"{server.url}/same", headers=secret)
-        assert [heard.headers.get("authorization") for heard in server.heard] == ["Bearer abc", "Bearer abc"]
-        sent = other.heard[0].headers
+        assert [heard.headers.get("authorization") for heard in server.requests] == ["Bearer abc", "Bearer abc"]
+        sent = other.requests[0].headers
         assert not {"authorization", "cookie", "x-my-key"} & sent.keys()
         assert sent["accept-language"] == "de"
 
@@ -164,9 +164,9 @@ async def test_headers_of_the_caller_are_not_sent_to_another_origin() -> None:
 async def test_method_after_a_redirect_follows_the_standard(status: str, method: str, sent: tuple[str, bytes]) -> None:
     with web_server({"/": redirect("/to", status), "/to": answer("ok")}) as server:
         await get(f"{server.url}/", method=method, body={"a": 1})
-        assert server.heard[0].body == b'{"a": 1}'
-        assert server.heard[0].headers["content-type"] == "application/json"
-        assert (server.heard[1].method, server.heard[1].body) == sent
+        assert server.requests[0].body == b'{"a": 1}'
+        assert server.requests[0].headers["content-type"] == "application/json"
+        assert (server.requests[1].method, server.requests[1].body) == sent
 
 
 async def test_no_cookies_proxies_or_netrc_are_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ async def test_no_cookies_proxies_or_netrc_are_used(monkeypatch: pytest.MonkeyPa
         server.routes["/"] = answer(status="302 SearchOutcome", headers={"Location": "/to", "Set-Cookie": "session=1; Path=/"})
         assert (await get(f"{server.url}/")).body.content == b"direct"
         await get(f"{server.url}/to")
-        assert not any({"cookie", "authorization"} & heard.headers.keys() for heard in server.heard)
+        assert not any({"cookie", "authorization"} & heard.headers.keys() for heard in server.requests)
 
 
 ODD = {
@@ -242,7 +242,7 @@ async def test_undecodable_body_is_an_error(content: bytes, encoding: str) -> No
 
 
 async def test_slow_headers_time_out() -> None:
-    def drip(connection: socket.socket, _heard: Heard) -> None:
+    def drip(connection: socket.socket, _requests: Request) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\n")
         while not server.stopping.wait(0.05):
             connection.sendall(b"X-A: b\r\n")
@@ -291,7 +291,7 @@ async def test_certificate_must_be_trusted_and_match_the_name(tmp_path: Path) ->
         assert (await get(f"https://site.example:{server.port}/", network)).body.content == b"safe"
         with pytest.raises(UnreachableError, match="certificate is not trusted"):
             await get(f"https://other.example:{server.port}/", network)
-        assert len(server.heard) == 1
+        assert len(server.requests) == 1
 
 
 async def test_redirect_to_plain_http_is_noted_and_refused_for_bodies(tmp_path: Path) -> None:
@@ -301,10 +301,10 @@ async def test_redirect_to_plain_http_is_noted_and_refused_for_bodies(tmp_path: 
         network = FakeNetwork(names={"site.example": [[HERE]]}, allowed={"site.example", "127.0.0.1"}, ca_file=file)
         fetched = await get(f"https://site.example:{server.port}/", network, headers={"Authorization": "Bearer abc"})
         assert "leaves encryption" in fetched.trail.notes[0]
-        assert "authorization" not in plain.heard[0].headers
+        assert "authorization" not in plain.requests[0].headers
         with pytest.raises(Refused, match="unencrypted"):
             await get(f"https://site.example:{server.port}/", network, method="POST", body="secret")
-        assert len(plain.heard) == 1
+        assert len(plain.requests) == 1
 
 
 # ---- content

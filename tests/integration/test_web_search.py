@@ -63,7 +63,7 @@ async def test_searxng_results_are_parsed(tmp_path: Path) -> None:
     with web_server({"/search": answer(json.dumps({"results": RESULTS}), type_="application/json")}) as server:
         found = await search(tmp_path, searxng(server), "owls & mice")
         assert (found.provider, found.hits) == ("searxng", HITS)
-        assert server.heard[0].path == "/search?q=owls+%26+mice&format=json"
+        assert server.requests[0].path == "/search?q=owls+%26+mice&format=json"
 
 
 async def test_brave_key_is_sent_to_brave_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,11 +74,11 @@ async def test_brave_key_is_sent_to_brave_only(tmp_path: Path, monkeypatch: pyte
         settings = Search(providers=("brave",), brave_key_variable="MY_KEY", seconds_between=0)
         found = await search(tmp_path, settings, environ={"MY_KEY": "brave-key-123"})
         assert (found.provider, found.hits) == ("brave", HITS)
-        assert server.heard[0].headers["x-subscription-token"] == "brave-key-123"
+        assert server.requests[0].headers["x-subscription-token"] == "brave-key-123"
         server.routes["/brave"] = redirect(f"{other.url}/")
         found = await search(tmp_path, settings, environ={"MY_KEY": "brave-key-123"})
         assert "404" in found.tried["brave"]
-        assert "x-subscription-token" not in other.heard[0].headers
+        assert "x-subscription-token" not in other.requests[0].headers
 
 
 async def test_first_provider_that_answers_is_used(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ async def test_rate_limited_provider_is_not_asked_again(tmp_path: Path) -> None:
         assert "429" in first.tried["searxng"]
         second = await search(tmp_path, searxng(server))
         assert "too many requests wait" in second.tried["searxng"]
-        assert len(server.heard) == 1
+        assert len(server.requests) == 1
 
 
 async def test_requests_of_all_processes_are_spaced_out(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ async def test_search_uses_settings_and_policy_of_the_project(tmp_path: Path) ->
         (tmp_path / "remit.toml").write_text(f'[search]\nproviders = ["searxng"]\nsearxng_url = "{server.url}"\n')
         async with Remit.open(tmp_path) as remit:
             refused = await remit.delegate("worker.web_search", query="owls")
-        assert (refused.errors[0].code, server.heard) == ("POLICY_DENIED", [])
+        assert (refused.errors[0].code, server.requests) == ("POLICY_DENIED", [])
         (tmp_path / ".remit" / "policy.cedar").write_text("permit (principal, action, resource);\n")
         async with Remit.open(tmp_path) as remit:
             found, empty = await asyncio.gather(

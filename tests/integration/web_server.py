@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-Say = Callable[[socket.socket, "Heard"], None]
+Say = Callable[[socket.socket, "Request"], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class Request:
     method: str
     path: str
     headers: dict[str, str]
@@ -33,7 +33,7 @@ def redirect(to: str, status: str = "302 Found") -> Say:
 
 
 def raw(data: bytes) -> Say:
-    return lambda connection, _heard: connection.sendall(data)
+    return lambda connection, _requests: connection.sendall(data)
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class WebServer:
     family: int
     routes: dict[str, Say]
     tls: ssl.SSLContext | None = None
-    heard: list[Heard] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     stopping: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -58,14 +58,14 @@ class WebServer:
             connection.settimeout(20)
             if self.tls is not None:
                 connection = self.tls.wrap_socket(connection, server_side=True)
-            heard = _hear(connection)
-            if heard is not None:
-                self.heard.append(heard)
-                self.routes.get(heard.path.partition("?")[0], answer("nothing here", status="404 Not Found"))(connection, heard)
+            requests = _receive(connection)
+            if requests is not None:
+                self.requests.append(requests)
+                self.routes.get(requests.path.partition("?")[0], answer("nothing here", status="404 Not Found"))(connection, requests)
             connection.close()
 
 
-def _hear(connection: socket.socket) -> Heard | None:
+def _receive(connection: socket.socket) -> Request | None:
     data = b""
     while b"\r\n\r\n" not in data:
         piece = connection.recv(65536)
@@ -78,7 +78,7 @@ def _hear(connection: socket.socket) -> Heard | None:
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     while len(body) < int(headers.get("content-length", 0)):
         body += connection.recv(65536)
-    return Heard(method=method, path=path, headers=headers, body=body)
+    return Request(method=method, path=path, headers=headers, body=body)
 
 
 @contextlib.contextmanager
