@@ -8,7 +8,7 @@ from remit.testing import Scripted, answer, fail, hang, load_agents
 AGENTS = load_agents(Path(__file__).parents[1] / ".remit" / "agents")
 
 
-async def test_a_file_that_cannot_be_read_is_named_in_the_report(tmp_path: Path) -> None:
+async def test_unreadable_file_is_named_in_the_report(tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).touch()
     count = Scripted("words.count", answer(7), fail("no such page"))
@@ -19,7 +19,7 @@ async def test_a_file_that_cannot_be_read_is_named_in_the_report(tmp_path: Path)
     assert sorted(call["path"] for call in count.calls) == ["a.txt", "b.txt"]
 
 
-async def test_a_child_that_hangs_does_not_hold_up_its_caller(tmp_path: Path) -> None:
+async def test_hanging_child_does_not_block_its_caller(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
     async with Remit.open(tmp_path, agents=[AGENTS["words.folder"], Scripted("words.count", hang())]) as remit:
         done = await remit.delegate("words.folder", timeout=0.5)
