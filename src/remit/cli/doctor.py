@@ -23,6 +23,7 @@ from remit.cli.project import Project
 from remit.cli.render import count, harmless, painted
 from remit.core.errors import RemitError
 from remit.core.record import HistoryQuery
+from remit.stores import without_password
 from remit.system.artifact_files import read_bounded
 from remit.system.interpreter import BASIC, TOOLCHAINS, listed_environment
 
@@ -304,7 +305,7 @@ def _database(project: Project) -> Finding:
     except RemitError as error:
         return _worse("database", error.message, error.advice)
     if project.settings.store.url is not None:
-        return Finding("database", f"{project.settings.store.url}, {count(known, 'delegation')}")
+        return Finding("database", f"{without_password(project.settings.store.url)}, {count(known, 'delegation')}")
     path = project.folder / "remit.db"
     if project.trust.foreign_database is not None:
         return _worse("database", f"{path} was not made here: it is only read", "remit trust --adopt")

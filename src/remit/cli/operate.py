@@ -274,7 +274,7 @@ def copy(
     """Copy the record of this project to another store. The source is not changed; existing rows of the target are kept.
 
     Refused while a process works in the project: its later writes would be missing."""
-    must_have_no_password(to, "--to")
+    must_have_no_password(to, "--to", "--to {}")
     _must_be_idle(project)
     given = {} if to == "sqlite" else {"url": to, "schema": schema}
     target_settings = load_settings(project.root, {"store": given} if given else {"store": {"url": "none"}}, trust=project.trust)
@@ -286,7 +286,9 @@ def copy(
     finally:
         source.close()
         target.close()
-    lines = f'write into remit.toml\n\n[store]\nurl = "{to}"\nschema = "{schema}"' if to != "sqlite" else "remove [store] from remit.toml."
+    lines = "remove [store] from remit.toml."
+    if to != "sqlite":
+        lines = f'write into remit.toml\n\n[store]\nurl = "{to}"\nschema = "{schema}"\n\nand approve it: remit trust'
     return project.answer({"copied": copied}, f"Copied {count(copied['delegations'], 'delegation')}. To use it from now on, {lines}")
 
 

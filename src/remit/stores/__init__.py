@@ -21,11 +21,12 @@ def without_password(url: str) -> str:
     return urlunsplit(parts._replace(netloc=name.partition(":")[0] + at + host, query=options))
 
 
-def must_have_no_password(url: str, place: str) -> None:
+def must_have_no_password(url: str, place: str, line: str = 'url = "{}"') -> None:
+    """`line`: how the address is written there."""
     if (harmless := without_password(url)) != url:
         raise Misused(
             f"{place} contains a password.",
-            advice=f'Write url = "{harmless}", and set PGPASSWORD, or name a password file in PGPASSFILE.',
+            advice=f"Write {line.format(harmless)}, and set PGPASSWORD, or name a password file in PGPASSFILE.",
         )
 
 
