@@ -56,7 +56,7 @@ NOTHING_HERE = frozenset({
     "external_directory", "doom_loop", "toolsearch",
 })  # fmt: skip
 """Vendor tools without an equivalent."""
-_SCOPED = re.compile(r"([^():]+)\((.*)\)", re.DOTALL)
+_SPELLED = re.compile(r"([^():]+)(?:\((.*)\)|:(.*))?", re.DOTALL)
 _SUBAGENTS = ("task", "agent")
 
 
@@ -78,7 +78,7 @@ def reach_of(tools: Sequence[str] | None, without: Iterable[str] = (), *, is_gue
     for name in without:
         before = BUILTIN_TARGETS if reached is None else reached
         reached = _less(before, name)
-        low = _bare(name)[0].lower()
+        low = tool_and_uses(name)[0].lower()
         if reached == before and not (low in TAKES or low in NOTHING_HERE or low.startswith(("mcp__", "mcp_")) or _is_pattern(low)):
             notes.append(f"disallowedTools: {name}: it has no access to that anyway")
     return Reach(tools=reached, notes=tuple(notes))
@@ -101,10 +101,12 @@ def unreached(tools: Iterable[str], known: Collection[str], offered: Collection[
     return faults
 
 
-def _bare(tool: str) -> tuple[str, str | None]:
-    """`Bash(git *)`: the tool and its allowed uses."""
-    scoped = _SCOPED.fullmatch(tool.strip())
-    return (scoped[1].strip(), scoped[2]) if scoped else (tool.strip(), None)
+def tool_and_uses(spelled: str) -> tuple[str, str | None]:
+    """`Bash(git *)` or `execute:git *`: the tool and its allowed uses; None: all."""
+    found = _SPELLED.fullmatch(spelled.strip())
+    if found is None:
+        return spelled.strip(), None
+    return found[1].strip(), (found[2] if found[2] is not None else found[3]) or None
 
 
 def _is_pattern(name: str) -> bool:
@@ -112,7 +114,7 @@ def _is_pattern(name: str) -> bool:
 
 
 def _operations_of(tool: str, is_guest: bool, notes: list[str]) -> tuple[str, ...]:
-    name, uses = _bare(tool)
+    name, uses = tool_and_uses(tool)
     low = name.lower()
     kept_out = f"tools: {tool}: a file in this folder reaches only what comes with remit; say it in remit.toml or in .remit/agents"
     found: tuple[str, ...] = ()
@@ -156,7 +158,7 @@ def _less(tools: Sequence[str], denied: str) -> tuple[str, ...]:
 
 def _taken(denied: str) -> tuple[str, ...]:
     """Denying some uses of a tool denies all of it. Raises `Misused` for an unknown built-in operation."""
-    name, _ = _bare(denied)
+    name, _ = tool_and_uses(denied)
     low = name.lower()
     if low in TAKES:
         return TAKES[low]

@@ -1,6 +1,5 @@
 """Profiles: agent files executed by another agent, and the tools of the executor that such a file may use."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 from enum import StrEnum
@@ -8,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from remit.agents.definition import MODELS_ALONE, Declaration, Definition, Kind, definition_of
-from remit.agents.model_agents import MODEL, is_model_agent, model_agent, names_a_model
+from remit.agents.model_agents import MODEL, is_model_agent, model_agent, names_a_model, tool_and_uses
 from remit.agents.roles import BUILT_INS, FALLBACKS, REMOVED
 from remit.core.errors import Misused
 from remit.core.settings import Settings
@@ -29,7 +28,6 @@ _KINDS = {
     "other": ("other", "task", "agent", "todowrite", "todoread", "skill"),
 }
 """The names that each kind includes."""
-_SPELLED = re.compile(r"([^():]+)(?:\((.*)\)|:(.*))?", re.DOTALL)
 
 
 class Words(StrEnum):
@@ -47,7 +45,7 @@ def narrowed(allow: Iterable[str], tools: Iterable[str] | None, without: Iterabl
     if tools is not None:
         wanted = list(tools)
         kept = [both for one in kept for other in wanted if (both := _both(one, other, words))]
-    denied = [_parts(one) for one in without]
+    denied = [tool_and_uses(one) for one in without]
     if denied and EVERYTHING in kept:
         kept = [name for one in kept for name in (_KINDS if one == EVERYTHING else (one,))]
     return tuple(dict.fromkeys(one for one in kept if not any(_is_denied(one, *name) for name in denied)))
@@ -55,7 +53,7 @@ def narrowed(allow: Iterable[str], tools: Iterable[str] | None, without: Iterabl
 
 def _both(allowed: str, wanted: str, words: Words) -> str | None:
     """The narrower of two, if one includes the other."""
-    (name, scope), (other, other_scope) = _parts(allowed), _parts(wanted)
+    (name, scope), (other, other_scope) = tool_and_uses(allowed), tool_and_uses(wanted)
     if _holds(name, other):
         if _is_pattern(name) or name.lower().startswith("mcp__") or (name in _KINDS and words is Words.NAMES):
             name = other
@@ -84,7 +82,7 @@ def _is_denied(one: str, name: str, scope: str | None) -> bool:
     """Denying a part of a kind, or some uses of a tool, denies all of it, unless only other uses are allowed.
 
     A denied edit also denies writes, and denied `bash` also denies `shell`: another name does not bypass it."""
-    mine, my_scope = _parts(one)
+    mine, my_scope = tool_and_uses(one)
     is_named = _holds(name, mine) or _holds(mine, name) or _kind_of(mine) == _kind_of(name) in ("edit", "execute")
     if not is_named or scope is None:
         return is_named
@@ -93,14 +91,6 @@ def _is_denied(one: str, name: str, scope: str | None) -> bool:
 
 def _kind_of(name: str) -> str | None:
     return next((kind for kind, names in _KINDS.items() if name.lower() in names), None)
-
-
-def _parts(spelled: str) -> tuple[str, str | None]:
-    """`Bash(git *)` or `execute:git *`: the tool and its uses."""
-    found = _SPELLED.fullmatch(spelled.strip())
-    if found is None:
-        return spelled.strip(), None
-    return found[1].strip(), (found[2] if found[2] is not None else found[3]) or None
 
 
 def _spelled(name: str, scope: str | None) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.definition import Definition
+from remit.agents.model_agents import tool_and_uses
 from remit.core.agents import WorkspaceKind
 from remit.models.prices import TokenUsage
 from remit.system.beneath import open_regular
@@ -177,7 +178,6 @@ _OPENCODE = {
 FREE = ("read", "glob", "grep", "list", "todowrite", "todoread", "skill")
 """Tools that opencode uses without asking; they change nothing."""
 _CHANGING = frozenset({"edit", "delete", "move", "execute", "bash", "write", "multiedit", "notebookedit", "patch"})
-_ENTRY = re.compile(r"(?P<name>[\w*.-]+)(?:\((?P<inner>.*)\)|:(?P<outer>.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,10 +192,8 @@ class Entry:
 def entries(allow: Sequence[str]) -> list[Entry]:
     found = []
     for one in allow:
-        match = _ENTRY.fullmatch(one.strip())
-        name = match["name"] if match else one.strip()
-        only = (match["inner"] if match["inner"] is not None else match["outer"]) if match else None
-        found.append(Entry(name=name, only=only or None, is_kind=name in _CLAUDE, original=one.strip()))
+        name, only = tool_and_uses(one)
+        found.append(Entry(name=name, only=only, is_kind=name in _CLAUDE, original=one.strip()))
     return found
 
 
