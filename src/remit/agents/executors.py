@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from remit.agents.function import FunctionAgent
 from remit.agents.process.target import Place, Target, target_of
 from remit.agents.python_files import FileAgent
-from remit.agents.thread import ThreadAgent
 from remit.core.agents import AgentSpec, Isolation
 from remit.core.context import Context
 from remit.core.errors import Misused
@@ -161,6 +160,8 @@ class Executors:
         if isinstance(agent, FileAgent):
             return LazyAgent(agent, self)
         if agent.spec.isolation is Isolation.THREAD:
+            from remit.agents.thread import ThreadAgent
+
             return ThreadAgent(agent, self._grace_seconds)
         return agent
 

@@ -4,7 +4,6 @@ Asks only if stdin and stderr are a terminal and this process is in the foregrou
 
 import asyncio
 import contextlib
-import getpass
 import os
 import sys
 import termios
@@ -51,6 +50,8 @@ class TerminalApprover:
         """Allowed for a whole tree: its root, the action, and the rules that require approval."""
 
     async def approve(self, asked: PolicyRequest, decision: Decision, seconds: float) -> tuple[bool, str]:
+        import getpass
+
         try:
             who = f"{getpass.getuser()} at the terminal"
         except (KeyError, OSError):  # a user without a name

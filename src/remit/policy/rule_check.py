@@ -4,7 +4,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import cedarpy
@@ -99,7 +99,7 @@ def _fact_lines() -> Iterator[tuple[str, str]]:
 
 
 def base_schema() -> str:
-    return files("remit.policy").joinpath("schema.cedarschema").read_text("utf-8")
+    return Path(__file__).with_name("schema.cedarschema").read_text("utf-8")
 
 
 def schema_text(actions: dict[str, tuple[str, ...]], facts: dict[str, str]) -> str:

@@ -9,7 +9,6 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -389,7 +388,7 @@ class ApprovedFile(FileSource):
 
 
 def default_text() -> str:
-    return files("remit.policy").joinpath("default.cedar").read_text("utf-8")
+    return Path(__file__).with_name("default.cedar").read_text("utf-8")
 
 
 def default_rules() -> Rules:

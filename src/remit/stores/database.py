@@ -5,7 +5,6 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
@@ -132,7 +131,7 @@ def migrations_after(version: int) -> list[str]:
 def statements_of(name: str) -> Iterator[str]:
     """The statements of a file, one by one: `executescript` would commit earlier ones."""
     statement = ""
-    for line in files("remit.stores").joinpath("sql", name).read_text(encoding="utf-8").splitlines(keepends=True):
+    for line in Path(__file__).with_name("sql").joinpath(name).read_text(encoding="utf-8").splitlines(keepends=True):
         statement += line
         if sqlite3.complete_statement(statement):
             yield statement

@@ -10,7 +10,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -273,7 +273,7 @@ def _prepare(connection: Connection, schema: str, address: str) -> None:
         connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
         connection.execute("CREATE TABLE IF NOT EXISTS remit_version (version INTEGER NOT NULL)")
         for number in range(_version(connection, schema) + 1, VERSION + 1):
-            text = files("remit.stores").joinpath("sql", f"postgres_{number:03}.sql").read_text(encoding="utf-8")
+            text = Path(__file__).with_name("sql").joinpath(f"postgres_{number:03}.sql").read_text(encoding="utf-8")
             connection.execute(text)
             connection.execute("DELETE FROM remit_version")
             connection.execute("INSERT INTO remit_version VALUES (%s)", (number,))

@@ -1,7 +1,6 @@
 """Replaces, exchanges and removes files and folders beneath a root atomically, following no link."""
 
 import contextlib
-import ctypes
 import errno
 import os
 import re
@@ -51,6 +50,8 @@ def _renamed(source: Path, target: Path, flags: int) -> bool:
         return False
     if call(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), flags) == 0:
         return True
+    import ctypes
+
     code = ctypes.get_errno()
     if code in _UNKNOWN:
         return False
@@ -58,16 +59,19 @@ def _renamed(source: Path, target: Path, flags: int) -> bool:
 
 
 @cache
-def _renameat2() -> "ctypes._NamedFuncPointer | None":
+def _renameat2() -> "Callable[..., int] | None":
     if sys.platform != "linux":
         return None
+    import ctypes
+
     try:
         call = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:  # an older C library
         return None
     call.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
     call.restype = ctypes.c_int
-    return call
+    found: Callable[..., int] = call
+    return found
 
 
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.remit-(?P<pid>\d+)-[0-9a-f]{8}\.tmp\Z", re.DOTALL)

@@ -4,7 +4,6 @@ The only place that reads settings: everything else gets values (`remit.core.set
 
 import json
 import os
-import tomllib
 from collections import abc
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, replace
@@ -109,6 +108,8 @@ def _place(file: str, key: Key) -> str:
 
 def _value(text: str) -> Any:
     """As TOML: a number, true, a list, an inline table; anything else is a word."""
+    import tomllib  # only if a variable is set
+
     try:
         document = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:

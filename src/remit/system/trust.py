@@ -12,7 +12,6 @@ import re
 import shlex
 import stat
 import time
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BufferedReader
@@ -532,6 +531,8 @@ def _table(path: Path, keys: Sequence[str]) -> Mapping[str, Any]:
 
 
 def _table_in(data: bytes, path: Path, keys: Sequence[str]) -> Mapping[str, Any]:
+    import tomllib  # most commands read no settings file
+
     try:
         found: Any = tomllib.loads(data.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

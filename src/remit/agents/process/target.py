@@ -5,7 +5,6 @@ without one (a lambda, a closure, a function typed at a prompt) is refused with 
 
 import importlib
 import importlib.util
-import runpy
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -130,6 +129,8 @@ def _load_main(target: Target) -> ModuleType:
     known = sys.modules.get("__mp_main__")
     if known is not None:
         return known
+    import runpy  # in workers only
+
     module = ModuleType("__mp_main__")
     reading = _READING.set(target)
     try:

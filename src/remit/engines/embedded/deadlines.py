@@ -1,7 +1,6 @@
 """Deadlines and the watchdog: schedules checks of delegations, and stops agents that block the event loop."""
 
 import asyncio
-import ctypes
 import dis
 import heapq
 import logging
@@ -272,6 +271,8 @@ class Watchdog:
 
     def _look_from_outside(self, blocked: float, must_stop: bool) -> None:
         """For a loop that is not on the main thread; it cannot run while this thread has the interpreter."""
+        import ctypes  # before the frame is looked at: an import lets the other thread run
+
         frame = sys._current_frames().get(self._loop_thread)
         task = asyncio.current_task(self._loop)
         if frame is None or task is None:
