@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from forking import LOADED, run
 
 ROOT = Path(__file__).parents[2]
@@ -20,6 +22,12 @@ OF_EXAMPLES = ("remit.testing.models", "remit.models.stream", "pydantic_ai.model
 """Modules that many examples import."""
 OTHER_OUTPUTS = {"first_agent.py": "completed: README.md has 3 words.\n", "own_store.py": "True True\n"}
 """Of examples whose output no document shows."""
+
+
+@pytest.fixture(autouse=True)
+def no_block_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the event loop of an example gets no time for seconds: its agents are not to be stopped for that."""
+    monkeypatch.setenv("REMIT_BLOCK_LIMIT_SECONDS", "60")
 
 
 def blocks(kind: str | None) -> list[tuple[str, "re.Match[str]"]]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from documents import EXAMPLES, ROOT, SCRIPTS, blocks, check_outputs
+from documents import EXAMPLES, ROOT, SCRIPTS, blocks, check_outputs, no_block_limit  # noqa: F401 - a fixture
 
 HALF = len(SCRIPTS) // 2
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from documents import EXAMPLES, SCRIPTS, check_outputs, run_script
+from documents import EXAMPLES, SCRIPTS, check_outputs, no_block_limit, run_script  # noqa: F401 - a fixture
 
 from forking import run
 from remit import Remit, Return
