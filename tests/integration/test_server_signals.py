@@ -42,7 +42,7 @@ async def test_tree_in_two_processes_is_one_trace_with_metrics_and_log(tmp_path:
             page = http.get("/metrics").text
         await asyncio.to_thread(collected.wait, lambda kept: has_counted(kept.metrics.get("delegation.total"), "slow"))
         server.send_signal()
-        code, output = await asyncio.to_thread(server.ended)
+        code, output = await asyncio.to_thread(server.wait)
     assert code == 0, output
     check_trace(collected.spans)
     by_http = collected.span("invoke_workflow slow")
