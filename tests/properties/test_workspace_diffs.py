@@ -58,7 +58,7 @@ def contents(folder: Path) -> dict[str, tuple[object, bool]]:
 
 
 @pytest.mark.parametrize("kind", [WorkspaceKind.WORKTREE, WorkspaceKind.COPY])
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(files=FILES, edits=EDITS)
 def test_diff_applied_to_the_base_gives_the_workspace(
     kind: WorkspaceKind, files: dict[str, bytes], edits: list[tuple[str, object]]
