@@ -267,6 +267,8 @@ class BoardAndModel(RuleBasedStateMachine):
         word = self.word()
 
         def change(text: str) -> str:
+            if not text.strip():  # they emptied it before: this would be in the place of what they had written there
+                return text
             ends = [found.end() for found in re.finditer(r"(?m)^---$", text)]
             at = ends[where % len(ends)] if ends else len(text)
             return f"{text[:at]}\n\nNote {word}\n{text[at:]}"
