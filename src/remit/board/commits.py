@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.core.errors import ErrorInfo, RemitError, Unavailable
-from remit.core.text import shorten
+from remit.core.text import list_some, shorten
 from remit.system.files import atomic_write, file_lock
-from remit.system.git import BARE, COMMIT_LOCK, Git, GitFailed
+from remit.system.git import BARE, COMMIT_LOCK, Git, GitFailed, operation_in
 from remit.system.processes import ProcessIdentity
 
 if TYPE_CHECKING:
@@ -40,15 +40,6 @@ _WORDS_SHOWN = 600
 NOTES = ".remit/board/uncommitted"
 GIVEN_UP_SECONDS = 600.0
 """The next change makes an older pending commit even if its process lives or cannot be checked: a commit ends within two minutes."""
-_UNDER_WAY = {
-    "MERGE_HEAD": "merge",
-    "rebase-merge": "rebase",
-    "rebase-apply": "rebase",
-    "CHERRY_PICK_HEAD": "cherry-pick",
-    "REVERT_HEAD": "revert",
-    "sequencer": "cherry-pick or revert",
-    "BISECT_LOG": "bisect",
-}
 _SHARED = ("agents", "commands", "context", ".gitignore")
 """Parts of `.remit/` that belong to the project rather than to this machine (see `.remit/.gitignore`), beside the policy."""
 _STAGED = ("diff-index", "--cached", "--name-only", "-z", "--no-renames")
@@ -169,10 +160,6 @@ class Repository:
 
     def until(self, stop_at: float) -> "Repository":
         return replace(self, git=replace(self.git, stop_at=stop_at))
-
-    def under_way(self) -> str:
-        """merge, rebase, …: an operation of a person in progress; empty: none."""
-        return next((word for name, word in _UNDER_WAY.items() if os.path.lexists(self.git_dir / name)), "")
 
     def head(self) -> str:
         """HEAD; empty without a commit."""
@@ -295,9 +282,8 @@ def _with_parents(paths: Sequence[str]) -> set[str]:
 
 
 def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str], message: str, *, is_repeated: bool) -> CommitResult:
-    under_way = repository.under_way()
-    if under_way:
-        raise Busy(f"a {under_way} is in progress here and must end first")
+    if operation := operation_in(repository.git_dir):
+        raise Busy(f"a {operation} is in progress here and must end first")
     _wait_for_index(repository, _patience(INDEX_SECONDS))
     before = repository.head()
     chosen, left_out = _select(repository, before, paths, deleted)
@@ -370,7 +356,7 @@ def _with_index(repository: Repository, before: str, trouble: str, named: Sequen
         return CommitResult(hash=late.head(), warning=" ".join(filter(None, (trouble, warning))))
     kept_out = [path for path in named if path not in committed]
     if kept_out and not trouble:
-        trouble = f"{CODE}: a hook kept these out of the commit: {_listed(kept_out)}."
+        trouble = f"{CODE}: a hook kept these out of the commit: {list_some(kept_out, 5)}."
     return CommitResult(hash=commit_hash, warning=trouble)
 
 
@@ -534,12 +520,7 @@ def _left_out_words(left_out: Sequence[str], *, is_all: bool) -> str:
     if not left_out:
         return ""
     off = " (board_commits = false in remit.toml switches commits off.)" if is_all else ""
-    return f"Not committed: {_listed(left_out)}.{off}"
-
-
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return f"Not committed: {list_some(left_out, 5)}.{off}"
 
 
 def _names(output: bytes) -> list[str]:

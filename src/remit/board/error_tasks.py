@@ -24,7 +24,7 @@ from remit.core.errors import Refused, RemitError
 from remit.core.redaction import redact_text
 from remit.core.routing import Route
 from remit.core.settings import Settings
-from remit.core.text import one_line
+from remit.core.text import list_some, one_line
 from remit.runtime.error_ledger import Entry, ErrorLedger, Fix
 from remit.system.threads import off_loop
 
@@ -213,16 +213,12 @@ def _new_task(groups: Sequence[Group]) -> NewTask:
         lines.append(f"  - Ledger: {', '.join(one_line(entry.id) for entry in group.entries[:MAX_NAMES])}")
     return NewTask(
         text="\n".join(lines),
-        title=f"Fix {_first([group.name for group in groups])}",
+        title=f"Fix {list_some([group.name for group in groups], MAX_NAMES)}",
         priority=Priority.HIGH if any(group.is_grave for group in groups) else Priority.MEDIUM,
         language="general",
         type="bugfix",
-        source=f"error ledger: {_first([one_line(entry.id) for group in groups for entry in group.entries])}",
+        source=f"error ledger: {list_some([one_line(entry.id) for group in groups for entry in group.entries], MAX_NAMES)}",
     )
-
-
-def _first(names: Sequence[str]) -> str:
-    return ", ".join(names[:MAX_NAMES]) + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")
 
 
 def _diagnosis(task: Task, found: OpenErrors, timeout: float | None) -> DocumentCommand:

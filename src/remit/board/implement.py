@@ -440,9 +440,9 @@ class ImplementRun(TaskRun):
 
     def _landing_lines(self, why: str = "") -> tuple[str, ...]:
         """The record of the merge. `why`: the reason if it was not merged."""
-        if self.landing is None or not (self.landing.told or self.landing.notes):
+        if self.landing is None or not (self.landing.summary or self.landing.notes):
             return ()
-        return (*self.landing.notes, self.landing.told or why)
+        return (*self.landing.notes, self.landing.summary or why)
 
     async def _hand_back(self, message: str, name: str, subject: str) -> Return:
         """Ask the agent of the task to change its work, in its own session if it kept one."""

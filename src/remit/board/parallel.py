@@ -251,5 +251,5 @@ def _named_files(board: Board, task: Task) -> frozenset[str]:
     text = read_plan_text(board, task)
     lines = [line for line in text.splitlines() if "accept" not in line.lower()]
     found = (name for line in lines for name in _PATH.findall(line))
-    told = (name for phase in read_plan(text).phases for name in phase.files)
-    return frozenset((*told, *(name for name in found if "/" in name.strip("/") or re.search(r"\w\.\w+$", name))))
+    planned = (name for phase in read_plan(text).phases for name in phase.files)
+    return frozenset((*planned, *(name for name in found if "/" in name.strip("/") or re.search(r"\w\.\w+$", name))))

@@ -27,7 +27,7 @@ from remit.core.settings import Settings
 from remit.core.text import fence_untrusted
 from remit.runtime.deps import AcceptanceRules, WorkspaceRules
 from remit.runtime.landing import (
-    Rebased,
+    RebaseResult,
     begin_return,
     end_return,
     finish_return,
@@ -119,7 +119,7 @@ class TaskLanding:
         self._workspace: Workspace | None = None
         self.notes: tuple[str, ...] = ()
         """Warnings: what was flaky, what was handed back."""
-        self.told = ""
+        self.summary = ""
         """How the work landed; empty: it did not."""
 
     @property
@@ -218,7 +218,7 @@ class TaskLanding:
     async def land(self, task: Task, records: Sequence[PhaseRecord], work: "LandingWork") -> ErrorInfo | None:
         """Land the work; None: it has landed. Red or conflicting, it goes back to its agent at most twice."""
         if commit := await self.landed():
-            self.told = f"Merged into {self.workspace.onto} as {commit[:9]}, by a command that was killed after that."
+            self.summary = f"Merged into {self.workspace.onto} as {commit[:9]}, by a command that was killed after that."
             return None
         if (error := await self._take_over(task, records, work.hand_back)) is not None:
             return error
@@ -245,7 +245,7 @@ class TaskLanding:
             landing = await self._queue.land(Candidate(workspace=self.workspace, tip=tip, accept=work.commands, stop_at=work.stop_at))
         finally:
             self._queue.release(self.workspace)
-        self.notes, self.told = (*self.notes, *landing.notes), landing.told
+        self.notes, self.summary = (*self.notes, *landing.notes), landing.summary
         return landing
 
     def _can_return(self, landing: Landing, work: "LandingWork") -> bool:
@@ -284,7 +284,7 @@ class TaskLanding:
         """Pass a person's comments to the agent's session; None: it has changed its work."""
         tip = await self._tip(records)
         subject = f"task {self._number}: change it after review"
-        await off_loop(begin_return, self.workspace, Rebased(onto=self.workspace.base, tip=tip), words, subject)
+        await off_loop(begin_return, self.workspace, RebaseResult(onto=self.workspace.base, tip=tip), words, subject)
         return await self._return(hand_back)
 
     async def _take_over(self, task: Task, records: Sequence[PhaseRecord], hand_back: "HandBack") -> ErrorInfo | None:

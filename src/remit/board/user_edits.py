@@ -18,6 +18,7 @@ from remit.board.state_file import StateFile, read_state
 from remit.board.task import State
 from remit.board.write_set import UNTOUCHED, hash_of, read_or_none
 from remit.core.errors import Refused, Unavailable
+from remit.core.text import list_some
 from remit.system.beneath import open_regular
 
 if TYPE_CHECKING:
@@ -196,9 +197,8 @@ class UserEdits:
             base, is_older = self._base(version)
             if base is not None and is_older:
                 came = sorted(numbers_of(self.found.file.state) - numbers_of(base))
-                shown = ", ".join(map(str, came[:_NAMED])) + (f" and {len(came) - _NAMED} more" if len(came) > _NAMED else "")
-                tasks = "Task" if len(came) == 1 else "Tasks"
-                notices += (f"TODO.md: it was written from an older drawing, without {tasks} {shown}: what has come since is drawn again.",)
+                tasks = f"{'Task' if len(came) == 1 else 'Tasks'} {list_some(came, _NAMED)}"
+                notices += (f"TODO.md: it was written from an older drawing, without {tasks}: what has come since is drawn again.",)
         return state, notices
 
     def goes_on_from(self, version: Version, merged: State) -> State | None:

@@ -22,7 +22,7 @@ from remit.core import result as returns
 from remit.core.errors import ErrorInfo, RemitError
 from remit.core.protected_paths import is_private
 from remit.core.result import Artifact, Return, StopReason
-from remit.core.text import one_line
+from remit.core.text import list_some, one_line
 from remit.runtime.workspaces import TOOL_FOLDERS
 from remit.system.artifact_files import FileInfo, inspect_artifact, read_bounded
 from remit.system.git import NO_SUBMODULES
@@ -332,8 +332,7 @@ def untouched_changes(root: Path, before: Changes | None, named: Collection[str]
 
 
 def name_files(names: Collection[str]) -> str:
-    shown = sorted(names)
-    return ", ".join(shown[:MAX_NAMES]) + (f" and {len(shown) - MAX_NAMES} more" if len(shown) > MAX_NAMES else "")
+    return list_some(sorted(names), MAX_NAMES)
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -31,6 +31,7 @@ from remit.core.events import Event, EventKind
 from remit.core.record import Record
 from remit.core.result import Return
 from remit.core.states import State
+from remit.core.text import list_some
 from remit.system.liveness import below
 
 Model = Annotated[
@@ -269,9 +270,7 @@ def print_ending(answer: Answer, root: Path, how_to_go_on: str, stream: TextIO) 
         mark, style = MARKS[State.CANCELLED]
         words = f"after {duration(answer.result.metadata.duration_seconds)}"
         if stopped := answer.stopped():
-            names = ", ".join(f"{record.agent} {short(record.session_id)}" for record in stopped[:NAMED])
-            more = f" and {len(stopped) - NAMED} more" if len(stopped) > NAMED else ""
-            words += f", with {names}{more}"
+            words += f", with {list_some([f'{record.agent} {short(record.session_id)}' for record in stopped], NAMED)}"
         put(words, f"{mark} stopped ", label_style=style, stream=stream)
     else:
         print_return(replace(answer.result, data=None, artifacts=()), root, stream)

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +19,7 @@ from remit.cli.render import columns, count, cut_cells, duration, padded, painte
 from remit.cli.results import say_labelled
 from remit.cli.task import show_task
 from remit.core.errors import Misused
+from remit.core.text import list_some
 
 if TYPE_CHECKING:
     from remit.board.importer import ImportResult
@@ -198,9 +199,9 @@ def _standing(view: View, task: Task) -> str:
         return f"{holder.command} · {duration(time.time() - holder.since)}{session}"
     if task.status is Status.EXPANDED:
         left = view.graph.open_parts(task.number)
-        return f"divided; open: {_numbers(left)}" if left else "divided; all parts done"
+        return f"divided; open: {list_some(left, 6)}" if left else "divided; all parts done"
     if state is TaskState.WAITING:
-        return f"waits for {_numbers([_waited(view, number) for number in view.graph.unmet(task)])}"
+        return f"waits for {list_some([_waited(view, number) for number in view.graph.unmet(task)], 6)}"
     if state is TaskState.BLOCKED or task.status is Status.ABANDONED:
         return task.blocking_reason or "no reason given"
     command = view.next_command(task)
@@ -212,11 +213,6 @@ def _waited(view: View, number: int) -> str:
     task = view.graph.tasks.get(number)
     status = task.status if task is not None else view.graph.archived.get(number)
     return f"{number} (abandoned)" if status is Status.ABANDONED else f"{number} (unknown)" if status is None else str(number)
-
-
-def _numbers(numbers: Sequence[object]) -> str:
-    shown = ", ".join(map(str, numbers[:6]))
-    return shown + (f" and {len(numbers) - 6} more" if len(numbers) > 6 else "")
 
 
 def _foot(view: View, wide: int) -> Iterator[str]:
@@ -270,7 +266,7 @@ def _lines(found: "ImportResult") -> "Iterator[str]":
     yield f"{verb} {count(found.tasks, 'task')} from {found.folder}{archived}."
     for where, numbers in (("state.json", found.only_in_state), ("TODO.md", found.only_in_todo)):
         if numbers:
-            yield f"Only in {where}: {_some(list(map(str, numbers)))}."
+            yield f"Only in {where}: {list_some(list(numbers), _SHOWN)}."
     if found.merged:
         yield f"TODO.md differed from state.json in {count(len(found.merged), 'place')} and was merged:"
         yield from (f"  {line}" for line in found.merged[:_SHOWN])
@@ -281,7 +277,3 @@ def _lines(found: "ImportResult") -> "Iterator[str]":
         yield f"and {len(found.notes) - _SHOWN} more things to know: --json lists all."
     if found.kept_in:
         yield f"The old files are kept in {found.kept_in}. Replaced values are in each task's entry under `imported`."
-
-
-def _some(words: list[str]) -> str:
-    return ", ".join(words[:_SHOWN]) + (f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else "")

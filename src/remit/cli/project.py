@@ -15,6 +15,7 @@ from remit.cli.exits import Exit
 from remit.cli.render import say, say_aside, say_json
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.ids import CALLER, decode
+from remit.core.text import list_some
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
@@ -247,9 +248,8 @@ def find_session(store: "Store", name: str) -> "Record":
         return named[0]
     if not named:
         raise Misused(f"There is no delegation {name}.", code="INVALID_TARGET", advice="`remit history` lists them; `last` is the newest.")
-    shown = ", ".join(f"{one.session_id} ({one.agent})" for one in named[:5])
-    more = f" and {len(named) - 5} more" if len(named) > 5 else ""
-    raise Misused(f"{name} could be {shown}{more}.", code="INVALID_TARGET", advice="Write more characters of the id.")
+    shown = list_some([f"{one.session_id} ({one.agent})" for one in named], 5)
+    raise Misused(f"{name} could be {shown}.", code="INVALID_TARGET", advice="Write more characters of the id.")
 
 
 def _query(name: str, limit: int = SEARCHED) -> "HistoryQuery":

@@ -43,6 +43,7 @@ from remit.core.events import STEPS, Event, EventKind
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
 from remit.core.states import State
+from remit.core.text import list_some
 from remit.system.liveness import below, living_owners, signs_with_children, stuck
 
 if TYPE_CHECKING:
@@ -328,8 +329,7 @@ def _picture(lines: list[Line], rows: int | None) -> "RenderableType":
     notes = []
     for why in dict.fromkeys(line.stuck for line in lines if line.stuck):
         named = [f"{line.record.agent} {short(line.record.session_id)}" for line in lines if line.stuck == why]
-        more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
-        notes.append(Text(f"! {', '.join(named[:NAMED])}{more}: {why}", style="bold red"))
+        notes.append(Text(f"! {list_some(named, NAMED)}: {why}", style="bold red"))
     kept = lines if rows is None else lines[: max(1, rows - len(notes))]
     more = f"; {len(lines) - len(kept)} more do not fit" if len(kept) < len(lines) else ""
     total = Text(f"{count(len(lines), 'delegation')} queued or running{more}", style="dim")

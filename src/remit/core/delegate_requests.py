@@ -21,6 +21,7 @@ from remit.core.parameters import WrongParameters, camel_names, declared_names, 
 from remit.core.ports import AgentPort
 from remit.core.request import COMPOSE
 from remit.core.states import Priority, priority_of
+from remit.core.text import list_some
 
 
 class DelegateError(Misused):
@@ -148,8 +149,7 @@ def _allowed(what: str, names: Iterable[str], *, meant: str = "", **facts: str) 
     close = difflib.get_close_matches(meant, known, n=1) if meant else []
     words = f"Did you mean {close[0]}? " if close else ""
     if known:
-        more = f" and {len(known) - NAMES_IN_MESSAGE} more" if len(known) > NAMES_IN_MESSAGE else ""
-        words += f"{what.capitalize()}: {', '.join(known[:NAMES_IN_MESSAGE])}{more}."
+        words += f"{what.capitalize()}: {list_some(known, NAMES_IN_MESSAGE)}."
     else:
         words += "There are no agents here: put one into .remit/agents." if what == "targets" else "It has none."
     return {"advice": words, "details": {**facts, what: known, **({"didYouMean": close[0]} if close else {})}}

@@ -3,6 +3,7 @@
 Untrusted text in prompts is fenced and labelled but not filtered: the model must read it and not obey it."""
 
 import hashlib
+from collections.abc import Sequence
 
 SUMMARY_LIMIT = 500
 """Characters of the summary of a return."""
@@ -64,6 +65,12 @@ def shorten_middle(text: str, limit: int) -> str:
         return shorten(text, limit) if limit > 0 else ""
     head = rest * 2 // 3
     return text[:head] + note + text[len(text) - (rest - head) :]
+
+
+def list_some(names: Sequence[object], most: int) -> str:
+    """`a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more
 
 
 def plural(number: int, one: str, many: str = "") -> str:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from remit.core.context import GIVEN
 from remit.core.jsonable import clean_text
 from remit.core.result import Artifact
+from remit.core.text import list_some
 from remit.system.artifact_files import (
     FILE_CLOCK_LAG_SECONDS,
     HASH_LIMIT_BYTES,
@@ -361,5 +362,4 @@ class _Gathering:
 
     def _warn(self, what: str, paths: list[str]) -> None:
         if paths:
-            more = f" and {len(paths) - _NAMES_SHOWN} more" if len(paths) > _NAMES_SHOWN else ""
-            self.warnings.append(f"{what}: {', '.join(paths[:_NAMES_SHOWN])}{more}")
+            self.warnings.append(f"{what}: {list_some(paths, _NAMES_SHOWN)}")

@@ -14,9 +14,19 @@ from pathlib import Path
 
 from remit.core.errors import RemitError, Unavailable
 from remit.runtime.task_workspace import read_state, write_state
-from remit.runtime.workspaces import Workspace, named_files, open_git, project_git, stage_changes, why_not_merged, work_root, write_metadata
+from remit.runtime.workspaces import (
+    Workspace,
+    lock_checkout,
+    named_files,
+    open_git,
+    project_git,
+    stage_changes,
+    why_not_merged,
+    work_root,
+    write_metadata,
+)
 from remit.system.files import file_lock
-from remit.system.git import COMMIT_LOCK, LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed
+from remit.system.git import LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed, operation_in
 
 GIT_SECONDS = 60.0
 INDEX_SECONDS = 10.0
@@ -26,7 +36,7 @@ BOARD = "specs/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rebased:
+class RebaseResult:
     """The commits of a task on top of another commit."""
 
     onto: str
@@ -47,7 +57,7 @@ class Rebased:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+class MoveResult:
     """Result of moving the branch."""
 
     is_done: bool
@@ -70,7 +80,7 @@ def head_of(workspace: Workspace) -> str:
         raise Unavailable(f"The target branch {workspace.onto} of the task no longer exists.", advice="Create it again.") from None
 
 
-def rebase(workspace: Workspace, tip: str, onto: str) -> Rebased:
+def rebase(workspace: Workspace, tip: str, onto: str) -> RebaseResult:
     """Rebase the commits of the task that `onto` lacks, one by one; no file is touched."""
     git = git_of(workspace)
     done, done_tree = onto, git.says("rev-parse", f"{onto}^{{tree}}")
@@ -82,20 +92,18 @@ def rebase(workspace: Workspace, tip: str, onto: str) -> Rebased:
         if conflicts:
             tree, conflicts = _picked(git, parent, tip, done)  # the rest of the work, for one resolution
             if conflicts:
-                return Rebased(onto=onto, tip=done, tree=tree, conflicts=conflicts)
-            return Rebased(onto=onto, tip=_recommit(git, commits[-1][2], tree, done))
+                return RebaseResult(onto=onto, tip=done, tree=tree, conflicts=conflicts)
+            return RebaseResult(onto=onto, tip=_recommit(git, commits[-1][2], tree, done))
         if tree != done_tree:
             done, done_tree = _recommit(git, message, tree, done), tree
-    return Rebased(onto=onto, tip=done)
+    return RebaseResult(onto=onto, tip=done)
 
 
 def _picked(git: Git, parent: str, commit: str, onto: str) -> tuple[str, tuple[str, ...]]:
     """The tree of `onto` with the changes of `commit` since `parent`, and the files with conflicts."""
     # git merges commits by their history: this commit makes `parent` the common ancestor.
     ours = git.says("commit-tree", f"{onto}^{{tree}}", "-p", parent, "-m", "the project's branch")
-    code, told = git.code("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, commit)
-    tree, *names = [os.fsdecode(part) for part in told.split(b"\0") if part]
-    return tree, tuple(names) if code else ()
+    return git.merge_trees(ours, commit)
 
 
 def _recommit(git: Git, message: bytes, tree: str, parent: str) -> str:
@@ -119,43 +127,36 @@ def only_board_changed(workspace: Workspace, before: str, after: str) -> bool:
     return all(os.fsdecode(name).startswith(below) for name in names if name)
 
 
-def move_branch(workspace: Workspace, expected: str, target: str) -> Moved:
+def move_branch(workspace: Workspace, expected: str, target: str) -> MoveResult:
     """Move the branch from `expected` forward to `target`: in the worktree that has it checked out, else only the branch."""
-    with locked(workspace):
+    with lock_checkout(workspace):
         git = git_of(workspace)
         if git.says("rev-parse", "--verify", f"refs/heads/{workspace.onto}^{{commit}}") != expected:
-            return Moved(is_done=False, is_outdated=True)
+            return MoveResult(is_done=False, is_outdated=True)
         if expected == target:
-            return Moved(is_done=True)
+            return MoveResult(is_done=True)
         place = _checkout_of(git, workspace)
         if place == "":
             git.run("update-ref", f"refs/heads/{workspace.onto}", target, expected)
-            return Moved(is_done=True)
+            return MoveResult(is_done=True)
         if place != os.path.realpath(workspace.top):
-            return Moved(is_done=False, reason=f"{workspace.onto} is checked out in another worktree ({place})")
-        under_way = next(
-            (name for name in ("MERGE_HEAD", "rebase-merge", "rebase-apply", "CHERRY_PICK_HEAD", "REVERT_HEAD") if _has(git, name)), ""
-        )
-        if under_way:
-            return Moved(is_done=False, reason=f"a merge or rebase is under way in the project ({under_way})")
+            return MoveResult(is_done=False, reason=f"{workspace.onto} is checked out in another worktree ({place})")
+        if git.git_dir is not None and (operation := operation_in(git.git_dir)):
+            return MoveResult(is_done=False, reason=f"a {operation} is in progress in the project")
         return _fast_forward(git, target)
 
 
-def _has(git: Git, name: str) -> bool:
-    return git.git_dir is not None and os.path.lexists(git.git_dir / name)
-
-
-def _fast_forward(git: Git, target: str) -> Moved:
+def _fast_forward(git: Git, target: str) -> MoveResult:
     until = time.monotonic() + INDEX_SECONDS
     while True:
         try:
             git.run("merge", "--ff-only", "--no-autostash", "--no-stat", "--quiet", target)
-            return Moved(is_done=True)
+            return MoveResult(is_done=True)
         except GitFailed as failed:
             if "index.lock" in failed.words and time.monotonic() < until:
                 time.sleep(0.1)
                 continue
-            return Moved(is_done=False, reason=why_not_merged(failed, "the project"), files=named_files(failed.words))
+            return MoveResult(is_done=False, reason=why_not_merged(failed, "the project"), files=named_files(failed.words))
 
 
 def _checkout_of(git: Git, workspace: Workspace) -> str:
@@ -167,16 +168,6 @@ def _checkout_of(git: Git, workspace: Workspace) -> str:
         elif line == f"branch refs/heads/{workspace.onto}":
             return os.path.realpath(place)
     return ""
-
-
-@contextlib.contextmanager
-def locked(workspace: Workspace) -> Iterator[None]:
-    """Lock out other merges and board commits, which are built on HEAD."""
-    with (
-        file_lock(workspace.common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS),
-        file_lock(workspace.common_dir / COMMIT_LOCK, timeout=LOCK_WAIT_SECONDS),
-    ):
-        yield
 
 
 def remember_candidate(workspace: Workspace, target: str) -> None:
@@ -196,7 +187,7 @@ def landed_as(workspace: Workspace) -> str:
 # ---- back to the agent
 
 
-def begin_return(workspace: Workspace, rebased: Rebased, message: str, subject: str, state: str = "") -> None:
+def begin_return(workspace: Workspace, rebased: RebaseResult, message: str, subject: str, state: str = "") -> None:
     """Record that the work goes back to its agent, on top of `rebased`. `message` is for the agent, `subject` names its commit, `state`
     is the outcome of its merge."""
     tree = rebased.tree or git_of(workspace).says("rev-parse", f"{rebased.tip}^{{tree}}")
@@ -243,8 +234,8 @@ def unresolved(workspace: Workspace, commit: str, files: Sequence[str]) -> tuple
     if not files:
         return ()
     pathspecs = [f":(top,literal){path}" for path in files]
-    code, told = git_of(workspace).code("grep", "-l", "-z", "-E", "^(<<<<<<<|>>>>>>>) ", commit, "--", *pathspecs)
-    return tuple(os.fsdecode(name).partition(":")[2] for name in told.split(b"\0") if name) if not code else ()
+    code, output = git_of(workspace).code("grep", "-l", "-z", "-E", "^(<<<<<<<|>>>>>>>) ", commit, "--", *pathspecs)
+    return tuple(os.fsdecode(name).partition(":")[2] for name in output.split(b"\0") if name) if not code else ()
 
 
 def newest_tip(workspace: Workspace, commits: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from remit.core.errors import ErrorInfo, RemitError, Unavailable
 from remit.runtime.deps import AcceptanceRules, WorkspaceRules
 from remit.runtime.landing import (
-    Rebased,
+    RebaseResult,
     changed_names,
     fresh_worktree,
     head_of,
@@ -66,19 +66,19 @@ class Landing:
     state: str
     commit: str = ""
     """The commit under which it was merged."""
-    rebased: Rebased | None = None
+    rebased: RebaseResult | None = None
     """If not merged: its work on top of the branch."""
     error: ErrorInfo | None = None
     output: str = ""
     """The end of the failing command's output."""
     notes: tuple[str, ...] = ()
     """Notes to keep: a flaky command, a blocking file."""
-    told: str = ""
+    summary: str = ""
     """How it was merged, in a sentence."""
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _QueuedCandidate:
     candidate: Candidate
     landing: "asyncio.Future[Landing]" = field(repr=False)
     files: frozenset[str] = frozenset()
@@ -115,7 +115,7 @@ class MergeQueue:
         self._rules = rules
         self._acceptance = acceptance
         self._is_accepting = is_accepting
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_QueuedCandidate] = []
         self._worker: asyncio.Task[None] | None = None
         self._slow = 0.0
         """Duration of the last acceptance."""
@@ -133,7 +133,7 @@ class MergeQueue:
     async def land(self, candidate: Candidate) -> Landing:
         """Wait until it is merged or cannot be. Cancellation removes it from the queue."""
         files = await off_loop(changed_names, candidate.workspace, candidate.tip)
-        waiting = _Waiting(candidate, asyncio.get_running_loop().create_future(), files)
+        waiting = _QueuedCandidate(candidate, asyncio.get_running_loop().create_future(), files)
         self._waiting.append(waiting)
         self._news.set()
         if self._worker is None or self._worker.done():
@@ -171,7 +171,7 @@ class MergeQueue:
                     self._owner = ""
                 self._news.set()
 
-    def _free(self) -> list[_Waiting]:
+    def _free(self) -> list[_QueuedCandidate]:
         """Candidates that may be merged now, without those that would invalidate work an agent is changing."""
         if self._owner:
             return [one for one in self._waiting if one.candidate.workspace.session_id == self._owner]
@@ -211,7 +211,7 @@ class MergeQueue:
                     await self._land(batch)
             except (RemitError, OSError) as error:
                 self._waiting = [one for one in self._waiting if one not in batch]
-                _tell(batch, _failed(error))
+                _answer(batch, _failed(error))
             except Exception as error:  # noqa: BLE001 - the queue must continue, and its waiters must receive the error
                 self._waiting = [one for one in self._waiting if one not in batch]
                 for one in batch:
@@ -222,7 +222,7 @@ class MergeQueue:
         """Fail candidates whose time ended while they waited."""
         late = [one for one in self._waiting if time.monotonic() >= one.candidate.stop_at]
         self._waiting = [one for one in self._waiting if one not in late]
-        _tell(late, _not_landed(WAITS, "The time ended while the queue waited for another agent to change its work."))
+        _answer(late, _not_landed(WAITS, "The time ended while the queue waited for another agent to change its work."))
 
     @contextlib.asynccontextmanager
     async def _held(self, workspace: Workspace, stop_at: float) -> AsyncIterator[None]:
@@ -244,7 +244,7 @@ class MergeQueue:
                         if time.monotonic() >= stop_at:
                             raise Unavailable("Another process was landing its work until the time was up.") from None
 
-    async def _land(self, batch: Sequence[_Waiting]) -> None:
+    async def _land(self, batch: Sequence[_QueuedCandidate]) -> None:
         """Merge a batch if it is accepted, else split it."""
         batch = [one for one in batch if not one.landing.done()]
         if not batch:
@@ -272,25 +272,25 @@ class MergeQueue:
                         again = replace(again, flaky=f"Flaky: {proof.error.message} It exited 0 when it was run again.")
                     proof = again
                 if not proof.is_met:
-                    _tell(batch, _red(proof, stacked[-1][1]))
+                    _answer(batch, _red(proof, stacked[-1][1]))
                     return
             if await self._move(head, stacked, proof):
                 return
-        _tell(batch, _not_landed(WAITS, f"{workspace.onto} moved {MOVES} times while the work was accepted."))
+        _answer(batch, _not_landed(WAITS, f"{workspace.onto} moved {MOVES} times while the work was accepted."))
 
-    async def _stack(self, batch: Sequence[_Waiting]) -> tuple[str, list[tuple[_Waiting, Rebased]]]:
+    async def _stack(self, batch: Sequence[_QueuedCandidate]) -> tuple[str, list[tuple[_QueuedCandidate, RebaseResult]]]:
         """Stack the candidates on the branch. One that conflicts with the branch is answered; one that conflicts only with another
         candidate waits."""
         workspace = batch[0].candidate.workspace
         head = onto = await off_loop(head_of, workspace)
-        stacked: list[tuple[_Waiting, Rebased]] = []
+        stacked: list[tuple[_QueuedCandidate, RebaseResult]] = []
         for one in batch:
             rebased = await off_loop(rebase, one.candidate.workspace, one.candidate.tip, onto)
             if rebased.is_clean:
                 stacked.append((one, rebased))
                 onto = rebased.tip
             elif onto == head:
-                _tell([one], _conflict(rebased, workspace.onto))
+                _answer([one], _conflict(rebased, workspace.onto))
             else:
                 self._waiting.insert(0, one)
         return head, stacked
@@ -319,7 +319,7 @@ class MergeQueue:
             site = AcceptanceSite(folder=folder, root=self._root, rules=self._acceptance, is_asked_here=is_asked_here)
             yield await run_acceptance(wanted, site, seconds_left=stop_at - time.monotonic())
 
-    async def _move(self, head: str, stacked: Sequence[tuple[_Waiting, Rebased]], proof: Proof) -> bool:
+    async def _move(self, head: str, stacked: Sequence[tuple[_QueuedCandidate, RebaseResult]], proof: Proof) -> bool:
         """Move the branch to the accepted work; False: it moved meanwhile, so rebase and accept again."""
         workspace = stacked[-1][0].candidate.workspace
         until = time.monotonic() + DIRTY_SECONDS
@@ -329,7 +329,7 @@ class MergeQueue:
             moved = await _to_end(off_loop(move_branch, workspace, head, stacked[-1][1].tip))
             if moved.is_done:
                 for one, rebased in stacked:
-                    _tell([one], _landed(workspace.onto, rebased, proof, len(stacked)))
+                    _answer([one], _landed(workspace.onto, rebased, proof, len(stacked)))
                 return True
             if moved.is_outdated:
                 now = await off_loop(head_of, workspace)
@@ -342,7 +342,7 @@ class MergeQueue:
             elif time.monotonic() >= until:
                 files = f" ({', '.join(moved.files[:10])})" if moved.files else ""
                 words = f"The work is accepted, but cannot be merged into {workspace.onto}: {moved.reason}{files}."
-                _tell([one for one, _ in stacked], _not_landed(WAITS, words, notes=proof.notes))
+                _answer([one for one, _ in stacked], _not_landed(WAITS, words, notes=proof.notes))
                 return True
             else:
                 await asyncio.sleep(POLL_SECONDS)
@@ -358,7 +358,7 @@ async def _to_end(work: "Coroutine[object, object, T]") -> T:
         raise
 
 
-def _tell(waiting: Sequence[_Waiting], landing: Landing) -> None:
+def _answer(waiting: Sequence[_QueuedCandidate], landing: Landing) -> None:
     for one in waiting:
         if not one.landing.done():
             one.landing.set_result(landing)
@@ -369,21 +369,21 @@ def _not_landed(state: str, message: str, advice: str = "", **more: Any) -> Land
     return Landing(state=state, error=error, **more)
 
 
-def _landed(onto: str, rebased: Rebased, proof: Proof, count: int) -> Landing:
+def _landed(onto: str, rebased: RebaseResult, proof: Proof, count: int) -> Landing:
     accepted = f"accepted by {', '.join(f'`{one}`' for one in proof.commands)}" if proof.commands else "no acceptance command was run"
     together = f", together with {count - 1} more" if proof.commands and count > 1 else ""
-    told = f"Merged into {onto} as {rebased.tip[:9]}, rebased on {rebased.onto[:9]}; {accepted}{together}."
-    return Landing(state=LANDED, commit=rebased.tip, notes=proof.notes, told=told)
+    summary = f"Merged into {onto} as {rebased.tip[:9]}, rebased on {rebased.onto[:9]}; {accepted}{together}."
+    return Landing(state=LANDED, commit=rebased.tip, notes=proof.notes, summary=summary)
 
 
-def _red(proof: Proof, rebased: Rebased) -> Landing:
+def _red(proof: Proof, rebased: RebaseResult) -> Landing:
     assert proof.error is not None
     message = f"The work is not accepted on top of the project's branch. {proof.error.message}"
     output = proof.failed.output_tail if proof.failed is not None else ""
     return _not_landed(RED, message, proof.error.recommendation, rebased=rebased, output=output)
 
 
-def _conflict(rebased: Rebased, onto: str) -> Landing:
+def _conflict(rebased: RebaseResult, onto: str) -> Landing:
     names = ", ".join(rebased.conflicts[:10])
     message = f"It cannot be rebased on {onto}: both sides changed the same lines ({names})."
     return _not_landed(CONFLICT, message, rebased=rebased)

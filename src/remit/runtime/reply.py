@@ -13,7 +13,7 @@ from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Mi
 from remit.core.ids import new_session_id
 from remit.core.jsonable import clean_text
 from remit.core.result import NOTHING, Artifact, Metadata, Return, Status, StopReason
-from remit.core.text import SUMMARY_LIMIT, shorten_with_count
+from remit.core.text import SUMMARY_LIMIT, list_some, shorten_with_count
 
 A_PERSON_IS_NEEDED = "Manual intervention is needed."
 _HANDLE_CHARACTERS = 500
@@ -156,9 +156,7 @@ def with_agent_session(result: Return, saved: Any) -> Return:
 def _files(artifacts: tuple[Artifact, ...]) -> str:
     if not artifacts:
         return "Nothing had been written."
-    names = ", ".join(a.path for a in artifacts[:3])
-    more = f" and {len(artifacts) - 3} more" if len(artifacts) > 3 else ""
-    return f"Kept: {names}{more}."
+    return f"Kept: {list_some([one.path for one in artifacts], 3)}."
 
 
 def advice(errors: Sequence[ErrorInfo]) -> str:

@@ -24,7 +24,7 @@ from remit.core.errors import Failed, Misused, RemitError, Unavailable
 from remit.core.ports import Blobs, Manifest, ShippedFile
 from remit.core.protected_paths import is_private, is_pyproject, protection_of, session_of
 from remit.core.result import Artifact, Evidence, Return
-from remit.core.text import plural
+from remit.core.text import list_some, plural
 from remit.runtime.harvest import MAX_ARTIFACTS, SearchBounds, guess_type, search
 from remit.runtime.reply import PartialWork
 from remit.runtime.workspaces import (
@@ -449,7 +449,7 @@ class Shipping:
         await asyncio.wait([shipping], timeout=seconds)
         if not shipping.done():
             self._continue(self._finish(shipping, shipment, artifacts, work.own_workspace))
-            names = _names([one.path for one in artifacts if shipment.shipped(one.path) is None])
+            names = list_some([one.path for one in artifacts if shipment.shipped(one.path) is None], NAMES_SHOWN)
             return artifacts, (f"Still being uploaded by {self._worker}: {names}. Later: remit fetch {session_id}",)
         if isinstance(error := shipping.exception(), Unavailable):
             self._continue(self._finish(shipping, shipment, artifacts, work.own_workspace))
@@ -540,10 +540,6 @@ def fetch_warnings(report: FetchReport, session_id: str) -> tuple[str, ...]:
     if len(report.refused) > NAMES_SHOWN:
         warnings.append(f"{len(report.refused) - NAMES_SHOWN} more files were not fetched.")
     if report.large:
-        warnings.append(f"Not fetched because of their size or number: {_names(report.large)}. To get them: remit fetch {session_id}")
+        names = list_some(report.large, NAMES_SHOWN)
+        warnings.append(f"Not fetched because of their size or number: {names}. To get them: remit fetch {session_id}")
     return tuple(warnings)
-
-
-def _names(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - NAMES_SHOWN} more" if len(paths) > NAMES_SHOWN else ""
-    return ", ".join(paths[:NAMES_SHOWN]) + more

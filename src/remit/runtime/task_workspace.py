@@ -19,13 +19,12 @@ from remit.core.agents import WorkspaceKind
 from remit.core.delegation import ROOT_CALLER, Delegation
 from remit.core.errors import ErrorInfo, Misused, RemitError, Unavailable
 from remit.core.ids import new_session_id
-from remit.core.jsonable import clean_text
 from remit.core.protected_paths import protection_of
 from remit.core.result import Evidence, Return, Status
 from remit.runtime.authorize import filter_allowed, step_requests
+from remit.runtime.workspace_session import commit_message
 from remit.runtime.workspaces import (
     RAW_DIFF,
-    ChangedFile,
     MergeWrite,
     Workspace,
     describe_write,
@@ -35,6 +34,7 @@ from remit.runtime.workspaces import (
     open_git,
     parse_raw_diff,
     stage_changes,
+    unstage,
 )
 from remit.system.files import atomic_write
 from remit.system.git import Git, GitFailed
@@ -199,11 +199,11 @@ async def with_verdict(work: "Work", placed: Place, result: Return, prove: Calla
     if work.delegation.accept:
         with contextlib.suppress(RemitError, OSError):  # the next run then treats it as changed
             await off_loop(_restore, workspace, changes.tree)
-    told = {
+    location = {
         "kind": str(workspace.kind), "folder": workspace.inside, "branch": workspace.branch, "task": workspace.task,
         "commit": changes.commit, "changed": list(changes.changed), "deleted": list(changes.deleted),
     }  # fmt: skip
-    result = replace(result, extra={**result.extra, PLACE: told})
+    result = replace(result, extra={**result.extra, PLACE: location})
     if result.status is not Status.COMPLETED:
         return result
     if not changes.count or not (changes.is_new or result.evidence is Evidence.VERIFIED):
@@ -217,7 +217,7 @@ async def _take(work: "Work", workspace: Workspace, placed: Place) -> PhaseChang
     allowed = await filter_allowed(work.deps, (one.request(alike) for one in staged.writes), work.delegation)
     ours = [one for one in staged.writes if _is_not_its_own(one.path, placed)]
     refused = [one for one, is_allowed in zip(staged.writes, allowed, strict=True) if not is_allowed and one not in ours]
-    changes = await off_loop(_commit, workspace, placed, staged, [*ours, *refused], _message(work.delegation))
+    changes = await off_loop(_commit, workspace, placed, staged, [*ours, *refused], commit_message(work.delegation))
     if not refused:
         return changes
     names = ", ".join(one.path for one in refused[:SHOWN])
@@ -238,12 +238,6 @@ def commit_by_hand(workspace: Workspace, placed: Place, message: str) -> PhaseCh
     return _commit(workspace, placed, staged, left_out, message)
 
 
-def _message(delegation: Delegation) -> str:
-    said = delegation.task.extra.get("commit_message") if delegation.task is not None else None
-    subject = clean_text(str(said)).strip() if said else f"{delegation.session_id}: {delegation.agent}"
-    return f"{subject}\n\nSession: {delegation.session_id}\n"
-
-
 def _is_not_its_own(path: str, placed: Place) -> bool:
     """Whether it belongs to the board, or was copied or linked into the worktree."""
     if path == placed.plan or any(path == one or path.startswith(f"{one}/") for one in placed.shared.splitlines()):
@@ -252,7 +246,7 @@ def _is_not_its_own(path: str, placed: Place) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Staged:
+class _StagedChanges:
     writes: tuple[MergeWrite, ...]
     """Differences from the parent."""
     tree: str
@@ -260,7 +254,7 @@ class _Staged:
     """Files that could not be read."""
 
 
-def _stage(workspace: Workspace, placed: Place) -> _Staged:
+def _stage(workspace: Workspace, placed: Place) -> _StagedChanges:
     with open_git(workspace, seconds=TAKING_SECONDS) as git:
         warnings = stage_changes(git)
         files = list(parse_raw_diff(git.run("diff", "--cached", *RAW_DIFF, placed.parent)))
@@ -270,10 +264,10 @@ def _stage(workspace: Workspace, placed: Place) -> _Staged:
                 f"Git settings that run commands were changed meanwhile ({names}).", advice="Look at the git configuration first."
             )
         writes = tuple(describe_write(git, workspace, file) for file in files)
-        return _Staged(writes=writes, tree=git.says("write-tree"), warnings=warnings)
+        return _StagedChanges(writes=writes, tree=git.says("write-tree"), warnings=warnings)
 
 
-def _commit(workspace: Workspace, placed: Place, staged: _Staged, left_out: Sequence[MergeWrite], message: str) -> PhaseChanges:
+def _commit(workspace: Workspace, placed: Place, staged: _StagedChanges, left_out: Sequence[MergeWrite], message: str) -> PhaseChanges:
     """One commit on the parent, however often the work was started and whatever the agent committed itself."""
     kept = [one for one in staged.writes if one not in left_out]
     with open_git(workspace, seconds=TAKING_SECONDS) as git:
@@ -282,7 +276,7 @@ def _commit(workspace: Workspace, placed: Place, staged: _Staged, left_out: Sequ
         commit = placed.parent
         if kept:
             private = git.using(index)
-            private.run("update-index", "--replace", "-z", "--index-info", stdin=b"".join(_entry(one.file) for one in left_out))
+            unstage(private, left_out)
             commit = git.says("commit-tree", private.says("write-tree"), "-p", placed.parent, "-m", message)
         git.run("update-ref", f"refs/heads/{workspace.branch}", commit)
         git.run("symbolic-ref", "HEAD", f"refs/heads/{workspace.branch}")
@@ -304,11 +298,6 @@ def _restore(workspace: Workspace, tree: str) -> None:
     with open_git(workspace, seconds=TAKING_SECONDS) as git:
         stage_changes(git)
         git.run("read-tree", "--reset", "-u", tree)
-
-
-def _entry(file: ChangedFile) -> bytes:
-    """A line for `update-index --index-info` that restores the file."""
-    return b"%b %b\t%b\0" % (file.old_mode.encode(), file.old_object_id.encode(), os.fsencode(file.path))
 
 
 def _nothing_changed(delegation: Delegation, result: Return, changes: PhaseChanges) -> Return:

@@ -16,7 +16,7 @@ from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, RemitError
 from remit.core.jsonable import clean_text
 from remit.core.result import Artifact, Return, Status
-from remit.core.text import one_line, shorten_with_count
+from remit.core.text import list_some, one_line, shorten_with_count
 from remit.runtime.authorize import filter_allowed, step_requests
 from remit.runtime.harvest import MAX_ARTIFACTS, Harvest, HarvestRequest, guess_type, harvest
 from remit.runtime.workspace_cleanup import is_unchanged, remove_workspace
@@ -272,12 +272,9 @@ async def close_session(work: "Work", result: Return) -> Return:
 def _merged_in_part(work: "Work", session: WorkspaceSession, outcome: MergeResult, changes: Changes, result: Return) -> Return:
     """The workspace stays, with the files that its agent may not write."""
     workspace = session.workspace
-    named = ", ".join(outcome.left_out[:_NAMES_SHOWN])
-    more = f" and {len(outcome.left_out) - _NAMES_SHOWN} more" if len(outcome.left_out) > _NAMES_SHOWN else ""
+    named = list_some(outcome.left_out, _NAMES_SHOWN)
     how = _by_hand(session, changes, f"Look at them, then take them: remit workspaces {workspace.session_id} --merge --protected")
-    warning = clean_text(
-        f"Left out of the merge, because the policy does not allow {work.delegation.agent} to write them: {named}{more}. {how}"
-    )
+    warning = clean_text(f"Left out of the merge, because the policy does not allow {work.delegation.agent} to write them: {named}. {how}")
     extra = {**result.extra["workspace"], "left_out": list(outcome.left_out)}
     return _with_location(replace(result, warnings=(*result.warnings, warning), extra={**result.extra, "workspace": extra}), workspace)
 
@@ -362,9 +359,7 @@ def _not_merged(work: "Work", session: WorkspaceSession, outcome: MergeResult, c
     """The work is done and safe, on its branch or in its folder; the project, or the caller's workspace, is unchanged."""
     where = "the project" if session.host is None else session.host.inside
     into = outcome.into or where
-    named = ", ".join(outcome.conflicts[:_NAMES_SHOWN])
-    more = f" and {len(outcome.conflicts) - _NAMES_SHOWN} more" if len(outcome.conflicts) > _NAMES_SHOWN else ""
-    files = f" ({named}{more})" if named else ""
+    files = f" ({list_some(outcome.conflicts, _NAMES_SHOWN)})" if outcome.conflicts else ""
     error = ErrorInfo(
         type="merge_conflict",
         code=outcome.code,

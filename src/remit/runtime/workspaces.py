@@ -250,13 +250,6 @@ def open_git(workspace: Workspace, *, seconds: float) -> Iterator[Git]:
         yield held(git, Settings(workspace.commands, workspace.fetching), base=workspace.base)
 
 
-def snapshot_commit(workspace: Workspace, *, seconds: float) -> str:
-    """A commit of the current state, on no branch: the base of a nested workspace."""
-    with open_git(workspace, seconds=seconds) as git:
-        stage_changes(git)
-        return _commit_of(git, workspace, f"{workspace.maker}: as it stood")
-
-
 def stage_changes(git: Git) -> tuple[str, ...]:
     """Stage everything in the separate index; unreadable files become warnings."""
     left_out: tuple[str, ...] = _CACHES
@@ -445,13 +438,16 @@ def _head(git: Git) -> tuple[str, bool]:
 
 
 def _snapshot(host: Workspace, stop_at: float) -> str:
+    """A commit of its current state, on no branch: the base of a nested workspace."""
     if host.kind is not WorkspaceKind.WORKTREE:
         # Its branch would be in the copy's own repository, and removed with it.
         raise Misused(
             f"The caller works in a copy of the project ({host.inside}), and no worktree can be made of a copy.",
             advice='Declare this agent with workspace = "copy" or "shared", or its caller with workspace = "worktree".',
         )
-    return snapshot_commit(host, seconds=stop_at - time.monotonic())
+    with open_git(host, seconds=stop_at - time.monotonic()) as git:
+        stage_changes(git)
+        return _commit_of(git, host, f"{host.maker}: as it stood")
 
 
 def clear_worktree(git: Git, session_id: str, tree: Path) -> None:
@@ -511,9 +507,8 @@ def _no_repository(root: Path, failed: GitFailed) -> Misused:
             f"{root} is not a git checkout, so no worktree can be made of it.",
             advice='Run `git init` and commit, or declare the agent with workspace = "copy".',
         )
-    return Misused(
-        f"git cannot create a worktree of {root}: {failed.message}", advice='Fix that, or declare the agent with workspace = "copy".'
-    )
+    advice = 'Fix that, or declare the agent with workspace = "copy".'
+    return Misused(f"git cannot create a worktree of {root}: {failed.message}", advice=advice)
 
 
 # ---- copying
@@ -620,15 +615,19 @@ class MergeIntent:
             return self._has_begun
 
 
+@contextlib.contextmanager
+def lock_checkout(workspace: Workspace, seconds: float = LOCK_WAIT_SECONDS) -> Iterator[None]:
+    """Lock out other merges, and commits of the board, which are built on HEAD."""
+    common_dir = workspace.common_dir
+    with file_lock(common_dir / REPOSITORY_LOCK, timeout=seconds), file_lock(common_dir / COMMIT_LOCK, timeout=seconds):
+        yield
+
+
 def merge(workspace: Workspace, commit: str, intent: MergeIntent, *, seconds: float) -> MergeResult:
     """Merge `commit` into the project's checked-out branch."""
     seconds = min(seconds, MERGING_SECONDS)
     stop_at = time.monotonic() + seconds
-    patience = min(LOCK_WAIT_SECONDS, seconds)
-    with (
-        file_lock(workspace.common_dir / REPOSITORY_LOCK, timeout=patience),
-        file_lock(workspace.common_dir / COMMIT_LOCK, timeout=patience),  # a board commit is built on HEAD
-    ):
+    with lock_checkout(workspace, min(LOCK_WAIT_SECONDS, seconds)):
         git = project_git(workspace, stop_at)
         if not git.asks("symbolic-ref", "--quiet", "HEAD"):
             return MergeResult(is_done=False, reason="no branch is checked out in the project (HEAD is detached)")
@@ -662,9 +661,8 @@ def merge_into_workspace(workspace: Workspace, commit: str, host: Workspace, int
                 return MergeResult(is_done=False, into=into, reason="it was stopped before the merge")
             git.run("read-tree", "-m", "-u", tree, target)
     except GitFailed as failed:
-        return MergeResult(
-            is_done=False, into=into, conflicts=named_files(failed.words), reason=why_not_merged(failed, "the caller's workspace")
-        )
+        reason = why_not_merged(failed, "the caller's workspace")
+        return MergeResult(is_done=False, into=into, conflicts=named_files(failed.words), reason=reason)
     return MergeResult(is_done=True, into=into)
 
 
@@ -711,12 +709,17 @@ def _protection(git: Git, file: ChangedFile, path: str) -> str | None:
     return None if old == new else Protection.SETTINGS
 
 
+def unstage(git: Git, writes: Iterable[MergeWrite]) -> None:
+    """Set these files in the index to their state before the change."""
+    entries = (b"%b %b\t%b\0" % (file.old_mode.encode(), file.old_object_id.encode(), os.fsencode(file.path)) for file, _, _ in writes)
+    git.run("update-index", "--replace", "-z", "--index-info", stdin=b"".join(entries))
+
+
 def commit_without(workspace: Workspace, commit: str, left_out: Sequence[MergeWrite], *, message: str, seconds: float) -> str:
     """The changes of `commit` without some files, as one commit on the base; `commit` stays on its branch."""
     git = project_git(workspace, time.monotonic() + seconds).using(workspace.metadata_folder / "index.merge")
-    entries = (b"%b %b\t%b" % (f.old_mode.encode(), f.old_object_id.encode(), os.fsencode(f.path)) for f, _, _ in left_out)
     git.run("read-tree", commit)
-    git.run("update-index", "--replace", "-z", "--index-info", stdin=b"".join(entry + b"\0" for entry in entries))
+    unstage(git, left_out)
     tree = git.says("write-tree")
     if tree == git.says("rev-parse", f"{workspace.base}^{{tree}}"):
         return workspace.base
@@ -768,22 +771,17 @@ def _merge_commit(git: Git, workspace: Workspace, commit: str, into: str) -> str
     if git.asks("merge-base", "--is-ancestor", commit, ours):
         return ours  # already contained: merged before a crash
     tree = _merge_trees(git, ours, commit, into)
-    return (
-        tree
-        if isinstance(tree, MergeResult)
-        else ours
-        if tree == git.says("rev-parse", f"{ours}^{{tree}}")
-        else git.says("commit-tree", tree, "-p", ours, "-p", commit, "-m", f"Merge {workspace.branch}")
-    )
+    if isinstance(tree, MergeResult):
+        return tree
+    if tree == git.says("rev-parse", f"{ours}^{{tree}}"):
+        return ours
+    return git.says("commit-tree", tree, "-p", ours, "-p", commit, "-m", f"Merge {workspace.branch}")
 
 
 def _merge_trees(git: Git, ours: str, theirs: str, into: str) -> str | MergeResult:
     """The merged tree; no file is touched."""
-    code, told = git.code("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs)
-    tree, *names = [part.decode(errors="replace") for part in told.split(b"\0") if part]
-    if code:
-        return MergeResult(is_done=False, into=into, conflicts=tuple(names), reason="both sides changed the same lines")
-    return tree
+    tree, conflicts = git.merge_trees(ours, theirs)
+    return MergeResult(is_done=False, into=into, conflicts=conflicts, reason="both sides changed the same lines") if conflicts else tree
 
 
 def named_files(words: str) -> tuple[str, ...]:

@@ -26,6 +26,15 @@ from remit.system.interpreter import BASIC, DESKTOP, NETWORK, TOOLCHAINS, listed
 from remit.system.processes import MARK, kill_tree
 
 LOCK_WAIT_SECONDS = 20.0
+_OPERATIONS = {
+    "MERGE_HEAD": "merge",
+    "rebase-merge": "rebase",
+    "rebase-apply": "rebase",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+    "sequencer": "cherry-pick or revert",
+    "BISECT_LOG": "bisect",
+}
 REPOSITORY_LOCK = "remit.lock"
 """In the repository's own folder: worktrees are created, merged and removed one at a time."""
 COMMIT_LOCK = "remit-commit.lock"
@@ -130,6 +139,12 @@ class Git:
         """For commands whose exit code 1 is an answer."""
         return self._run(arguments, (0, 1), None)
 
+    def merge_trees(self, ours: str, theirs: str) -> tuple[str, tuple[str, ...]]:
+        """The merged tree of two commits, and the files with conflicts. No file is touched."""
+        code, output = self.code("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs)
+        tree, *names = [os.fsdecode(part) for part in output.split(b"\0") if part]
+        return tree, (tuple(names) or ("a file that git does not name",)) if code else ()
+
     def _run_with_hooks(self, arguments: tuple[str, ...], allowed: tuple[int, ...], stdin: bytes) -> bytes:
         """Uses files instead of pipes: a background process of a hook keeps a pipe open, and this would wait for it."""
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as words:
@@ -208,6 +223,11 @@ class Git:
             for number, (name, value) in enumerate(self.overrides):
                 environment |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
         return environment
+
+
+def operation_in(git_dir: Path) -> str:
+    """merge, rebase, …: an operation of a person in progress; empty: none."""
+    return next((word for name, word in _OPERATIONS.items() if os.path.lexists(git_dir / name)), "")
 
 
 class Settings(NamedTuple):

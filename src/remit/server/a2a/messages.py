@@ -37,6 +37,7 @@ from remit.core.errors import Misused
 from remit.core.events import Event, EventKind
 from remit.core.record import Record
 from remit.core.states import State
+from remit.core.text import list_some
 
 TAKEN = (*(name for name in ARGUMENTS if name != "resume"), "budget")
 """Keys of a data part. Without `key` and `resume`, which the ids of the message express, and `accept`: callers cannot run commands here."""
@@ -146,7 +147,7 @@ def _default_target(asked: IncomingMessage, specs: Sequence[AgentSpec], has_assi
     prompted = [spec.name for spec in specs if not is_built_in(spec) and spec.parameters_schema.get("required") == ["task"]]
     if asked.text and len(prompted) == 1:
         return prompted[0]
-    listed = ", ".join(names[:MOST_NAMES]) + (f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else "")
+    listed = list_some(names, MOST_NAMES)
     raise DelegateError(
         "The message names no agent.",
         code="INVALID_TARGET",
