@@ -386,7 +386,8 @@ class ReadOnlyStore(SqliteStore):
         """A database of an older remit stays as it is; a copy is upgraded and read."""
         self._writer.close()
         if self._copies is None:
-            self._address = self._copy(self.path)
+            log = self.path.with_name(self.path.name + "-wal")
+            self._address = self._copy(self.path, *([log] if log.exists() else []))
         assert self._copies is not None
         database.prepare(Path(self._copies.name) / self.path.name)
         self._writer = self._connect_reader()
