@@ -159,7 +159,7 @@ async def planner(
     is_carried_over = bool(phases.phases) and not phases.doubled
     text = carry_over(request, old) if is_carried_over else plan_template(request)
     names = [phase.name for phase in read_plan(text).phases]
-    path = await put(ctx, text, write_to, "plan.md", "plan", f"Template with {len(names)} phases.")
+    path = await put(ctx, text, write_to, "plan.md", "plan", f"Template with {len(names)} phase{'s' * (len(names) != 1)}.")
     source = f"The phases of {plan} are carried over" if is_carried_over else "Its phases are copied from the task"
     count = f"{len(names)} phase{'s' * (len(names) != 1)}"
     summary = f"Plan template with {count}. {source}; no agent or model has worked on it."
