@@ -139,6 +139,7 @@ async def _quiet(made: Cluster, session_id: str) -> None:
 
 
 async def test_a_store_that_is_away_for_a_moment_delays_outcomes_and_refuses_starts(made: Cluster, hosts: Hosts) -> None:
+    made.heartbeat_seconds = 60.0  # a moment is short against it, also on a busy machine
     await made.start(host=hosts.network.name("one"))
     async with made.open() as remit:
         handles = [await remit.start("once", timeout=200) for _ in range(20)]
@@ -148,12 +149,12 @@ async def test_a_store_that_is_away_for_a_moment_delays_outcomes_and_refuses_sta
             with pytest.raises(Unavailable) as refused:
                 await remit.delegate("once", timeout=100)
             (made.root / "go").touch()  # all of them end while the store is away
-            await asyncio.sleep(0.2 * HEARTBEAT)
+            await asyncio.sleep(0.5)
         finally:
             hosts.network.run("postgres", hosts.postgres.start)
         results = [await handle.result() for handle in handles]
     assert refused.value.code == "STORE_UNAVAILABLE"
-    assert {(one.status, one.data) for one in results} == {(Status.COMPLETED, 1)}
+    assert [(one.status, one.data) for one in results] == [(Status.COMPLETED, 1)] * 20
     begun = made.lines("begin")
     assert len(begun) == len({line.session_id for line in begun}) == 20, "each once, and what was refused not at all"
 
