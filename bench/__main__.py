@@ -8,6 +8,7 @@ import asyncio
 import faulthandler
 import gc
 import importlib
+import os
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -74,6 +75,7 @@ RESULTS = Path(__file__).with_name("RESULTS.md")
 def main() -> int:
     asked = _arguments()
     sizes = QUICK if asked.quick else FULL
+    os.environ["REMIT_TRUST"] = "1"  # projects of the benchmark approve their own agents
     began = time.monotonic()
     faulthandler.dump_traceback_later(sizes.seconds_all + 30, exit=True)  # should anything hold even the event loop
     figures: list[Figure] = []

@@ -39,7 +39,8 @@ SELECT session_id, root_id, CASE WHEN n % 5 THEN root_id END,
        CASE WHEN n % 100 = 0 THEN 'key-' || n END,
        CASE WHEN n % 10 = 0 THEN n % 1000 END,
        1, 0, 0.0, 0, step_times, context, replace(result, :template, session_id),
-       CASE WHEN n / 5 % 4 = 0 THEN 'token:ci' END, CASE WHEN n / 5 % 8 = 0 THEN 'talk-' || (n / 5 % 80) END
+       CASE WHEN n / 5 % 4 = 0 THEN 'token:ci' END, CASE WHEN n / 5 % 8 = 0 THEN 'talk-' || (n / 5 % 80) END,
+       NULL, 0
 FROM ids, (SELECT step_times, context, result FROM delegations WHERE session_id = :template)
 """
 

@@ -88,13 +88,13 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def serving(*doors: str) -> AsyncIterator[Served]:
-    """`remit serve` of a project of its own with these doors open; ended by its id, whatever happens."""
+async def serving(*apis: str) -> AsyncIterator[Served]:
+    """`remit serve` of a project of its own with these APIs; ended by its process id."""
     with tempfile.TemporaryDirectory(prefix="remit-bench-") as folder:
         agents = Path(folder) / ".remit" / "agents"
         agents.mkdir(parents=True)
         (agents / "bench.py").write_text(AGENTS)
-        options = [part for door in doors for part in ("--door", door)]
+        options = [part for api in apis for part in ("--api", api)]
         async with _process("-m", "remit", "serve", "--root", folder, "--http", "127.0.0.1:0", *options) as process:
             yield Served(process=process, at=await _ready(process, Path(folder) / ".remit" / "run"))
 

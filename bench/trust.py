@@ -18,7 +18,8 @@ _PAGE = "---\nname: {name}\ndescription: Reviews changes.\n---\nReview the chang
 async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
     took: dict[bool, list[float]] = {True: [], False: []}
     with tempfile.TemporaryDirectory(prefix="remit-bench-") as name:
-        root, before = Path(name, "project"), os.environ.get("XDG_STATE_HOME")
+        root = Path(name, "project")
+        before = {variable: os.environ.pop(variable) for variable in ("XDG_STATE_HOME", "REMIT_TRUST") if variable in os.environ}
         os.environ["XDG_STATE_HOME"] = str(Path(name, "state"))
         try:
             _write(root)
@@ -35,7 +36,7 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
                     times += await timed_sequence(lambda: opened(is_given), 1)  # noqa: B023 - awaited here
         finally:
             os.environ.pop("XDG_STATE_HOME")
-            os.environ.update({} if before is None else {"XDG_STATE_HOME": before})
+            os.environ.update(before)
     added = median([one - floor for one, floor in zip(took[False], took[True], strict=True)])
     return [
         Figure(section="trust", what="floor: opening a project, approved by the program, p50", measured=milliseconds(median(took[True]))),
