@@ -1,9 +1,9 @@
-"""Used by `test_board_kill9.py`: changes of the board, each in a fork that kills itself at a given call.
+"""Helper of `test_board_kill9.py`: changes the board in forks that kill themselves at a given call.
 
     python board_crashes.py [--no-exchange]
 
-reads lines of JSON, `{"work": …, "number": …, "root": …}`, and answers each with whether the fork was killed. The forks are of a process
-that has the board loaded and nothing else: one that runs tests has threads of libraries, and what they hold stays held in a fork of it.
+Reads lines of JSON, `{"work": …, "number": …, "root": …}`, and answers each with whether the fork was killed. The parent process loads
+only the board: a test process has threads of libraries, and a lock that such a thread owns stays locked in a fork.
 """
 
 import json
@@ -26,7 +26,7 @@ PLAN = "specs/002_two/plans/implementation-001.md"
 
 
 def change(root: Path) -> None:
-    """All kinds of writes at once: tasks changed and new, a plan written over, a task and its folder archived."""
+    """Make every kind of write at once: change and add tasks, overwrite a plan, archive a task with its folder."""
     board = Board(root)
     with board.change("changed") as draft:
         draft.state = draft.state.with_task(replace(draft.state.task(3), title="Third")).with_task(new_task(draft))
@@ -39,7 +39,7 @@ def new_task(draft: Draft) -> Task:
 
 
 def finish(root: Path) -> None:
-    """What the next change does of one that was killed."""
+    """Complete a killed change, as the next change does."""
     with Board(root).change():
         pass
 
@@ -60,7 +60,7 @@ WORKS: dict[str, Callable[[Path], None]] = {work.__name__: work for work in (cha
 
 
 def was_killed(number: int, work: Callable[[], None]) -> bool:
-    """Run `work` in a child that kills itself before its `number`-th call; whether it got that far."""
+    """Run `work` in a child that kills itself before its `number`-th call. Return whether it was killed."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -68,7 +68,7 @@ def was_killed(number: int, work: Callable[[], None]) -> bool:
             count_calls(number)
             work()
             code = 0
-        except BaseException:  # noqa: BLE001 - a child of ours, which must not go on as this one
+        except BaseException:  # noqa: BLE001 - the forked child must never continue as the parent
             traceback.print_exc()
         finally:
             os._exit(code)
@@ -99,7 +99,7 @@ def count_calls(number: int) -> None:
 
 
 def main() -> None:
-    os.fsync = lambda descriptor: None  # a process that dies takes nothing with it that it had written; only a machine does
+    os.fsync = lambda descriptor: None  # killing a process loses no written data, so syncing is not needed
     if "--no-exchange" in sys.argv:
         edits.exchange = lambda one, other: False
     for line in sys.stdin:

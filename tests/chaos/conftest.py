@@ -1,4 +1,4 @@
-"""For the tests of the sandbox: a folder for its boxes alone."""
+"""Fixtures of the sandbox tests: a separate parent folder for sandboxes."""
 
 from pathlib import Path
 
@@ -9,11 +9,11 @@ from remit.system.sandbox import boxes
 
 @pytest.fixture
 def box_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where boxes are made: other tests make theirs in the usual place at the same time."""
+    """Parent folder of the sandboxes of one test. Concurrent tests use the default folder."""
     made = tmp_path / "boxes"
     made.mkdir()
     monkeypatch.setattr(boxes, "_parent_for", lambda _: str(made))
     for folder in made.parents[:-2]:
-        folder.chmod(0o755)  # whoever the code is made must get there
-    made.chmod(0o1777)  # as the usual place: should we be killed, the keeper removes its box
+        folder.chmod(0o755)  # the user that the code runs as must reach it
+    made.chmod(0o1777)  # as the default folder: the keeper removes its box if this process is killed
     return made

@@ -1,9 +1,9 @@
-"""A workload that is killed with -9 at random moments, recovered by another process, and judged. Started by `test_kill9`.
+"""Workload that is killed with SIGKILL at random moments, recovered by another process, and checked. Started by `test_kill9`.
 
-    python crash_workload.py KIND FOLDER FIRST_SEED ROUNDS     prints one line of JSON for each round
+    python crash_workload.py KIND FOLDER FIRST_SEED ROUNDS     prints one line of JSON per round
 
-Each round forks a worker from this warm, single-threaded process, kills it (sometimes the one that recovers, too), lets another recover
-the project and judge what it finds. What really happened stands in an append-only file that nobody but the agents writes to.
+Each round forks a worker from this warm, single-threaded process, kills it (sometimes also the recovering process), and lets another
+process recover the project and check the records. Only the agents write to the append-only file of events that really happened.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-import remit.policy.engine  # noqa: F401 - each of those that are forked would import it for itself
+import remit.policy.engine  # noqa: F401 - imported once, before the forks
 from remit import Context, Remit, agent, call, each, first, parallel, sequence
 from remit.agents.directory import ENTRY_POINTS
 from remit.core.record import Record
@@ -31,7 +31,7 @@ from remit.system.processes import marked
 STAGES = 6
 EXPECTED = [n * 10 for n in range(STAGES)]
 WORK_SECONDS = 0.22
-"""About what one undisturbed run takes after it has been opened."""
+"""Approximate duration of an undisturbed run after the project is open."""
 
 
 def note(ctx: Any, what: str, **more: Any) -> None:
@@ -84,7 +84,7 @@ async def once(ctx: Context, n: int) -> int:
 
 @agent("apart", isolation="process")
 def apart(ctx: Any, n: int) -> int:
-    """Leaves a daemon behind, so that there is something to be found when its orchestrator is killed."""
+    """Leave a daemon behind, which must be found after the orchestrator is killed."""
     note(ctx, "started")
     if os.fork() == 0:
         os.setsid()
@@ -125,7 +125,7 @@ FLOW = sequence(
 TOTAL = sum((n + 1) + (n + 2) * 8 + (n + 3) + (n + 4) for n in range(0, 70, 10)) + 72 * 8
 
 AGENTS = [root_agent, keeper, leaf, once]
-"""And `apart`, in the rounds that call it: where there is such an agent, each opening begins with an interpreter for it."""
+"""`apart` is added only in the rounds that call it: with a process agent, every opening starts an interpreter."""
 
 
 async def work(folder: Path, with_process: bool) -> None:
@@ -154,7 +154,7 @@ async def recover_and_judge(folder: Path) -> None:
 
 
 def judge(folder: Path, records: list[Record]) -> list[str]:
-    """What is wrong with what was recorded, given what happened."""
+    """Compare the records with the real events and return the faults."""
     path = folder / "happened.jsonl"
     happened = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     by_session = {record.session_id: record for record in records}
@@ -175,7 +175,7 @@ def judge(folder: Path, records: list[Record]) -> list[str]:
 
 
 def calls_run_again(happened: list[dict[str, Any]], by_session: dict[str, Record]) -> list[str]:
-    """A call whose result is on record must not have been begun again after that."""
+    """Return the calls that started again after their result was recorded."""
     faults = []
     completed: dict[str, Record] = {}
     for record in sorted(by_session.values(), key=lambda r: r.created_at):
@@ -207,7 +207,7 @@ def forked(job: Callable[[], Coroutine[Any, Any, None]]) -> int:
 
 
 def kill_after_opening(pid: int, folder: Path, seconds: float) -> None:
-    """Once it has opened the project, or has had the time for it: opening is killed as well now and then."""
+    """Kill it after it opened the project, or after the time that opening takes: some rounds also kill the opening."""
     end = time.monotonic() + random.choice((0.03, 5.0))
     while not (folder / "opened").exists() and time.monotonic() < end:
         time.sleep(0.001)
@@ -218,7 +218,7 @@ def kill_after_opening(pid: int, folder: Path, seconds: float) -> None:
 
 
 def killed(folder: Path, seed: int) -> list[str]:
-    """Killed at a random moment, and its recovery now and then as well."""
+    """Kill the worker at a random moment, and in some rounds also its recovery."""
     with_process = seed % 10 == 0
     AGENTS[4:] = [apart] if with_process else []
     return _killed(folder, with_process)
@@ -233,13 +233,13 @@ def _killed(folder: Path, with_process: bool) -> list[str]:
 
 
 def composed(folder: Path, seed: int) -> list[str]:
-    """A composition is killed, and its recovery again and again."""
+    """Kill a composition, and then its recovery repeatedly."""
     AGENTS[4:] = [sleepy, total]
     return _killed(folder, with_process=False)
 
 
 def raced(folder: Path, seed: int) -> list[str]:
-    """Killed, then recovered by three processes at the same time: everything is taken over by one of them, and settled once."""
+    """Kill the worker, then recover with three processes at once: one of them takes over each delegation and settles it once."""
     kill_after_opening(forked(lambda: work(folder, False)), folder, random.uniform(0.0, WORK_SECONDS))
     for pid in [forked(lambda: recover(folder)) for _ in range(3)]:
         os.waitpid(pid, 0)
@@ -247,7 +247,7 @@ def raced(folder: Path, seed: int) -> list[str]:
 
 
 def crowded(folder: Path, seed: int) -> list[str]:
-    """Others open the project while one works in it: what a living process runs is nobody else's."""
+    """Open the project in other processes while one works in it: they do not take over the work of a live process."""
     worker = forked(lambda: work(folder, False))
     others = []
     for _ in range(4):

@@ -1,6 +1,6 @@
-"""An agent elsewhere, as a process: it registers at the socket it is given, does what it is told, and comes back when the server was gone.
+"""Remote agent as a process: it registers at the given socket, runs its orders, and reconnects after the server was away.
 
-Used by `test_serve_kill9`. `far.once` must not be done twice, `far.again` may. Each order and each result is a line of its output.
+Used by `test_serve_kill9`. `far.once` must not run twice, `far.again` may. It prints one line per order and per result.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ async def work(stream: Any, order: Any) -> None:
 
 
 async def serve(address: str) -> None:
-    """From registering until the connection is lost."""
+    """Register and serve until the connection is lost."""
     options = [("grpc.use_local_subchannel_pool", 1)]
     async with grpc.aio.insecure_channel(address, options=options) as channel:
         calls = rpc.AgentServiceStub(channel)

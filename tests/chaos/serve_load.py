@@ -1,7 +1,7 @@
-"""Used by tests of a server that is killed: agents of several kinds, and clients of several apis that do not give up.
+"""Load for tests that kill a server: agents of several kinds, and clients of several APIs that reconnect.
 
-A client begins its task under a key, follows it, and comes again whenever the connection breaks: by the key until it knows the id, then by
-the id, from the last chunk that it heard. What it heard is kept, to be held against what is on record.
+A client starts its task under a key, follows it, and reconnects when the connection breaks: by the key until it knows the id, then by
+the id, from the last received chunk. Received events are kept and compared with the records.
 """
 
 import asyncio
@@ -70,19 +70,19 @@ def family(ctx: BlockingContext, n: int) -> int:
 KINDS = ("quick", "talker", "stepper", "parent", "family")
 APIS = ("grpc", "http", "a2a", "mcp")
 GIVES_UP = 90.0
-"""How long one goes on coming again."""
+"""How long a client keeps reconnecting, in seconds."""
 
 
 def project(root: Path) -> Path:
     (root / ".remit" / "agents").mkdir(parents=True, exist_ok=True)
     (root / ".remit" / "agents" / "load.py").write_text(AGENTS)
-    (root / "remit.toml").write_text("describe_seconds = 60\n")  # on a busy machine too, its agents are known when it serves
+    (root / "remit.toml").write_text("describe_seconds = 60\n")  # all agents are described before it serves, even on a busy machine
     return root
 
 
 @dataclass
 class Place:
-    """Where the server is, whichever process that is."""
+    """Addresses of the server. They stay the same over restarts."""
 
     root: Path
     port: int
@@ -93,7 +93,7 @@ class Place:
 
     @contextlib.asynccontextmanager
     async def client(self, api: str) -> AsyncIterator[ApiClient]:
-        """Connected anew."""
+        """Open a new connection."""
         url = f"http://127.0.0.1:{self.port}"
         async with contextlib.AsyncExitStack() as closing:
             if api == "grpc":
@@ -122,20 +122,20 @@ class Place:
 
 @dataclass
 class LoadTask:
-    """One client with one task."""
+    """Client with one task."""
 
     api: str
     kind: str
     key: str
     number: int
-    """How much there is to do: twenty take a second."""
+    """Amount of work: twenty units take a second."""
     begins_in: int = 0
-    """With which server."""
+    """Index of the server run in which the task starts."""
     task_ids: list[str] = field(default_factory=list)
     heard: list[Said] = field(default_factory=list)
     seen: Seen | None = None
     breaks: int = 0
-    """How often it had to come again."""
+    """Number of reconnections."""
 
     async def run(self, place: Place) -> None:
         ends = asyncio.get_running_loop().time() + GIVES_UP
@@ -143,16 +143,16 @@ class LoadTask:
             try:
                 async with place.client(self.api) as api:
                     await self._follow(api)
-            except Exception as error:  # whatever a client makes of a server that dies
+            except Exception as error:  # a dying server causes different errors in each client
                 if isinstance(error, ApiFault) and error.code not in (None, "STOPPING"):
                     raise
                 if is_cancelled() or asyncio.get_running_loop().time() > ends:
-                    raise  # some clients make an error of their own of being cancelled
+                    raise  # some clients turn a cancellation into their own error
                 self.breaks += 1
                 await asyncio.sleep(0.2)
 
     async def _follow(self, api: ApiClient) -> None:
-        if not self.task_ids or self.breaks:  # by its key it is the same one, however often it is asked for
+        if not self.task_ids or self.breaks:  # the key identifies the same task on every request
             arguments: dict[str, Any] = {"target": self.kind, "parameters": {"n": self.number}, "key": self.key}
             self.task_ids.append(await api.execute(arguments))
         last = max((said.number or 0 for said in self.heard), default=0)

@@ -1,4 +1,4 @@
-"""An attached process is an agent's, and an agent is not trusted: whatever it says once it is let in, the owner lives and answers."""
+"""Attached processes are untrusted: no message from a connected process stops the owner or its answers."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from remit.system.unix_sockets import connect_to
 
 
 class Wire:
-    """A line by hand: whatever is wanted can be written to it."""
+    """Raw connection that can send arbitrary bytes."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -34,14 +34,14 @@ class Wire:
         self.write(len(body).to_bytes(4, "big") + body)
 
     def read(self) -> Any:
-        """The next message; None at the end."""
+        """Return the next message, or None at the end of the stream."""
         with contextlib.suppress(OSError):
             if len(head := self._exactly(4)) == 4:
                 return from_json(self._exactly(int.from_bytes(head, "big")))
         return None
 
     def _exactly(self, size: int) -> bytes:
-        """Fewer at the end of the stream. A socket with a timeout may give any part of a message."""
+        """Read `size` bytes, or fewer at the end of the stream. A socket with a timeout may return any part of a message."""
         data = b""
         while len(data) < size and (more := self._sock.recv(size - len(data))):
             data += more
@@ -65,7 +65,7 @@ async def echo(word: str) -> str:
 
 @agent("holder", timeout=60)
 async def holder(ctx: Context) -> str:
-    """Lives on our loop, so that this process may speak for it."""
+    """Runs on the loop of the test, so that the test process may act for it."""
     tokens.put_nowait(ctx.environment()[CALLER])
     await asyncio.sleep(50)
     return "held"
@@ -92,7 +92,7 @@ async def let_in(owner: Remit) -> tuple[Any, Wire]:
     return handle, wire
 
 
-async def test_what_it_asks_wrongly_is_its_own_to_hear(owner: Remit) -> None:
+async def test_invalid_requests_are_answered_with_errors(owner: Remit) -> None:
     _, wire = await let_in(owner)
     for name, body in (
         ("nonsense", {}),
@@ -111,8 +111,8 @@ async def test_what_it_asks_wrongly_is_its_own_to_hear(owner: Remit) -> None:
     assert answer["value"]["data"] == "w"
 
 
-async def test_a_declaration_without_sense_is_refused(owner: Remit) -> None:
-    """A deadline that is no number would put those of all others out of order; without slots, its name would be blocked for everybody."""
+async def test_invalid_agent_declaration_is_refused(owner: Remit) -> None:
+    """A deadline that is not a number breaks the order of all deadlines. An agent without slots blocks its name for all callers."""
     _, wire = await let_in(owner)
     options: list[dict[str, Any]] = [
         {"slots": 0},
@@ -144,14 +144,14 @@ async def test_a_declaration_without_sense_is_refused(owner: Remit) -> None:
         ),
     ],
 )
-async def test_what_is_no_message_ends_the_line_and_nothing_else(owner: Remit, data: bytes) -> None:
+async def test_malformed_message_closes_only_its_connection(owner: Remit, data: bytes) -> None:
     handle, wire = await let_in(owner)
     await asyncio.to_thread(wire.write, data)
     assert await asyncio.to_thread(wire.is_cut)
-    assert (await owner.describe(handle.session_id)).state is State.RUNNING, "its delegation goes on"
+    assert (await owner.describe(handle.session_id)).state is State.RUNNING, "the delegation still runs"
 
 
-async def test_one_that_asks_without_end_and_never_listens_is_cut_off(owner: Remit) -> None:
+async def test_client_that_floods_without_reading_is_disconnected(owner: Remit) -> None:
     _, wire = await let_in(owner)
     large = "x" * 1_000_000
     body = to_json({"k": "call", "id": 0, "name": "delegate", "body": {"request": {"agent": "echo", "parameters": {"word": large}}}})
@@ -168,8 +168,8 @@ async def test_one_that_asks_without_end_and_never_listens_is_cut_off(owner: Rem
         await asyncio.sleep(0.1)
 
 
-async def test_a_lender_that_never_answers_is_left_at_the_deadline(owner: Remit) -> None:
-    """The return arrives whatever the agent does."""
+async def test_attached_agent_that_never_answers_times_out(owner: Remit) -> None:
+    """The caller gets a return regardless of the agent."""
     handle, wire = await let_in(owner)
     asked = {"agent": "mine", "parameters": {}, "timeout": 1.0}
     number = 2
@@ -184,14 +184,14 @@ async def test_a_lender_that_never_answers_is_left_at_the_deadline(owner: Remit)
     child = next(r for r in await owner.tree(handle.session_id) if r.agent == "mine")
     assert child.state is State.TIMEOUT
     assert child.session_id in owner.engine.abandoned()
-    # Its answer comes after all, and its run is over.
+    # A late answer arrives after the run has ended.
     await asyncio.to_thread(wire.send, {"k": "reply", "id": perform["id"], "value": "late"})
     late = await asyncio.to_thread(wire.ask, "emit", run=perform["run"], chunk="late")
     assert "error" in late
     assert child.session_id not in owner.engine.abandoned()
 
 
-async def test_once_its_delegation_has_ended_it_is_told_so(owner: Remit) -> None:
+async def test_request_after_the_delegation_ended_is_answered_with_stopped(owner: Remit) -> None:
     handle, wire = await let_in(owner)
     await handle.cancel("enough")
     answer = await asyncio.to_thread(wire.ask, "delegate", request={"agent": "echo", "parameters": {"word": "w"}})
@@ -199,7 +199,7 @@ async def test_once_its_delegation_has_ended_it_is_told_so(owner: Remit) -> None
     assert [r.agent for r in await owner.tree(handle.session_id)] == ["holder"]
 
 
-async def test_lines_of_what_has_ended_keep_nobody_out(owner: Remit, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_of_ended_delegations_free_their_slots(owner: Remit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attach_server, "CONNECTIONS_AT_ONCE", 2)
     left = []
     for _ in range(2):

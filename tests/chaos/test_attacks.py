@@ -1,4 +1,4 @@
-"""What agents and neighbours do on purpose: whatever lies in wait for the orchestrator, callers are answered in time (S2.5)."""
+"""Deliberate attacks by agents and other processes: callers are still answered in time."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ NAN, INFINITY = float("nan"), float("inf")
 
 @asynccontextmanager
 async def answered_within(seconds: float) -> AsyncIterator[None]:
-    """By the deadline and its grace, however busy the machine that runs the tests is (a third of a second is given)."""
+    """Check that the answer arrives by the deadline plus its grace. Allows a third of a second for a busy machine."""
     began = time.monotonic()
     yield
     assert time.monotonic() - began - seconds < allowed(GRACE_SECONDS + 0.3)
@@ -54,7 +54,7 @@ async def naps() -> None:
 
 @agent("traps", isolation="process", answers="return")
 def traps(ctx: BlockingContext, name: str, victim: str = "") -> str:
-    """Lays a pipe, or a link to `victim`, where the orchestrator is about to write; then gives it a reason to write."""
+    """Place a pipe, or a link to `victim`, at the path that the orchestrator writes to; then trigger the write."""
     place = ctx.scratch / name
     if not os.path.lexists(place):
         place.symlink_to(victim) if victim else os.mkfifo(place)
@@ -74,10 +74,8 @@ def project(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("victim", ["", "victim.txt", "new.txt"], ids=["pipe", "link", "dangling"])
 @pytest.mark.parametrize("name", ["answer.txt", "harvest.json"])
-async def test_what_lies_in_wait_in_the_scratch_folder_neither_hangs_us_nor_leads_a_write_out(
-    project: Path, name: str, victim: str
-) -> None:
-    """S3.4, S3.7, S2.6: the prose or the harvest is kept, inside the root, under another name."""
+async def test_pipes_and_links_in_the_scratch_folder_are_not_followed(project: Path, name: str, victim: str) -> None:
+    """The orchestrator does not hang. It writes the prose or the harvest inside the root under another name."""
     outside = project.parent
     async with Remit.open(project, agents=[traps]) as remit:
         handle = await remit.start("traps", name=name, victim=str(outside / victim) if victim else "", timeout=60)
@@ -86,7 +84,7 @@ async def test_what_lies_in_wait_in_the_scratch_folder_neither_hangs_us_nor_lead
                 if event.kind is EventKind.DATA:
                     break
             running = remit.engine.live()[handle.session_id]
-            running.look(running.ends_at)  # the clock's part: it is a minute away
+            running.look(running.ends_at)  # simulates the clock: the deadline is a minute away
         result = await by_deadline(0 if name == "harvest.json" else 5, handle.result())
     assert code_of(result) == ("VALIDATION_FAILED" if name == "answer.txt" else "TIMEOUT")
     kept = project / result.artifacts[0].path
@@ -104,12 +102,12 @@ async def pipes(ctx: Context) -> str:
     return "See the file."
 
 
-async def test_a_pipe_instead_of_the_return_file_is_not_read(project: Path) -> None:
+async def test_return_file_that_is_a_pipe_is_not_read(project: Path) -> None:
     async with Remit.open(project, agents=[pipes]) as remit:
         assert code_of(await by_deadline(0, remit.delegate("pipes", timeout=5))) == "VALIDATION_FAILED"
 
 
-# ---- what the whole program shares
+# ---- resources of the whole program
 
 
 @agent("writes", isolation="process")
@@ -130,7 +128,7 @@ def prose() -> str:
     return "Just prose. No return."
 
 
-async def test_a_default_executor_that_an_agent_filled_holds_nobody_else_up(project: Path) -> None:
+async def test_exhausted_default_executor_delays_no_other_agent(project: Path) -> None:
     over = threading.Event()
 
     @agent("hogs")
@@ -143,7 +141,7 @@ async def test_a_default_executor_that_an_agent_filled_holds_nobody_else_up(proj
         async with answered_within(5), Remit.open(project, agents=[hogs, writes, says_much, prose]) as remit:
             assert (await remit.delegate("hogs", timeout=1)).ok
             assert (await by_deadline(5, remit.delegate("writes", timeout=5))).artifacts[0].path == "good.md"
-            assert (await by_deadline(0.5, remit.delegate("says-much"))).artifacts, "its chunks, by reference"
+            assert (await by_deadline(0.5, remit.delegate("says-much"))).artifacts, "chunks are returned by reference"
             assert code_of(await by_deadline(5, remit.delegate("prose", timeout=5))) == "VALIDATION_FAILED"
             assert len(await remit.history()) == 4
     finally:
@@ -159,18 +157,18 @@ def rings(ctx: BlockingContext) -> None:
         os.write(line, b"!" * 4096)
 
 
-async def test_a_bell_that_is_rung_without_end_keeps_nobody_waiting(project: Path) -> None:
+async def test_wakeup_flood_delays_no_caller(project: Path) -> None:
     async with Remit.open(project, agents=[rings, innocent, naps]) as remit:
         ringing = await remit.start("rings")
         await anext(aiter(ringing.stream()))
         for _ in range(3):
             assert (await by_deadline(0, remit.delegate("innocent", timeout=1))).ok
         assert (await by_deadline(0.3, remit.delegate("naps"))).stop_reason is StopReason.DEADLINE
-        assert len(asyncio.all_tasks()) < 30, "wake-ups are answered in turns, not one task for each"
+        assert len(asyncio.all_tasks()) < 30, "wake-ups are batched, not one task each"
         assert (await by_deadline(1.5, ringing.result())).stop_reason is StopReason.DEADLINE
 
 
-# ---- exceptions made to hurt
+# ---- hostile exceptions
 
 
 class Unspeakable(Exception):
@@ -209,7 +207,7 @@ def raises_process(what: str) -> None:
 
 
 @pytest.mark.parametrize("isolation", ["inline", "thread", "process"])
-async def test_an_exception_that_cannot_be_carried_or_put_into_words_is_still_a_return(project: Path, isolation: str) -> None:
+async def test_exception_without_pickle_or_text_becomes_a_failed_return(project: Path, isolation: str) -> None:
     async with Remit.open(project, agents=[raises_inline, raises_thread, raises_process, innocent]) as remit:
         for what, word in (("nothing left", "StopIteration"), ("unspeakable", "Unspeakable")):
             result = await by_deadline(0.5, remit.delegate(f"raises-{isolation}", what=what, timeout=5))
@@ -220,7 +218,7 @@ async def test_an_exception_that_cannot_be_carried_or_put_into_words_is_still_a_
         assert (await remit.delegate("innocent")).ok
 
 
-# ---- numbers made to hurt
+# ---- hostile numbers
 
 
 @agent("spends")
@@ -238,8 +236,8 @@ async def spends(ctx: Context, which: str) -> str:
 
 
 @pytest.mark.parametrize("which", ["nan", "infinity", "bool", "huge", "negative", "text"])
-async def test_no_number_that_is_none_switches_a_budget_off(project: Path, which: str) -> None:
-    """S8: what was refused has drawn nothing, and the next draw past the limit still stops it."""
+async def test_invalid_spending_amount_never_disables_a_budget(project: Path, which: str) -> None:
+    """A refused amount is not counted. The next amount over the limit still stops the agent."""
     async with Remit.open(project, agents=[spends]) as remit:
         result = await by_deadline(0, remit.delegate("spends", which=which, budget={"tokens": 5, "cost": 5}, timeout=5))
         assert (result.stop_reason, code_of(result)) == (StopReason.BUDGET, "BUDGET_EXCEEDED"), result.data
@@ -255,7 +253,7 @@ WRONG_TERMS: list[dict[str, Any]] = [
 ]
 
 
-async def test_terms_that_are_no_numbers_are_refused_before_anything_runs(project: Path) -> None:
+async def test_invalid_terms_are_refused_before_the_agent_runs(project: Path) -> None:
     ran = []
 
     @agent("counts")
@@ -271,7 +269,7 @@ async def test_terms_that_are_no_numbers_are_refused_before_anything_runs(projec
     assert ran == []
 
 
-# ---- the database, held by somebody else
+# ---- database locked by another process
 
 HOLDER = """
 import sqlite3, sys
@@ -284,7 +282,7 @@ sys.stdin.read()
 
 @contextmanager
 def database_locked(root: Path) -> Iterator[None]:
-    """By another process."""
+    """Lock the database from another process."""
     command = [sys.executable, "-c", HOLDER, str(root / ".remit" / "remit.db")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
@@ -301,7 +299,7 @@ async def works(seconds: float) -> str:
     return "done"
 
 
-async def test_callers_are_answered_in_time_while_the_database_is_locked_and_outcomes_recorded_when_it_is_free(project: Path) -> None:
+async def test_locked_database_delays_no_caller_and_loses_no_outcome(project: Path) -> None:
     async with Remit.open(project, agents=[works]) as remit:
         on_time, too_slow = await remit.start("works", seconds=0.4, timeout=5), await remit.start("works", seconds=60, timeout=0.5)
         with database_locked(project):

@@ -1,4 +1,4 @@
-"""A full disk, a damaged database, a clock that jumps, a wrong call: a clear error with advice, and nothing is lost (issue 2)."""
+"""Full disk, damaged database, clock jumps and invalid calls: a clear error with advice, and no data loss."""
 
 import asyncio
 import time
@@ -18,11 +18,11 @@ from support.pace import allowed
 
 HOUR = 3600.0
 BULK = "x" * 200_000
-"""More than the pages that happen to be free in a database that is full."""
+"""Larger than the free pages that a full database may still have."""
 
 
 def fill_disk(store: Any) -> None:
-    """What SQLite meets on a full disk: no page more can be had."""
+    """Simulate a full disk for SQLite: the database cannot grow."""
     (pages,) = store._writer.execute("PRAGMA page_count").fetchone()
     store._writer.execute(f"PRAGMA max_page_count={pages}")
 
@@ -31,7 +31,7 @@ def free_disk(store: Any) -> None:
     store._writer.execute("PRAGMA max_page_count=1000000")
 
 
-async def test_on_a_full_disk_nothing_starts_unrecorded_and_finished_work_is_written_later(tmp_path: Path) -> None:
+async def test_full_disk_blocks_new_work_and_defers_writing_outcomes(tmp_path: Path) -> None:
     go = asyncio.Event()
     worker = Scripted("worker", wait(go, answer({"long": BULK})), answer("later"))
     async with Remit.open(tmp_path, agents=[worker]) as remit:
@@ -42,7 +42,7 @@ async def test_on_a_full_disk_nothing_starts_unrecorded_and_finished_work_is_wri
             await remit.delegate("worker", text=BULK)
         assert caught.value.code == "STORE_UNAVAILABLE"
         assert "Free some space" in caught.value.advice
-        assert len(worker.calls) == 1, "what could not be recorded must not run"
+        assert len(worker.calls) == 1, "a delegation that cannot be recorded must not run"
         go.set()
         began = time.monotonic()
         result = await handle.result()
@@ -63,7 +63,7 @@ def _state_of(remit: Remit, session_id: str) -> State | None:
     return None if record is None else record.state
 
 
-async def test_an_outcome_that_cannot_be_written_before_the_end_is_settled_by_the_next(tmp_path: Path) -> None:
+async def test_outcome_unwritten_at_close_is_settled_by_the_next_process(tmp_path: Path) -> None:
     worker = Scripted("worker", answer({"long": BULK}))
     async with Remit.open(tmp_path, agents=[worker]) as remit:
         await remit.delegate("worker", n=1)
@@ -75,11 +75,11 @@ async def test_an_outcome_that_cannot_be_written_before_the_end_is_settled_by_th
         assert (await handle.result()).warnings
     async with Remit.open(tmp_path, agents=[worker]) as remit:
         record = await remit.describe(handle.session_id)
-        assert record.state.is_settled, "its process is alive, so nobody else will ever settle it"
+        assert record.state.is_settled, "its process is alive, so no other process settles it"
 
 
 class StubbornStore(MemoryStore):
-    """Takes everything but the news that a queued delegation has got its slot."""
+    """Accepts every write except the start of a queued delegation."""
 
     def try_apply(self, writes: Sequence[Write]) -> WriteResult | None:
         if any(isinstance(write, StartDelegation) for write in writes):
@@ -87,7 +87,7 @@ class StubbornStore(MemoryStore):
         return super().try_apply(writes)
 
 
-async def test_a_queued_delegation_whose_start_cannot_be_written_is_answered_at_once(tmp_path: Path) -> None:
+async def test_queued_delegation_whose_start_cannot_be_written_fails_at_once(tmp_path: Path) -> None:
     go = asyncio.Event()
     worker = Scripted("worker", wait(go))
     async with Remit.open(tmp_path, agents=[worker], store=StubbornStore(), slots=1) as remit:
@@ -101,7 +101,7 @@ async def test_a_queued_delegation_whose_start_cannot_be_written_is_answered_at_
 
 
 @pytest.mark.parametrize("content", [b"not a database at all " * 400, b"SQLite format 3\0" + b"\x7f" * 9000], ids=["text", "torn"])
-async def test_a_damaged_database_is_left_as_it_is_and_named(tmp_path: Path, content: bytes) -> None:
+async def test_damaged_database_is_reported_and_left_unchanged(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / ".remit" / "remit.db"
     path.parent.mkdir()
     path.write_bytes(content)
@@ -112,13 +112,13 @@ async def test_a_damaged_database_is_left_as_it_is_and_named(tmp_path: Path, con
     assert str(path) in caught.value.advice
 
 
-async def test_a_database_damaged_while_it_is_open_is_named(tmp_path: Path) -> None:
+async def test_database_damaged_while_open_is_reported(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[Scripted("worker")]) as remit:
         await remit.delegate("worker")
         assert isinstance(remit.store, SqliteStore)
         path = tmp_path / ".remit" / "remit.db"
         path.rename(path.with_suffix(".gone"))
-        await asyncio.sleep(1.1)  # a look now and then is enough: see `SqliteStore`
+        await asyncio.sleep(1.1)  # `SqliteStore` checks the file about once a second
         with pytest.raises(Unavailable, match="deleted or replaced"):
             await asyncio.wait_for(_until_it_fails(remit), 5)
         path.with_suffix(".gone").rename(path)
@@ -134,7 +134,7 @@ async def _until_it_fails(remit: Remit) -> None:
 # ---- the clock
 
 
-async def test_a_clock_that_jumps_changes_what_is_dated_and_not_how_long_things_take(tmp_path: Path) -> None:
+async def test_wall_clock_jump_changes_timestamps_but_not_durations(tmp_path: Path) -> None:
     clock = JumpingClock()
     sleeper, worker = Scripted("sleeper", hang()), Scripted("worker", answer(1))
     async with Remit.open(tmp_path, agents=[sleeper, worker], clock=clock.as_clock()) as remit:
@@ -154,8 +154,8 @@ async def test_a_clock_that_jumps_changes_what_is_dated_and_not_how_long_things_
         assert remit.export_state()["active"] == 0
 
 
-async def test_work_that_is_found_with_a_clock_set_back_still_ends_in_time(tmp_path: Path) -> None:
-    """Recovered with the wall clock a day early: the deadline it is given is never longer than what it asked for."""
+async def test_recovered_work_ends_in_time_when_the_clock_was_set_back(tmp_path: Path) -> None:
+    """The wall clock is a day early at recovery. The new deadline never exceeds the requested timeout."""
     clock = JumpingClock()
     worker = Scripted("worker", hang(), resumable=True)
     async with Remit.open(tmp_path, agents=[worker]) as first:
@@ -163,14 +163,14 @@ async def test_work_that_is_found_with_a_clock_set_back_still_ends_in_time(tmp_p
         await worker.called.wait()
         clock.jump(-24 * HOUR)
         async with Remit.open(tmp_path, agents=[worker], clock=clock.as_clock()) as second:
-            assert second.recovered.is_empty, "the first is alive, whatever the clock says"
+            assert second.recovered.is_empty, "the first process is alive regardless of the clock"
         assert (await handle.result()).stop_reason is StopReason.DEADLINE
 
 
-# ---- the caller's mistakes
+# ---- caller mistakes
 
 
-async def test_mistakes_of_the_caller_are_named_with_advice(tmp_path: Path) -> None:
+async def test_caller_mistakes_raise_errors_with_advice(tmp_path: Path) -> None:
     remit = Remit.open(tmp_path, agents=[Scripted("worker")])
     mistakes: list[tuple[RemitError, str]] = []
     with pytest.raises(Misused) as caught:

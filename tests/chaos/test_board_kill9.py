@@ -1,4 +1,4 @@
-"""A process that changes the board is killed at every call by which it writes: afterwards the change was made, or it was not."""
+"""Kill a process that changes the board at each of its write calls: the change is applied completely or not at all."""
 
 import json
 import os
@@ -22,12 +22,12 @@ from support.lab import rounds
 
 MOST_CALLS = 300
 STEP = rounds(7, lab=1)
-"""Calls from one kill to the next; every call is killed in the lab."""
+"""Number of calls between two kills. The lab kills at every call."""
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """In memory, where there is such a disk: a hundred projects are made and killed in each test."""
+    """Folder in memory where available: each test creates about a hundred projects."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(prefix="remit-kill9-", dir=memory if memory.is_dir() else None) as made:
         yield Path(made)
@@ -35,12 +35,12 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_synced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that dies takes nothing with it that it had written; only a machine does."""
+    """Skip syncing: killing a process loses no written data."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 def begin(root: Path) -> None:
-    """Three tasks, the first with a folder, and a person's edit that nobody has read yet."""
+    """Create three tasks, the first with a folder, and a manual edit that is not imported yet."""
     board = Board(root)
     with board.change("begun", make=True) as draft:
         draft.state = draft.state.with_tasks(
@@ -56,7 +56,7 @@ def begin(root: Path) -> None:
 
 
 class Crasher:
-    """Has changes made by processes that are killed."""
+    """Runs changes in processes that are killed."""
 
     def __init__(self, *options: str) -> None:
         command = [sys.executable, str(Path(board_crashes.__file__)), *options]
@@ -70,7 +70,7 @@ class Crasher:
         self.process.communicate()
 
     def kills(self, work: Callable[[Path], None], root: Path, number: int) -> bool:
-        """Before its `number`-th call; or it came to its end before that."""
+        """Run `work` and kill it before its `number`-th call. Return False if it ended earlier."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps({"work": work.__name__, "number": number, "root": str(root)}) + "\n")
@@ -79,7 +79,7 @@ class Crasher:
 
 
 def crashes(folder: Path, *options: str) -> Iterator[Path]:
-    """The project after a crash at each of the calls in turn; last, after none."""
+    """Yield the project after a crash at each call in turn, and finally without a crash."""
     template = folder / "template"
     template.mkdir()
     begin(template)
@@ -91,9 +91,9 @@ def crashes(folder: Path, *options: str) -> Iterator[Path]:
             yield root
             shutil.rmtree(root)
             if not crashed:
-                assert number > 25, "the child is not killed where it writes"
+                assert number > 25, "the child is not killed at its write calls"
                 return
-    raise AssertionError("it never came to an end")
+    raise AssertionError("the change never ended")
 
 
 def is_made(state: State) -> bool:
@@ -114,11 +114,11 @@ def agrees(root: Path, made: bool) -> None:
     assert (root / "specs/archive/001_one/reports/research-001.md").exists() is made
     assert [task.number for task in archive.archived_tasks(board)] == ([1] if made else [])
     assert not list((board.folder / "set").iterdir())
-    assert not list((root / "specs").glob("*kept*")), "nothing was anybody else's"
+    assert not list((root / "specs").glob("*kept*")), "no file of another author was kept aside"
 
 
 @pytest.mark.parametrize("has_exchange", [True, False])
-def test_a_change_killed_at_any_call_was_made_or_was_not(folder: Path, has_exchange: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_change_killed_at_any_call_is_atomic(folder: Path, has_exchange: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not has_exchange:
         monkeypatch.setattr(edits, "exchange", lambda one, other: False)
     seen = set()
@@ -131,13 +131,13 @@ def test_a_change_killed_at_any_call_was_made_or_was_not(folder: Path, has_excha
     assert seen == {True, False}
 
 
-def test_what_a_person_saves_after_the_crash_is_taken_over_too(folder: Path) -> None:
+def test_manual_edit_after_a_crash_is_imported(folder: Path) -> None:
     for number, root in enumerate(crashes(folder)):
         board = Board(root)
         text = board.todo_path.read_text()
         save = save_in_place if number % 2 else save_by_renaming
         save(board.todo_path, text.replace("The third.", "The third, by hand."))
-        os.utime(board.todo_path, (1, 1))  # long enough ago to be whole
+        os.utime(board.todo_path, (1, 1))  # old enough to count as completely written
         looked = board.look().state
         assert looked.task(3).description == "The third, by hand.", number
         made = is_made(looked)
@@ -147,7 +147,7 @@ def test_what_a_person_saves_after_the_crash_is_taken_over_too(folder: Path) -> 
         assert board.look().state.task(3).description == "The third, by hand."
 
 
-def test_the_finishing_itself_may_be_killed_at_any_call(folder: Path) -> None:
+def test_recovery_of_a_change_survives_kill_at_any_call(folder: Path) -> None:
     template = folder / "template"
     template.mkdir()
     begin(template)
@@ -163,7 +163,7 @@ def test_the_finishing_itself_may_be_killed_at_any_call(folder: Path) -> None:
             shutil.rmtree(root)
             if not crashed:
                 return
-    raise AssertionError("it never came to an end")
+    raise AssertionError("the change never ended")
 
 
 def save_in_place(path: Path, text: str) -> None:

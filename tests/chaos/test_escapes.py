@@ -1,4 +1,4 @@
-"""Item 6: every attempt of the corpus fails, in bubblewrap and by Landlock alone, started by root and by an ordinary user."""
+"""Every escape attempt of the corpus fails, in bubblewrap and with Landlock alone, as root and as an unprivileged user."""
 
 import asyncio
 import json
@@ -28,16 +28,16 @@ each_stack = pytest.mark.parametrize("stack", STACKS)
 
 @pytest.fixture(scope="module")
 def facts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """What there is to be got at."""
+    """Create the targets of the escape attempts."""
     with targets(tmp_path_factory.mktemp("project")) as facts:
         yield facts
 
 
 @pytest.fixture(scope="module")
 def ours(facts: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """What each attempt did, started by whoever runs the tests."""
+    """Output of each attempt, run as the user of the tests."""
     found: list[dict[str, dict[str, str]]] = []
-    trying = threading.Thread(target=lambda: found.append(asyncio.run(try_all(facts))))  # a loop of its own, beside that of the tests
+    trying = threading.Thread(target=lambda: found.append(asyncio.run(try_all(facts))))  # a separate event loop beside that of the tests
     trying.start()
     trying.join()
     return found[0]
@@ -45,10 +45,10 @@ def ours(facts: dict[str, Any]) -> dict[str, dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def strangers(facts: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
-    """The same, started by an ordinary user who owns all that there is to be got at."""
+    """Output of each attempt, run as an unprivileged user who owns all targets."""
     python = shutil.which(f"python3.{sys.version_info.minor}", path="/usr/bin:/usr/local/bin")
     if os.geteuid() != 0 or python is None:
-        pytest.skip("needs root, to become somebody else, and an interpreter that everybody can start")
+        pytest.skip("needs root to change the user, and an interpreter that every user can execute")
     folder = tmp_path_factory.mktemp("strange")
     shutil.copytree(SOURCE, folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "support").mkdir()
@@ -77,10 +77,10 @@ def strangers(facts: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -
             timeout=100,
             check=False,
         )
-        assert victim.poll() is None, "somebody killed it"
+        assert victim.poll() is None, "an attempt killed the victim process"
         victim.kill()
     if "PermissionError" in ran.stderr and not ran.stdout:
-        pytest.skip("our packages cannot be read by everybody")
+        pytest.skip("the packages are not readable for every user")
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)  # type: ignore[no-any-return]
 
@@ -102,23 +102,23 @@ def test_no_escape_succeeds(attempt: Attempt, stack: str, ours: dict[str, dict[s
 
 
 @each_stack
-def test_no_escape_of_an_ordinary_user_succeeds(stack: str, strangers: dict[str, dict[str, str]]) -> None:
+def test_no_escape_succeeds_for_an_unprivileged_user(stack: str, strangers: dict[str, dict[str, str]]) -> None:
     said = strangers[stack]
     assert [name for name, words in said.items() if "ESCAPED" in words] == []
     assert [name for name, words in said.items() if "TRIED" not in words and "Node" not in words] == []
 
 
-def test_the_same_programs_succeed_with_no_sandbox_around_them(facts: dict[str, Any], ours: dict[str, Any], tmp_path: Path) -> None:
-    """So that a mistake in a program does not look like safety."""
+def test_escape_programs_succeed_without_a_sandbox(facts: dict[str, Any], ours: dict[str, Any], tmp_path: Path) -> None:
+    """A bug in an escape program must not look like a working sandbox."""
     (facts["project"] / "victim.txt").write_text("leave me alone")
     said = try_outside(facts, tmp_path)
     assert len(said) > 40
-    gone = {"move a file in from outside"}  # another one of them removed it before
+    gone = {"move a file in from outside"}  # an earlier attempt removes the file
     if len(os.listdir(facts["home"])) < 2:
-        gone.add("list the home folder")  # there is nothing in it that could be seen
+        gone.add("list the home folder")  # the folder has no visible entries
     assert {name: words for name, words in said.items() if "ESCAPED" not in words and name not in gone} == {}
 
 
-def test_both_stacks_are_what_they_are_said_to_be() -> None:
+def test_both_sandbox_stacks_report_their_names() -> None:
     assert offer_of("bubblewrap").stack.startswith("bubblewrap + Landlock")
     assert offer_of("landlock").stack.startswith("Landlock")

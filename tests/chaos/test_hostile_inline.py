@@ -1,4 +1,4 @@
-"""On the event loop and on threads: what cannot be stopped is named, abandoned and reported, and nobody waits for it."""
+"""Hostile agents on the event loop and on threads: unstoppable ones are abandoned and reported, and no caller waits for them."""
 
 import asyncio
 import subprocess
@@ -32,7 +32,7 @@ async def remit(tmp_path: Path) -> AsyncIterator[Remit]:
 
 
 @pytest.mark.parametrize("name", IN_HERE)
-async def test_it_returns_by_its_hard_deadline(remit: Remit, name: str) -> None:
+async def test_hostile_agent_returns_by_its_hard_deadline(remit: Remit, name: str) -> None:
     began = time.monotonic()
     result = await remit.delegate(name, timeout=0.6)
     assert time.monotonic() - began - 0.6 < allowed(OVERRUN_SECONDS)
@@ -41,7 +41,7 @@ async def test_it_returns_by_its_hard_deadline(remit: Remit, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["busy-loop-async.inline", "sleep-on-the-loop.inline"])
-async def test_the_watchdog_names_agent_and_line_and_stops_it(remit: Remit, name: str) -> None:
+async def test_watchdog_stops_the_agent_and_reports_its_line(remit: Remit, name: str) -> None:
     result = await remit.delegate(name, timeout=0.6)
     assert (result.status, result.stop_reason) == (Status.PARTIAL, StopReason.DEADLINE)
     message = result.errors[0].message
@@ -59,7 +59,7 @@ def _lines_of(name: str) -> set[int]:
     return {line for _, _, line in function.__code__.co_lines() if line and line > first}
 
 
-async def test_one_that_blocks_beyond_the_limit_is_stopped_long_before_its_deadline(tmp_path: Path) -> None:
+async def test_agent_over_the_block_limit_is_stopped_before_its_deadline(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=hostile_agents(Isolation.INLINE), settings={"block_limit_seconds": 0.5}) as remit:
         began = time.monotonic()
         result = await remit.delegate("sleep-on-the-loop.inline", timeout=60)
@@ -67,15 +67,15 @@ async def test_one_that_blocks_beyond_the_limit_is_stopped_long_before_its_deadl
         assert "blocked the event loop" in result.errors[0].message
 
 
-async def test_a_short_block_is_reported_and_nothing_more(tmp_path: Path) -> None:
-    """Also beside delegations that have ended, whose deadlines no longer count."""
+async def test_short_block_is_reported_but_not_stopped(tmp_path: Path) -> None:
+    """Ended delegations do not change this: their deadlines no longer count."""
 
     @agent("hasty")
     async def hasty() -> None: ...
 
     @agent("slow")
     async def slow() -> str:
-        time.sleep(0.6)  # noqa: ASYNC251 - what is tested
+        time.sleep(0.6)  # noqa: ASYNC251 - the test needs a blocked loop
         return "done"
 
     async with Remit.open(tmp_path, agents=[slow, hasty]) as remit:
@@ -86,27 +86,27 @@ async def test_a_short_block_is_reported_and_nothing_more(tmp_path: Path) -> Non
         assert any("blocks the event loop at test_hostile_inline.py" in notice for notice in notices)
 
 
-async def test_one_that_swallows_cancellation_is_abandoned_and_reported(remit: Remit) -> None:
+async def test_agent_that_swallows_cancellation_is_abandoned_and_reported(remit: Remit) -> None:
     result = await remit.delegate("swallow-cancellation.inline", timeout=0.3)
     assert (result.status, result.stop_reason) == (Status.PARTIAL, StopReason.DEADLINE)
     assert remit.export_state()["abandoned"] == {result.session_id: "The inline agent swallow-cancellation.inline"}
 
 
 @pytest.mark.parametrize("name", ["sleep.thread", "swallow.thread"])
-async def test_a_thread_that_cannot_be_stopped_is_abandoned_and_nobody_waits(remit: Remit, name: str) -> None:
+async def test_unstoppable_thread_is_abandoned_without_waiting(remit: Remit, name: str) -> None:
     result = await remit.delegate(name, timeout=0.3)
     assert result.stop_reason is StopReason.DEADLINE
     assert remit.export_state()["abandoned"] == {result.session_id: f"The thread of {name}"}
 
 
-async def test_a_thread_that_spins_is_stopped_and_leaves_no_thread(remit: Remit) -> None:
+async def test_spinning_thread_is_stopped_and_ends(remit: Remit) -> None:
     result = await remit.delegate("busy-loop.thread", timeout=0.3)
     assert result.stop_reason is StopReason.DEADLINE
     assert remit.export_state()["abandoned"] == {}
     before = _agent_threads()
     for _ in range(8):
         await remit.delegate("busy-loop.thread", timeout=0.05)
-    assert _agent_threads() <= before + 1  # one may still be ending
+    assert _agent_threads() <= before + 1  # one thread may still be exiting
 
 
 def _agent_threads() -> int:
@@ -128,6 +128,6 @@ asyncio.run(main())
 """
 
 
-def test_a_program_ends_although_agents_of_it_do_not(tmp_path: Path) -> None:
+def test_program_exits_while_its_agents_still_run(tmp_path: Path) -> None:
     ended = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=20, check=False)
     assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (0, "3", "")

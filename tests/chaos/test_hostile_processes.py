@@ -1,4 +1,4 @@
-"""In a process of its own no agent can do anything to its caller: the return comes in time and no process is left (S2.5)."""
+"""Hostile agents in separate processes: the caller gets its return in time and no process is left."""
 
 import asyncio
 import random
@@ -48,19 +48,19 @@ def witness() -> Iterator[Witness]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def remit(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Remit]:
-    """One for all of them: what one agent does changes nothing for the next."""
+    """Shared runtime: no agent affects the next one."""
     async with Remit.open(tmp_path_factory.mktemp("project"), agents=hostile_agents(Isolation.PROCESS, Isolation.INLINE)) as opened:
-        assert (await opened.delegate("pong.process", timeout=20)).ok  # the first start of a process is not what is timed here
+        assert (await opened.delegate("pong.process", timeout=20)).ok  # the first process start is not timed
         yield opened
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_it_returns_by_its_hard_deadline_and_leaves_no_process(remit: Remit, witness: Witness, name: str) -> None:
+async def test_hostile_process_returns_by_its_deadline_and_leaves_no_process(remit: Remit, witness: Witness, name: str) -> None:
     timeout = 5.0 if name in ANSWERS else TIMEOUT_SECONDS
     began = time.monotonic()
     result = await remit.delegate(name, timeout=timeout)
     assert late_by(witness, began + timeout) < OVERRUN_SECONDS
-    if remit.export_state()["abandoned"]:  # a busy machine: the killing goes on, and was reported
+    if remit.export_state()["abandoned"]:  # on a busy machine the kill is still in progress, and reported
         await until(lambda: not remit.export_state()["abandoned"], allowed(1.0))
     assert processes_left(remit) == []
     if name in ANSWERS:
@@ -73,7 +73,7 @@ async def test_it_returns_by_its_hard_deadline_and_leaves_no_process(remit: Remi
     assert (await remit.describe(result.session_id)).result == result
 
 
-async def test_cancelling_is_as_sure_as_the_deadline(remit: Remit, witness: Witness) -> None:
+async def test_cancel_stops_a_hostile_process_and_its_children(remit: Remit, witness: Witness) -> None:
     for name in ("busy-loop.process", "ignore-sigterm.process", "daemonise-with-exec.process", "stop-itself.process"):
         handle = await remit.start(name, timeout=60)
         await asyncio.sleep(0.15)
@@ -86,7 +86,7 @@ async def test_cancelling_is_as_sure_as_the_deadline(remit: Remit, witness: Witn
 
 
 @pytest.mark.timeout(2000 if is_lab() else 200)
-async def test_after_many_of_them_nothing_is_left_and_it_still_answers(
+async def test_many_hostile_processes_leave_nothing_and_remit_still_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, witness: Witness
 ) -> None:
     temporary = tmp_path / "tmp"
@@ -96,7 +96,7 @@ async def test_after_many_of_them_nothing_is_left_and_it_still_answers(
     project = tmp_path / "project"
     project.mkdir()
     late: list[tuple[str, float]] = []
-    names = NAMES * rounds(1, lab=30)  # `bench` counts what a thousand leave
+    names = NAMES * rounds(1, lab=30)  # `bench` measures a thousand
     random.Random(7).shuffle(names)
     async with Remit.open(project, agents=hostile_agents(Isolation.PROCESS, Isolation.INLINE)) as remit:
         for _ in range(3):

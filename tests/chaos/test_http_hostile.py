@@ -1,6 +1,6 @@
-"""Hostile HTTP over bare sockets: smuggled, oversized, malformed, dripped and half-open requests.
+"""Hostile HTTP over raw sockets: smuggled, oversized, malformed, slow and half-open requests.
 
-Each is refused clearly, or cut off; and the server goes on serving others.
+The server refuses each one with a clear error or disconnects it, and continues to serve other clients.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ def post(stage: Harness, body: bytes, *more: str, path: str = "/v1/tasks") -> by
     return stage.head("POST", path, f"Content-Length: {len(body)}", AS_JSON, "Connection: close", *more) + b"\r\n" + body
 
 
-# ---- request smuggling: whatever two servers could read in two ways
+# ---- request smuggling: requests that two servers may parse differently
 
 
 AMBIGUOUS: tuple[tuple[str, str, bytes], ...] = (
@@ -69,7 +69,7 @@ AMBIGUOUS: tuple[tuple[str, str, bytes], ...] = (
 )
 
 
-async def test_what_could_be_read_in_two_ways_is_refused_and_nothing_after_it_is_read(stage: Harness) -> None:
+async def test_ambiguous_request_is_refused_and_closes_the_connection(stage: Harness) -> None:
     """Request smuggling."""
     smuggled = stage.head("GET", "/v1/agents") + b"\r\n"
     for what, header, body in AMBIGUOUS:
@@ -97,14 +97,14 @@ REQUEST_LINES: tuple[tuple[bytes, int], ...] = (
 )
 
 
-async def test_a_request_line_that_is_none_is_refused(stage: Harness) -> None:
+async def test_invalid_request_line_is_refused(stage: Harness) -> None:
     for line, status in REQUEST_LINES:
         heard = await stage.send_raw(line + b"\r\nHost: 127.0.0.1\r\nAuthorization: Bearer x\r\n\r\nSM\r\n\r\n")
         assert statuses_of(heard) == [status], (line, heard)
     await still_serves(stage)
 
 
-async def test_pipelined_requests_are_answered_in_their_order_and_a_poisoned_one_ends_them(stage: Harness) -> None:
+async def test_pipelined_requests_are_answered_in_order_until_an_invalid_one(stage: Harness) -> None:
     good = stage.head("GET", "/healthz") + b"\r\n"
     poisoned = stage.head("POST", "/v1/tasks", "Content-Length: 4", CHUNKED) + b"\r\n0\r\n\r\n"
     heard = await stage.send_raw(good + good + poisoned + good)
@@ -112,7 +112,7 @@ async def test_pipelined_requests_are_answered_in_their_order_and_a_poisoned_one
     await still_serves(stage)
 
 
-async def test_an_upgrade_is_not_followed(stage: Harness) -> None:
+async def test_protocol_upgrade_is_ignored(stage: Harness) -> None:
     for upgrade in ("h2c", "websocket"):
         heard = await stage.send_raw(
             stage.head("GET", "/healthz", "Connection: Upgrade, HTTP2-Settings", f"Upgrade: {upgrade}") + b"\r\n", seconds=0.5
@@ -123,7 +123,7 @@ async def test_an_upgrade_is_not_followed(stage: Harness) -> None:
 # ---- too large
 
 
-async def test_what_is_too_large_is_refused_without_reading_the_rest(stage: Harness) -> None:
+async def test_oversized_request_is_refused_without_reading_the_rest(stage: Harness) -> None:
     announced = await stage.send_raw(stage.head("POST", "/v1/tasks", "Content-Length: 1000000000", AS_JSON) + b"\r\n{")
     assert (status_of(announced), problem_of(announced)["code"]) == (413, "TOO_LARGE")
     chunks = b"".join(b"4000\r\n" + b" " * 0x4000 + b"\r\n" for _ in range(8))
@@ -140,7 +140,7 @@ async def test_what_is_too_large_is_refused_without_reading_the_rest(stage: Harn
     await still_serves(stage)
 
 
-async def test_expect_continue_of_a_refused_request_is_answered_with_the_refusal(stage: Harness) -> None:
+async def test_expect_continue_of_a_refused_request_gets_the_refusal(stage: Harness) -> None:
     heard = await stage.send_raw(stage.head("POST", "/v1/tasks", "Content-Length: 1000000000", "Expect: 100-continue", AS_JSON) + b"\r\n")
     assert statuses_of(heard) == [413]
     asked = json.dumps({"target": "nobody"}).encode()
@@ -176,15 +176,15 @@ NO_JSON: tuple[bytes, ...] = (
 )
 
 
-async def test_a_body_that_is_no_json_is_refused(stage: Harness) -> None:
+async def test_invalid_json_body_is_refused(stage: Harness) -> None:
     for body in NO_JSON:
         heard = await stage.send_raw(post(stage, body))
         assert (status_of(heard), problem_of(heard)["code"]) == (400, "INVALID_PARAMETERS"), (body[:80], heard)
     await still_serves(stage)
 
 
-async def test_a_body_of_another_kind_is_refused(stage: Harness) -> None:
-    """A form of a page needs no preflight: it must not get through as JSON."""
+async def test_body_with_another_content_type_is_refused(stage: Harness) -> None:
+    """A browser sends HTML forms without a preflight request, so they must not be parsed as JSON."""
     body = b'{"target": "fails"}'
     for kind in ("text/plain", "application/x-www-form-urlencoded", "application/json; charset=utf-16", "json"):
         more = (f"Content-Length: {len(body)}", f"Content-Type: {kind}", "Connection: close")
@@ -192,7 +192,7 @@ async def test_a_body_of_another_kind_is_refused(stage: Harness) -> None:
     assert status_of(await stage.send_raw(post(stage, body, "Content-Encoding: gzip"))) == 415
 
 
-async def test_names_with_odd_characters_are_simply_not_found(stage: Harness) -> None:
+async def test_names_with_unusual_characters_are_not_found(stage: Harness) -> None:
     for name in ("%00", "%ff%fe", "..%2f..%2fetc", "%0d%0aX:%20y", "a" * 200, "%F0%9F%92%A9", "';DROP"):
         for path in (f"/v1/tasks/{name}", f"/v1/agents/{name}", f"/v1/tasks/{name}/events"):
             heard = await stage.send_raw(stage.head("GET", path, "Connection: close") + b"\r\n")
@@ -204,7 +204,7 @@ async def test_names_with_odd_characters_are_simply_not_found(stage: Harness) ->
 
 
 async def dripped(stage: Harness, raw: bytes, seconds: float = 60) -> bytes:
-    """A byte every so often, for longer than anybody should wait; what came back."""
+    """Send one byte at a time for longer than the server waits. Return the response."""
     reader, writer = await stage.connect()
 
     async def drip() -> None:
@@ -223,7 +223,7 @@ async def dripped(stage: Harness, raw: bytes, seconds: float = 60) -> bytes:
             await dripping
 
 
-async def test_a_dripped_header_and_a_dripped_body_are_cut_off(stage: Harness) -> None:
+async def test_slow_header_and_slow_body_are_disconnected(stage: Harness) -> None:
     slow_header, slow_body, slow_chunks = await asyncio.gather(
         dripped(stage, stage.head("GET", "/v1/agents", "X: " + "a" * 500)),
         dripped_after(stage, stage.head("POST", "/v1/tasks", "Content-Length: 500", AS_JSON) + b"\r\n", b" " * 500),
@@ -252,7 +252,7 @@ async def dripped_after(stage: Harness, header: bytes, body: bytes) -> bytes:
 
 
 async def heard_from(reader: asyncio.StreamReader) -> bytes:
-    """Until it is over. Whoever goes on sending to a connection that was closed is told so by a reset, after the answer."""
+    """Read until the end. A client that keeps sending to a closed connection gets a reset after the response."""
     heard = b""
     with contextlib.suppress(ConnectionResetError):
         while part := await reader.read(65536):
@@ -261,7 +261,7 @@ async def heard_from(reader: asyncio.StreamReader) -> bytes:
 
 
 async def test_unread_body_cannot_keep_a_connection_open(stage: Harness) -> None:
-    """Refused or answered before its body is there, a request is over."""
+    """A request that is answered or refused before its body arrives is complete."""
     for path, status in (("/healthz", 200), ("/v1/nowhere", 408)):
         heard = await dripped_after(stage, stage.head("GET", path, "Content-Length: 500") + b"\r\n", b"a" * 500)
         assert statuses_of(heard) == [status]
@@ -281,13 +281,13 @@ async def test_idle_connections_do_not_block_others(stage: Harness) -> None:
         await stage.wait_disconnected()
 
 
-async def test_a_client_that_never_reads_its_stream_is_cut_off_and_costs_no_memory(stage: Harness) -> None:
-    """Back-pressure: what is not taken is not sent, and not held."""
+async def test_stream_client_that_never_reads_is_disconnected(stage: Harness) -> None:
+    """Back-pressure: unread data is neither sent nor buffered."""
     client = await stage.client()
     asked = {"target": "loud", "parameters": {"chunks": 300, "size": 10_000}}
     task = (await client.post("/v1/tasks?wait=30", json=asked)).json()
     assert task["taskState"] == "COMPLETED"
-    stage.server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 * 1024)  # what the kernel holds is not the question
+    stage.server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 * 1024)  # keeps the kernel's buffer small
     await client.aclose()
     for _ in range(4):
         deaf = socket.create_connection(stage.address)
@@ -302,7 +302,7 @@ async def test_a_client_that_never_reads_its_stream_is_cut_off_and_costs_no_memo
         await stage.wait_disconnected()
 
 
-async def test_many_bodies_that_are_each_small_enough_are_together_held_to_a_limit(tmp_path: Path) -> None:
+async def test_total_size_of_request_bodies_is_limited(tmp_path: Path) -> None:
     """Back-pressure instead of memory growth."""
     from remit.server.http.http_server import HttpLimits
 
@@ -310,11 +310,11 @@ async def test_many_bodies_that_are_each_small_enough_are_together_held_to_a_lim
     body = b'{"target": "text", "operation": "count", "parameters": {"text": "' + b"x" * 60 * 1024 + b'"}}'
     async with http_harness(tmp_path, limits=limits, request_bytes=64 * 1024) as stage:
         reader, writer = await stage.connect()
-        writer.write(post(stage, body, path="/v1/tasks?wait=10")[:-10])  # in hand, and not whole
+        writer.write(post(stage, body, path="/v1/tasks?wait=10")[:-10])  # an incomplete body that the server buffers
         await writer.drain()
         async with asyncio.timeout(60):
             while (status := status_of(heard := await stage.send_raw(post(stage, body)))) in (201, 202):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)  # the first one has not been read so far, which tells nobody
+                await asyncio.sleep(0.01)  # the server has not read the first body yet, and gives no sign of it
         assert (status, problem_of(heard)["code"]) == (503, "QUEUE_FULL")
         assert b"retry-after: 1" in heard
         await still_serves(stage)
@@ -322,4 +322,4 @@ async def test_many_bodies_that_are_each_small_enough_are_together_held_to_a_lim
         async with asyncio.timeout(60):
             assert status_of(await reader.read()) == 201
         writer.close()
-        assert status_of(await stage.send_raw(post(stage, body))) in (201, 202), "what it held is given back"
+        assert status_of(await stage.send_raw(post(stage, body))) in (201, 202), "the buffered bytes are released"

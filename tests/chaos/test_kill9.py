@@ -1,4 +1,4 @@
-"""Nothing is lost by kill -9 at any moment, nothing is done twice, and nobody takes over what a living process runs."""
+"""kill -9 at any moment loses nothing and repeats nothing, and no process takes over the work of a live process."""
 
 import json
 import os
@@ -23,7 +23,7 @@ WORKLOAD = Path(__file__).with_name("crash_workload.py")
 
 
 def rounds_of(kind: str, folder: Path, rounds: int, *, at_once: int = 1) -> list[dict[str, Any]]:
-    """So many rounds of the workload, shared by `at_once` launchers."""
+    """Run the rounds of the workload, divided among `at_once` launchers."""
     each = rounds // at_once
     launchers = [
         subprocess.Popen(
@@ -42,28 +42,28 @@ def rounds_of(kind: str, folder: Path, rounds: int, *, at_once: int = 1) -> list
 
 
 @pytest.mark.timeout(3200 if is_lab() else 120)
-def test_kills_at_any_moment_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+def test_kill_at_any_moment_loses_and_repeats_nothing(tmp_path: Path) -> None:
     assert [r for r in rounds_of("killed", tmp_path, rounds(24, lab=1000), at_once=2) if r["faults"]] == []
 
 
 @pytest.mark.timeout(1200 if is_lab() else 120)
-def test_a_killed_composition_loses_no_step_and_repeats_none_that_had_ended(tmp_path: Path) -> None:
+def test_killed_composition_loses_no_step_and_repeats_no_finished_step(tmp_path: Path) -> None:
     assert [r for r in rounds_of("composed", tmp_path, rounds(10, lab=200), at_once=2) if r["faults"]] == []
 
 
-def test_a_recovery_by_several_processes_at_once_settles_once(tmp_path: Path) -> None:
+def test_concurrent_recovery_settles_each_delegation_once(tmp_path: Path) -> None:
     assert [r for r in rounds_of("raced", tmp_path, rounds(5, lab=50)) if r["faults"]] == []
 
 
-def test_nobody_takes_over_what_a_living_process_runs(tmp_path: Path) -> None:
+def test_work_of_a_live_process_is_never_taken_over(tmp_path: Path) -> None:
     assert [r for r in rounds_of("crowded", tmp_path, rounds(3, lab=30)) if r["faults"]] == []
 
 
-# ---- owners, one at a time
+# ---- owners
 
 
 def left_behind(folder: Path, owner: Owner, **fields: Any) -> str:
-    """A project in which `owner` was running a delegation of `worker`."""
+    """Create a project in which `owner` ran a delegation of `worker`."""
     session_id = "sess_1766700000_abc123"
     now = time.time()
     record = Record(
@@ -105,8 +105,8 @@ async def opened(folder: Path, **settings: Any) -> AsyncIterator[Remit]:
         yield remit
 
 
-async def test_a_pid_used_again_is_not_taken_for_its_former_owner(tmp_path: Path) -> None:
-    """Our own pid lives, but it began at another time than the owner on record."""
+async def test_reused_pid_is_not_mistaken_for_the_former_owner(tmp_path: Path) -> None:
+    """The pid of this process is alive, but its start time differs from that of the recorded owner."""
     session_id = left_behind(tmp_path, owner_of(os.getpid(), "another-boot:12345"))
     async with opened(tmp_path) as remit:
         assert remit.recovered.settled == [session_id]
@@ -125,7 +125,7 @@ def living() -> Iterator["subprocess.Popen[bytes]"]:
     process.wait()
 
 
-async def test_a_living_owner_keeps_its_delegations(tmp_path: Path, living: "subprocess.Popen[bytes]") -> None:
+async def test_live_owner_keeps_its_delegations(tmp_path: Path, living: "subprocess.Popen[bytes]") -> None:
     session_id = left_behind(tmp_path, owner_of(living.pid, process_start(living.pid)))
     async with opened(tmp_path) as remit:
         assert remit.recovered.is_empty
@@ -136,7 +136,7 @@ async def test_a_living_owner_keeps_its_delegations(tmp_path: Path, living: "sub
         assert (await remit.recover()).is_empty
 
 
-# ---- what a resumed tree may still spend
+# ---- budget of a resumed tree
 
 RESUMED = """
 import asyncio, os, sys
@@ -168,8 +168,8 @@ asyncio.run(main())
 """
 
 
-def test_a_resumed_tree_gets_no_new_budget_and_no_deadlock_with_one_slot(tmp_path: Path) -> None:
-    """S8: children draw on the budget and cannot refill it; a crash does not either."""
+def test_resumed_tree_keeps_its_budget_and_does_not_deadlock_on_one_slot(tmp_path: Path) -> None:
+    """Children draw on the budget and cannot refill it. A crash does not refill it either."""
     first = subprocess.run([sys.executable, "-c", RESUMED, str(tmp_path)], check=False, timeout=20)
     assert first.returncode == -9
     second = subprocess.run([sys.executable, "-c", RESUMED, str(tmp_path), "again"], capture_output=True, text=True, timeout=20, check=True)

@@ -1,4 +1,4 @@
-"""Many writers on one repository: main is never red, nothing is lost or done twice, whatever conflicts and whoever is killed."""
+"""Many writers on one repository: despite conflicts and kills, main always passes its tests and no change is lost or repeated."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from support.repository import git
 pytestmark = pytest.mark.timeout(3600 if is_lab() else 240)
 SCRIPT = Path(writers.__file__)
 COMPILED = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-"""For programs that are started often."""
+"""Environment for programs that start often."""
 
 
 def statuses(root: Path) -> dict[int, str]:
@@ -29,7 +29,7 @@ def statuses(root: Path) -> dict[int, str]:
 
 
 def landed(root: Path) -> Counter[int]:
-    """How often the work of each task is on main."""
+    """Count how often the work of each task is on main."""
     subjects = git(root, "log", "--format=%s", "main").splitlines()
     return Counter(int(subject.split()[1].rstrip(":")) for subject in subjects if ": Change " in subject)
 
@@ -39,7 +39,7 @@ def states_of_main(root: Path) -> list[str]:
 
 
 def red_states(root: Path, folder: Path) -> list[str]:
-    """Commits that main pointed to and whose test suite fails."""
+    """Return the commits of main whose test suite fails."""
     red = []
     folder.mkdir(exist_ok=True)
     git(root, "worktree", "add", "-q", "--detach", str(folder / "state"), "main")
@@ -51,22 +51,22 @@ def red_states(root: Path, folder: Path) -> list[str]:
 
 
 async def states_on_record(root: Path) -> set[str]:
-    """Of the delegations whose work is on main."""
+    """Return the recorded states of the delegations whose work is on main."""
     sessions = git(root, "log", "--grep=: Change ", "--format=%(trailers:key=Session,valueonly)", "main").split()
     async with Remit.open(root, recover=False) as remit:
         return {str((await remit.describe(session)).state) for session in sessions}
 
 
 def check(root: Path, folder: Path, count: int, seed: int) -> None:
-    """Board, git and record agree; main was never red; what did not land is on its branch and named on the board."""
+    """Check that board, git and records agree, main always passed, and work that did not land is on its branch and on the board."""
     board, on_main = statuses(root), landed(root)
     completed = {number for number, status in board.items() if status == "completed"}
     assert len(board) == count
     assert set(on_main) == completed
-    assert set(on_main.values()) <= {1}, "landed once each"
-    # A worktree that was being made when its process was killed has a branch without work.
+    assert set(on_main.values()) <= {1}, "each task lands once"
+    # A kill during the creation of a worktree leaves a branch without work.
     branches = git(root, "branch", "--no-merged", "main", "--list", "remit/*", "--format=%(refname:short)").split()
-    assert len(branches) == count - len(completed), "the others are on their branches"
+    assert len(branches) == count - len(completed), "the other tasks are on their branches"
     assert all(board[number] in ("partial", "implementing") for number in board if number not in completed)
     assert red_states(root, folder) == []
     assert git(root, "status", "--porcelain").strip() == ""
@@ -77,8 +77,8 @@ def check(root: Path, folder: Path, count: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(18, 18 + rounds(1, lab=10)))
-def test_scripted_writers_land_all_that_one_after_the_other_could(tmp_path: Path, seed: int) -> None:
-    """Ten repositories with 100 changes each in `make lab`."""
+def test_parallel_writers_land_every_change_that_can_land(tmp_path: Path, seed: int) -> None:
+    """`make lab` uses ten repositories with 100 changes each."""
     count, wait = rounds(6, lab=100), rounds(1, lab=30)
     root = tmp_path / "repository"
     writers.make_repository(root, count)
@@ -91,11 +91,11 @@ def test_scripted_writers_land_all_that_one_after_the_other_could(tmp_path: Path
         writers.make_repository(alone, 4)
         began = time.monotonic()
         asyncio.run(writers.implement_all(alone, list(range(1, 5)), width=1, wait=wait, seed=seed))
-        assert (time.monotonic() - began) / 4 >= 3 * seconds / count, "at least three times as fast as one at a time"
+        assert (time.monotonic() - began) / 4 >= 3 * seconds / count, "at least three times as fast as a sequential run"
 
 
 @pytest.mark.parametrize("seed", range(7, 7 + rounds(1, lab=5)))
-def test_the_orchestrator_killed_at_any_moment_leaves_one_outcome_and_two_at_once_share_the_rest(tmp_path: Path, seed: int) -> None:
+def test_killed_orchestrator_leaves_one_outcome_per_task(tmp_path: Path, seed: int) -> None:
     kills, count = rounds(3, lab=20), rounds(5, lab=20)
     root, chance = tmp_path / "repository", random.Random(seed)
     writers.make_repository(root, count)
@@ -103,13 +103,13 @@ def test_the_orchestrator_killed_at_any_moment_leaves_one_outcome_and_two_at_onc
     for _ in range(kills):
         with subprocess.Popen(command, stdout=subprocess.PIPE, env=COMPILED, start_new_session=True) as running:
             assert running.stdout is not None
-            running.stdout.readline()  # it has begun
+            running.stdout.readline()  # the program has started
             time.sleep(chance.uniform(0, 3))
             running.kill()
         assert set(landed(root).values()) <= {1}
     at_once = [subprocess.Popen(command, stdout=subprocess.PIPE, env=COMPILED, text=True) for _ in range(2)]
     told = [running.communicate(timeout=rounds(200, lab=1000))[0] for running in at_once]
     assert [running.returncode for running in at_once] == [0, 0]
-    assert not [words for words in told if "is being worked on" in words], "each waits for what the other one implements"
-    subprocess.run(command, check=True, capture_output=True, env=COMPILED, timeout=200)  # turns of a killed hand-back count as used up
+    assert not [words for words in told if "is being worked on" in words], "each process waits for the tasks of the other"
+    subprocess.run(command, check=True, capture_output=True, env=COMPILED, timeout=200)  # the turns of a killed repair count as used
     check(root, tmp_path / "states", count, seed)

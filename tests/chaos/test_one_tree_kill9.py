@@ -1,4 +1,4 @@
-"""One tree across processes, and its owner is killed: nothing is left running anywhere, and what was begun is settled by the next."""
+"""Kill the owner of a tree that spans processes: no process is left, and the next process settles the started work."""
 
 import asyncio
 import hashlib
@@ -35,12 +35,12 @@ def lasts() -> None:
 
 
 def ours(project: Path) -> list[int]:
-    """Processes that carry a mark of this project."""
+    """Return the processes that are marked with this project."""
     mark = hashlib.sha256(str(project / ".remit").encode()).hexdigest()[:12]
     return [pid for pid in all_pids() if pid != os.getpid() and (mark_of(pid) or "").startswith(mark)]
 
 
-async def test_killing_the_owner_leaves_no_process_of_the_tree_and_the_next_one_settles_it(tmp_path: Path) -> None:
+async def test_killed_owner_leaves_no_process_and_its_tree_is_settled(tmp_path: Path) -> None:
     project = tmp_path / "project"
     (project / ".remit" / "agents").mkdir(parents=True)
     (project / ".remit" / "agents" / "tree.py").write_text(AGENTS)
@@ -58,7 +58,7 @@ async def test_killing_the_owner_leaves_no_process_of_the_tree_and_the_next_one_
         assert {r.agent: r.state for r in records} == dict.fromkeys(("shell", "library", "lasts"), State.PARTIAL)
         assert {r.root_id for r in records} == {next(r.session_id for r in records if r.agent == "shell")}
         assert await remit.live() == []
-        assert list((project / ".remit" / "run").glob("*.sock")) == [], "what the dead one left is swept"
+        assert list((project / ".remit" / "run").glob("*.sock")) == [], "sockets of the dead process are removed"
 
 
 RESUMED = """
@@ -87,8 +87,8 @@ def step(number: int) -> int:
 """
 
 
-async def test_what_had_finished_below_a_process_is_not_run_again_after_kill_9(tmp_path: Path) -> None:
-    """By the command line and by the library: a caller that is run again finds its finished children by what it asks for."""
+async def test_finished_children_are_not_repeated_after_kill_9(tmp_path: Path) -> None:
+    """With the CLI and with the library, a repeated caller finds its finished children by their requests."""
     project = tmp_path / "project"
     (project / ".remit" / "agents").mkdir(parents=True)
     (project / ".remit" / "agents" / "tree.py").write_text(RESUMED)

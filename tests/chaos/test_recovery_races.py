@@ -1,4 +1,4 @@
-"""Several processes on one project, some of them dying: nobody's living work is taken over, nothing of the dead is lost (S8)."""
+"""Several processes on one project, some of which die: live work is never taken over, and work of dead processes is never lost."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from remit.stores import SqliteStore
 from remit.testing import JumpingClock, Scripted, answer, hang
 from support.pace import allowed
 
-# ---- the living
+# ---- live processes
 
 CROWD = """
 import asyncio, sys, time
@@ -48,7 +48,7 @@ asyncio.run(main())
 """
 
 
-def test_processes_that_open_delegate_and_close_at_once_never_touch_each_others_work(tmp_path: Path) -> None:
+def test_concurrent_processes_never_touch_each_others_work(tmp_path: Path) -> None:
     crowd = [subprocess.Popen([sys.executable, "-c", CROWD, str(tmp_path)], stdout=subprocess.PIPE, text=True) for _ in range(3)]
     try:
         said = [process.communicate(timeout=30)[0].strip() for process in crowd]
@@ -62,7 +62,7 @@ def test_processes_that_open_delegate_and_close_at_once_never_touch_each_others_
 
 
 class PausedStore(SqliteStore):
-    """Lets something happen between the two things that recovery reads, whichever it reads first."""
+    """Runs a callback between the two reads of a recovery, in either order."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -84,7 +84,7 @@ class PausedStore(SqliteStore):
             between()
 
 
-async def test_one_that_comes_while_another_recovers_is_not_taken_for_dead(tmp_path: Path) -> None:
+async def test_process_that_starts_during_a_recovery_counts_as_live(tmp_path: Path) -> None:
     go = asyncio.Event()
     worker = Scripted("worker", _after(go))
     loop = asyncio.get_running_loop()
@@ -107,8 +107,8 @@ async def test_one_that_comes_while_another_recovers_is_not_taken_for_dead(tmp_p
     store.close()
 
 
-async def test_recovering_reports_nothing_of_work_that_ends_meanwhile(tmp_path: Path) -> None:
-    """A delegation that ends between two reads of the store is on record with its own outcome, and ends once."""
+async def test_recovery_does_not_report_work_that_ends_meanwhile(tmp_path: Path) -> None:
+    """A delegation that ends between two reads of the store keeps its own outcome and ends once."""
     go = asyncio.Event()
     loop = asyncio.get_running_loop()
     (tmp_path / ".remit").mkdir()
@@ -137,7 +137,7 @@ def _after(go: asyncio.Event) -> Any:
     return turn
 
 
-# ---- the dead
+# ---- dead processes
 
 DYING = """
 import asyncio, json, sys
@@ -169,7 +169,7 @@ asyncio.run(main())
 
 
 class Dying:
-    """Another process that runs `worker`, until it is killed."""
+    """Another process that runs `worker` until it is killed."""
 
     def __init__(self, root: Path, **terms: Any) -> None:
         self.process = subprocess.Popen([sys.executable, "-c", DYING, str(root), json.dumps(terms)], stdout=subprocess.PIPE, text=True)
@@ -202,7 +202,7 @@ async def outcome_of(remit: Remit, session_id: str) -> Any:
     return result
 
 
-async def test_a_resumable_agent_whose_signature_changed_does_not_keep_its_project_closed(tmp_path: Path) -> None:
+async def test_project_opens_when_a_resumable_agent_changed_its_signature(tmp_path: Path) -> None:
     left_behind(tmp_path, n=3)
 
     @agent("worker", resumable=True)
@@ -218,8 +218,8 @@ async def test_a_resumable_agent_whose_signature_changed_does_not_keep_its_proje
         assert await remit.live() == []
 
 
-async def test_closing_while_it_recovers_leaves_nothing_running(tmp_path: Path) -> None:
-    """An agent that was resumed behind the back of `close` would run here and in the next process."""
+async def test_close_during_recovery_leaves_nothing_running(tmp_path: Path) -> None:
+    """An agent that resumes after `close` would run in this process and in the next one."""
     runs: list[str] = []
 
     @agent("worker", resumable=True)
@@ -243,7 +243,7 @@ async def test_closing_while_it_recovers_leaves_nothing_running(tmp_path: Path) 
         assert runs == []
 
 
-async def test_a_caller_that_is_being_stopped_resumes_no_child(tmp_path: Path) -> None:
+async def test_caller_that_is_being_stopped_resumes_no_child(tmp_path: Path) -> None:
     script = DYING.replace("async def child():", "async def child():\n    print('ready', flush=True)\n    await asyncio.sleep(60)")
     process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path), "{}"], stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
     assert process.stdout is not None
@@ -287,8 +287,8 @@ async def test_drained_work_is_not_settled_by_a_late_recovery(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("chunk_limit_bytes", [4096, 0])
-async def test_a_crash_refills_no_tokens(tmp_path: Path, chunk_limit_bytes: int) -> None:
-    """Nor with an agent that has said more than is kept."""
+async def test_crash_does_not_refill_the_token_budget(tmp_path: Path, chunk_limit_bytes: int) -> None:
+    """This includes an agent whose output exceeds the chunk limit."""
     (tmp_path / "remit.toml").write_text(f"chunk_limit_bytes = {chunk_limit_bytes}\n")
     left_behind(tmp_path, budget={"tokens": 100})
 
@@ -304,7 +304,7 @@ async def test_a_crash_refills_no_tokens(tmp_path: Path, chunk_limit_bytes: int)
         assert (await remit.describe(session_id)).tokens == 85
 
 
-async def test_a_resumed_run_still_owns_its_files_its_chunks_and_its_scratch_folder(tmp_path: Path) -> None:
+async def test_resumed_run_keeps_its_files_chunks_and_scratch_folder(tmp_path: Path) -> None:
     left_behind(tmp_path)
 
     @agent("worker", resumable=True)
@@ -322,11 +322,11 @@ async def test_a_resumed_run_still_owns_its_files_its_chunks_and_its_scratch_fol
         assert len({event.number for event in events}) == len(events)
 
 
-async def test_what_a_resumed_run_wrote_before_the_crash_is_no_phantom_work(tmp_path: Path) -> None:
-    """S3.5: written no earlier than the delegation's start, which is not that of its second attempt."""
+async def test_files_written_before_the_crash_count_as_work_of_the_resumed_run(tmp_path: Path) -> None:
+    """Artifacts may be as old as the start of the delegation, which is earlier than the start of its second attempt."""
     left_behind(tmp_path)
     clock = JumpingClock()
-    clock.jump(30)  # so long after the crash the project is opened again
+    clock.jump(30)  # the project opens 30 seconds after the crash
 
     @agent("worker", resumable=True, requires_artifacts=True)
     async def worker() -> str:
@@ -338,7 +338,7 @@ async def test_what_a_resumed_run_wrote_before_the_crash_is_no_phantom_work(tmp_
         assert (result.status, [artifact.path for artifact in result.artifacts]) == (Status.COMPLETED, ["report.md"])
 
 
-async def test_a_resumed_run_that_is_stopped_hands_in_what_the_run_before_had(tmp_path: Path) -> None:
+async def test_stopped_resumed_run_returns_results_from_before_the_crash(tmp_path: Path) -> None:
     left_behind(tmp_path)
     worker = Scripted("worker", hang(), resumable=True)
     async with Remit.open(tmp_path, agents=[worker]) as remit:
@@ -350,7 +350,7 @@ async def test_a_resumed_run_that_is_stopped_hands_in_what_the_run_before_had(tm
         assert result.data == {"chunks": ["before the crash"], "checkpoint": {"left": None}}
 
 
-async def test_cancelling_what_a_dead_process_was_running_settles_it_and_runs_nothing(tmp_path: Path) -> None:
+async def test_cancel_settles_work_of_a_dead_process_without_running_it(tmp_path: Path) -> None:
     left_behind(tmp_path)
     worker = Scripted("worker", answer("ran again"), resumable=True)
     async with Remit.open(tmp_path, agents=[worker], recover=False) as remit:
@@ -368,10 +368,10 @@ async def test_cancelling_what_a_dead_process_was_running_settles_it_and_runs_no
     assert worker.calls == []
 
 
-# ---- keys that another process holds
+# ---- keys of another process
 
 
-async def test_who_waits_on_the_key_of_a_process_that_dies_gets_its_work_recovered(tmp_path: Path) -> None:
+async def test_waiter_on_a_key_gets_recovered_work_when_the_owner_dies(tmp_path: Path) -> None:
     worker = Scripted("worker", answer("resumed"), resumable=True)
     async with Remit.open(tmp_path, agents=[worker]) as remit, living(tmp_path, key="k") as other:
         waiting = asyncio.create_task(remit.delegate("worker", key="k", timeout=10))
@@ -382,7 +382,7 @@ async def test_who_waits_on_the_key_of_a_process_that_dies_gets_its_work_recover
         assert len(worker.calls) == 1
 
 
-async def test_who_waits_on_the_key_of_a_living_process_is_answered_by_its_own_deadline(tmp_path: Path) -> None:
+async def test_waiter_on_a_key_of_a_live_process_times_out_by_its_own_deadline(tmp_path: Path) -> None:
     worker = Scripted("worker")
     async with Remit.open(tmp_path, agents=[worker]) as remit, living(tmp_path, key="k"):
         began = time.monotonic()
@@ -391,11 +391,11 @@ async def test_who_waits_on_the_key_of_a_living_process_is_answered_by_its_own_d
         assert (result.status, result.errors[0].code) == (Status.PARTIAL, "TIMEOUT")
         assert "still runs" in result.summary
         (holder,) = [record for record in await remit.live() if record.agent == "worker"]
-        assert result.session_id == holder.session_id, "it names the one to look at"
+        assert result.session_id == holder.session_id, "the result names the running delegation"
     assert worker.calls == []
 
 
-async def test_closing_tells_whoever_waits_on_a_key_of_another_process(tmp_path: Path) -> None:
+async def test_close_raises_for_waiters_on_a_key_of_another_process(tmp_path: Path) -> None:
     remit = Remit.open(tmp_path, agents=[Scripted("worker")])
     async with living(tmp_path, key="k"):
         async with remit:

@@ -1,5 +1,5 @@
-# ruff: noqa: E501 - each program stays in one piece
-"""Nothing is hidden from the sandbox's keeper and nothing is left of it: whenever it is cancelled or killed, whatever the code made."""
+# ruff: noqa: E501 - each program is one literal
+"""Sandboxed code hides nothing from the keeper and leaves nothing behind after a cancel or kill at any moment."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ WRITE = "for n in range(12): open(f'{n}', 'wb').write(bytes(8 << 20))\nimport ti
 
 
 def running(mark: str) -> list[int]:
-    """Processes with `mark` on their command line."""
+    """Return the processes with `mark` on their command line."""
     found = []
     for pid in all_pids():
         try:
@@ -52,14 +52,14 @@ def running(mark: str) -> list[int]:
     ],
     ids=["in a folder that cannot be listed", "behind long names", "deep down", "in a work folder that cannot be listed"],
 )
-async def test_files_cannot_be_hidden_from_the_limit_of_disk(hiding: str, stack: str, box_parent: Path) -> None:
+async def test_hidden_files_count_against_the_disk_limit(hiding: str, stack: str, box_parent: Path) -> None:
     ran, _, stderr = await sandboxed(hiding + WRITE, stack, limits=Limits(seconds=20, disk_bytes=32 * MEBIBYTE))
     assert ran.ended.killed_by == "disk", stderr
     assert os.listdir(box_parent) == []
 
 
-async def test_memory_that_the_kernel_needs_for_a_program_counts() -> None:
-    """Pages that are only read are shared by all; the tables that lead to them are not."""
+async def test_page_tables_count_against_the_memory_limit() -> None:
+    """Pages that are only read are shared by all processes. Their page tables are not."""
     program = "import mmap, time\nheld = mmap.mmap(-1, 1 << 40, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, prot=1)\nfor place in range(0, 1 << 40, 1 << 21): held[place]\n"
     ran, _, stderr = await sandboxed(
         "python3 p.py", language="shell", files={"p.py": program.encode()}, limits=Limits(seconds=20, memory_bytes=64 * MEBIBYTE)
@@ -67,21 +67,21 @@ async def test_memory_that_the_kernel_needs_for_a_program_counts() -> None:
     assert ran.ended.killed_by == "memory", stderr
 
 
-async def test_the_code_is_what_the_machine_can_do_without() -> None:
+async def test_sandboxed_code_has_the_highest_oom_score() -> None:
     _, stdout, _ = await sandboxed("print(open('/proc/self/oom_score_adj').read())")
     assert stdout.strip() == "1000"
 
 
 @each_stack
-async def test_standard_input_is_no_room_to_write_to(stack: str) -> None:
+async def test_standard_input_is_read_only(stack: str) -> None:
     code = "import os, sys\ntry: os.write(0, b'x')\nexcept OSError as error: print(error.strerror)\nprint(sys.stdin.read())"
     _, stdout, _ = await sandboxed(code, stack, stdin=b"given")
     assert stdout == "Operation not permitted\ngiven\n"
 
 
 @each_stack
-async def test_code_that_writes_too_much_and_ends_by_itself_has_ended_by_itself(stack: str) -> None:
-    """Told to stop it when it has stopped already, the keeper still hands out its files."""
+async def test_files_are_returned_when_code_exits_at_the_output_limit(stack: str) -> None:
+    """The keeper returns the files even if the code has ended before the order to stop it."""
     code = "import os, time\nopen('f', 'w').write('x')\nos.write(1, b'y' * 59000)\ntime.sleep(0.1)\nos.write(1, b'y' * 60000)\nos.write(1, b'y' * 50000)\nos._exit(0)"
     for _ in range(4):
         ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=20, output_bytes=10_000))
@@ -90,7 +90,7 @@ async def test_code_that_writes_too_much_and_ends_by_itself_has_ended_by_itself(
 
 
 @each_stack
-async def test_cancelled_at_any_moment_nothing_is_left(stack: str, box_parent: Path, tmp_path: Path) -> None:
+async def test_cancel_at_any_moment_leaves_nothing(stack: str, box_parent: Path, tmp_path: Path) -> None:
     mark = f"603.{os.getpid()}"
     job = Job(language="shell", code=f"setsid sleep {mark} & sleep {mark}")
     chance = random.Random(4)
@@ -111,7 +111,7 @@ async def test_cancelled_at_any_moment_nothing_is_left(stack: str, box_parent: P
     assert os.listdir(box_parent) == []
 
 
-def test_a_keeper_whose_orders_never_come_removes_its_folders(tmp_path: Path) -> None:
+def test_keeper_without_complete_orders_removes_its_folders(tmp_path: Path) -> None:
     folders = [tmp_path / "box" / "workspace", tmp_path / "box" / "tmp", tmp_path / "box"]
     for folder in folders[:2]:
         folder.mkdir(parents=True)
@@ -120,7 +120,7 @@ def test_a_keeper_whose_orders_never_come_removes_its_folders(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_is_removed_however_deep_it_is_and_whatever_its_rights(tmp_path: Path) -> None:
+def test_deep_or_unreadable_folder_is_removed(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("x")
     box = tmp_path / "box"
     box.mkdir()
@@ -138,7 +138,7 @@ def test_a_folder_is_removed_however_deep_it_is_and_whatever_its_rights(tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
-def test_a_bubblewrap_that_hangs_is_no_bubblewrap_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_bubblewrap_is_unusable_and_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark = f"604.{os.getpid()}"
     hanging = tmp_path / "bwrap"
     hanging.write_text(f"#!/bin/sh\nsleep {mark}\n")
@@ -150,7 +150,7 @@ def test_a_bubblewrap_that_hangs_is_no_bubblewrap_and_leaves_nothing(tmp_path: P
     assert running(mark) == []
 
 
-def test_root_who_cannot_become_anybody_else_needs_a_user_namespace() -> None:
+def test_root_that_cannot_change_user_needs_a_user_namespace() -> None:
     offer = Offer(bubblewrap=Path("bwrap"), fault="no namespaces", landlock=7, seccomp=True, is_root_for_good=True)
     assert not offer.is_enough
     with pytest.raises(Unavailable, match="root") as raised:
@@ -159,8 +159,8 @@ def test_root_who_cannot_become_anybody_else_needs_a_user_namespace() -> None:
     assert replace(offer, fault="").is_enough
 
 
-async def test_a_file_that_cannot_be_written_here_costs_only_itself(tmp_path: Path) -> None:
-    """The disk may be full; what the code printed is told all the same, and files after it come out."""
+async def test_unwritable_output_file_affects_no_other_file(tmp_path: Path) -> None:
+    """The disk may be full. The output of the code and the remaining files are still returned."""
     out = tmp_path / "out"
     (out / "b").mkdir(parents=True)
     ran, stdout, _ = await sandboxed("for n in 'abc': open(n, 'wb').write(bytes(400_000))\nprint('done')", out=out)
@@ -169,15 +169,15 @@ async def test_a_file_that_cannot_be_written_here_costs_only_itself(tmp_path: Pa
 
 
 @each_stack
-async def test_killed_by_somebody_else_it_is_not_said_to_have_met_a_limit(stack: str, tmp_path: Path) -> None:
+async def test_external_kill_is_not_reported_as_a_limit(stack: str, tmp_path: Path) -> None:
     mark = f"605.{os.getpid()}"
     job = Job(language="shell", code=f"sleep {mark} & sleep {mark} & sleep {mark}")
     work = asyncio.create_task(run(job, offer_of(stack), hear=lambda *_: None, choose=lambda _: [], out=tmp_path / "out"))
-    while len(running(mark)) < 3:  # noqa: ASYNC110 - the event is that of other processes
+    while len(running(mark)) < 3:  # noqa: ASYNC110 - waits for other processes
         await asyncio.sleep(0.02)
     (keeper,) = [pid for pid in running("import marshal") if pid in descendants(os.getpid()) and pid not in running("--die-with-parent")]
     os.kill(keeper, 9)
     ended = (await work).ended
     assert (ended.exit_code, ended.signal, ended.killed_by) == (None, 9, "")
-    while running(mark):  # noqa: ASYNC110 - the same
+    while running(mark):  # noqa: ASYNC110 - waits for other processes
         await asyncio.sleep(0.02)

@@ -1,5 +1,5 @@
-# ruff: noqa: E501 - each program stays in one piece
-"""Limits of the sandbox hold whatever the code does, in both stacks; the one that was met is named; nothing is left behind."""
+# ruff: noqa: E501 - each program is one literal
+"""Sandbox limits apply to all code in both stacks. The exceeded limit is reported and nothing is left behind."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ each_stack = pytest.mark.parametrize("stack", STACKS)
 
 
 def marked(mark: str) -> list[int]:
-    """Processes with `mark` on their command line."""
+    """Return the processes with `mark` on their command line."""
     found = []
     for pid in all_pids():
         try:
@@ -33,14 +33,14 @@ def marked(mark: str) -> list[int]:
 
 
 @each_stack
-async def test_a_fork_bomb_ends_at_the_limit_of_processes(stack: str) -> None:
+async def test_fork_bomb_ends_at_the_process_limit(stack: str) -> None:
     code = "import os\nfor _ in range(12):\n    try: os.fork()\n    except OSError: pass\nimport time\ntime.sleep(0.4)\n"
     ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=10, processes=16))
     assert "processes" in ran.ended.hits
 
 
 @each_stack
-async def test_a_shell_bomb_that_never_stops_is_ended_by_its_time(stack: str) -> None:
+async def test_endless_shell_fork_bomb_ends_at_the_time_limit(stack: str) -> None:
     began = time.monotonic()
     ran, _, _ = await sandboxed("f() { f | f & f; }; f", stack, language="shell", limits=Limits(seconds=1, processes=24))
     assert ran.ended.killed_by in ("time", "") or ran.ended.signal
@@ -48,14 +48,14 @@ async def test_a_shell_bomb_that_never_stops_is_ended_by_its_time(stack: str) ->
 
 
 @each_stack
-async def test_one_process_cannot_take_more_memory_than_its_limit(stack: str) -> None:
+async def test_memory_limit_applies_to_one_process(stack: str) -> None:
     ran, _, stderr = await sandboxed("x = bytearray(900 << 20)", stack, limits=Limits(seconds=10, memory_bytes=128 * MEBIBYTE))
     assert ran.ended.exit_code == 1
     assert "MemoryError" in stderr
 
 
 @each_stack
-async def test_many_processes_cannot_take_more_memory_than_the_limit_together(stack: str) -> None:
+async def test_memory_limit_applies_to_the_sum_of_processes(stack: str) -> None:
     code = "import os, time\nfor _ in range(6):\n    if os.fork() == 0:\n        x = bytearray(os.urandom(1 << 20) * 60)\n        time.sleep(9)\ntime.sleep(9)\n"
     ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=10, memory_bytes=160 * MEBIBYTE))
     assert ran.ended.killed_by == "memory"
@@ -63,7 +63,7 @@ async def test_many_processes_cannot_take_more_memory_than_the_limit_together(st
 
 
 @each_stack
-async def test_memory_that_processes_share_is_counted_once(stack: str) -> None:
+async def test_memory_shared_by_processes_is_counted_once(stack: str) -> None:
     code = "import os, time\nx = bytearray(os.urandom(1 << 20) * 60)\nfor _ in range(6):\n    if os.fork() == 0:\n        time.sleep(0.4)\n        os._exit(0)\ntime.sleep(0.5)\n"
     ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=10, memory_bytes=160 * MEBIBYTE))
     assert ran.ended.exit_code == 0
@@ -75,7 +75,7 @@ async def test_memory_that_processes_share_is_counted_once(stack: str) -> None:
     ["", "x.madvise(mmap.MADV_DONTNEED)", "libc.munmap(ctypes.c_void_p(address + 4096), ctypes.c_size_t((8 << 20) - 4096))"],
     ids=["mapped", "not resident", "unmapped but for a page"],
 )
-async def test_shared_memory_without_a_file_counts_even_where_no_process_has_it_mapped(stack: str, hide: str) -> None:
+async def test_anonymous_shared_memory_counts_even_when_unmapped(stack: str, hide: str) -> None:
     code = f"""
 import ctypes, mmap, os, time
 libc = ctypes.CDLL(None)
@@ -96,14 +96,14 @@ time.sleep(9)
 
 
 @each_stack
-async def test_a_little_shared_memory_is_no_reason_to_end_it(stack: str) -> None:
+async def test_small_shared_memory_is_allowed(stack: str) -> None:
     code = "import mmap, os\nx = mmap.mmap(-1, 4096)\nif os.fork() == 0:\n    x[0] = 7\n    os._exit(0)\nos.wait()\nimport time\ntime.sleep(0.2)\nprint(x[0])\n"
     ran, stdout, _ = await sandboxed(code, stack, limits=Limits(seconds=10, memory_bytes=160 * MEBIBYTE))
     assert (ran.ended.exit_code, stdout) == (0, "7\n")
 
 
 @each_stack
-async def test_buffers_of_sockets_cannot_take_more_memory_than_the_limit(stack: str) -> None:
+async def test_socket_buffers_count_against_the_memory_limit(stack: str) -> None:
     code = """
 import os, socket, time
 for _ in range(8):
@@ -125,14 +125,14 @@ time.sleep(9)
 
 
 @each_stack
-async def test_a_hundred_sockets_are_no_reason_to_end_it(stack: str) -> None:
+async def test_hundred_sockets_are_allowed(stack: str) -> None:
     code = "import socket, time\nkept = [socket.socketpair() for _ in range(50)]\ntime.sleep(0.2)\nprint(len(kept))\n"
     ran, stdout, _ = await sandboxed(code, stack, limits=Limits(seconds=10, memory_bytes=160 * MEBIBYTE))
     assert (ran.ended.exit_code, stdout) == (0, "50\n")
 
 
 @each_stack
-async def test_one_file_cannot_fill_the_disk(stack: str) -> None:
+async def test_disk_limit_applies_to_one_file(stack: str) -> None:
     code = "with open('big', 'wb') as file:\n    while True: file.write(bytes(1 << 20))\n"
     ran, _, stderr = await sandboxed(code, stack, limits=Limits(seconds=10, disk_bytes=16 * MEBIBYTE))
     assert "No space left" in stderr or "File too large" in stderr or ran.ended.killed_by == "disk"
@@ -140,7 +140,7 @@ async def test_one_file_cannot_fill_the_disk(stack: str) -> None:
 
 
 @each_stack
-async def test_many_files_cannot_fill_the_disk(stack: str) -> None:
+async def test_disk_limit_applies_to_the_sum_of_files(stack: str) -> None:
     code = (
         "for n in range(10 ** 6):\n    with open(f'/tmp/f{n}' if n % 2 and STACK else f'f{n}', 'wb') as file: file.write(bytes(1 << 20))\n"
     )
@@ -151,7 +151,7 @@ async def test_many_files_cannot_fill_the_disk(stack: str) -> None:
 
 
 @each_stack
-async def test_empty_files_without_number_are_ended(stack: str) -> None:
+async def test_number_of_empty_files_is_limited(stack: str) -> None:
     ran, _, _ = await sandboxed(
         "n = 0\nwhile True:\n    n += 1\n    open(f'f{n}', 'w').close()\n", stack, limits=Limits(seconds=20, files=2000)
     )
@@ -159,14 +159,14 @@ async def test_empty_files_without_number_are_ended(stack: str) -> None:
 
 
 @each_stack
-async def test_a_file_that_was_deleted_and_is_still_open_counts(stack: str) -> None:
+async def test_deleted_open_file_counts_against_the_disk_limit(stack: str) -> None:
     code = "import os, time\nfiles = []\nfor n in range(8):\n    file = open('x', 'wb', buffering=0); os.unlink('x'); file.write(bytes(8 << 20)); files.append(file)\ntime.sleep(9)\n"
     ran, _, stderr = await sandboxed(code, stack, limits=Limits(seconds=10, disk_bytes=32 * MEBIBYTE))
     assert ran.ended.killed_by == "disk" or "No space left" in stderr
 
 
 @each_stack
-async def test_a_flood_of_output_is_cut_and_then_ended(stack: str) -> None:
+async def test_output_flood_is_truncated_and_the_code_is_killed(stack: str) -> None:
     ran, stdout, _ = await sandboxed("while True: print('y' * 1000)", stack, limits=Limits(seconds=20, output_bytes=10_000))
     assert ran.ended.killed_by == "output"
     assert ran.is_cut
@@ -174,14 +174,14 @@ async def test_a_flood_of_output_is_cut_and_then_ended(stack: str) -> None:
 
 
 @each_stack
-async def test_time_is_up_for_code_that_ignores_signals(stack: str) -> None:
+async def test_time_limit_ends_code_that_ignores_signals(stack: str) -> None:
     code = "import signal\nfor n in range(1, 32):\n    try: signal.signal(n, signal.SIG_IGN)\n    except OSError: pass\nwhile True: pass\n"
     ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=0.4))
     assert ran.ended.killed_by == "time"
 
 
 @each_stack
-async def test_what_the_code_left_running_is_dead_when_it_ends(stack: str) -> None:
+async def test_background_processes_end_with_the_code(stack: str) -> None:
     mark = f"600.{os.getpid()}"
     code = f"""
 import os, subprocess
@@ -200,7 +200,7 @@ print("started")
 
 
 @each_stack
-async def test_cancelled_it_is_dead_with_all_that_it_started(stack: str, tmp_path: Path) -> None:
+async def test_cancel_kills_the_code_and_its_children(stack: str, tmp_path: Path) -> None:
     mark = f"601.{os.getpid()}"
     started = asyncio.Event()
     job = Job(language="shell", code=f"setsid sleep {mark} & sleep {mark} & echo go; wait")
@@ -208,7 +208,7 @@ async def test_cancelled_it_is_dead_with_all_that_it_started(stack: str, tmp_pat
         run(job, offer_of(stack), hear=lambda *_: started.set(), choose=lambda _: [], out=tmp_path / "out")
     )  # fmt: skip
     await asyncio.wait_for(started.wait(), 20)
-    while not marked(mark):  # noqa: ASYNC110 - the event is that of another process
+    while not marked(mark):  # noqa: ASYNC110 - waits for another process
         await asyncio.sleep(0.01)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -217,7 +217,7 @@ async def test_cancelled_it_is_dead_with_all_that_it_started(stack: str, tmp_pat
 
 
 @each_stack
-def test_killed_with_9_we_take_it_along(stack: str, box_parent: Path, tmp_path: Path) -> None:
+def test_sandboxed_code_dies_when_its_orchestrator_is_killed(stack: str, box_parent: Path, tmp_path: Path) -> None:
     mark = f"602.{os.getpid()}"
     child = os.fork()
     if child == 0:
@@ -233,7 +233,7 @@ def test_killed_with_9_we_take_it_along(stack: str, box_parent: Path, tmp_path: 
 
 
 @each_stack
-async def test_links_and_strange_files_are_not_brought_out(stack: str, tmp_path: Path) -> None:
+async def test_links_and_special_files_are_not_returned(stack: str, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("geheim")
     code = f"""
 import os
@@ -249,14 +249,14 @@ os.link("folder/good.txt", "again.txt"); open("locked", "w").write("x"); os.chmo
     assert ran.ended.left_there >= 3
 
 
-async def test_without_anything_to_hold_it_no_code_is_run() -> None:
+async def test_code_is_refused_without_an_available_sandbox() -> None:
     with pytest.raises(Unavailable) as raised:
         required(Offer())
     assert raised.value.code == "TOOL_UNAVAILABLE"
     assert "remit[sandbox]" in raised.value.advice
 
 
-async def test_a_bubblewrap_that_fails_says_why(tmp_path: Path) -> None:
+async def test_bubblewrap_failure_reports_its_cause(tmp_path: Path) -> None:
     broken = tmp_path / "bwrap"
     broken.write_text("#!/bin/sh\necho no namespaces today >&2\nexit 1\n")
     broken.chmod(0o755)

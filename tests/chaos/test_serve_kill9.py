@@ -1,6 +1,6 @@
-"""`remit serve` killed with -9 under load and started again at the same addresses: clients of every api go on and lose nothing.
+"""`remit serve` is killed with SIGKILL under load and restarted at the same addresses: clients of every API continue and lose nothing.
 
-Real processes, real clients, moments drawn from a seed.
+Processes and clients are real. A seed chooses the moments.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ def place(tmp_path: Path) -> Place:
 
 
 @pytest.mark.parametrize("seed", [7])
-async def test_a_server_killed_under_load_loses_nothing_and_settles_nothing_twice(place: Place, seed: int) -> None:
+async def test_server_killed_under_load_loses_and_repeats_nothing(place: Place, seed: int) -> None:
     draw = random.Random(seed)
     errands = [
         LoadTask(api, kind, f"{seed}-{api}-{kind}-{turn}", draw.choice([3, 12, 30]) if turn else 50, turn)
@@ -80,7 +80,7 @@ async def _looked(place: Place, load_task: LoadTask) -> Any:
 
 
 def _holds(load_task: LoadTask, again: Any) -> None:
-    """One task, told to its end, and found again as it was told."""
+    """Check that the client has one task, received its end, and finds the same result again."""
     seen = load_task.seen
     assert seen is not None
     assert len(set(load_task.task_ids)) == 1, load_task
@@ -97,7 +97,7 @@ def _holds(load_task: LoadTask, again: Any) -> None:
 
 
 def _is_on_record_once(root: Path, errands: list[LoadTask]) -> None:
-    """Nothing that was begun is missing, nothing is there that nobody began, and what was heard is what is on record."""
+    """Check that the records contain exactly the started tasks, and that the received events match them."""
     store = SqliteStore(root / ".remit" / "remit.db")
     try:
         assert list(store.live()) == []
@@ -108,7 +108,7 @@ def _is_on_record_once(root: Path, errands: list[LoadTask]) -> None:
             for node in store.tree(record.root_id):
                 events = store.events(node.session_id)
                 assert node.state.is_settled
-                assert runs_noted(root, node.session_id) <= 1 or node.agent == "stepper", node  # only what can go on is run again
+                assert runs_noted(root, node.session_id) <= 1 or node.agent == "stepper", node  # only resumable agents run again
                 assert [event.number for event in events] == sorted({event.number for event in events})
         for load_task in errands:
             said = {event.number: event for event in store.events(load_task.task_ids[0])}
@@ -123,11 +123,11 @@ def _is_on_record_once(root: Path, errands: list[LoadTask]) -> None:
         store.close()
 
 
-# ---- agents elsewhere
+# ---- remote agents
 
 
-async def test_agents_elsewhere_that_are_killed_and_servers_that_are_lose_no_work_silently(place: Place) -> None:
-    """A killed one means AGENT_UNAVAILABLE, or another one where that does no harm; one whose server is killed comes back by itself."""
+async def test_killed_remote_agents_and_servers_lose_no_work_silently(place: Place) -> None:
+    """A killed agent causes AGENT_UNAVAILABLE, or a safe retry on another agent. Agents reconnect after their server is killed."""
     address, options = f"unix:{place.root}/.remit/run/grpc.sock", ("--http", f"127.0.0.1:{place.port}")
     with contextlib.ExitStack() as ends:
         with serving(place.root, *options) as server:
@@ -151,14 +151,14 @@ async def test_agents_elsewhere_that_are_killed_and_servers_that_are_lose_no_wor
             assert (seen["once"].status, seen["once"].stop_reason, seen["once"].code) == ("partial", "crashed", "AGENT_CRASHED")
             assert (seen["again"].status, seen["again"].data) == ("completed", {"by": second.pid})
             for name, task_id in begun.items():
-                assert await _begun(place, name, "second", seconds=3.0) == task_id  # its key is not begun anew
+                assert await _begun(place, name, "second", seconds=3.0) == task_id  # the key does not start a new task
             third = await _begun(place, "once", "third", seconds=0.0)
             assert (await _ended(place, third)).data == {"by": second.pid}
 
 
 async def _remote(ends: contextlib.ExitStack, address: str) -> Any:
     program = str(Path(__file__).with_name("remote_worker.py"))
-    process = subprocess.Popen([sys.executable, program, address], stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220 - begun at once
+    process = subprocess.Popen([sys.executable, program, address], stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220 - starts immediately
     ends.callback(_end, process)
     assert await _line(process) == "welcome"
     return process

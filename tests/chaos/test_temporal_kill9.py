@@ -1,4 +1,4 @@
-"""kill -9 of workers, of the Temporal server and of the caller: each outcome once, each finished child once, no process left."""
+"""kill -9 of workers, the Temporal server and the caller: one outcome per delegation, no repeated child, no process left."""
 
 import asyncio
 import json
@@ -66,7 +66,7 @@ def forks() -> Iterator[WorkerForks]:
 
 
 async def phase_of(made: Cluster, remit: Remit, session_id: str, victim: int) -> str:
-    """Of a delegation whose worker is about to be killed; empty: it is with another one, or has ended."""
+    """Return the phase of a delegation whose worker is about to be killed. Empty: it is on another worker, or has ended."""
     tree = await remit.tree(session_id)
     root, said = tree[0], {line.what for line in made.lines() if line.session_id == session_id}
     if root.state.is_settled:
@@ -84,7 +84,7 @@ async def phase_of(made: Cluster, remit: Remit, session_id: str, victim: int) ->
 
 
 async def checked(remit: Remit, result: Return, agent: str) -> str:
-    """What is wrong with an outcome; empty: nothing. Killed before its first chunk was on record, it has none."""
+    """Return the fault of an outcome, or an empty string. A delegation killed before its first recorded chunk has no chunks."""
     status, data, errors = result.status, result.data, [one.code for one in result.errors]
     if (await remit.describe(result.session_id)).result != result:
         return f"{agent}: the record has another outcome"
@@ -97,7 +97,7 @@ async def checked(remit: Remit, result: Return, agent: str) -> str:
 
 
 async def kill_a_worker(made: Cluster, seed: int) -> tuple[list[str], Counter[str]]:
-    """Delegations in all phases, one of two workers killed at a moment that the seed chooses, and replaced. Faults; phases at the kill."""
+    """Start delegations in all phases, kill one of two workers at a seeded moment and replace it. Return faults and phases at the kill."""
     chance = random.Random(seed)
     met: Counter[str] = Counter()
     async with made.restarting(2, slots=3), made.open() as remit:
@@ -124,9 +124,7 @@ async def kill_a_worker(made: Cluster, seed: int) -> tuple[list[str], Counter[st
 
 
 @pytest.mark.timeout(3000 if is_lab() else 120)
-async def test_a_worker_killed_at_any_moment_loses_nothing_and_repeats_nothing(
-    server: TemporalServer, forks: WorkerForks, tmp_path: Path
-) -> None:
+async def test_worker_killed_at_any_moment_loses_and_repeats_nothing(server: TemporalServer, forks: WorkerForks, tmp_path: Path) -> None:
     met: Counter[str] = Counter()
     wrong: list[str] = []
 
@@ -135,7 +133,7 @@ async def test_a_worker_killed_at_any_moment_loses_nothing_and_repeats_nothing(
             faults, phases = await kill_a_worker(made, seed)
         wrong.extend(faults)
         met.update(phases)
-        print(f"seed {seed}: {dict(phases)} {faults}", flush=True)  # shown by -s, and where it fails
+        print(f"seed {seed}: {dict(phases)} {faults}", flush=True)  # visible with -s and on failure
 
     for seed in range(0, rounds(2, lab=50), 2):
         await asyncio.gather(one(seed), one(seed + 1))
@@ -153,8 +151,8 @@ async def reached(phase: str, made: Cluster, remit: Remit, session_id: str) -> N
         await asyncio.sleep(0.001)
 
 
-async def test_a_worker_killed_while_it_claims_or_settles(server: TemporalServer, forks: WorkerForks, tmp_path: Path) -> None:
-    """The two phases that last milliseconds."""
+async def test_worker_killed_while_claiming_or_settling_loses_nothing(server: TemporalServer, forks: WorkerForks, tmp_path: Path) -> None:
+    """These two phases last milliseconds."""
 
     async def one(phase: str, agent: str) -> list[str]:
         with cluster(tmp_path / f"{phase}-{agent}", server.address, forks, AGENTS) as made:
@@ -173,13 +171,13 @@ async def test_a_worker_killed_while_it_claims_or_settles(server: TemporalServer
 
 @pytest.fixture
 def kept_server(tmp_path: Path) -> Iterator[TemporalServer]:
-    """It knows what it knew when it is killed and started again."""
+    """Temporal server that keeps its data over a kill and restart."""
     with temporal_server(tmp_path / "temporal.db") as server:
         yield server
 
 
 @pytest.mark.parametrize("away", [0.2 * HEARTBEAT, 1.5 * HEARTBEAT], ids=["shorter than the heartbeat", "longer"])
-async def test_a_killed_temporal_server_loses_nothing(away: float, kept_server: TemporalServer, forks: WorkerForks, tmp_path: Path) -> None:
+async def test_killed_temporal_server_loses_nothing(away: float, kept_server: TemporalServer, forks: WorkerForks, tmp_path: Path) -> None:
     with cluster(tmp_path / "project", kept_server.address, forks, AGENTS) as made:
         await made.start(2)
         async with made.open() as remit:
@@ -207,7 +205,7 @@ asyncio.run(main())
 """
 
 
-async def test_the_work_of_a_killed_caller_is_done_and_found_by_its_id_and_key(
+async def test_work_of_a_killed_caller_completes_and_is_found_by_id_and_key(
     server: TemporalServer, forks: WorkerForks, tmp_path: Path
 ) -> None:
     with cluster(tmp_path, server.address, forks, AGENTS) as made:
@@ -215,7 +213,7 @@ async def test_the_work_of_a_killed_caller_is_done_and_found_by_its_id_and_key(
         caller = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
         assert caller.stdout is not None
         session_id = (await caller.stdout.readline()).decode().strip()
-        caller.kill()  # before a worker is there
+        caller.kill()  # before a worker starts
         await caller.wait()
         await made.start()
         async with made.open() as remit:

@@ -1,4 +1,4 @@
-"""A script that forgot `if __name__ == "__main__"`: its process agents must not start it again and again."""
+"""Scripts without `if __name__ == "__main__"`: their process agents must not restart them endlessly."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ asyncio.run(main())
 """
 
 
-def test_it_is_told_to_guard_itself_and_starts_nothing_without_end(tmp_path: Path) -> None:
+def test_unguarded_script_gets_advice_and_is_not_restarted_endlessly(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     run = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 0, run.stderr

@@ -1,4 +1,4 @@
-"""The watchdog where it has it hard: two runtimes in one program, and a loop that is not on the main thread."""
+"""Watchdog edge cases: two runtimes in one program, and a loop outside the main thread."""
 
 import asyncio
 import subprocess
@@ -20,11 +20,11 @@ async def spins() -> None:
 
 @agent("naps", timeout=0.3)
 async def naps() -> str:
-    time.sleep(1.2)  # noqa: ASYNC251 - blocking the loop is what it is for
+    time.sleep(1.2)  # noqa: ASYNC251 - blocks the loop on purpose
     return "woke"
 
 
-async def test_two_runtimes_in_one_program_each_stop_their_own(tmp_path: Path) -> None:
+async def test_two_runtimes_in_one_program_stop_their_own_agents(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     async with Remit.open(tmp_path / "a", agents=[spins]) as one, Remit.open(tmp_path / "b", agents=[spins]) as other:
@@ -50,14 +50,14 @@ def on_another_thread(root: Path, name: str) -> tuple[Return, float]:
     return answers[0]
 
 
-def test_a_busy_loop_is_stopped_although_its_loop_is_not_on_the_main_thread(tmp_path: Path) -> None:
+def test_busy_agent_is_stopped_on_a_loop_outside_the_main_thread(tmp_path: Path) -> None:
     done, seconds = on_another_thread(tmp_path, "spins")
     assert done.status is Status.PARTIAL
     assert "spins blocked the event loop" in done.summary
     assert seconds < allowed(1.6)
 
 
-def test_an_answer_that_could_not_be_stopped_in_time_counts_and_is_called_late(tmp_path: Path) -> None:
+def test_late_result_is_accepted_with_a_warning(tmp_path: Path) -> None:
     done, _ = on_another_thread(tmp_path, "naps")
     assert done.data == "woke"
     assert any("after its deadline" in warning for warning in done.warnings)
@@ -65,17 +65,17 @@ def test_an_answer_that_could_not_be_stopped_in_time_counts_and_is_called_late(t
 
 @agent("blocks")
 async def blocks() -> None:
-    time.sleep(0.9)  # noqa: ASYNC251 - blocking the loop is what it is for
+    time.sleep(0.9)  # noqa: ASYNC251 - blocks the loop on purpose
 
 
 @agent("works-a-little")
 async def works_a_little() -> str:
-    time.sleep(0.1)  # noqa: ASYNC251 - as above
+    time.sleep(0.1)  # noqa: ASYNC251 - blocks the loop on purpose
     return "done"
 
 
-async def test_nobody_is_stopped_for_the_time_that_others_took(tmp_path: Path) -> None:
-    """Only the one that stands there too long by itself: many short turns in a row are no block."""
+async def test_block_limit_ignores_time_used_by_other_agents(tmp_path: Path) -> None:
+    """The watchdog stops only an agent that blocks too long by itself. Many short turns in a row are not a block."""
     async with Remit.open(tmp_path, agents=[blocks, works_a_little], settings={"block_limit_seconds": 0.5}) as remit:
         everybody = await asyncio.gather(remit.delegate("blocks"), *(remit.delegate("works-a-little") for _ in range(8)))
     assert everybody[0].status is Status.PARTIAL
@@ -114,7 +114,7 @@ asyncio.run(main())
 """
 
 
-def test_an_agent_is_not_stopped_because_remit_loads_a_module_of_its_own(tmp_path: Path) -> None:
+def test_slow_import_inside_remit_does_not_stop_an_agent(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", SLOW_IMPORT, str(tmp_path)], capture_output=True, text=True, timeout=100)
     assert done.stdout == "slow\ncompleted Wrote it. It was short.\n", done.stderr
     assert "blocks the event loop" not in done.stderr

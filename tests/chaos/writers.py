@@ -1,11 +1,11 @@
-"""Used by `test_merge_queue.py`: a repository with a test suite, a board of tasks, and scripted writers whose changes conflict.
+"""Helper of `test_merge_queue.py`: a repository with a test suite, a board of tasks, and scripted writers whose changes conflict.
 
     python writers.py ROOT WIDTH WAIT_SECONDS
 
-implements all tasks that are ready. A task's number decides what its writer does: add an item for the present version of an interface
-(`new`), add a line that all add at the same place (`line`: conflicts in the text), raise the version of the interface and of all items
-(`api`: conflicts with `new` in its meaning, not in the text), or something that never passes (`bad`). Called again, on merged or
-conflicting files, a writer makes its change right.
+Implements all ready tasks. The number of a task selects its change: add an item for the current version of an interface (`new`), add
+a line at the same place as the others (`line`: textual conflicts), raise the version of the interface and of all items (`api`: semantic
+conflicts with `new`), or make a change that never passes (`bad`). Called again on merged or conflicting files, a writer corrects its
+change.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ def make_repository(root: Path, count: int) -> Board:
 
 
 def write_change(folder: Path, number: int, kind: str) -> None:
-    """Make the change of a task right, whatever state the folder is in."""
+    """Write the correct change of a task, regardless of the state of the folder."""
     version = folder / "api.txt"
     if kind == "line":
         lines = (folder / "list.txt").read_text().splitlines()
@@ -84,7 +84,7 @@ def write_change(folder: Path, number: int, kind: str) -> None:
 
 def writer(seed: int, wait: float) -> list[Any]:
     async def write(ctx: Context, task: str, number: int, **more: Any) -> dict[str, Any]:
-        """Writes its change, after a while."""
+        """Writes its change after a delay."""
         await asyncio.sleep(wait)
         await asyncio.to_thread(write_change, ctx.workspace, number, kind_of(number, seed))
         with (ctx.root / ".remit" / "asked").open("a") as log:
@@ -106,7 +106,7 @@ def main() -> None:
     from remit.board.task_landing import remove_landed
 
     numbers = list(ready_tasks(Board(root)))
-    remove_landed(Board(root))  # what every command does; here also where no task is left
+    remove_landed(Board(root))  # every command does this; here also without remaining tasks
     print("begun", flush=True)
     if numbers:
         outcome = asyncio.run(implement_all(root, numbers, width=width, wait=wait, seed=seed))

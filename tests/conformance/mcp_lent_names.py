@@ -1,7 +1,7 @@
-"""Our MCP server under the names of the conformance suite's own test tools: each of them is a `delegate` to an agent made for it.
+"""MCP server with the tool names of the conformance suite: each tool delegates to an agent for that scenario.
 
-The suite asks for tools of a reference server by name. Where what it asks of them is what `delegate` promises (content, an error,
-progress), the name is lent, and the rest is the server that `remit mcp` runs. Started by `test_mcp.py`; prints its address.
+The suite calls tools of a reference server by name. Where a scenario checks a promise of `delegate` (content, an error, progress), this
+server maps the name to it. The rest is the server of `remit mcp`. Started by `test_mcp.py`; prints its address.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Every api keeps every promise of `support.apis.checks`, by its own protocol's client: the same outcomes everywhere.
+"""Every API passes every check of `support.apis.checks` through a client of its own protocol, with the same outcomes.
 
-One server of one project with all its apis open, on loopback, in this process.
+One server in this process serves one project with all APIs on loopback.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @dataclass
 class Served:
-    """A server with all its apis open."""
+    """Server with all APIs open."""
 
     root: Path
     apis: Any
@@ -49,7 +49,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     (root / ".remit" / "policy.cedar").write_text(POLICY)
     opened: asyncio.Future[Served] = asyncio.get_running_loop().create_future()
     stop = asyncio.Event()
-    server = asyncio.create_task(_serve(root, opened, stop))  # a task of its own: what it opens must be closed by the same one
+    server = asyncio.create_task(_serve(root, opened, stop))  # a separate task: the task that opens the server must also close it
     await asyncio.wait([server, opened], return_when=asyncio.FIRST_COMPLETED)
     if server.done():
         await server
@@ -124,7 +124,7 @@ class Stage:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def by_stdio(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["Alone"]:
-    """A server of its own, `remit mcp` as a client starts it: one process for all checks."""
+    """Separate `remit mcp` server, started as a client starts it: one process for all checks."""
     root = tmp_path_factory.mktemp("stdio")
     (root / ".remit" / "agents").mkdir(parents=True)
     (root / ".remit" / "policy.cedar").write_text(POLICY)
@@ -156,7 +156,7 @@ async def _connect(root: Path, opened: "asyncio.Future[ApiClient]", stop: asynci
 
 @dataclass
 class Alone:
-    """A server that has one client, its owner."""
+    """Server with a single client, its owner."""
 
     root: Path
     api: ApiClient
@@ -166,13 +166,13 @@ class Alone:
 
 
 @pytest.mark.parametrize("check", API_CHECKS, ids=lambda check: check.__name__)
-async def test_mcp_on_stdio_keeps_the_promise(check: Check, by_stdio: Alone) -> None:
+async def test_mcp_over_stdio_passes_the_check(check: Check, by_stdio: Alone) -> None:
     async with asyncio.timeout(60):
         await check(by_stdio)
 
 
 @pytest.mark.parametrize("check", API_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("api", WAYS)
-async def test_api_keeps_the_promise(api: str, check: Check, served: Served) -> None:
+async def test_api_passes_the_check(api: str, check: Check, served: Served) -> None:
     async with contextlib.AsyncExitStack() as closing, asyncio.timeout(60):
         await check(Stage(served.root, replace(served, closing=closing), WAYS[api]))

@@ -1,4 +1,4 @@
-"""Files in an object store keep the same promises in a directory and in a real S3."""
+"""Blob stores in a directory and in a real S3 server behave in the same way."""
 
 import os
 import re
@@ -65,7 +65,7 @@ def keys(blobs: BlobStore, prefix: str) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [0, 5, PART_BYTES, LARGE])
-def test_a_file_comes_back_as_it_was_and_is_kept_once(blobs: BlobStore, tmp_path: Path, size: int) -> None:
+def test_file_round_trips_and_is_stored_once(blobs: BlobStore, tmp_path: Path, size: int) -> None:
     content = os.urandom(size)
     first, again = put(blobs, tmp_path / "a", content), put(blobs, tmp_path / "b", content)
     assert first == again
@@ -74,7 +74,7 @@ def test_a_file_comes_back_as_it_was_and_is_kept_once(blobs: BlobStore, tmp_path
     assert len(keys(blobs, "blobs/")) == 1
 
 
-def test_a_file_that_is_not_what_it_was_is_stored_as_it_is(blobs: BlobStore, tmp_path: Path) -> None:
+def test_changed_file_is_stored_under_its_actual_hash(blobs: BlobStore, tmp_path: Path) -> None:
     content = os.urandom(LARGE)
     sha256, size = put(blobs, tmp_path / "a", content, sha256="0" * 64)
     assert not blobs.has("0" * 64)
@@ -93,7 +93,7 @@ def test_content_that_does_not_match_its_hash_is_refused(
     assert caught.value.code == "VALIDATION_FAILED"
 
 
-def test_content_that_is_missing_or_has_an_impossible_name_is_an_error(blobs: BlobStore, tmp_path: Path) -> None:
+def test_missing_blob_and_invalid_blob_name_are_errors(blobs: BlobStore, tmp_path: Path) -> None:
     with pytest.raises(RemitError) as caught:
         got(blobs, "0" * 64, 5, tmp_path / "a")
     assert caught.value.code == "FILE_NOT_FOUND"
@@ -101,7 +101,7 @@ def test_content_that_is_missing_or_has_an_impossible_name_is_an_error(blobs: Bl
         got(blobs, "../../sessions/x", 5, tmp_path / "a")
 
 
-def test_the_manifest_of_the_newest_attempt_counts(blobs: BlobStore) -> None:
+def test_manifest_of_the_newest_attempt_is_used(blobs: BlobStore) -> None:
     session = new_session_id()
     assert blobs.manifest(session) is None
     first = Manifest((ShippedFile("report.md", "0" * 64, 3),), at=1.0, worker="one")
@@ -120,23 +120,23 @@ def test_the_manifest_of_the_newest_attempt_counts(blobs: BlobStore) -> None:
         b'{"files": [{"path": "x", "sha256": "../../remit.txt", "size": 1}], "at": 1}',
     ],
 )  # fmt: skip
-def test_a_damaged_manifest_is_refused_as_a_whole(blobs: BlobStore, text: bytes) -> None:
+def test_damaged_manifest_is_refused_as_a_whole(blobs: BlobStore, text: bytes) -> None:
     session = new_session_id()
     overwrite(blobs, f"sessions/{session}/1.json", text)
     with pytest.raises(RemitError, match=f"files of {session} in .* cannot be used"):
         blobs.manifest(session)
-    with pytest.raises(RemitError, match="cannot be used"):  # what it names is not known, so nothing is known to be unused
+    with pytest.raises(RemitError, match="cannot be used"):  # its blobs are unknown, so no blob is known to be unused
         blobs.prune(lambda sessions: sessions, younger_than=0)
 
 
-def test_pruning_removes_what_no_delegation_on_record_has(blobs: BlobStore, tmp_path: Path) -> None:
+def test_prune_removes_blobs_without_a_recorded_delegation(blobs: BlobStore, tmp_path: Path) -> None:
     shared, lonely, forgotten = (put(blobs, tmp_path / name, os.urandom(100)) for name in "abc")
     known, gone = new_session_id(), new_session_id()
     blobs.write_manifest(known, Manifest((ShippedFile("a", *shared),), at=1.0))
     blobs.write_manifest(gone, Manifest((ShippedFile("a", *shared), ShippedFile("c", *forgotten)), at=1.0))
     report = blobs.prune(lambda sessions: [known])
-    assert (report.manifests, report.blobs) == (1, 0), "what is young may be named by a manifest that is still to come"
-    time.sleep(1.1)  # S3 dates by seconds
+    assert (report.manifests, report.blobs) == (1, 0), "a later manifest may still name a young blob"
+    time.sleep(1.1)  # S3 timestamps have a resolution of one second
     report = blobs.prune(lambda sessions: [known], younger_than=0)
     assert (report.manifests, report.blobs, report.bytes) == (0, 2, 200)
     assert blobs.has(shared[0])
@@ -144,7 +144,7 @@ def test_pruning_removes_what_no_delegation_on_record_has(blobs: BlobStore, tmp_
     assert blobs.manifest(gone) is None
 
 
-def test_a_blob_that_is_soon_to_be_pruned_is_written_again(blobs: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blob_close_to_pruning_is_written_again(blobs: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(blobs, tmp_path / "a", b"content")
     before = next(iter(blobs._list("blobs/")))["last_modified"]
     time.sleep(1.1)
@@ -174,7 +174,7 @@ def upload(url: str, *paths: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen([sys.executable, "-c", UPLOAD, url, *map(str, paths)], stdout=subprocess.PIPE, text=True)
 
 
-def test_an_upload_that_is_killed_leaves_no_part_of_a_blob(blobs: BlobStore, url: str, tmp_path: Path) -> None:
+def test_killed_upload_leaves_no_partial_blob(blobs: BlobStore, url: str, tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(os.urandom(6 * PART_BYTES))
     for seconds in (0.02, 0.15):
         process = upload(url, tmp_path / "large")
@@ -183,7 +183,7 @@ def test_an_upload_that_is_killed_leaves_no_part_of_a_blob(blobs: BlobStore, url
         time.sleep(seconds)
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        for key in keys(blobs, "blobs/"):  # it was whole before the signal came
+        for key in keys(blobs, "blobs/"):  # the blob was complete before the signal
             assert got(blobs, key.rpartition("/")[2], 6 * PART_BYTES, tmp_path / "b") == (tmp_path / "large").read_bytes()
     if url.startswith("file:"):
         draft = tmp_path / "with space" / "blobs" / "ab" / "abcd#1"
@@ -194,7 +194,7 @@ def test_an_upload_that_is_killed_leaves_no_part_of_a_blob(blobs: BlobStore, url
         assert not draft.exists()
 
 
-def test_processes_that_store_the_same_content_at_once_do_not_disturb_each_other(blobs: BlobStore, url: str, tmp_path: Path) -> None:
+def test_concurrent_uploads_of_the_same_content_succeed(blobs: BlobStore, url: str, tmp_path: Path) -> None:
     content = os.urandom(LARGE)
     (tmp_path / "large").write_bytes(content)
     processes = [upload(url, tmp_path / "large") for _ in range(2)]
@@ -205,20 +205,18 @@ def test_processes_that_store_the_same_content_at_once_do_not_disturb_each_other
 
 
 @pytest.mark.parametrize(("size", "part"), [(40 << 20, 1 << 20), pytest.param(5 << 30, PART_BYTES, marks=pytest.mark.lab)])
-def test_a_large_file_is_never_in_memory_as_a_whole(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, part: int
-) -> None:
+def test_large_file_is_never_fully_in_memory(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, part: int) -> None:
     if url.startswith("s3:") and part < PART_BYTES:
-        pytest.skip("parts of S3 are larger; smaller files show uploads of several, and the largest in the lab")
+        pytest.skip("S3 requires larger parts; other sizes and the lab cover multipart uploads")
     with open(tmp_path / "large", "wb") as file:
         file.truncate(size)
     monkeypatch.setenv("PART_BYTES", str(part))
     said, _ = upload(url, tmp_path / "large", tmp_path / "back").communicate()
-    assert int(said.split()[2]) * 1024 < 12 * part + (8 << 20), "of memory, in addition to the process itself"
+    assert int(said.split()[2]) * 1024 < 12 * part + (8 << 20), "memory on top of that of the process itself"
     assert (tmp_path / "back").stat().st_size == size
 
 
-def test_a_refused_key_a_missing_bucket_and_a_server_that_is_away_are_named(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_key_missing_bucket_and_unreachable_server_are_reported(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     for change, bucket, message in (
         ({"AWS_SECRET_ACCESS_KEY": "wrong"}, BUCKET, "SignatureDoesNotMatch .* Check AWS_ACCESS_KEY_ID"),
         ({}, "missing", "the bucket does not exist. Create it"),
@@ -242,13 +240,13 @@ def test_a_refused_key_a_missing_bucket_and_a_server_that_is_away_are_named(s3: 
         ("some/folder", "is not an address of an object store"),
     ],
 )
-def test_an_address_that_cannot_be_one_is_refused(url: str, message: str) -> None:
+def test_invalid_blob_store_url_is_refused(url: str, message: str) -> None:
     with pytest.raises(Misused, match=message) as caught:
         BlobStore(url)
     assert not re.search("password(?!s)", str(caught.value))
 
 
-def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_unwritable_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RemitError, match=r"cannot be used: .* Check the directory"):
         BlobStore(f"file://{tmp_path}/file").check()

@@ -1,5 +1,5 @@
-"""The engine on Temporal keeps the promises of `remit.testing.engine_suite`, over SQLite: caller and worker in one process, and a caller
-that runs nothing with two worker processes."""
+"""The Temporal engine passes `remit.testing.engine_suite` over SQLite: with caller and worker in one process, and with a caller that
+runs no agents and two worker processes."""
 
 import hashlib
 from collections.abc import AsyncIterator, Container, Iterator
@@ -18,30 +18,30 @@ from support.temporal_server import TemporalServer, temporal_server
 from support.worker_processes import AgentServer, WorkerForks, worker_forks
 
 CANNOT_HOLD = {
-    engine_composition_suite.a_composition_that_is_stopped_hands_back_what_came_before: "0.3 s pass before a worker has it",
+    engine_composition_suite.a_composition_that_is_stopped_hands_back_what_came_before: "a worker gets the delegation only after 0.3 s",
     engine_time_suite.the_more_urgent_run_first_and_equals_in_order: "Temporal keeps the order of equals only within one partition",
-    engine_suite.closing_stops_and_settles_what_still_runs: "a delegation in a task queue outlives the process that made it",
-    engine_cache_suite.the_content_of_the_files_that_are_read_decides: "workers do not note which files they read",
-    engine_time_suite.waiting_raises_priority_so_that_low_is_never_starved: "timers of Temporal are a second at least",
+    engine_suite.closing_stops_and_settles_what_still_runs: "a delegation in a task queue outlives the process that started it",
+    engine_cache_suite.the_content_of_the_files_that_are_read_decides: "workers do not record which files they read",
+    engine_time_suite.waiting_raises_priority_so_that_low_is_never_starved: "Temporal timers last at least a second",
 }
-"""What an engine whose queue is Temporal's does not promise."""
+"""Checks that an engine on Temporal task queues does not pass."""
 BUILT_IN = ("compose",)
-"""The checks delegate to no other built-in agent: each would be one more queue to poll."""
+"""Built-in agents that the checks use. Each further one adds a queue to poll."""
 LAB = {engine_time_suite.thousands_in_flight_all_come_back, engine_time_suite.at_the_soft_deadline_it_is_told_and_may_hand_in}
-"""A development server carries out some fifty a second; on a busy machine 0.1 s pass before a worker has it."""
+"""A development server runs about fifty delegations a second. On a busy machine a worker gets its task after 0.1 s."""
 
 
-IN_TEST = "the code of its agent runs in the process of the test, which reports this in another way"
+IN_TEST = "its agent runs in the process of the test, which reports this differently"
 ELSEWHERE: dict[Check, str] = {
-    engine_cache_suite.calls_with_keys_acceptance_or_secrets_are_not_cached: "secrets are not handed to other processes",
-    engine_group_suite.a_slow_run_is_hedged_and_the_loser_is_stopped: "0.3 s pass before a worker has it",
-    engine_time_suite.one_that_swallows_its_cancellation_is_abandoned_and_reported: "only its worker knows an agent that it abandoned",
-    engine_time_suite.waiting_for_a_slot_counts_against_the_deadline: "0.2 s pass before a worker has the first",
+    engine_cache_suite.calls_with_keys_acceptance_or_secrets_are_not_cached: "secrets are not passed to other processes",
+    engine_group_suite.a_slow_run_is_hedged_and_the_loser_is_stopped: "a worker gets the delegation only after 0.3 s",
+    engine_time_suite.one_that_swallows_its_cancellation_is_abandoned_and_reported: "only the worker knows about an abandoned agent",
+    engine_time_suite.waiting_for_a_slot_counts_against_the_deadline: "a worker gets the first delegation only after 0.2 s",
     engine_tree_suite.an_agent_that_has_ended_can_delegate_no_more: IN_TEST,
     engine_tree_suite.an_agent_that_leaves_the_program_ends_only_itself: IN_TEST,
     engine_tree_suite.what_cannot_be_kept_is_an_invalid_return: IN_TEST,
 }
-"""What it does not promise where workers are other processes, either."""
+"""Further checks that it does not pass with workers in other processes."""
 SAMPLE = {
     engine_suite.a_delegation_is_recorded_before_it_runs,
     engine_suite.an_outcome_is_settled_before_its_caller_hears,
@@ -57,7 +57,7 @@ SAMPLE = {
     engine_time_suite.callers_lend_their_slots_to_their_children,
     engine_group_suite.a_group_adds_no_depth_and_no_name_and_its_choice_is_on_record,
 }
-"""`make test` runs these over worker processes and the others in one process, `make lab` all of them over both."""
+"""`make test` runs these over worker processes and the others in one process. `make lab` runs all of them over both."""
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def one_process(server: TemporalServer) -> OpenRemit:
 
 @pytest.fixture
 def two_workers(server: TemporalServer, forks: WorkerForks) -> Iterator[OpenRemit]:
-    """Slots are those of one worker: where a check counts them, there is one."""
+    """Each worker has its own slots, so a check that counts slots uses a single worker."""
 
     @asynccontextmanager
     async def opened(root: Path, agents: list[Any], **settings: Any) -> AsyncIterator[Remit]:
@@ -121,16 +121,14 @@ def checks(left_to_lab: Container[Check]) -> list[Any]:
 
 
 @pytest.mark.parametrize("check", checks(LAB | SAMPLE))
-async def test_the_engine_on_temporal_keeps_its_promise(check: Check, one_process: OpenRemit, tmp_path: Path) -> None:
+async def test_temporal_engine_passes_the_check(check: Check, one_process: OpenRemit, tmp_path: Path) -> None:
     if check in CANNOT_HOLD:
         pytest.skip(CANNOT_HOLD[check])
     await check(one_process, tmp_path)
 
 
 @pytest.mark.parametrize("check", checks(set(ENGINE_CHECKS) - SAMPLE))
-async def test_the_engine_on_temporal_keeps_its_promise_over_two_worker_processes(
-    check: Check, two_workers: OpenRemit, tmp_path: Path
-) -> None:
+async def test_temporal_engine_passes_the_check_with_two_worker_processes(check: Check, two_workers: OpenRemit, tmp_path: Path) -> None:
     if check in (missing := {**CANNOT_HOLD, **ELSEWHERE}):
         pytest.skip(missing[check])
     await check(two_workers, tmp_path)

@@ -1,4 +1,4 @@
-"""Both engines keep the promises of `remit.testing.engine_suite`: the embedded one over each store, and one made from the port alone."""
+"""Both engines pass `remit.testing.engine_suite`: the embedded engine over each store, and an engine built on the port alone."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ from support.memory_engine import MemoryEngine
 from support.postgres import new_schema, postgres_server
 
 FEATURES = engine_features.__all__
-"""Suites that are added to `ENGINE_CHECKS` when they are imported."""
+"""Suites that register in `ENGINE_CHECKS` on import."""
 
 
 @pytest.fixture(scope="module")
@@ -45,13 +45,13 @@ def open_remit(request: pytest.FixtureRequest) -> OpenRemit:
 
 
 @pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
-async def test_the_engine_keeps_its_promise(check: Check, open_remit: OpenRemit, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+async def test_engine_passes_the_check(check: Check, open_remit: OpenRemit, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if check in DURABILITY_CHECKS and "memory-engine" in request.node.name:
-        pytest.skip("an engine in memory keeps nothing")
+        pytest.skip("an in-memory engine persists nothing")
     await check(open_remit, tmp_path)
 
 
-def test_the_suites_need_no_test_framework() -> None:
+def test_conformance_suites_need_no_test_framework() -> None:
     modules = "clock, scripted, hostile, engine_suite, store_suite"
     blocked = "import sys; sys.modules['pytest'] = sys.modules['hypothesis'] = None"
     subprocess.run([sys.executable, "-c", f"{blocked}; from remit.testing import {modules}"], check=True, timeout=30)

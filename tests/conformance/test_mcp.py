@@ -1,4 +1,4 @@
-"""The MCP conformance suite (npm `@modelcontextprotocol/conformance`) against `remit mcp --http`: other people's idea of a server."""
+"""The MCP conformance suite (npm `@modelcontextprotocol/conformance`) against `remit mcp --http`."""
 
 import re
 import signal
@@ -38,7 +38,7 @@ def node() -> Path:
 
 @contextmanager
 def served(*command: str) -> Iterator[str]:
-    """The address that a server names in its first line."""
+    """Start a server and yield the address from its first output line."""
     process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         assert process.stdout is not None
@@ -61,7 +61,7 @@ def judged(node: Path, address: str, *options: str) -> str:
     return done.stdout
 
 
-def test_every_scenario_that_applies_passes_and_the_others_are_listed_with_a_reason(node: Path, tmp_path: Path) -> None:
+def test_applicable_mcp_scenarios_pass(node: Path, tmp_path: Path) -> None:
     (tmp_path / ".remit" / "agents").mkdir(parents=True)
     (tmp_path / ".remit" / "agents" / "noop.py").write_text(AGENT)
     with served("-m", "remit", "mcp", "--http", "--port", "0", "--root", str(tmp_path)) as address:
@@ -78,12 +78,12 @@ def test_every_scenario_that_applies_passes_and_the_others_are_listed_with_a_rea
 
 
 @pytest.mark.parametrize("scenario", ["tools-call-simple-text", "tools-call-error", "tools-call-with-progress"])
-def test_what_is_asked_of_the_suites_own_tools_holds_for_a_delegation(node: Path, tmp_path: Path, scenario: str) -> None:
+def test_delegation_passes_the_tool_call_scenarios(node: Path, tmp_path: Path, scenario: str) -> None:
     with served(str(HERE / "mcp_lent_names.py"), str(tmp_path)) as address:
         assert "Passed: 1/1" in judged(node, address, "--scenario", scenario)
 
 
-def test_every_expected_failure_has_its_reason_beside_or_above_it() -> None:
+def test_every_expected_failure_has_a_reason() -> None:
     lines = EXPECTED.read_text().splitlines()
     names = [line for line in lines if line.startswith("  - ")]
     assert len(names) == len(set(names))

@@ -1,4 +1,4 @@
-"""Every store keeps every promise of `remit.testing.store_suite`."""
+"""Every store passes every check of `remit.testing.store_suite`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,5 +31,5 @@ def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStore:
 
 
 @pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
-def test_a_store_keeps_its_promise(check: Check, open_store: OpenStore) -> None:
+def test_store_passes_the_check(check: Check, open_store: OpenStore) -> None:
     check(open_store)

@@ -1,6 +1,6 @@
-"""Used by the tests with real coding agents: the agents as installed, a project that declares them, a scripted model behind them.
+"""Helpers for tests with real coding agents: the installed agents, a project that declares them, and a scripted model server.
 
-Each runs with a home folder of its own, speaks to the scripted model server alone, and is found by that folder when it is left running.
+Each agent has a separate home folder and connects only to the scripted model server. The home folder identifies leftover processes.
 """
 
 import asyncio
@@ -38,18 +38,18 @@ async def counter(ctx: Context, word: str) -> dict:
 
 @dataclass(frozen=True, kw_only=True)
 class Coder:
-    """A coding agent and what is particular about it."""
+    """Coding agent and its specifics."""
 
     name: str
     kind: str
     command: tuple[str, ...]
     shell: Callable[[str], Call]
-    """The call by which its model has a command run."""
+    """Builds the tool call that runs a shell command."""
     settle: Callable[[Path, str], Mapping[str, str]]
-    """Writes its settings into a home folder, for a model server; gives what its environment needs."""
+    """Writes its settings for a model server into a home folder. Returns its environment variables."""
 
     def table(self, home: Path, models: ScriptedModels, **more: Any) -> dict[str, Any]:
-        """What stands in remit.toml for an agent that runs on it."""
+        """Return the remit.toml table of an agent that runs on this coding agent."""
         home.mkdir(parents=True, exist_ok=True)
         program = str(TOOLS / self.command[0])
         surroundings = {"HOME": str(home), "PATH": f"{TOOLS}:{os.environ['PATH']}", **self.settle(home, models.base_url)}
@@ -101,7 +101,7 @@ def _opencode(home: Path, base_url: str) -> Mapping[str, str]:
         "provider": {"scripted": provider},
     }
     (home / "opencode.json").write_text(json.dumps(config))
-    (home / "models.json").write_text("{}")  # in place of the list of all models there are, which takes it seconds to read
+    (home / "models.json").write_text("{}")  # replaces the full model list, which takes seconds to read
     folders = {f"XDG_{name}_HOME": str(home / name.lower()) for name in ("CONFIG", "DATA", "CACHE", "STATE")}
     as_if_installed(home / "config" / "opencode")
     known = {"OPENCODE_MODELS_PATH": str(home / "models.json"), "OPENCODE_DISABLE_MODELS_FETCH": "1"}
@@ -109,7 +109,7 @@ def _opencode(home: Path, base_url: str) -> Mapping[str, str]:
 
 
 def as_if_installed(folder: Path) -> None:
-    """In a new home opencode installs a package for plugins over the network, which keeps a processor busy for longer than a test takes."""
+    """Skip the first installation of opencode's plugin package, which needs the network and more CPU time than a test."""
     needed = {"dependencies": {"@opencode-ai/plugin": "*"}}
     (folder / "node_modules").mkdir(parents=True, exist_ok=True)
     (folder / "package.json").write_text(json.dumps(needed))
@@ -132,7 +132,7 @@ CODERS = (CLAUDE, CODEX, OPENCODE, OPENCODE_ACP)
 
 
 def need(*coders: Coder) -> None:
-    """Skip, saying why, when they are not installed."""
+    """Skip the test with a reason if a coding agent is not installed."""
     missing = sorted({coder.command[0] for coder in coders if not (TOOLS / coder.command[0]).exists()})
     if missing:
         pytest.skip(f"{', '.join(missing)} not installed in .tools: `make tools` needs npm and a network")
@@ -140,7 +140,7 @@ def need(*coders: Coder) -> None:
 
 @dataclass
 class Stage:
-    """A project with agents on real coding agents, and the models behind them."""
+    """Project with real coding agents and their scripted models."""
 
     project: Path
     homes: Path
@@ -149,7 +149,7 @@ class Stage:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def cast(self, name: str, coder: Coder, **more: Any) -> None:
-        """Declare an agent that runs on this coding agent. Homes are shared: sessions of one tool lie in one place, as for a user."""
+        """Declare an agent on this coding agent. Agents of one tool share a home and its sessions, as for a user."""
         self.agents[name] = coder.table(self.homes / coder.kind, self.models, **more)
         self.write()
 
@@ -160,7 +160,7 @@ class Stage:
         (self.project / "remit.toml").write_text("\n".join(lines) + "\n")
 
     def begin_git(self) -> None:
-        """Make the project a checkout with one commit."""
+        """Make the project a git repository with one commit."""
         (self.project / ".gitignore").write_text(".remit/\n")
         identity = ["-c", "user.name=Tester", "-c", "user.email=tester@localhost"]
         for words in (["init", "-q"], ["add", "."], [*identity, "commit", "-qm", "Begin"]):
@@ -170,7 +170,7 @@ class Stage:
         return Remit.open(self.project)
 
     def remit(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        """The command line, to its end."""
+        """Run the CLI to its end."""
         return run(["-m", "remit.cli.main", *arguments], self.project)
 
     def remit_started(self, *arguments: str) -> "subprocess.Popen[str]":
@@ -178,7 +178,7 @@ class Stage:
         return subprocess.Popen(command, cwd=self.project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
 
     def left_running(self) -> list[str]:
-        """Command lines of the processes that were started for agents of this stage and are still there."""
+        """Return the command lines of agent processes of this stage that still run."""
         return [line for line in map(self._started_here, Path("/proc").glob("[0-9]*")) if line]
 
     def _started_here(self, process: Path) -> str | None:
@@ -191,7 +191,7 @@ class Stage:
         return line.replace(b"\0", b" ").decode(errors="replace")[:200] if is_ours and line else None
 
     async def wait_for_nobody(self, seconds: float = 15.0) -> None:
-        """Until nothing of this stage runs; says what does when that takes longer."""
+        """Wait until no process of this stage runs. Fail with the remaining command lines."""
         end = time.monotonic() + seconds
         while left := await asyncio.to_thread(self.left_running):
             assert time.monotonic() < end, f"still running: {left}"
@@ -201,7 +201,7 @@ class Stage:
         path, end = self.project / name, time.monotonic() + seconds
         while not (path.exists() and path.stat().st_size):
             assert not self.models.faults
-            assert time.monotonic() < end, f"{name} was not written; the models were asked {len(self.models.requests)} times"
+            assert time.monotonic() < end, f"{name} was not written after {len(self.models.requests)} model requests"
             await asyncio.sleep(0.05)
         return path
 
@@ -216,7 +216,7 @@ def _toml(value: Any) -> str:
 
 @asynccontextmanager
 async def staged(folder: Path, script: Script, **settings: Any) -> AsyncIterator[Stage]:
-    """A stage in this folder. Whatever a failing test left running is ended with it."""
+    """Yield a stage in this folder. Processes that a failing test leaves are killed at the end."""
     project, homes = folder / "project", folder / "homes"
     (project / ".remit" / "agents").mkdir(parents=True)
     (project / ".remit" / "agents" / "helpers.py").write_text(HELPERS)

@@ -1,4 +1,4 @@
-"""Every kind of agent on a worker, which is the command in a process of its own."""
+"""Every kind of agent on a worker that runs as a CLI command in a separate process."""
 
 import contextlib
 import os
@@ -44,7 +44,7 @@ def server() -> Iterator[TemporalServer]:
 
 @contextlib.asynccontextmanager
 async def on_worker(stage: Stage, server: TemporalServer) -> AsyncIterator[int]:
-    """A worker of the stage; its process."""
+    """Start a worker of the stage and yield its process id."""
     temporal = {"address": server.address, "pass_environment": ["SHOP_*"]}
     stage.settings |= {"engine": {"kind": "temporal", "project": f"real{os.getpid()}{id(stage)}", "temporal": temporal}}
     (stage.project / ".remit" / "agents" / "work.py").write_text(AGENTS)
@@ -58,7 +58,7 @@ async def on_worker(stage: Stage, server: TemporalServer) -> AsyncIterator[int]:
     [CLAUDE, pytest.param(CODEX, marks=pytest.mark.lab), pytest.param(OPENCODE, marks=pytest.mark.lab)],
     ids=lambda coder: coder.name,
 )
-async def test_a_coding_agent_works_on_a_worker(coder: Coder, server: TemporalServer, tmp_path: Path) -> None:
+async def test_coding_agent_runs_on_a_worker(coder: Coder, server: TemporalServer, tmp_path: Path) -> None:
     need(coder)
     script = [coder.shell("printf 'three findings' > report.md"), GOOD]
     async with staged(tmp_path, script, describe_seconds=60.0, builtin_agents=[]) as stage:
@@ -72,7 +72,7 @@ async def test_a_coding_agent_works_on_a_worker(coder: Coder, server: TemporalSe
         await stage.wait_for_nobody()
 
 
-async def test_models_tools_commands_and_functions_work_on_a_worker_and_see_no_key_of_it(server: TemporalServer, tmp_path: Path) -> None:
+async def test_agents_on_a_worker_run_without_access_to_its_keys(server: TemporalServer, tmp_path: Path) -> None:
     counted = Call("delegate", target="counts", parameters={"word": "shop"})
     async with staged(tmp_path, [counted, Reply(lambda request: Say(valid_return(request)))], describe_seconds=60.0) as stage:
         names = " ".join(SECRETS)

@@ -1,7 +1,7 @@
-"""The board with the real claude as researcher, planner and implementer, its model scripted.
+"""The board with the real claude as researcher, planner and implementer, and a scripted model.
 
-task → research → plan → implement, the remit process killed with -9 in phase 2 and run again → review → todo, in a real repository;
-afterwards state.json, TODO.md, artifacts and git log agree, as a reader sees them that shares no code with remit.
+task → research → plan → implement (the remit process is killed with SIGKILL in phase 2 and run again) → review → todo, in a real
+repository. Afterwards state.json, TODO.md, artifacts and git log agree, according to a reader that shares no code with remit.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ PLAN_PATH = "specs/001_write_rows_as_csv/plans/implementation-001.md"
 
 
 class Model:
-    """What stands behind claude: it reads its prompt, writes what is asked for by a command, and hands in."""
+    """Scripted model of claude: it reads the prompt, writes the requested file with a shell command, and returns its result."""
 
     def __init__(self) -> None:
         self.is_stuck = True
-        """In phase 2 it does not answer any more, after it has written something."""
+        """In phase 2 the model writes a file and then stops answering."""
         self.did: list[str] = []
 
     def __call__(self, request: ModelRequest) -> Turn:
@@ -47,7 +47,7 @@ class Model:
             return self._implements(request, int(found[1]))
         wanted = re.search(r"Write the (report|plan) to `([^`]+)`", asked)
         if wanted is None:
-            return Say("Rows as CSV")  # claude asks for a title, too
+            return Say("Rows as CSV")  # claude also requests a title
         text = PLAN if wanted[1] == "plan" else "# Report\n\nRows are lines.\n"
         if not request.answers:
             self.did.append(wanted[1])
@@ -70,7 +70,7 @@ async def remit(stage: Stage, *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
-async def test_a_real_coding_agent_takes_a_task_from_a_line_to_the_archive(tmp_path: Path) -> None:
+async def test_coding_agent_takes_a_task_from_creation_to_the_archive(tmp_path: Path) -> None:
     need(CLAUDE)
     model = Model()
     async with staged(tmp_path, model) as stage:

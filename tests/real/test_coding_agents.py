@@ -1,6 +1,6 @@
-"""Real coding agents under remit's promises: claude, codex and opencode, and opencode once more over the Agent Client Protocol.
+"""Real coding agents: claude, codex and opencode, and opencode also over the Agent Client Protocol.
 
-Their models are scripted; everything else is the program that users run. Skipped, with the reason, where they are not installed.
+Their models are scripted; everything else is the program that users run. Tests are skipped with a reason if an agent is not installed.
 """
 
 import asyncio
@@ -56,14 +56,12 @@ def good(**more: Any) -> Reply:
 
 
 def told(result: Return, stage: Stage) -> str:
-    """For a test that fails."""
+    """Details for a failing test."""
     return f"{result.to_dict()}\nfaults of the script: {stage.models.faults}"
 
 
-async def test_it_returns_a_valid_result_as_a_delegate_and_one_in_prose_is_repaired_in_the_same_session(
-    coder: Coder, tmp_path: Path
-) -> None:
-    """Text, a file it wrote, tokens counted. Asked once more, with the faults, by the session that did the work."""
+async def test_result_is_valid_and_prose_is_repaired_in_the_same_session(coder: Coder, tmp_path: Path) -> None:
+    """The result has text, a written file and counted tokens. The repair request with the faults goes to the session that did the work."""
     prose = Say("I did all you wanted, and it was easy.")
     found = good(summary="Found three things. They are written down.", artifacts=["report.md"])
     async with staged(tmp_path, [coder.shell(WRITE_REPORT).using(300, 30), prose, found]) as stage:
@@ -74,28 +72,26 @@ async def test_it_returns_a_valid_result_as_a_delegate_and_one_in_prose_is_repai
             assert result.status == "completed", told(result, stage)
         assert result.summary == "Found three things. They are written down."
         assert ("report.md", len("three findings")) in [(artifact.path, artifact.size) for artifact in result.artifacts]
-        # The protocol tells what the context holds, not what each request of the turn took.
-        assert record.tokens >= (540 if coder.kind == "acp" else 870), "what the model's service says it used is counted"
+        # The protocol reports the size of the context, not the tokens of each request of the turn.
+        assert record.tokens >= (540 if coder.kind == "acp" else 870), "tokens reported by the model service are counted"
         assert "Look around and write a report." in stage.models.requests[0].text
         assert stage.models.requests[0].text.count(result.session_id) >= 1
         again = stage.models.requests[-1]
-        assert again.answers >= 1, "it holds the answers before: it is the same session"
+        assert again.answers >= 1, "earlier answers show that it is the same session"
         assert "could not be accepted" in again.last.text
         assert "Look around and write a report." in again.text
         await stage.wait_for_nobody()
 
 
-async def test_one_that_hangs_in_a_tool_is_killed_at_its_deadline_and_gives_back_its_half_written_file(
-    coder: Coder, tmp_path: Path
-) -> None:
-    """Partial, TIMEOUT, the file; nothing is left, not even what it put into a session of its own."""
+async def test_hanging_agent_is_killed_at_its_deadline_and_returns_its_partial_file(coder: Coder, tmp_path: Path) -> None:
+    """The return is partial with TIMEOUT and the file. No process is left, even one in a separate process session."""
     async with staged(tmp_path, [coder.shell(HALF_AND_HANG), Silence()]) as stage:
         stage.cast("one", coder)
         async with stage.open() as remit:
             handle = await remit.start("one", task="Take your time.", timeout=120)
             await stage.wait_for_file("half.txt")
             running = remit.engine.live()[handle.session_id]
-            running.look(running.ends_at)  # the clock's part: it is two minutes away
+            running.look(running.ends_at)  # simulates the clock: the deadline is two minutes away
             result = await asyncio.wait_for(handle.result(), 15)
             await stage.wait_for_nobody()
             assert (result.status, result.errors[0].code) == ("partial", "TIMEOUT"), told(result, stage)
@@ -103,8 +99,8 @@ async def test_one_that_hangs_in_a_tool_is_killed_at_its_deadline_and_gives_back
 
 
 @pytest.mark.parametrize("vendor", [CLAUDE, CODEX, OPENCODE], ids=lambda vendor: vendor.name)
-async def test_a_budget_of_tokens_or_money_stops_a_turn_within_one_further_request(vendor: Coder, tmp_path: Path) -> None:
-    """A model that never ends: each request takes 15 tokens and 0.0002 of money. The seventh passes 100 tokens, the third 0.0005."""
+async def test_budget_stops_a_turn_within_one_further_request(vendor: Coder, tmp_path: Path) -> None:
+    """Each request of an endless turn costs 15 tokens and 0.0002. The seventh exceeds 100 tokens, the third exceeds a cost of 0.0005."""
     need(vendor)
 
     def endless(_: ModelRequest) -> Call:
@@ -128,8 +124,8 @@ async def test_a_budget_of_tokens_or_money_stops_a_turn_within_one_further_reque
         await stage.wait_for_nobody()
 
 
-async def test_it_can_be_cancelled_in_the_middle(tmp_path: Path) -> None:
-    """The others are, and are taken up again, in this file, below."""
+async def test_running_coding_agent_is_cancelled(tmp_path: Path) -> None:
+    """The resume tests below cancel the other coding agents."""
     need(OPENCODE)
     async with staged(tmp_path, [OPENCODE.shell(HALF_AND_HANG), Silence()]) as stage:
         stage.cast("one", OPENCODE)
@@ -142,8 +138,8 @@ async def test_it_can_be_cancelled_in_the_middle(tmp_path: Path) -> None:
             await stage.wait_for_nobody()
 
 
-async def test_as_a_caller_it_delegates_to_the_depth_limit_and_is_refused_beyond(coder: Coder, tmp_path: Path) -> None:
-    """Over MCP, in another process, and still in the same tree under the same limits."""
+async def test_coding_agent_delegates_up_to_the_depth_limit(coder: Coder, tmp_path: Path) -> None:
+    """Delegations over MCP from another process belong to the same tree and share its limits. Deeper ones are refused."""
     need(CLAUDE)
 
     def play(request: ModelRequest) -> Turn:
@@ -168,8 +164,8 @@ async def test_as_a_caller_it_delegates_to_the_depth_limit_and_is_refused_beyond
         await stage.wait_for_nobody()
 
 
-async def test_it_is_killed_together_with_its_caller(coder: Coder, tmp_path: Path) -> None:
-    """Kill -9 of the process that delegates leaves no process behind."""
+async def test_coding_agent_dies_with_its_caller(coder: Coder, tmp_path: Path) -> None:
+    """kill -9 of the delegating process leaves no process behind."""
     async with staged(tmp_path, [coder.shell(HALF_AND_HANG), Silence()]) as stage:
         stage.cast("one", coder)
         caller = stage.remit_started("delegate", "one", "task=Take your time.", "--timeout", "120")
@@ -182,7 +178,7 @@ async def test_it_is_killed_together_with_its_caller(coder: Coder, tmp_path: Pat
         await stage.wait_for_nobody()
 
 
-async def test_two_vendors_and_a_function_are_one_tree(tmp_path: Path) -> None:
+async def test_two_vendors_and_a_function_form_one_tree(tmp_path: Path) -> None:
     """Claude delegates over MCP to codex, which delegates over MCP to a Python function; `remit show` prints one tree."""
     need(CLAUDE, CODEX)
 
@@ -219,8 +215,8 @@ def hanging_hand(request: ModelRequest) -> Turn:
     return CODEX.shell(HALF_AND_HANG)
 
 
-async def test_cancelling_the_root_of_two_vendors_ends_the_function_below_them_and_what_it_started(tmp_path: Path) -> None:
-    """The whole tree at work: claude, codex, and a Python function in a process that has a process of its own."""
+async def test_cancelling_the_root_ends_every_process_below_two_vendors(tmp_path: Path) -> None:
+    """The whole tree runs: claude, codex, and a Python function in a process with a child process."""
     need(CLAUDE, CODEX)
 
     def play(request: ModelRequest) -> Turn:
@@ -244,8 +240,8 @@ async def test_cancelling_the_root_of_two_vendors_ends_the_function_below_them_a
         assert states == [("boss", 1, "cancelled"), ("hand", 2, "cancelled"), ("sits", 3, "cancelled")]
 
 
-async def test_killing_the_process_above_two_vendors_leaves_no_process(tmp_path: Path) -> None:
-    """Codex was started for claude's delegation; both die with the process they were delegated from, and are settled afterwards."""
+async def test_killing_the_root_process_of_two_vendors_leaves_no_process(tmp_path: Path) -> None:
+    """Codex runs for a delegation of claude. Both die with the delegating process and are settled afterwards."""
     need(CLAUDE, CODEX)
     async with staged(tmp_path, hanging_hand) as stage:
         stage.cast("boss", CLAUDE, delegates=True)
@@ -263,8 +259,8 @@ async def test_killing_the_process_above_two_vendors_leaves_no_process(tmp_path:
 
 
 @pytest.mark.parametrize("coder", [CLAUDE, CODEX, OPENCODE], ids=lambda coder: coder.name)
-async def test_a_key_that_is_not_accepted_is_said_in_plain_words(coder: Coder, tmp_path: Path) -> None:
-    """The vendors' errors are mapped to ours, with what to do next."""
+async def test_rejected_api_key_is_reported_with_advice(coder: Coder, tmp_path: Path) -> None:
+    """Vendor errors are mapped to remit errors with advice."""
     need(coder)
     async with staged(tmp_path, [Fail(401)]) as stage:
         stage.cast("one", coder)
@@ -275,8 +271,8 @@ async def test_a_key_that_is_not_accepted_is_said_in_plain_words(coder: Coder, t
         assert "Log in once" in result.errors[0].recommendation
 
 
-async def test_what_it_changes_in_a_worktree_is_accepted_and_merged(tmp_path: Path) -> None:
-    """Nothing is changed in the project before the acceptance commands have passed in the worktree."""
+async def test_changes_in_a_worktree_are_accepted_and_merged(tmp_path: Path) -> None:
+    """The project does not change before the acceptance commands pass in the worktree."""
     need(CLAUDE)
     async with staged(tmp_path, [CLAUDE.shell(WRITE_REPORT), good(artifacts=["report.md"])]) as stage:
         stage.cast("one", CLAUDE, workspace="worktree", merge=True)
@@ -289,13 +285,13 @@ async def test_what_it_changes_in_a_worktree_is_accepted_and_merged(tmp_path: Pa
         assert (stage.project / "report.md").read_text() == "three findings"
 
 
-# ---- between their turns
+# ---- between turns
 
 LATE = {"type": "timeout", "message": "Half is missing", "code": "TIMEOUT", "recoverable": True, "recommendation": "Go on."}
 
 
-async def test_at_the_soft_deadline_it_is_told_to_hand_in_and_its_session_does(coder: Coder, tmp_path: Path) -> None:
-    """By the protocol or by a signal; what it hands in then is its return."""
+async def test_session_returns_its_result_at_the_soft_deadline(coder: Coder, tmp_path: Path) -> None:
+    """The request arrives by the protocol or by a signal. The answer of the session becomes the return."""
 
     def play(request: ModelRequest) -> Turn:
         if "Time is nearly up" in request.last.text:
@@ -307,18 +303,18 @@ async def test_at_the_soft_deadline_it_is_told_to_hand_in_and_its_session_does(c
         async with stage.open() as remit:
             handle = await remit.start("one", task="Take your time.", timeout=120)
             await stage.wait_for_file("half.txt")
-            remit.engine.live()[handle.session_id].timer.reach_soft_deadline()  # the clock's part: it is two minutes away
+            remit.engine.live()[handle.session_id].timer.reach_soft_deadline()  # simulates the clock: the deadline is two minutes away
             result = await asyncio.wait_for(handle.result(), 60)
             await stage.wait_for_nobody()
         assert (result.status, result.stop_reason, result.data) == ("partial", "finished", "handed in"), (result, stage.models.faults)
         asked = stage.models.requests[-1]
-        assert asked.answers >= 1, "it is asked in the session that did the work"
+        assert asked.answers >= 1, "the request goes to the session that did the work"
         assert "Take your time." in asked.text
 
 
 @pytest.mark.parametrize("coder", [CLAUDE, CODEX, OPENCODE_ACP], ids=lambda coder: coder.name.replace(" ", "-"))
-async def test_one_that_was_stopped_is_taken_up_in_its_own_session(coder: Coder, tmp_path: Path) -> None:
-    """The handle of the vendor's session is kept, and `resume=` leads back into it."""
+async def test_stopped_coding_agent_resumes_in_its_own_session(coder: Coder, tmp_path: Path) -> None:
+    """`resume=` continues the recorded session of the vendor."""
     need(coder)
 
     def play(request: ModelRequest) -> Turn:
@@ -335,11 +331,11 @@ async def test_one_that_was_stopped_is_taken_up_in_its_own_session(coder: Coder,
             await stage.wait_for_nobody()
             result = await remit.delegate("one", task="Take your time.", resume=stopped.session_id, timeout=90)
         assert (result.status, result.data) == ("completed", "went on"), (result, stage.models.faults)
-        assert stage.models.requests[-1].answers >= 1, "the new question holds what was said before: it is the same session"
+        assert stage.models.requests[-1].answers >= 1, "earlier answers show that it is the same session"
 
 
-async def test_what_its_allow_list_does_not_name_is_denied_and_recorded(tmp_path: Path) -> None:
-    """Allow-list, else deny, and recorded. Codex has its sandbox in place of a list; opencode is tried below."""
+async def test_tool_outside_the_allow_list_is_denied_and_recorded(tmp_path: Path) -> None:
+    """Codex uses its sandbox instead of a list. The next test covers opencode."""
     need(CLAUDE)
     script = [CLAUDE.shell("printf 'bad' > bad.txt"), Reply(lambda request: Say(valid_return(request)))]
     async with staged(tmp_path, script) as stage:
@@ -352,8 +348,8 @@ async def test_what_its_allow_list_does_not_name_is_denied_and_recorded(tmp_path
         assert decisions == ["denied"], (result, stage.models.faults)
 
 
-async def test_settings_of_the_project_for_opencode_do_not_widen_its_allow_list_over_acp(tmp_path: Path) -> None:
-    """They come along with any clone, and what they say of one of its agents goes before what is said of all."""
+async def test_project_settings_do_not_widen_the_allow_list_of_opencode_over_acp(tmp_path: Path) -> None:
+    """Any clone may contain such settings, and opencode prefers settings of one agent over general ones."""
     need(OPENCODE_ACP)
     generous = {
         "permission": {"*": "ask", "bash": {"*": "allow"}},
@@ -373,8 +369,8 @@ async def test_settings_of_the_project_for_opencode_do_not_widen_its_allow_list_
 
 
 @pytest.mark.parametrize("coder", [CLAUDE, OPENCODE_ACP], ids=lambda coder: coder.name.replace(" ", "-"))
-async def test_no_instructions_are_taken_for_a_command_of_the_project(coder: Coder, tmp_path: Path) -> None:
-    """A command runs programs unasked, and an agent file that begins with its name would call it."""
+async def test_instructions_never_trigger_a_project_command(coder: Coder, tmp_path: Path) -> None:
+    """A command runs programs without approval, and an agent file that begins with its name would call it."""
     need(coder)
     async with staged(tmp_path, [Reply(lambda request: Say(valid_return(request)))]) as stage:
         stage.cast("one", coder, allow=["read"], instructions="/trap now")
@@ -388,8 +384,8 @@ async def test_no_instructions_are_taken_for_a_command_of_the_project(coder: Cod
         assert not (stage.project / "bad.txt").exists()
 
 
-async def test_an_agent_file_is_carried_out_by_the_coding_agent_that_is_declared(tmp_path: Path) -> None:
-    """Its words reach the model before the task, and its return is checked under its own name."""
+async def test_agent_file_runs_on_the_declared_coding_agent(tmp_path: Path) -> None:
+    """Its text precedes the task in the prompt, and its return is validated under its own name."""
     need(CLAUDE)
     async with staged(tmp_path, [Reply(lambda request: Say(valid_return(request)))]) as stage:
         stage.cast("claude", CLAUDE)
@@ -404,7 +400,7 @@ async def test_an_agent_file_is_carried_out_by_the_coding_agent_that_is_declared
 
 
 def _schema_of_opencode(home: Path) -> str:
-    """Made by a first start in another home."""
+    """Return the schema that a first start creates in another home."""
     prepared = OPENCODE.settle(home, "http://127.0.0.1:9")
     listed = [str(TOOLS / "opencode"), "session", "list"]
     subprocess.run(listed, cwd=home, env={**os.environ, "HOME": str(home), **prepared}, check=True, capture_output=True, timeout=60)
@@ -413,9 +409,9 @@ def _schema_of_opencode(home: Path) -> str:
 
 
 @pytest.mark.parametrize("coder", [OPENCODE, pytest.param(OPENCODE_ACP, marks=pytest.mark.lab)], ids=["opencode", "opencode-over-ACP"])
-async def test_a_start_that_collides_with_another_one_on_a_new_machine_is_repeated(coder: Coder, tmp_path: Path) -> None:
-    """OpenCode does not serialise the creation of its database. Here the test is the other process: it holds the empty database, and
-    completes it when the agent that was started beside it has opened it."""
+async def test_first_start_that_collides_with_another_is_retried(coder: Coder, tmp_path: Path) -> None:
+    """OpenCode does not serialise the creation of its database. The test acts as the other process: it locks the empty
+    database and completes it after the agent has opened it."""
     need(coder)
     (tmp_path / "prepared").mkdir()
     schema = await asyncio.to_thread(_schema_of_opencode, tmp_path / "prepared")
@@ -429,7 +425,7 @@ async def test_a_start_that_collides_with_another_one_on_a_new_machine_is_repeat
             async with stage.open() as remit:
                 handle = await remit.start("one", task="Say that you are done.", timeout=120)
                 await _opened_by_another(path)
-                await asyncio.sleep(1.5)  # it waits for the database for at most 5 seconds, and fails in either case
+                await asyncio.sleep(1.5)  # opencode waits at most 5 seconds for the database, and fails in either case
                 for statement in schema.removeprefix("BEGIN TRANSACTION;").removesuffix("COMMIT;").split(";\n"):
                     other.execute(statement)
                 other.execute("COMMIT")
@@ -456,7 +452,7 @@ def _is_opened_by_another(path: Path) -> bool:
 
 @pytest.mark.lab
 @pytest.mark.parametrize("coder", [OPENCODE, OPENCODE_ACP], ids=lambda coder: coder.name.replace(" ", "-"))
-async def test_several_that_are_started_at_once_on_a_new_machine_all_answer(coder: Coder, tmp_path: Path) -> None:
+async def test_concurrent_first_starts_all_succeed(coder: Coder, tmp_path: Path) -> None:
     need(coder)
     for number in range(10):
         async with staged(tmp_path / str(number), lambda request: Say(valid_return(request))) as stage:
@@ -466,8 +462,8 @@ async def test_several_that_are_started_at_once_on_a_new_machine_all_answer(code
             assert [result.status for result in results] == ["completed"] * 5, [told(result, stage) for result in results]
 
 
-async def test_what_is_installed_is_detected_with_its_version(tmp_path: Path) -> None:
-    """Item 3: `remit agents --detect`; a key that is set counts as a login."""
+async def test_installed_coding_agents_are_detected_with_their_version(tmp_path: Path) -> None:
+    """`remit agents --detect` lists them. A configured API key counts as a login."""
     need(CLAUDE, CODEX, OPENCODE)
     environment = {"PATH": f"{TOOLS}:{os.environ['PATH']}", "HOME": str(tmp_path), "ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k"}
     found = {one.known.name: one for one in (await detect(environment))[0]}

@@ -1,4 +1,4 @@
-"""Real coding agents in a container: the program that users run, with a hostile model behind it."""
+"""Real coding agents in a container with a hostile model."""
 
 import asyncio
 from pathlib import Path
@@ -27,16 +27,16 @@ EACH = pytest.mark.parametrize(
 
 
 def told(result: Return, stage: Stage) -> str:
-    """For a test that fails."""
+    """Details for a failing test."""
     return f"{result.to_dict()}\nfaults of the script: {stage.models.faults}"
 
 
 @EACH
-async def test_hostile_model_reaches_nothing_of_the_host_and_its_work_is_merged(
+async def test_hostile_model_cannot_reach_the_host_and_its_work_is_merged(
     coder: Coder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has its shell run every attack and the corpus of escapes, in a worktree; then it delegates over MCP, which is the one thing that
-    leads out."""
+    """The model runs every attack and the escape corpus in the shell of a worktree. Then it delegates over MCP, the only way out of the
+    container."""
     need(coder)
     monkeypatch.setenv("GITHUB_TOKEN", SECRET)
 
@@ -66,7 +66,7 @@ async def test_hostile_model_reaches_nothing_of_the_host_and_its_work_is_merged(
 
 
 async def resumed(coder: Coder, folder: Path) -> None:
-    """Stopped in the middle, then taken up in its own session, which was kept in the private copy."""
+    """Stop the agent during its work, then resume its session from the private copy."""
 
     def play(request: ModelRequest) -> Turn:
         if "You were interrupted" in request.last.text:
@@ -83,7 +83,7 @@ async def resumed(coder: Coder, folder: Path) -> None:
             await stage.wait_for_nobody()
             result: Any = await remit.delegate("one", task="Take your time.", resume=stopped.session_id, timeout=90)
         assert (result.status, result.data) == ("completed", "taken up"), told(result, stage)
-        assert stage.models.requests[-1].answers >= 1, "it is the session that did the work"
+        assert stage.models.requests[-1].answers >= 1, "the request goes to the session that did the work"
 
 
 async def test_contained_session_is_resumed(tmp_path: Path) -> None:
@@ -94,6 +94,6 @@ async def test_contained_session_is_resumed(tmp_path: Path) -> None:
 @pytest.mark.lab
 @pytest.mark.skipif(not is_lab(), reason="long: `make lab`")
 @pytest.mark.parametrize("coder", [CLAUDE, OPENCODE], ids=lambda coder: coder.name)
-async def test_contained_sessions_of_the_others_are_resumed(coder: Coder, tmp_path: Path) -> None:
+async def test_contained_sessions_of_other_vendors_are_resumed(coder: Coder, tmp_path: Path) -> None:
     need(coder)
     await resumed(coder, tmp_path)

@@ -1,4 +1,4 @@
-"""The real claude, codex and opencode see the entry that `remit install` writes, and start what it names."""
+"""The real claude, codex and opencode read the entry that `remit install` writes, and start its command."""
 
 import json
 import os
@@ -23,7 +23,7 @@ QUIET = {
 
 
 def _trust_for_claude(home: Path, project: Path) -> None:
-    """What the person says when Claude Code asks about the project's servers."""
+    """Approve the MCP servers of the project, as the user does in Claude Code."""
     (home / ".claude").mkdir()
     (home / ".claude" / "settings.json").write_text(json.dumps({"enableAllProjectMcpServers": True}))
     folder = {"hasTrustDialogAccepted": True, "enabledMcpjsonServers": ["remit"]}
@@ -46,9 +46,9 @@ USED: dict[str, tuple[str, str]] = {
     "opencode": ("opencode.jsonc", '{\n  "share": "disabled"\n}\n'),
 }
 SCHEMA = '  "$schema": "https://opencode.ai/config.json",\n'
-"""What opencode itself writes into a file that it reads: a change made meanwhile, which is kept."""
+"""Line that opencode adds to its configuration file. The undo keeps it."""
 CONNECTED = {"claude": "Connected", "codex": "enabled", "opencode": "connected"}
-"""How each says that it is there; codex does not start servers to list them."""
+"""How each tool reports a working entry. Codex lists servers without starting them."""
 
 
 def run(command: list[str], project: Path, home: Path) -> str:
@@ -67,7 +67,7 @@ def run(command: list[str], project: Path, home: Path) -> str:
 
 
 @pytest.mark.parametrize("tool", TRUST)
-def test_the_real_tool_sees_the_entry_and_no_more_after_undo(tmp_path: Path, tool: str) -> None:
+def test_coding_agent_sees_the_entry_until_undo(tmp_path: Path, tool: str) -> None:
     if not (TOOLS / tool).exists():
         pytest.skip(f"{tool} not installed in .tools: `make tools` needs npm and a network")
     project, home = tmp_path / "project", tmp_path / "home"

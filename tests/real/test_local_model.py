@@ -1,6 +1,6 @@
-"""A real small model on this machine, as `make test` sets it up: a whole `remit ask`, and the process it runs in.
+"""A real small local model, as `make test` installs it: a complete `remit ask`, and the process of the model.
 
-What it chooses is its own affair: that a call is valid, that an answer comes back and that nothing is left behind is ours.
+The tests do not depend on its choices. They check that calls are valid, an answer is returned and no process is left.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ def project(tmp_path: Path) -> Path:
 
 
 class Purse:
-    """Nobody's budget, and time enough for a busy machine."""
+    """Unlimited budget with enough time for a busy machine."""
 
     def __init__(self, seconds: float = 90.0) -> None:
         self.remaining = seconds
@@ -72,8 +72,8 @@ class Purse:
         self.told.append(message)
 
 
-def test_a_whole_ask_in_which_a_call_is_valid_and_an_answer_comes_back(project: Path) -> None:
-    """Its calls are held to a grammar, so each that is made becomes a delegation; whether it makes one is tried a few times."""
+def test_ask_makes_a_valid_call_and_returns_an_answer(project: Path) -> None:
+    """A grammar constrains the calls, so every call becomes a delegation. The test asks up to three times for a call."""
     for message in ("Count the apples in the garden.", "How many pears are there?", "Count the plums."):
         command = [sys.executable, "-m", "remit", "ask", "--json", message]
         ran = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=150, check=False)
@@ -83,11 +83,11 @@ def test_a_whole_ask_in_which_a_call_is_valid_and_an_answer_comes_back(project: 
         assert told["tokens"] > 0
         if told["delegations"]:
             break
-    assert told["delegations"], "three questions, and not one call"
+    assert told["delegations"], "no call after three questions"
     assert {one["agent"] for one in told["delegations"]} <= {"garden.count", "results.read", "results.summarise", "assistant"}
 
 
-async def test_it_is_loaded_once_for_all_who_ask_and_again_when_it_died(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_model_is_loaded_once_and_reloaded_after_it_died(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "hidden-from-it")
     models, purse = LocalModels(load_settings(project), project), Purse()
     try:
@@ -102,7 +102,7 @@ async def test_it_is_loaded_once_for_all_who_ask_and_again_when_it_died(project:
         assert not _answers(second, key="wrong")
         assert second.key not in repr(second)
         assert second.key not in _command_line(_pid(second))
-        assert "hidden-from-it" not in _environment(_pid(second)), "it asks nobody, so it gets no key"
+        assert "hidden-from-it" not in _environment(_pid(second)), "a local model needs no API key"
     finally:
         await models.close()
     assert not _answers(second)
@@ -110,7 +110,7 @@ async def test_it_is_loaded_once_for_all_who_ask_and_again_when_it_died(project:
         await models.address("small", purse)
 
 
-async def test_who_has_no_time_left_does_not_wait_for_it(project: Path) -> None:
+async def test_caller_without_time_does_not_wait_for_the_model(project: Path) -> None:
     models = LocalModels(load_settings(project), project)
     try:
         with pytest.raises(Unavailable, match="was not loaded within"):
@@ -120,7 +120,7 @@ async def test_who_has_no_time_left_does_not_wait_for_it(project: Path) -> None:
         await models.close()
 
 
-async def test_a_file_that_is_cut_off_is_told_and_not_tried_for_ever(project: Path) -> None:
+async def test_truncated_model_file_is_reported_and_not_retried_forever(project: Path) -> None:
     whole = (DATA / "remit" / "models" / "smollm2.gguf").read_bytes()
     (project / "cut.gguf").write_bytes(whole[:3_000_000])
     models = LocalModels(None, project)
@@ -132,7 +132,7 @@ async def test_a_file_that_is_cut_off_is_told_and_not_tried_for_ever(project: Pa
         await models.close()
 
 
-def test_it_dies_with_whoever_started_it(project: Path) -> None:
+def test_model_process_dies_with_its_parent(project: Path) -> None:
     """kill -9 of the parent leaves no process behind."""
     program = (
         "import asyncio, sys\nfrom pathlib import Path\nfrom remit.models.local import LocalModels\n"
@@ -153,7 +153,7 @@ def test_it_dies_with_whoever_started_it(project: Path) -> None:
 
 
 def _pid(address: Endpoint) -> int:
-    """Of whoever listens there."""
+    """Return the pid of the process that listens on the address."""
     port = int(address.url.rpartition(":")[2].partition("/")[0])
     listening = next(line.split()[9] for line in Path("/proc/net/tcp").read_text().splitlines() if f":{port:04X} 00000000:0000 0A" in line)
     for process in Path("/proc").glob("[0-9]*"):
@@ -162,7 +162,7 @@ def _pid(address: Endpoint) -> int:
                 return int(process.name)
         except OSError:
             continue
-    raise AssertionError("nobody listens there")
+    raise AssertionError("no process listens on the address")
 
 
 def _environment(pid: int) -> str:
@@ -174,14 +174,14 @@ def _command_line(pid: int) -> str:
 
 
 async def _another(models: LocalModels, first: Endpoint) -> Endpoint:
-    """That it died is noticed as soon as the loop hears of it."""
+    """Wait for a new process: the loop notices the exit with a delay."""
     end = time.monotonic() + 10
     while time.monotonic() < end:
         address = await models.address("small", Purse())
         if address != first:
             return address
         await asyncio.sleep(0.02)
-    raise AssertionError("it was not started again")
+    raise AssertionError("the model was not restarted")
 
 
 def _answers(address: Endpoint, key: str | None = None) -> bool:

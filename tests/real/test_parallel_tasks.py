@@ -1,4 +1,4 @@
-"""Three tasks at once with real coding agents, their model scripted: one conflicts, one fails acceptance, none lists its files."""
+"""Three parallel tasks with real coding agents and a scripted model: one conflicts, one fails acceptance, none lists its files."""
 
 import asyncio
 import subprocess
@@ -22,7 +22,7 @@ DOINGS = {
 
 
 class Model:
-    """What stands behind the coding agent: one command for each task, another one when its work comes back, no file named."""
+    """Scripted model of the coding agent: one command per task, another one for a repair, and no listed files."""
 
     def __init__(self, coder: Coder) -> None:
         self.coder = coder
@@ -43,7 +43,7 @@ class Model:
     [CLAUDE, pytest.param(CODEX, marks=pytest.mark.lab), pytest.param(OPENCODE, marks=pytest.mark.lab)],
     ids=lambda one: one.name,
 )
-async def test_three_tasks_at_once_end_as_one_verdict_each(tmp_path: Path, coder: Coder) -> None:
+async def test_three_parallel_tasks_get_one_verdict_each(tmp_path: Path, coder: Coder) -> None:
     need(coder)
     model = Model(coder)
     async with staged(tmp_path, model) as stage:
@@ -58,7 +58,7 @@ async def test_three_tasks_at_once_end_as_one_verdict_each(tmp_path: Path, coder
         for title in DOINGS:
             done = await asyncio.to_thread(stage.remit, "task", title, "--language", "python")
             assert done.returncode == 0, done.stderr
-        if coder is OPENCODE:  # several first starts at once in a new home fail over its database
+        if coder is OPENCODE:  # concurrent first starts in a new home collide on its database
             await asyncio.to_thread(stage.remit, "delegate", "coder1", "Say hello")
         command = [sys.executable, "-m", "remit.cli.main", "implement", "--ready", "--parallel", "3"]
         run = partial(subprocess.run, command, cwd=stage.project, capture_output=True, text=True, timeout=180)
@@ -69,7 +69,7 @@ async def test_three_tasks_at_once_end_as_one_verdict_each(tmp_path: Path, coder
         statuses = {entry["title"]: entry["status"] for entry in state_of(stage.project)["active_projects"]}
         assert statuses == {"Say good morning": "completed", "Say good evening": "completed", "Break it": "partial"}, told
         again = [title for title, is_again in model.did if is_again and title != "Break it"]
-        assert len(again) == 1, "the second one to land conflicts, and goes back to its session"
+        assert len(again) == 1, "the second task to land conflicts and returns to its session"
         assert git(stage.project, "show", "HEAD:README") == "good day\n"
         assert "broken" not in git(stage.project, "ls-tree", "--name-only", "HEAD").split()
         subjects = [subject for subject, _ in log_of(stage.project)]
