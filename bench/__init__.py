@@ -1,4 +1,4 @@
-"""What remit promises about speed and endings, measured against its floor in the same run: `python -m bench`.
+"""Benchmarks of remit's promises about speed and termination, each against its floor in the same run: `python -m bench`.
 
-Measures and reports; asserts nothing (the tests do that) and is no part of the installed package.
+Measures and reports. Asserts nothing (the tests do that) and is not part of the installed package.
 """

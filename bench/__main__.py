@@ -1,6 +1,6 @@
-"""`python -m bench`: measure everything, print the table, write `bench/RESULTS.md`.
+"""`python -m bench`: run all benchmarks, print the table, write `bench/RESULTS.md`.
 
-`--only W1,W2` measures a part and `--quick` a little of everything; neither touches the written results unless `--out` says where.
+`--only W1,W2` runs a selection and `--quick` a short version of everything; neither writes results unless `--out` names a file.
 """
 
 import argparse
@@ -22,7 +22,7 @@ Measure = Callable[[Sizes, frozenset[str]], Awaitable[list[Figure]]]
 
 
 def later(module: str, name: str = "measure") -> Measure:
-    """Imported when it is its turn: the thousands of objects of a library would slow down what is measured before it."""
+    """Import the section when its turn comes: the thousands of objects of a library would slow down earlier measurements."""
 
     async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
         measured: Measure = getattr(importlib.import_module(f"bench.{module}"), name)
@@ -68,7 +68,7 @@ SECTIONS: dict[tuple[str, ...], Measure] = {
 }
 NAMES = tuple(name for names in SECTIONS for name in names)
 LONG = frozenset({"temporal_many"})
-"""Measured when asked for by name alone: minutes each."""
+"""Measured only when requested by name: minutes each."""
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
 
@@ -77,7 +77,7 @@ def main() -> int:
     sizes = QUICK if asked.quick else FULL
     os.environ["REMIT_TRUST"] = "1"  # projects of the benchmark approve their own agents
     began = time.monotonic()
-    faulthandler.dump_traceback_later(sizes.seconds_all + 30, exit=True)  # should anything hold even the event loop
+    faulthandler.dump_traceback_later(sizes.seconds_all + 30, exit=True)  # in case something blocks even the event loop
     figures: list[Figure] = []
     for names, measure in SECTIONS.items():
         wanted = asked.only & frozenset(names)
@@ -100,10 +100,10 @@ def _measured(measure: Measure, sizes: Sizes, wanted: frozenset[str]) -> list[Fi
             return await measure(sizes, wanted)
 
     gc.collect()
-    gc.freeze()  # what the sections before left is not this one's to pay for
+    gc.freeze()  # objects of earlier sections do not slow this one down
     try:
         return asyncio.run(bounded())
-    except Exception as error:  # noqa: BLE001 - one section that fails must not lose the figures of the others
+    except Exception as error:  # noqa: BLE001 - a section that fails must not lose the figures of the others
         what = f"{type(error).__name__}: {error}".rstrip(": ")
         return [Figure(section="/".join(sorted(wanted)), what=what, measured="not measured", is_met=False)]
 

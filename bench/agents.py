@@ -1,4 +1,4 @@
-"""The agents that are measured. Imported by worker processes too, so nothing here runs by itself."""
+"""The measured agents. Worker processes import this module too, so it has no side effects."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ def noop_in_process() -> None:
     return None
 
 
-# ---- agents that will not end (process isolation)
+# ---- agents that do not end (process isolation)
 
 
 @agent("spins", isolation="process")
@@ -80,7 +80,7 @@ def daemonises() -> None:
 
 @agent("shouts", isolation="process")
 def shouts() -> None:
-    """100 MB of output, then silence."""
+    """Writes 100 MB of output, then falls silent."""
     block = "x" * (1024 * 1024)
     for _ in range(100):
         print(block)
@@ -102,7 +102,7 @@ def forks_many() -> None:
 
 
 def leave_a_daemon() -> int:
-    """A process that has left session, group and parents, and is deaf to SIGTERM; its pid."""
+    """Start a daemon outside session, group and parents that ignores SIGTERM; returns its pid."""
     there, here = os.pipe()
     if os.fork() == 0:
         os.setsid()
@@ -132,12 +132,12 @@ HOSTILE = (
 )
 
 
-# ---- agents with a tree of processes below them
+# ---- agents with a process tree
 
 
 @agent("grows_tree", isolation="process")
 def grows_tree(ctx: BlockingContext, processes: int, is_deaf: bool) -> None:
-    """`processes` below this one, in chains of five; emits their pids when all of them are there."""
+    """Starts `processes` descendants in chains of five; emits their pids when all of them run."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN if is_deaf else signal.SIG_DFL)
     arrived, arriving = os.pipe()
     for first in range(0, processes, _CHAIN):
@@ -162,7 +162,7 @@ def _grow_chain(length: int, arriving: int) -> None:
 
 @agent("is_aborted", isolation="process")
 def is_aborted(ctx: BlockingContext, program: str) -> None:
-    """Leaves a daemon and a program without any of our environment behind it, then waits for what comes."""
+    """Leaves a daemon and a program without any of our environment behind, then waits to be aborted."""
     daemon = leave_a_daemon()
     if os.fork() == 0:
         os.setsid()
@@ -212,7 +212,7 @@ def _write_blocking(ctx: BlockingContext, folder: str, log: str) -> None:
 
 
 class Writing:
-    """Files, chunks and checkpoints, each noted in a log outside of the project as soon as it has been written."""
+    """Writes files, chunks and checkpoints, and records each in a log outside the project as soon as it is written."""
 
     def __init__(self, folder: Path, log: str) -> None:
         self.number = 0

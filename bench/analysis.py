@@ -1,8 +1,8 @@
-"""analysis: what `coder.analyze_code` costs beside parsing alone, on a tree of small files made for it.
+"""analysis: cost of `coder.analyze_code` compared with parsing alone, on a generated tree of small files.
 
-The floor is tree-sitter in one process: each file read and parsed, nothing asked of the tree. Ours lists, reads, queries, resolves, writes
-report, picture and data, and uses all cores. Measured in turns in the same run; the agent's process and its messages are not counted,
-since they cost the same for any agent (see `mcp` and W1).
+The floor is tree-sitter in one process: it reads and parses each file without queries. The agent lists, reads, queries, resolves, writes
+report, picture and data, and uses all cores. Both alternate in the same run. The agent's process and its messages are not counted, since
+they cost the same for any agent (see `mcp` and W1).
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from bench.sizes import Sizes
 from remit.builtin.coder.analysis.analysis import Analysis
 
 RATIO = 5.0
-"""On one core all that is known of a file costs about three times its parsing; with more cores less."""
+"""On one core a full analysis costs about three times the parsing; with more cores less."""
 _FOLDER = 50
 _PYTHON = '''"""Module {n}: it counts things."""
 import os
@@ -71,7 +71,7 @@ def _measure(count: int, rounds: int) -> list[Figure]:
 
 
 def grow(tree: Path, count: int) -> None:
-    """Python modules of some 75 lines, in folders of fifty, that import one another."""
+    """Write Python modules of about 75 lines, in folders of fifty, that import one another."""
     for number in range(count):
         folder = tree / "src" / "app" / f"p{number // _FOLDER}"
         if number % _FOLDER == 0:
@@ -91,7 +91,7 @@ def _parse_all(tree: Path) -> None:
 
 def _analyse(tree: Path, out: Path) -> None:
     done = Analysis(workspace=tree, out=out).run()
-    assert done["status"] == "completed", "a part would be quick, and would look like speed"
+    assert done["status"] == "completed", "an incomplete analysis would look fast"
 
 
 def _timed(work: Callable[[], None]) -> float:

@@ -1,7 +1,7 @@
-"""board: commands of the board that run no agent, on a board of 1,000 tasks, beside the interpreter that does nothing.
+"""board: board commands that run no agent, on a board of 1,000 tasks, compared with an idle interpreter.
 
-Each is a process of its own, as a person starts it, in a git checkout: the commit is measured too. The figure is the CPU time of the
-process and its children beyond that of a bare interpreter, measured in turns with it.
+Each runs as a separate process in a git checkout, as a user starts it, and the commit is included. The figure is the CPU time of the
+process and its children minus that of a bare interpreter; the two alternate.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from remit.board.task import Priority, Status, Task, slug_of
 
 TARGET_SECONDS = 0.3
 REMIT = (str(Path(sys.executable).with_name("remit")),)
-"""As it is typed."""
+"""The command line as typed."""
 NOTHING = (sys.executable, "-c", "pass")
 COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "task TEXT": (("task", "Look into the reader. It is slow.", "--depends", "1,3-5"),),
@@ -38,11 +38,11 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "board, TODO.md edited": (("board",),),
     "task TEXT, TODO.md edited": (("task", "Look into the writer. It is slow."),),
 }
-"""Of each the command lines that are run in turn."""
+"""Command lines of each command, run in turn."""
 EDITED = "TODO.md edited"
-"""Before each of these a person has changed a line of TODO.md, which the command reads back."""
+"""Before each of these the user changes a line of TODO.md, which the command reads back."""
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-"""Compiled once, as for whoever uses it every day; the first rounds are not counted."""
+"""Modules are compiled once, as in daily use; the first rounds are not counted."""
 _WORDS = ("reader", "writer", "parser", "index", "cache", "report", "protocol", "queue", "clock", "printer")
 _STATUSES = (
     *(Status.NOT_STARTED,) * 5, *(Status.COMPLETED,) * 4,
@@ -66,7 +66,9 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
                     edit(root, number)
                 took = await _timed(root, *REMIT, *(word.format(fresh=fresh) for word in next(turns)))
                 beyond[name] += [took - floor] if number >= 0 else []
-        await _timed(root, "git", "diff", "--quiet", "HEAD", "--", "specs")  # all of it was committed: not doing so would look like speed
+        await _timed(
+            root, "git", "diff", "--quiet", "HEAD", "--", "specs"
+        )  # check that everything was committed: skipping commits would look fast
     return [
         Figure(section="board", what="floor: CPU of the interpreter doing nothing, p50", measured=milliseconds(median(floors))),
         *(
@@ -83,7 +85,7 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
 
 
 def make_board(root: Path, count: int) -> int:
-    """A board such as years leave behind; the number of a task on which nothing was done."""
+    """Create a board with years of history; returns the number of an untouched task."""
     chance = random.Random(5)
     board = Board(root)
     with board.change(make=True) as draft:
@@ -113,14 +115,14 @@ def _task(chance: random.Random, number: int, at: str) -> Task:
 
 
 def edit(root: Path, number: int) -> None:
-    """As a person does: a few words of one task, somewhere in the middle."""
+    """Edit a few words of one task in the middle, like a user."""
     path = root / "specs" / "TODO.md"
     before, mark, after = path.read_text().partition("of part 500")
     path.write_text(f"{before}{mark}{number + 100} {after}" if mark else f"{before}\n")
 
 
 async def _git(root: Path) -> None:
-    """A checkout with the board committed, by nobody in particular."""
+    """Create a checkout with the board committed by a neutral identity."""
     who = ("-c", "user.name=bench", "-c", "user.email=bench@example.com")
     for words in (("init", "-q"), ("config", "user.name", "bench"), ("config", "user.email", "bench@example.com"), ("add", "specs")):
         await _timed(root, "git", *words)
@@ -128,7 +130,7 @@ async def _git(root: Path) -> None:
 
 
 async def _timed(root: Path, *command: str) -> float:
-    """CPU seconds of the command and of what it started."""
+    """CPU seconds of the command and its children."""
     began = _children_seconds()
     process = await asyncio.create_subprocess_exec(*command, cwd=root, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, env=_ENVIRONMENT)
     _, said = await process.communicate()

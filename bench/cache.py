@@ -1,4 +1,4 @@
-"""A result that is used again, beside a plain delegation and beside hashing the file that it depends on."""
+"""Cost of a reused result, compared with a plain delegation and with hashing the file that it depends on."""
 
 import hashlib
 import tempfile

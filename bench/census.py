@@ -1,4 +1,4 @@
-"""Counting processes by marks of our own, so that nobody's bookkeeping is taken on trust: not even remit's."""
+"""Count processes by independent marks, so that the figures do not rely on remit's own accounting."""
 
 import os
 import secrets
@@ -8,17 +8,17 @@ _VARIABLE = "REMIT_BENCH_MARK"
 
 
 class Census:
-    """From when it is made, everything this process starts carries its mark; `program` marks what is started without environment."""
+    """Marks every process that this process starts from now on; `program` marks programs started without an environment."""
 
     def __init__(self) -> None:
         token = secrets.token_hex(8)
         self.program = f"86{secrets.randbelow(10**9):09}"
-        """Seconds for `sleep`: a number nobody else sleeps by."""
+        """Argument for `sleep`: a number of seconds that no other process uses."""
         self._environment = f"{_VARIABLE}={token}".encode()
         os.environ[_VARIABLE] = token
 
     def pids(self) -> list[int]:
-        """Living processes with one of the marks, this one excluded."""
+        """Living processes with one of the marks, without this one."""
         return [*self.with_environment(), *self.with_program()]
 
     def with_environment(self) -> list[int]:
@@ -35,12 +35,12 @@ def _carrying(file: str, mark: bytes) -> list[int]:
 def _entries(pid: str, file: str) -> list[bytes]:
     try:
         return (Path("/proc") / pid / file).read_bytes().split(b"\0")
-    except OSError:  # it has ended, is a zombie, or belongs to someone else
+    except OSError:  # it has exited, is a zombie, or belongs to another user
         return []
 
 
 def running(pids: list[int]) -> list[int]:
-    """Those that are still there and no zombies."""
+    """Processes that still run and are not zombies."""
     return [pid for pid in pids if _state(pid) not in ("", "Z", "X")]
 
 

@@ -1,6 +1,6 @@
-"""commands: what a delegation adds around a command that ends at once, beside the same command started by asyncio alone.
+"""commands: overhead of a delegation around a command that exits at once, compared with the same command started by asyncio alone.
 
-The floor is the least that could be called running a command: its own session, its output read, its end awaited.
+The floor is the minimum for running a command: a new session, reading its output, waiting for its exit.
 """
 
 import asyncio

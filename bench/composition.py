@@ -1,7 +1,7 @@
-"""composition: what `parallel` costs beside `ctx.gather`, with as many children at once in the same round.
+"""composition: cost of `parallel` compared with `ctx.gather`, with the same number of concurrent children in the same round.
 
-Both are one delegation of a caller with 100 children, each made with the same parameters; only the composition is also given its calls,
-checks and records them. Of children that do nothing, and of children that take as long as a quick tool. Which goes first alternates.
+Both are one delegation of a caller with 100 children and the same parameters; the composition also receives, checks and records its
+calls. Measured with children that do nothing and with children as slow as a quick tool. The order alternates.
 """
 
 import asyncio

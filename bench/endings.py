@@ -1,4 +1,4 @@
-"""Endings nobody publishes: overrun of hostile agents, time to kill a tree of processes, orphans after a thousand aborts."""
+"""Termination: overrun of hostile agents, time to kill a process tree, orphans after a thousand aborts."""
 
 import asyncio
 import tempfile
@@ -25,12 +25,12 @@ _LOOKS = 10
 
 
 async def measure_overrun(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
-    """How long after the hard deadline the caller has the return of an agent that does all it can to prevent it."""
+    """Time from the hard deadline until the caller has the return of an agent that resists being stopped."""
     late: dict[str, list[float]] = {one.spec.name: [] for one in HOSTILE}
     census = Census()
     with tempfile.TemporaryDirectory(prefix="remit-bench-") as folder:
         async with Remit.open(folder, agents=HOSTILE) as remit:
-            await remit.delegate("sleeps", timeout=_HOSTILE_SECONDS)  # the first start of all pays for the fork server
+            await remit.delegate("sleeps", timeout=_HOSTILE_SECONDS)  # the first start pays for the fork server
             for _ in range(sizes.hostile_repeats):
                 for names in batched(late, sizes.hostile_at_once):
                     for name, seconds in zip(names, await asyncio.gather(*(_overrun(remit, name) for name in names)), strict=True):
@@ -65,7 +65,7 @@ async def _overrun(remit: Remit, name: str) -> float:
 
 
 async def measure_kill(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
-    """From the order to cancel until the last process of the tree is dead and the caller knows it."""
+    """Time from the cancel request until the last process of the tree is dead and the caller is informed."""
     taken: dict[bool, list[float]] = {False: [], True: []}
     with tempfile.TemporaryDirectory(prefix="remit-bench-") as folder:
         async with Remit.open(folder, agents=[grows_tree]) as remit:
@@ -90,13 +90,13 @@ async def _kill_seconds(remit: Remit, processes: int, *, is_deaf: bool) -> float
     assert len(running(tree)) == processes, f"{len(running(tree))} processes instead of {processes}"
     began = time.monotonic()
     await handle.cancel("enough")
-    while running(tree) and time.monotonic() < began + 10:  # noqa: ASYNC110 - no event tells of the death of a stranger
+    while running(tree) and time.monotonic() < began + 10:  # noqa: ASYNC110 - no event reports the death of a process that is not a child
         await asyncio.sleep(0.001)
     return time.monotonic() - began
 
 
 async def measure_orphans(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
-    """Agents that leave daemons behind are cancelled in the middle, several at a time; then whoever is left is counted."""
+    """Cancel agents that leave daemons behind in the middle of their work, several at a time; then count the remaining processes."""
     census = Census()
     taken: list[float] = []
     left_to_do = sizes.aborts
@@ -133,7 +133,7 @@ async def measure_orphans(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
 
 
 class Sightings:
-    """Looks at the census while the daemons are alive: a census that sees nobody then proves nothing afterwards."""
+    """Samples the census while the daemons are alive: a census that finds none then proves nothing afterwards."""
 
     def __init__(self, census: Census) -> None:
         self.census = census
@@ -163,7 +163,7 @@ async def _abort_seconds(remit: Remit, sightings: Sightings) -> float:
 
 
 async def _wait_ready(handle: Handle) -> Any:
-    """What it says when it is in the middle of its work."""
+    """The message that the agent emits in the middle of its work."""
     async with asyncio.timeout(_READY_LIMIT):
         async for event in handle.stream():
             if event.kind is EventKind.DATA:
@@ -172,7 +172,7 @@ async def _wait_ready(handle: Handle) -> Any:
 
 
 async def _left(census: Census) -> int:
-    """Who is left when everything is closed; one look more after a moment, so that nobody is counted who is about to go."""
+    """Processes that remain after closing; checks again after a moment to skip those that are exiting."""
     end = time.monotonic() + _SETTLE_SECONDS
     while (left := census.pids()) and time.monotonic() < end:  # noqa: ASYNC110 - as above
         await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Figures: what was measured, what was promised, and the verdict; and the table made of them. Measures nothing itself."""
+"""Figures: measured value, promised value and verdict, and the table of them. Measures nothing itself."""
 
 import os
 import platform
@@ -15,7 +15,7 @@ class Figure:
     measured: str
     target: str = ""
     is_met: bool | None = None
-    """None: nothing was promised about it; it is there to be compared with."""
+    """None: no promise exists; the figure is for comparison."""
 
     @property
     def verdict(self) -> str:
@@ -23,7 +23,7 @@ class Figure:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that `share` of them do not exceed."""
+    """The value that `share` of the values do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 

@@ -1,7 +1,7 @@
-"""The floors: the least that could be called a delegation, once in memory and twice durable. Nothing of remit is used here.
+"""The floors: minimal delegations, one in memory and two durable. None of them uses remit.
 
 Each runs a task under a timeout. The durable ones write one row before it and one after it, each committed (SQLite, WAL,
-synchronous=NORMAL) before the next step goes on: by a writer thread in groups, or in the loop once per tick.
+synchronous=NORMAL) before the next step: by a writer thread in groups, or in the loop once per tick.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Floor(Protocol):
 
 
 class InMemory:
-    """A bare asyncio task with a timeout: what even a runtime that keeps nothing has to pay."""
+    """A bare asyncio task with a timeout: the minimum for a runtime without persistence."""
 
     async def delegate(self) -> None:
         async with asyncio.timeout(TIMEOUT_SECONDS):
@@ -44,7 +44,7 @@ class InMemory:
 
 
 class _Durable:
-    """A row at the start and a row at the end, each awaited. How they are committed is the subclass's matter."""
+    """Awaits one row at the start and one at the end. Subclasses define how rows are committed."""
 
     def __init__(self, path: Path, synchronous: str = "NORMAL") -> None:
         self.path = path
@@ -96,7 +96,7 @@ class CommittedInLoop(_Durable):
 
 
 class CommittedByThread(_Durable):
-    """A writer thread that commits whatever has come together since its last commit."""
+    """A writer thread that commits all rows that arrived since its last commit."""
 
     def __init__(self, path: Path, synchronous: str = "NORMAL") -> None:
         super().__init__(path, synchronous)

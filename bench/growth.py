@@ -1,4 +1,4 @@
-"""Growth: whether a delegation costs more when much has been kept. The same workloads beside histories of different lengths.
+"""Growth: cost of a delegation with a long history. The same workloads run with histories of different lengths.
 
 The history is written by SQL into the real schema, as if earlier runs had left it: copies of a real delegation, spread over
 several agents, trees, tasks and keys, all settled.
@@ -59,7 +59,7 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
         async with contextlib.AsyncExitStack() as stack:
             shown = [await _opened(stack, Path(folder), rows) for rows in sizes.history]
             for number in range(sizes.growth_rounds + 1):
-                for one in shown if number % 2 else reversed(shown):  # turned round: none is always the one measured after another
+                for one in shown if number % 2 else reversed(shown):  # rotated: no length is always measured after the same one
                     await _one_round(one, sizes, is_warm_up=number == 0)
             asked_in = [await _history_seconds(one.remit) for one in shown]
     return [figure for one, asked in zip(shown, asked_in, strict=True) for figure in _figures(one, shown[0], asked)]
@@ -77,7 +77,7 @@ async def _opened(stack: contextlib.AsyncExitStack, folder: Path, rows: int) -> 
 
 
 def _fill(database: Path, rows: int, template: str) -> None:
-    """`rows` more like the delegation `template`."""
+    """Add `rows` copies of the delegation `template`."""
     since, step = time.time() - _PAST_SECONDS, (_PAST_SECONDS - 7200) / rows
     connection = sqlite3.connect(database, isolation_level=None)
     try:
@@ -86,7 +86,7 @@ def _fill(database: Path, rows: int, template: str) -> None:
         (filled,) = connection.execute("SELECT changes()").fetchone()
         assert filled == rows, f"{filled} rows of history instead of {rows}"
         connection.execute("PRAGMA synchronous=FULL")
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # on the disk before anything is measured
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # flush to disk before measuring
     finally:
         connection.close()
 
@@ -100,7 +100,7 @@ async def _one_round(one: _Shown, sizes: Sizes, *, is_warm_up: bool) -> None:
 
 
 async def _history_seconds(remit: Remit) -> float:
-    """The slowest of the questions people ask of a history."""
+    """Duration of the slowest typical history query."""
     slowest = 0.0
     questions: tuple[dict[str, Any], ...] = (
         {},

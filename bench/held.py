@@ -1,7 +1,7 @@
-"""held: delegations per second that a server takes for a minute without a pause, how late the latest are, and whether its memory stays.
+"""held: sustained delegations per second of a server over one minute, tail latency, and memory growth.
 
-So many clients, each asking again as soon as it has its answer, over gRPC at the Unix socket of a server of its own. Memory is the
-server's resident set, looked at ten times after it has become warm; a server that forgets nothing would grow with every delegation.
+Several clients send a new request as soon as they have an answer, over gRPC on the Unix socket of a separate server. Memory is the
+server's resident set, sampled ten times after warm-up; a server that leaks would grow with every delegation.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
 
 
 async def _kept_busy(one: One, clients: int, seconds: float) -> list[float]:
-    """Seconds that each took."""
+    """Latency of each delegation in seconds."""
     end, taken = time.perf_counter() + seconds, []
 
     async def client() -> None:

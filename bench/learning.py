@@ -1,7 +1,7 @@
-"""Learned decisions on simulated environments, seeded: wasted seconds and premature stops with adaptive limits, beside the settings.
+"""Learned limits on simulated, seeded environments: wasted seconds and premature stops with adaptive limits, compared with fixed settings.
 
-The decisions are those of the product (`core.adaptive`); simulated are only the runs. Environments: long-tailed work with a default that
-is generous, the same with one that cuts 39 % off, work of two kinds, and runs that were recorded (`recorded_runs.json`).
+The decisions are those of the product (`core.adaptive`); only the runs are simulated. Environments: long-tailed work with a generous
+default, the same with a default that cuts off 39 %, work of two kinds, and recorded runs (`recorded_runs.json`).
 """
 
 import json
@@ -17,15 +17,15 @@ from remit.core.adaptive import RunSample, learned_limits
 from remit.core.deadline import TimeLimits
 
 RECORDED = Path(__file__).with_name("recorded_runs.json")
-"""Seconds and largest silence of 120 runs of an agent that hashed sources of remit and told of each, a thousand times slower."""
+"""Duration and longest silence of 120 runs of an agent that hashes remit's sources and reports each file, scaled by 1,000."""
 RUNS = 1_500
 WINDOW = 400
 HANGING = 0.04
 AT_ONCE = 10
-"""Runs between two looks at the history, unless one was stopped."""
+"""Runs between two reads of the history, unless one was stopped."""
 
 Work = tuple[float, float]
-"""Seconds of work, and the largest silence amid it."""
+"""Seconds of work and the longest silence during it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def _of_two_kinds(chance: random.Random) -> Work:
 
 
 def _spoken(chance: random.Random, seconds: float, every: float) -> Work:
-    """With a sign of life about every so many seconds."""
+    """Run with a heartbeat about every so many seconds."""
     at = largest = 0.0
     while at < seconds:
         gap = chance.lognormvariate(0.0, 1.0) * every
@@ -57,7 +57,7 @@ def _spoken(chance: random.Random, seconds: float, every: float) -> Work:
 @dataclass(slots=True)
 class Outcome:
     wasted: float = 0.0
-    """Seconds of runs that brought nothing."""
+    """Seconds of runs without a result."""
     premature: int = 0
     """Runs that would have completed and were stopped."""
 
@@ -71,7 +71,7 @@ def simulate(environment: Environment, runs: Sequence[Work], seed: int, *, learn
             learned = learned_limits(history, limits)
         timeout = (learned and learned.timeout_seconds) or limits.default_seconds
         idle = (learned and learned.idle_seconds) or float("inf")
-        if chance.random() < HANGING:  # it falls silent at some moment
+        if chance.random() < HANGING:  # it falls silent at a random moment
             spoke = chance.random() * min(seconds, timeout)
             ended = min(timeout, spoke + idle)
             outcome.wasted += ended

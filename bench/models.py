@@ -1,9 +1,9 @@
-"""models: what `delegate` costs a caller that is an agent of pydantic-ai, beside a tool of its own that returns at once.
+"""models: cost of `delegate` for a caller that is a pydantic-ai agent, compared with a tool of its own that returns at once.
 
-The same agent, with a model that lives in this process and only ever calls its tool, one call a turn: with a tool that does nothing,
-and with the delegate tool to an agent that does nothing, durable like any delegation. The runs take turns; a turn is timed from one
-question of the model to the next. Of each round the medians of the two are subtracted; the median of these differences is what a call
-costs more: both of a round ran in the same minute, so a machine that slows down meanwhile is not counted as cost.
+Both use the same agent with an in-process model that only calls its tool, one call per turn: once with a tool that does nothing, once
+with the delegate tool and an agent that does nothing, durable like any delegation. The runs alternate; a turn is timed from one model
+request to the next. The figure is the median over all rounds of the difference between the two medians of a round: both run in the
+same minute, so a machine that slows down meanwhile does not count as cost.
 """
 
 import tempfile
@@ -60,7 +60,7 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
 
 
 async def _in_turns(callers: dict[str, "Caller"], sizes: Sizes) -> dict[str, list[float]]:
-    """The median turn of each, round by round."""
+    """The median turn of each, per round."""
     taken: dict[str, list[float]] = {name: [] for name in callers}
     for caller in callers.values():
         for _ in range(_WARM):
@@ -76,7 +76,7 @@ async def _in_turns(callers: dict[str, "Caller"], sizes: Sizes) -> dict[str, lis
 
 
 class Caller:
-    """An agent whose model calls the tool so many times, one call a turn, and then ends."""
+    """An agent whose model calls the tool a given number of times, one call per turn, and then ends."""
 
     def __init__(self, toolset: AbstractToolset[None], calls: int) -> None:
         self._calls = calls
@@ -84,12 +84,12 @@ class Caller:
         self._agent: Agent[None, str] = Agent(FunctionModel(self._answer), toolsets=[toolset])
 
     async def run(self) -> list[float]:
-        """Seconds from one question of the model to the next: one turn, with one call."""
+        """Seconds from one model request to the next: one turn with one call."""
         self._asked.clear()
         done = await self._agent.run("Go.", usage_limits=UsageLimits(request_limit=None))
         results = [part for message in done.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)]
         assert len(results) == self._calls
-        assert all('"success":true' in str(part.content) for part in results)  # a refusal would be quick, and would look like speed
+        assert all('"success":true' in str(part.content) for part in results)  # a refusal would look fast
         return [after - before for before, after in pairwise(self._asked)]
 
     def _answer(self, messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:

@@ -1,4 +1,4 @@
-"""W5: how long after their hard deadline the returns of many sleeping children reach their caller."""
+"""W5: time from the hard deadline of many sleeping children until their returns reach the caller."""
 
 import asyncio
 import tempfile
@@ -14,7 +14,7 @@ _TIMEOUT_SECONDS = 0.8
 
 
 async def _overruns(ctx: Context, count: int) -> list[float]:
-    """Seconds between each child's deadline and the moment its caller had the return."""
+    """Seconds between each child's deadline and the arrival of its return at the caller."""
     loop = asyncio.get_running_loop()
 
     async def one() -> float:
@@ -35,7 +35,7 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
     late: list[float] = []
     with tempfile.TemporaryDirectory(prefix="remit-bench-") as folder:
         async with Remit.open(folder, agents=[caller, sleeper], settings=settings) as remit:
-            await remit.delegate("caller", count=sizes.sleepers)  # warm, like W1 and W2: threads started, ledger written once
+            await remit.delegate("caller", count=sizes.sleepers)  # warm up, like W1 and W2: threads started, ledger written once
             for _ in range(sizes.overruns):
                 late += (await remit.delegate("caller", count=sizes.sleepers)).unwrap()
     tail = percentile(late, 0.99)

@@ -1,4 +1,4 @@
-"""policy: what one decision costs, with the default rules, its line in the audit log included. Each is of another path or host."""
+"""policy: cost of one decision with the default rules, including its audit log entry. Each decision is about a different path or host."""
 
 import tempfile
 import time
@@ -61,7 +61,7 @@ def _timed(policy: Policy, asked: list[PolicyRequest]) -> list[float]:
 
 
 def _evaluated(asked: list[PolicyRequest]) -> list[float]:
-    """The rules alone, without the log."""
+    """Evaluate the rules alone, without the log."""
     judge = PolicyEvaluator(default_text())
     taken = []
     for one in asked:
@@ -80,7 +80,7 @@ def _fetching(host: str) -> PolicyRequest:
 
 
 def _on_the_way(action: str, effects: tuple[str, ...], facts: dict[str, object]) -> PolicyRequest:
-    """Such decisions are in the log when they are told; those on delegations are written with the group."""
+    """These decisions are logged before they are returned; decisions about delegations are written with the group."""
     return PolicyRequest(
         caller="coder",
         action=action,

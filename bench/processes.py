@@ -1,4 +1,4 @@
-"""processes: an agent in a process of its own, the first after opening and later ones; and W1 with `durability="power"`.
+"""processes: an agent in a separate process, first start and later starts; and W1 with `durability="power"`.
 
 The floor of "power" is that of W1 with an fsync in each commit.
 """

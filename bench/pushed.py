@@ -1,8 +1,8 @@
-"""pushed: how soon an agent elsewhere has the work that somebody asks for, from the request until the order is in its hands.
+"""pushed: latency from a request until a remote agent has received its order.
 
-The agent registered at the server's gRPC door and holds its stream, in this process like the client that asks, so that one clock
-measures both; the server is a process of its own. Beside it `Ping` at the same server, which goes there and back: an order goes there and
-on, and is on record before it does.
+The agent is registered at the server's gRPC API and keeps its stream open. Agent and client share this process, so that one clock measures
+both; the server is a separate process. Compared with `Ping` at the same server, which is a round trip: an order goes to the server and on
+to the agent, and is recorded in between.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 
 TARGET_SECONDS = 0.010
-"""An order comes within milliseconds, not with the next heartbeat."""
+"""An order arrives within milliseconds, not with the next heartbeat."""
 _WARM = 20
 _WAIT_NS = 30 * 10**9
 
@@ -55,7 +55,7 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
 
 
 async def _ordered(tasks: Any, agent: "_Agent", count: int) -> list[float]:
-    """Seconds from each request until its order came."""
+    """Seconds from each request until its order arrives."""
     late = []
     for _ in range(count):
         began = time.perf_counter()
@@ -66,7 +66,7 @@ async def _ordered(tasks: Any, agent: "_Agent", count: int) -> list[float]:
 
 
 class _Agent:
-    """Does nothing with what it is told to do, and says that it is done."""
+    """Ignores its orders and reports them as done."""
 
     def __init__(self, service: Any) -> None:
         self._service = service

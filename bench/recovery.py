@@ -1,6 +1,6 @@
-"""Recovery: what share of the work written by agents that were stopped at their deadline comes back to the caller.
+"""Recovery: share of the work written by agents before their deadline that is returned to the caller.
 
-Each writes files, chunks and checkpoints and notes each in a log of its own as soon as it is written; the log is then compared
+Each agent writes files, chunks and checkpoints and records each in its own log as soon as it is written; the log is then compared
 with the return alone.
 """
 
@@ -50,7 +50,7 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
 
 
 def _compared(log: Path, root: Path, run: str, done: Return) -> tuple[Counter[str], Counter[str]]:
-    """How much was written and how much of that is in the return, by kind. Of checkpoints the last one counts."""
+    """Amount written and amount found in the return, by kind. Only the last checkpoint counts."""
     noted: dict[str, list[int]] = {kind: [] for kind in KINDS}
     for line in log.read_text().splitlines():
         kind, number = line.split()

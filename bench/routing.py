@@ -1,4 +1,4 @@
-"""Learned routing and hedging on simulated members, seeded. The decisions are those of the product (`core.choice`, `agents.group`)."""
+"""Learned routing and hedging on simulated, seeded members. The decisions are those of the product (`core.choice`, `agents.group`)."""
 
 import random
 from collections import deque
@@ -18,7 +18,7 @@ KEPT = 400
 
 
 def regrets(seed: int, steps: int, turns_at: int | None = None) -> list[float]:
-    """What each choice gave away against the best member. From `turns_at` on the best of one language nearly always fails."""
+    """Loss of each choice against the best member. From `turns_at` on, the best member for one language nearly always fails."""
     chance, experience, found = random.Random(seed), Experience(), []
     for step in range(steps):
         language = chance.choice(tuple(RATES))
@@ -32,7 +32,7 @@ def regrets(seed: int, steps: int, turns_at: int | None = None) -> list[float]:
 
 
 def hedged(seed: int, hedge: Hedge | None) -> tuple[float, float]:
-    """The 99th percentile of the durations, and the share of extra starts. 5 % of the runs are six times slower."""
+    """The 99th percentile of the durations and the share of extra starts. 5 % of the runs are six times slower."""
     chance, done, extra = random.Random(seed), deque[float](maxlen=KEPT), 0
     seen: list[float] = []
     patience: float | None = None

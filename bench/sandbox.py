@@ -1,8 +1,8 @@
-"""sandbox: what `coder.execute_code` adds around an empty Python script, beside bubblewrap and python started by asyncio alone.
+"""sandbox: overhead of `coder.execute_code` around an empty Python script, compared with bubblewrap and python started by asyncio alone.
 
-The floor has the same namespaces, folders and limited file systems; it has no keeper, no Landlock, no filter, no record.
-Acceptance: what the sandbox adds to the command `true`, beside the same command run on the host.
-Containment: what `contain` adds to an agent whose command is `true`, beside one whose command is bubblewrap, by hand, with `true` inside.
+The floor has the same namespaces, folders and limited file systems, but no supervisor, no Landlock, no filter and no record.
+Acceptance: overhead of the sandbox for the command `true`, compared with the same command on the host.
+Containment: overhead of `contain` for an agent whose command is `true`, compared with one whose command is bubblewrap running `true`.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""postgres: a record in PostgreSQL, on loopback. A child in the process of its caller, and a chunk to a follower in another process."""
+"""postgres: a record in PostgreSQL on loopback. A child in its caller's process, and a chunk to a follower in another process."""
 
 import asyncio
 import importlib
@@ -54,7 +54,7 @@ async def caller(ctx: Context, count: int) -> list[float]:
 
 async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
     sys.path.append(str(Path(__file__).parents[1] / "tests"))
-    servers = importlib.import_module("support.postgres")  # that of the tests
+    servers = importlib.import_module("support.postgres")  # the server of the tests
     with servers.postgres_server() as server, tempfile.TemporaryDirectory() as root:
         async with Remit.open(root, agents=[child, caller], settings={"store": {"url": server.url}}) as remit:
             await remit.delegate("caller", count=20)

@@ -1,4 +1,4 @@
-"""How much is measured: the full run that `RESULTS.md` reports, and a quick one that only proves the measuring works."""
+"""Sizes of the measurements: the full run that `RESULTS.md` reports, and a quick one that only checks that the benchmarks work."""
 
 from dataclasses import dataclass
 
@@ -6,82 +6,82 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
     rounds: int = 9
-    """Repetitions of ours and of each floor, taken in turns: the machine's mood then meets all of them alike."""
+    """Repetitions of remit and of each floor, alternating, so that load changes affect all of them equally."""
     sequential: int = 1000
-    """W1: delegations one after another, in each round."""
+    """W1: sequential delegations per round."""
     flood: int = 5000
-    """W2: delegations in all, in each round."""
+    """W2: total delegations per round."""
     in_flight: int = 100
-    """W2: how many of them at once."""
+    """W2: concurrent delegations."""
     chains: int = 400
     """W3."""
     waiting: int = 5000
     """W4."""
     sleepers: int = 500
-    """W5: children of one caller, all over their deadline at once."""
+    """W5: children of one caller that all reach their deadline at once."""
     overruns: int = 5
-    """W5: how often that is done."""
+    """W5: repetitions."""
     history: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
     growth_rounds: int = 41
-    """Many short ones: what disturbs the machine for a moment then disturbs few of them, and the short histories stay short."""
+    """Many short rounds: a brief disturbance affects few of them, and short histories stay short."""
     growth_sequential: int = 80
     growth_flood: int = 300
     hostile_repeats: int = 6
     hostile_at_once: int = 1
     tree: int = 50
-    """Processes below one agent."""
+    """Descendant processes of one agent."""
     tree_repeats: int = 6
     aborts: int = 1000
     aborts_at_once: int = 8
     recoveries: int = 8
     """Runs of each writer that are stopped in the middle."""
     commands: int = 40
-    """Commands one after another, in each round."""
+    """Sequential commands per round."""
     tool_calls: int = 200
-    """Calls of an MCP tool one after another, in each round."""
+    """Sequential MCP tool calls per round."""
     model_calls: int = 10
-    """Turns of an agent of pydantic-ai, each with one call, in a run: few, for its own cost grows with what it remembers."""
+    """Turns of a pydantic-ai agent per run, each with one call: few, because its own cost grows with its history."""
     model_runs: int = 10
-    """In each round."""
+    """Per round."""
     file_reads: int = 300
-    """Reads of a small file one after another, in each round."""
+    """Sequential reads of a small file per round."""
     tree_files: int = 20_000
-    """In the tree that is searched."""
+    """In the searched tree."""
     searches: int = 3
-    """In each round."""
+    """Per round."""
     analysed: int = 2_000
-    """Files of the tree that is analysed."""
+    """Files of the analysed tree."""
     board_tasks: int = 1_000
-    """On the board whose commands are timed."""
+    """On the measured board."""
     board_rounds: int = 9
     board_warm: int = 1
-    """Rounds before those that count: modules are compiled and files read once."""
+    """Warm-up rounds: modules are compiled and files read once."""
     served_calls: int = 300
-    """Calls through a door one after another, in each round."""
+    """Sequential calls through one API per round."""
     streams: int = 200
-    """Open at once, each of a delegation of its own."""
+    """Concurrent streams, each of a separate delegation."""
     stream_chunks: int = 20
-    """That each of these says."""
+    """Per stream."""
     idle_streams: int = 1_000
     idle_seconds: float = 5.0
-    """So long the server is watched while they idle, and while there are none."""
+    """Seconds of observing the server with idle streams, and without streams."""
     held_seconds: float = 60.0
-    """So long the doors are kept busy."""
+    """Seconds of sustained load on the APIs."""
     held_warm_seconds: float = 5.0
-    """Before memory is looked at for the first time."""
+    """Seconds before the first memory sample."""
     held_in_flight: int = 8
     seeds: int = 200
-    """Of the simulations of learned decisions."""
+    """Seeds of the simulated learned decisions."""
     remote_calls: int = 15
-    """Delegations to a worker one after another, in each round."""
+    """Sequential delegations to a worker per round."""
     remote_rounds: int = 3
     remote_flood: int = 150
     remote_chunks: int = 100
     remote_cancels: int = 10
     remote_many: int = 10_000
-    """Delegations to a worker, all in flight at once."""
+    """Concurrent delegations to a worker."""
     seconds_each: float = 120.0
-    """No section takes longer: what is not done by then is reported as not measured."""
+    """Time limit per section; unfinished sections are reported as not measured."""
     seconds_all: float = 560.0
 
 

@@ -1,4 +1,4 @@
-"""W1 to W3: what a delegation costs, beside what the floors cost in the same round."""
+"""W1 to W3: cost of a delegation, compared with the floors in the same round."""
 
 import asyncio
 import tempfile
@@ -24,13 +24,13 @@ _DURABLE = ("thread", "loop")
 W1_TARGET = 2.2
 W2_TARGET = 0.40
 W3_TARGET = 3.2
-"""Times W1: three delegations, and what it costs to be a child."""
+"""Multiple of W1: three delegations plus the cost of being a child."""
 
 One = Callable[[], Awaitable[Any]]
 
 
 async def timed_sequence(one: One, count: int) -> list[float]:
-    """Seconds that each of `count` took, one after another."""
+    """Seconds for each of `count` sequential runs."""
     taken = []
     for _ in range(count):
         began = time.perf_counter()
@@ -40,7 +40,7 @@ async def timed_sequence(one: One, count: int) -> list[float]:
 
 
 async def flood_rate(one: One, count: int, in_flight: int) -> float:
-    """How many per second, `in_flight` at a time."""
+    """Runs per second with `in_flight` at a time."""
     left = count
 
     async def worker() -> None:
@@ -58,7 +58,7 @@ async def flood_rate(one: One, count: int, in_flight: int) -> float:
 
 @dataclass(slots=True)
 class _Rounds:
-    """What each contender showed in each round."""
+    """Results of each contender in each round."""
 
     middle: dict[str, list[float]] = field(default_factory=dict)
     tail: dict[str, list[float]] = field(default_factory=dict)
@@ -119,7 +119,7 @@ async def _one_round(remit: Remit, folder: Path, number: int, sizes: Sizes, want
 
 
 def _rotated(items: list[tuple[str, One]], by: int) -> list[tuple[str, One]]:
-    """Each comes first once in a while: whatever one leaves behind for the next is shared out."""
+    """Rotate the order, so that after-effects of one contender are spread over the others."""
     by %= len(items)
     return items[by:] + items[:by]
 

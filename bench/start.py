@@ -1,4 +1,4 @@
-"""start: the CPU time of fresh interpreters that import or run remit, beside the least that they have to load."""
+"""start: CPU time of new interpreters that import or run remit, compared with the minimum that they must load."""
 
 import os
 import resource
@@ -24,7 +24,7 @@ LIBRARY_RATIO, DELEGATE_RATIO, VERSION_SECONDS = 1.8, 2.0, 0.1
 async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="remit-bench-") as folder:
         for arguments in COMMANDS.values():
-            cpu_seconds(arguments, folder)  # modules are compiled once
+            cpu_seconds(arguments, folder)  # compile modules once
         rounds = [[cpu_seconds(arguments, folder) for arguments in COMMANDS.values()] for _ in range(sizes.rounds)]
     figures = [
         Figure(section="start", what=f"{what}, CPU", measured=milliseconds(median([row[position] for row in rounds])))
@@ -49,7 +49,7 @@ def _ratio(what: str, measured: float, most: float) -> Figure:
 
 
 def cpu_seconds(arguments: list[str], folder: str | Path) -> float:
-    """Of one interpreter and everything that it starts. Compiled modules are kept, as where remit is installed."""
+    """CPU time of one interpreter and its children. Compiled modules are kept, as in an installed remit."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, stdout=subprocess.DEVNULL, check=True, timeout=60)

@@ -1,7 +1,7 @@
-"""streams: many streams at one server. Those that say something, each heard to its end, beside a bare server that only streams; and those
-that idle, by the processor time of the server while they do, beside the same server with none.
+"""streams: many streams at one server. Active streams, each read to its end, are compared with a bare server that only streams. Idle
+streams are measured by the server's CPU time, compared with the same server without streams.
 
-The server is a process of its own (`serving`); the client's streams share a few connections, as a program's would.
+The server is a separate process (`serving`); the client's streams share a few connections, as in a real program.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import struct_of
 
 TARGET_IDLE_SHARE = 0.02
-"""Of one core, beyond what the server takes with no stream at all."""
+"""Share of one core, beyond the usage of the server without streams."""
 _CONNECTIONS = 8
 _OPEN_SECONDS = 60.0
 _ROUNDS = 3
@@ -31,11 +31,11 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
     return figures
 
 
-# ---- those that say something
+# ---- active streams
 
 
 async def _talking(clients: list[Any], bare: list[Any], sizes: Sizes) -> list[Figure]:
-    """The floor streams as many messages as ours do, which also tell how each task stands; it does nothing else."""
+    """The floor streams the same number of messages and does nothing else; remit's also report the state of each task."""
     ours, floor, whole = [], [], 0
     messages = [heard.messages for heard in (await _all(clients, 5, sizes.stream_chunks))[1]][-1]
     await _all(bare, 5, messages)
@@ -69,7 +69,7 @@ class _Heard(NamedTuple):
 
 
 async def _all(clients: list[Any], count: int, chunks: int) -> tuple[float, list[_Heard]]:
-    """Seconds until the last of them has ended."""
+    """Seconds until the last stream has ended."""
     began = time.perf_counter()
     done = await asyncio.gather(*(_listened(clients[number % len(clients)], chunks) for number in range(count)))
     return time.perf_counter() - began, done
@@ -86,11 +86,11 @@ async def _listened(client: Any, chunks: int) -> _Heard:
     return _Heard(messages, said == list(range(chunks)) and last == "complete")
 
 
-# ---- those that idle
+# ---- idle streams
 
 
 async def _idling(served: Served, clients: list[Any], sizes: Sizes) -> list[Figure]:
-    """All of one delegation that says nothing for as long as they are watched."""
+    """All streams follow one delegation that emits nothing while they are watched."""
     begun = await clients[0].ExecuteTask(pb.ExecuteTaskRequest(agent_id="quiet"))
     await asyncio.sleep(sizes.idle_seconds / 10)
     alone, memory = await _share(served, sizes.idle_seconds), served.resident_bytes()
@@ -128,14 +128,14 @@ async def _idling(served: Served, clients: list[Any], sizes: Sizes) -> list[Figu
 
 
 async def _share(served: Served, seconds: float) -> float:
-    """Of one core, that the server takes while so long passes."""
+    """Share of one core that the server uses during this time."""
     used, began = served.cpu_seconds(), time.monotonic()
     await asyncio.sleep(seconds)
     return (served.cpu_seconds() - used) / (time.monotonic() - began)
 
 
 async def _follow(client: Any, task_id: str, opened: asyncio.Semaphore) -> bool:
-    """Until the end, which is told as an error: it is cancelled."""
+    """Follow until the end, which arrives as an error because the delegation is cancelled."""
     last = None
     async for chunk in client.StreamTask(pb.StreamTaskRequest(task_id=task_id)):
         if last is None:

@@ -1,7 +1,7 @@
-"""mcp: what `delegate` over MCP stdio costs, to an agent that does nothing, beside a tool of the same SDK that returns at once.
+"""mcp: cost of `delegate` over MCP stdio to an agent that does nothing, compared with a tool of the same SDK that returns at once.
 
-The same client asks all of them, in turns, in the same run; each server is a process of its own. Two floors, because our way of reading
-and writing the pipes is quicker than the SDK's: the better one counts. Run as a module this is a floor's server.
+The same client calls all servers, alternating in the same run; each server is a separate process. There are two floors, because remit
+reads and writes the pipes faster than the SDK: the faster one counts. Run as a module, this is the server of a floor.
 """
 
 import asyncio
@@ -86,7 +86,7 @@ def _client(*command: str) -> Client:
 
 
 async def _serve_floor(stdio: str) -> None:
-    """The least that could be called an MCP tool: the SDK's own server, and an answer that is ready."""
+    """The minimal MCP tool: the SDK's own server with a constant answer."""
     schema = {"type": "object", "properties": {"parameters": {"type": "object"}}}
     tool = Tool(name="nothing", description="Returns at once.", input_schema=schema, output_schema={"type": "object"})
     document = {"status": "completed"}

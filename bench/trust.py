@@ -1,4 +1,4 @@
-"""trust: what approvals add to opening a project, beside the same project opened with everything approved by the program."""
+"""trust: overhead of approvals when a project is opened, compared with the same project with everything approved in code."""
 
 import os
 import tempfile
@@ -31,7 +31,7 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
 
             for is_given in took:
                 await opened(is_given)  # descriptions and modules are read once
-            for _ in range(sizes.rounds * sizes.commands):  # in turns: what disturbs the machine for a moment then disturbs few pairs
+            for _ in range(sizes.rounds * sizes.commands):  # alternate: a short disturbance of the machine then affects few pairs
                 for is_given, times in took.items():
                     times += await timed_sequence(lambda: opened(is_given), 1)  # noqa: B023 - awaited here
         finally:
@@ -52,7 +52,7 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
 
 
 def _write(root: Path) -> None:
-    """Coding agents with hooks of the project, commands, agent files and rules, as a project has them after some months."""
+    """Write coding agents with project hooks, commands, agent files and rules, like a project after some months."""
     for folder in (".remit/agents", ".remit/commands", ".claude/hooks"):
         (root / folder).mkdir(parents=True)
     commands = "".join(f'[agents.run{number}]\ncommand = "./tool.sh {number}"\n' for number in range(8))

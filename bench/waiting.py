@@ -1,6 +1,6 @@
-"""W4: what a delegation in flight holds in memory, by the growth of a fresh process (`python -m bench.waiting COUNT`).
+"""W4: memory per delegation in flight, by the growth of a new process (`python -m bench.waiting COUNT`).
 
-A process of its own, because memory that an earlier measurement freed would be used again and make the figure look better.
+A separate process, because memory freed by an earlier measurement would be reused and make the figure look better.
 """
 
 import asyncio
@@ -73,13 +73,13 @@ async def _held_by_bare(count: int) -> float:
 
 
 async def _held_by_each(one: Callable[[], Awaitable[Any]], count: int) -> float:
-    await _all_waiting(one, count // 20 + 1)  # first use loads modules and fills caches: that is not the price of one more
+    await _all_waiting(one, count // 20 + 1)  # first use loads modules and fills caches, which is not the cost of one more delegation
     before = _resident_bytes()
     return (await _all_waiting(one, count) - before) / count
 
 
 async def _all_waiting(one: Callable[[], Awaitable[Any]], count: int) -> int:
-    """Resident bytes while `count` of them are in flight, all having come to their agent."""
+    """Resident bytes while `count` delegations are in flight and have reached their agent."""
     global _released, _arrived
     _released, _arrived = asyncio.Event(), 0
 
@@ -88,7 +88,7 @@ async def _all_waiting(one: Callable[[], Awaitable[Any]], count: int) -> int:
 
     tasks = [asyncio.create_task(caller()) for _ in range(count)]
     async with asyncio.timeout(_START_LIMIT_SECONDS):
-        while _arrived < count:  # noqa: ASYNC110 - an event for each arrival would be part of what is measured
+        while _arrived < count:  # noqa: ASYNC110 - an event for each arrival would be part of the measurement
             await asyncio.sleep(0.01)
     held = _resident_bytes()
     _released.set()

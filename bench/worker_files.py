@@ -1,4 +1,4 @@
-"""read_file and search_files: what the worker adds to reading a file directly, and to ripgrep itself on a tree of many files."""
+"""read_file and search_files: overhead of the worker over reading a file directly, and over ripgrep on a tree of many files."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ READ_TARGET_SECONDS = 0.001
 SEARCH_TARGET = 1.3
 NEEDLE = "needle in the hay"
 _ONE_IN = 400
-"""So many files have one that holds what is searched for."""
+"""One in this many files contains the search text."""
 _PER_FOLDER = 100
 _WARM = 20
 
@@ -106,7 +106,7 @@ def _held(file: Path) -> str:
 
 
 def _plant(root: Path, count: int) -> None:
-    """Files of the size of source code, the same each time."""
+    """Write files of the size of source code, the same each time."""
     chance = random.Random(20_000)
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 10))) for _ in range(3000)]
     (root / ".gitignore").write_text("*.log\n__pycache__/\n/dist\nnode_modules\n*.py[cod]\n")

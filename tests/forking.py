@@ -1,7 +1,7 @@
-"""Python programs as processes of their own, without what each takes to import: they are forked off one process that has done so.
+"""Run Python programs as separate processes without their import time: a server process imports once and forks for each program.
 
-Arguments, folder, environment, input, output, end and exit code are those of `python PROGRAM …`, `python -m MODULE …`; what is not is
-the start of the interpreter itself, for which tests use `subprocess`. Used by the tests that run `remit`, or an example, to its end.
+Arguments, directory, environment, input, output and exit code equal those of `python PROGRAM …` and `python -m MODULE …`. Only the start
+of the interpreter is skipped; tests of the start use `subprocess`. Used by tests that run `remit` or an example to completion.
 """
 
 import atexit
@@ -51,8 +51,8 @@ def run(
     loaded: tuple[str, ...] = LOADED,
     **more: Any,
 ) -> "subprocess.CompletedProcess[str]":
-    """`subprocess.run([sys.executable, *arguments], …)` to its end, its output as text. It is just that where it has to be: where more is
-    asked for than another environment, or one that counts as the interpreter starts."""
+    """Equivalent of `subprocess.run([sys.executable, *arguments], …)` with text output. Calls `subprocess.run` itself for additional
+    options, and for environment variables that take effect at interpreter start."""
     environment: Mapping[str, str] = more.pop("env", None) or os.environ
     if more or _started_with(environment) != _started_with(os.environ) or _started_with(environment) != _server(loaded)[1]:
         more["env"] = dict(environment)
@@ -104,12 +104,12 @@ def _read(end: int, heard: dict[int, str]) -> None:
 
 
 def _write(end: int, text: str | None) -> None:
-    with suppress(BrokenPipeError), os.fdopen(end, "w", encoding="utf-8") as pipe:  # perhaps it does not want to know
+    with suppress(BrokenPipeError), os.fdopen(end, "w", encoding="utf-8") as pipe:  # the program may not read its input
         pipe.write(text or "")
 
 
 def _server(loaded: tuple[str, ...]) -> tuple[socket.socket, dict[str, str]]:
-    """One for each process that runs tests, ended with it; and what it started with."""
+    """One server per test process, which ends with it, and the environment that it started with."""
     with STARTING:
         return _started(loaded)
 
@@ -118,19 +118,19 @@ def _server(loaded: tuple[str, ...]) -> tuple[socket.socket, dict[str, str]]:
 def _started(loaded: tuple[str, ...]) -> tuple[socket.socket, dict[str, str]]:
     ours, theirs = socket.socketpair()
     command = [sys.executable, __file__, str(theirs.fileno()), *loaded]
-    pipe = subprocess.PIPE  # as those that are forked will have: of what kind they are is looked at only at the start
+    pipe = subprocess.PIPE  # pipes, like those of the forked processes: the type of the streams is checked only at the start
     process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=pipe, stdout=pipe, stderr=pipe)
     theirs.close()
     atexit.register(lambda: (ours.close(), process.wait()))
     return ours, _started_with(os.environ)
 
 
-# ---- from here on: the process that is forked
+# ---- code of the fork server
 
 
 def _serve(control: socket.socket) -> dict[str, Any]:
-    """Comes back in each of the processes that are forked, with what is asked of it; in this one never."""
-    gc.freeze()  # what is loaded stays: no collection of garbage copies its pages
+    """Returns the request in each forked process; never returns in the server."""
+    gc.freeze()  # keeps garbage collection from copying the pages of loaded modules
     signal.signal(signal.SIGCHLD, _reap)
     while True:
         _, ends, _, _ = socket.recv_fds(control, 1, 4)
@@ -151,7 +151,7 @@ def _reap(*_: Any) -> None:
 
 
 def _keep(ends: list[int]) -> dict[str, Any]:
-    """Tells whoever asked the number of the process and how it ended; comes back in that process."""
+    """Report the pid and exit code of the program to the client; returns only in the program's process."""
     line = socket.socket(fileno=ends[0])
     asked: dict[str, Any] = json.load(line.makefile("r"))
     pid = os.fork()
@@ -184,7 +184,7 @@ def _become(asked: dict[str, Any]) -> None:
 
 
 def _leave(code: Any) -> None:
-    """As the interpreter does, but what was loaded is not taken apart: that would copy every page of it."""
+    """Exit like the interpreter, but without tearing modules down, which would copy their pages."""
     if code is not None and not isinstance(code, int):
         print(code, file=sys.stderr)
         code = 1

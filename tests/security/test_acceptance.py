@@ -1,4 +1,4 @@
-"""Acceptance commands run code that an agent wrote: in the sandbox it reaches the workspace and nothing else, and real test suites pass."""
+"""Acceptance commands run code that an agent wrote. In the sandbox it reaches only the workspace, and real test suites still pass."""
 
 import asyncio
 import json
@@ -65,7 +65,7 @@ ON_HOST = {
 
 
 class Victim:
-    """A person's home with a project in it, and what is to be got at from there."""
+    """A home directory with a project in it and files that an attacker wants."""
 
     def __init__(self, folder: Path) -> None:
         self.home, self.project, self.other = folder, folder / "project", folder / "other"
@@ -103,7 +103,7 @@ def victim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Victim]:
 
 
 def writer(files: dict[str, str], workspace: str = "shared") -> Any:
-    """An agent that writes what a model told it to."""
+    """Agent that writes the given files."""
 
     @agent("writer", timeout=60, workspace=workspace)  # type: ignore[arg-type]
     async def write(ctx: Context) -> str:
@@ -123,7 +123,7 @@ PLAIN = "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1"
 PYTEST = f"{PLAIN} {sys.executable} -m pytest -q -p no:cacheprovider"
 
 
-async def test_conftest_of_a_model_reaches_nothing_outside_of_the_workspace(victim: Victim) -> None:
+async def test_hostile_conftest_reaches_nothing_outside_the_workspace(victim: Victim) -> None:
     files = {"conftest.py": victim.conftest(), "test_a.py": "def test_a(): pass\n"}
     done = await accept(victim.project, files, PYTEST)
     assert (done.status, done.evidence) == ("completed", "verified"), done.errors
@@ -132,25 +132,25 @@ async def test_conftest_of_a_model_reaches_nothing_outside_of_the_workspace(vict
     assert (victim.project / ".git" / "HEAD").exists()
 
 
-async def test_same_conftest_succeeds_on_the_host_but_gets_no_key(victim: Victim) -> None:
-    """The attacks are real, and `accept_in = "host"` is what it says."""
+async def test_hostile_conftest_on_the_host_gets_no_api_key(victim: Victim) -> None:
+    """The attacks work without a sandbox: `accept_in = "host"` offers no isolation."""
     done = await accept(victim.project, {"conftest.py": victim.conftest(), "test_a.py": "def test_a(): pass\n"}, PYTEST, accept_in="host")
     assert done.status == "completed", done.errors
     assert victim.looted() == ON_HOST
 
 
-async def test_landlock_alone_refuses_the_same(victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_landlock_alone_blocks_the_hostile_conftest(victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
     offer = replace(probes.probe(), bubblewrap=None)
     if not offer.has_keeper:
-        pytest.skip("no Landlock here")
+        pytest.skip("Landlock is not available")
     monkeypatch.setattr(probes, "_known", offer)
-    (victim.project / "loot.json").write_text('["nothing ran"]')  # no file can be made at the top of the workspace
+    (victim.project / "loot.json").write_text('["nothing ran"]')  # files cannot be created at the top level of the workspace
     done = await accept(victim.project, {"conftest.py": victim.conftest()}, f"{sys.executable} conftest.py")
     assert done.status == "completed", done.errors
     assert victim.looted() == set()
 
 
-async def test_files_by_which_the_host_starts_programs_are_neither_changed_nor_made(victim: Victim) -> None:
+async def test_files_that_start_programs_on_the_host_cannot_be_changed_or_created(victim: Victim) -> None:
     shutil.rmtree(victim.project / ".git")
     (victim.project / ".claude").mkdir()
     for name in (".claude/settings.json", "pyproject.toml", "remit.toml"):
@@ -163,13 +163,13 @@ async def test_files_by_which_the_host_starts_programs_are_neither_changed_nor_m
     assert sorted(os.listdir(victim.project)) == [".claude", ".remit", ".venv", "descriptors.txt", "pyproject.toml", "remit.toml"]
     assert {(victim.project / name).read_text() for name in (".claude/settings.json", "pyproject.toml", "remit.toml")} == {""}
     assert int((victim.project / "descriptors.txt").read_text()) == 5  # a title, three streams, and the listing itself
-    (victim.project / ".git").mkdir()  # by a run that was killed
+    (victim.project / ".git").mkdir()  # left by a killed run
     done = await accept(victim.project, {}, "echo evil > .envrc")
     assert not (victim.project / ".git").exists()
     assert "created .envrc, which can start programs" in done.errors[0].message
 
 
-async def test_no_file_can_be_made_that_runs_as_the_person_for_others(victim: Victim) -> None:
+async def test_setuid_files_cannot_be_created(victim: Victim) -> None:
     script = "import os; os.close(os.open('b', os.O_CREAT | os.O_WRONLY, 0o4755))"
     attack = (
         f'cp /bin/true a; chmod 755 a; chmod u+s a; chmod g+s a; cp --preserve=mode /usr/bin/passwd c; {sys.executable} -c "{script}"; true'
@@ -181,10 +181,8 @@ async def test_no_file_can_be_made_that_runs_as_the_person_for_others(victim: Vi
 
 
 @pytest.mark.skipif(not probes.probe().has_bubblewrap, reason="bubblewrap does not work here")
-async def test_libraries_of_the_workspace_are_loaded_by_nothing_outside_of_the_sandbox(
-    victim: Victim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Bubblewrap, the first process inside, was started outside."""
+async def test_workspace_libraries_are_not_loaded_outside_the_sandbox(victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bubblewrap is the first process inside and is started outside."""
     monkeypatch.setenv("LD_LIBRARY_PATH", str(victim.project / "lib"))
     commands = ['test "$LD_LIBRARY_PATH" = "$PWD/lib"', "! grep -q LD_LIBRARY_PATH /proc/1/environ"]
     async with Remit.open(victim.project) as remit:
@@ -192,7 +190,7 @@ async def test_libraries_of_the_workspace_are_loaded_by_nothing_outside_of_the_s
     assert done.ok, done
 
 
-async def test_pipes_in_place_of_files_hold_nobody_up(victim: Victim) -> None:
+async def test_named_pipes_in_place_of_files_do_not_block(victim: Victim) -> None:
     shutil.rmtree(victim.project / ".git")
     os.mkfifo(victim.project / ".git")
     os.remove(victim.project / ".venv" / "pyvenv.cfg")
@@ -200,17 +198,17 @@ async def test_pipes_in_place_of_files_hold_nobody_up(victim: Victim) -> None:
     assert (await accept(victim.project, {}, "true")).status == "completed"
 
 
-async def test_home_in_the_workspace_keeps_its_keys_hidden(victim: Victim) -> None:
+async def test_keys_stay_hidden_when_the_workspace_is_the_home_directory(victim: Victim) -> None:
     done = await accept(victim.home, {}, "ls .ssh > seen.txt; cat other/a.txt >> seen.txt; test $HOME = /tmp/home")
     assert done.status == "completed", done.errors
     assert (victim.home / "seen.txt").read_text() == "theirs"
 
 
 @pytest.mark.parametrize("has_bubblewrap", [True, False])
-async def test_approvals_in_the_workspace_are_neither_written_nor_replaced(
+async def test_approvals_inside_the_workspace_cannot_be_read_or_written(
     has_bubblewrap: bool, victim: Victim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A home directory that is a project contains remit's state."""
+    """A home directory that is itself a project contains remit's state."""
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     if not has_bubblewrap:
         monkeypatch.setattr(probes, "_known", replace(probes.probe(), bubblewrap=None))
@@ -231,7 +229,7 @@ async def test_approvals_in_the_workspace_are_neither_written_nor_replaced(
     assert not (state / "trust.json").exists()
 
 
-# ---- whose commands they are
+# ---- who supplied the command
 
 LOOK = "cat ~/.ssh/id_ed25519 > seen.txt 2>&1"
 
@@ -240,7 +238,7 @@ def plan_with(command: str) -> str:
     return f"# Plan: x\n\n## Phases\n\n### Phase 1: Do it [NOT STARTED]\n\n- Accept: `{command}`\n- [ ] Do it.\n"
 
 
-async def test_command_of_an_agent_never_runs_on_the_host(victim: Victim) -> None:
+async def test_acceptance_command_from_an_agent_never_runs_on_the_host(victim: Victim) -> None:
     @agent("child", timeout=30)
     async def child() -> str:
         return "Done. Nothing else."
@@ -257,7 +255,7 @@ async def test_command_of_an_agent_never_runs_on_the_host(victim: Victim) -> Non
         assert "No such file" in (victim.project / "seen.txt").read_text()
 
 
-async def test_command_over_mcp_never_runs_on_the_host(victim: Victim) -> None:
+async def test_acceptance_command_over_mcp_never_runs_on_the_host(victim: Victim) -> None:
     from remit.server.mcp.delegations import LOCAL
     from remit.server.service import Service
 
@@ -267,7 +265,7 @@ async def test_command_over_mcp_never_runs_on_the_host(victim: Victim) -> None:
     assert "No such file" in (victim.project / "seen.txt").read_text()
 
 
-# ---- what must work
+# ---- features that keep working
 
 SUITE = {
     "test_suite.py": """\
@@ -308,7 +306,7 @@ def test_workspace_is_written():
 
 
 def make_environment(folder: Path, prefix: Path) -> None:
-    """A virtual environment with pytest, of an interpreter that is installed at `prefix` under another name."""
+    """Create a virtual environment with pytest for an interpreter installed at `prefix` under another name."""
     (prefix / "bin").mkdir(parents=True)
     shutil.copy(os.path.realpath(sys.executable), prefix / "bin" / "python3.11")
     (prefix / "lib").symlink_to(Path(sys.base_prefix) / "lib")
@@ -350,7 +348,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-async def test_suite_passes_with_an_environment_in_the_workspace_and_an_interpreter_of_pyenv(home: Path) -> None:
+async def test_suite_passes_with_a_workspace_virtualenv_and_a_pyenv_interpreter(home: Path) -> None:
     project = home / "project"
     repository(project, {".gitignore": ".venv\n.remit\n"})
     make_environment(project / ".venv", home / ".pyenv" / "versions" / "3.11.7")
@@ -360,10 +358,10 @@ async def test_suite_passes_with_an_environment_in_the_workspace_and_an_interpre
 
 
 @pytest.mark.parametrize("is_activated", [True, False])
-async def test_suite_passes_with_an_environment_elsewhere_and_an_interpreter_of_uv(
+async def test_suite_passes_with_an_external_virtualenv_and_a_uv_interpreter(
     is_activated: bool, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where it is on PATH only, as an editor or a Makefile puts it there."""
+    """Also when it is only on PATH, as an editor or a Makefile sets it."""
     project, environment = home / "project", home / ".virtualenvs" / "project"
     repository(project, {"README": "x"})
     make_environment(environment, home / ".local" / "share" / "uv" / "python" / "cpython-3.11-linux-x86_64-gnu")
@@ -383,10 +381,10 @@ async def test_suite_passes_in_a_worktree(home: Path) -> None:
     assert not (project / "written.txt").exists()
 
 
-async def test_suite_passes_for_an_ordinary_user(tmp_path: Path) -> None:
+async def test_suite_passes_for_an_unprivileged_user(tmp_path: Path) -> None:
     python = shutil.which(f"python3.{sys.version_info.minor}", path="/usr/bin:/usr/local/bin")
     if os.geteuid() != 0 or python is None:
-        pytest.skip("needs root, to become somebody else, and an interpreter that everybody can start")
+        pytest.skip("needs root to switch users, and an interpreter that all users can execute")
     home = tmp_path / "home"
     repository(home / "project", {"README": "x"})
     (home / ".ssh").mkdir()
@@ -422,7 +420,7 @@ async def test_suite_passes_for_an_ordinary_user(tmp_path: Path) -> None:
 # ---- settings and errors
 
 
-async def test_settings_show_more(victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_settings_expose_listed_paths_and_variables(victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", "here")
     command = f"cat {victim.other}/a.txt > seen.txt && echo $DATABASE_URL >> seen.txt && ! touch {victim.other}/b"
     done = await accept(victim.project, {}, command, accept_read=["../other"], accept_env=["DATABASE_URL"])
@@ -430,7 +428,7 @@ async def test_settings_show_more(victim: Victim, monkeypatch: pytest.MonkeyPatc
     assert (victim.project / "seen.txt").read_text() == "theirshere\n"
 
 
-def test_failed_command_says_what_was_hidden_also_later(victim: Victim) -> None:
+def test_failed_command_reports_the_sandbox_limits_now_and_in_history(victim: Victim) -> None:
     (victim.project / ".remit" / "agents" / "w.py").write_text(
         "from remit import agent\n\n@agent('w')\ndef w() -> str:\n    return 'Done. It passes.'\n"
     )
@@ -455,7 +453,7 @@ async def test_memory_and_processes_are_limited(victim: Victim) -> None:
     assert "accept_processes" in done.errors[0].message or "fork" in done.errors[0].message
 
 
-async def test_refused_before_the_work_where_nothing_confines(victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_delegation_is_refused_before_work_when_no_sandbox_is_available(victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "_known", probes.Offer())
     done = await accept(victim.project, {"made.txt": "x"}, "true")
     assert done.status != "completed"
@@ -465,7 +463,7 @@ async def test_refused_before_the_work_where_nothing_confines(victim: Victim, mo
     assert (await accept(victim.project, {"made.txt": "x"}, "true", accept_in="host")).status == "completed"
 
 
-def test_killed_runtime_leaves_nothing_of_a_command(victim: Victim) -> None:
+def test_killing_the_runtime_kills_its_acceptance_commands(victim: Victim) -> None:
     nonce = f"70.{os.getpid()}{threading.get_ident() % 10**6}"
     script = textwrap.dedent(f"""
         import asyncio
@@ -498,8 +496,8 @@ def running(word: str) -> list[str]:
     return found
 
 
-async def test_site_in_a_workspace_does_not_show_the_project(victim: Victim) -> None:
-    """`.remit` of the project is neither shown nor hidden by a mount: the workspace inside it is all there is."""
+async def test_acceptance_in_a_nested_workspace_does_not_expose_the_project(victim: Victim) -> None:
+    """No mount shows or hides the project's `.remit`; only the nested workspace is visible."""
     folder = victim.project / ".remit" / "work" / "x"
     folder.mkdir(parents=True)
     site = AcceptanceSite(folder=folder, root=victim.project)

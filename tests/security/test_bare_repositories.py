@@ -1,4 +1,4 @@
-"""An agent that may write ordinary files cannot turn a folder into a repository whose configuration git runs."""
+"""An agent that may write ordinary files cannot create a repository whose configuration makes git run commands."""
 
 import asyncio
 import subprocess
@@ -11,7 +11,7 @@ from support import cli
 
 
 def repository(marker: Path) -> dict[str, str]:
-    """What git takes for a bare repository; each setting is a command that some git command starts."""
+    """Files that git accepts as a bare repository; each setting is a command that some git command starts."""
     config = f"""[core]
     repositoryformatversion = 0
     bare = false
@@ -42,13 +42,13 @@ def repository(marker: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("folder", ["", "sub"])
-def test_files_that_look_like_a_bare_repository_run_nothing(tmp_path: Path, folder: str) -> None:
+def test_git_runs_nothing_from_a_planted_bare_repository(tmp_path: Path, folder: str) -> None:
     root, marker = tmp_path / "project", tmp_path / "ran"
     (root / folder).mkdir(parents=True)
 
     @agent("writer")
     async def writer(ctx: Context) -> list[str]:
-        """Writes by the worker, and past the policy what that may not write."""
+        """Writes through the worker; files that the worker refuses are written directly, bypassing the policy."""
         files = {path: text.replace("{worktree}", str(root / folder)) for path, text in repository(marker).items()}
         place = f"{folder}/" if folder else ""
         refused = []
@@ -77,8 +77,8 @@ def test_files_that_look_like_a_bare_repository_run_nothing(tmp_path: Path, fold
     assert not marker.exists()
 
 
-def test_reviews_run_no_filter_of_a_repository_inside_the_project(tmp_path: Path) -> None:
-    """An archive may contain a whole submodule; its own configuration names the filter."""
+def test_review_runs_no_git_filter_of_a_nested_repository(tmp_path: Path) -> None:
+    """An archive may contain a complete submodule whose configuration names the filter."""
     root, marker = tmp_path / "project", tmp_path / "ran"
     inside = root / "sub"
     inside.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Contained commands: what a hostile program reaches from inside, where containment cannot be kept, and what is left of a run."""
+"""Contained commands: what a hostile program can reach, when containment is refused, and what remains after a run."""
 
 import asyncio
 import contextlib
@@ -55,14 +55,12 @@ def command(*words: str, **more: Any) -> dict[str, Any]:
     return {"command": list(words), "contain": True, "answers": "value", **more}
 
 
-# ---- from inside
+# ---- attacks from inside
 
 
 @needs_bubblewrap
-async def test_nothing_of_the_host_is_reached_from_inside_and_the_work_is_harvested(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In the project itself, and in a worktree of it."""
+async def test_contained_program_cannot_reach_the_host_and_its_work_is_harvested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the project itself and in a worktree of it."""
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     project = project_with(
         tmp_path,
@@ -98,7 +96,7 @@ async def test_nothing_of_the_host_is_reached_from_inside_and_the_work_is_harves
 
 
 @needs_bubblewrap
-async def test_workspace_is_read_only_for_an_agent_that_writes_no_files(tmp_path: Path) -> None:
+async def test_workspace_is_read_only_for_an_agent_without_write_access(tmp_path: Path) -> None:
     script = "echo x > owned.txt; echo y > $REMIT_SCRATCH/note.txt && cat remit.toml | head -c 8"
     project = project_with(tmp_path, reader=command("sh", "-c", script, workspace="none"))
     async with Remit.open(project) as remit:
@@ -108,8 +106,8 @@ async def test_workspace_is_read_only_for_an_agent_that_writes_no_files(tmp_path
 
 
 @needs_bubblewrap
-async def test_files_by_which_other_programs_are_started_are_kept_in_the_project_itself(tmp_path: Path) -> None:
-    """A person who next opens the editor or Claude Code would run what the agent wrote. In a worktree it is a diff."""
+async def test_files_that_start_programs_cannot_be_changed_in_the_project(tmp_path: Path) -> None:
+    """The next start of an editor or Claude Code would run code that the agent wrote. In a worktree the change is only a diff."""
     script = "for f in .claude/settings.json remit.toml .envrc pyproject.toml notes.md; do echo owned >> $f; done; mkdir .vscode; true"
     project = project_with(tmp_path, one=command("sh", "-c", script))
     (project / ".claude").mkdir()
@@ -125,8 +123,8 @@ async def test_files_by_which_other_programs_are_started_are_kept_in_the_project
 
 
 @needs_bubblewrap
-async def test_only_an_agent_that_delegates_reaches_the_owner_of_its_tree(tmp_path: Path) -> None:
-    """An uncontained agent of the project would do for it what it cannot do itself."""
+async def test_only_a_delegating_agent_reaches_the_process_that_owns_its_tree(tmp_path: Path) -> None:
+    """Otherwise an uncontained agent of the project could act on its behalf."""
     look = "echo ${REMIT_CALLER:+token}; ls -A .remit/run 2>/dev/null | wc -l"
     project = project_with(tmp_path, alone=command("sh", "-c", look), caller=command("sh", "-c", look, delegates=True))
     async with Remit.open(project) as remit:
@@ -136,8 +134,8 @@ async def test_only_an_agent_that_delegates_reaches_the_owner_of_its_tree(tmp_pa
 
 
 @needs_bubblewrap
-async def test_contained_agent_delegates_and_waits_for_results_that_it_cannot_look_up(tmp_path: Path) -> None:
-    """The record of others is hidden, so remit's tools wait to the end instead of answering with a handle to ask with later."""
+async def test_contained_agent_waits_for_delegations_that_it_cannot_look_up(tmp_path: Path) -> None:
+    """Records of other delegations are hidden, so remit's tools wait for the result instead of returning a handle."""
     script = (
         "import asyncio\nfrom types import SimpleNamespace as S\nfrom remit import Remit\n"
         "from remit.server.mcp.delegations import Delegations\n"
@@ -183,8 +181,8 @@ asyncio.run(main())
 
 
 @needs_bubblewrap
-async def test_agent_that_delegates_sends_nothing_out_by_an_agent_of_its_own_and_ends_no_other_tree(tmp_path: Path) -> None:
-    """It lends an agent that claims to have met an address on the web."""
+async def test_delegating_agent_cannot_send_data_out_or_cancel_other_trees(tmp_path: Path) -> None:
+    """It registers an agent that claims to have learned an address from the web."""
     project = project_with(tmp_path, caller=command(sys.executable, "-c", ATTACHED, delegates=True), other=command("sleep", "60"))
     async with Remit.open(project) as remit:
         other = await remit.start("other", task="Work.", timeout=60)
@@ -196,8 +194,8 @@ async def test_agent_that_delegates_sends_nothing_out_by_an_agent_of_its_own_and
 
 
 @needs_bubblewrap
-async def test_no_repository_can_be_made_where_there_is_none(tmp_path: Path) -> None:
-    """Its hooks and settings would run when a person next uses git there. Below a repository that can still be read."""
+async def test_git_repository_cannot_be_created_from_inside(tmp_path: Path) -> None:
+    """Its hooks and settings would run the next time the user runs git there. Inside an existing repository, git can still read it."""
     script = "git init -q . ; mkdir -p .git/hooks; echo x > .git/config; rm -rf .git; git -C .. rev-parse --is-inside-work-tree; ls -A .git"
     project = project_with(tmp_path, maker=command("sh", "-c", script))
     async with Remit.open(project) as remit:
@@ -216,8 +214,8 @@ async def test_no_repository_can_be_made_where_there_is_none(tmp_path: Path) -> 
 
 
 @needs_bubblewrap
-async def test_hooks_in_the_project_are_kept(tmp_path: Path) -> None:
-    """Of `core.hooksPath`: the next commit of the person, or of the board, runs them."""
+async def test_git_hooks_in_the_project_cannot_be_changed(tmp_path: Path) -> None:
+    """Hooks in `core.hooksPath` run at the next commit of the user or of the board."""
     plant = "mv dev moved; mkdir -p dev/hooks; echo owned > dev/hooks/commit-msg; echo owned >> dev/hooks/pre-commit; echo x > dev/x.txt"
     project = project_with(tmp_path, maker=command("sh", "-c", f"{plant}; true"), reader=command("true"))
     (project / "dev/hooks").mkdir(parents=True)
@@ -232,8 +230,8 @@ async def test_hooks_in_the_project_are_kept(tmp_path: Path) -> None:
 
 
 @needs_bubblewrap
-async def test_prompt_of_a_second_turn_is_not_written_through_a_link(tmp_path: Path) -> None:
-    """It quotes the answer of the first turn: the agent would choose the content of a file outside."""
+async def test_prompt_of_the_second_turn_does_not_follow_a_symlink(tmp_path: Path) -> None:
+    """The prompt quotes the first answer, so the agent would control the content of a file outside."""
     outside = tmp_path / "outside"
     outside.mkdir()
     script = f"rm -rf $REMIT_SCRATCH/.given; ln -s {outside} $REMIT_SCRATCH/.given; echo '{{}}'"
@@ -245,8 +243,8 @@ async def test_prompt_of_a_second_turn_is_not_written_through_a_link(tmp_path: P
 
 
 @needs_bubblewrap
-async def test_repositories_of_submodules_are_kept_as_git_asks_them_for_their_status(tmp_path: Path) -> None:
-    """`git status` in the project would run what the settings of a submodule name. One is checked out, one is not."""
+async def test_submodule_repositories_cannot_be_changed(tmp_path: Path) -> None:
+    """`git status` in the project would run commands from the settings of a submodule. One is checked out, one is not."""
     marker = tmp_path / "ran"
     plant = (
         "mv lib moved; for d in lib/one lib/two; do rm -rf $d/.git; mkdir -p $d; git init -q $d; "
@@ -269,10 +267,10 @@ async def test_repositories_of_submodules_are_kept_as_git_asks_them_for_their_st
 
 
 @needs_bubblewrap
-async def test_hosts_that_are_listed_are_reached_through_the_proxy_and_as_ports(tmp_path: Path) -> None:
-    """A listed port of this machine is at the container's own loopback address; anything else is refused and says why.
+async def test_allowed_hosts_are_reachable_through_the_proxy_and_as_ports(tmp_path: Path) -> None:
+    """An allowed port of this machine is available at the container's loopback address. Other hosts are refused with a reason.
 
-    The path of the project is longer than the address of a socket may be."""
+    The project path is longer than a Unix socket address can be."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
@@ -297,8 +295,8 @@ async def test_hosts_that_are_listed_are_reached_through_the_proxy_and_as_ports(
 
 
 @needs_bubblewrap
-async def test_contained_program_is_asked_to_hand_in_and_everything_of_it_is_killed_at_its_deadline(tmp_path: Path) -> None:
-    """Signals reach the program, not bubblewrap; nothing is left, not even a process in a session of its own."""
+async def test_contained_program_gets_a_signal_and_is_killed_at_its_deadline(tmp_path: Path) -> None:
+    """Signals reach the program rather than bubblewrap. No process remains, not even one in a new session."""
     script = (
         "import json, os, signal, subprocess, sys, time\n"
         "subprocess.Popen(['sleep', '3600'], start_new_session=True)\n"
@@ -341,12 +339,12 @@ def _command_lines() -> list[str]:
     return found
 
 
-# ---- where it cannot be kept
+# ---- refused configurations
 
 
 @needs_bubblewrap
 async def test_workspace_that_contains_the_home_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of the home would be writable inside; likewise where `.git` is a link, which the agent could replace."""
+    """The whole home would be writable inside. A workspace whose `.git` is a symlink is refused too: the agent could replace it."""
     project = project_with(tmp_path, one=command("sh", "-c", "echo ran > ran.txt"))
     async with Remit.open(project) as remit:
         with monkeypatch.context() as patched:
@@ -369,7 +367,7 @@ def test_agent_file_cannot_weaken_the_containment_of_its_executor(executor: Any,
 
 
 @pytest.mark.parametrize("contain", [True, "auto"])
-async def test_without_bubblewrap_it_is_refused_or_the_record_says_uncontained(
+async def test_missing_bubblewrap_refuses_or_is_recorded_as_uncontained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, contain: bool | str
 ) -> None:
     monkeypatch.setattr(container, "probe", lambda: replace(probe(), bubblewrap=None))
@@ -386,7 +384,7 @@ async def test_without_bubblewrap_it_is_refused_or_the_record_says_uncontained(
         assert [message for message in said if message.startswith("Not contained: bubblewrap is not installed")]
 
 
-def test_containment_is_declared_strictly() -> None:
+def test_invalid_containment_settings_are_refused() -> None:
     good = definition_of("one", {"command": ["x"], "contain": "auto", "hosts": ["example.com", "*.example.org:8443"]}, source="t")
     assert (good.contain, good.hosts) == ("auto", ("example.com", "*.example.org:8443"))
     for table in ({"contain": "yes"}, {"contain": 1}, {"hosts": ["example.com"]}, {"contain": True, "hosts": ["*.com"]}):
@@ -418,11 +416,11 @@ def test_containment_is_declared_strictly() -> None:
         ("[::1]:8080", "[::1]:8080", True),
     ],
 )
-def test_host_is_matched_exactly_or_by_its_suffix(listed: str, asked: str, is_allowed: bool) -> None:
+def test_allowed_host_matches_exactly_or_by_suffix(listed: str, asked: str, is_allowed: bool) -> None:
     assert HostList([listed]).allows(parse_target(f"https://{asked}/")) is is_allowed
 
 
-def test_what_is_not_a_host_is_refused() -> None:
+def test_invalid_host_pattern_is_refused() -> None:
     for text in ("", "*", "*.com", "http://example.com", "exa mple.com", "user@example.com", "10.0.0.0/99"):
         with pytest.raises(ValueError, match=r"host|domain"):
             parse_host(text)
@@ -430,7 +428,7 @@ def test_what_is_not_a_host_is_refused() -> None:
 
 @asynccontextmanager
 async def proxy_of(hosts: Sequence[str], addresses: Sequence[str]) -> AsyncIterator[tuple[int, list[str]]]:
-    """A gateway on a port of this machine, with a name server that an attacker controls; what it refused."""
+    """A gateway on a local port with a DNS server that an attacker controls, and the list of its refusals."""
     import ipaddress
     import socket
 
@@ -463,8 +461,8 @@ async def ask(port: int, head: str) -> str:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.5", "169.254.169.254", "::1", "::ffff:127.0.0.1", "100.64.0.1", "0.0.0.0"])
-async def test_listed_name_that_leads_inside_is_refused(address: str) -> None:
-    """A name whose owner changes where it leads (DNS rebinding); also where only one of several addresses is private."""
+async def test_allowed_name_that_resolves_to_a_private_address_is_refused(address: str) -> None:
+    """DNS rebinding: the owner of a name changes its address. Refused even if only one of several addresses is private."""
     async with proxy_of(["rebind.example.com"], ["93.184.215.14", address]) as (port, refused):
         answer = await ask(port, "CONNECT rebind.example.com:443 HTTP/1.1\r\n\r\n")
     assert answer.startswith("HTTP/1.1 403 ")
@@ -472,7 +470,7 @@ async def test_listed_name_that_leads_inside_is_refused(address: str) -> None:
 
 
 def hello_for(name: str | None) -> bytes:
-    """The first message of TLS, as OpenSSL sends it."""
+    """TLS ClientHello as OpenSSL sends it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -493,8 +491,8 @@ def hello_for(name: str | None) -> bytes:
         (b"\x16\x03\x01\x00\x05" + b"\x01\x00\x00\x01\x03", False),
     ],
 )
-async def test_tls_must_name_the_host_that_was_asked_for(first: bytes, is_passed: bool) -> None:
-    """Otherwise a listed host whose address others share (a content network) would lead to any of them."""
+async def test_tls_server_name_must_match_the_requested_host(first: bytes, is_passed: bool) -> None:
+    """Otherwise an allowed host on a shared address (a CDN) would give access to every host at that address."""
     received: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -517,7 +515,7 @@ async def test_tls_must_name_the_host_that_was_asked_for(first: bytes, is_passed
     assert bool(refused) is not is_passed
 
 
-async def test_proxy_passes_on_connect_alone_and_survives_nonsense() -> None:
+async def test_proxy_accepts_only_connect_and_survives_malformed_requests() -> None:
     async with proxy_of(["example.com"], ["127.0.0.1"]) as (port, _):
         assert (await ask(port, "GET http://example.com/ HTTP/1.1\r\n\r\n")).startswith("HTTP/1.1 405 ")
         assert (await ask(port, "CONNECT nonsense@@ HTTP/1.1\r\n\r\n")).startswith("HTTP/1.1 400 ")
@@ -526,11 +524,11 @@ async def test_proxy_passes_on_connect_alone_and_survives_nonsense() -> None:
         assert (await ask(port, "CONNECT other.example.com:443 HTTP/1.1\r\n\r\n")).startswith("HTTP/1.1 403 ")
 
 
-# ---- the vendor's directory
+# ---- vendor configuration directory
 
 
 def test_only_refreshed_credentials_are_written_back(tmp_path: Path) -> None:
-    """Known keys that were there, of the same type; nothing through a link; nothing where the person signed in meanwhile."""
+    """Only known keys that existed, with the same type. Nothing through a symlink, nothing if the user signed in meanwhile."""
     own = tmp_path / "claude"
     own.mkdir()
     credentials = own / ".credentials.json"
@@ -568,7 +566,7 @@ def test_only_refreshed_credentials_are_written_back(tmp_path: Path) -> None:
     assert refreshed({"a": 1, "b": "x"}, {"a": "1", "b": "y\n"}, frozenset({"a", "b"})) == {"a": 1, "b": "x"}
 
 
-def test_copy_has_no_hooks_plugins_or_servers_and_is_private(tmp_path: Path, state_home: Path) -> None:
+def test_copied_vendor_directory_is_private_without_hooks_plugins_or_servers(tmp_path: Path, state_home: Path) -> None:
     home = tmp_path / "person"
     for name, text in {
         ".claude/settings.json": '{"model": "opus", "hooks": {"PreToolUse": []}, "apiKeyHelper": "x"}',

@@ -1,4 +1,4 @@
-"""A new major version of a package, or a package that somebody replaced, does not get in by itself."""
+"""A new major version of a package, or a replaced package, is never installed automatically."""
 
 import re
 import tomllib
@@ -29,17 +29,17 @@ def locked() -> dict[str, tuple[Version, int]]:
     return found
 
 
-def test_packages_that_users_install_have_an_upper_bound() -> None:
+def test_runtime_dependencies_have_an_upper_bound() -> None:
     extras = [name for name in PROJECT["optional-dependencies"] if name != OF_DEVELOPERS]
     unbounded = [str(one) for one in declared(*extras) if not any(part.operator in ("<", "==") for part in one.specifier)]
     assert unbounded == []
 
 
-def test_the_test_set_up_installs_only_files_with_known_hashes() -> None:
+def test_test_requirements_are_pinned_with_hashes() -> None:
     found = locked()
     assert [name for name, (_, hashes) in found.items() if not hashes] == []
     wanted = {canonicalize_name(one.name): one for one in declared(*PROJECT["optional-dependencies"])}
     assert sorted(wanted.keys() - found.keys()) == []
     wrong = {name: str(one) for name, one in wanted.items() if not one.specifier.contains(found[name][0], prereleases=True)}
-    assert wrong == {}, "pyproject.toml has changed: make tests/tools/requirements.txt again, as it says at its top"
+    assert wrong == {}, "pyproject.toml has changed: regenerate tests/tools/requirements.txt with the command at its top"
     assert "--require-hashes" in (ROOT / "Makefile").read_text()

@@ -1,4 +1,4 @@
-"""A key in the environment reaches nothing that has no use for it: not git's hooks and filters, not commands, not what parses pages."""
+"""API keys in the environment reach only the code that needs them: not git hooks and filters, not commands, not page parsers."""
 
 import ast
 import os
@@ -19,7 +19,7 @@ SOURCES = Path(package.__file__).parent
 KEYS = {"ANTHROPIC_API_KEY": "sk-ant-stolen-1", "AWS_SECRET_ACCESS_KEY": "stolen-2", "DATABASE_URL": "postgres://u:stolen-3@db"}
 STARTS = {"run", "Popen", "call", "check_call", "check_output", "create_subprocess_exec", "create_subprocess_shell"}
 UNBOUNDED = {"system", "popen", "execv", "execvp", "execl", "execlp", "posix_spawn", "posix_spawnp", "spawnv", "spawnl"}
-"""Of `os`: they pass the environment on, or are not used here."""
+"""Functions of `os` that inherit the environment or are not used in the sources."""
 WHOLE = {
     "agents/process/pool.py": "a user's own Python agents see what they would see in this process",
     "agents/coding/detect.py": "looks for programs and logins; nothing is started with it",
@@ -35,7 +35,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def starts_without_environment(source: str) -> Iterator[int]:
-    """Lines that start a program without saying which environment it gets, or with the whole of ours."""
+    """Lines that start a program without an explicit environment, or with the complete environment of this process."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             owner, name = ast.unparse(node.func.value), node.func.attr
@@ -48,7 +48,7 @@ def starts_without_environment(source: str) -> Iterator[int]:
 
 
 def copies_of_environment(source: str) -> Iterator[int]:
-    """Lines where the whole environment is copied or walked through."""
+    """Lines that copy or iterate over the whole environment."""
     for node in ast.walk(ast.parse(source)):
         text = ast.unparse(node) if isinstance(node, (ast.Call, ast.Dict, ast.IfExp)) else ""
         if (
@@ -59,7 +59,7 @@ def copies_of_environment(source: str) -> Iterator[int]:
             yield node.lineno
 
 
-def test_every_program_that_the_sources_start_gets_a_listed_environment() -> None:
+def test_every_subprocess_gets_an_explicit_environment() -> None:
     assert list(starts_without_environment("subprocess.run(['git'])\nos.system('x')\nsubprocess.Popen(x, env=dict(os.environ))")) == [
         1,
         2,
@@ -78,7 +78,7 @@ def contents(seen: Path) -> str:
     return seen.read_text()
 
 
-def test_hooks_and_filters_of_git_see_no_key(tmp_path: Path) -> None:
+def test_git_hooks_and_filters_see_no_api_key(tmp_path: Path) -> None:
     run = lambda *words: subprocess.run(["git", "-C", str(tmp_path), *words], check=True, capture_output=True)  # noqa: E731
     run("init", "-q")
     run("config", "user.name", "Ada")
@@ -96,7 +96,7 @@ def test_hooks_and_filters_of_git_see_no_key(tmp_path: Path) -> None:
         assert "HOME=" in seen
 
 
-async def test_a_command_sees_the_variables_of_its_definition_and_no_other(tmp_path: Path) -> None:
+async def test_command_sees_only_the_variables_of_its_definition(tmp_path: Path) -> None:
     seen = "import json, os; print(json.dumps(dict(os.environ)))"
     settings = {
         "agents": {"spy": {"command": [sys.executable, "-I", "-c", seen], "answers": "value", "pass_environment": ["DATABASE_URL"]}}
@@ -114,20 +114,20 @@ def own() -> dict[str, str]:
     return {name: os.environ.get(name, "") for name in KEYS}
 
 
-async def test_a_python_agent_of_the_user_sees_in_a_process_what_it_would_see_inline(tmp_path: Path) -> None:
+async def test_user_agent_in_a_process_sees_the_same_environment_as_inline(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[own]) as remit:
         found = await remit.delegate("own")
     assert found.data == KEYS
 
 
-async def test_a_built_in_agent_that_reads_what_others_wrote_sees_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_built_in_agent_that_reads_untrusted_content_sees_no_api_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("remit.agents.executors._OURS", own.function.__module__)
     async with Remit.open(tmp_path, agents=[own]) as remit:
         found = await remit.delegate("own")
     assert found.data == dict.fromkeys(KEYS, "")
 
 
-def test_programs_that_speak_to_the_user_keep_their_way_to_do_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listed_environment_keeps_locale_and_excludes_remit_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LC_TIME", "de_DE.UTF-8")
     monkeypatch.setenv("REMIT_MODEL", "x")
     assert listed_environment(("LC_*", "REMIT_MODEL")).get("LC_TIME") == "de_DE.UTF-8"

@@ -1,4 +1,4 @@
-"""Plans, state and TODO.md are written by the board: an agent writes the plan that a command asked it for, and no other."""
+"""The board owns plans, state and TODO.md: an agent writes only the plan that a command requested."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +29,7 @@ def planned(write_to: str) -> dict[str, Any]:
 
 @agent("planner", requires_artifacts=True)
 async def through_the_worker(ctx: Context, task: str, write_to: str, **more: Any) -> dict[str, Any]:
-    """As a model does that has no other tool."""
+    """Write the way a model does that has no other tool."""
     paths = (write_to, OTHER, "specs/state.json", "specs/TODO.md")
     tried = [await ctx.delegate("worker.write_file", path=path, content=PLAN, create_parents=True) for path in (*paths, f"./{OTHER}")]
     assert [one.ok for one in tried] == [True, False, False, False, False]
@@ -45,7 +45,7 @@ async def in_a_worktree(ctx: Context, task: str, write_to: str, **more: Any) -> 
 
 
 @pytest.mark.parametrize("planner", [through_the_worker, in_a_worktree], ids=["worker", "worktree"])
-async def test_planner_writes_the_plan_it_was_asked_for_and_no_other(tmp_path: Path, planner: Any) -> None:
+async def test_planner_writes_only_the_requested_plan(tmp_path: Path, planner: Any) -> None:
     begin(tmp_path)
     git(tmp_path, "commit", "-q", "--allow-empty", "-m", "begun")
     assert cli.run("task", "Write the manual", cwd=tmp_path).code == 0
@@ -57,7 +57,7 @@ async def test_planner_writes_the_plan_it_was_asked_for_and_no_other(tmp_path: P
     assert not (tmp_path / OTHER).exists()
 
 
-async def test_parameter_write_to_alone_is_no_leave_to_write_a_plan(tmp_path: Path) -> None:
+async def test_write_to_parameter_alone_does_not_permit_writing_a_plan(tmp_path: Path) -> None:
     @agent("writer")
     async def writer(ctx: Context, write_to: str) -> bool:
         return (await ctx.delegate("worker.write_file", path=write_to, content=PLAN, create_parents=True)).ok
@@ -77,7 +77,7 @@ async def test_parameter_write_to_alone_is_no_leave_to_write_a_plan(tmp_path: Pa
 
 @pytest.mark.parametrize("name", [".env", "linked.md", ".remit/audit.jsonl"])
 async def test_secret_file_is_not_filed_as_a_report(tmp_path: Path, name: str) -> None:
-    """An agent that may not read a file names it as its report; the board would commit it."""
+    """An agent names a file that it may not read as its report; the board must not commit it."""
     begin(tmp_path)
     git(tmp_path, "commit", "-q", "--allow-empty", "-m", "begun")
     assert cli.run("task", "Find the key", cwd=tmp_path).code == 0
@@ -85,16 +85,16 @@ async def test_secret_file_is_not_filed_as_a_report(tmp_path: Path, name: str) -
 
     @agent("researcher", requires_artifacts=True)
     async def researcher(ctx: Context, task: str, write_to: str, **more: Any) -> dict[str, Any]:
-        (tmp_path / ".env").write_text("KEY=hunter2\n")  # as a person may save it meanwhile
+        (tmp_path / ".env").write_text("KEY=hunter2\n")  # the user may save it in the meantime
         return {**planned(name), "artifacts": [{"type": "report", "path": name}]}
 
     async with Remit.open(tmp_path, agents=[researcher]) as remit:
         done = await research(remit, Board(tmp_path), 1)
     assert done.status == "failed", done
-    assert not list((tmp_path / "specs").rglob("*.md"))[1:], "nothing but TODO.md"
+    assert not list((tmp_path / "specs").rglob("*.md"))[1:], "only TODO.md is committed"
 
 
-async def test_board_of_a_clone_sends_no_secret_file_to_a_model(tmp_path: Path) -> None:
+async def test_board_of_a_clone_does_not_send_secret_files_to_a_model(tmp_path: Path) -> None:
     begin(tmp_path)
     git(tmp_path, "commit", "-q", "--allow-empty", "-m", "begun")
     assert cli.run("task", "Write the manual", cwd=tmp_path).code == 0

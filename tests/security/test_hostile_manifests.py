@@ -1,4 +1,4 @@
-"""Files of workers on other machines: a hostile agent, worker or object store cannot reach what is protected, on either side."""
+"""Files of remote workers: a hostile agent, worker or object store cannot reach protected files on either side."""
 
 import asyncio
 import os
@@ -47,7 +47,7 @@ def shipped(blobs: BlobStore) -> list[str]:
     return [] if manifest is None else [file.path for file in manifest.files]
 
 
-def test_worker_uploads_no_file_that_a_link_or_a_name_leads_to(blobs: BlobStore, root: Path) -> None:
+def test_worker_does_not_upload_files_behind_links_or_path_traversal(blobs: BlobStore, root: Path) -> None:
     (root / "link.md").symlink_to(".remit/access/tokens.json")
     (root / "folder").symlink_to(".remit/access")
     (root / "hooks").symlink_to(".git")
@@ -62,8 +62,8 @@ def test_worker_uploads_no_file_that_a_link_or_a_name_leads_to(blobs: BlobStore,
     assert shipped(blobs) == ["plain.md"]
 
 
-def test_worker_uploads_what_it_opened_while_a_folder_is_swapped(blobs: BlobStore, root: Path) -> None:
-    """A folder that is now a folder, now a link to a private one: nothing private is uploaded at any moment."""
+def test_worker_uploads_nothing_private_while_a_folder_is_swapped(blobs: BlobStore, root: Path) -> None:
+    """A path alternates between a folder and a symlink to a private folder. Nothing private is ever uploaded."""
     (root / "real").mkdir()
     (root / "real" / "tokens.json").write_text("harmless")
     done = threading.Event()
@@ -94,7 +94,7 @@ def test_worker_uploads_what_it_opened_while_a_folder_is_swapped(blobs: BlobStor
         "hooks/x", "away/x", "plain.md/x", "plain.md", "a" * 300, "line\nbreak", "escape\x1b[31m",
     ],
 )  # fmt: skip
-def test_hostile_manifest_writes_nothing_that_is_protected(blobs: BlobStore, root: Path, tmp_path: Path, path: str) -> None:
+def test_hostile_manifest_cannot_write_protected_files(blobs: BlobStore, root: Path, tmp_path: Path, path: str) -> None:
     (root / "hooks").symlink_to(".git/hooks")
     (root / "away").symlink_to(tmp_path)
     before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file() and "blobs" not in file.parts}
@@ -111,7 +111,7 @@ def test_hostile_manifest_writes_nothing_that_is_protected(blobs: BlobStore, roo
     assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file() and "blobs" not in file.parts} == before
 
 
-def test_blob_that_does_not_match_its_hash_leaves_no_file(blobs: BlobStore, root: Path, tmp_path: Path) -> None:
+def test_blob_with_a_wrong_hash_is_not_written(blobs: BlobStore, root: Path, tmp_path: Path) -> None:
     sha256, size = stored(blobs, tmp_path, b"content")
     blobs._api.put(blobs._store, f"blobs/{sha256[:2]}/{sha256}", b"hostile")
     blobs.write_manifest(SESSION, Manifest((ShippedFile("new.md", sha256, size), ShippedFile("huge.md", sha256, 1 << 60)), at=1.0))
@@ -120,8 +120,8 @@ def test_blob_that_does_not_match_its_hash_leaves_no_file(blobs: BlobStore, root
     assert sorted(path.name for path in root.iterdir()) == [".git", ".remit", "plain.md"]
 
 
-def test_files_are_fetched_only_into_a_new_folder(blobs: BlobStore, root: Path, tmp_path: Path) -> None:
-    """Names in a manifest are not protected there, so that no folder with programs or settings is taken."""
+def test_files_are_fetched_only_into_a_new_directory(blobs: BlobStore, root: Path, tmp_path: Path) -> None:
+    """Manifest names are not protected in that directory, so an existing folder with programs or settings is refused."""
     blobs.write_manifest(SESSION, Manifest((ShippedFile(".git/hooks/x", *stored(blobs, tmp_path, b"x")),), at=1.0))
     fetcher = FileFetcher(blobs, root, SESSION)
     for folder in (root, tmp_path, root / "plain.md"):
@@ -131,7 +131,7 @@ def test_files_are_fetched_only_into_a_new_folder(blobs: BlobStore, root: Path, 
     assert not (root / ".git" / "hooks" / "x").exists()
 
 
-def test_huge_numbers_of_files_are_bounded_on_both_sides(
+def test_number_of_files_is_bounded_on_upload_and_fetch(
     blobs: BlobStore, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_FILES", 20)
@@ -143,7 +143,7 @@ def test_huge_numbers_of_files_are_bounded_on_both_sides(
     shipment.sync(names[:40], None, None)
     assert 20 <= len(shipped(blobs)) <= 20 + module.AT_ONCE
     final = [Artifact(type="report", path=name) for name in names[30:45]]
-    assert shipment.ship(final, None) == {}, "what is returned is uploaded, whatever was uploaded before"
+    assert shipment.ship(final, None) == {}, "returned files are uploaded even after the limit is reached"
     assert set(shipped(blobs)) == {one.path for one in final}
     here = tmp_path / "here"
     here.mkdir()
@@ -152,7 +152,7 @@ def test_huge_numbers_of_files_are_bounded_on_both_sides(
     assert len(FileFetcher(blobs, here, SESSION).fetch(limit_bytes=None).written) == 10
 
 
-async def test_missing_object_store_is_said_before_anything_runs(blobs: BlobStore, root: Path, tmp_path: Path) -> None:
+async def test_unavailable_object_store_is_reported_before_anything_runs(blobs: BlobStore, root: Path, tmp_path: Path) -> None:
     (tmp_path / "blobs").rmdir()
     (tmp_path / "blobs").touch()
     with pytest.raises(RemitError, match="cannot be used") as refused:

@@ -1,4 +1,4 @@
-"""Links that came with a clone lead nothing that remit writes out of the project."""
+"""Symlinks in a clone cannot redirect remit's writes out of the project."""
 
 import shutil
 from pathlib import Path
@@ -38,7 +38,7 @@ def outside(tmp_path: Path) -> Path:
 
 
 def clone(root: Path, link: str, target: Path) -> Path:
-    """A project with a board in which one file or folder is a link."""
+    """A project with a board in which one file or folder is a symlink."""
     root.mkdir()
     begin(root)
     with Board(root).change(make=True):
@@ -53,7 +53,7 @@ def clone(root: Path, link: str, target: Path) -> Path:
 
 
 @pytest.mark.parametrize("link", [*FOLDERS, *FILES])
-def test_nothing_is_written_through_a_link_of_a_clone(tmp_path: Path, outside: Path, link: str) -> None:
+def test_symlinks_in_a_clone_are_not_written_through(tmp_path: Path, outside: Path, link: str) -> None:
     target = outside / "profile" if link in FILES else outside
     root = clone(tmp_path / "clone", link, target)
     done = [
@@ -69,7 +69,7 @@ def test_nothing_is_written_through_a_link_of_a_clone(tmp_path: Path, outside: P
         assert "Remove the link" in done[0].stdout + done[0].stderr
 
 
-def test_links_inside_the_project_and_shared_agents_stay_in_use(tmp_path: Path, outside: Path) -> None:
+def test_symlinks_inside_the_project_and_to_shared_agents_keep_working(tmp_path: Path, outside: Path) -> None:
     root = clone(tmp_path / "clone", ".remit/scratch", tmp_path / "clone/big")
     (root / "big").mkdir()
     (root / ".remit/agents").symlink_to(outside)
@@ -82,7 +82,7 @@ async def reader(ctx: Context) -> str:
     return ctx.background().text
 
 
-async def test_context_of_a_clone_gives_agents_no_file_from_outside_of_the_project(tmp_path: Path, outside: Path) -> None:
+async def test_context_files_of_a_clone_exclude_files_outside_the_project(tmp_path: Path, outside: Path) -> None:
     (outside / "common").mkdir()
     (outside / "common/notes.md").write_text("the private notes")
     root = clone(tmp_path / "clone", ".remit/context", outside)

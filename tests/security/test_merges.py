@@ -1,4 +1,4 @@
-"""A merge brings no file into the project that its agent may not write there; everything else is merged, and nothing is lost."""
+"""A merge adds no file to the project that its agent may not write there. Everything else is merged, and nothing is lost."""
 
 import os
 from pathlib import Path
@@ -47,7 +47,7 @@ def write_all(here: Path) -> None:
 
 @agent("coding", workspace="worktree", merge=True)
 async def coding(ctx: Context) -> str:
-    """Writes with its own tools, past the policy."""
+    """Writes with its own tools, bypassing the policy."""
     write_all(ctx.workspace)
     return "done"
 
@@ -60,7 +60,7 @@ async def keeping(ctx: Context) -> str:
 
 @agent("calling", workspace="worktree")
 async def calling(ctx: Context) -> list[str]:
-    """The agent that it calls merges into its workspace."""
+    """Its callee merges into its workspace."""
     done = await ctx.delegate("coding")
     return [*done.warnings, *(path for path in HOSTILE if (ctx.workspace / path).exists())]
 
@@ -70,7 +70,7 @@ def state(root: Path) -> tuple[list[str], str]:
     return there, (root / "a.py").read_text()
 
 
-async def test_protected_files_stay_on_the_branch_when_a_delegation_is_merged(tmp_path: Path) -> None:
+async def test_merge_leaves_protected_files_on_the_branch(tmp_path: Path) -> None:
     root = new_project(tmp_path)
     async with Remit.open(root, agents=[coding]) as remit:
         done = await remit.delegate("coding")
@@ -89,7 +89,7 @@ async def test_protected_files_stay_on_the_branch_when_a_delegation_is_merged(tm
     assert "command" not in log
 
 
-async def test_person_takes_protected_files_by_an_option_of_their_own(tmp_path: Path) -> None:
+async def test_protected_files_are_merged_only_with_an_explicit_option(tmp_path: Path) -> None:
     root = new_project(tmp_path)
     async with Remit.open(root, agents=[keeping]) as remit:
         done = await remit.delegate("keeping")
@@ -109,7 +109,7 @@ async def test_person_takes_protected_files_by_an_option_of_their_own(tmp_path: 
     assert state(root) == ([*HOSTILE, ".vscode"], "a = 2\n")
 
 
-async def test_workspace_of_a_caller_gets_no_protected_file_either(tmp_path: Path) -> None:
+async def test_merge_into_a_caller_workspace_skips_protected_files(tmp_path: Path) -> None:
     root = new_project(tmp_path)
     async with Remit.open(root, agents=[coding, calling]) as remit:
         done = await remit.delegate("calling")
@@ -120,7 +120,7 @@ async def test_workspace_of_a_caller_gets_no_protected_file_either(tmp_path: Pat
     assert state(work)[0] == ["pyproject.toml", "old/.envrc"]
 
 
-async def test_only_protected_files_are_no_merge_and_nothing_is_lost(tmp_path: Path) -> None:
+async def test_merge_of_only_protected_files_is_partial_and_keeps_the_branch(tmp_path: Path) -> None:
     root = new_project(tmp_path)
 
     @agent("one", workspace="worktree", merge=True)
@@ -136,8 +136,8 @@ async def test_only_protected_files_are_no_merge_and_nothing_is_lost(tmp_path: P
     assert not (root / ".mcp.json").exists()
 
 
-async def test_repository_inside_a_worktree_runs_none_of_its_filters_here(tmp_path: Path) -> None:
-    """Git asks a repository that it knows in another one for its status, which runs commands of that one's configuration."""
+async def test_git_filters_of_a_repository_nested_in_a_worktree_do_not_run(tmp_path: Path) -> None:
+    """Git queries the status of nested repositories in its index, which runs commands from their configuration."""
     marker, root = tmp_path / "ran", tmp_path / "project"
     root.mkdir()
     new_project(root)
@@ -158,15 +158,15 @@ async def test_repository_inside_a_worktree_runs_none_of_its_filters_here(tmp_pa
         return "done"
 
     async with Remit.open(root, agents=[nesting]) as remit:
-        done = await remit.delegate("nesting")  # from here on the index of its workspace knows it
+        done = await remit.delegate("nesting")  # from here on the index of its workspace contains the nested repository
     merged = cli.run("workspaces", done.metadata.session_id, "--merge", cwd=root)
     assert merged.code == 0, merged.stderr
     assert "160000" in git(root, "ls-files", "--stage", "inner")
     assert not marker.exists()
 
 
-async def test_program_of_a_worktree_is_not_taken_for_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`./bin` on PATH means the folder of whoever looks: git is run in the agent's."""
+async def test_program_named_git_in_a_worktree_is_not_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative `./bin` on PATH is resolved in the current directory, and git runs in the agent's."""
     marker, root = tmp_path / "ran", tmp_path / "project"
     root.mkdir()
     new_project(root)
@@ -185,7 +185,7 @@ async def test_program_of_a_worktree_is_not_taken_for_git(tmp_path: Path, monkey
     assert not marker.exists()
 
 
-async def test_filter_that_is_a_file_of_the_project_is_not_run_as_the_agent_left_it(tmp_path: Path) -> None:
+async def test_git_filter_script_modified_by_an_agent_is_not_run(tmp_path: Path) -> None:
     marker, root = tmp_path / "ran", tmp_path / "project"
     root.mkdir()
     new_project(root)

@@ -1,4 +1,4 @@
-"""A model that may fetch public pages does not reach this machine by the public address of one of its interfaces."""
+"""A model that may fetch public pages cannot reach this machine through the public address of one of its interfaces."""
 
 import shutil
 import subprocess
@@ -18,7 +18,7 @@ print(url_facts("http://8.8.4.4:8080/admin", Path())["address"], url_facts("http
 SETUP = "ip link set lo up && ip addr add 8.8.4.4/32 dev lo && ip -6 addr add 2600::5/128 dev lo nodad && exec"
 
 
-def test_the_public_address_of_an_interface_is_this_machine() -> None:
+def test_public_address_of_a_local_interface_counts_as_local() -> None:
     if shutil.which("ip") is None or subprocess.run(["unshare", "-rn", "true"], check=False, capture_output=True).returncode != 0:
         pytest.skip("needs a network namespace")
     command = ["unshare", "-rn", "sh", "-c", f'{SETUP} "$@"', "sh", sys.executable, "-c", SCRIPT]

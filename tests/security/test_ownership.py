@@ -1,4 +1,4 @@
-"""Whose a project is: another user's files are not used, no link leads out, and a database that was not made here runs nothing."""
+"""Project ownership: files of another user are refused, symlinks out of the project are not followed, a foreign database runs nothing."""
 
 import asyncio
 import contextlib
@@ -32,13 +32,13 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files
 
 @agent("shell", resumable=True, timeout=60)
 def shell(command: str) -> str:
-    """Stands for any agent by which a project starts programs."""
+    """Represents any agent through which a project starts programs."""
     Path(command).write_text("ran")
     return "ran"
 
 
 async def leave_unfinished(root: Path, command: Path) -> None:
-    """A database with a delegation that its process left behind."""
+    """Create a database with a delegation that its process did not finish."""
     began = asyncio.Event()
 
     @agent("shell", resumable=True, timeout=60)
@@ -54,7 +54,7 @@ async def leave_unfinished(root: Path, command: Path) -> None:
 
 @pytest.fixture
 async def clone(tmp_path: Path, state_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project that came with a database of another installation."""
+    """A project that contains a database of another installation."""
     victim = tmp_path / "victim"
     attacker = tmp_path / "attacker"
     (victim / ".remit").mkdir(parents=True)
@@ -67,14 +67,14 @@ async def clone(tmp_path: Path, state_home: Path, monkeypatch: pytest.MonkeyPatc
 
 
 async def opened(root: Path, **options: object) -> list[str]:
-    """Opens the project, and waits for what is resumed."""
+    """Open the project and wait for recovered delegations."""
     async with Remit.open(root, agents=[shell], **options) as remit:  # type: ignore[arg-type]
         for session_id in remit.recovered.resumed:
             await remit.result(session_id, wait_seconds=20)
         return remit.recovered.resumed
 
 
-async def test_a_database_that_came_with_a_clone_is_not_recovered_from(clone: Path) -> None:
+async def test_delegations_in_a_cloned_database_are_not_recovered(clone: Path) -> None:
     before = (clone / ".remit" / "remit.db").read_bytes()
     with pytest.raises(Refused, match="remit trust --adopt") as refused:
         await opened(clone)
@@ -83,7 +83,7 @@ async def test_a_database_that_came_with_a_clone_is_not_recovered_from(clone: Pa
     assert (clone / ".remit" / "remit.db").read_bytes() == before
 
 
-def test_commands_that_would_write_a_database_of_a_clone_say_what_to_type(clone: Path) -> None:
+def test_writing_to_a_cloned_database_names_the_approval_command(clone: Path) -> None:
     before = (clone / ".remit" / "remit.db").read_bytes()
     for command in (("recover",), ("delegate", "worker.list_files"), ("serve", "--http", "unix")):
         done = cli.run(*command, cwd=clone)
@@ -92,14 +92,14 @@ def test_commands_that_would_write_a_database_of_a_clone_say_what_to_type(clone:
     assert (clone / ".remit" / "remit.db").read_bytes() == before
 
 
-def test_a_database_that_came_with_a_clone_is_read(clone: Path) -> None:
+def test_cloned_database_can_be_read(clone: Path) -> None:
     listed = cli.run("history", cwd=clone)
     assert (listed.code, "shell" in listed.stdout) == (0, True), listed.stderr
     assert cli.run("show", "last", cwd=clone).code == 0
     assert [one.name for one in (clone / ".remit").glob("remit.db*")] == ["remit.db"]
 
 
-async def test_over_mcp_a_database_of_a_clone_is_answered_with_the_command_to_type(clone: Path) -> None:
+async def test_cloned_database_over_mcp_names_the_approval_command(clone: Path) -> None:
     async with mcp_server._open(clone, None) as remit:
         tools, progress = Delegations(Service(remit), 5.0), Progress(mock.Mock(), None)
         listed = (await tools.call("list_agents", {}, progress)).structured_content
@@ -111,7 +111,7 @@ async def test_over_mcp_a_database_of_a_clone_is_answered_with_the_command_to_ty
 
 
 @pytest.mark.parametrize(("typed", "is_adopted"), [("y\n", True), ("n\n", False)])
-def test_a_person_at_the_terminal_is_asked_once_whether_to_adopt_a_database(
+def test_terminal_user_is_asked_once_to_adopt_a_database(
     clone: Path, monkeypatch: pytest.MonkeyPatch, typed: str, *, is_adopted: bool
 ) -> None:
     monkeypatch.setattr("remit.cli.trust.person_here", object)
@@ -124,13 +124,13 @@ def test_a_person_at_the_terminal_is_asked_once_whether_to_adopt_a_database(
     assert (second.code == 0) is is_adopted, second.stderr
 
 
-async def test_trust_given_by_the_program_adopts_a_database_for_good(clone: Path) -> None:
+async def test_trust_given_in_code_adopts_a_database_permanently(clone: Path) -> None:
     assert await opened(clone, trust=True)
     assert (clone / "owned").read_text() == "ran"
     assert await opened(clone) == []
 
 
-async def test_an_approved_database_is_adopted_once(clone: Path) -> None:
+async def test_approved_database_is_adopted_once(clone: Path) -> None:
     adopted = cli.run("trust", "--adopt", cwd=clone)
     assert (adopted.code, "the database is used" in adopted.stdout) == (0, True), adopted.stderr
     assert await opened(clone)
@@ -138,12 +138,12 @@ async def test_an_approved_database_is_adopted_once(clone: Path) -> None:
     assert await opened(clone) == []
 
 
-async def test_a_database_made_here_is_used_and_one_put_in_its_place_is_not(clone: Path, tmp_path: Path) -> None:
+async def test_database_created_here_is_used_and_a_replacement_is_not(clone: Path, tmp_path: Path) -> None:
     shipped = (clone / ".remit" / "remit.db").read_bytes()
     (clone / ".remit" / "remit.db").unlink()
     assert await opened(clone) == []
     assert await opened(clone) == []
-    (clone / ".remit" / "remit.db").write_bytes(shipped)  # the same inode: only its content tells
+    (clone / ".remit" / "remit.db").write_bytes(shipped)  # same inode: only the content differs
     with pytest.raises(Refused):
         await opened(clone)
     with pytest.raises(Refused):
@@ -152,10 +152,8 @@ async def test_a_database_made_here_is_used_and_one_put_in_its_place_is_not(clon
     assert not (clone / "owned").exists()
 
 
-async def test_a_log_that_is_put_beside_the_users_own_database_is_not_replayed(
-    tmp_path: Path, state_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SQLite replays any log that it finds: the tables of new databases lie alike, so a log can add what would be run."""
+async def test_planted_write_ahead_log_is_not_replayed(tmp_path: Path, state_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite replays any log that it finds. New databases share a table layout, so a planted log can add delegations to run."""
     victim, attacker = tmp_path / "victim", tmp_path / "attacker"
     for root in (victim, attacker):
         root.mkdir()
@@ -176,12 +174,12 @@ async def test_a_log_that_is_put_beside_the_users_own_database_is_not_replayed(
 
 
 def cli_rows(root: Path) -> str:
-    """What the database itself contains, without any log."""
+    """Rows in the database file itself, without any log."""
     with sqlite3.connect(f"file:{root}/.remit/remit.db?mode=ro&immutable=1", uri=True) as found:
         return str(found.execute("SELECT agent FROM delegations").fetchall())
 
 
-async def test_a_moved_database_and_one_of_an_older_remit_need_a_person(tmp_path: Path) -> None:
+async def test_moved_or_older_database_needs_approval(tmp_path: Path) -> None:
     (tmp_path / "here").mkdir()
     await opened(tmp_path / "here")
     (tmp_path / "here").rename(tmp_path / "there")
@@ -193,7 +191,7 @@ async def test_a_moved_database_and_one_of_an_older_remit_need_a_person(tmp_path
         await opened(tmp_path / "old")
 
 
-async def test_a_store_given_in_code_is_not_bound(tmp_path: Path) -> None:
+async def test_store_given_in_code_is_not_bound_to_an_installation(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "mine.db")
     assert await opened(tmp_path, store=store) == []
     store.close()
@@ -201,7 +199,7 @@ async def test_a_store_given_in_code_is_not_bound(tmp_path: Path) -> None:
         assert found.execute("SELECT count(*) FROM sqlite_master WHERE name='installation'").fetchone() == (0,)
 
 
-async def test_a_database_whose_maker_was_killed_is_still_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_database_whose_creator_was_killed_still_belongs_to_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -212,7 +210,7 @@ async def test_a_database_whose_maker_was_killed_is_still_the_users_own(tmp_path
     assert await opened(tmp_path) == []
 
 
-def test_a_server_that_a_clone_announces_is_not_contacted(tmp_path: Path) -> None:
+def test_server_announced_by_a_clone_is_not_contacted(tmp_path: Path) -> None:
     (tmp_path / ".remit" / "run").mkdir(parents=True)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)
@@ -226,8 +224,8 @@ def test_a_server_that_a_clone_announces_is_not_contacted(tmp_path: Path) -> Non
             listening.accept()
 
 
-def test_tokens_that_came_with_a_clone_let_nobody_in(tmp_path: Path, state_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under umask 077 they are private files like the user's own."""
+def test_tokens_in_a_clone_do_not_authenticate(tmp_path: Path, state_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under umask 077 they are private files, like the user's own."""
     folder = tmp_path / ".remit"
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
     _, secret = Tokens(folder).new("theirs", Grants())
@@ -254,7 +252,7 @@ SESSION = "sess_1794855562_2eageb"
 
 @pytest.fixture
 def workspace_clone(tmp_path: Path) -> Path:
-    """A clone with a workspace in its `.remit`, whose note names a command for git to run."""
+    """A clone with a workspace in its `.remit`, whose record names a command for git to run."""
     root, books = tmp_path / "clone", tmp_path / "clone" / ".remit" / "work" / ".books"
     tree = root / ".remit" / "work" / SESSION
     for folder in (tree, books / SESSION):
@@ -276,7 +274,7 @@ def workspace_clone(tmp_path: Path) -> Path:
     return root
 
 
-async def test_a_workspace_that_came_with_a_clone_starts_no_command_when_it_is_tidied_away(workspace_clone: Path) -> None:
+async def test_cleaning_up_a_cloned_workspace_starts_no_command(workspace_clone: Path) -> None:
     async with Remit.open(workspace_clone, settings={"cleanup_seconds": 0.01}) as remit:
         await remit.delegate("worker.list_files")
         for _ in range(100):
@@ -288,7 +286,7 @@ async def test_a_workspace_that_came_with_a_clone_starts_no_command_when_it_is_t
 
 
 @pytest.mark.parametrize("words", [(), (SESSION,), (SESSION, "--diff")])
-def test_a_workspace_that_came_with_a_clone_starts_no_command_when_it_is_listed(workspace_clone: Path, words: tuple[str, ...]) -> None:
+def test_listing_a_cloned_workspace_starts_no_command(workspace_clone: Path, words: tuple[str, ...]) -> None:
     cli.run("workspaces", *words, cwd=workspace_clone)
     assert not (workspace_clone / "owned").exists()
 
@@ -307,7 +305,7 @@ def as_user(uid: int) -> Iterator[None]:
 
 @needs_root
 @pytest.mark.parametrize("name", [".", ".remit", "remit.toml"])
-def test_a_project_of_another_user_is_refused_until_its_owner_is_approved(name: str, tmp_path: Path) -> None:
+def test_project_of_another_user_is_refused_until_its_owner_is_approved(name: str, tmp_path: Path) -> None:
     (tmp_path / ".remit").mkdir()
     (tmp_path / "remit.toml").write_text("max_depth = 2\n")
     os.chown(tmp_path / name, OTHER, OTHER)
@@ -327,11 +325,11 @@ def test_a_project_of_another_user_is_refused_until_its_owner_is_approved(name: 
 
 
 @needs_root
-def test_a_user_may_use_what_is_theirs_or_roots_and_no_other_users(state_home: Path) -> None:
-    """As another user, who cannot read root's approvals either."""
+def test_projects_of_the_user_and_of_root_are_accepted_and_others_refused(state_home: Path) -> None:
+    """Runs as another user, who cannot read root's approvals."""
     places, made = {}, contextlib.ExitStack()
     for uid in (0, OTHER, THIRD):
-        places[uid] = Path(made.enter_context(tempfile.TemporaryDirectory()))  # pytest's own folders are root's alone
+        places[uid] = Path(made.enter_context(tempfile.TemporaryDirectory()))  # pytest's own folders are accessible only to root
         (places[uid] / ".remit").mkdir()
         os.chown(places[uid] / ".remit", uid, uid)
         places[uid].chmod(0o755)
@@ -343,11 +341,11 @@ def test_a_user_may_use_what_is_theirs_or_roots_and_no_other_users(state_home: P
 
 
 @pytest.mark.parametrize("name", [".", ".remit", "remit.toml"])
-def test_a_project_that_every_user_can_write_is_refused(name: str, tmp_path: Path) -> None:
+def test_world_writable_project_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / ".remit").mkdir()
     (tmp_path / "remit.toml").write_text("")
     place = tmp_path / name
-    place.chmod(place.stat().st_mode | 0o1002)  # the sticky bit, as /tmp has it, makes no difference
+    place.chmod(place.stat().st_mode | 0o1002)  # a sticky bit, as on /tmp, makes no difference
     with pytest.raises(Refused, match="can be written by every user"):
         Remit.open(tmp_path)
 
@@ -356,7 +354,7 @@ def test_a_project_that_every_user_can_write_is_refused(name: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", [".remit", ".remit/remit.db", ".remit/remit.db-wal"])
-def test_a_link_out_of_the_project_is_not_written_through(name: str, tmp_path: Path) -> None:
+def test_symlink_out_of_the_project_is_not_written_through(name: str, tmp_path: Path) -> None:
     outside, root = tmp_path / "outside", tmp_path / "clone"
     outside.mkdir()
     (root / name).parent.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Another user of the machine reads nothing that remit keeps about a project, whatever the umask."""
+"""Other users of the machine cannot read remit's project state, regardless of the umask."""
 
 import os
 import stat
@@ -14,7 +14,7 @@ from support import cli
 SHARED = ("agents", "commands", "context", "policy.cedar", ".gitignore")
 """Files of the repository: git decides their permissions."""
 WITHIN = ("scratch", "work")
-"""Agents write the files below these; the directory of each session is closed."""
+"""Agents write the files below these; the directory of each session is private."""
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def open_umask() -> Iterator[None]:
 
 
 def visible_to_others(project: Path) -> list[str]:
-    """Files in `.remit` that another user could look into if `.remit` itself were open."""
+    """Files in `.remit` that another user could read if `.remit` itself were accessible."""
     found = []
     for folder, folders, files in os.walk(project / ".remit"):
         inside = Path(folder).relative_to(project / ".remit")
@@ -57,7 +57,7 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def test_files_that_remit_keeps_are_for_their_owner_alone(repository: Path) -> None:
+async def test_state_files_in_the_project_are_readable_only_by_their_owner(repository: Path) -> None:
     async with Remit.open(repository, agents=[steps, broken]) as remit:
         assert (await remit.delegate("steps")).ok
         assert not (await remit.delegate("broken")).ok
@@ -68,16 +68,16 @@ async def test_files_that_remit_keeps_are_for_their_owner_alone(repository: Path
     assert stat.S_IMODE((repository / ".remit").stat().st_mode) == 0o700
     assert (repository / ".remit" / "errors.json").exists()
     assert visible_to_others(repository) == []
-    assert stat.S_IMODE((repository / "specs" / "TODO.md").stat().st_mode) == 0o666, "files of the project follow the umask"
+    assert stat.S_IMODE((repository / "specs" / "TODO.md").stat().st_mode) == 0o666, "project files follow the umask"
 
 
-def test_a_folder_that_an_earlier_version_left_open_is_closed(tmp_path: Path) -> None:
+def test_permissions_of_an_existing_state_directory_are_tightened(tmp_path: Path) -> None:
     (tmp_path / ".remit").mkdir(mode=0o777)
     assert cli.run("task", "Write it down", cwd=tmp_path).code == 0
     assert stat.S_IMODE((tmp_path / ".remit").stat().st_mode) == 0o700
 
 
-def test_what_remit_keeps_outside_of_projects_is_for_its_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_files_outside_projects_are_readable_only_by_their_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("REMIT_TRUST")
     (tmp_path / "remit.toml").write_text('[agents.x]\ncommand = ["true"]\n')

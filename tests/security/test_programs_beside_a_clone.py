@@ -1,4 +1,4 @@
-"""Programs that remit starts by itself obey no file of an unapproved clone."""
+"""Programs that remit starts on its own ignore the files of an unapproved clone."""
 
 import os
 import subprocess
@@ -18,8 +18,8 @@ def program(path: Path, script: str) -> None:
 
 
 @pytest.mark.parametrize("command", [["doctor"], ["agents", "--detect"], ["init", "--yes"]], ids=" ".join)
-def test_versions_are_asked_for_outside_of_the_clone(command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Version managers and Bun run what files of the working directory name."""
+def test_version_commands_run_outside_the_clone(command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version managers and Bun run programs named by files in the working directory."""
     clone, log = tmp_path / "clone", tmp_path / "log"
     clone.mkdir()
     for name in ("claude", "node"):
@@ -29,7 +29,7 @@ def test_versions_are_asked_for_outside_of_the_clone(command: list[str], tmp_pat
     assert set(log.read_text().split()) == {"/"}
 
 
-def test_no_signature_is_checked_by_a_program_that_an_archive_names(tmp_path: Path) -> None:
+def test_git_signature_program_named_by_an_archive_is_not_run(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     clone.mkdir()
 
@@ -53,7 +53,7 @@ def test_no_signature_is_checked_by_a_program_that_an_archive_names(tmp_path: Pa
 @pytest.mark.parametrize(
     "path", ["bunfig.toml", ".volta/hooks.json", "sub/.nvim.lua", ".direnv/x.rc", ".kiro/hooks/a", "hooks/push-to-checkout"]
 )
-def test_files_that_are_run_when_a_folder_is_entered_or_opened_are_protected(path: str) -> None:
+def test_files_executed_on_entering_or_opening_a_directory_are_protected(path: str) -> None:
     assert protection_of(path) is Protection.TOOLS
 
 
@@ -66,7 +66,7 @@ def hello(*names: tuple[int, str]) -> bytes:
     return b"\x16\3\1" + len(message).to_bytes(2) + message
 
 
-def test_a_greeting_names_one_host_by_its_usual_type_or_none() -> None:
+def test_client_hello_yields_a_server_name_only_when_unambiguous() -> None:
     assert server_name(hello((0, "api.example.com"))) == "api.example.com"
     assert server_name(hello((1, "api.example.com"), (0, "evil.example"))) is None
     assert server_name(hello((0, "api.example.com"), (0, "evil.example"))) is None

@@ -1,4 +1,4 @@
-"""Agents change no file that configures remit, starts programs, or belongs to the board or to git, unless a person says yes."""
+"""Without the user's approval, agents cannot change files that configure remit, start programs, or belong to the board or to git."""
 
 import hashlib
 import json
@@ -62,7 +62,7 @@ def spellings(path: str) -> list[str]:
 
 
 def project(root: Path) -> Callable[[], dict[str, str]]:
-    """A project with every protected file in it; what it contains, by path."""
+    """Create a project with every protected file; returns its content by path."""
     (root / "src").mkdir()
     (root / "linked").symlink_to(".")
     for path in (*FORBIDDEN, *ASKED):
@@ -95,11 +95,11 @@ def writes() -> list[dict[str, Any]]:
 
 @agent("intruder")
 async def intruder(ctx: Context, attempts: list[dict[str, Any]]) -> list[str]:
-    """Stands for any agent that may use `worker.write_file`; the paths that it could write."""
+    """Represents any agent that may use `worker.write_file`; returns the paths that it could write."""
     return [one["path"] for one in attempts if (await ctx.delegate("worker.write_file", parameters=one)).ok]
 
 
-async def test_agent_with_write_file_changes_no_protected_file_in_any_spelling(tmp_path: Path) -> None:
+async def test_agent_with_write_file_cannot_change_protected_files_in_any_spelling(tmp_path: Path) -> None:
     look = project(tmp_path)
     before = look()
     attempts, written = writes(), list[str]()
@@ -115,7 +115,7 @@ async def test_agent_with_write_file_changes_no_protected_file_in_any_spelling(t
 
 
 @pytest.mark.parametrize("is_assistant", [False, True])
-async def test_model_with_write_file_changes_no_protected_file(tmp_path: Path, is_assistant: bool) -> None:
+async def test_model_with_write_file_cannot_change_protected_files(tmp_path: Path, is_assistant: bool) -> None:
     look = project(tmp_path)
     before = look()
     paths = [*FORBIDDEN, *ASKED[:20], "pyProject.toml", ".CLAUDE/Settings.json", "Remit.TOML", "notes.md"]
@@ -134,7 +134,7 @@ async def test_model_with_write_file_changes_no_protected_file(tmp_path: Path, i
     assert look() == before
 
 
-async def test_token_for_write_file_changes_no_protected_file(tmp_path: Path) -> None:
+async def test_token_for_write_file_cannot_change_protected_files(tmp_path: Path) -> None:
     look = project(tmp_path)
     before = look()
     ci = ServiceCall(principal=Principal(name="token:ci", grants=Grants(agents=("worker.write_file",))), api="http")
@@ -152,7 +152,7 @@ async def test_token_for_write_file_changes_no_protected_file(tmp_path: Path) ->
     assert look() == before
 
 
-async def test_deleting_is_a_change_too(tmp_path: Path) -> None:
+async def test_deleting_a_protected_file_is_refused(tmp_path: Path) -> None:
     look = project(tmp_path)
     (tmp_path / "pyproject.toml").write_text(SETTINGS)
     before = look()
@@ -169,7 +169,7 @@ async def test_deleting_is_a_change_too(tmp_path: Path) -> None:
 
 
 class Person:
-    """Answers what she is asked, and remembers the questions."""
+    """Answers approval requests and records them."""
 
     def __init__(self, answer: bool) -> None:
         self.answer, self.questions = answer, list[str]()
@@ -180,7 +180,7 @@ class Person:
 
 
 @pytest.mark.parametrize("answer", [True, False])
-async def test_person_is_asked_about_files_that_start_programs(tmp_path: Path, answer: bool) -> None:
+async def test_changing_files_that_start_programs_needs_approval(tmp_path: Path, answer: bool) -> None:
     person = Person(answer)
     async with Remit.open(tmp_path, agents=[intruder], approver=person) as remit:
         attempts = [{"path": path, "content": "x", "create_parents": True} for path in (".mcp.json", "src/x.py", "remit.toml")]
@@ -189,7 +189,7 @@ async def test_person_is_asked_about_files_that_start_programs(tmp_path: Path, a
     assert person.questions == ["intruder wants to change .mcp.json, by which other tools start programs."]
 
 
-async def test_pyproject_is_ordinary_as_long_as_its_remit_table_stays(tmp_path: Path) -> None:
+async def test_pyproject_is_protected_only_when_its_remit_table_changes(tmp_path: Path) -> None:
     own = "[tool.remit]\nmax_depth = 2\n"
     (tmp_path / "pyproject.toml").write_text(f"[project]\nname = 'x'\n{own}")
     (tmp_path / "settings.toml").symlink_to("pyproject.toml")
@@ -209,7 +209,7 @@ async def test_pyproject_is_ordinary_as_long_as_its_remit_table_stays(tmp_path: 
     assert (tmp_path / "pyproject.toml").read_text() == attempts["pyproject.toml"]
 
 
-async def test_hard_link_to_a_protected_file_is_replaced_and_the_file_stays(tmp_path: Path) -> None:
+async def test_writing_to_a_hard_link_leaves_the_protected_file_unchanged(tmp_path: Path) -> None:
     (tmp_path / "remit.toml").write_text("")
     os.link(tmp_path / "remit.toml", tmp_path / "notes.txt")
     async with Remit.open(tmp_path) as remit:
@@ -217,7 +217,7 @@ async def test_hard_link_to_a_protected_file_is_replaced_and_the_file_stays(tmp_
     assert (tmp_path / "remit.toml").read_text() == ""
 
 
-async def test_path_that_begins_with_a_tilde_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+async def test_path_that_starts_with_a_tilde_is_refused(tmp_path: Path) -> None:
     async with Remit.open(tmp_path) as remit:
         for path in ("~/x", "~", "./~root/x", "~x"):
             done = await remit.delegate("worker.write_file", path=path, content="x", create_parents=True)

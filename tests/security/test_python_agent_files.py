@@ -1,4 +1,4 @@
-"""Python agent files of a project: listing never imports them, and only the content that was approved ever runs."""
+"""Python agent files of a project: listing never imports them, and only approved content runs."""
 
 import py_compile
 import time
@@ -57,7 +57,7 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
 
 
-def test_listing_describes_a_file_once_in_a_child_and_imports_it_never(tmp_path: Path) -> None:
+def test_listing_describes_a_file_once_in_a_child_process_without_import(tmp_path: Path) -> None:
     import os
 
     trace = tmp_path / "trace"
@@ -70,7 +70,7 @@ def test_listing_describes_a_file_once_in_a_child_and_imports_it_never(tmp_path:
     assert int(only) != os.getpid()
 
 
-async def test_the_file_is_imported_when_its_agent_is_delegated_to(tmp_path: Path) -> None:
+async def test_file_is_imported_when_its_agent_is_delegated_to(tmp_path: Path) -> None:
     import os
 
     trace = tmp_path / "trace"
@@ -84,7 +84,7 @@ async def test_the_file_is_imported_when_its_agent_is_delegated_to(tmp_path: Pat
         assert imports(trace).count(str(os.getpid())) == 1
 
 
-def test_files_that_misbehave_at_import_are_named_and_hold_up_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_fail_at_import_are_reported_and_block_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMIT_DESCRIBE_SECONDS", "1")
     project(tmp_path, fine="from remit import agent\n@agent\nasync def fine(): return 1\n", **HOSTILE)
     began = time.monotonic()
@@ -101,7 +101,7 @@ def test_files_that_misbehave_at_import_are_named_and_hold_up_nothing(tmp_path: 
         assert problem in done.stderr
 
 
-async def test_content_that_changes_after_it_was_approved_does_not_run(tmp_path: Path) -> None:
+async def test_content_changed_after_approval_does_not_run(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     project(tmp_path, mine=LEAVES_A_TRACE.format(trace=str(trace)))
     async with Remit.open(tmp_path) as remit:
@@ -110,14 +110,14 @@ async def test_content_that_changes_after_it_was_approved_does_not_run(tmp_path:
         for name in ("here", "on.thread"):
             refused = await remit.delegate(name, n=1)
             assert refused.errors[0].code == "NOT_TRUSTED", refused
-        # The fork server may have loaded the approved content ahead; then that runs.
+        # The fork server may have preloaded the approved content; in that case the approved content runs.
         apart = await remit.delegate("apart", n=1)
         assert apart.data == 4 or "changed after it was approved" in apart.errors[0].message
         assert not (tmp_path / "evil").exists()
         assert known <= len(imports(trace)) + 1
 
 
-async def test_bytecode_that_a_clone_ships_is_not_run(tmp_path: Path) -> None:
+async def test_bytecode_in_a_clone_is_not_run(tmp_path: Path) -> None:
     project(tmp_path, mine="import pathlib\nfrom remit import agent\n@agent\nasync def mine(): return 'source'\n")
     folder = tmp_path / ".remit" / "agents"
     other = tmp_path / "other.py"
@@ -138,7 +138,7 @@ def describe(root: Path, *, approved: bool) -> tuple[FolderDescription, Director
     return found, directory
 
 
-def test_an_unapproved_file_is_listed_from_its_source_and_loaded_nowhere(tmp_path: Path) -> None:
+def test_unapproved_file_is_listed_from_its_source_and_never_loaded(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     project(tmp_path, mine=LEAVES_A_TRACE.format(trace=str(trace)), huge="@agent('a')\n" + "(" * 5000, wrong="\0")
     found, directory = describe(tmp_path, approved=False)
@@ -152,7 +152,7 @@ def test_an_unapproved_file_is_listed_from_its_source_and_loaded_nowhere(tmp_pat
 
 
 @pytest.mark.usefixtures("untrusted")
-def test_a_clone_is_listed_without_running(tmp_path: Path) -> None:
+def test_listing_a_clone_runs_no_code(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     project(tmp_path, mine=LEAVES_A_TRACE.format(trace=str(trace)))
     listed = {one["name"]: one["kind"] for one in cli.run_json("agents", cwd=tmp_path)["agents"]}
@@ -164,14 +164,14 @@ def test_a_clone_is_listed_without_running(tmp_path: Path) -> None:
     assert not imports(trace)
 
 
-def test_an_unapproved_file_takes_the_place_of_no_other_agent(tmp_path: Path) -> None:
+def test_unapproved_file_does_not_replace_another_agent(tmp_path: Path) -> None:
     text = "from remit import agent\n" + "".join(f"@agent({name!r})\ndef f(): ...\n" for name in ("planner", "worker.read_file", "mine"))
     project(tmp_path, clone=text)
     _, directory = describe(tmp_path, approved=False)
     assert directory.registered() == ("mine",)
 
 
-def test_descriptions_are_private_and_outside_the_project(tmp_path: Path) -> None:
+def test_descriptions_are_private_and_stored_outside_the_project(tmp_path: Path) -> None:
     import os
 
     project(tmp_path, fine="from remit import agent\n@agent\nasync def fine(): return 1\n")
@@ -181,7 +181,7 @@ def test_descriptions_are_private_and_outside_the_project(tmp_path: Path) -> Non
     assert kept.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_key_in_the_environment_is_hidden_from_a_file_while_it_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_api_keys_are_hidden_from_a_file_while_it_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
     project(tmp_path, keys="import os\nfrom remit import agent\n@agent(description=os.environ['OPENAI_API_KEY'])\nasync def keys(): ...\n")
     (described,) = (one for one in cli.run_json("agents", cwd=tmp_path)["agents"] if one["name"] == "keys")
@@ -199,7 +199,7 @@ PARAMETERS = (
 )
 
 
-def test_parameters_are_checked_before_anything_runs_and_without_an_import(tmp_path: Path) -> None:
+def test_parameters_are_validated_without_import_before_anything_runs(tmp_path: Path) -> None:
     functions = [
         f"@agent('a{number}', isolation='process')\ndef a{number}({signature}): ...\n"
         for number, (signature, _, _) in enumerate(PARAMETERS)

@@ -1,4 +1,4 @@
-"""What a program sees in the sandbox that shows a workspace at its own path: the workspace, the toolchain, and nothing else of the home."""
+"""The sandbox shows a workspace at its own path: the workspace and the toolchain are visible, the rest of the home is not."""
 
 import os
 import shutil
@@ -52,7 +52,7 @@ def shown(workspace: Path) -> tuple[str, ...]:
     return tuple(map(str, (*toolchain(workspace, os.environ), *git_directories(workspace))))
 
 
-def test_workspace_is_written_and_the_rest_of_the_home_is_not_there(home: Path) -> None:
+def test_workspace_is_writable_and_the_rest_of_the_home_is_hidden(home: Path) -> None:
     project = home / "project"
     (project / ".remit").mkdir()
     (project / ".remit" / "remit.db").write_text("STATE")
@@ -72,14 +72,14 @@ def test_workspace_is_written_and_the_rest_of_the_home_is_not_there(home: Path) 
     assert sorted(one.name for one in home.iterdir()) == [".ssh", "other", "project"]
 
 
-def test_kernel_settings_cannot_be_written_even_by_root(home: Path) -> None:
+def test_kernel_settings_are_read_only_even_for_root(home: Path) -> None:
     project = home / "project"
     ran = run(Profile(workspace=project), "for one in kernel/core_pattern kernel/hostname vm/drop_caches; do echo 1 > /proc/sys/$one; done")
     assert ran.stderr.count("cannot create") == 3
 
 
-def test_links_in_the_workspace_show_nothing_outside_of_it(home: Path) -> None:
-    """An agent writes `.venv` and `.git` so that they lead to somebody's keys."""
+def test_symlinks_in_the_workspace_expose_nothing_outside_it(home: Path) -> None:
+    """An agent replaces `.venv` and `.git` with symlinks to a directory with keys."""
     project = home / "project"
     (project / ".venv").symlink_to(home / ".ssh")
     (project / ".git").symlink_to(home / ".ssh")
@@ -105,8 +105,8 @@ def test_links_in_the_workspace_show_nothing_outside_of_it(home: Path) -> None:
         assert git_directories(folder) == (folder / ".git",)
 
 
-def test_path_that_is_exchanged_while_the_sandbox_is_made_shows_nothing_else(home: Path) -> None:
-    """A process in the workspace puts a link to somebody's keys where a virtual environment was a moment ago."""
+def test_path_swapped_during_sandbox_setup_exposes_nothing_else(home: Path) -> None:
+    """A process in the workspace replaces a virtual environment with a symlink to a directory with keys during setup."""
     project = home / "project"
     (project / ".venv").mkdir()
     (project / ".venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
@@ -121,8 +121,8 @@ def test_path_that_is_exchanged_while_the_sandbox_is_made_shows_nothing_else(hom
         run(profile, "true")
 
 
-def test_writable_folder_that_is_exchanged_while_the_sandbox_is_made_is_still_the_one_that_was_checked(home: Path) -> None:
-    """By its name, a link that takes its place for a moment would be followed out of the workspace."""
+def test_writable_directory_swapped_during_sandbox_setup_is_the_checked_one(home: Path) -> None:
+    """Mounting by name would follow a symlink that briefly replaces the directory."""
     project = home / "project"
     for name in ("lib", "next"):
         (project / name).mkdir()
@@ -137,14 +137,14 @@ def test_writable_folder_that_is_exchanged_while_the_sandbox_is_made_is_still_th
     assert sorted(os.listdir(project / "moved")) == ["lib", "written"]
 
 
-async def test_the_same_by_landlock_alone(home: Path) -> None:
+async def test_landlock_alone_enforces_the_profile(home: Path) -> None:
     project = home / "project"
     for name in (".venv", "sources"):
         (project / name).mkdir()
     (project / ".venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
     offer = replace(probe(), bubblewrap=None)
     if not offer.has_keeper:
-        pytest.skip("no Landlock here")
+        pytest.skip("Landlock is not available")
     profile = Profile(workspace=project, read_only=toolchain(project, {}))
     command = "cat .venv/id_ed25519 sources/id_ed25519; echo evil > sources/authorized_keys; echo $?"
     output = os.open(home / "output", os.O_CREAT | os.O_WRONLY)
@@ -160,7 +160,7 @@ async def test_the_same_by_landlock_alone(home: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", [".pyenv/versions/3.11.7", ".local/share/uv/python/cpython-3.11-linux-x86_64-gnu", "elsewhere/python"])
-def test_interpreter_of_a_virtual_environment_is_shown_wherever_it_is(home: Path, layout: str) -> None:
+def test_virtualenv_interpreter_is_visible_at_any_location(home: Path, layout: str) -> None:
     project, prefix = home / "project", home / layout
     (prefix / "bin").mkdir(parents=True)
     shutil.copy(os.path.realpath(sys.executable), prefix / "bin" / "python3.11")
@@ -177,7 +177,7 @@ def test_interpreter_of_a_virtual_environment_is_shown_wherever_it_is(home: Path
     assert str(home / "other") not in map(str, found)
 
 
-def test_git_of_a_worktree_can_be_read_and_not_written(home: Path) -> None:
+def test_git_directory_of_a_worktree_is_read_only(home: Path) -> None:
     main, worktree = home / "project", home / "other" / "worktree"
     git = ["git", "-c", "user.name=A", "-c", "user.email=a@b", "-C", str(main)]
     subprocess.run([*git, "init", "-q"], check=True)
@@ -191,13 +191,13 @@ def test_git_of_a_worktree_can_be_read_and_not_written(home: Path) -> None:
     assert ran.stderr.count("Read-only file system") == 2
 
 
-def test_home_that_contains_everything_is_not_covered(home: Path) -> None:
+def test_private_home_moves_to_tmp_when_the_workspace_contains_the_home(home: Path) -> None:
     assert private_home(home / "project") == home
     assert private_home(home) == Path("/tmp/home")
     assert private_home(home.parent) == Path("/tmp/home")
 
 
-def test_bubblewrap_and_node_of_a_clone_are_not_started(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bubblewrap_and_node_from_a_clone_are_not_started(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("bwrap", "node"):
         (home / name).write_text("#!/bin/sh\ntouch started\n")
         (home / name).chmod(0o755)

@@ -1,4 +1,4 @@
-"""A caller that comes in through an API reads what its own delegations left in `.remit/scratch`, and nothing of others."""
+"""An API caller reads only the files that its own delegations left in `.remit/scratch`."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ async def reporter(ctx: Context) -> str:
 
 @agent("reader")
 async def reader(ctx: Context, path: str) -> Any:
-    """Reads in the tree of whoever asked for it."""
+    """Reads files in the tree of its caller."""
     return (await ctx.delegate("worker.read_file", path=path)).data
 
 
@@ -29,7 +29,7 @@ async def asked(remit: Remit, call: Call, target: str, **parameters: Any) -> Ret
     return await (await Service(remit).begin(call, request)).result()
 
 
-async def test_scratch_of_another_token_is_refused(tmp_path: Path) -> None:
+async def test_scratch_files_of_another_token_are_refused(tmp_path: Path) -> None:
     (tmp_path / "shelf").symlink_to(".remit/scratch")
     async with Remit.open(tmp_path, agents=[reporter, reader]) as remit:
         sessions = [
@@ -58,7 +58,7 @@ async def test_scratch_of_another_token_is_refused(tmp_path: Path) -> None:
         assert (await asked(remit, ALICE, "reader", path=f"{folders[0]}/report.md")).data["content"] == f"{WORDS}\n"
 
 
-async def test_diff_of_another_token_is_not_reviewed_by_naming_it_as_an_artifact(tmp_path: Path) -> None:
+async def test_diff_of_another_token_cannot_be_reviewed_as_an_artifact(tmp_path: Path) -> None:
     @agent("differ")
     async def differ(ctx: Context) -> str:
         (ctx.scratch / "changes.diff").write_text("--- /dev/null\n+++ b/a.py\n@@ -0,0 +1 @@\n+eval(input())\n")

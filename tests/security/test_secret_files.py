@@ -1,4 +1,4 @@
-"""Secret files are read by no agent, by whatever name; known keys in other files do not reach a model."""
+"""Agents cannot read secret files under any name, and known keys in other files are not sent to a model."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ KEY = "ghp_" + "a1B2" * 9
 
 @agent("reader")
 async def reader(ctx: Context, attempts: list[dict[str, Any]]) -> list[Any]:
-    """Stands for any agent that may read files."""
+    """Represents any agent that may read files."""
     return [
         (await ctx.delegate(f"worker.{operation}", parameters=one)).data
         for one in attempts
@@ -40,13 +40,13 @@ async def read_all(root: Path, attempts: list[dict[str, Any]]) -> str:
 @pytest.mark.parametrize(
     "name", [".ENV", ".Env.Local", "Credentials.JSON", "server.Pem", ".SSH/config", "ID_RSA", "\uff0eenv", ".env\u200b"]
 )
-async def test_spelling_of_a_secret_file_does_not_matter(tmp_path: Path, name: str) -> None:
+async def test_secret_file_is_refused_in_every_spelling(tmp_path: Path, name: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(SECRET)
     assert SECRET not in await read_all(tmp_path, [{"path": name}, {"path": ".", "pattern": "hunter2"}])
 
 
-async def test_git_gives_away_no_secret_file(tmp_path: Path) -> None:
+async def test_git_commands_do_not_reveal_secret_files(tmp_path: Path) -> None:
     begin(tmp_path)
     (tmp_path / ".env").write_text(SECRET)
     git(tmp_path, "add", "--force", ".env")
@@ -79,7 +79,7 @@ async def test_hard_link_to_a_secret_file_is_not_read(tmp_path: Path) -> None:
     assert "hunter2 is public" in await read_all(tmp_path, [{"path": "twin.txt"}])
 
 
-async def test_known_keys_do_not_reach_a_model(tmp_path: Path) -> None:
+async def test_known_keys_are_not_sent_to_a_model(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text(f"The token is {KEY}, the rest is public: token = settings.token\n")
     calls = [
         Call("delegate", target="worker", operation="read_file", parameters={"path": "notes.md"}),
@@ -97,8 +97,8 @@ async def test_known_keys_do_not_reach_a_model(tmp_path: Path) -> None:
     assert shown.count("token = settings.token") == 2
 
 
-async def test_artifact_that_names_a_secret_file_gives_no_content_away(tmp_path: Path) -> None:
-    """An agent can name any file in its return; a token or a model reads artifacts through MCP and A2A."""
+async def test_artifact_that_names_a_secret_file_reveals_no_content(tmp_path: Path) -> None:
+    """An agent can name any file in its return; tokens and models read artifacts through MCP and A2A."""
     (tmp_path / ".env").write_text(SECRET)
     (tmp_path / "notes.txt").symlink_to(".env")
     (tmp_path / "plain.txt").write_text("public")

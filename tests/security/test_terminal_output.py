@@ -1,4 +1,4 @@
-"""Nothing that a cloned project or an agent says is obeyed by the terminal: no escape sequence reaches it, from whatever file."""
+"""Output from a cloned project or an agent cannot control the terminal: escape sequences are removed, whichever file they come from."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def broken() -> str:
 
 @pytest.fixture
 async def project(tmp_path: Path) -> Path:
-    """A hostile clone in which something was run."""
+    """A hostile clone with a finished delegation."""
     quoted = json.dumps(EVIL).replace("\x9b", "\\u009b")
     (tmp_path / ".remit" / "agents").mkdir(parents=True)
     (tmp_path / "remit.toml").write_text(
@@ -54,7 +54,7 @@ async def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_project_that_is_not_approved_prints_nothing_that_a_terminal_would_obey(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unapproved_project_prints_no_escape_sequences(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REMIT_TRUST")
     with (project / "remit.toml").open("a") as settings:
         settings.write(f'[agents."{EVIL.encode("unicode_escape").decode().replace("x", "u00")}"]\ncommand = ["true"]\n')
@@ -64,7 +64,7 @@ def test_a_project_that_is_not_approved_prints_nothing_that_a_terminal_would_obe
         assert not CONTROLS.search(done.stdout + done.stderr), (command, (done.stdout + done.stderr)[:2000])
 
 
-def test_no_command_prints_what_a_terminal_would_obey(project: Path) -> None:
+def test_commands_print_no_escape_sequences(project: Path) -> None:
     for command in COMMANDS:
         done = cli.run(*command, cwd=project)
         printed = done.stdout + done.stderr
@@ -74,7 +74,7 @@ def test_no_command_prints_what_a_terminal_would_obey(project: Path) -> None:
         assert not CONTROLS.search(cli.run(command, "--json", cwd=project).stdout)
 
 
-def test_a_wrong_setting_is_reported_without_what_a_terminal_would_obey(tmp_path: Path) -> None:
+def test_invalid_setting_is_reported_without_escape_sequences(tmp_path: Path) -> None:
     (tmp_path / "remit.toml").write_text('model = 5\n"\\u001b[2J" = 1\nsearch.searxng_url = "\\u001b[2J"\n')
     for command in ("config", "agents", "doctor", "history"):
         done = cli.run(command, cwd=tmp_path)

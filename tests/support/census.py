@@ -1,4 +1,4 @@
-"""A census: what a Remit has around it, so that a test can tell what hostile agents left behind. Used by `tests/chaos` and `bench`."""
+"""Count the resources of a Remit, so that a test can detect leaks of hostile agents. Used by `tests/chaos` and `bench`."""
 
 import gc
 import os
@@ -19,7 +19,7 @@ class Census:
 
 
 def census(temporary: Path) -> Census:
-    """Of this process; `temporary` is the folder in which temporary files would be made."""
+    """Resources of this process; `temporary` is the directory for temporary files."""
     gc.collect()
     return Census(
         threads=threading.active_count(),
@@ -29,7 +29,7 @@ def census(temporary: Path) -> Census:
 
 
 def processes_left(remit: Remit) -> list[int]:
-    """Processes of delegations of this Remit that are alive; its warm ones are not counted."""
+    """Living processes of this Remit's delegations; warm processes are not counted."""
     mark = marker(remit._project, remit.owner.owner_id, "sess_")
     return [pid for pid in {*marked(mark), *_daemons(mark)} if is_alive(pid, None)]
 

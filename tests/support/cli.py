@@ -1,6 +1,6 @@
-"""`remit` in this process: what a command prints and its exit code, without starting an interpreter.
+"""Run `remit` in this process and capture its output and exit code, without starting an interpreter.
 
-Tests about processes, signals and terminals start one instead: `start`.
+Tests of processes, signals and terminals start one instead: `start`.
 """
 
 import contextlib
@@ -35,12 +35,12 @@ class Result:
         return self.code
 
     def json(self) -> Any:
-        """The one document on stdout."""
+        """Parse stdout as one JSON document."""
         return json.loads(self.stdout)
 
 
 def run(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None, stdin: str | None = None) -> Result:
-    """One command line to its end. `env` replaces the environment; the folder, the environment and the streams are restored."""
+    """Run one command line to completion. `env` replaces the environment; directory, environment and streams are restored."""
     out, err = io.StringIO(), io.StringIO()
     with _surroundings(cwd, env), tempfile.TemporaryFile("w+", encoding="utf-8") as given:
         given.write(stdin or "")
@@ -59,20 +59,20 @@ def run(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None, stdin:
 
 
 def run_json(*arguments: str, cwd: Path, code: int = 0, stdin: str | None = None) -> Any:
-    """The document that `--json` prints."""
+    """Return the document that `--json` prints."""
     done = run(*arguments, "--json", cwd=cwd, stdin=stdin)
     assert done.code == code, done.stdout + done.stderr
     return done.json()
 
 
 def start(*arguments: str, cwd: Path, **more: Any) -> "subprocess.Popen[str]":
-    """The same as a process of its own, its output in pipes."""
+    """Start the command as a separate process with its output in pipes."""
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen([*COMMAND, *arguments], cwd=cwd, text=True, **{**streams, **more})
 
 
 def every_command() -> dict[str, Any]:
-    """All commands with their parameters, loaded; those of a command with two words belong to its first."""
+    """All commands with their parameters, loaded; subcommands are listed under their parent command."""
     group: Any = typer.main.get_command(build([*COMMANDS, *SUBCOMMANDS]))
     commands = {name: command for name, command in group.commands.items() if name in COMMANDS}
     for name in SUBCOMMANDS:
@@ -81,7 +81,7 @@ def every_command() -> dict[str, Any]:
 
 
 def run_process(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None, stdin: str | None = None, **more: Any) -> Result:
-    """The same in an interpreter of its own, for what must not happen in this one."""
+    """Run the command in a new interpreter, for effects that must not happen in this one."""
     done = subprocess.run(
         [*COMMAND, *arguments], cwd=cwd, env=env, input=stdin or "", capture_output=True, text=True, timeout=100, check=False, **more
     )

@@ -1,4 +1,4 @@
-"""What a hostile program tries from inside a container, and the host that it tries it on."""
+"""Attacks of a hostile program from inside a container, and the host that it attacks."""
 
 import asyncio
 import contextlib
@@ -114,11 +114,11 @@ print("tried", len(got))
 
 
 _NEVER = frozenset({"look_up_a_name", "have_the_key_of_the_person", "make_a_namespace", "write_a_setting_of_the_kernel"})
-"""What depends on the machine, or is kept from every command."""
+"""Attacks that depend on the machine, or that every command is denied."""
 
 
 class Victim:
-    """A person's machine: a home with keys, another project, a server on the loopback interface, a process."""
+    """A user's machine: a home with keys, another project, a server on the loopback interface, a process."""
 
     def __init__(self, folder: Path, project: Path) -> None:
         self.home, self.other, self.project = folder / "person", folder / "other", project
@@ -138,21 +138,21 @@ class Victim:
         self.process = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"], env={"KEY": SECRET})
 
     def arm(self, **more: Any) -> None:
-        """Put the program and what it aims at into the project."""
+        """Put the attack program and its targets into the project."""
         aim = {"home": str(self.home), "other": str(self.other), "project": str(self.project), "git": str(self.project / ".git")}
         aim |= {"port": self.port, "address": _own_address(), "pid": self.process.pid, "secret": SECRET, **more}
         (self.project / "aim.json").write_text(json.dumps(aim))
         (self.project / "attack.py").write_text(ATTACK)
 
     def seal(self) -> None:
-        """From now on nothing may change."""
+        """Record the state of the host; nothing may change afterwards."""
         self._before = self._look()
 
     def check(self, report: Path) -> None:
-        """Nothing of it worked, whatever the program says, and the work itself did."""
+        """Check that no attack succeeded, whatever the program reports, and that the regular work did."""
         got = json.loads(report.read_text())
         assert len(got) >= 25
-        # Whether something was written is seen on the host: /tmp is the container's own, and the tests are in there.
+        # Writes are verified on the host: the container has its own /tmp, which is where the tests run.
         worked = {name: found for name, found in got.items() if found and not name.startswith("write_")}
         assert not worked, worked
         assert (report.parent / "made.txt").read_text() == "made inside"
@@ -161,7 +161,7 @@ class Victim:
         assert self._look() == self._before
 
     def check_attacks(self, report: Path) -> None:
-        """Of a run that was not contained: the attacks are such that they work."""
+        """Check that the attacks succeed in an uncontained run."""
         got = json.loads(report.read_text())
         failed = {name for name, found in got.items() if not found}
         assert {name for name in failed if "tunnel" not in name} <= _NEVER, failed
@@ -194,7 +194,7 @@ async def victim(folder: Path, project: Path) -> AsyncIterator[Victim]:
 
 
 def _own_address() -> str:
-    """Of an interface of this machine other than loopback, where it has one."""
+    """Address of a non-loopback interface of this machine, if there is one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock, contextlib.suppress(OSError):
         sock.connect(("192.0.2.1", 9))
         return str(sock.getsockname()[0])

@@ -1,6 +1,6 @@
-"""What escapes are tried against, and the trying: also as a program of its own, so that it can be done by another user.
+"""Targets of the escape attempts, and the code that runs the attempts. Also a program, so that another user can run it.
 
-`python escape_stage.py FACTS` reads the facts as JSON and prints what each attempt did in each stack.
+`python escape_stage.py FACTS` reads the targets as JSON and prints the result of each attempt in each sandbox stack.
 """
 
 import ast
@@ -30,7 +30,7 @@ AT_ONCE = 4
 
 @contextlib.contextmanager
 def targets(folder: Path) -> Iterator[dict[str, Any]]:
-    """What there is to be got at, by the names that the attempts use."""
+    """Targets of the attacks, by the names that the attempts use."""
     (folder / ".remit").mkdir()
     (folder / ".remit" / "remit.db").write_bytes(b"SQLite format 3")
     (folder / "secret.txt").write_text("geheim")
@@ -40,7 +40,7 @@ def targets(folder: Path) -> Iterator[dict[str, Any]]:
     shared.write_text("geheim")
     with socket.socket() as tcp, socket.socket(socket.AF_UNIX) as unix, socket.socket(socket.AF_UNIX) as abstract:
         tcp.bind(("127.0.0.1", 0))
-        place = Path(f"/tmp/remit-test-{os.getpid()}.sock")  # short: paths of sockets are limited
+        place = Path(f"/tmp/remit-test-{os.getpid()}.sock")  # short: socket paths have a length limit
         unix.bind(str(place))
         abstract.bind(f"\0remit-test-{os.getpid()}")
         for one in (tcp, unix, abstract):
@@ -68,7 +68,7 @@ def targets(folder: Path) -> Iterator[dict[str, Any]]:
                 "abstract": f"remit-test-{os.getpid()}",
                 "datagram": letters,
             }
-            assert victim.poll() is None, "somebody killed it"
+            assert victim.poll() is None, "an attempt killed the target process"
         finally:
             victim.kill()
             victim.wait()
@@ -81,7 +81,7 @@ def targets(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def offer_of(stack: str) -> Offer:
-    """Of this machine, and of one without bubblewrap, and of one whose kernel is some years older besides."""
+    """Sandbox features of this machine, of one without bubblewrap, and of one that also has an older kernel."""
     offers = {
         "bubblewrap": probe(),
         "landlock": replace(probe(), bubblewrap=None),
@@ -93,7 +93,7 @@ def offer_of(stack: str) -> Offer:
 async def sandboxed(
     code: str, stack: str = "bubblewrap", *, language: str = "python", out: Path | None = None, **given: Any
 ) -> tuple[RunResult, str, str]:
-    """How it ended, what it printed, and what it complained."""
+    """Exit status, stdout and stderr."""
     heard = {"stdout": b"", "stderr": b""}
 
     def hear(stream: str, data: bytes) -> None:
@@ -155,7 +155,7 @@ def said_in(printed: str) -> dict[str, str]:
 
 
 def must_have_held(printed: str) -> None:
-    """Of the corpus in a container."""
+    """Check the output of the corpus in a container: every attempt ran and none escaped."""
     said = said_in(printed)
     assert len(said) > 80
     assert [name for name, words in said.items() if "TRIED" not in words] == []
@@ -163,7 +163,7 @@ def must_have_held(printed: str) -> None:
 
 
 def try_outside(facts: dict[str, Any], folder: Path) -> dict[str, str]:
-    """The same programs with nothing around them: those that are said to get out then."""
+    """Run the programs that have `proves` without a sandbox; returns their output by name."""
     proving = [one for one in ATTEMPTS if one.proves]
     said = said_in(_bare([sys.executable, "-c", batched(facts, lambda one: one.proves)], folder))
     for attempt in filter(is_single, proving):

@@ -1,8 +1,8 @@
 # ruff: noqa: E501 - each program stays in one piece
-"""The corpus of escape attempts: small programs that print ESCAPED when they got out, and TRIED when they came as far as trying.
+"""The corpus of escape attempts: small programs that print TRIED before the attempt and ESCAPED if it succeeds.
 
-`{names}` are filled in from what the tests set up outside: a secret file, a process to attack, sockets that listen. `proves` says that the
-same program, started without a sandbox, does print ESCAPED: so that a mistake in the program cannot look like safety.
+`{names}` are replaced by targets that the tests create outside: a secret file, a process to attack, listening sockets. `proves` means that
+the same program prints ESCAPED without a sandbox, so that a bug in the program cannot look like safety.
 """
 
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ def tried(code):
 for name, code in {attempts}:
     print(repr((name, tried(code))), flush=True)
 """
-"""Many attempts, each in a fork of one program: what holds the program holds its forks."""
+"""Runs many attempts, each in a fork of one program: the sandbox of the program also confines its forks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +53,11 @@ class Attempt:
     proves: bool = True
     files: dict[str, str] = field(default_factory=dict)
     alone: bool = False
-    """Whether it needs a sandbox of its own: it attacks its parent, or all there is. The others are forks in one."""
+    """Whether it needs a separate sandbox because it attacks its parent or all processes. The others are forks in one sandbox."""
 
 
 def trying(name: str, body: str, *, proves: bool = True, raw: bool = False, alone: bool = False) -> Attempt:
-    """Python that has escaped when its body gets through without an error."""
+    """Python code that prints ESCAPED if its body finishes without an error."""
     lines = "\n".join("    " + line for line in body.strip().splitlines())
     code = f"{SYSCALL if raw else ''}\nimport os, socket, sys, time, signal, subprocess\nprint('TRIED', flush=True)\ntry:\n{lines}\n"
     code += "    print('ESCAPED', flush=True)\nexcept (OSError, AssertionError, ImportError, subprocess.SubprocessError) as error:\n"
@@ -132,7 +132,7 @@ ATTEMPTS = [
     trying("abstract socket", "socket.socket(socket.AF_UNIX).connect('\\0{abstract}')"),
     trying("datagram from a connected pair", "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)\na.sendto(b'x', '{datagram}')"),
     trying("datagram to an abstract socket", "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_RAW)\na.sendto(b'x', '\\0{datagram}')"),
-    # ---- the kernel
+    # ---- kernel
     trying("open sysrq", "open('/proc/sysrq-trigger', 'w')", proves=False),
     trying("change a setting of the kernel", "open('/proc/sys/kernel/hostname', 'r+')", proves=False),
     trying("change the core pattern", "open('/proc/sys/kernel/core_pattern', 'r+')", proves=False),
@@ -186,7 +186,7 @@ ATTEMPTS = [
         alone=True,
         files={f"{name}.py": "print('ESCAPED')" for name in ("sitecustomize", "usercustomize", "ctypes", "select", "resource", "atexit", "gc")},
     ),
-    # ---- the other languages
+    # ---- other languages
     Attempt(
         name="shell: read, write, connect",
         language="shell",
@@ -208,9 +208,9 @@ ATTEMPTS = [
 
 
 OWN = frozenset({
-    "read the list of users", "list the home folder",  # /etc/passwd, and the way to tools of the person
-    "connect by IPv6", "listen", "send a datagram", "netlink socket",  # a network of its own
-    "write one's own memory through /proc", "memory that no process has", "System V memory", "dump core",  # no limit on memory
-    "map other users in", "keep a capability", "become root",  # of root: it stays root without any right, and can gain none
+    "read the list of users", "list the home folder",  # /etc/passwd, and the path to the user's tools
+    "connect by IPv6", "listen", "send a datagram", "netlink socket",  # the container has its own network
+    "write one's own memory through /proc", "memory that no process has", "System V memory", "dump core",  # no memory limit
+    "map other users in", "keep a capability", "become root",  # for root: it stays root without capabilities and cannot gain any
 })  # fmt: skip
-"""What a contained agent may do, unlike `coder.execute_code`: none of it reaches the host."""
+"""Allowed for a contained agent, unlike `coder.execute_code`: none of it reaches the host."""

@@ -1,4 +1,4 @@
-"""Why a provider would refuse a history."""
+"""Validation of message histories by the rules of model providers."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from remit.core.model_messages import Message, Reply, ToolResult, UserMessage
 
 
 def faults_of(messages: Sequence[Message]) -> list[str]:
-    """Why a provider would refuse it; empty where none would."""
+    """Reasons why a provider would refuse the history; empty if it is valid."""
     faults: list[str] = [] if not messages or isinstance(messages[0], UserMessage) else ["it does not begin with the person"]
     owed: list[str] = []
     for number, message in enumerate(messages):

@@ -1,4 +1,4 @@
-"""`make lab`: the same tests with long repetitions, and those marked `lab`, which `make test` leaves out."""
+"""`make lab`: the same tests with many repetitions, plus those marked `lab`, which `make test` skips."""
 
 import os
 
@@ -8,5 +8,5 @@ def is_lab() -> bool:
 
 
 def rounds(short: int, *, lab: int) -> int:
-    """How often to repeat."""
+    """Number of repetitions."""
     return lab if is_lab() else short

@@ -1,7 +1,8 @@
-"""A second engine, written against the port alone: everything in the memory of one process, nothing survives it.
+"""A second engine, written against the port alone: all state is in the memory of one process and lost with it.
 
-It shows that the port suffices. It is simple where the embedded engine is quick: one task per delegation keeps its deadline, slots are
-found by looking at everything that waits, and the store is called as each thing happens."""
+It shows that the port suffices. It is simple where the embedded engine is fast: one task per delegation enforces its deadline, slots are
+found by scanning the queue, and the store is called for each event.
+"""
 
 import asyncio
 import bisect
@@ -55,7 +56,7 @@ class MemoryRun(LocalRun):
         self.rank = engine.loop.time() - submission.delegation.priority * engine.config.options.ageing_seconds
         self.spent = (0, 0.0)
 
-    # ---- as others see it
+    # ---- public view
 
     @property
     def engine(self) -> "MemoryEngine":
@@ -81,7 +82,7 @@ class MemoryRun(LocalRun):
         for child in [child for child in self.children if not child.is_settled]:
             yield from child.below()
 
-    # ---- its life: one task from the queue to the outcome
+    # ---- lifecycle: one task from the queue to the outcome
 
     async def live(self) -> None:
         deadline = self.delegation.deadline
@@ -144,7 +145,7 @@ class MemoryRun(LocalRun):
         return None
 
     async def _stopped(self, agent: "asyncio.Task[Return | None]") -> Return | None:
-        """Its agent is cancelled and has its grace; then it is left behind."""
+        """Cancel the agent, wait for its grace period, then abandon it."""
         agent.cancel()
         self.soft.set()
         grace = max(0.5 if self.agent.spec.isolation is Isolation.PROCESS else 0.0, self.engine.config.options.kill_grace_seconds + 0.1)
@@ -195,7 +196,7 @@ class MemoryRun(LocalRun):
         await asyncio.wait([node.done for node in nodes], timeout=3 * CHILDREN_SECONDS)
         return [{"session_id": n.delegation.session_id, "agent": n.delegation.agent, "state": n._cancel_state()} for n in nodes]
 
-    # ---- time
+    # ---- deadlines
 
     def _at_soft(self) -> None:
         if self.started_at:
@@ -229,7 +230,7 @@ class MemoryRun(LocalRun):
         if self.is_settled or self.remaining() < -0.6:
             raise Stopped(f"The delegation {self.delegation.session_id} has ended.", advice="Its agent must stop.")
 
-    # ---- for its agent and its context
+    # ---- agent and context
 
     def say(self, kind: EventKind, body: dict[str, Any]) -> None:
         if kind is not EventKind.NOTICE:
@@ -275,7 +276,7 @@ class MemoryRun(LocalRun):
         return MemoryHandle(handle.run, self) if isinstance(handle, MemoryHandle) else handle
 
     async def lending(self, waiting: Coroutine[Any, Any, Return]) -> Return:
-        """While it waits for a child, its slot is another's."""
+        """Release the slot while the delegation waits for a child."""
         self.lent += 1
         if self.lent == 1:
             self.engine.release(self)
@@ -380,7 +381,7 @@ class MemoryEngine:
         return MemoryHandle(found[0])
 
     def _submit(self, submission: Submission) -> "Return | tuple[MemoryRun, bool]":
-        """The run, and whether it is a new one; or the return that answers it at once."""
+        """Return the run and whether it is new, or the return that answers it at once."""
         if self.is_closed:
             raise Misused("This Remit is closed.")
         delegation, store = submission.delegation, self.config.store
@@ -493,7 +494,7 @@ class MemoryEngine:
             budget.limits = limits
         return budget
 
-    # ---- reading
+    # ---- queries
 
     def live(self) -> Mapping[str, MemoryRun]:
         return self.runs
@@ -528,7 +529,7 @@ class MemoryEngine:
         run = self.runs.get(session_id)
         return self._known(session_id).result if run is None else await MemoryHandle(run).result_within(wait_seconds)
 
-    # ---- lifecycle events, and its own life
+    # ---- lifecycle events and the engine's own lifecycle
 
     def listen(self, listener: Listener, kinds: Iterable[LifecycleKind] = OUTCOMES) -> Callable[[], None]:
         return self.bus.listen(listener, kinds)

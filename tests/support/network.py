@@ -1,6 +1,6 @@
-"""Hosts of a test: network namespaces with an address each, whose connections can be cut. Needs root and `ip` of iproute2.
+"""Simulated hosts: network namespaces with one address each, whose connections can be cut. Needs root and `ip` from iproute2.
 
-A proxy stands in for a slow line: not every kernel can delay packets.
+A proxy simulates a slow connection, because not every kernel can delay packets.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _numbers = itertools.count()
 
 
 def enter(host: str) -> None:
-    """This thread, and the threads and processes that it starts, are on `host` from now on."""
+    """Move this thread, and the threads and processes that it starts, to `host`."""
     libc = ctypes.CDLL(None, use_errno=True)
     with open(f"/run/netns/{host}") as namespace:
         if libc.setns(namespace.fileno(), CLONE_NEWNET) != 0:
@@ -31,7 +31,7 @@ def enter(host: str) -> None:
 
 
 def missing() -> str:
-    """Why this machine cannot have such hosts; empty: it can."""
+    """Reason why this machine cannot create such hosts; empty if it can."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         return "network namespaces need root and `ip` of iproute2"
     name = f"remit-try-{os.getpid()}"
@@ -43,7 +43,7 @@ def missing() -> str:
 
 
 class Network:
-    """Hosts on one switch, which is a namespace, too. The process of the test is at address 1."""
+    """Hosts on one switch, which is also a namespace. The test process has address 1."""
 
     def __init__(self, *hosts: str) -> None:
         mark = f"{os.getpid() % 100000}n{next(_numbers)}"
@@ -78,12 +78,12 @@ class Network:
         return f"{self._subnet}.{self._hosts[host][1]}"
 
     def run(self, host: str, function: Callable[[], T]) -> T:
-        """On a thread that is on `host`; processes that it starts are there, too."""
+        """Run on a thread that is on `host`; processes that it starts are there too."""
         with ThreadPoolExecutor(1, initializer=enter, initargs=(self.name(host),)) as thread:
             return thread.submit(function).result()
 
     def cut(self, host: str, server: str) -> None:
-        """`host` hears nothing more from `server`, which still hears it. No connection is closed."""
+        """Drop packets from `server` to `host`; the other direction still works. No connection is closed."""
         self._ip("-n", self.name(server), "route", "add", "blackhole", f"{self.address(host)}/32")
 
     def mend(self, host: str, server: str) -> None:
@@ -111,7 +111,7 @@ def network(*hosts: str) -> Iterator[Network]:
 
 
 class SlowLine:
-    """A TCP proxy that passes everything on after `seconds`."""
+    """A TCP proxy that forwards all data after `seconds`."""
 
     def __init__(self, host: str, port: int, seconds: float) -> None:
         self._to = (host, port)

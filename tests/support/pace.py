@@ -37,10 +37,10 @@ ENOUGH_SECONDS = 60.0
 
 
 async def until(condition: Callable[[], Any], seconds: float = ENOUGH_SECONDS) -> Any:
-    """The first true value of `condition()`."""
+    """Wait for the first true value of `condition()`."""
     end = time.monotonic() + seconds
     while not (found := condition()):
-        assert time.monotonic() < end, "it did not happen in time"
+        assert time.monotonic() < end, "the condition was not met in time"
         await asyncio.sleep(0.01)
     return found
 
@@ -48,6 +48,6 @@ async def until(condition: Callable[[], Any], seconds: float = ENOUGH_SECONDS) -
 def wait_until(condition: Callable[[], Any], seconds: float = ENOUGH_SECONDS) -> Any:
     end = time.monotonic() + seconds
     while not (found := condition()):
-        assert time.monotonic() < end, "it did not happen in time"
+        assert time.monotonic() < end, "the condition was not met in time"
         time.sleep(0.02)
     return found

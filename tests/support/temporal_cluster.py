@@ -1,4 +1,4 @@
-"""A project on a Temporal server with worker processes, whose agents write what they do to a log."""
+"""A project on a Temporal server with worker processes whose agents write their actions to a log."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ from support.worker_processes import WorkerForks, WorkerProcess
 
 HEARTBEAT = 3.0
 STOPPED_SECONDS = 10.0
-"""How long children on other workers may take to be stopped after their caller's worker was lost: never waited out when they are."""
+"""Upper bound for stopping children on other workers after their caller's worker is lost. The wait ends as soon as they stop."""
 NOTE = """
 import asyncio, os, time
 from pathlib import Path
@@ -32,7 +32,7 @@ def note(ctx, what):
 
 
 class Line(NamedTuple):
-    """Something that an agent did."""
+    """One logged action of an agent."""
 
     what: str
     session_id: str
@@ -61,7 +61,7 @@ class Cluster:
     async def start(
         self, count: int = 1, *, address: str = "", slots: int = 256, settings: dict[str, Any] | None = None, **more: Any
     ) -> list[WorkerProcess]:
-        """Workers that take work. `more`: as in `WorkerForks.start`."""
+        """Start workers and wait until they accept work. `more`: as in `WorkerForks.start`."""
         chosen = self.settings(address, slots_total=slots, **(settings or {}))
         started = [self._forks.start(self.root, chosen, **more) for _ in range(count)]
         self.workers += started
@@ -71,8 +71,8 @@ class Cluster:
 
     @asynccontextmanager
     async def restarting(self, count: int, **more: Any) -> AsyncIterator[None]:
-        """`count` workers, each replaced when it ends, as a service manager does. A worker ends itself where the machine stands still for
-        longer than its heartbeat allows."""
+        """Run `count` workers and replace each one that exits, like a service manager. A worker exits if the machine stalls for longer
+        than its heartbeat allows."""
 
         async def restart() -> None:
             while True:
@@ -103,10 +103,10 @@ class Cluster:
             await asyncio.sleep(0.005)
         return found
 
-    # ---- what must hold afterwards
+    # ---- invariants after a run
 
     def overlaps(self) -> list[str]:
-        """Sessions on which two processes were at work at the same time. A process may have several attempts, with others between."""
+        """Sessions on which two processes worked at the same time. A process may make several attempts, with others in between."""
         spans: dict[str, dict[tuple[int, int], list[float]]] = defaultdict(lambda: defaultdict(list))
         attempts: Counter[tuple[str, int]] = Counter()
         for line in self.lines():
@@ -115,7 +115,7 @@ class Cluster:
         return [session_id for session_id, by in spans.items() if _overlap(sorted((min(at), max(at)) for at in by.values()))]
 
     async def wrong(self, remit: Remit, *handles: Handle) -> list[str]:
-        """Every delegation of these trees is settled once, was not at work afterwards or in two processes, and left no process."""
+        """Violations: each delegation of these trees is settled once, never runs afterwards or in two processes, and leaves no process."""
         last = first = {one.session_id: one for handle in handles for one in await remit.tree(handle.session_id)}
         left = await self.processes_left(remit)
         end = time.monotonic() + STOPPED_SECONDS
@@ -136,7 +136,7 @@ class Cluster:
         return found
 
     async def processes_left(self, remit: Remit, seconds: float = 5.0) -> list[int]:
-        """Processes of agents of this project that are alive; those that end are waited for."""
+        """Living processes of this project's agents; waits for those that are exiting."""
         end = time.monotonic() + seconds
         while left := [pid for pid in marked(f"{remit._project}:") if ":sess_" in (mark_of(pid) or "") and is_alive(pid, None)]:
             if time.monotonic() > end:

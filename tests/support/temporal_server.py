@@ -1,4 +1,4 @@
-"""A real Temporal server for the tests: the development server, tuned so that it does not wait between looks at its one shard."""
+"""A real Temporal development server for tests, tuned so that it does not wait between polls of its single shard."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from pathlib import Path
 
 PROGRAM = Path(sys.executable).with_name("temporal")
 TUNED = ("history.transferProcessorMaxPollRPS", "history.timerProcessorMaxPollRPS", "history.visibilityProcessorMaxPollRPS")
-"""The development server looks at its one shard 20 times a second, which costs 150 ms for each delegation."""
+"""The development server polls its single shard 20 times a second, which costs 150 ms per delegation."""
 
 
 def free_port() -> int:
@@ -23,7 +23,7 @@ def free_port() -> int:
 
 @dataclass
 class TemporalServer:
-    """One process; `database` keeps what it knows when it is killed and started again."""
+    """One server process; `database` preserves its state across a kill and restart."""
 
     port: int
     database: Path | None = None
@@ -32,7 +32,7 @@ class TemporalServer:
 
     @property
     def listens(self) -> str:
-        """Its parts talk to each other through loopback, whatever address others use."""
+        """Its services communicate through loopback, whatever address clients use."""
         return self.ip if self.ip == "127.0.0.1" else "0.0.0.0"
 
     @property

@@ -1,4 +1,4 @@
-"""Programs of others that tests run: `REMIT_TOOLS` names the folder that `make tools` fills, by default `.tools`."""
+"""Third-party programs that tests run: `REMIT_TOOLS` names the folder that `make tools` fills, by default `.tools`."""
 
 import os
 from pathlib import Path

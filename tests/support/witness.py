@@ -1,6 +1,6 @@
-"""A witness: a process beside the test that notes when the machine kept it or us waiting, so that only our own lateness is counted.
+"""A process beside the test that records when the machine stalled, so that only remit's own delay is counted.
 
-Promises about time (a second after the deadline) are about what remit does, not about a machine that lends its cores to others.
+Timing promises (one second after the deadline) apply to remit, not to a machine that gives its cores to others.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from types import TracebackType
 
 _TICK = 0.01
 _WORTH_ASKING = 0.3
-"""Seconds: a smaller lateness stands as it is, so that thousands of questions cost nothing."""
+"""Seconds: smaller delays are not corrected, so that thousands of calls stay cheap."""
 _PROGRAM = """
 import os, sys, time
 parent, tick = int(sys.argv[2]), 0.01
@@ -37,7 +37,7 @@ with open(sys.argv[1], "a", buffering=1) as notes:
 
 
 class Witness:
-    """`with Witness() as witness: …; witness.withheld(began, ended)`: seconds of that span in which it was not let run."""
+    """`with Witness() as witness: …; witness.withheld(began, ended)`: seconds of that span without CPU time."""
 
     def __enter__(self) -> "Witness":
         self._folder = tempfile.TemporaryDirectory(prefix="remit-witness-")
@@ -52,7 +52,7 @@ class Witness:
         self._folder.cleanup()
 
     def withheld(self, began: float, ended: float) -> float:
-        """Of the span between two readings of `time.monotonic`: what the witness missed, or our main thread waited for a core in vain."""
+        """Seconds between two readings of `time.monotonic` in which the witness stalled or the main thread waited for a core."""
         stood_still, waited = 0.0, []
         for line in self._notes.read_text().splitlines():
             words = line.split()
@@ -63,14 +63,14 @@ class Witness:
 
 
 def late_by(witness: Witness, due: float) -> float:
-    """How late it is now for something due then (`time.monotonic`), what the machine withheld left out."""
+    """Current delay after `due` (`time.monotonic`), without the time that the machine withheld."""
     now = time.monotonic()
     late = now - due
     return late if late < _WORTH_ASKING else late - witness.withheld(due, now)
 
 
 class LoopWatch:
-    """`async with LoopWatch() as loop: …; loop.held`: the longest that the event loop was held by something in that time."""
+    """`async with LoopWatch() as loop: …; loop.held`: the longest time that the event loop was blocked."""
 
     held: float = 0.0
 
@@ -86,4 +86,4 @@ class LoopWatch:
         while True:
             before = time.monotonic()
             await asyncio.sleep(_TICK)
-            self.held = max(self.held, time.monotonic() - before)  # a tick too much rather than too little
+            self.held = max(self.held, time.monotonic() - before)  # overestimates by at most one tick

@@ -1,4 +1,4 @@
-"""`remit worker` as a process of its own."""
+"""`remit worker` as a separate process."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from pathlib import Path
 async def worker_command(
     root: Path, environment: Mapping[str, str] | None = None, *options: str
 ) -> "AsyncIterator[asyncio.subprocess.Process]":
-    """It takes work when this gives it, and is killed at the end unless it has ended."""
+    """Yields when the worker accepts work; kills it at the end unless it has exited."""
     words = [sys.executable, "-m", "remit", "worker", "--json", *options]
     process = await asyncio.create_subprocess_exec(
         *words, cwd=root, env={**os.environ, **(environment or {})}, stdout=asyncio.subprocess.PIPE

@@ -1,6 +1,6 @@
-"""Worker processes for checks whose agents are closures: a worker has the delegation, and the agent's code runs in the process of the test.
+"""Worker processes for checks whose agents are closures: a worker runs the delegation, and the agent's code runs in the test process.
 
-Run as a program, it is the server from which workers are forked: `remit` and `temporalio` are imported once for all of them.
+Run as a program, it is the fork server of the workers: `remit` and `temporalio` are imported once for all of them.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ START_SECONDS = 60.0
 
 
 class _InWorker:
-    """Answers for the context of one delegation; without a service it learns what the caller defines."""
+    """Serves the context of one delegation; without a service it learns the caller's definitions."""
 
     def __init__(self, service: ContextService | None = None, define: Callable[[Definition], None] = lambda _: None) -> None:
         self._service, self._define = service, define
@@ -57,7 +57,7 @@ class _InWorker:
 
 
 class _InTest:
-    """Performs the agents of a check."""
+    """Runs the agents of a check."""
 
     def __init__(self, agents: dict[str, AgentPort]) -> None:
         self._agents = agents
@@ -71,7 +71,7 @@ class _InTest:
         try:
             return to_jsonable(await agent.perform(backend.context(), arguments))
         finally:
-            # What it said last travels in the order of its messages: this is answered after that was taken.
+            # The last output is sent in message order: this call is answered after the output is taken.
             with contextlib.suppress(RemitError):
                 await asyncio.shield(self.connection.calls.call("permitted", {"paths": []}))
 
@@ -84,7 +84,7 @@ class _InTest:
 
 
 class BridgedAgent:
-    """Carries the context of a delegation to the process of the test, and what the agent does with it back."""
+    """Forwards the context of a delegation to the test process and the agent's actions back."""
 
     def __init__(self, spec: AgentSpec, socket: str, local: AgentPort | None = None) -> None:
         self.spec = spec
@@ -107,7 +107,7 @@ class BridgedAgent:
             while True:
                 try:
                     return await asyncio.shield(answer)
-                except asyncio.CancelledError:  # as inline: the agent may go on, or have an answer all the same
+                except asyncio.CancelledError:  # as inline: the agent may continue or still return an answer
                     is_cancelled = True
                     handler.connection.calls.cancel(number)
                 except Stopped:
@@ -119,10 +119,10 @@ class BridgedAgent:
 
 
 class AgentServer:
-    """Performs the agents of a check for worker processes."""
+    """Runs the agents of a check for worker processes."""
 
     def __init__(self, folder: str, agents: Sequence[Any]) -> None:
-        """`folder`: with a short path, as sockets need it."""
+        """`folder`: needs a short path because of the socket length limit."""
         self._agents = {one.spec.name: self._executor(one) for one in agents}
         self._connections: list[Connection] = []
         self.socket = f"{folder}/{os.urandom(4).hex()}"
@@ -136,7 +136,7 @@ class AgentServer:
         return tuple(one.spec for one in self._agents.values())
 
     def bridged(self) -> list[BridgedAgent]:
-        """For the caller, which delegates to them and runs none."""
+        """Agents for the caller, which delegates to them and runs none."""
         return [BridgedAgent(one.spec, self.socket, one) for one in self._agents.values()]
 
     @contextlib.asynccontextmanager
@@ -154,7 +154,7 @@ class AgentServer:
         return handler.connection
 
     def define(self, definition: Definition) -> None:
-        """Every worker learns of what the caller defines."""
+        """Send the caller's definitions to every worker."""
         for connection in self._connections:
             connection.calls.notify("define", {"definition": base64.b64encode(pickle.dumps(definition)).decode()})
 
@@ -164,12 +164,12 @@ class AgentServer:
 
 @dataclass(frozen=True)
 class _Order:
-    """A worker process to be forked."""
+    """Request to fork a worker process."""
 
     root: str
     settings: dict[str, Any]
     ready: str
-    """The file that it makes when it takes work."""
+    """File that the worker creates when it accepts work."""
     environment: dict[str, str]
     specs: tuple[AgentSpec, ...] = ()
     socket: str = ""
@@ -213,7 +213,7 @@ class WorkerForks:
         self._folder = TemporaryDirectory(prefix="remit-ready-")
 
     def start(self, root: Path, settings: dict[str, Any], **more: Any) -> "WorkerProcess":
-        """`more`: fields of the order."""
+        """`more`: fields of `_Order`."""
         assert self._server.stdin is not None
         assert self._server.stdout is not None
         ready = Path(self._folder.name) / str(next(self._numbers))
@@ -253,7 +253,7 @@ async def _work(order: _Order) -> None:
 
 
 def _serve() -> None:
-    """Until the standard input ends: then every worker that is left is killed."""
+    """Serve until stdin ends, then kill all remaining workers."""
     import remit.engines.temporal.engine
     import remit.engines.temporal.worker  # noqa: F401
 

@@ -1,6 +1,6 @@
-"""The agents that the checks of the apis have at work, and the policy they are under. What they do leaves marks in the project.
+"""Agents and policy for the API checks. The agents leave marks in the project.
 
-Marks are lines of files below `.remit/marks/`, where they are nobody's work: so a check sees what really ran, whichever process ran it.
+Marks are lines of files in `.remit/marks/`, which no delegation harvests. They show what really ran, in whichever process.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ def _mark(ctx: Context, name: str, word: str) -> None:
 
 @agent("echo", isolation="inline")
 async def echo(ctx: Context, value: Any = None, mark: str = "") -> Any:
-    """Gives back what it is given, inside of an object."""
+    """Returns its input inside an object."""
     if mark:
         _mark(ctx, mark, "ran")
     return {"value": value, "depth": ctx.depth, "path": list(ctx.path)}
@@ -50,7 +50,7 @@ async def count(ctx: Context, text: str, min_length: int = 0) -> int:
 
 @agent("ends", isolation="inline")
 async def ends(ctx: Context, how: str) -> dict[str, Any]:
-    """Ends as it is told to."""
+    """Ends with the requested outcome."""
     errors = (
         []
         if how == "completed"
@@ -67,7 +67,7 @@ async def breaks(ctx: Context) -> None:
 
 @agent("hangs", isolation="inline", timeout=60)
 async def hangs(ctx: Context, mark: str, seconds: float = 50.0) -> str:
-    """Beats until it is stopped, or for so long."""
+    """Sends heartbeats until it is stopped or the given time has passed."""
     _mark(ctx, mark, "begun")
     ctx.progress("begun", 0.5)
     try:
@@ -82,7 +82,7 @@ async def hangs(ctx: Context, mark: str, seconds: float = 50.0) -> str:
 
 @agent("writes", isolation="inline", timeout=60)
 async def writes(ctx: Context, seconds: float = 50.0) -> str:
-    """Hands in a file, and does not end."""
+    """Reports a file and does not end."""
     path = ctx.scratch / "half.md"
     path.write_text("# half\n")
     ctx.artifact(path, "report", "Half of it.")
@@ -93,9 +93,9 @@ async def writes(ctx: Context, seconds: float = 50.0) -> str:
 
 @agent("talks", isolation="inline", timeout=60)
 async def talks(ctx: Context, mark: str, chunks: int = 6, pause: float = 0.03) -> dict[str, Any]:
-    """Says things on the way, when it is listened to: it waits until the file of its mark is there."""
+    """Emits chunks once there is a listener: it waits until the file of its mark exists."""
     ctx.progress("listening", 0.25)
-    while not (folder(ctx.root) / mark).exists():  # noqa: ASYNC110 - whoever makes it may be in another process
+    while not (folder(ctx.root) / mark).exists():  # noqa: ASYNC110 - another process may create the file
         await asyncio.sleep(0.01)
     for number in range(chunks):
         ctx.emit({"number": number, "words": f"größer {number} 𝄞"})
@@ -106,27 +106,27 @@ async def talks(ctx: Context, mark: str, chunks: int = 6, pause: float = 0.03) -
 
 @agent("asks", isolation="inline", timeout=60)
 async def asks(ctx: Context, inner: str, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Has another do it, and tells how that ended."""
+    """Delegates to another agent and reports the outcome."""
     child = await ctx.delegate(inner, parameters=parameters or {})
     return {"child": child.session_id, "status": str(child.status), "codes": [error.code for error in child.errors]}
 
 
 @agent("forbidden", isolation="inline")
 async def forbidden(ctx: Context, mark: str) -> str:
-    """Nobody may have it done."""
+    """Denied to all callers by the policy."""
     _mark(ctx, mark, "ran")
     return "Done all the same."
 
 
 @agent("large", isolation="inline")
 async def large(ctx: Context, rows: int) -> dict[str, Any]:
-    """A result of many rows."""
+    """Returns many rows."""
     return {"rows": [{"number": number, "words": "wörter " * 12} for number in range(rows)]}
 
 
 @agent("narrow", isolation="inline", timeout=60)
 async def narrow(ctx: Context, mark: str, name: str) -> str:
-    """One at a time (`slots_per_agent`): notes who runs, and goes on when the file `NAME.go` of the marks is there."""
+    """Runs one at a time (`slots_per_agent`): records its run and continues when the mark file `NAME.go` exists."""
     _mark(ctx, mark, name)
     while not (folder(ctx.root) / f"{mark}.go").exists():  # noqa: ASYNC110 - the same
         await asyncio.sleep(0.01)

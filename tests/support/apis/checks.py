@@ -1,7 +1,7 @@
-"""The promises that every API of a server keeps, by its own protocol's client: the same outcomes everywhere.
+"""Checks for every API of a server through its own protocol's client: outcomes are the same everywhere.
 
-`CHECKS` are run over every API by `tests/conformance/test_apis.py`. A check leaves nothing running, so one server does for all of them.
-`over_…` are the clients; where protocols differ by design is in `traits`.
+`tests/conformance/test_apis.py` runs `API_CHECKS` over every API. A check leaves nothing running, so all of them share one server.
+The `over_…` modules are the clients; `traits` lists the intended differences between protocols.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ def _promise(check: Check) -> Check:
 
 
 async def _is_told(api: ApiClient, code: str, waiting: Any) -> None:
-    """By our code, and by the status of the one table (`serve.statuses`)."""
+    """Check the error code and its protocol status in the shared table (`serve.statuses`)."""
     told = await fault(waiting)
     assert told.code == code, told
     if api.traits.statuses is not None:
         assert told.status == getattr(TABLE[code], api.traits.statuses), told
 
 
-# ---- wrong requests
+# ---- invalid requests
 
 
 @_promise
 async def invalid_request_is_refused_before_anything_runs(stage: ApiStage) -> None:
-    """Target, operation, parameters, and the rest."""
+    """Target, operation, parameters and other arguments."""
     api = await stage.client()
     wrong = [
         ("INVALID_TARGET", asked("nobody")),
@@ -123,7 +123,7 @@ async def a_composition_is_refused_before_anything_runs(stage: ApiStage) -> None
 
 @_promise
 async def a_refusal_runs_nothing_and_is_an_outcome(stage: ApiStage) -> None:
-    """By the policy; it is on record, found again by its id."""
+    """By the policy; the refusal is recorded and can be found by its id."""
     api, mark = await stage.client(), secrets.token_hex(4)
     seen = await done(api, "forbidden", mark=mark)
     assert (seen.shown, seen.stop_reason, seen.code) == (api.traits.shows["refused"], "refused", "POLICY_DENIED")
@@ -153,7 +153,7 @@ async def a_cycle_is_refused(stage: ApiStage) -> None:
 
 @_promise
 async def a_remit_that_calls_counts_its_depth_and_path_on(stage: ApiStage) -> None:
-    """Only for those that were granted it."""
+    """Only for callers with the `relay` grant."""
     if not (await stage.client()).traits.relays:
         return
     api = await stage.client("relay", Standing(depth=1, path=("far", "away")))
@@ -171,7 +171,7 @@ async def a_remit_that_calls_counts_its_depth_and_path_on(stage: ApiStage) -> No
 
 @_promise
 async def a_caller_that_has_less_time_left_is_the_deadline(stage: ApiStage) -> None:
-    """It only shrinks on the way down."""
+    """A deadline only shrinks on the way down."""
     if not (await stage.client()).traits.relays:
         return
     api = await stage.client("relay", Standing(path=("far",), seconds_left=0.6))
@@ -179,7 +179,7 @@ async def a_caller_that_has_less_time_left_is_the_deadline(stage: ApiStage) -> N
     assert (seen.shown, seen.stop_reason, seen.code) == (api.traits.shows["timeout"], "deadline", "TIMEOUT")
 
 
-# ---- whose work is whose
+# ---- isolation between callers
 
 
 @_promise
@@ -212,7 +212,7 @@ def _go(stage: ApiStage, mark: str) -> None:
 
 
 async def _talked(stage: ApiStage, api: ApiClient, listeners: int = 1) -> tuple[str, list[list[Said]]]:
-    """Streamed by so many from before its first word to its end."""
+    """Stream a task from before its first chunk to its end, with several listeners."""
     mark = secrets.token_hex(4)
     task_id = await api.execute(asked("talks", mark=mark))
     listening = [asyncio.Event() for _ in range(listeners)]
@@ -294,7 +294,7 @@ async def a_stream_left_in_the_middle_is_taken_up_while_it_runs(stage: ApiStage)
         numbers = [said.number for said in (*first, *rest)]
         assert numbers == sorted({number for number in numbers if number is not None})
     elif api.traits.tells_data and any(said.kind == "data" for said in rest):
-        assert [said.value["number"] for said in rest if said.kind == "data"] == list(range(8))  # told again from the beginning
+        assert [said.value["number"] for said in rest if said.kind == "data"] == list(range(8))  # replayed from the beginning
     assert rest[-1].seen == await api.status(task_id)
 
 
@@ -307,7 +307,7 @@ async def what_does_not_succeed_ends_its_stream_with_the_same_object(stage: ApiS
         assert told[-1].seen == await ended(api, task_id)
 
 
-# ---- keys
+# ---- idempotency keys
 
 
 @_promise
@@ -337,12 +337,12 @@ async def a_key_is_its_callers_own(stage: ApiStage) -> None:
     assert len(marks(stage.root, mark)) == 2
 
 
-# ---- who runs next
+# ---- priorities
 
 
 @_promise
 async def the_more_urgent_runs_first(stage: ApiStage) -> None:
-    """When slots are full."""
+    """When all slots are taken."""
     api, mark = await stage.client(), secrets.token_hex(4)
     task_ids = [await api.execute(asked("narrow", mark=mark, name="first"))]
     await until(lambda: bool(marks(stage.root, mark)))
@@ -383,7 +383,7 @@ def _given(number: int) -> dict[str, str]:
 
 
 async def _lists(api: ApiClient, session: str, task_ids: list[str]) -> None:
-    """The newest first, each once, over pages of any size."""
+    """Newest first, each once, with any page size."""
     shows = api.traits.shows
     assert (await api.list(session=session)).task_ids == task_ids[::-1]
     assert (await api.list(session=f"{session}x")).task_ids == []
@@ -478,7 +478,7 @@ async def cancelling_what_has_ended_changes_nothing(stage: ApiStage) -> None:
 
 @_promise
 async def a_client_that_leaves_ends_nothing(stage: ApiStage) -> None:
-    """In the middle of a stream, and in the middle of asking."""
+    """In the middle of a stream and in the middle of a request."""
     api, mark = await stage.client(), secrets.token_hex(4)
     task_id = await api.execute(asked("hangs", mark=mark, seconds=0.5))
     stream = api.stream(task_id)

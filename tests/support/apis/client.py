@@ -1,7 +1,7 @@
-"""What a client of a api can do, and what it is told, whichever protocol it speaks. The checks of the suite know nothing else.
+"""Client interface of an API and its answers, independent of the protocol. The checks of the suite use only this module.
 
-A client is the protocol's own (grpcio's, the a2a-sdk's, httpx, the MCP SDK's); what stands in `over_…` only puts its answers into the
-values below. Nothing is guessed there: what a protocol does not tell is None.
+Each client wraps the protocol's own library (grpcio, a2a-sdk, httpx, the MCP SDK). The `over_…` modules convert answers to the values
+below without guessing: information that a protocol does not provide is None.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ from support.apis.traits import Traits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """How a task stands, as this api tells it."""
+    """State of a task as the API reports it."""
 
     task_id: str
     shown: str
-    """Its state in the words of the api."""
+    """State name of the API."""
     status: str | None = None
-    """Of the return: completed, partial, failed or blocked; None: it has not ended."""
+    """Status of the return: completed, partial, failed or blocked; None while the task runs."""
     stop_reason: str | None = None
     data: Any = None
     summary: str = ""
     code: str | None = None
-    """Of its first error: our own code."""
+    """Error code of the first error."""
     artifacts: tuple[str, ...] = ()
     """Paths."""
 
@@ -37,14 +37,14 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """One thing heard on a stream."""
+    """One event of a stream."""
 
     kind: str
     """`progress`, `data`, `status`, or `end`, the last one, with `seen`."""
     number: int | None = None
-    """By which a stream is taken up again; None: this protocol tells none here."""
+    """Position from which a stream can be resumed; None if the protocol does not provide it."""
     value: Any = None
-    """Words, or the chunk."""
+    """Progress text, or the chunk."""
     seen: Seen | None = None
 
 
@@ -55,7 +55,7 @@ class Page(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Where a caller stands that is a remit itself, as it says."""
+    """Position of a caller that is itself a remit, as it reports it."""
 
     depth: int = 0
     path: tuple[str, ...] = ()
@@ -63,59 +63,59 @@ class Standing:
 
 
 class ApiFault(Exception):
-    """What a client is told in place of an answer."""
+    """Error that a client receives instead of an answer."""
 
     def __init__(self, code: str | None, status: object, words: str) -> None:
         super().__init__(f"{code} ({status}): {words}")
         self.code = code
-        """Our own code."""
+        """Error code of remit."""
         self.status = status
-        """In the words of the protocol: the name of gRPC's status, HTTP's number, the A2A error's name; None: it has no such thing."""
+        """Status of the protocol: gRPC status name, HTTP status code or A2A error name; None if the protocol has no statuses."""
 
 
 class ApiClient(Protocol):
     traits: Traits
 
     async def execute(self, arguments: Mapping[str, Any]) -> str:
-        """Begin a task and give its id; does not wait for its end. `arguments`: of the delegate tool, and `key`, `budget` and
-        `session` (a word for the conversation). Raises `ApiFault`, as do all."""
+        """Start a task and return its id without waiting for its end. `arguments`: those of the delegate tool, plus `key`, `budget` and
+        `session` (name of the conversation). Raises `ApiFault`, as do all methods."""
 
     async def status(self, task_id: str) -> Seen: ...
 
     def stream(self, task_id: str, after: int = 0) -> AsyncIterator[Said]:
-        """From the chunk after that number, where the protocol numbers them; to the end."""
+        """Stream from the chunk after that number, if the protocol numbers chunks, to the end."""
 
     async def cancel(self, task_id: str, reason: str = "") -> Seen:
-        """How it stands then."""
+        """Cancel the task and return its state."""
 
     async def list(
         self, *, session: str | None = None, shown: str | None = None, agent: str | None = None, size: int = 50, page: str | None = None
     ) -> Page:
-        """`shown`: a state in the words of the api."""
+        """`shown`: a state name of the API."""
 
     async def agents(self) -> Sequence[str]:
-        """Names, of those that may be used."""
+        """Names of the agents that the caller may use."""
 
 
 class ApiStage(Protocol):
-    """A project that is served with `agents.API_AGENTS` and `agents.POLICY`, and clients of the api under test."""
+    """A served project with `agents.API_AGENTS` and `agents.POLICY`, and clients of the API under test."""
 
     root: Path
 
     async def client(self, who: str = "ann", standing: Standing | None = None) -> ApiClient:
-        """Of that principal; with `standing` it is granted `relay`. Closed by the stage."""
+        """Client for that principal; `standing` also grants it `relay`. The stage closes it."""
 
 
 async def ended(api: ApiClient, task_id: str, seconds: float = 15.0) -> Seen:
-    """Polled until it has ended, as a client without streams would."""
+    """Poll until the task has ended, like a client without streams."""
     async with asyncio.timeout(seconds):
-        while not (seen := await api.status(task_id)).has_ended:  # noqa: ASYNC110 - polling is what is tried
+        while not (seen := await api.status(task_id)).has_ended:  # noqa: ASYNC110 - polling is under test
             await asyncio.sleep(0.02)
     return seen
 
 
 async def done(api: ApiClient, target: str, **more: Any) -> Seen:
-    """Begun and ended. `more`: parameters, and with a leading underscore other arguments."""
+    """Start a task and wait for its end. `more`: parameters; a leading underscore marks other arguments."""
     return await ended(api, await api.execute(asked(target, **more)))
 
 
@@ -126,7 +126,7 @@ def asked(target: str, **more: Any) -> dict[str, Any]:
 
 
 async def fault(waiting: Any) -> ApiFault:
-    """The fault that it must end with."""
+    """The fault that the call must raise."""
     try:
         got = await waiting
     except ApiFault as error:

@@ -1,4 +1,4 @@
-"""The A2A api by the a2a-sdk's own client, over any of its three bindings, by the card as it is served."""
+"""The A2A API through the a2a-sdk's client, over any of its three bindings, configured by the served agent card."""
 
 import contextlib
 import uuid
@@ -44,7 +44,7 @@ class A2aClient:
         self._standing = standing
 
     async def execute(self, arguments: Mapping[str, Any]) -> str:
-        """The idempotency key is the id of the message, the conversation its context."""
+        """The message id is the idempotency key; the context id is the conversation."""
         given = dict(arguments)
         key, session = given.pop("key", None), given.pop("session", None)
         message = Message(
@@ -64,8 +64,8 @@ class A2aClient:
             return _seen(await self._plain.get_task(GetTaskRequest(id=task_id)))
 
     async def stream(self, task_id: str, after: int = 0) -> AsyncIterator[Said]:
-        """It begins with the task as it stands, with what was streamed so far; ends with the state, and then the task is looked at."""
-        with _told(), contextlib.suppress(UnsupportedOperationError):  # it has ended: there is nothing to subscribe to
+        """Begins with the task's current state and its chunks so far; after the final state the task is fetched."""
+        with _told(), contextlib.suppress(UnsupportedOperationError):  # the task has ended: there is no stream to subscribe to
             async for event in self._streaming.subscribe(SubscribeToTaskRequest(id=task_id)):
                 for said in _said(event):
                     yield said
@@ -92,7 +92,7 @@ class A2aClient:
 
 
 async def a2a_client(closing: contextlib.AsyncExitStack, url: str, token: str, binding: str, standing: Standing | None = None) -> A2aClient:
-    """`url`: of the server, where its card is."""
+    """`url`: base URL of the server that serves the agent card."""
     headers = {"Authorization": f"Bearer {token}"}
     http = await closing.enter_async_context(httpx.AsyncClient(headers=headers, timeout=30, verify=url.startswith("https:")))
     card = await A2ACardResolver(http, url).get_agent_card()
@@ -109,7 +109,7 @@ def _channel(address: str) -> Any:
 
 
 class _Along(ClientCallInterceptor):
-    """What goes with every call: the token, also by gRPC, where headers of an HTTP client do not go; which extensions we speak."""
+    """Metadata for every call: the token (also over gRPC, where HTTP client headers do not apply) and the supported extensions."""
 
     def __init__(self, token: str, is_remit: bool) -> None:
         self._sent = {"authorization": f"Bearer {token}"} | ({HEADER: EXTENSION} if is_remit else {})
@@ -170,7 +170,7 @@ def _told() -> Any:
 
 
 def _code(error: A2AError) -> str | None:
-    """The SDK's client hands on what stands in the data; over gRPC it does not, and the trailers of the call have it."""
+    """The SDK's client exposes the error data, except over gRPC, where the call's trailers contain it."""
     if isinstance(error.data, Mapping) and "code" in error.data:
         return str(error.data["code"])
     cause = error.__cause__

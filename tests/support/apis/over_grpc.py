@@ -1,4 +1,4 @@
-"""The gRPC api by grpcio's own client and the stubs made from `tasks.proto`."""
+"""The gRPC API through grpcio's client and the stubs generated from `tasks.proto`."""
 
 import json
 import time
@@ -21,7 +21,7 @@ class GrpcClient:
     traits = GRPC
 
     def __init__(self, channel: grpc.aio.Channel, token: str, standing: Standing | None = None) -> None:
-        """The channel is its owner's to close."""
+        """The caller closes the channel."""
         self._tasks = rpc.TaskServiceStub(channel)  # type: ignore[no-untyped-call]
         self._metadata: tuple[tuple[str, str], ...] = (("authorization", f"Bearer {token}"),) if token else ()
         if standing is not None:

@@ -1,4 +1,4 @@
-"""The REST API by httpx."""
+"""The REST API through httpx."""
 
 import json
 import time
@@ -15,7 +15,7 @@ class HttpClient:
     traits = HTTP
 
     def __init__(self, http: httpx.AsyncClient, token: str, standing: Standing | None = None) -> None:
-        """`http` has the server's address as its base; it is its owner's to close."""
+        """`http` has the server's address as its base URL; the caller closes it."""
         self._http = http
         self._headers = {"authorization": f"Bearer {token}"}
         if standing is not None:

@@ -1,4 +1,4 @@
-"""The MCP api by the MCP SDK's own client: the tools of `remit mcp`, over streamable HTTP or a process's stdin and stdout."""
+"""The MCP API through the MCP SDK's client: the tools of `remit mcp` over streamable HTTP or stdio."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ class McpClient:
         return await self._seen(await self._called("delegation_result", {"session_id": task_id, "wait_ms": 0}))
 
     async def stream(self, task_id: str, after: int = 0) -> AsyncIterator[Said]:
-        """Waited for, with what is told of its progress meanwhile."""
+        """Wait for the task and yield its progress notifications."""
         heard: asyncio.Queue[Said | None] = asyncio.Queue()
 
         async def progress(fraction: float, total: float | None, message: str | None) -> None:
@@ -65,7 +65,7 @@ class McpClient:
         return [one["target"] if one["operation"] is None else f"{one['target']}.{one['operation']}" for one in found]
 
     async def _called(self, tool: str, arguments: dict[str, Any], progress: Any = None) -> dict[str, Any]:
-        """An error of the tool that has no session is a fault of the request; any other is how a delegation ended."""
+        """A tool error without a session is a request fault; any other tool error is the outcome of a delegation."""
         answer = await self._client.call_tool(tool, arguments, progress_callback=progress)
         document = dict(answer.structured_content or {})
         if answer.is_error and "session_id" not in document:
@@ -99,7 +99,7 @@ class McpClient:
 
 
 async def mcp_client(closing: contextlib.AsyncExitStack, url: str, token: str) -> McpClient:
-    """`url`: of the server's `/mcp`."""
+    """`url`: URL of the server's `/mcp`."""
     headers, is_tls = {"Authorization": f"Bearer {token}"}, url.startswith("https:")
     http = await closing.enter_async_context(httpx2.AsyncClient(headers=headers, timeout=30, verify=is_tls))
     client = await closing.enter_async_context(Client(streamable_http_client(url, http_client=http)))

@@ -1,8 +1,9 @@
-"""Where the apis differ by design: the one table. Everything that is not in it is the same through each of them.
+"""The table of intended differences between the APIs. All other behaviour is the same through each of them.
 
-States are those of the delegate tool, but for A2A (interop.md: a partial one, also one that ran out of time, is COMPLETED, with its status
-and stop reason in the metadata; blocked asks for input; refused is REJECTED) and MCP, whose tools tell the registry's own. The status and
-the stop reason are the same through all of them."""
+States are those of the delegate tool, with two exceptions. A2A: a partial outcome, including a timeout, is COMPLETED with its status and
+stop reason in the metadata, blocked asks for input, and refused is REJECTED (interop.md). MCP: tools report the registry's own states.
+Status and stop reason are the same through all APIs.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,31 +18,31 @@ _REGISTRY = OUTCOMES
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
     shows: Mapping[str, str]
-    """How each outcome is called."""
+    """State name for each outcome."""
     statuses: str | None = None
-    """The column of `serve.statuses` by which it tells faults; None: it has no statuses of its own, only our codes."""
+    """The column of `serve.statuses` for its faults; None if it has no statuses of its own, only remit's error codes."""
     numbers_chunks: bool = True
-    """A stream is taken up after the chunk of a number; else it begins with how the task stands now."""
+    """A stream can resume after a numbered chunk; otherwise it begins with the current state of the task."""
     tells_data: bool = True
-    """Chunks of data are streamed; else only progress in words is."""
+    """Data chunks are streamed; otherwise only progress text."""
     follows_ended: bool = True
-    """A task that has ended can still be streamed; else it is only looked at."""
+    """A task that has ended can still be streamed; otherwise it can only be fetched."""
     lists_ended: bool = True
-    """Lists hold what has ended too, by state and conversation and page by page; else what is queued or running, all at once."""
+    """Lists include ended tasks, with filters and pages; otherwise only queued or running tasks, without pages."""
     lists_by_agent: bool = True
     judges_shape_first: bool = False
-    """What breaks the schema of the message is told before what the message means; else in the usual order throughout."""
+    """Schema errors of a message are reported before all others; otherwise the usual order of checks applies."""
     chooses: bool = True
     """Without a target, any agent that has the operation."""
     relays: bool = True
-    """A caller that is a remit says its depth, path and deadline."""
+    """A caller that is a remit sends its depth, path and deadline."""
     has_principals: bool = True
-    """Callers are told apart; else all are the owner."""
+    """Callers have separate identities; otherwise all of them are the owner."""
     takes_session: bool = True
     exact_integers: bool = True
-    """Integers beyond 2**53 come back as such; else as their digits in text (google.protobuf.Value has doubles only)."""
+    """Integers beyond 2**53 are returned as integers; otherwise as decimal strings (google.protobuf.Value has only doubles)."""
     cancels_ended: bool = True
-    """Cancelling what has ended says how it stands; else it is refused (NOT_CANCELABLE)."""
+    """Cancelling an ended task returns its state; otherwise it is refused (NOT_CANCELABLE)."""
 
 
 def _named(words: tuple[str, ...]) -> dict[str, str]:

@@ -204,7 +204,7 @@ async def the_first_that_completes_ends_the_others(open_remit: OpenRemit, root: 
         ended.clear()
         losing.clear()
         inside = await remit.delegate(sequence(first(first("loser", "broken"), "winner"), "then"))
-        assert (inside.ok, inside.data) == (True, ["won", ["loser"]]), "that of a `first` inside has ended too"
+        assert (inside.ok, inside.data) == (True, ["won", ["loser"]]), "the inner `first` has ended too"
         states = {one.agent: one.state for one in await remit.children(done.session_id)}
         assert (states["loser"], states["broken"], states["winner"]) == (State.CANCELLED, State.FAILED, State.COMPLETED)
         assert "cancelled" not in str(done.warnings)

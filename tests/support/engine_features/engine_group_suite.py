@@ -93,7 +93,7 @@ async def what_was_cancelled_or_refused_says_nothing_about_a_member(open_remit: 
         await members[0].called.wait()
         await handle.cancel()
         assert (await handle.result()).stop_reason is StopReason.CANCELLED
-        assert (await remit.delegate("team")).data == 1, "a is as good as before"
+        assert (await remit.delegate("team")).data == 1, "the score of a is unchanged"
 
 
 @promise
@@ -110,7 +110,7 @@ async def a_slow_run_is_hedged_and_the_loser_is_stopped(open_remit: OpenRemit, r
         assert sorted(record.state for record in tree) == [State.CANCELLED, State.COMPLETED, State.COMPLETED]
         assert (await remit.delegate("team", timeout=20)).data == "quick"
         slow = await remit.delegate("team", timeout=0.3)
-        assert slow.stop_reason is StopReason.DEADLINE, "no more extra starts than allowed"
+        assert slow.stop_reason is StopReason.DEADLINE, "extra starts stay within the limit"
         assert len(await remit.tree(slow.session_id)) == 2
 
 
@@ -137,5 +137,5 @@ async def the_best_of_several_candidates_is_taken_by_vote_or_by_a_judge(open_rem
         assert any("named none of the candidates" in warning for warning in unclear.warnings)
         assert (await remit.delegate(sequence("guesser", best(2, call("guesser", hint={"$": "0"}), by="judge")))).ok
         assert len(judge.calls) == 2
-        assert '{"hint":"a"}' in str(judge.calls[1]), "a judge sees what the candidates were given"
+        assert '{"hint":"a"}' in str(judge.calls[1]), "a judge sees the input of the candidates"
         assert code_of(await remit.delegate(best(2, call("nobody"), by="vote"))) == "INVALID_TARGET"

@@ -17,7 +17,7 @@ RUNS = 30
 
 
 def _remember(remit: Remit, name: str, seconds: float, *, state: State = State.COMPLETED, every: float = 10.0) -> None:
-    """Runs of `name` with this duration and this interval of signs of life."""
+    """Record runs of `name` with this duration and heartbeat interval."""
     for number in range(1, RUNS + 1):
         number += 1000 * len(name)
         began = 1000.0 + number
@@ -52,9 +52,9 @@ async def learned_limits_are_used_when_adaptive_limits_is_on(open_remit: OpenRem
         done = await remit.delegate("usual")
         assert done.data == [4000, 60.0]
         assert "learned from 30 completed runs" in ((await remit.describe(done.session_id)).limits_reason or "")
-        assert (await remit.delegate("usual", timeout=9, idle=5)).data == [9, 5.0], "what the caller asks for is used"
-        assert (await remit.delegate("declared")).data == [100, 50.0], "what the agent declares is used"
-        assert (await remit.delegate("lead")).data == [500, 60.0], "no more than its caller has left"
+        assert (await remit.delegate("usual", timeout=9, idle=5)).data == [9, 5.0], "the caller's limit is used"
+        assert (await remit.delegate("declared")).data == [100, 50.0], "the agent's declared limit is used"
+        assert (await remit.delegate("lead")).data == [500, 60.0], "the limit does not exceed the caller's remaining time"
 
 
 @promise
@@ -85,7 +85,7 @@ async def a_run_that_falls_silent_is_stopped_at_the_learned_limit(open_remit: Op
 
     @agent("talker")
     async def talker(ctx: Context, hangs: bool = False) -> None:
-        began.set()  # it is on record before it runs
+        began.set()  # recorded before it runs
         ctx.emit("begin")
         await asyncio.sleep(60 if hangs else 0)
 
