@@ -102,17 +102,21 @@ class PostgresStore(SqlStore):
         group = Group(writes, self.owner_id)
 
         def write(connection: Connection) -> WriteResult:
-            self._take_locks(connection, group)
+            if group.draws:
+                self._take_locks(connection, group)
             if not group.draws or self._has_room(connection, group):
                 try:
                     with connection.transaction():
                         with connection.pipeline():
+                            if not group.draws:  # in the same round trip as the rows
+                                self._take_locks(connection, group)
                             settled = group.write(connection)
                         if settled is None or settled.rowcount == len(group.settlements):
                             return NOTHING_MET
                         raise psycopg.Rollback
                 except CLASHES:
-                    pass  # one by one
+                    pass  # one by one; the rollback released locks that were taken inside
+            self._take_locks(connection, group)
             return RowByRow(connection, self.owner_id, self._lack).write(writes)
 
         return self._transact(write)
