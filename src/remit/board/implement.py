@@ -74,7 +74,8 @@ from remit.core.errors import ErrorInfo, Refused, RemitError, Unavailable
 from remit.core.result import Artifact, Evidence, Return, StopReason
 from remit.core.text import fence_untrusted
 from remit.runtime.deps import AcceptanceRules
-from remit.runtime.task_workspace import PLACE, find_task_workspace, read_state
+from remit.runtime.landing import read_state
+from remit.runtime.task_workspace import PLACE, find_task_workspace
 from remit.runtime.verify import AcceptanceSite, run_acceptance
 from remit.runtime.workspace_cleanup import workspace_status
 from remit.system.artifact_files import checked_artifacts

@@ -33,9 +33,11 @@ from remit.runtime.landing import (
     finish_return,
     landed_as,
     newest_tip,
+    read_state,
     rename_return,
     subject_of_commit,
     unresolved,
+    write_state,
 )
 from remit.runtime.merge_queue import CODES, CONFLICT, RED, Candidate, Landing, MergeQueue
 from remit.runtime.task_workspace import (
@@ -43,9 +45,7 @@ from remit.runtime.task_workspace import (
     commit_by_hand,
     find_task_workspace,
     make_task_workspace,
-    read_state,
     snapshot_tree,
-    write_state,
 )
 from remit.runtime.workspace_cleanup import discard_workspace, finish_removal
 from remit.runtime.workspace_setup import prepare_folder

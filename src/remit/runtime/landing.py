@@ -4,16 +4,17 @@ Git only, without agents, returns or acceptance commands: `merge_queue` decides 
 branch moves, and no commit that another process may have is rewritten: each step creates new commits and remembers them. Blocking."""
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 from remit.core.errors import RemitError, Unavailable
-from remit.runtime.task_workspace import read_state, write_state
 from remit.runtime.workspaces import (
     Workspace,
     lock_checkout,
@@ -25,7 +26,7 @@ from remit.runtime.workspaces import (
     work_root,
     write_metadata,
 )
-from remit.system.files import file_lock
+from remit.system.files import atomic_write, file_lock
 from remit.system.git import LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed, operation_in
 
 GIT_SECONDS = 60.0
@@ -33,6 +34,35 @@ INDEX_SECONDS = 10.0
 """How long to wait for a git command of a person or of a killed process."""
 FRESH = ".landing-"
 BOARD = "specs/"
+STATE_FILE = "landing.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandingState:
+    """Merge progress of a task; stored beside the note of its worktree, out of the agent's reach."""
+
+    tip: str = ""
+    """The last commit of the task, if it was rebased for a return to its agent; empty: the commits in the board's records count."""
+    baseline: str = ""
+    """The tree at the start of the current run; equal files were not changed by it."""
+    candidate: str = ""
+    """The commit that the project's branch was about to move to: once the branch contains it, the task is merged."""
+    is_queued: bool = False
+    """Merged by the queue, however its agent is declared: `--parallel` was asked for."""
+    returning: Mapping[str, Any] = field(default_factory=dict)
+    """A decided return to the agent: `onto`, `tree`, `message`; empty: none is pending."""
+
+
+def read_state(workspace: Workspace) -> LandingState:
+    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+        said = json.loads((workspace.metadata_folder / STATE_FILE).read_bytes())
+        return LandingState(**{one.name: said[one.name] for one in fields(LandingState) if one.name in said})
+    return LandingState()
+
+
+def write_state(workspace: Workspace, state: LandingState) -> LandingState:
+    atomic_write(workspace.metadata_folder / STATE_FILE, json.dumps(asdict(state)).encode(), fsync=False)
+    return state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,15 +5,14 @@ delegation is settled, its changes are taken from git, checked and committed on 
 board agree. `landing` merges the branch."""
 
 import contextlib
-import json
 import os
 import re
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from remit.core.agents import WorkspaceKind
 from remit.core.delegation import ROOT_CALLER, Delegation
@@ -36,7 +35,6 @@ from remit.runtime.workspaces import (
     stage_changes,
     unstage,
 )
-from remit.system.files import atomic_write
 from remit.system.git import Git, GitFailed
 from remit.system.threads import off_loop
 
@@ -45,42 +43,13 @@ if TYPE_CHECKING:
 
 PLACE = "workspace"
 """Key of a delegated task that names the worktree: `Place.to_dict`."""
-STATE_FILE = "landing.json"
 TAKING_SECONDS = 60.0
 SHOWN = 10
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _BOARD = re.compile(r"specs/(state\.json|TODO\.md|archive/.*|\d+_.*)$")
 
 
-# ---- the worktree and its state
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LandingState:
-    """Merge progress of a task; stored beside the note of its worktree, out of the agent's reach."""
-
-    tip: str = ""
-    """The last commit of the task, if it was rebased for a return to its agent; empty: the commits in the board's records count."""
-    baseline: str = ""
-    """The tree at the start of the current run; equal files were not changed by it."""
-    candidate: str = ""
-    """The commit that the project's branch was about to move to: once the branch contains it, the task is merged."""
-    is_queued: bool = False
-    """Merged by the queue, however its agent is declared: `--parallel` was asked for."""
-    returning: Mapping[str, Any] = field(default_factory=dict)
-    """A decided return to the agent: `onto`, `tree`, `message`; empty: none is pending."""
-
-
-def read_state(workspace: Workspace) -> LandingState:
-    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
-        said = json.loads((workspace.metadata_folder / STATE_FILE).read_bytes())
-        return LandingState(**{one.name: said[one.name] for one in fields(LandingState) if one.name in said})
-    return LandingState()
-
-
-def write_state(workspace: Workspace, state: LandingState) -> LandingState:
-    atomic_write(workspace.metadata_folder / STATE_FILE, json.dumps(asdict(state)).encode(), fsync=False)
-    return state
+# ---- the worktree
 
 
 def make_task_workspace(root: Path, number: int, *, seconds: float) -> Workspace:
