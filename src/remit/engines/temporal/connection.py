@@ -169,7 +169,8 @@ def _not_connected(address: str, is_tls: bool, why: str) -> Unavailable | Misuse
             f"The certificate of the Temporal server at {address} is not trusted.",
             advice="Set TEMPORAL_TLS_SERVER_CA_CERT_PATH to the certificate of its authority.",
         )
-    if any(word in lower for word in _REFUSALS):
+    # A server that misses the certificate of the client may close the connection after the handshake of TLS 1.3.
+    if any(word in lower for word in _REFUSALS) or (is_tls and "canceled" in lower):
         return Misused(f"The Temporal server at {address} refused the connection: {said}.", advice=_CREDENTIALS)
     if "unimplemented" in lower:
         return _unreachable(address, "another kind of server answers there")
