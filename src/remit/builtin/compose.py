@@ -5,6 +5,7 @@ have its own depth, and its name is not in their paths. After a crash it runs ag
 
 import asyncio
 import difflib
+import math
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -116,6 +117,8 @@ class Plan:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     parameters: Mapping[str, Any] | None = None
     """That it was read from; None: from a file."""
+    most_calls: float = math.inf
+    """Maximum calls at once, if its steps alone decide it."""
 
 
 class ComposeAgent:
@@ -134,39 +137,47 @@ class ComposeAgent:
     def check(self, parameters: dict[str, Any]) -> Plan:
         """Nothing has run. Raises `Misused`, naming the step."""
         root = composition_from(parameters)
-        self.check_calls(root, are_received=True)
-        return Plan(root, parameters.get(INPUT, {}), parameters)
+        most_calls = self.check_calls(root, are_received=True)
+        return Plan(root, parameters.get(INPUT, {}), parameters, most_calls)
 
     async def perform(self, ctx: Context, arguments: Plan) -> dict[str, Any]:
         return await CompositionRun(ctx, arguments).perform()
 
-    def check_calls(self, root: Step, *, are_received: bool = False) -> None:
-        """Whether the agents exist, accept what is known of their parameters by now, and form no cycle.
+    def check_calls(self, root: Step, *, are_received: bool = False) -> float:
+        """Whether the agents exist, accept what is known of their parameters by now, and form no cycle. Returns the number of calls;
+        infinite if items or candidates decide it.
 
         `are_received`: parameters came with the delegation, and were searched for secrets then: calls need not do it again."""
         known: dict[str, AgentPort] = {}
         items: set[int] = set()
         """Steps that get an item besides, by their identity: those of `each` come after it."""
+        calls = 0.0
         for step in walk(root):
             try:
                 if isinstance(step, CallStep):
-                    agent = self._agent_for(step.request, known)
+                    calls += 1
+                    request = step.request
+                    agent = self._agent_for(request, known)
                     if not step.has_references and id(step) not in items:
-                        parameters = step.request.parameters
-                        arguments = agent.check(dict(parameters))
+                        parameters = request.parameters
+                        arguments = agent.check({**parameters})
                         if are_received and SCALARS.issuperset(map(type, parameters.values())):
-                            step.request.checked = agent, arguments
+                            request.checked = agent, arguments
                 elif isinstance(step, BestStep):
+                    calls = math.inf
                     check_best(step, self._callable(step.step.request.agent).spec)
                     if step.by not in (BY_ACCEPT, BY_VOTE):
                         self._callable(step.by)
-                elif isinstance(step, EachStep) and step.into:
-                    items.add(id(step.step))
-                    if isinstance(step.step, CallStep) and step.into in step.step.request.parameters:
-                        advice = "Name another parameter in into, or leave it out there."
-                        raise Misused(f"the call has the parameter {step.into!r:.60} already.", advice=advice)
+                elif isinstance(step, EachStep):
+                    calls = math.inf
+                    if step.into:
+                        items.add(id(step.step))
+                        if isinstance(step.step, CallStep) and step.into in step.step.request.parameters:
+                            advice = "Name another parameter in into, or leave it out there."
+                            raise Misused(f"the call has the parameter {step.into!r:.60} already.", advice=advice)
             except Misused as fault:
                 raise Misused(f"{name_of(step, root)}: {fault.message}", code=fault.code, advice=fault.advice) from None
+        return calls
 
     def _agent_for(self, request: Request, known: dict[str, AgentPort]) -> AgentPort:
         """`known`: agents of this composition that were looked at before."""
@@ -260,13 +271,11 @@ class CompositionRun:
         self._returns: list[tuple[Trail, CallStep, Return]] = []
         self._top = Scope(ids={})
         alive = ctx.budget.alive
-        steps = list(walk(plan.root))
         if plan.parameters is not ctx.backend.delegation.parameters:  # but a caller's own objects, which may change
-            for one in steps:
+            for one in walk(plan.root):
                 if isinstance(one, CallStep):
                     one.request.checked = None
-        is_bounded = alive is not None and (len(steps) > alive or any(isinstance(one, EachStep | BestStep) for one in steps))
-        self._room = asyncio.Semaphore(max(1, alive or 1)) if is_bounded else None
+        self._room = asyncio.Semaphore(max(1, alive)) if alive is not None and plan.most_calls > alive else None
         """Maximum parallel calls in the budget; None: unlimited."""
 
     async def perform(self) -> dict[str, Any]:
@@ -481,7 +490,8 @@ class CompositionRun:
         """In the order in which they ended; where there are too many, those that did not complete first."""
         if len(self._returns) <= STEPS_SHOWN:
             return self._returns
-        return sorted(self._returns, key=lambda one: one[2].ok)[:STEPS_SHOWN]
+        failed = [one for one in self._returns if not one[2].ok]
+        return [*failed, *(one for one in self._returns if one[2].ok)][:STEPS_SHOWN] if failed else self._returns[:STEPS_SHOWN]
 
     def _chosen(self, outcome: Outcome) -> dict[str, Any]:
         """If the result is `{"$return": STEP}`, the composition returns that step's return."""
@@ -548,7 +558,7 @@ def _stopped() -> ErrorInfo:
 
 def _dotted(trail: Trail) -> str:
     """`1[3].0`: the place of a step, with the items it ran for."""
-    return ".".join(map(str, trail)).replace(".[", "[")
+    return str(trail[0]) if len(trail) == 1 else ".".join(map(str, trail)).replace(".[", "[")
 
 
 def _words(trail: Trail, id_: str) -> str:

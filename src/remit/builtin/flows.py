@@ -73,8 +73,7 @@ class FlowAgent(ComposeAgent):
 
     def check(self, parameters: dict[str, Any]) -> Plan:
         inputs = self.flow.checked(parameters)
-        self.check_calls(self.flow.root)
-        return Plan(self.flow.root, inputs)
+        return Plan(self.flow.root, inputs, most_calls=self.check_calls(self.flow.root))
 
     @property
     def calls(self) -> Sequence[str]:

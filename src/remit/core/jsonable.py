@@ -60,7 +60,8 @@ def check_size(value: Any) -> None:
                 continue
             if kind is dict and levels:
                 values += len(item)
-                stack.append((item.values(), levels - 1))
+                if not _SIMPLE.issuperset(map(type, item.values())):
+                    stack.append((item.values(), levels - 1))
             elif kind is str or isinstance(item, str | bytes | bytearray):
                 characters += len(item)
             elif kind not in _BUILT_IN and isinstance(item, Iterator):
