@@ -7,9 +7,10 @@ import asyncio
 import difflib
 import math
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 from remit.builtin.candidates import check_best, choose, discard
@@ -46,7 +47,7 @@ from remit.runtime.receive import PlainAnswer
 AT_ONCE = 64
 """Default maximum of parallel steps in `parallel` or `each`."""
 MAX_ITEMS = 10_000
-STEPS_SHOWN = 50
+STEPS_SHOWN = 20
 """Calls that the return lists. All of them are children on record; a model that reads the return pays for each line."""
 ERRORS_KEPT = 50
 ARTIFACTS_KEPT = 1000
@@ -157,11 +158,12 @@ class ComposeAgent:
                 if isinstance(step, CallStep):
                     calls += 1
                     request = step.request
-                    agent = self._agent_for(request, known)
+                    agent = known.get(request.agent) or known.setdefault(request.agent, self._callable(request.agent))
+                    if request.timeout is not None or request.priority is not None:
+                        self._check_options(request)
                     if not step.has_references and id(step) not in items:
-                        parameters = request.parameters
-                        arguments = agent.check({**parameters})
-                        if are_received and SCALARS.issuperset(map(type, parameters.values())):
+                        arguments = agent.check({**request.parameters})
+                        if are_received and SCALARS.issuperset(map(type, request.parameters.values())):
                             request.checked = agent, arguments
                 elif isinstance(step, BestStep):
                     calls = math.inf
@@ -179,16 +181,11 @@ class ComposeAgent:
                 raise Misused(f"{name_of(step, root)}: {fault.message}", code=fault.code, advice=fault.advice) from None
         return calls
 
-    def _agent_for(self, request: Request, known: dict[str, AgentPort]) -> AgentPort:
-        """`known`: agents of this composition that were looked at before."""
-        agent = known.get(request.agent)
-        if agent is None:
-            agent = known[request.agent] = self._callable(request.agent)
+    def _check_options(self, request: Request) -> None:
         if request.timeout is not None:
             allowed_timeout(request.timeout, self._limits_for(request.agent))
         if request.priority is not None:
             priority_of(request.priority)
-        return agent
 
     def _callable(self, name: str) -> AgentPort:
         agent = self._agents.find(name)
@@ -387,14 +384,18 @@ class CompositionRun:
         """Run several at once; outcomes in order."""
         at_once = asyncio.Semaphore(limit or AT_ONCE)
 
+        def made(step: Step, trail: Trail, scope: Scope) -> Coroutine[Any, Any, Outcome]:
+            if isinstance(step, CallStep) and (into or not step.id):
+                return self._call(step, trail, scope, **({into: scope.items[0]} if into else {}))
+            return self._run(step, trail, scope)
+
         async def one(step: Step, trail: Trail, scope: Scope) -> Outcome:
             async with at_once:
-                if isinstance(step, CallStep) and (into or not step.id):
-                    return await self._call(step, trail, scope, **({into: scope.items[0]} if into else {}))
-                return await self._run(step, trail, scope)
+                return await made(step, trail, scope)
 
+        start = one if len(branches) > (limit or AT_ONCE) else made
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(*branch)) for branch in branches]
+            tasks = [group.create_task(start(*branch)) for branch in branches]
         return [task.result() for task in tasks]
 
     async def _first(self, step: FirstStep, trail: Trail, scope: Scope) -> Outcome:
@@ -503,8 +504,8 @@ class CompositionRun:
     def _artifacts(self) -> Iterator[dict[str, Any]]:
         """Artifacts of its steps that still exist."""
         ctx, found = self._ctx, dict[str, Artifact]()
-        for _, _, returned in self._returns:
-            found |= {one.path: one for one in returned.artifacts}
+        for artifact in chain.from_iterable(returned.artifacts for _, _, returned in self._returns):
+            found[artifact.path] = artifact
         below = "" if ctx.workspace == ctx.root else f"{ctx.workspace.relative_to(ctx.root).as_posix()}/"
         for artifact in list(found.values())[:ARTIFACTS_KEPT]:
             file = ctx.root / artifact.path

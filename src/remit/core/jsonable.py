@@ -58,23 +58,32 @@ def check_size(value: Any) -> None:
             kind = type(item)
             if kind in _SIMPLE:
                 continue
-            if kind is dict and levels:
-                values += len(item)
-                if not _SIMPLE.issuperset(map(type, item.values())):
-                    stack.append((item.values(), levels - 1))
-            elif kind is str or isinstance(item, str | bytes | bytearray):
+            if kind is str:
                 characters += len(item)
+                continue
+            if kind is dict and levels:
+                inside: Collection[Any] = item.values()
+            elif isinstance(item, str | bytes | bytearray):
+                characters += len(item)
+                continue
             elif kind not in _BUILT_IN and isinstance(item, Iterator):
                 raise Failed(f"a {kind.__name__}, which may never end: hand over a list", code="VALIDATION_FAILED")
             elif levels == 0:
                 raise Failed(f"nested deeper than {MAX_DEPTH} levels", code="VALIDATION_FAILED")
             else:
                 inside = _inside(item)
-                values += len(inside)
+            if not _SIMPLE.issuperset(map(type, inside)):
                 stack.append((inside, levels - 1))
-            if values > MAX_VALUES or characters > MAX_CHARACTERS:
-                what = f"more than {MAX_VALUES:,} values or {MAX_CHARACTERS:,} characters"
-                raise Failed(f"{what}: hand over a file instead", code="VALIDATION_FAILED")
+            values += len(inside)
+            if values > MAX_VALUES:
+                raise _too_large()
+        if characters > MAX_CHARACTERS:
+            raise _too_large()
+
+
+def _too_large() -> Failed:
+    what = f"more than {MAX_VALUES:,} values or {MAX_CHARACTERS:,} characters"
+    return Failed(f"{what}: hand over a file instead", code="VALIDATION_FAILED")
 
 
 def safe_repr(value: Any, limit: int = 100_000) -> str:

@@ -199,12 +199,17 @@ def redact_parameters(parameters: Mapping[str, Any], *, are_headers: bool = Fals
     }
 
 
-def may_have_secrets(parameters: Mapping[str, Any]) -> bool:
+def recorded_parameters(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Parameters as the record has them."""
+    return redact_parameters(parameters) if _may_have_secrets(parameters) else parameters
+
+
+def _may_have_secrets(parameters: Mapping[str, Any]) -> bool:
     """Whether they must be searched. Long lists, as of the steps of a composition, are looked at as a whole first, as JSON."""
     if not any(value.__class__ is list and len(value) >= _LONG for value in parameters.values()):
         return True
     data = to_json(parameters, fallback=repr, inf_nan_mode="constants").lower()
-    return any(sign in data for sign in _SIGNS_OF_SECRETS)
+    return any(map(data.__contains__, _SIGNS_OF_SECRETS))
 
 
 _LONG = 16
@@ -287,7 +292,7 @@ def _refresh() -> None:
 def receive_parameters(parameters: Mapping[str, Any]) -> tuple[dict[str, Any], SecretValues | None]:
     """The parameters of a call for the record and for other processes, and the secrets in them."""
     plain = plain_parameters(parameters)
-    return plain, register_secrets(plain) if may_have_secrets(plain) else None
+    return plain, register_secrets(plain) if _may_have_secrets(plain) else None
 
 
 def register_secrets(parameters: Mapping[str, Any]) -> SecretValues | None:

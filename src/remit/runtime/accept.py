@@ -404,7 +404,7 @@ def _read_parameters(request: Request, terms: _Terms, agent: AgentPort) -> None:
     given = request.parameters
     if given:
         terms.parameters, terms.secrets = receive_parameters(given)
-    if terms.target == COMPOSE and terms.parameters == given:
+    if terms.target == COMPOSE:
         terms.arguments = agent.check(terms.parameters)  # type: ignore[arg-type]  # its steps need not receive theirs again
     else:
         terms.arguments = agent.check(dict(given))

@@ -35,9 +35,8 @@ from remit.core.redaction import (
     Shape,
     has_known_secrets,
     is_harmless,
-    may_have_secrets,
+    recorded_parameters,
     redact_json,
-    redact_parameters,
 )
 from remit.core.result import Evidence, Return, Status, StopReason
 from remit.core.states import LIVE, Priority, State
@@ -282,7 +281,7 @@ def _beyond_columns(caller_info: CallerInfo) -> dict[str, Any]:
 
 def _without_secrets(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
-        return redact_parameters(parameters) if may_have_secrets(parameters) else parameters
+        return recorded_parameters(parameters)
     except RecursionError:  # no delegation has such: what JSON cannot hold is described, not kept (see `to_json_text`)
         return parameters
 
