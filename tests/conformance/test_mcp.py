@@ -70,7 +70,6 @@ def test_applicable_mcp_scenarios_pass(node: Path, tmp_path: Path) -> None:
         "server-initialize",
         "ping",
         "tools-list",
-        "resources-list",
         "server-sse-multiple-streams",
         "dns-rebinding-protection",
     ):

@@ -5,11 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp.shared.exceptions import MCPError
 
 from remit import Context, Remit, agent
 from remit.server.a2a.messages import task_of
-from remit.server.mcp.resources import Resources
 from remit.server.service import Call as ServiceCall
 from remit.server.service import Service
 from remit.server.tokens import Principal
@@ -111,16 +109,13 @@ async def test_artifact_that_names_a_secret_file_reveals_no_content(tmp_path: Pa
 
     eve = ServiceCall(principal=Principal(name="token:eve"), api="mcp")
     async with Remit.open(tmp_path, agents=[namer]) as remit:
-        service, resources = Service(remit), Resources(Service(remit))
+        service = Service(remit)
         mine = (await remit.delegate("namer", paths=["plain.txt"])).session_id
         paths = [".env", "notes.txt", ".remit/remit.db", ".remit/audit.jsonl", f".remit/scratch/{mine}/report.md", "plain.txt"]
         asked = {"target": "namer", "parameters": {"paths": paths}}
         session = (await (await service.begin(eve, asked)).result()).session_id
         record = await service.record(eve, session)
         contents = [service.artifact_content(record, path, 1000) for path in paths]
-        for path in paths[:-1]:
-            with pytest.raises(MCPError):
-                await resources.read((tmp_path / path).as_uri(), eve)
         task = task_of(record, service.artifact_content)
     assert contents == [None] * 5 + [b"public"]
     assert SECRET not in str(task)

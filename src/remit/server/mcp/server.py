@@ -34,7 +34,6 @@ from remit.server.authenticator import Authenticator, Credentials, authenticator
 from remit.server.http.api import http_app
 from remit.server.http.http_server import HttpServer
 from remit.server.mcp.delegations import Delegations, Progress, call_of
-from remit.server.mcp.resources import Resources
 from remit.server.mcp.stdio import FrontLink, Lines, Wire, release_streams
 from remit.server.mcp.tools import tools_of
 from remit.server.service import HOLD, Call, Service
@@ -62,7 +61,6 @@ Ctx = ServerRequestContext[Any, Any]
 class ToolServer(Server[Any]):
     def __init__(self, service: Service, answer_after_seconds: float = ANSWER_AFTER_SECONDS) -> None:
         self.delegations = Delegations(service, answer_after_seconds)
-        self._resources = Resources(service)
         self._bus = InMemorySubscriptionBus()
         self._listing: deque[ServerSession] = deque(maxlen=LISTENERS)
         super().__init__(
@@ -73,9 +71,6 @@ class ToolServer(Server[Any]):
             instructions=INSTRUCTIONS,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
-            on_list_resources=self._list_resources,
-            on_list_resource_templates=self._list_templates,
-            on_read_resource=self._read_resource,
             on_subscriptions_listen=ListenHandler(self._bus),
             get_tool_input_schema=self._input_schema,
         )
@@ -105,15 +100,6 @@ class ToolServer(Server[Any]):
         except Refused as error:
             raise MCPError(code=types.INVALID_REQUEST, message=str(error)) from None
         return await self.delegations.call(params.name, params.arguments, Progress(ctx.session, ctx.meta), call)
-
-    async def _list_resources(self, ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        return await self._resources.listed(_call(ctx))
-
-    async def _list_templates(self, ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListResourceTemplatesResult:
-        return await self._resources.templates()
-
-    async def _read_resource(self, ctx: Ctx, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        return await self._resources.read(params.uri, _call(ctx))
 
     def _input_schema(self, name: str) -> dict[str, Any] | None:
         return next((tool.input_schema for tool in tools_of(self.delegations.catalogue) if tool.name == name), None)
