@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mcp.client.client import Client
@@ -138,28 +137,6 @@ def test_server_without_a_client_cancels_its_work_on_sigterm(project: Path) -> N
     os.kill(keeper, signal.SIGTERM)
     wait_until(lambda: not is_alive(keeper))
     assert '"cancelled"' in cli.run("show", session_id, "--json", cwd=project).stdout
-
-
-async def test_clients_are_notified_when_the_agents_change(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcp_server, "LOOK_SECONDS", 0.1)
-    notified = asyncio.Event()
-
-    async def note(message: Any) -> None:
-        if getattr(message, "method", "") == "notifications/tools/list_changed":
-            notified.set()
-
-    @agent("newcomer")
-    async def newcomer() -> None:
-        return None
-
-    async with Remit.open(project) as opened:
-        serving = mcp_server.ToolServer(Service(opened), 5.0)
-        async with serving.watch(), Client(serving, mode="legacy", message_handler=note) as client:
-            await client.list_tools()
-            opened.register(newcomer)
-            await asyncio.wait_for(notified.wait(), 10)
-            tools = (await client.list_tools(cache_mode="bypass")).tools
-            assert "newcomer" in tools[0].input_schema["properties"]["target"]["enum"]
 
 
 async def test_progress_notifications_are_sent_for_a_silent_agent(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

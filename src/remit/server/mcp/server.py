@@ -1,6 +1,6 @@
 """The MCP server: the SDK's, with handlers that call `Delegations`, over stdin and stdout (`remit mcp`) or HTTP (also `remit serve`).
 
-Speaks revision 2026-07-28 and earlier ones. Clients receive `tools/list_changed` when the agents change (`watch`). `remit mcp --http` on
+Speaks revision 2026-07-28 and earlier ones. `remit mcp --http` on
 loopback treats every caller as the owner, and checks Host and Origin to keep browser pages out (DNS rebinding); if other machines can reach
 it, callers authenticate as for `remit serve`, under TLS or behind a proxy that terminates TLS."""
 
@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -17,11 +16,8 @@ from typing import Any
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel.server import NotificationOptions, Server
-from mcp.server.models import InitializationOptions
-from mcp.server.session import ServerSession
+from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from starlette.routing import BaseRoute
@@ -49,9 +45,6 @@ INSTRUCTIONS = (
 )
 PATH = "/mcp"
 ANSWER_AFTER_SECONDS = 45.0
-LOOK_SECONDS = 2.0
-LISTENERS = 64
-"""Maximum clients that are notified of changed agents: the newest that listed the tools."""
 SETTLE_SECONDS = 0.2
 """Time for the last answer to reach the client's pipe."""
 
@@ -61,8 +54,6 @@ Ctx = ServerRequestContext[Any, Any]
 class ToolServer(Server[Any]):
     def __init__(self, service: Service, answer_after_seconds: float = ANSWER_AFTER_SECONDS) -> None:
         self.delegations = Delegations(service, answer_after_seconds)
-        self._bus = InMemorySubscriptionBus()
-        self._listing: deque[ServerSession] = deque(maxlen=LISTENERS)
         super().__init__(
             "remit",
             version=version("remit"),
@@ -71,23 +62,11 @@ class ToolServer(Server[Any]):
             instructions=INSTRUCTIONS,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
-            on_subscriptions_listen=ListenHandler(self._bus),
             get_tool_input_schema=self._input_schema,
         )
         self.middleware.clear()  # spans of the SDK, which nothing here exports
 
-    def create_initialization_options(
-        self,
-        notification_options: NotificationOptions | None = None,
-        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
-        extensions: dict[str, dict[str, Any]] | None = None,
-    ) -> InitializationOptions:
-        options = notification_options or NotificationOptions(tools_changed=True)
-        return super().create_initialization_options(options, experimental_capabilities, extensions)
-
     async def _list_tools(self, ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        if not any(known.client_params is ctx.session.client_params for known in self._listing):
-            self._listing.append(ctx.session)
         return types.ListToolsResult(tools=tools_of(self.delegations.catalogue_for(_call(ctx))))
 
     async def _call_tool(self, ctx: Ctx, params: types.CallToolRequestParams) -> types.CallToolResult:
@@ -105,33 +84,13 @@ class ToolServer(Server[Any]):
         return next((tool.input_schema for tool in tools_of(self.delegations.catalogue) if tool.name == name), None)
 
     @contextlib.asynccontextmanager
-    async def watch(self) -> AsyncIterator[None]:
-        """Notify clients of changed agents within this block."""
-        watching = asyncio.ensure_future(self._watch())
-        try:
-            yield
-        finally:
-            watching.cancel()
-
-    async def _watch(self) -> None:
-        catalogue = self.delegations.catalogue
-        known = catalogue.specs
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            if catalogue.specs is not known:
-                known = catalogue.specs
-                await self._bus.publish(ToolsListChanged())
-                for session in list(self._listing):
-                    await session.send_tool_list_changed()
-
-    @contextlib.asynccontextmanager
     async def routes(self, *, has_sessions: bool = False) -> AsyncIterator[list[BaseRoute]]:
         """Routes to put behind `http.middleware`, which also checks Host and Origin.
 
         Without sessions each request has its own caller, so that no caller can use the session of another."""
         checked_before = TransportSecuritySettings(enable_dns_rebinding_protection=False)
         app = self.streamable_http_app(streamable_http_path=PATH, stateless_http=not has_sessions, transport_security=checked_before)
-        async with self.watch(), self.session_manager.run():
+        async with self.session_manager.run():
             yield list(app.routes)
 
 
@@ -162,14 +121,13 @@ async def serve_stdio(root: Path, streams: Streams, *, answer_after_seconds: flo
         async with _open(root, trust) as remit:
             service = Service(remit)
             server = ToolServer(service, answer_after_seconds)
-            async with server.watch():
-                await first_of(_speak(server, streams), signals.stop.wait())
-                if signals.stop.is_set():
-                    return
-                await asyncio.sleep(SETTLE_SECONDS if service.is_busy else 0)
-                release_streams(streams.incoming, streams.outgoing)
-                streams.front.let_go()
-                await first_of(service.finish(), signals.stop.wait())
+            await first_of(_speak(server, streams), signals.stop.wait())
+            if signals.stop.is_set():
+                return
+            await asyncio.sleep(SETTLE_SECONDS if service.is_busy else 0)
+            release_streams(streams.incoming, streams.outgoing)
+            streams.front.let_go()
+            await first_of(service.finish(), signals.stop.wait())
 
 
 def _open(root: Path, trust: ProjectTrust | None) -> Remit:
