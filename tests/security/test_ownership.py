@@ -215,7 +215,7 @@ def test_server_announced_by_a_clone_is_not_contacted(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)
         entry = {"pid": os.getpid(), "pid_started": None, "grpc": f"127.0.0.1:{listening.getsockname()[1]}", "http": None}
-        (tmp_path / ".remit" / "run" / "serve.json").write_text(json.dumps(entry))
+        (tmp_path / ".remit" / "run" / "serve-1.json").write_text(json.dumps(entry))
         secret = tmp_path / ".remit" / "run" / LOCAL_FILE
         secret.write_text(new_secret())
         secret.chmod(0o600)

@@ -1,7 +1,6 @@
-"""How programs of the same user find the running server of a project: `.remit/run/serve.json`, with its addresses and no secret.
+"""How programs of the same user find the running server of a project: `.remit/run/serve-PID.json`, with its addresses and no secret.
 
-Several servers of one project are listed, newest first: when the newest ends or is killed, the previous one is found. Entries of dead
-processes are ignored."""
+Of several servers of one project the newest counts: when it ends or is killed, the previous one is found."""
 
 import contextlib
 import json
@@ -10,12 +9,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from remit.core.errors import RemitError
-from remit.system.files import atomic_write, file_lock
+from remit.system.files import atomic_write
 from remit.system.processes import has_proc, is_alive, process_start
 
-FILE = "serve.json"
-LOCK_SECONDS = 2.0
+FILES = "serve-*.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +28,14 @@ class ServerEntry:
 
 
 def announce(folder: Path, *, grpc: str | None, http: str | None, token_file: str | None) -> ServerEntry:
-    """In the run folder of a project."""
+    """In the run folder of a project. Entries of dead servers are removed."""
     own = ServerEntry(pid=os.getpid(), pid_started=process_start(os.getpid()), grpc=grpc, http=http, token_file=token_file)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _locked(folder):
-        _write(folder, [own, *_others(folder)])
+    living = {f"serve-{one.pid}.json" for one in _living(folder)}
+    for path in folder.glob(FILES):
+        if path.name not in living:
+            path.unlink(missing_ok=True)
+    atomic_write(_own_file(folder), json.dumps(asdict(own), indent=1).encode() + b"\n", fsync=False)
     return own
 
 
@@ -46,39 +46,26 @@ def announced(folder: Path) -> ServerEntry | None:
 
 def withdraw(folder: Path) -> None:
     """Removes the entry of this process."""
-    with _locked(folder):
-        others = _others(folder)
-        if others:
-            _write(folder, others)
-            return
-        with contextlib.suppress(OSError):
-            (folder / FILE).unlink()
+    with contextlib.suppress(OSError):
+        _own_file(folder).unlink()
+
+
+def _own_file(folder: Path) -> Path:
+    return folder / f"serve-{os.getpid()}.json"
 
 
 def _living(folder: Path) -> Iterator[ServerEntry]:
+    for path in sorted(folder.glob(FILES), key=_written_at, reverse=True):
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            one = ServerEntry(**json.loads(path.read_bytes()))
+            # Without its start time any process would match: a clone may contain such a file. The start time includes the boot id, which no
+            # clone knows.
+            if (one.pid_started or not has_proc()) and is_alive(one.pid, one.pid_started):
+                yield one
+
+
+def _written_at(path: Path) -> int:
     try:
-        newest = json.loads((folder / FILE).read_bytes())
-        entries = [ServerEntry(**one) for one in (newest, *newest.pop("others", ()))]
-    except (OSError, ValueError, TypeError, AttributeError):
-        return
-    # Without its start time any process would match: a clone may contain such a file. The start time includes the boot id, which no clone
-    # knows.
-    yield from (one for one in entries if (one.pid_started or not has_proc()) and is_alive(one.pid, one.pid_started))
-
-
-def _others(folder: Path) -> list[ServerEntry]:
-    return [one for one in _living(folder) if one.pid != os.getpid()]
-
-
-def _write(folder: Path, entries: list[ServerEntry]) -> None:
-    document = {**asdict(entries[0]), **({"others": [asdict(one) for one in entries[1:]]} if entries[1:] else {})}
-    atomic_write(folder / FILE, json.dumps(document, indent=1).encode() + b"\n", fsync=False)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """If it cannot be locked, a lost entry is the lesser harm."""
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(RemitError):
-            stack.enter_context(file_lock(folder / f"{FILE}.lock", timeout=LOCK_SECONDS))
-        yield
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
