@@ -83,8 +83,6 @@ def similarity_key(type_: str, code: str, origin: str, message: str) -> str:
 MESSAGE_LIMIT = 2_000
 STACK_LIMIT = 8_000
 KINDS_LIMIT = 2_000
-ROOTS_LIMIT = 8
-"""Trees remembered per kind of error between two writes, used to relate errors."""
 
 _NOTHING = re.compile(r"nothing (?:added )?to commit", re.IGNORECASE)
 _ONLY_NOTHING = re.compile(r"\s*(?:git(?: commit)?(?: failed)?:?\s*)?(?:on branch \S+\s+)?nothing (?:added )?to commit", re.IGNORECASE)
@@ -153,50 +151,6 @@ def _end(text: str) -> str:
     return text if more <= 0 else f"({more} characters before) … {text[-STACK_LIMIT:]}"
 
 
-@dataclass(slots=True, kw_only=True)
-class Tally:
-    """Occurrences of one kind of error since the last write."""
-
-    newest: ErrorOccurrence
-    count: int
-    first_at: float
-    last_at: float
-    roots: dict[str, None] = field(default_factory=dict)
-    """Trees in which it occurred, oldest first."""
-
-    def absorb(self, other: "Tally") -> None:
-        self.count += other.count
-        self.first_at = min(self.first_at, other.first_at)
-        if other.last_at >= self.last_at:
-            self.last_at = other.last_at
-            self.newest = other.newest if other.newest.stack_trace else replace(other.newest, stack_trace=self.newest.stack_trace)
-        self.roots |= other.roots
-        while len(self.roots) > ROOTS_LIMIT:
-            del self.roots[next(iter(self.roots))]
-
-
-class Tallies(dict[str, Tally]):
-    """Tallies by similarity key; beyond a limit of kinds, errors are only counted."""
-
-    def add(self, occurrence: ErrorOccurrence, at: float) -> None:
-        if occurrence.is_an_error:
-            roots = dict.fromkeys([occurrence.root_id]) if occurrence.root_id else {}
-            self.absorb(Tally(newest=occurrence.writable(), count=1, first_at=at, last_at=at, roots=roots))
-
-    def add_all(self, occurrences: Iterable[tuple[ErrorOccurrence, float]]) -> None:
-        for occurrence, at in occurrences:
-            self.add(occurrence, at)
-
-    def absorb(self, tally: Tally) -> None:
-        if tally.newest.key not in self and len(self) >= KINDS_LIMIT:
-            message = "Too many different errors at once: this entry only counts further ones of its type."
-            tally.newest = replace(tally.newest, error=replace(tally.newest.error, message=message), stack_trace="")
-        present = self.setdefault(tally.newest.key, tally)
-        if present is not tally:
-            present.absorb(tally)
-
-
-FIX_STATUSES = ("not_addressed", "in_progress", "resolved", "wont_fix")
 RELATED_LIMIT = 20
 
 
@@ -239,18 +193,17 @@ class Entry:
         known = {name: getattr(self, name) for name in _FIELDS}
         return {**known, **self.extra}
 
-    def seen_again(self, tally: Tally) -> "Entry":
-        """The entry with these occurrences. A resolved entry is reopened; the plan and task of its fix stay named."""
-        newest = iso(tally.last_at) >= self.last_seen
-        noted = tally.newest
+    def absorb(self, other: "Entry") -> "Entry":
+        """The entry with the occurrences of another one. A resolved entry is reopened; the plan and task of its fix stay named."""
+        newest = other if other.last_seen >= self.last_seen else self
         return replace(
             self,
-            recurrence_count=self.recurrence_count + tally.count,
-            first_seen=min(self.first_seen, iso(tally.first_at)),
-            last_seen=max(self.last_seen, iso(tally.last_at)),
-            context=_context(noted) if newest else self.context,
-            message=noted.error.message if newest else self.message,
-            stack_trace=(noted.stack_trace if newest else "") or self.stack_trace,
+            recurrence_count=self.recurrence_count + other.recurrence_count,
+            first_seen=min(self.first_seen, other.first_seen),
+            last_seen=newest.last_seen,
+            context=newest.context,
+            message=newest.message,
+            stack_trace=newest.stack_trace or self.stack_trace,
             fix_status="not_addressed" if self.fix_status == "resolved" else self.fix_status,
         )
 
@@ -276,24 +229,41 @@ class Fix:
 _FIELDS = tuple(name for name in Entry.__dataclass_fields__ if name != "extra")
 
 
-def first_entry(tally: Tally) -> Entry:
-    error = tally.newest.error
+def first_entry(occurrence: ErrorOccurrence, at: float) -> Entry:
+    noted, moment = occurrence.writable(), iso(at)
+    error = noted.error
     return Entry(
-        id=f"error_{tally.newest.key}",
-        timestamp=iso(tally.first_at),
+        id=f"error_{noted.key}",
+        timestamp=moment,
         type=error.type,
         severity="medium" if error.code == "TIMEOUT" or error.type == "timeout" else "high",
-        context=_context(tally.newest),
+        context=_context(noted),
         message=error.message,
-        stack_trace=tally.newest.stack_trace,
+        stack_trace=noted.stack_trace,
         fix_status="not_addressed",
         fix_plan_ref=None,
         fix_task_ref=None,
-        recurrence_count=tally.count,
-        first_seen=iso(tally.first_at),
-        last_seen=iso(tally.last_at),
+        recurrence_count=1,
+        first_seen=moment,
+        last_seen=moment,
         related_errors=(),
     )
+
+
+class NewEntries(dict[str, Entry]):
+    """Entries by similarity key, not yet in the file; beyond a limit of kinds, errors are only counted."""
+
+    def add_all(self, occurrences: Iterable[tuple[ErrorOccurrence, float]]) -> None:
+        for occurrence, at in occurrences:
+            if occurrence.is_an_error:
+                self.absorb(first_entry(occurrence, at))
+
+    def absorb(self, entry: Entry) -> None:
+        if entry.key not in self and len(self) >= KINDS_LIMIT:
+            message = "Too many different errors at once: this entry only counts further ones of its type."
+            entry = replace(entry, message=message, stack_trace="")
+            entry = replace(entry, id=f"error_{entry.key}")
+        self[entry.key] = self[entry.key].absorb(entry) if entry.key in self else entry
 
 
 def _context(noted: ErrorOccurrence) -> dict[str, Any]:
@@ -368,13 +338,13 @@ class ErrorLedger:
 
     def note(self, errors: Sequence[ErrorOccurrence]) -> None:
         """Record the errors; on disk when this returns. An event loop uses `LedgerWriter` instead."""
-        tallies = Tallies()
-        tallies.add_all((error, self._clock.wall()) for error in errors)
-        self.enter(tallies)
+        new = NewEntries()
+        new.add_all((error, self._clock.wall()) for error in errors)
+        self.enter(new)
 
-    def enter(self, tallies: Tallies) -> None:
-        if tallies:
-            self._change(lambda entries: _merged(entries, tallies))
+    def enter(self, new: NewEntries) -> None:
+        if new:
+            self._change(lambda entries: _merged(entries, new))
 
     def entries(self) -> list[Entry]:
         """Entries, latest first."""
@@ -446,37 +416,36 @@ def _serialised(contents: _Contents, now: float) -> bytes:
     return to_json(document, indent=2, inf_nan_mode="null") + b"\n"
 
 
-def _merged(entries: Iterable[Entry], tallies: Mapping[str, Tally]) -> tuple[Entry, ...]:
+def _merged(entries: Iterable[Entry], new: Mapping[str, Entry]) -> tuple[Entry, ...]:
     merged = list(entries)
     # Entries of other programs may be similar to one another: each is kept, and the last one is counted.
     places = {entry.key: place for place, entry in enumerate(merged)}
-    for key, tally in tallies.items():
+    for key, entry in new.items():
         if key in places:
-            merged[places[key]] = merged[places[key]].seen_again(tally)
+            merged[places[key]] = merged[places[key]].absorb(entry)
         else:
             places[key] = len(merged)
-            merged.append(first_entry(tally))
-    _relate(merged, {places[key]: tally for key, tally in tallies.items()})
+            merged.append(entry)
+    _relate(merged, [places[key] for key in new])
     return tuple(merged)
 
 
-def _relate(entries: list[Entry], seen: Mapping[int, Tally]) -> None:
+def _relate(entries: list[Entry], seen: Sequence[int]) -> None:
     """Relate entries of one tree, or of one agent and code, in both directions; the newest ones."""
-    groups: dict[tuple[str, ...], dict[int, None]] = {}
+    groups: dict[tuple[str, ...], list[int]] = {}
     for place, entry in enumerate(entries):
-        for group in _groups_of(entry, seen.get(place)):
-            groups.setdefault(group, {})[place] = None
-    for place, tally in seen.items():
-        others = [other for group in _groups_of(entries[place], tally) for other in list(groups[group])[-RELATED_LIMIT:]]
+        for group in _groups_of(entry):
+            groups.setdefault(group, []).append(place)
+    for place in seen:
+        others = [other for group in _groups_of(entries[place]) for other in groups[group][-RELATED_LIMIT:]]
         entries[place] = entries[place].related_to(entries[other].id for other in others)
         for other in others:
             entries[other] = entries[other].related_to([entries[place].id])
 
 
-def _groups_of(entry: Entry, tally: Tally | None) -> list[tuple[str, ...]]:
+def _groups_of(entry: Entry) -> list[tuple[str, ...]]:
     root_id = entry.context.get("root_id")
-    roots = {**(tally.roots if tally else {}), **({str(root_id): None} if root_id else {})}
-    return [("origin", entry.origin, entry.code), *(("root", root) for root in roots)]
+    return [("origin", entry.origin, entry.code), *([("root", str(root_id))] if root_id else [])]
 
 
 def _unreadable(path: Path, error: OSError) -> Unavailable:
@@ -501,7 +470,7 @@ class LedgerWriter:
         self._changed = threading.Condition()
         """Guards everything below; not held during file writes."""
         self._inbox: list[tuple[ErrorOccurrence, float]] = []
-        self._tallies = Tallies()
+        self._new = NewEntries()
         self._posted = self._written = self._attempts = 0
         self._waiting = 0
         """Waiting calls of `flush`; if any, there is no pause before a write."""
@@ -517,7 +486,7 @@ class LedgerWriter:
             self._inbox.append((occurrence, self._clock.wall()))
             self._posted += 1
             if len(self._inbox) > INBOX_LIMIT:
-                self._tallies.add_all(self._inbox)
+                self._new.add_all(self._inbox)
                 self._inbox.clear()
             self._start()
             if is_idle:  # otherwise the thread is already notified: hundreds of errors must not wake it hundreds of times
@@ -561,11 +530,11 @@ class LedgerWriter:
                 self._changed.wait_for(lambda: self._closing or self._written < self._posted)
                 self._changed.wait_for(lambda: self._closing or self._waiting, self._pause_seconds)
                 posted, is_last = self._posted, self._closing
-                (tallies, self._tallies), (inbox, self._inbox) = (self._tallies, Tallies()), (self._inbox, [])
+                (new, self._new), (inbox, self._inbox) = (self._new, NewEntries()), (self._inbox, [])
             began = time.monotonic()
             try:
-                tallies.add_all(inbox)
-                self._ledger.enter(tallies)
+                new.add_all(inbox)
+                self._ledger.enter(new)
                 trouble = ""
             except Exception as error:  # noqa: BLE001 - the thread must survive any disk or file error
                 trouble = str(error) or type(error).__name__
@@ -575,9 +544,9 @@ class LedgerWriter:
                 self.trouble = trouble
                 self._attempts += 1
                 if trouble:
-                    for tally in self._tallies.values():
-                        tallies.absorb(tally)
-                    self._tallies = tallies
+                    for entry in self._new.values():
+                        new.absorb(entry)
+                    self._new = new
                 else:
                     self._written = posted
                 self._pause_seconds = RETRY_SECONDS if trouble else max(self._gather_seconds, REST_SHARE * (time.monotonic() - began))
