@@ -21,15 +21,15 @@ from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.verdicts import find_document
 from remit.core.agents import AGENT_FOLDERS, BUILTIN_TARGETS, ROLES
 from remit.core.deadline import allowed_timeout
-from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.core.errors import Misused, Refused, RemitError
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.settings import Settings
 from remit.core.text import fence_untrusted
 from remit.system.artifact_files import checked_artifacts
-from remit.system.edits import name_new
+from remit.system.beneath import resolve_inside
 from remit.system.files import write_beside
 from remit.system.threads import off_loop
-from remit.system.trust import approve_written
+from remit.system.trust import create_approved
 
 COMMAND = "meta"
 MAX_TEXT = 50_000
@@ -241,33 +241,21 @@ def fault_in(root: Path, place: Place, text: str, agents: Collection[str]) -> st
 
 
 def write_new(root: Path, place: Place, text: str) -> None:
-    """Write it atomically. Raises `Refused` if a file of that name exists by now."""
-    folder = root / place.kind.folder
+    """Raises `Refused` if a file of that name exists by now."""
+    data = (text if text.endswith("\n") else f"{text}\n").encode("utf-8", "replace")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not folder.resolve().is_relative_to(root.resolve()):
-            raise Refused(f"{place.kind.folder} is a link that leads out of the project.", advice="Remove the link.")
-        data = (text if text.endswith("\n") else f"{text}\n").encode("utf-8", "replace")
-        beside = write_beside(folder, f".{place.name}.new", data)
-        try:
-            name_new(beside, root / place.path)
-        except FileExistsError:
-            beside.unlink()
-            raise Refused(f"{place.path} exists already and is not overwritten.", advice="Give another name with --name.") from None
-        approve_written(root, root / place.path, None, data)
-    except (OSError, RuntimeError) as error:
-        raise Unavailable(f"{place.path} cannot be written: {getattr(error, 'strerror', None) or error}.") from None
+        create_approved(root, root / place.path, data)
+    except FileExistsError:
+        raise Refused(f"{place.path} exists already and is not overwritten.", advice="Give another name with --name.") from None
 
 
 def kept_aside(root: Path, place: Place, text: str) -> str:
     """Its path, relative to the root; empty if it cannot be kept."""
     folder = root / ASIDE
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not folder.resolve().is_relative_to(root.resolve()):
-            return ""
+        resolve_inside(root, folder).mkdir(parents=True, exist_ok=True)
         return write_beside(folder, f"{place.kind}-{place.name}.md", text.encode("utf-8", "replace")).relative_to(root).as_posix()
-    except (OSError, RuntimeError, RemitError):
+    except (OSError, RemitError):
         return ""
 
 

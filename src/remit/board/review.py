@@ -236,10 +236,7 @@ def _next_path(board: Board, task: Task | None, taken: Collection[str] = ()) -> 
 
 
 def _parameters(board: Board, asked: ReviewRequest, task: Task | None, write_to: str) -> dict[str, Any]:
-    place = (board.root / write_to).parent
-    if not place.resolve().is_relative_to(board.root.resolve()):
-        raise Misused(f"{write_to} leads out of the project by a symlink.", advice="Remove the link.")
-    place.mkdir(parents=True, exist_ok=True)
+    resolve_inside(board.root, write_to).parent.mkdir(parents=True, exist_ok=True)
     more = {"path": asked.path, "number": asked.number, "base": asked.base, "focus": asked.focus}
     words = review_words(board.root, asked.what, task, write_to, focus=asked.focus, base=asked.base)
     return {"task": words, "write_to": write_to, **{name: value for name, value in more.items() if value not in ("", None)}}

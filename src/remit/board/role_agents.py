@@ -15,9 +15,9 @@ from remit.board.plans import list_items, read_plan
 from remit.board.task import PhaseStatus
 from remit.core.context import Context
 from remit.core.errors import ErrorInfo, Failed, Misused, Refused
-from remit.core.protected_paths import is_private
 from remit.core.result import Return, Status
 from remit.core.text import one_line
+from remit.system.artifact_files import read_inside
 from remit.system.files import atomic_write
 from remit.system.threads import off_loop
 
@@ -64,18 +64,8 @@ async def put(ctx: Context, text: str, wanted: str | None, name: str, type_: str
 
 async def read(ctx: Context, path: str) -> str:
     """The text of a project file; empty if unreadable or private."""
-
-    def text() -> str:
-        try:
-            place = _inside(ctx.workspace, path)
-            if is_private(str(place.relative_to(ctx.workspace.resolve()))):
-                return ""
-            with place.open("rb") as opened:
-                return opened.read(READ_BYTES).decode("utf-8", "replace").replace("\r\n", "\n")
-        except (OSError, Misused):
-            return ""
-
-    return await off_loop(text)
+    data = await off_loop(read_inside, ctx.workspace, path, READ_BYTES)
+    return (data or b"").decode("utf-8", "replace").replace("\r\n", "\n")
 
 
 def title_of(ctx: Context, task: str) -> str:

@@ -4,7 +4,6 @@ Each request is text and the same as data, for agents that are programs. The tex
 quoted files) and the task with its limits last. Reports, plans and descriptions are untrusted: they are fenced and labelled as data. Reads
 the quoted files; decides nothing."""
 
-import os
 import re
 import time
 from collections.abc import Sequence
@@ -15,9 +14,8 @@ from typing import Any
 from remit.board.commits import find_repository, task_commits
 from remit.board.task import State, Task
 from remit.core.errors import RemitError
-from remit.core.protected_paths import is_private
 from remit.core.text import fence_untrusted
-from remit.system.artifact_files import read_bounded
+from remit.system.artifact_files import read_inside
 
 QUOTED_CHARACTERS = 60_000
 """For plan and reports together: an agent in a sandbox may not be able to read the files. The rest is named by path."""
@@ -163,11 +161,7 @@ def read_text(root: Path, path: str, limit: int) -> str | None:
     """The text of a project file, at most a little more than `limit` characters; None if missing, outside or private.
 
     A model reads it, and the link to it may come from a clone."""
-    place = root / path
-    inside = os.path.relpath(place.resolve(), root.resolve())
-    if inside.startswith("../") or is_private(inside):
-        return None
-    data = read_bounded(place, 4 * max(limit, 1))
+    data = read_inside(root, path, 4 * max(limit, 1))
     return None if data is None else _CONTROL.sub("\ufffd", data.decode("utf-8", "replace"))
 
 

@@ -20,11 +20,10 @@ from remit.board.task import BEGINS, DONE, PhaseStatus, Status, Task
 from remit.board.task_prompts import Brief
 from remit.core import result as returns
 from remit.core.errors import ErrorInfo, RemitError
-from remit.core.protected_paths import is_private
 from remit.core.result import Artifact, Return, StopReason
 from remit.core.text import list_some, one_line
 from remit.runtime.workspaces import TOOL_FOLDERS
-from remit.system.artifact_files import FileInfo, inspect_artifact, read_bounded
+from remit.system.artifact_files import read_inside
 from remit.system.git import NO_SUBMODULES
 
 KINDS = {"research": "report", "plan": "plan", "revise": "plan"}
@@ -182,12 +181,9 @@ def _candidates(brief: Brief, result: Return) -> Iterator[Artifact]:
 
 
 def _read_inside(root: Path, path: str) -> bytes | None:
-    """Only inside the project, through no link that leads out, and no secret: it is filed and committed."""
-    real = (root / path).resolve()
-    if not isinstance(inspect_artifact(root, path), FileInfo) or is_private(os.path.relpath(real, root.resolve())):
-        return None
-    data = read_bounded(real, MAX_BYTES)
-    return data if data is not None and len(data) <= MAX_BYTES else None
+    """A document with content: it is filed and committed."""
+    data = read_inside(root, path, MAX_BYTES)
+    return data if data and len(data) <= MAX_BYTES else None
 
 
 def _plan_faults(root: Path, brief: Brief, found: Document) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from remit.cli.project import NO_MCP, Project, has_mcp
 from remit.cli.render import console, count, cut, duration, harmless, one_line, put, say, say_aside, say_json, table
 from remit.cli.results import agent_document, definition_document
 from remit.core.agents import BUILTIN_TARGETS, ROLES, AgentSpec, is_built_in, is_role, rank, type_words
-from remit.core.errors import Misused, Unavailable
+from remit.core.errors import Misused
 
 if TYPE_CHECKING:
     from remit.agents.coding.detect import DetectedAgent, KnownAgent
@@ -329,22 +329,13 @@ def new(
 
 def write_agent_file(project: Project, name: str, text: str) -> str:
     """Create an approved file in `.remit/agents` and return its path in the project."""
-    from remit.system.trust import approve_written
+    from remit.system.trust import create_approved
 
     place = project.folder / "agents" / f"{name}.md"
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        if not place.parent.resolve().is_relative_to(project.root.resolve()):
-            raise Misused(
-                f"{place.parent} is a link that leads out of the project.", advice="Nothing was written: files there are not read."
-            )
-        with place.open("xb") as opened:
-            opened.write(text.encode())
+        create_approved(project.root, place, text.encode())
     except FileExistsError:
         raise Misused(f"{project.inside(str(place))} exists already.", advice="Edit that file, or choose another name.") from None
-    except OSError as error:
-        raise Unavailable(f"Cannot write {place}: {error.strerror or error}.", advice="Check the folder.") from None
-    approve_written(project.root, place, None, text.encode())
     return project.inside(str(place))
 
 

@@ -72,16 +72,14 @@ def init(project: Project) -> Exit:
     """Write the default rules to .remit/policy.cedar; never overwrites."""
     from remit.policy.rules import FILE, default_text
     from remit.system.files import make_folder
-    from remit.system.trust import approve_written
+    from remit.system.trust import create_approved
 
     make_folder(project.folder)
-    path, rules = project.folder / FILE, default_text().encode()
+    path = project.folder / FILE
     try:
-        with path.open("xb") as opened:
-            opened.write(rules)
+        create_approved(project.root, path, default_text().encode())
     except FileExistsError:
         raise Misused(f"{path} exists already.", advice="Edit it, then run `remit policy check`.") from None
-    approve_written(project.root, path, None, rules)
     return project.answer(
         {"written": str(path)}, f"Wrote {path}. These rules now replace the default: edit them, then run `remit policy check`."
     )

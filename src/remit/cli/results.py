@@ -2,7 +2,6 @@
 
 Nothing is printed twice: neither text of the summary, nor the data of a report that is shown. Imports nothing heavy."""
 
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -29,7 +28,6 @@ from remit.core.errors import ErrorInfo
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
 from remit.core.text import shorten
-from remit.system.beneath import open_regular
 
 if TYPE_CHECKING:
     from remit.agents.definition import Definition
@@ -154,15 +152,9 @@ def beginning_of(artifacts: Sequence[Artifact], root: Path) -> Beginning | None:
 
 
 def _report(root: Path, path: str) -> str:
-    """Read a limited part of a project file. Never blocks on a pipe."""
-    try:
-        file = (root / path).resolve()
-        if not file.is_relative_to(root.resolve()) or not file.is_file():
-            return ""
-        with os.fdopen(open_regular(file), "rb") as opened:
-            return opened.read(REPORT_BYTES).decode("utf-8", "replace")
-    except (OSError, ValueError):  # ValueError: an invalid file name
-        return ""
+    from remit.system.artifact_files import read_inside
+
+    return (read_inside(root, path, REPORT_BYTES) or b"").decode("utf-8", "replace")
 
 
 def beginning(text: str, most: int = REPORT_LINES) -> Beginning:

@@ -13,13 +13,13 @@ from remit.board.archive import archived_tasks
 from remit.board.board import Board
 from remit.board.task import LANDING, PhaseStatus, Task
 from remit.board.view import TaskState, View, next_command, view_of
-from remit.board.write_set import read_or_none
+from remit.board.write_set import LARGEST_BYTES
 from remit.cli.arguments import number_of, numbers_of
 from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.cli.render import MARKS, columns, count, cut_cells, duration, fitting, harmless, painted, size, when, wrapped
 from remit.cli.results import answer_outcome
-from remit.core.errors import Misused, Refused, Unavailable
+from remit.core.errors import Misused, Refused
 
 if TYPE_CHECKING:
     from remit.board.outcome import Outcome
@@ -310,12 +310,9 @@ def _files(root: Path, task: Task) -> Iterator[str]:
 def _plan(root: Path, task: Task) -> "Plan | None":
     """The plan, if it is a file of the project: state.json may name any path."""
     from remit.board.plans import read_plan
+    from remit.system.artifact_files import read_inside
 
-    try:
-        place = (root / task.plan_path).resolve()
-        data = read_or_none(place) if task.plan_path and place.is_file() and place.is_relative_to(root.resolve()) else None
-    except (OSError, Unavailable):
-        return None
+    data = read_inside(root, task.plan_path, LARGEST_BYTES)
     return read_plan(data.decode(errors="replace")) if data is not None else None
 
 

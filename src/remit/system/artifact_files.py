@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from remit.core.errors import RemitError
+from remit.core.protected_paths import is_private
 from remit.core.result import Artifact, Evidence
 from remit.system.beneath import Root, open_regular
 
@@ -132,6 +133,15 @@ def read_bounded(path: Path, limit_bytes: int) -> bytes | None:
             return file.read(limit_bytes + 1)
     except (OSError, ValueError):
         return None
+
+
+def read_inside(root: Path, path: str, limit_bytes: int) -> bytes | None:
+    """The content of a file of the project, at most `limit_bytes` plus one; None if missing, outside, private or unreadable."""
+    descriptor = open_artifact(root, path, is_forbidden=is_private)
+    if isinstance(descriptor, FileProblem):
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(limit_bytes + 1)
 
 
 def _read(descriptor: int, stop_at: float | None) -> FileInfo | FileProblem:

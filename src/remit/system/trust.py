@@ -24,8 +24,8 @@ from remit.core.protected_paths import protection_of
 from remit.core.redaction import redact_parameters, redact_text
 from remit.core.settings import is_harmless
 from remit.core.text import one_line
-from remit.system.beneath import open_regular
-from remit.system.files import file_lock, private_folder, read_private, stamp_of, write_private
+from remit.system.beneath import open_regular, resolve_inside
+from remit.system.files import file_lock, private_folder, read_private, stamp_of, write_beside, write_private
 from remit.system.files import state_folder as state_folder
 from remit.system.mcp_servers import is_server, seen_tools, server_key, tools_in, with_adopted
 from remit.system.ownership import CODE as CODE
@@ -660,6 +660,27 @@ def approve_written(root: Path, path: Path, before: bytes | None, after: bytes, 
         if all(approved.get(item.name) == item.digest for item in _items_in(root, path, before)):
             written = [item for item in _items_in(root, path, after) if approved.get(item.name) != item.digest]
             approve(root, [item for item in written if not item.covers_files], environ)
+
+
+def create_approved(root: Path, path: Path, data: bytes) -> None:
+    """Create a file on a person's command and approve it. Raises `FileExistsError`; `Refused` if a link leads out of the project;
+    `Unavailable` if it cannot be written."""
+    from remit.system.edits import name_new
+
+    try:
+        folder = resolve_inside(root, path.parent)
+        folder.mkdir(parents=True, exist_ok=True)
+        beside = write_beside(folder, f".{path.name}.new", data)
+        try:
+            name_new(beside, folder / path.name)
+        except OSError:
+            beside.unlink()
+            raise
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise Unavailable(f"{_relative(path, root)} cannot be written: {error.strerror or error}.", advice="Check the folder.") from None
+    approve_written(root, path, None, data)
 
 
 def _items_in(root: Path, path: Path, data: bytes | None) -> tuple[TrustItem, ...]:
