@@ -137,7 +137,7 @@ def test_hash_approves_only_matching_content(clone: Path, monkeypatch: pytest.Mo
     assert load_trust(clone).is_complete
     (clone / ".remit/agents/new.py").write_text("import os")
     changed = load_trust(clone)
-    assert not changed.allows_file(clone / ".remit/agents/mine.py")
+    assert not changed.allows_content(clone / ".remit/agents/mine.py", (clone / ".remit/agents/mine.py").read_bytes())
     assert "REMIT_TRUST is the hash of other content" in changed.notice
 
 

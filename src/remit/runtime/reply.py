@@ -45,22 +45,19 @@ def failed_return(
     stop_reason: StopReason,
     artifacts: tuple[Artifact, ...] = (),
     warnings: tuple[str, ...] = (),
-    data: Any = None,
 ) -> Return:
     """Partial if there is work to keep, blocked if a tool must be installed, else failed."""
-    kept = bool(artifacts) or data is not None
     is_blocked = errors[0].code == "TOOL_UNAVAILABLE"
     without = Status.BLOCKED if is_blocked else Status.FAILED
     tail = f" {_files(artifacts)}" if artifacts else ""
     said = shorten_with_count(f"{delegation.agent} did not finish: {errors[0].message}", max(100, SUMMARY_LIMIT - len(tail)))
     return Return(
-        status=Status.PARTIAL if kept and stop_reason is not StopReason.INVALID_RETURN else without,
+        status=Status.PARTIAL if artifacts and stop_reason is not StopReason.INVALID_RETURN else without,
         summary=shorten_with_count(said + ("." if tail and not said.endswith((".", "!", "?", "…")) else "") + tail),
         artifacts=artifacts,
         metadata=metadata_of(delegation, duration_seconds),
         errors=tuple(errors),
         next_steps=advice(errors),
-        data=data,
         stop_reason=stop_reason,
         warnings=warnings,
     )

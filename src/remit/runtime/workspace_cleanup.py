@@ -203,7 +203,7 @@ def is_unchanged(workspace: Workspace, *, seconds: float = LOOKING_SECONDS) -> b
     return workspace_status(workspace, seconds=seconds).is_unchanged and not _is_host(workspace)
 
 
-def remove_unchanged(root: Path, session_id: str, *, seconds: float = LOOKING_SECONDS) -> bool:
+def remove_unchanged(root: Path, session_id: str) -> bool:
     """Remove the workspace of a finished delegation, with its branch, if that certainly loses nothing; True if it is gone."""
     try:
         if finish_removal(root, session_id):
@@ -211,7 +211,7 @@ def remove_unchanged(root: Path, session_id: str, *, seconds: float = LOOKING_SE
         workspace = find_workspace(root, session_id)
         if workspace is None:
             return False
-        with open_git(workspace, seconds=seconds) as git:
+        with open_git(workspace, seconds=LOOKING_SECONDS) as git:
             # Loaded again: another process may have resumed or removed it.
             if find_workspace(root, session_id) != workspace or _is_host(workspace) or not _status_with(git, workspace).is_unchanged:
                 return False
@@ -262,9 +262,9 @@ def _is_host(workspace: Workspace) -> bool:
 # ---- by hand
 
 
-def diff_text(workspace: Workspace, *, seconds: float = REMOVING_SECONDS) -> bytes:
+def diff_text(workspace: Workspace) -> bytes:
     """All changes since its base, committed or not."""
-    with open_git(workspace, seconds=seconds) as git:
+    with open_git(workspace, seconds=REMOVING_SECONDS) as git:
         stage_changes(git)
         return git.run("diff", "--cached", "--binary", "--find-renames", *PLAIN_DIFF, workspace.base)
 

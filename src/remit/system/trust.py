@@ -174,11 +174,6 @@ class ProjectTrust:
         name = _relative(path, self.root)
         return self.approved is None or self.approved.get(name) == _content_digest(name, data, self.root)
 
-    def allows_file(self, path: Path) -> bool:
-        """Whether a project file is approved with its current content."""
-        data = None if self.approved is None else _content(path, self.root)
-        return self.approved is None or (data is not None and self.allows_content(path, data))
-
     def allows_setting(self, file: str, key: Sequence[str]) -> bool:
         """Whether a key of a settings file may be used: it is harmless, or its table is approved."""
         name = setting_name(file, key)
