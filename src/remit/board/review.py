@@ -22,7 +22,7 @@ from remit.board.command_lifecycle import Find, delegate_task, new_error, requir
 from remit.board.commits import commit, find_repository, task_commits
 from remit.board.outcome import Outcome, Waiting, count_words, wait_for_result
 from remit.board.plans import Plan, read_plan
-from remit.board.task import BEGINS, ENDED, IN_PROGRESS, Priority, Task, TaskArtifact
+from remit.board.task import BEGINS, ENDED, IN_PROGRESS, Priority, Task, TaskArtifact, linked_files
 from remit.board.task import Status as TaskStatus
 from remit.board.task_commands import NewTask, number_task
 from remit.board.task_prompts import read_text, review_words
@@ -486,7 +486,7 @@ async def check_record(board: Board, task: Task, *, besides: str = "", seconds: 
 
 
 def _artifacts(root: Path, task: Task) -> Iterator[Gap | str]:
-    paths = dict.fromkeys([*(one.path for one in task.artifacts), *([task.plan_path] if task.plan_path else [])])
+    paths = linked_files(task)
     missing = [path for path in paths if not (isinstance(seen := inspect_artifact(root, path), FileInfo) and seen.size > 0)]
     for path in missing:
         yield f"`{path}` is linked, but missing or empty.", "Restore it from git, or have it made again."

@@ -203,10 +203,10 @@ def _status(value: Any, key: str) -> Status:
 
 
 def _priority(value: Any, _key: str) -> Priority:
-    word = value.strip().lower() if isinstance(value, str) else ""
-    if word not in tuple(Priority):
+    found = Priority.parse(value) if isinstance(value, str) else None
+    if found is None:
         raise BadEntry(f"priority is {value!r}", advice="Use high, medium or low.")
-    return Priority(word)
+    return found
 
 
 def _kind(value: Any) -> str:

@@ -122,6 +122,12 @@ class Priority(StrEnum):
     MEDIUM = "medium"
     LOW = "low"
 
+    @classmethod
+    def parse(cls, text: str) -> "Priority | None":
+        """The priority that a person wrote; None: unknown."""
+        word = text.strip().strip("[]`*").strip().lower()
+        return cls(word) if word in tuple(cls) else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskArtifact:
@@ -217,6 +223,11 @@ class Task:
             blocking_reason=reason if status in NEED_REASON else "",
             last_updated=at,
         )
+
+
+def linked_files(task: Task) -> tuple[str, ...]:
+    """Paths of its artifacts and its plan."""
+    return tuple(dict.fromkeys([*(one.path for one in task.artifacts), *([task.plan_path] if task.plan_path else [])]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

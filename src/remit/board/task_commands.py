@@ -12,7 +12,7 @@ from remit.board.archive import archived_tasks, bring_back, find_tasks, put_away
 from remit.board.board import Board, Draft
 from remit.board.claims import holders
 from remit.board.outcome import Outcome, count_words, name_tasks, spell_numbers
-from remit.board.task import IN_PROGRESS, Priority, State, Status, Task, check_move, slug_of
+from remit.board.task import IN_PROGRESS, Priority, State, Status, Task, check_move, linked_files, slug_of
 from remit.board.view import CLOSED, circle_words, closing, cycles, next_command
 from remit.board.write_set import read_or_none
 from remit.core.errors import Misused, Refused
@@ -420,8 +420,7 @@ def find_inconsistencies(board: Board, state: State) -> tuple[dict[str, Any], li
 
 
 def _missing_files(board: Board, task: Task) -> list[str]:
-    paths = dict.fromkeys([*(artifact.path for artifact in task.artifacts), *([task.plan_path] if task.plan_path else [])])
-    return [path for path in paths if "://" not in path and not (board.root / path).exists()]
+    return [path for path in linked_files(task) if "://" not in path and not (board.root / path).exists()]
 
 
 def folders_without_task(board: Board, state: State, *, moved: Collection[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:

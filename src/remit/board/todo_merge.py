@@ -110,8 +110,7 @@ class Edit:
     def _apply_priority(self, written: BlockFields, section: Priority | None) -> None:
         """If section and line differ, the section counts."""
         line = self.value(written, "Priority")
-        word = (line or "").strip().strip("[]`*").strip().lower()
-        said = Priority(word) if word in tuple(Priority) else None
+        said = Priority.parse(line or "")
         if line and section is None and said is None:
             self.keep("Priority", line, "use High, Medium or Low.")
         elif line and section is not None and said is not section:

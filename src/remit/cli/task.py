@@ -172,10 +172,10 @@ def _check_options(what: str, reason: str, given: dict[str, object]) -> None:
 def _priority(text: str) -> "Priority":
     from remit.board.task import Priority
 
-    try:
-        return Priority(text.strip().lower())
-    except ValueError:
-        raise Misused(f"Unknown priority {text!r}.", advice="Use high, medium or low.") from None
+    found = Priority.parse(text)
+    if found is None:
+        raise Misused(f"Unknown priority {text!r}.", advice="Use high, medium or low.")
+    return found
 
 
 DELEGATIONS_SHOWN = 5
