@@ -29,6 +29,7 @@ from remit.core.record import Record
 from remit.core.request import COMPOSE
 from remit.core.result import Return, StopReason
 from remit.core.routing import GENERAL, Route, RoutingTable, route
+from remit.core.settings import Settings
 from remit.runtime.accept import route_chain
 from remit.runtime.deps import CURRENT, token_here
 from remit.system.context_files import context_files
@@ -229,13 +230,17 @@ def must_exist(board: Board, *numbers: int) -> State:
     return seen.state
 
 
-def require_agent(find: Find, chosen: Route) -> None:
-    """Raise `Refused` with the lines to add to remit.toml if no agent or model is configured for the route."""
+def checked_route(settings: Settings, find: Find, command: str, task: Task | None, timeout: float | None = None) -> Route:
+    """The route of a command. Raises `Refused` with the lines to add to remit.toml if no agent or model is configured for it; `Misused` for
+    an invalid timeout."""
+    allowed_timeout(timeout, settings.limits_for(command))
+    chosen = route_task(settings.routing, command, task)
     for name in roles_of(find, chosen.agent):
         agent = find(name)
         if isinstance(agent, UnavailableAgent) and agent.definition.kind is Kind.PROFILE:
             why = why_unavailable(agent.definition)
             raise Refused(why.message, code=why.code, advice=why.advice)
+    return chosen
 
 
 def roles_of(find: Find, name: str | None) -> list[str]:

@@ -14,7 +14,7 @@ from remit.app import Remit
 from remit.board import claims
 from remit.board.archive import archived_tasks
 from remit.board.board import Board
-from remit.board.command_lifecycle import Find, require_agent, route_task
+from remit.board.command_lifecycle import Find, checked_route
 from remit.board.outcome import Outcome, Waiting, count_words, wait_for_result
 from remit.board.research_plan import DocumentCommand, work_on
 from remit.board.task import ENDED, Priority, Status, Task, is_legal
@@ -22,7 +22,6 @@ from remit.board.task_commands import NewTask, add_task, number_task
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import Refused, RemitError
 from remit.core.redaction import redact_text
-from remit.core.routing import Route
 from remit.core.settings import Settings
 from remit.core.text import list_some, one_line
 from remit.runtime.error_ledger import Entry, ErrorLedger, Fix
@@ -94,14 +93,13 @@ async def errors(
     ledger, find = remit.ledger, remit.directory.find
     found = await off_loop(find_errors, board, ledger, kind)
     if found.groups:
-        require_agent(find, _route(remit.settings, found.task))
+        checked_route(remit.settings, find, COMMAND, found.task)
     recovered = await off_loop(board.recover)
     await off_loop(settle_ledger, board, ledger)
     found = await off_loop(find_errors, board, ledger, kind)
     if not found.groups:
         return replace(await off_loop(nothing_to_do, ledger, kind), warnings=recovered)
-    chosen = _route(remit.settings, found.task)
-    require_agent(find, chosen)
+    chosen = checked_route(remit.settings, find, COMMAND, found.task)
     task, notices = (found.task, ()) if found.task is not None else await off_loop(_record, board, found)
     found = replace(found, groups=group_entries([entry for entry in found.entries if entry.id in ids_of(task)]))
     await off_loop(settle_ledger, board, ledger)
@@ -125,10 +123,6 @@ async def errors(
         outcomes.append(await work_on(remit, board, command, waiting=waiting))
     await off_loop(settle_ledger, board, ledger)
     return _outcome(found, task.number, outcomes, (*recovered, *notices))
-
-
-def _route(settings: Settings, task: Task | None) -> Route:
-    return route_task(settings.routing, COMMAND, task)
 
 
 def find_errors(board: Board, ledger: ErrorLedger, kind: str | None = None) -> OpenErrors:
@@ -176,8 +170,7 @@ def dry_run_errors(
     found = find_errors(board, ledger, kind)
     if not found.groups:
         return nothing_to_do(ledger, kind)
-    chosen = _route(settings, found.task)
-    require_agent(find, chosen)
+    chosen = checked_route(settings, find, COMMAND, found.task)
     whose = f"task {found.task.number}, which has no plan yet" if found.task else "one new task"
     summary = f"{count_words(len(found.groups), 'group')} of errors would be diagnosed and planned as {whose}."
     data = {**found.to_dict(), "dry_run": True, "route": chosen.log_line}

@@ -17,10 +17,9 @@ from remit.board.board import SPECS, Board, Draft
 from remit.board.command_lifecycle import (
     TaskRun,
     check_entry,
+    checked_route,
     must_exist,
     new_error,
-    require_agent,
-    route_task,
     run_to_end,
     unfiled_run,
 )
@@ -164,7 +163,7 @@ def check_agents(remit: Remit, board: Board, numbers: Sequence[int]) -> None:
     state = must_exist(board, *numbers)
     for task in map(state.task, numbers):
         if task.status is not Status.COMPLETED and not unfiled_run(task, "implement") and next_piece(board, task.number) is not None:
-            require_agent(remit.directory.find, route_task(remit.settings.routing, "implement", task))
+            checked_route(remit.settings, remit.directory.find, "implement", task)
 
 
 def next_piece(board: Board, number: int) -> Piece | None:

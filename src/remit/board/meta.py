@@ -15,12 +15,11 @@ from remit.agents.agent_files import Page, check_guest, ours, page_of
 from remit.agents.profiles import definition_for
 from remit.app import Remit
 from remit.board import command_files
-from remit.board.command_lifecycle import Find, new_error, require_agent, route_task
+from remit.board.command_lifecycle import Find, checked_route, new_error
 from remit.board.commits import commit, note_failed_commit
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.verdicts import find_document
 from remit.core.agents import AGENT_FOLDERS, BUILTIN_TARGETS, ROLES
-from remit.core.deadline import allowed_timeout
 from remit.core.errors import Misused, Refused, RemitError
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.settings import Settings
@@ -119,8 +118,7 @@ def find_place(root: Path, request: MetaRequest, agents: Collection[str]) -> Pla
 
 async def meta(remit: Remit, request: MetaRequest, *, waiting: Waiting = wait_for_result) -> Outcome:
     """Raises `Refused` before anything is written if no agent or model is configured."""
-    allowed_timeout(request.timeout, remit.settings.limits_for(COMMAND))
-    require_agent(remit.directory.find, route_task(remit.settings.routing, COMMAND, None))
+    checked_route(remit.settings, remit.directory.find, COMMAND, None, request.timeout)
     place = await off_loop(find_place, remit.root, request, remit.directory.names())
     result, text, fault = await _written(remit, request, place, waiting, "")
     if fault and text is not None:
@@ -137,9 +135,7 @@ async def meta(remit: Remit, request: MetaRequest, *, waiting: Waiting = wait_fo
 
 def dry_run_meta(root: Path, settings: Settings, find: Find, request: MetaRequest, agents: Collection[str]) -> Outcome:
     """What would be written; writes nothing."""
-    allowed_timeout(request.timeout, settings.limits_for(COMMAND))
-    chosen = route_task(settings.routing, COMMAND, None)
-    require_agent(find, chosen)
+    chosen = checked_route(settings, find, COMMAND, None, request.timeout)
     place = find_place(root, request, agents)
     return Outcome(
         command=COMMAND,

@@ -15,12 +15,12 @@ from remit.board.command_lifecycle import (
     TaskRun,
     carried_by,
     check_entry,
+    checked_route,
     claimed_now,
     complexity_of,
     context_words,
     loaded_context,
     must_exist,
-    require_agent,
     route_task,
     run_to_end,
     unfiled_run,
@@ -147,11 +147,10 @@ def check(board: Board, settings: Settings, find: Find, command: DocumentCommand
     state = must_exist(board, command.number)
     task = state.task(command.number)
     brief = command.brief(board, state, task)
-    chosen = route_task(settings.routing, command.routed_as, task)
     if not command.agent:
-        require_agent(find, chosen)
+        return state, task, brief, checked_route(settings, find, command.routed_as, task, command.timeout)
     allowed_timeout(command.timeout, settings.limits_for(command.routed_as))
-    return state, task, brief, chosen
+    return state, task, brief, route_task(settings.routing, command.routed_as, task)
 
 
 def dry_run(board: Board, settings: Settings, find: Find, command: DocumentCommand) -> Outcome:

@@ -18,7 +18,7 @@ from remit.app import Remit
 from remit.board import claims
 from remit.board.archive import find_tasks
 from remit.board.board import Board, Draft
-from remit.board.command_lifecycle import Find, delegate_task, new_error, require_agent, route_task
+from remit.board.command_lifecycle import Find, checked_route, delegate_task, new_error
 from remit.board.commits import commit, find_repository, task_commits
 from remit.board.outcome import Outcome, Waiting, count_words, wait_for_result
 from remit.board.plans import Plan, read_plan
@@ -161,7 +161,7 @@ class FollowUps:
 async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: Waiting = wait_for_result) -> Outcome:
     """Raises `Misused` if the path or task does not exist."""
     task, warnings = await off_loop(check, board, remit.settings, asked)
-    require_agent(remit.directory.find, route_task(remit.settings.routing, "review", task))
+    checked_route(remit.settings, remit.directory.find, "review", task)
     with _reserved_path(board, task) as write_to:
         parameters = await off_loop(_parameters, board, asked, task, write_to)
         extra = {"write_to": write_to} if task is not None else {"write_to": write_to, "language": GENERAL, "title": f"Review {asked.what}"}
@@ -178,8 +178,7 @@ async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: W
 def dry_run_review(board: Board, settings: Settings, find: Find, asked: ReviewRequest) -> Outcome:
     """What would be reviewed and where the report would go. Blocking; changes nothing."""
     task, warnings = check(board, settings, asked)
-    chosen = route_task(settings.routing, "review", task)
-    require_agent(find, chosen)
+    chosen = checked_route(settings, find, "review", task)
     write_to = _next_path(board, task)
     return Outcome(
         command="review",

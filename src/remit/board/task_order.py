@@ -5,7 +5,7 @@ from typing import Any
 
 from remit.board.archive import archived_tasks
 from remit.board.board import Board
-from remit.board.command_lifecycle import Find, carried_by, check_entry, claimed_now, must_exist, require_agent, roles_of, route_task
+from remit.board.command_lifecycle import Find, carried_by, check_entry, checked_route, claimed_now, must_exist, roles_of
 from remit.board.outcome import Outcome
 from remit.board.phases import WHOLE, Piece, plan_of
 from remit.board.plans import Phase
@@ -58,8 +58,7 @@ def _implement_plan(
     settings: Settings, board: Board, find: Find, state: State, task: Task, force: bool, order: Sequence[int]
 ) -> dict[str, Any]:
     plan = plan_of(board, task)
-    chosen = route_task(settings.routing, "implement", task)
-    require_agent(find, chosen)
+    chosen = checked_route(settings, find, "implement", task)
     by = {name: carried_by(find(name)) for name in roles_of(find, chosen.agent)}
     phases: Sequence[Phase] = plan.phases or (WHOLE,)
     open_ones = [phase for phase in phases if phase.is_open]
