@@ -16,7 +16,8 @@ from implement_harness import PLAN, PLAN_PATH, Worker, entry, files_of, git, mad
 from remit import Context, Remit, agent
 from remit.board.board import Board
 from remit.board.claims import claim
-from remit.board.implement import implement, implement_each
+from remit.board.implement import implement
+from remit.board.parallel import ParallelOptions, implement_each
 from remit.board.plans import read_plan
 from remit.board.task import PhaseStatus, Status, Task
 from remit.board.task_order import dry_run_implement
@@ -304,17 +305,17 @@ async def test_tasks_run_in_dependency_order_until_one_fails(tmp_path: Path) -> 
 
     worker.scripts = {"p0": fails}
     async with Remit.open(tmp_path, agents=worker.agents(), recover=False) as remit:
-        outcome = await implement_each(remit, board, [1, 2, 3, 4, 5, 6])
+        outcome = await implement_each(remit, board, [1, 2, 3, 4, 5, 6], ParallelOptions())
         with pytest.raises(Misused, match="Task 9 not found"):
-            await implement_each(remit, board, [6, 9])
+            await implement_each(remit, board, [6, 9], ParallelOptions())
         with pytest.raises(Refused, match="depends on incomplete tasks: task 2"):
-            await implement_each(remit, board, [5, 6])
+            await implement_each(remit, board, [5, 6], ParallelOptions())
     assert [asked["number"] for asked in worker.requests] == [1, 4, 2]
     assert outcome.status == "failed"
     assert outcome.data["completed"] == [1, 4]
     assert outcome.data["already_completed"] == [3]
     assert outcome.data["not_begun"] == [5, 6]
-    assert "Task 2 is not completed" in outcome.summary
+    assert "Task 2 is failed: " in outcome.summary
     assert "Not begun: tasks 5, 6." in outcome.summary
 
 

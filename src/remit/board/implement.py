@@ -25,7 +25,7 @@ from remit.board.command_lifecycle import (
 )
 from remit.board.commits import find_repository
 from remit.board.error_tasks import note_fixed
-from remit.board.outcome import Outcome, Waiting, name_tasks, wait_for_result
+from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.phases import (
     PLACED,
     WHOLE,
@@ -55,7 +55,7 @@ from remit.board.task_landing import (
     merge_mode,
     remove_landed,
 )
-from remit.board.task_order import check_dependencies, order_tasks
+from remit.board.task_order import check_dependencies
 from remit.board.task_prompts import depends_on, task_block
 from remit.board.verdicts import (
     STOPPED,
@@ -663,43 +663,6 @@ def _next_steps(phase: Phase, result: Return, verdict: Verdict, errors: Sequence
     return f"{apart}{where} {again}"
 
 
-# ---- several tasks in turn
-
-
-async def implement_each(
-    remit: Remit,
-    board: Board,
-    numbers: Sequence[int],
-    *,
-    force: bool = False,
-    timeout: float | None = None,
-    waiting: Waiting = wait_for_result,
-    show: Callable[[str], None] = show_nothing,
-    each: Callable[[Outcome], None] | None = None,
-    focus: str = "",
-    landing: LandingOptions = LandingOptions(),  # noqa: B008 - frozen
-) -> Outcome:
-    """Implement them in order, each with its own time; `each` gets each outcome as soon as it is known.
-
-    All are checked before anything starts: raises `Refused` or `Misused` for one that does not exist or may not start."""
-    await off_loop(check_agents, remit, board, numbers)
-    order, done = await off_loop(order_tasks, board, numbers, force)
-    outcomes: list[Outcome] = []
-    for at, number in enumerate(order, 1):
-        show(f"task {number} ({at} of {len(order)})")
-        try:
-            options: dict[str, Any] = {"focus": focus, "force": force, "timeout": timeout, "waiting": waiting, "show": show}
-            outcome = await implement(remit, board, number, landing=landing, **options)
-        except RemitError as error:  # it may be claimed, or changed, since it was checked
-            outcome = refused_outcome(number, error)
-        outcomes.append(outcome)
-        if each is not None:
-            each(outcome)
-        if outcome.status != "completed":
-            break
-    return _combined(order, done, outcomes)
-
-
 def refused_outcome(number: int, error: RemitError) -> Outcome:
     reason = StopReason.UNAVAILABLE if isinstance(error, Unavailable) else StopReason.REFUSED
     return Outcome(
@@ -710,27 +673,4 @@ def refused_outcome(number: int, error: RemitError) -> Outcome:
         errors=(new_error("refused" if isinstance(error, Refused) else "execution", error.code, error.message, error.advice),),
         next_steps=error.advice,
         stop_reason=str(reason),
-    )
-
-
-def _combined(order: Sequence[int], done: Sequence[int], outcomes: Sequence[Outcome]) -> Outcome:
-    completed = [one.task_number for one in outcomes if one.status == "completed" and one.task_number is not None]
-    not_begun = order[len(outcomes) :]
-    last = outcomes[-1] if outcomes else Outcome(command="implement", status="completed", summary="")
-    listed = (("Already completed", done), ("Completed", completed), ("Not begun", not_begun))
-    parts = [f"{what}: {name_tasks(numbers).lower()}." for what, numbers in listed if numbers]
-    steps = "`remit review N` reviews the work of one; `remit todo` archives them."
-    if last.status != "completed":
-        parts.insert(-1 if not_begun else len(parts), f"Task {last.task_number} is not completed: {last.summary}")
-        steps = last.next_steps
-    data = {"completed": completed, "already_completed": list(done), "not_begun": list(not_begun)}
-    return Outcome(
-        command="implement",
-        status=last.status,
-        summary=" ".join(parts) or "There was nothing to do.",
-        errors=last.errors,
-        next_steps=steps,
-        session_id=last.session_id,
-        stop_reason=last.stop_reason,
-        data={**data, "outcomes": [one.to_dict() for one in outcomes]},
     )

@@ -1,27 +1,26 @@
-"""Implements several tasks at once, each in its own worktree, merged through one merge queue.
+"""Implements several tasks: in turn, or at once, each in its own worktree, merged through one merge queue.
 
-A task begins when all it depends on has landed, and while no other one runs whose plan names the same files. One that fails stops only
-those that depend on it. One that another process implements is waited for.
+At once, a task begins when all it depends on has landed, and while no other one runs whose plan names the same files. One that fails
+stops only those that depend on it. One that another process implements is waited for.
 """
 
 import asyncio
 import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from remit.app import Remit
 from remit.board.board import Board
 from remit.board.claims import holder_of, holders
-from remit.board.command_lifecycle import check_entry, must_exist
 from remit.board.implement import check_agents, implement, refused_outcome, show_nothing
 from remit.board.outcome import Outcome, Waiting, name_tasks, wait_for_result
 from remit.board.phases import plan_of, read_plan_text
 from remit.board.plans import read_plan
-from remit.board.task import IN_PROGRESS, State, Status, Task
+from remit.board.task import IN_PROGRESS, Status, Task
 from remit.board.task_landing import QUEUE, LandingOptions, check_acceptance, queue_for
-from remit.board.task_order import check_dependencies, in_turn, unmet
+from remit.board.task_order import order_tasks, unmet
 from remit.board.view import CLOSED
 from remit.core.budget import Budget, Limits
 from remit.core.deadline import allowed_timeout
@@ -36,6 +35,8 @@ _PATH = re.compile(r"`([\w.][\w./-]*)`")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelOptions:
+    """Of several tasks; those for all tasks together only for tasks at once."""
+
     width: int = 4
     """Maximum parallel agents."""
     force: bool = False
@@ -73,6 +74,26 @@ def _can_begin(task: Task) -> bool:
     return task.status not in IN_PROGRESS or task.status is Status.IMPLEMENTING
 
 
+async def implement_each(remit: Remit, board: Board, numbers: Sequence[int], options: ParallelOptions) -> Outcome:
+    """Implement these tasks in turn, up to the first that is not completed. All are checked before one starts: raises `Refused` or
+    `Misused`."""
+    await off_loop(check_agents, remit, board, numbers)
+    order, done = await off_loop(order_tasks, board, numbers, options.force)
+    landing, outcomes = LandingOptions(is_accepting=options.is_accepting), list[Outcome]()
+    for at, number in enumerate(order, 1):
+        options.show(f"task {number} ({at} of {len(order)})")
+        try:
+            outcome = await implement(remit, board, number, timeout=options.timeout, landing=landing, show=options.show, **_common(options))
+        except RemitError as error:  # it may be claimed, or changed, since it was checked
+            outcome = refused_outcome(number, error)
+        outcomes.append(outcome)
+        if options.each is not None:
+            options.each(outcome)
+        if outcome.status != "completed":
+            break
+    return combined_outcome(outcomes, done, order[len(outcomes) :])
+
+
 async def implement_parallel(remit: Remit, board: Board, numbers: Sequence[int], options: ParallelOptions) -> Outcome:
     """Implement these tasks. All are checked before one starts: raises `Refused` or `Misused`."""
     if options.width < 1:
@@ -87,7 +108,7 @@ async def implement_parallel(remit: Remit, board: Board, numbers: Sequence[int],
 class _Plan:
     """The tasks of a run."""
 
-    order: list[int]
+    order: tuple[int, ...]
     done: tuple[int, ...]
     needs: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """By number: the tasks of the run it depends on."""
@@ -116,21 +137,14 @@ class _ParallelRun:
 
     def checked(self, numbers: Sequence[int]) -> _Plan:
         """Blocking."""
-        board, state = self._board, must_exist(self._board, *numbers)
-        order = in_turn(state, numbers)
-        done = tuple(number for number in order if state.task(number).status is Status.COMPLETED)
-        plan = _Plan(order=[number for number in order if number not in done], done=done)
-        for number in plan.order:
-            task = state.task(number)
-            self._check(state, task, plan)
-            plan.needs[number] = tuple(one for one in task.dependencies if one in plan.order)
-            plan.files[number] = _named_files(board, task)
+        board = self._board
+        order, done = order_tasks(board, numbers, self._options.force)
+        plan = _Plan(order=order, done=done)
+        for task in map(board.look().state.task, order):
+            check_acceptance(self._remit.settings, task, plan_of(board, task), self._landing)
+            plan.needs[task.number] = tuple(one for one in task.dependencies if one in order)
+            plan.files[task.number] = _named_files(board, task)
         return plan
-
-    def _check(self, state: State, task: Task, plan: _Plan) -> None:
-        check_entry(task, "implement", force=self._options.force)
-        check_dependencies(self._board, state, task, force=self._options.force, sparing=plan.order)
-        check_acceptance(self._remit.settings, task, plan_of(self._board, task), self._landing)
 
     async def carry_out(self, plan: _Plan) -> Outcome:
         if self._options.budget is not None:
@@ -149,7 +163,10 @@ class _ParallelRun:
             for task in self._running:
                 task.cancel()
             await asyncio.gather(*self._running, return_exceptions=True)
-        return self._combined(plan, pending)
+        outcomes = [self._outcomes[number] for number in plan.order if number in self._outcomes]
+        why = self._stopped or "they depend on a task that is not completed"
+        outcome = combined_outcome(outcomes, plan.done, pending, elsewhere=self._elsewhere, why=why)
+        return replace(outcome, status="partial") if outcome.status != "completed" and outcome.data["completed"] else outcome
 
     def _begin(self, pending: list[int], plan: _Plan) -> None:
         """Start as many as may run now. Work that waits for its merge takes no agent slot."""
@@ -178,10 +195,9 @@ class _ParallelRun:
         def show(words: str) -> None:
             options.show(words if words.startswith(f"task {number}") else f"task {number}: {words}")
 
-        more: dict[str, Any] = {"focus": options.focus, "force": options.force, "waiting": options.waiting, "show": show}
         try:
             board = Board(self._board.root, clock=self._board.clock)
-            return await implement(self._remit, board, number, timeout=timeout, landing=self._landing, **more)
+            return await implement(self._remit, board, number, timeout=timeout, landing=self._landing, show=show, **_common(options))
         except RemitError as error:
             if isinstance(error, Refused) and await off_loop(holder_of, self._board, number) is not None:
                 return await self._wait_for_other(number, error)
@@ -213,35 +229,40 @@ class _ParallelRun:
         if self._options.each is not None:
             self._options.each(outcome)
 
-    def _combined(self, plan: _Plan, pending: Sequence[int]) -> Outcome:
-        outcomes = [self._outcomes[number] for number in plan.order if number in self._outcomes]
-        completed = [one.task_number for one in outcomes if one.status == "completed" and one.task_number is not None]
-        others = [one for one in outcomes if one.status != "completed"]
-        elsewhere = [number for number in completed if number in self._elsewhere]
-        own = [number for number in completed if number not in self._elsewhere]
-        listed = (
-            ("Already completed", plan.done),
-            ("Completed and merged", own),
-            ("Completed by another process", elsewhere),
-            ("Not begun", pending),
-        )
-        parts = [f"{what}: {name_tasks(list(numbers)).lower()}." for what, numbers in listed if numbers]
-        if pending:
-            parts.append(f"Not begun because {self._stopped or 'they depend on a task that is not completed'}.")
-        parts += [f"Task {one.task_number} is {one.status}: {one.summary}" for one in others]
-        status = "completed" if not others and not pending else "partial" if completed else others[0].status if others else "failed"
-        return Outcome(
-            command="implement",
-            status=status,
-            summary="\n".join(parts) or "There was nothing to do.",
-            errors=tuple(error for one in others for error in one.errors),
-            next_steps=others[0].next_steps if others else "`remit review N` reviews the work of one; `remit todo` archives them.",
-            stop_reason=others[0].stop_reason if others else "finished",
-            data={
-                "completed": completed, "already_completed": list(plan.done), "not_begun": list(pending),
-                "outcomes": [one.to_dict() for one in outcomes],
-            },
-        )  # fmt: skip
+
+def _common(options: ParallelOptions) -> dict[str, Any]:
+    """Options of `implement` that are the same for all tasks."""
+    return {"focus": options.focus, "force": options.force, "waiting": options.waiting}
+
+
+def combined_outcome(
+    outcomes: Sequence[Outcome], done: Sequence[int], pending: Sequence[int], *, elsewhere: Collection[int] = (), why: str = ""
+) -> Outcome:
+    """One outcome of several tasks. `done`: completed before; `pending`: not begun, and `why`; `elsewhere`: done by another process."""
+    completed = [one.task_number for one in outcomes if one.status == "completed" and one.task_number is not None]
+    others = [one for one in outcomes if one.status != "completed"]
+    listed = (
+        ("Already completed", done),
+        ("Completed", [number for number in completed if number not in elsewhere]),
+        ("Completed by another process", [number for number in completed if number in elsewhere]),
+        ("Not begun", pending),
+    )
+    parts = [f"{what}: {name_tasks(numbers).lower()}." for what, numbers in listed if numbers]
+    parts += [f"Not begun because {why}."] if pending and why else []
+    parts += [f"Task {one.task_number} is {one.status}: {one.summary}" for one in others]
+    return Outcome(
+        command="implement",
+        status=others[0].status if others else "failed" if pending else "completed",
+        summary="\n".join(parts) or "There was nothing to do.",
+        errors=tuple(error for one in others for error in one.errors),
+        next_steps=others[0].next_steps if others else "`remit review N` reviews the work of one; `remit todo` archives them.",
+        session_id=next((one.session_id for one in (*others, *reversed(outcomes))), ""),
+        stop_reason=others[0].stop_reason if others else "finished",
+        data={
+            "completed": completed, "already_completed": list(done), "not_begun": list(pending),
+            "outcomes": [one.to_dict() for one in outcomes],
+        },
+    )  # fmt: skip
 
 
 def _named_files(board: Board, task: Task) -> frozenset[str]:

@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -124,18 +124,6 @@ def revise(
 # ---- implement
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Implement:
-    """Arguments of `remit implement`."""
-
-    numbers: tuple[int, ...]
-    focus: str
-    force: bool
-    limit: float | None
-    is_accepting: bool
-    parallel: "ParallelOptions | None" = None
-
-
 def implement(
     project: Project,
     numbers: Annotated[
@@ -165,6 +153,7 @@ def implement(
 ) -> Exit:
     """Implement tasks: the phases of each plan in turn, each committed. Run again, it continues where it stopped."""
     from remit.board.command_lifecycle import must_exist
+    from remit.board.parallel import ParallelOptions
     from remit.board.task_order import dry_run_implement, order_tasks
 
     board, limit = Board(project.root), seconds(timeout, "--timeout")
@@ -175,18 +164,13 @@ def implement(
         outcome = dry_run_implement(project.routed_settings, board, project.directory.find, given, force=force, timeout=limit)
         return answer_outcome(project, outcome)
     must_exist(board, *given)  # before the database is opened, which would create it
-    asked = _Implement(numbers=tuple(given), focus=focus, force=force, limit=limit, is_accepting=not no_accept)
+    options = ParallelOptions(force=force, timeout=limit, focus=focus, is_accepting=not no_accept)
     if parallel is not None:
-        from remit.board.parallel import ParallelOptions
-
         all_seconds, limits = seconds(timeout_all, "--timeout-all"), read_budget(budget or [])
-        options = ParallelOptions(
-            width=parallel, force=force, timeout=limit, timeout_all=all_seconds, budget=limits, focus=focus, is_accepting=not no_accept
-        )
-        return _implement_parallel(project, board, replace(asked, parallel=options))
+        return _implement_parallel(project, board, given, replace(options, width=parallel, timeout_all=all_seconds, budget=limits))
     if len(given) > 1:
         order_tasks(board, given, force)
-    return _implement_in_turn(project, board, asked)
+    return _implement_in_turn(project, board, given, options)
 
 
 def _tasks(board: Board, words: list[str], *, is_ready: bool) -> tuple[list[int], str]:
@@ -204,37 +188,37 @@ def _tasks(board: Board, words: list[str], *, is_ready: bool) -> tuple[list[int]
     return list(found), " ".join(words)
 
 
-def _implement_in_turn(project: Project, board: Board, asked: _Implement) -> Exit:
+def _implement_in_turn(project: Project, board: Board, numbers: list[int], options: "ParallelOptions") -> Exit:
     from remit.board.implement import implement as implement_task
-    from remit.board.implement import implement_each, show_nothing
+    from remit.board.implement import show_nothing
+    from remit.board.parallel import implement_each
     from remit.board.task_landing import LandingOptions
 
-    is_one, as_json = len(asked.numbers) == 1, project.as_json
+    is_one, as_json = len(numbers) == 1, project.as_json
+    show = show_nothing if as_json else lambda words: say_aside(harmless(words))
 
     async def work(remit: "Remit", shown: LiveWait) -> "Outcome":
-        show = show_nothing if as_json else lambda words: say_aside(harmless(words))
-        options: dict[str, Any] = {"focus": asked.focus, "force": asked.force, "timeout": asked.limit, "waiting": shown, "show": show}
-        options["landing"] = LandingOptions(is_accepting=asked.is_accepting)
-        if is_one:
-            return await implement_task(remit, board, asked.numbers[0], **options)
-        return await implement_each(remit, board, asked.numbers, each=None if as_json else print_outcome, **options)
+        chosen = replace(options, waiting=shown, show=show, each=None if as_json else print_outcome)
+        if not is_one:
+            return await implement_each(remit, board, numbers, chosen)
+        more: dict[str, Any] = {"focus": chosen.focus, "force": chosen.force, "timeout": chosen.timeout, "waiting": shown, "show": show}
+        return await implement_task(remit, board, numbers[0], landing=LandingOptions(is_accepting=chosen.is_accepting), **more)
 
     return _run(project, work, None if is_one or as_json else _finish_several)
 
 
-def _implement_parallel(project: Project, board: Board, asked: _Implement) -> Exit:
+def _implement_parallel(project: Project, board: Board, numbers: list[int], options: "ParallelOptions") -> Exit:
     from remit.board.implement import show_nothing
     from remit.board.parallel import implement_parallel
 
-    options, as_json, outcomes = asked.parallel, project.as_json, list["Outcome"]()
-    assert options is not None
+    as_json, outcomes = project.as_json, list["Outcome"]()
     is_drawn = sys.stderr.isatty()  # the live view shows what runs
 
     async def work(remit: "Remit", shown: LiveWait) -> "Outcome":
         view = LiveView(shown, as_json=as_json)
         more: dict[str, Any] = {"waiting": view, "is_stopped": lambda: view.is_stopped, "each": outcomes.append}
         more["show"] = show_nothing if as_json or is_drawn else lambda words: say_aside(harmless(words))
-        return await view.watch(remit, implement_parallel(remit, board, asked.numbers, replace(options, **more)))
+        return await view.watch(remit, implement_parallel(remit, board, numbers, replace(options, **more)))
 
     def finish(outcome: "Outcome", shown: LiveWait) -> Exit:
         for one in outcomes:
