@@ -173,8 +173,7 @@ def dry_run_errors(
     chosen = checked_route(settings, find, COMMAND, found.task)
     whose = f"task {found.task.number}, which has no plan yet" if found.task else "one new task"
     summary = f"{count_words(len(found.groups), 'group')} of errors would be diagnosed and planned as {whose}."
-    data = {**found.to_dict(), "dry_run": True, "route": chosen.log_line}
-    return Outcome(command=COMMAND, status="completed", summary=summary, data=data)
+    return Outcome.dry_run(COMMAND, summary, **found.to_dict(), route=chosen.log_line)
 
 
 # ---- the task

@@ -137,12 +137,8 @@ def dry_run_meta(root: Path, settings: Settings, find: Find, request: MetaReques
     """What would be written; writes nothing."""
     chosen = checked_route(settings, find, COMMAND, None, request.timeout)
     place = find_place(root, request, agents)
-    return Outcome(
-        command=COMMAND,
-        status="completed",
-        summary=f"The {place.kind} {place.name} would be written to {place.path}.",
-        data={"dry_run": True, "kind": str(place.kind), "name": place.name, "path": place.path, "route": chosen.log_line},
-    )
+    summary = f"The {place.kind} {place.name} would be written to {place.path}."
+    return Outcome.dry_run(COMMAND, summary, kind=str(place.kind), name=place.name, path=place.path, route=chosen.log_line)
 
 
 async def _written(remit: Remit, request: MetaRequest, place: Place, waiting: Waiting, fault: str) -> tuple[Return, str | None, str]:

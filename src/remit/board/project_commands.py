@@ -128,19 +128,15 @@ def dry_run_command(command: CommandFile, arguments: Sequence[str], found: Bound
     check_arguments(command, arguments)
     ready = fill_arguments(command.body, arguments)
     limits = found.settings.limits_for(command.name)
-    return Outcome(
-        command=command.name,
-        status="completed",
-        summary=f"{command.path} would be handed to {found.agent}.",
+    return Outcome.dry_run(
+        command.name,
+        f"{command.path} would be handed to {found.agent}.",
         warnings=(*found.warnings, *command.warnings, *ready.warnings),
-        data={
-            "dry_run": True,
-            "command_file": command.path,
-            "agent": found.agent,
-            "text": ready.text,
-            "files": list(ready.files),
-            "timeout_seconds": limits.default_seconds if command.timeout is None else command.timeout,
-        },
+        command_file=command.path,
+        agent=found.agent,
+        text=ready.text,
+        files=list(ready.files),
+        timeout_seconds=limits.default_seconds if command.timeout is None else command.timeout,
     )
 
 

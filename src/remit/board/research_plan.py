@@ -161,27 +161,22 @@ def dry_run(board: Board, settings: Settings, find: Find, command: DocumentComma
     complexity, reason = complexity_of(task, state, phase_count(board.root, brief.plan))
     context = loaded_context(board.root, complexity, reason, task.language)
     missing = () if agent is not None else (f"There is no agent named {chosen.agent!r}: `remit agents` lists all.",)
-    return Outcome(
-        command=command.name,
-        status="completed",
-        summary=f"Would hand task {command.number} to {chosen.agent}, which writes {brief.write_to}.",
-        task_number=command.number,
-        task_status=task.status.marker,
+    return Outcome.dry_run(
+        command.name,
+        f"Would hand task {command.number} to {chosen.agent}, which writes {brief.write_to}.",
+        task=task,
         warnings=(*board.look().notices, *skipped, *open_dependencies(state, task), *claimed_now(board, command.number), *missing),
-        data={
-            "dry_run": True,
-            "route": chosen.log_line,
-            "agent": chosen.agent,
-            "carried_by": carried_by(agent),
-            "status_now": task.status.marker,
-            "status_meanwhile": BEGINS[command.name].marker,
-            "context": context,
-            "context_words": context_words(context),
-            "write_to": brief.write_to,
-            "reports": list(brief.reports),
-            "plan": brief.plan,
-            "timeout_seconds": allowed_timeout(command.timeout, settings.limits_for(command.name)),
-        },
+        route=chosen.log_line,
+        agent=chosen.agent,
+        carried_by=carried_by(agent),
+        status_now=task.status.marker,
+        status_meanwhile=BEGINS[command.name].marker,
+        context=context,
+        context_words=context_words(context),
+        write_to=brief.write_to,
+        reports=list(brief.reports),
+        plan=brief.plan,
+        timeout_seconds=allowed_timeout(command.timeout, settings.limits_for(command.name)),
     )
 
 

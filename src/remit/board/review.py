@@ -180,15 +180,9 @@ def dry_run_review(board: Board, settings: Settings, find: Find, asked: ReviewRe
     task, warnings = check(board, settings, asked)
     chosen = checked_route(settings, find, "review", task)
     write_to = _next_path(board, task)
-    return Outcome(
-        command="review",
-        status="completed",
-        summary=f"Would review {asked.what} and file the report as {write_to}.",
-        task_number=asked.number,
-        task_status=task.status.marker if task is not None else "",
-        warnings=warnings,
-        data={"dry_run": True, "route": chosen.log_line, "write_to": write_to, "tasks": asked.make_tasks},
-    )
+    summary = f"Would review {asked.what} and file the report as {write_to}."
+    more = {"route": chosen.log_line, "write_to": write_to, "tasks": asked.make_tasks}
+    return Outcome.dry_run("review", summary, task=task, warnings=warnings, **more)
 
 
 def check(board: Board, settings: Settings, asked: ReviewRequest) -> tuple[Task | None, tuple[str, ...]]:

@@ -43,15 +43,9 @@ def dry_run_implement(
     plans = [_implement_plan(settings, board, find, state, state.task(number), force, order) for number in order]
     lines = [line for plan in plans for line in plan.pop("lines")]
     lines += [f"Task {number} is completed already." for number in done]
-    return Outcome(
-        command="implement",
-        status="completed",
-        summary="\n".join(lines) or "Nothing to do.",
-        task_number=numbers[0] if len(numbers) == 1 else None,
-        task_status=state.task(numbers[0]).status.marker if len(numbers) == 1 else "",
-        warnings=tuple(words for plan in plans for words in plan.pop("warnings")),
-        data={"dry_run": True, "tasks": plans},
-    )
+    warnings = [words for plan in plans for words in plan.pop("warnings")]
+    task = state.task(numbers[0]) if len(numbers) == 1 else None
+    return Outcome.dry_run("implement", "\n".join(lines) or "Nothing to do.", task=task, warnings=warnings, tasks=plans)
 
 
 def _implement_plan(
