@@ -31,6 +31,9 @@ Trust = Annotated[bool, typer.Option("--trust", help="Approve everything in this
 Timeout = Annotated[
     str | None, typer.Option("--timeout", metavar="SECONDS", help="Stop it after this long; also 10s, 2m, 1h.", show_default=False)
 ]
+StopAfter = Annotated[
+    str | None, typer.Option(metavar="SECONDS", help="How long running work may finish after a stop; also 10s, 2m.", show_default=False)
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")]
 Session = Annotated[
     str,

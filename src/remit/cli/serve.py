@@ -42,10 +42,7 @@ def serve(
         list[str] | None,
         typer.Option(metavar="NAME", help="Another name by which clients may call this machine; repeatable.", show_default=False),
     ] = None,
-    stop_after: Annotated[
-        str | None,
-        typer.Option(metavar="SECONDS", help="How long running work may finish after a stop; also 10s, 2m.", show_default=False),
-    ] = None,
+    stop_after: arguments.StopAfter = None,
     engine: Annotated[
         str | None, typer.Option(metavar="KIND", help="What runs delegations: embedded or temporal.", show_default=False)
     ] = None,

@@ -21,10 +21,7 @@ def worker(
         list[str] | None,
         typer.Option(metavar="NAMES", help="Take work for these agents only; with commas, or repeatable.", show_default=False),
     ] = None,
-    stop_after: Annotated[
-        str | None,
-        typer.Option(metavar="SECONDS", help="How long running work may finish after a stop; also 10s, 2m.", show_default=False),
-    ] = None,
+    stop_after: arguments.StopAfter = None,
 ) -> Exit:
     """Take work for the agents of this project from Temporal, until Ctrl-C or SIGTERM.
 
