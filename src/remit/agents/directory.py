@@ -128,10 +128,10 @@ class Directory:
         """A target with operations, loaded on first use. Other registrations of its names take precedence."""
         self._offered[target] = self._offers[target] = load
 
-    def offer_roles(self, roles: Iterable[str] = ROLES) -> None:
+    def offer_roles(self) -> None:
         """Each role is read and bound to its agent on first use."""
-        self._roles |= set(roles)
-        self._offered_roles |= set(roles)
+        self._roles |= set(ROLES)
+        self._offered_roles |= set(ROLES)
 
     def each(self, tell: Callable[[AgentSpec], None]) -> None:
         """Call `tell` for each agent registered now or later; offered ones are not loaded for this."""

@@ -98,8 +98,8 @@ class MoveResult:
     files: tuple[str, ...] = ()
 
 
-def git_of(workspace: Workspace, seconds: float = GIT_SECONDS) -> Git:
-    return project_git(workspace, time.monotonic() + seconds)
+def git_of(workspace: Workspace) -> Git:
+    return project_git(workspace, time.monotonic() + GIT_SECONDS)
 
 
 def head_of(workspace: Workspace) -> str:

@@ -8,7 +8,6 @@ from remit.core.errors import Misused
 from remit.system.http import Target, parse_target
 from remit.system.ip_addresses import Address
 
-HTTPS = 443
 VENDOR_HOSTS: Mapping[str, tuple[str, ...]] = {
     "claude": ("api.anthropic.com", "console.anthropic.com", "platform.claude.com", "claude.ai"),
     "codex": ("api.openai.com", "auth.openai.com", "chatgpt.com"),

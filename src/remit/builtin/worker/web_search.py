@@ -91,7 +91,7 @@ class SearXNG:
         results = found.get("results") if isinstance(found, dict) else None
         if not isinstance(results, list):
             raise SearchFailed("it gave JSON without results: is `json` among the formats of its settings?")
-        return _hits(results, title="title", url="url", snippet="content", date="publishedDate")[:max_results]
+        return _hits(results, url="url", snippet="content", date="publishedDate")[:max_results]
 
 
 class Brave:
@@ -108,7 +108,7 @@ class Brave:
         found = await self._client.get_json(f"{self._url}?{asked}", {"X-Subscription-Token": self._key})
         web = found.get("web") if isinstance(found, dict) else None
         results = web.get("results", []) if isinstance(web, dict) else []
-        return _hits(results, title="title", url="url", snippet="description", date="page_age")[:max_results]
+        return _hits(results, url="url", snippet="description", date="page_age")[:max_results]
 
 
 class DuckDuckGo:
@@ -139,7 +139,7 @@ class DuckDuckGo:
             results = await self._client.blocking(ask)
         except ImportError:
             raise SearchNotConfigured("install its client: pip install 'remit[web]'") from None
-        return _hits(results, title="title", url="href", snippet="body", date="date")[:max_results]
+        return _hits(results, url="href", snippet="body", date="date")[:max_results]
 
 
 Make = Callable[[SearchClient], SearchProvider]
@@ -164,7 +164,7 @@ def make_provider(name: str, client: SearchClient) -> SearchProvider:
         raise SearchNotConfigured(f"fix its code: it {step} ({type(error).__name__}: {str(error)[:150]})") from None
 
 
-def _hits(results: Any, *, title: str, url: str, snippet: str, date: str) -> list[SearchHit]:
+def _hits(results: Any, *, url: str, snippet: str, date: str) -> list[SearchHit]:
     """The usable part of a provider's answer: hits with absolute URLs, each once."""
     hits: dict[str, SearchHit] = {}
     for one in results if isinstance(results, list) else ():
@@ -175,7 +175,7 @@ def _hits(results: Any, *, title: str, url: str, snippet: str, date: str) -> lis
         except Misused:
             continue
         said, text = _line(one.get(date))[:40], _line(one.get(snippet))[:1000]
-        hits.setdefault(address, SearchHit(title=_line(one.get(title))[:300] or address, url=address, snippet=text, date=said or None))
+        hits.setdefault(address, SearchHit(title=_line(one.get("title"))[:300] or address, url=address, snippet=text, date=said or None))
     return list(hits.values())
 
 

@@ -85,7 +85,6 @@ class ChangedFile:
     removed: Sequence[str] = ()
     old_mode: str = NO_FILE
     new_mode: str = "100644"
-    is_binary: bool = False
     note: str = ""
     """Why it was not checked."""
     is_withheld: bool = False
@@ -181,7 +180,7 @@ class Section:
         """Without the text around its lines, which are numbered as in the diff."""
         every = (*more, self)
         return ChangedFile(
-            path=self.path(strip), is_binary=self.kind == "binary", note=f"it is {self.kind}" if self.kind else "",
+            path=self.path(strip), note=f"it is {self.kind}" if self.kind else "",
             lines={number: line for one in every for number, line in one.lines.items()},
             removed=[line for one in every for line in one.removed], old_mode=self.modes[0], new_mode=self.modes[1],
         )  # fmt: skip
