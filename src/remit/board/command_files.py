@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.core.errors import Misused
 from remit.core.text import shorten
+from remit.system.beneath import path_inside
 
 if TYPE_CHECKING:
     from remit.agents.agent_files import Page
@@ -167,7 +168,7 @@ def _places(root: Path, problems: list[str]) -> Iterator[tuple[str, Path]]:
         try:
             if not place.is_dir():
                 continue
-            if not place.resolve().is_relative_to(root.resolve()):
+            if path_inside(root, place) is None:
                 problems.append(f"{folder}: it is a link that leads out of the project.")
                 continue
             found = sorted(place.glob("*.md") if folder == OWN else place.rglob("*.md"))

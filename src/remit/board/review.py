@@ -36,7 +36,7 @@ from remit.core.text import one_line
 from remit.runtime.deps import AcceptanceRules
 from remit.runtime.verify import AcceptanceSite, run_acceptance
 from remit.system.artifact_files import FileInfo, checked_artifacts, inspect_artifact
-from remit.system.beneath import resolve_inside
+from remit.system.beneath import path_inside, resolve_inside
 from remit.system.files import atomic_write
 from remit.system.threads import off_loop
 
@@ -190,10 +190,10 @@ def check(board: Board, settings: Settings, asked: ReviewRequest) -> tuple[Task 
     allowed_timeout(asked.timeout, settings.limits_for("review"))
     task, warnings = None, tuple[str, ...]()
     if asked.number is None:
-        real, top = os.path.realpath(board.root / (asked.path or ".")), os.path.realpath(board.root)
-        if real != top and not real.startswith(f"{top.rstrip('/')}/"):
+        inside = path_inside(board.root, asked.path)
+        if inside is None:
             raise Misused(f"{asked.path} is outside the project.", advice="Name a folder or file inside it.")
-        if not os.path.exists(real):
+        if not (board.root / inside).exists():
             raise Misused(f"There is no {asked.path} in the project.", advice="Name a folder, a file or a task's number.")
     else:
         seen = board.look()

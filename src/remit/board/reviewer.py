@@ -20,6 +20,7 @@ from remit.core.context import Context
 from remit.core.errors import Misused
 from remit.core.result import Return
 from remit.core.text import one_line
+from remit.system.beneath import path_inside
 from remit.system.git import NO_SUBMODULES, Git, GitFailed
 from remit.system.threads import off_loop
 
@@ -179,13 +180,12 @@ def _parent(git: Git, commit: str) -> str:
 
 def _inside(workspace: Path, path: str) -> str:
     """From the top of the workspace; empty: all of it. Raises `Misused`."""
-    top = os.path.realpath(workspace)
-    real = os.path.realpath(os.path.join(top, path or "."))
-    if real != top and not real.startswith(f"{top.rstrip('/')}/"):
+    inside = path_inside(workspace, path)
+    if inside is None:
         raise Misused(f"{path} leads out of the project.", advice="Name a folder or file inside it.")
-    if not os.path.exists(real):
+    if not (workspace / inside).exists():
         raise Misused(f"There is no {path} in the project.", advice="Name a folder or file inside it.")
-    return "" if real == top else os.path.relpath(real, top)
+    return "" if inside == "." else inside
 
 
 # ---- the report

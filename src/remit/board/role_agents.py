@@ -18,6 +18,7 @@ from remit.core.errors import ErrorInfo, Failed, Misused, Refused
 from remit.core.result import Return, Status
 from remit.core.text import one_line
 from remit.system.artifact_files import read_inside
+from remit.system.beneath import path_inside
 from remit.system.files import atomic_write
 from remit.system.threads import off_loop
 
@@ -95,11 +96,10 @@ def plain_list(value: Any) -> list[str]:
 
 def _inside(root: Path, path: str) -> Path:
     """A path inside the project after links are resolved. Raises `Misused`."""
-    top = root.resolve()
-    place = (top / path).resolve() if "\0" not in path else None
-    if place is None or not place.is_relative_to(top) or place == top:
+    inside = path_inside(root, path) if "\0" not in path else None
+    if inside is None or inside == ".":
         raise Misused(f"{path!r} is not a file inside the project.", advice="Name it by its path from the project's root.")
-    return place
+    return root.resolve() / inside
 
 
 # ---- planner

@@ -24,6 +24,7 @@ from remit.core.result import Artifact, Return, StopReason
 from remit.core.text import list_some, one_line
 from remit.runtime.workspaces import TOOL_FOLDERS
 from remit.system.artifact_files import read_inside
+from remit.system.beneath import path_inside
 from remit.system.git import NO_SUBMODULES
 
 KINDS = {"research": "report", "plan": "plan", "revise": "plan"}
@@ -104,8 +105,8 @@ def _verdict(result: Return, **more: Any) -> Verdict:
 
 def stays_inside(root: Path, path: str) -> bool:
     """Whether it is in the board's folder: slugs and links are untrusted, and must not lead a report out of it."""
-    place, specs = root / path, (root / SPECS).resolve()
-    return not place.is_symlink() and place.resolve().is_relative_to(specs) and specs.is_relative_to(root.resolve())
+    place, specs = root / path, root / SPECS
+    return not place.is_symlink() and path_inside(root, specs) is not None and path_inside(specs, place) is not None
 
 
 # ---- reports and plans

@@ -26,6 +26,7 @@ from remit.cli.exits import Exit
 from remit.cli.project import NO_MCP, Project, has_mcp
 from remit.cli.render import harmless, say, say_aside
 from remit.core.errors import Misused, Unavailable
+from remit.system.beneath import path_inside
 from remit.system.files import atomic_write
 from remit.system.interpreter import remit_command
 
@@ -82,7 +83,7 @@ class HasComments(Unfit):
 
 
 def inside(file: Path, root: Path) -> Path:
-    if not Path(os.path.realpath(file)).is_relative_to(os.path.realpath(root)):
+    if path_inside(root, file) is None:
         raise Misused(f"{file} is a link that leads out of the project.", advice="Change the file it leads to by hand.")
     return file
 

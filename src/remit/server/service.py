@@ -46,6 +46,7 @@ from remit.runtime.engine import LiveHandle
 from remit.runtime.tool.delegate_tool import DelegateTool
 from remit.server.tokens import Permission, Principal
 from remit.system.artifact_files import read_bounded
+from remit.system.beneath import path_inside
 from remit.system.liveness import below, is_gone, living_owners
 from remit.system.threads import off_loop
 
@@ -416,8 +417,8 @@ class Service:
 
         An agent can name any file: secrets and files of git and remit are refused, and scratch files of other principals."""
         root, owner = os.path.realpath(self.remit.root), on_behalf_of(record.caller_info)
-        real = os.path.relpath(os.path.realpath(os.path.join(root, path)), root)
-        if real.startswith("../") or is_private(real):
+        real = path_inside(root, path)
+        if real is None or is_private(real):
             return None
         if owner != ROOT_CALLER and (session_id := session_of(real)):
             there = self.remit.store.get(session_id)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from remit.core.errors import RemitError
 from remit.core.protected_paths import is_private
 from remit.core.result import Artifact, Evidence
-from remit.system.beneath import Root, open_regular
+from remit.system.beneath import Root, open_regular, path_inside
 
 HASH_LIMIT_BYTES = 1 << 30
 """Maximum bytes hashed of a file, which may grow for ever."""
@@ -100,9 +100,8 @@ def open_artifact(
         return FileProblem(reason=fault, is_outside=True)
     try:
         real_root = os.path.join(os.path.realpath(root), within) if within else os.path.realpath(root)
-        real = os.path.realpath(os.path.join(real_root, path))
-        inside = os.path.relpath(real, real_root)
-        if inside == ".." or inside.startswith("../"):
+        inside = path_inside(real_root, path)
+        if inside is None:
             return FileProblem(reason=f"leads out of the {'workspace' if within else 'project root'} by a symlink", is_outside=True)
         if is_forbidden(inside):
             return FileProblem(reason="is protected")

@@ -56,15 +56,21 @@ def open_folder(path: str | Path, *, folder: int | None = None) -> int:
     return os.open(path, _LIST, dir_fd=folder)
 
 
+def path_inside(root: str | Path, path: str | Path) -> str | None:
+    """The path from `root` to where `path` leads after all links; None: outside."""
+    top = os.path.realpath(root)
+    inside = os.path.relpath(os.path.realpath(os.path.join(root, path)), top)
+    return None if inside == ".." or inside.startswith("../") else inside
+
+
 def resolve_inside(root: Path, path: str | Path) -> Path:
     """The real location of one of remit's own paths. Raises `Refused` if links lead out of the project, as they may in a clone."""
-    real = Path(os.path.realpath(root / path))
-    if not real.is_relative_to(os.path.realpath(root)):
+    inside = path_inside(root, path)
+    if inside is None:
         named = shown(os.path.relpath(root / path, root))
-        raise Refused(
-            f"{named} leads out of the project, to {real}: nothing is written there.", code="POLICY_DENIED", advice="Remove the link."
-        )
-    return real
+        words = f"{named} leads out of the project, to {os.path.realpath(root / path)}: nothing is written there."
+        raise Refused(words, code="POLICY_DENIED", advice="Remove the link.")
+    return Path(os.path.realpath(root), inside)
 
 
 class OutsideRoot(Exception):
