@@ -7,6 +7,8 @@ import pytest
 
 from remit import Context, Remit, agent
 from remit.board.board import Board
+from remit.core.errors import Refused
+from remit.system.trust import create_approved
 from support import cli
 from support.repository import begin
 
@@ -94,3 +96,18 @@ async def test_context_files_of_a_clone_exclude_files_outside_the_project(tmp_pa
     (root / "docs/common/style.md").write_text("plain words")
     async with Remit.open(root, agents=[reader]) as remit:
         assert "plain words" in (await remit.delegate("reader")).data
+
+
+def test_new_files_of_a_project_are_not_written_through_a_link_that_leads_out(tmp_path: Path) -> None:
+    outside, project = tmp_path / "outside", tmp_path / "project"
+    outside.mkdir()
+    (project / ".remit").mkdir(parents=True)
+    (project / ".remit/agents").symlink_to(outside)
+    with pytest.raises(Refused, match="leads out of the project"):
+        create_approved(project, project / ".remit/agents/deep/mine.md", b"text")
+    assert list(outside.iterdir()) == []
+    (project / "kept.md").write_bytes(b"kept")
+    with pytest.raises(FileExistsError):
+        create_approved(project, project / "kept.md", b"other")
+    assert [path.name for path in project.iterdir() if path.is_file()] == ["kept.md"]
+    assert (project / "kept.md").read_bytes() == b"kept"
