@@ -112,16 +112,11 @@ class SecretMask:
             self.find("x.py", line)
         text = redact_formats(text.encode("utf-8", "surrogateescape")).decode("utf-8", "surrogateescape")
         for value in sorted(self._values, key=len, reverse=True):
-            text = text.replace(value, masked(value))
+            text = text.replace(value, REDACTED)
         return text
 
 
 _GUESSED = ("Secret Keyword", "Base64 High Entropy String", "Basic Auth Credentials")
-
-
-def masked(value: str) -> str:
-    """Enough to find it again, too little to use it."""
-    return f"{value[:4] if len(value) >= 20 else ''}…({len(value)} characters)"
 
 
 # ---- all checks in order
@@ -154,13 +149,9 @@ class Checks:
         kept, left_out = sort_findings(found)
         is_late = len(ran) < len(checks) or self.is_late() or any(file.note == TIME_WAS_UP for file in self.change.files)
         return Review(
-            change=self.change, findings=[self._struck(one).printable() for one in kept], left_out=left_out, ran=ran,
+            change=self.change, findings=[one.printable(self.masking.strike) for one in kept], left_out=left_out, ran=ran,
             unchecked=self.unchecked, tools=self.tools, guidelines=guidelines, is_late=is_late,
         )  # fmt: skip
-
-    def _struck(self, finding: Finding) -> Finding:
-        strike = self.masking.strike
-        return replace(finding, message=strike(finding.message), snippet=strike(finding.snippet[:2_000]), file=strike(finding.file))
 
     def patch(self) -> Iterator[Finding]:
         for file in self.change.files:
@@ -211,8 +202,8 @@ class Checks:
                 continue
             near = (fault.line, fault.line - 1, fault.line - 2, fault.line + 1, fault.line + 2)
             line = next((number for number in near if number in file.added), None)
-            severity = Severity.HIGH if file.language in OWN_PARSERS else Severity.LOW if file.is_new else Severity.MEDIUM
-            severity = severity.lowered() if _is_test(path) else severity
+            is_mild = file.is_new or _is_test(path)
+            severity = Severity.HIGH if file.language in OWN_PARSERS else Severity.LOW if is_mild else Severity.MEDIUM
             message = f"The file does not parse: {fault.message} (line {fault.line})."
             yield _finding(file, severity, "correctness", "syntax", message, "Fix it.", line)
 
@@ -277,9 +268,8 @@ def _secret_finding(file: ChangedFile, number: int, line: str, secret: Secret) -
     is_mild = _is_test(file.path) or _DOCUMENT.search(file.path) is not None
     severity = Severity.CRITICAL if secret.is_sure else Severity.MEDIUM if "Entropy" in secret.kind else Severity.HIGH
     severity = Severity.HIGH if is_mild and secret.is_sure else Severity.LOW if is_mild else severity
-    shown = f" ({masked(secret.value)})" if len(secret.value) >= 8 and secret.kind != "Private Key" else ""
     advice = "Remove it and read it from the environment or a secret store. If it was ever shared, revoke it: history keeps it."
-    found = _finding(file, severity, "secrets", "secret", f"The line seems to contain a secret: {secret.kind}{shown}.", advice, number)
+    found = _finding(file, severity, "secrets", "secret", f"The line seems to contain a secret: {secret.kind}.", advice, number)
     column = line.find(secret.value) + 1 if secret.value else 0
     return replace(found, column=column or None)
 
@@ -301,7 +291,7 @@ def _ruff_finding(file: ChangedFile, one: Mapping[str, Any]) -> Finding | None:
     is_test = _is_test(file.path)
     if is_test and code.startswith(("S101", "T20", *_PASSWORDS)):
         return None
-    severity = _severity(code, message).lowered(2 if is_test else 0)
+    severity = Severity.LOW if is_test else _severity(code, message)
     category = next((name for prefix, name in _CATEGORIES if code.startswith(prefix)), "lint")
     fix = (one.get("fix") or {}).get("message")
     advice = f"{fix}." if fix else f"See {one.get('url', 'the rule')}."

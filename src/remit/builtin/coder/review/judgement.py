@@ -127,12 +127,12 @@ def _checked(one: Any, shown: Mapping[str, Mapping[int, str]], masking: SecretMa
         rule="model",
         file=path,
         line=line,
-        message=_plain(reason, masking)[:600],
-        suggestion=_plain(suggestion, masking)[:300] if isinstance(suggestion, str) else "",
-        snippet=masking.strike(shown[path][line][1:]).strip()[:160],
+        message=_plain(reason),
+        suggestion=_plain(suggestion) if isinstance(suggestion, str) else "",
+        snippet=shown[path][line][1:],
         by="model",
-    )
+    ).printable(masking.strike)
 
 
-def _plain(text: str, masking: SecretMask) -> str:
-    return masking.strike(" ".join("".join(character if character.isprintable() else " " for character in text).split()))
+def _plain(text: str) -> str:
+    return " ".join("".join(character if character.isprintable() else " " for character in text).split())

@@ -2,8 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -15,24 +15,10 @@ if TYPE_CHECKING:
     from remit.builtin.coder.review.judgement import Judgement
 
 FINDINGS_LIMIT = 200
-LIMIT_OF_ONE_RULE = 15
-"""Unless it is severe."""
 UNFIT = ("needs changes", "does not apply")
 """Verdicts with which a change should not be merged."""
 MORE = "<!-- more -->"
 """The end of the short form of the report."""
-_VERDICTS = {
-    "looks fine": "The checks found nothing that speaks against it.",
-    "worth a look": "Nothing grave; some points, or what was not checked, deserve a look before it is merged.",
-    "needs changes": "Some findings should be settled before it is merged.",
-    "does not apply": "It cannot be applied to the files of the workspace.",
-}
-_STATES = {
-    State.APPLIES: "It applies to the workspace.",
-    State.APPLIED: "The workspace contains it already: the files were reviewed as they are.",
-    State.FAILS: "It does not apply: see the findings of the category *patch*.",
-    State.UNCHECKED: "Whether it applies was not checked.",
-}
 
 
 class Severity(StrEnum):
@@ -41,9 +27,6 @@ class Severity(StrEnum):
     MEDIUM = "medium"
     LOW = "low"
     INFO = "info"
-
-    def lowered(self, steps: int = 1) -> "Severity":
-        return list(Severity)[min(ORDER[self] + steps, len(Severity) - 1)]
 
 
 ORDER = {severity: number for number, severity in enumerate(Severity)}
@@ -65,16 +48,12 @@ class Finding:
     """`model` for the judgement of a model; empty for a check."""
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("severity", "category", "rule", "file", "line", "column", "message", "suggestion", "snippet", "by")
-        fields = {name: getattr(self, name) for name in names}
-        return {name: str(value) if name == "severity" else value for name, value in fields.items() if value not in (None, "")}
+        return {name: value for name, value in asdict(self).items() if value not in (None, "")}
 
-    def printable(self) -> "Finding":
-        """Bounded, and without bytes that are not text."""
-        return replace(
-            self, file=clean(self.file), message=clean(self.message)[:600], suggestion=clean(self.suggestion)[:300],
-            snippet=shorten(clean(self.snippet.strip()), 160),
-        )  # fmt: skip
+    def printable(self, strike: Callable[[str], str]) -> "Finding":
+        """Without secrets, bounded, and without bytes that are not text."""
+        lengths = {"file": 1_000, "message": 600, "suggestion": 300, "snippet": 160}
+        return replace(self, **{name: shorten(clean(strike(getattr(self, name)[:2_000].strip())), most) for name, most in lengths.items()})
 
 
 def clean(text: str) -> str:
@@ -82,17 +61,11 @@ def clean(text: str) -> str:
 
 
 def sort_findings(findings: Iterable[Finding]) -> tuple[list[Finding], int]:
-    """Worst first, each once; and the number of omitted ones."""
+    """The worst, each once; and the number of omitted ones."""
     unique: dict[tuple[str, int | None, str, str], Finding] = {}
     for one in sorted(findings, key=lambda one: (ORDER[one.severity], one.file, one.line or 0, one.rule)):
         unique.setdefault((one.file, one.line, one.rule, "" if one.line else one.message), one)
-    kept: list[Finding] = []
-    of_rule: Counter[str] = Counter()
-    for one in unique.values():
-        of_rule[one.rule] += 1
-        is_grave = one.severity in (Severity.CRITICAL, Severity.HIGH)
-        if (is_grave or of_rule[one.rule] <= LIMIT_OF_ONE_RULE) and len(kept) < FINDINGS_LIMIT:
-            kept.append(one)
+    kept = list(unique.values())[:FINDINGS_LIMIT]
     return kept, len(unique) - len(kept)
 
 
@@ -183,8 +156,8 @@ class Review:
 
     def judged(self, judgement: "Judgement") -> "Review":
         """With the findings of a model, each after those of a check with the same severity."""
-        both = [*self.findings, *(finding.printable() for finding in judgement.findings)]
-        return replace(self, findings=sorted(both, key=lambda one: (ORDER[one.severity], bool(one.by))), judgement=judgement)
+        both = sorted([*self.findings, *judgement.findings], key=lambda one: (ORDER[one.severity], bool(one.by)))
+        return replace(self, findings=both, judgement=judgement)
 
     def summary(self) -> str:
         """Two to five sentences, without markup."""
@@ -212,20 +185,18 @@ class Review:
     def _page(self) -> Iterator[str]:
         added, removed = self.lines
         count = len(self.change.files)
-        state = _STATES[self.change.state] if self.change.is_applied_to_workspace else f"Reviewed: {_text(self.change.what)}."
-        yield from (f"# Review: {self.verdict}", "", f"{_VERDICTS[self.verdict]} {state}", "")
+        state = f" In the workspace: {self.change.state}." if self.change.is_applied_to_workspace else ""
+        yield from (f"# Review: {self.verdict}", "", f"Reviewed: {_text(self.change.what)}.{state}", "")
         yield f"{count} file{'s' * (count != 1)}, +{added} −{removed} lines. {self._numbers()}"
         for severity, group in groupby(self.findings, key=lambda finding: finding.severity):
             yield from ("", f"## {severity.capitalize()}", "")
             for finding in group:
                 yield from _finding_lines(finding)
         if self.left_out:
-            yield from ("", f"{self.left_out} more findings of the same kinds are not listed.")
+            yield from ("", f"{self.left_out} more findings are not listed.")
         yield from ("", MORE, "", "## What was checked", "")
         tools = ", ".join(f"{name} {version}" for name, version in self.tools.items())
-        yield f"{_text(self.change.what[:1].upper() + self.change.what[1:200])}. On the added lines: {', '.join(self.ran)}." + (
-            f" Tools: {tools}." if tools else ""
-        )
+        yield f"On the added lines: {', '.join(self.ran)}." + (f" Tools: {tools}." if tools else "")
         yield from ("", "## What was not checked", "")
         if self.is_judged and self.judgement is not None:
             dropped = f" {self.judgement.dropped} more named lines that are not in it, and were dropped." if self.judgement.dropped else ""
