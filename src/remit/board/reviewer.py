@@ -15,7 +15,8 @@ from typing import Any
 from remit.agents.function import FunctionAgent, agent
 from remit.board.commits import task_commits
 from remit.board.role_agents import SUMMARY_LENGTH, answered, put, read, title_of
-from remit.builtin.coder.review.change import open_git, walk
+from remit.builtin.coder.analysis.files import list_files
+from remit.builtin.coder.review.change import open_git
 from remit.core.context import Context
 from remit.core.errors import Misused
 from remit.core.result import Return
@@ -135,7 +136,7 @@ def change_of_path(workspace: Path, path: str, base: str, stop_at: float, permit
         git = open_git(workspace, stop_at)
         git.run("rev-parse", "--verify", "--quiet", "HEAD")
     except (GitFailed, Misused):
-        return _take(Change(what=f"all of {name} (nothing is committed)"), walk(workspace, inside), permitted)
+        return _take(Change(what=f"all of {name} (nothing is committed)"), _all(workspace, inside, stop_at), permitted)
     within = _literal([inside]) if inside else ["."]
     new = [one for one in _names(git, "ls-files", "--others", "--exclude-standard", "--", *within) if not _BOARD.match(one)]
     change = Change(what=f"the uncommitted changes in {name}", since="HEAD")
@@ -146,10 +147,14 @@ def change_of_path(workspace: Path, path: str, base: str, stop_at: float, permit
     elif not new and not any(not _BOARD.match(one) for one in _names(git, "diff", "--relative", "HEAD", "--", *within)):
         commits = git.run("log", f"-n{LAST_COMMITS}", "--format=%H %h %s", "--", *within).decode("utf-8", "replace").splitlines()
         if not commits:
-            return _take(Change(what=f"all of {name}"), walk(workspace, inside), permitted)
+            return _take(Change(what=f"all of {name}"), _all(workspace, inside, stop_at), permitted)
         change = Change(what=f"the last commits that changed {name}", since=_parent(git, commits[-1].partition(" ")[0]))
         change.commits = [one.partition(" ")[2] for one in commits]
     return _take(change, {*_names(git, "diff", "--relative", change.since, "--", *within), *new}, permitted)
+
+
+def _all(workspace: Path, inside: str, stop_at: float) -> list[str]:
+    return [one.path for one in list_files(workspace, inside, (), lambda: time.monotonic() > stop_at).files]
 
 
 def _take(change: Change, paths: Iterable[str], permitted: Permitted) -> Change:

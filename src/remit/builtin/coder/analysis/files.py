@@ -123,9 +123,9 @@ def read_bytes(root: Root, path: str, at_most: int = 8 * PARSED_BYTES) -> bytes:
             with open(place.open_file(), "rb") as file:
                 source = file.read(at_most + 1)
     except RemitError as error:
-        raise OSError(error.message) from None
+        raise (FileNotFoundError if error.code == "FILE_NOT_FOUND" else OSError)(error.message) from None
     if len(source) > at_most:
-        raise OSError("larger than it was")
+        raise OSError(f"it is larger than {at_most:,} bytes")
     return source
 
 

@@ -90,7 +90,7 @@ def review_code(
 
 
 def _find_change(ctx: BlockingContext, files: "Files", stop_at: float, given: dict[str, Any], since: str | None) -> "Change":
-    from remit.builtin.coder.review.change import ChangeSource, read_below
+    from remit.builtin.coder.review.change import ChangeSource, read_below, text_of
 
     named = {name: value for name, value in given.items() if value is not None}
     if len(named) != 1:
@@ -110,10 +110,7 @@ def _find_change(ctx: BlockingContext, files: "Files", stop_at: float, given: di
         case "branch":
             return source.range("HEAD", "...", value)
     recorded = ctx.session_diff(value)
-    content = read_below(ctx.root, recorded)
-    if content.text is None:
-        raise Misused(f"The recorded diff of {value} ({recorded}) cannot be read.", code="INVALID_PARAMETERS", advice="Review its branch.")
-    return source.from_text(content.text, f"what {value} changed")
+    return source.from_text(text_of(recorded, read_below(ctx.root, recorded)), f"what {value} changed")
 
 
 def _read_guidelines(given: str | list[str] | None, files: "Files") -> list[str]:
@@ -122,13 +119,7 @@ def _read_guidelines(given: str | list[str] | None, files: "Files") -> list[str]
     for text in [given] if isinstance(given, str) else given or []:
         name = text.strip().removeprefix("@")
         if "\n" not in name and (text.startswith("@") or re.fullmatch(r"[\w./-]{1,200}\.(?:md|txt|rst|toml)", name)):
-            content = files.read([name])[name]
-            if content.text is None:
-                why = content.fault or "there is no such text file"
-                raise Misused(
-                    f"The guidelines {name} cannot be read: {why}.", code="INVALID_PARAMETERS", advice="Name a file of the workspace."
-                )
-            text = content.text
+            text = files.text(name)
         lines += [line.strip() for line in text[:GUIDELINES_CHARACTERS].splitlines() if line.strip()]
     return lines[:GUIDELINES_LIMIT]
 

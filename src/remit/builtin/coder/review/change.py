@@ -7,7 +7,7 @@ written to the workspace."""
 import itertools
 import os
 import re
-import stat
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,8 +15,9 @@ from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 
+from remit.builtin.coder.analysis.files import list_files, read_bytes
 from remit.builtin.coder.syntax import language_of
-from remit.core.errors import Misused, RemitError
+from remit.core.errors import Misused
 from remit.system.beneath import Root
 from remit.system.files import temporary_folder
 from remit.system.git import NO_SUBMODULES, Git, GitFailed, GitTimedOut, settings_of
@@ -33,8 +34,6 @@ _BINARY = re.compile(r"Binary files (\S{1,4096}) and (\S{1,4096}) differ$")
 _ABSOLUTE = re.compile(r"^(?:---|\+\+\+) (?!/dev/null)(/|[A-Za-z]:[/\\])")
 _REVISION = re.compile(r"^(?![-^])[A-Za-z0-9_./@{}^~+=-]{1,200}$")
 """A name for one commit: no option (`-x`), no exclusion (`^x`)."""
-_WORDS = {"staged": "staged", "cached": "staged", "working": "working", "uncommitted": "working"}
-_SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv", "build", "dist", "target"})
 _ESCAPES = {bytes([code]): bytes([code]) for code in range(256)} | {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"a": b"\a", b"b": b"\b"}
 TIME_WAS_UP = "the time limit was reached before it could be tried"
 _WITHHELD = "the policy does not let it be read"
@@ -254,21 +253,12 @@ def read_below(root: Path, path: str) -> Content:
     if why := leads_out(path):
         return Content(fault=why)
     try:
-        with Root(root) as opened, opened.place(path, follow=False) as place:
-            if place.path != path:
-                return Content(fault="a part of its path is a link")
-            if (found := place.stat()) is None:
-                return Content()
-            if stat.S_ISLNK(found.st_mode):
-                return Content(fault="it is a symbolic link")
-            with os.fdopen(place.open_file(), "rb") as file:
-                status = os.fstat(file.fileno())
-                data = file.read(FILE_LIMIT_BYTES + 1) if status.st_size <= FILE_LIMIT_BYTES else b""
-    except RemitError as error:
-        return Content() if error.code == "FILE_NOT_FOUND" else Content(fault=error.message.rstrip("."))
-    if status.st_size > FILE_LIMIT_BYTES or len(data) > FILE_LIMIT_BYTES:
-        return Content(fault=f"it is too large to review ({status.st_size:,} bytes)")
-    return Content(data)
+        with Root(root) as opened:
+            return Content(read_bytes(opened, path, FILE_LIMIT_BYTES))
+    except FileNotFoundError:
+        return Content()
+    except OSError as error:
+        return Content(fault=str(error).rstrip("."))
 
 
 def _stream_name(name: str) -> bytes:
@@ -305,6 +295,17 @@ class Files:
             room -= len(content.data or b"")
             found[name] = content if room >= 0 else Content(fault="there was too much to look at", is_withheld=True)
         return found
+
+    def text(self, path: str) -> str:
+        """Of one file, named by the caller. Raises `Misused`."""
+        return text_of(path, self.read([path])[path])
+
+
+def text_of(path: str, content: Content) -> str:
+    if content.text is None:
+        why = content.fault or ("it is binary" if content.data is not None else "there is no such file")
+        raise _invalid(f"{path} cannot be read: {why}.", "Name a text file of the workspace, relative to it.")
+    return content.text
 
 
 # ---- two trees in a separate repository
@@ -500,13 +501,9 @@ class ChangeSource:
         if "\n" in word or len(word) > 420:
             return self.from_text(diff, "a diff given as text")
         if word.startswith("@") and not word.startswith("@@") and not re.match(r"@(\{|$|~|\^)|@\.\.", word):
-            content = self._files.read([word[1:]])[word[1:]]
-            if content.text is None:
-                why = content.fault or ("it is binary" if content.data is not None else "there is no such file")
-                raise _invalid(f"The patch file {word[1:]} cannot be read: {why}.", "Name a file of the workspace, relative to it.")
-            return self.from_text(content.text, f"the patch file {word[1:]}")
-        if word in _WORDS:
-            return self.staged() if _WORDS[word] == "staged" else self.working()
+            return self.from_text(self._files.text(word[1:]), f"the patch file {word[1:]}")
+        if word in ("staged", "working"):
+            return self.staged() if word == "staged" else self.working()
         left, dots, right = word.partition("..." if "..." in word else "..")
         if not all(_REVISION.match(name) for name in (left, right) if name) or not (left or right):
             raise _invalid(f"{word[:80]!r} is neither a diff nor something git knows.", NOT_A_DIFF)
@@ -524,10 +521,9 @@ class ChangeSource:
     def path(self, path: str | Sequence[str], since: str = "") -> Change:
         """Files with every line counted as new, or their changes since a commit or tree."""
         if isinstance(path, str):
-            with Root(self._files.root) as root, root.place(path) as place:
-                place.need()
-                path = place.path
-            names = list(itertools.islice(walk(self._files.root, path), FILES_LIMIT + 1))
+            listing = list_files(self._files.root, path, (), lambda: time.monotonic() > self._stop_at)
+            names = [one.path for one in listing.files]
+            path += "".join(f" without {reason} ({count})" for reason, count in listing.skipped.items())
         else:
             names, path = list(path), f"{len(path)} files"
         if not since:
@@ -540,9 +536,8 @@ class ChangeSource:
     def commit(self, revision: str) -> Change:
         git = open_git(self._files.root, self._stop_at)
         commit = _commit_id(git, revision)
-        parent = git.code("rev-parse", "--verify", "--quiet", f"{commit}^1")[1].decode().strip()
         what = f"the commit {revision} ({commit[:10]})"
-        return self._compare(what, git, _tree(git, parent) if parent else "", lambda store: _tree(git, commit) or store.empty)
+        return self._compare(what, git, _tree(git, f"{commit}^1"), lambda store: _tree(git, commit) or store.empty)
 
     def range(self, left: str, dots: str, right: str) -> Change:
         """From one revision to another; with three dots, from their merge base."""
@@ -592,15 +587,6 @@ class ChangeSource:
     def _store(self, source: Git | None = None) -> Iterator[TreeStore]:
         with temporary_folder("remit-review-") as folder:
             yield TreeStore(folder, self._stop_at, source)
-
-
-def walk(root: Path, inside: str) -> Iterator[str]:
-    if (root / inside).is_file():
-        yield inside
-        return
-    for folder, names, files in os.walk(root / inside):
-        names[:] = sorted(name for name in names if name not in _SKIPPED_FOLDERS and not name.startswith("."))
-        yield from (os.path.relpath(os.path.join(folder, file), root) for file in sorted(files) if not file.startswith("."))
 
 
 def open_git(workspace: Path, stop_at: float) -> Git:

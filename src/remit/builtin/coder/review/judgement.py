@@ -9,7 +9,7 @@ from typing import Any
 
 from remit.builtin.coder.review.change import ChangedFile
 from remit.builtin.coder.review.checks import SecretMask
-from remit.builtin.coder.review.report import ORDER, Finding, Review, Severity
+from remit.builtin.coder.review.report import Finding, Review, Severity, sort_findings
 from remit.core.context import Context
 from remit.core.text import UNTRUSTED, fence_untrusted
 from remit.models.questions import TextModel, ask_optional, object_in
@@ -83,9 +83,9 @@ async def judge(models: TextModel, ctx: Context, review: Review, masking: Secret
         return Judgement(model=heard.model, fault="its answer cannot be read as findings", unseen=unseen)
     shown = {file.path: file.lines for file in review.change.files if file.path not in unseen}
     kept = [finding for one in findings if (finding := _checked(one, shown, masking)) is not None]
-    unique = {(one.file, one.line, one.message): one for one in kept}
-    first = sorted(unique.values(), key=lambda one: (ORDER[one.severity], one.file, one.line or 0))[:MAX_FINDINGS]
-    return Judgement(findings=tuple(first), model=heard.model, dropped=len(findings) - len(kept), unseen=unseen)
+    return Judgement(
+        findings=tuple(sort_findings(kept)[0][:MAX_FINDINGS]), model=heard.model, dropped=len(findings) - len(kept), unseen=unseen
+    )
 
 
 def _diff(files: Sequence[ChangedFile], masking: SecretMask) -> tuple[list[str], tuple[str, ...]]:

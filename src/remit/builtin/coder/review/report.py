@@ -62,11 +62,9 @@ def clean(text: str) -> str:
 
 def sort_findings(findings: Iterable[Finding]) -> tuple[list[Finding], int]:
     """The worst, each once; and the number of omitted ones."""
-    unique: dict[tuple[str, int | None, str, str], Finding] = {}
-    for one in sorted(findings, key=lambda one: (ORDER[one.severity], one.file, one.line or 0, one.rule)):
-        unique.setdefault((one.file, one.line, one.rule, "" if one.line else one.message), one)
-    kept = list(unique.values())[:FINDINGS_LIMIT]
-    return kept, len(unique) - len(kept)
+    unique = {(one.file, one.line, one.rule, one.message): one for one in findings}
+    ordered = sorted(unique.values(), key=lambda one: (ORDER[one.severity], one.file, one.line or 0, one.rule))
+    return ordered[:FINDINGS_LIMIT], len(ordered[FINDINGS_LIMIT:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
