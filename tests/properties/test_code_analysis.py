@@ -1,15 +1,16 @@
 """`coder.analyze_code`: any bytes in any language give facts; any names give a valid report."""
 
 import json
+import re
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.builtin.coder.analysis.file_facts import read_source
 from remit.builtin.coder.analysis.grammars import GRAMMARS
-from remit.builtin.coder.analysis.report import code, prose
 from remit.builtin.coder.analysis.survey import printable
 from remit.core.cycles import cyclic_components, shortest_cycle
+from remit.core.text import code_span, markdown_line
 
 PIECES = st.sampled_from(
     [
@@ -58,5 +59,7 @@ def test_every_cyclic_component_has_a_cycle(graph: dict[int, set[int]]) -> None:
 @given(st.text(st.characters(), max_size=60) | st.sampled_from(["\ud800", "\udcff|", "`" * 3]))
 def test_text_of_the_repository_cannot_inject_markdown(text: str) -> None:
     printable(text).encode()
-    assert code(text).count("`") == 2
-    assert "\n" not in code(text) + prose(text)
+    fence = re.match("`+", code_span(text))
+    assert fence is not None
+    assert len(re.findall(rf"(?<!`){fence[0]}(?!`)", code_span(text))) == 2
+    assert "\n" not in code_span(text) + markdown_line(text)

@@ -20,7 +20,7 @@ from remit.builtin.coder.review.change import open_git
 from remit.core.context import Context
 from remit.core.errors import Misused
 from remit.core.result import Return
-from remit.core.text import one_line
+from remit.core.text import markdown_line, one_line
 from remit.system.beneath import path_inside
 from remit.system.git import NO_SUBMODULES, Git, GitFailed
 from remit.system.threads import off_loop
@@ -197,20 +197,15 @@ def _inside(workspace: Path, path: str) -> str:
 
 
 def _report(title: str, number: int | None, focus: str, change: Change, body: str) -> Iterator[str]:
-    yield from (f"# Review: {_text(title)}", "")
+    yield from (f"# Review: {markdown_line(title)}", "")
     yield from (f"- **Task number**: {number}",) if number is not None else ()
-    yield from (f"- **Asked for in particular**: {_text(focus)}",) if focus else ()
-    yield f"- **Reviewed**: {_text(change.what)}"
+    yield from (f"- **Asked for in particular**: {markdown_line(focus)}",) if focus else ()
+    yield f"- **Reviewed**: {markdown_line(change.what)}"
     yield "- **Made by**: the reviewer that comes with remit, with `coder.review_code`."
-    yield from (f"- **Commit**: {_text(one)}" for one in change.commits[:MAX_LISTED])
+    yield from (f"- **Commit**: {markdown_line(one)}" for one in change.commits[:MAX_LISTED])
     yield from ("", body) if body else ()
     yield from ("", "## What was not looked at", "", "- Whether it does what it should: that takes a reader.")
-    yield from (f"- {_text(one)}" for one in dict.fromkeys(change.not_seen))
-
-
-def _text(text: str) -> str:
-    """Escape text of a change, so that it cannot become markup of the report."""
-    return " ".join(text.split()).replace("<", "&lt;").replace("](", "] (")
+    yield from (f"- {markdown_line(one)}" for one in dict.fromkeys(change.not_seen))
 
 
 def _plain(text: str) -> str:

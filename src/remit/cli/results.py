@@ -27,7 +27,7 @@ from remit.cli.render import (
 from remit.core.errors import ErrorInfo
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
-from remit.core.text import shorten
+from remit.core.text import MORE, shorten
 
 if TYPE_CHECKING:
     from remit.agents.definition import Definition
@@ -41,7 +41,6 @@ DATA_LINES = 40
 DATA_CHARACTERS = 4_000
 REPORT_LINES = 30
 REPORT_BYTES = 256 * 1024
-MORE = "<!-- more -->"
 """Marks the end of a report's excerpt."""
 LONG = 500
 FROM_TODO = "From TODO.md: "

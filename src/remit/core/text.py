@@ -3,8 +3,11 @@
 Untrusted text in prompts is fenced and labelled but not filtered: the model must read it and not obey it."""
 
 import hashlib
+import re
 from collections.abc import Sequence
 
+MORE = "<!-- more -->"
+"""In a report: the command line shows it up to here."""
 SUMMARY_LIMIT = 500
 """Characters of the summary of a return."""
 UNTRUSTED = (
@@ -43,6 +46,25 @@ def one_line(text: str, limit: int | None = None, *, at_word: bool = False) -> s
     printable = some if some.isprintable() else "".join(sign if sign.isprintable() else " " for sign in some)
     flat = " ".join(printable.split())
     return flat if limit is None else shorten(flat, limit, at_word=at_word)
+
+
+def escape_markdown(text: str) -> str:
+    """Foreign text as Markdown: no tag, link or picture takes effect, and no code span stays open."""
+    if text.count("`") % 2 or "``" in text:
+        text = text.replace("`", "\\`")
+    text = re.sub(r"<(?=[A-Za-z/!?])", r"\\<", text).replace("![", "!\\[")
+    return text.replace("](", "]\\(").replace("][", "]\\[").replace("]:", "]\\:")
+
+
+def markdown_line(text: str, limit: int | None = None) -> str:
+    return escape_markdown(one_line(text, limit))
+
+
+def code_span(text: str) -> str:
+    """Foreign text as code on one line of Markdown, also in a table, whatever backticks it contains."""
+    plain = one_line(text).replace("|", "\\|")
+    fence = "`" * (1 + max(map(len, re.findall("`+", plain)), default=0))
+    return f"{fence} {plain} {fence}" if "`" in plain else f"`{plain or ' '}`"
 
 
 def shorten_with_count(text: str, limit: int = SUMMARY_LIMIT) -> str:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from remit.builtin.researcher.passages import contains, printable
-from remit.builtin.researcher.reports import Citation, escape_markdown, lay_out, one_line
+from remit.builtin.researcher.reports import Citation, lay_out
 from remit.core.context import Context
-from remit.core.text import UNTRUSTED, fence_untrusted, plural
+from remit.core.text import UNTRUSTED, escape_markdown, fence_untrusted, markdown_line, one_line, plural
 from remit.models.questions import TextModel, ask_optional, object_in
 
 MAX_PASSAGE_CHARACTERS = 28_000
@@ -94,7 +94,7 @@ class WrittenAnswer:
 
     def note(self) -> str:
         """Below the answer in a report: how far it was checked."""
-        return f"*Written by {one_line(self.by) or 'a model'} from the quotations below; {self._checked()}.*"
+        return f"*Written by {markdown_line(self.by) or 'a model'} from the quotations below; {self._checked()}.*"
 
     def _checked(self) -> str:
         return f"{len(self.supported)} of {plural(len(self.statements), 'statement')} with a citation that was found in its source"

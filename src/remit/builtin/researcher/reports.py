@@ -6,32 +6,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from remit.builtin.researcher.passages import Document, Passage, printable
+from remit.builtin.researcher.passages import Document, Passage
 from remit.builtin.researcher.relevance import RankedPassage
-from remit.core.text import fence_untrusted, plural, shorten
+from remit.core.text import MORE, code_span, escape_markdown, fence_untrusted, markdown_line, plural
 
 if TYPE_CHECKING:
     from remit.builtin.researcher.answers import WrittenAnswer
 
-MORE = "<!-- more -->"
-"""The command line shows the report up to here."""
 _MAX_LISTED = 30
-
-
-def escape_markdown(text: str) -> str:
-    """Text escaped as Markdown: no tag, link or picture takes effect, and no code span stays open."""
-    if text.count("`") % 2 or "``" in text:
-        text = text.replace("`", "\\`")
-    text = re.sub(r"<(?=[A-Za-z/!?])", r"\\<", text).replace("![", "!\\[")
-    return text.replace("](", "]\\(").replace("][", "]\\[").replace("]:", "]\\:")
-
-
-def one_line(text: str, most: int = 400) -> str:
-    return escape_markdown(shorten(" ".join(printable(text).split()), most))
-
-
-def _code_span(text: str) -> str:
-    return f"`{' '.join(printable(text).split()).replace('`', '')}`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +24,7 @@ class Citation:
     @property
     def place(self) -> str:
         where = self.passage.place
-        return f"<{one_line(where).replace('>', '%3E')}>" if self.passage.document.kind == "page" else _code_span(where)
+        return f"<{markdown_line(where).replace('>', '%3E')}>" if self.passage.document.kind == "page" else code_span(where)
 
     def quoted(self) -> dict[str, Any]:
         return {"text": self.passage.text, "citation": self.number}
@@ -51,10 +33,10 @@ class Citation:
         """As an item of a list with its place: prose in quotation marks, code as a block."""
         text, within = self.passage.text, self.passage.headings[-2:]
         if not self.passage.is_code:
-            return f"- “{escape_markdown(text)}” [{self.number}] {' › '.join([self.place, *map(one_line, within)])}"
+            return f"- “{escape_markdown(text)}” [{self.number}] {' › '.join([self.place, *map(markdown_line, within)])}"
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
         block = "\n".join(f"  {line}".rstrip() for line in (fence, *text.split("\n"), fence))
-        return f"- [{self.number}] {self.place}{f', in {_code_span(chr(46).join(within))}' if within else ''}\n\n{block}\n"
+        return f"- [{self.number}] {self.place}{f', in {code_span(chr(46).join(within))}' if within else ''}\n\n{block}\n"
 
     def fenced(self) -> str:
         """For a prompt: material, labelled with its number and place."""
@@ -132,7 +114,7 @@ def lay_out(layout: str, rows: Sequence[tuple[str, str]]) -> str:
         return "\n".join(["| statement |", "| --- |", *("| {} |".format(" ".join(text.split()).replace("|", "\\|")) for _, text in rows)])
     if layout == "outline":
         headings = ["", *(heading for heading, _ in rows)]
-        titles = [f"\n## {one_line(new)}\n\n" if new and new != last else "" for last, new in pairwise(headings)]
+        titles = [f"\n## {markdown_line(new)}\n\n" if new and new != last else "" for last, new in pairwise(headings)]
         return "\n".join(f"{title}- {text}" for title, (_, text) in zip(titles, rows, strict=True)).strip()
     return " ".join(text for _, text in rows)
 
@@ -153,8 +135,8 @@ def research_report(
     notes = [*warnings, *([] if is_final else ["In progress: this is what was found so far."])]
     further = [citation for citation in result.citations if citation not in result.answer]
     sections = [
-        f"# {one_line(result.query)}",
-        "\n".join(f"*{one_line(note)}*" for note in notes),
+        f"# {markdown_line(result.query, 400)}",
+        "\n".join(f"*{markdown_line(note)}*" for note in notes),
         f"## Answer\n\n{written.text}\n\n{written.note()}\n\n{MORE}\n\n## Evidence" if written is not None else "## Answer",
         _answer(result, searched),
         MORE if result.answer and written is None else "",
@@ -185,10 +167,10 @@ def _answer(result: Result, searched: dict[str, Any]) -> str:
 def _not_found(result: Result) -> list[str]:
     rows = []
     for finding in result.findings:
-        words = ", ".join(f"“{one_line(word)}”" for word in finding.missing)
+        words = ", ".join(f"“{markdown_line(word)}”" for word in finding.missing)
         lacks = "" if finding.is_supported else " No passage has enough of its words to count as an answer."
         if words or lacks:
-            rows.append(f"- {one_line(finding.question)}{lacks}" + (f" Nowhere in what was read: {words}." if words else ""))
+            rows.append(f"- {markdown_line(finding.question)}{lacks}" + (f" Nowhere in what was read: {words}." if words else ""))
     return rows or ["- Each part of the question has passages with its words. Whether they answer it is for the reader to judge."]
 
 
@@ -207,7 +189,7 @@ def _searched(searched: dict[str, Any]) -> list[str]:
 
 def _first(items: Sequence[str]) -> list[str]:
     rest = len(items) - _MAX_LISTED
-    return [*map(one_line, items[:_MAX_LISTED]), *([f"and {rest} more"] if rest > 0 else [])]
+    return [*map(markdown_line, items[:_MAX_LISTED]), *([f"and {rest} more"] if rest > 0 else [])]
 
 
 def _sources(citations: Iterable[Citation]) -> str:
@@ -261,8 +243,8 @@ class Synthesis:
                 f"# What {plural(len(self.documents), 'source')} say",
                 *model,
                 lay_out("table" if layout == "table" else "outline", rows),
-                _section("What could not be read", (f"- {one_line(one)}" for one in self.failures)),
-                _section("Read, but not quoted", (f"- {one_line(one)}" for one in self.unquoted)),
+                _section("What could not be read", (f"- {markdown_line(one)}" for one in self.failures)),
+                _section("Read, but not quoted", (f"- {markdown_line(one)}" for one in self.unquoted)),
                 _sources(self.citations),
             )
             if section

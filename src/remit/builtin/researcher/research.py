@@ -12,11 +12,11 @@ from urllib.parse import urldefrag, urlsplit
 from remit.builtin.researcher.answers import WrittenAnswer, write
 from remit.builtin.researcher.passages import Document, Passage
 from remit.builtin.researcher.relevance import Index, Part, RankedPassage, Words
-from remit.builtin.researcher.reports import Citation, Citations, Finding, Result, Synthesis, amount_read, one_line, research_report
+from remit.builtin.researcher.reports import Citation, Citations, Finding, Result, Synthesis, amount_read, research_report
 from remit.builtin.researcher.sources import Gatherer, Places, file_weight
 from remit.core.context import Context
 from remit.core.errors import ErrorInfo, Misused
-from remit.core.text import plural
+from remit.core.text import one_line, plural
 from remit.models.questions import TextModel
 
 MAX_FILES = 28

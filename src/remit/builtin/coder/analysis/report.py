@@ -7,29 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from remit.builtin.coder.analysis.imports import ImportGraph
-from remit.builtin.coder.analysis.survey import Survey, printable
+from remit.builtin.coder.analysis.survey import Survey
 from remit.core.cycles import cyclic_components
-from remit.core.text import plural
+from remit.core.text import MORE, code_span, markdown_line, one_line, plural
 
-MORE = "<!-- more -->"
-"""The command line shows the report up to here."""
 BOXES_AT_MOST = 40
 ARROWS_AT_MOST = 70
 FOLDERS_AT_LEAST = 6
 _ROWS = 10
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-_MARKUP = re.compile(r"([\\`*_\[\]<>|~#&!$])")
-
-
-def code(text: str) -> str:
-    """A code span that stays one, also in a table."""
-    plain = _CONTROL.sub("\ufffd", printable(text)).replace("`", "ˋ").replace("|", "\\|")
-    return f"`{plain}`" if plain.strip() else "` `"
-
-
-def prose(text: str) -> str:
-    """Text of the repository without its markup."""
-    return _MARKUP.sub(r"\\\1", _CONTROL.sub(" ", printable(text)).strip())
 
 
 def composition(data: dict[str, Any]) -> str:
@@ -38,7 +23,9 @@ def composition(data: dict[str, Any]) -> str:
     if not total:
         return f"{plural(data['files'], 'file')}, none of them in a language that is parsed."
     ordered = sorted(parsed, key=lambda one: -int(one["code"]))[:4]
-    shares = ", ".join(f"{prose(one['language'])} ({100 * one['code'] / total:.0f} %)" for one in ordered if one["code"] * 100 >= total)
+    shares = ", ".join(
+        f"{one['language']} ({100 * one['code'] / total:.0f} %)" for one in ordered if one["code"] * 100 >= total
+    )
     none = "" if data["notReached"] else "; no tests in it"
     tests = f"; {100 * data['tests']['codeLines'] / total:.0f} % of it tests" if data["tests"]["functions"] else none
     return f"{plural(total, 'line')} of code in {plural(data['parsedFiles'], 'file')}: {shares}{tests}."
@@ -84,7 +71,7 @@ def import_chart(survey: Survey, graph: ImportGraph) -> str:
 
 def _label(text: str) -> str:
     """Mermaid reads `#35;` as an entity; quotes, brackets and line breaks would end the label."""
-    return "".join(sign if sign.isalnum() or sign in " ./_-" else f"#{ord(sign)};" for sign in _CONTROL.sub("\ufffd", printable(text)))
+    return "".join(sign if sign.isalnum() or sign in " ./_-" else f"#{ord(sign)};" for sign in one_line(text))
 
 
 def group_by_folder(paths: Sequence[str]) -> dict[str, str]:
@@ -106,18 +93,18 @@ def write_report(data: dict[str, Any], survey: Survey, chart: str, title: str) -
     partial = f"\n\n**Not complete:** there was no time to read {plural(data['notReached'], 'file')}." if data["notReached"] else ""
     tests = data["tests"]
     cycles = [
-        " → ".join(map(code, (*one["ring"][:8], *(["…"] if len(one["ring"]) > 8 else []), one["ring"][0])))
+        " → ".join(map(code_span, (*one["ring"][:8], *(["…"] if len(one["ring"]) > 8 else []), one["ring"][0])))
         for one in data["imports"]["cycles"]
     ]
     sections = [
-        f"# {prose(title)}\n\n{composition(data)}{partial}",
-        _bullets("Where to start", [f"{_place(one)}, {code(one['what'])}" for one in data["entryPoints"][:_ROWS]]),
+        f"# {markdown_line(title)}\n\n{composition(data)}{partial}",
+        _bullets("Where to start", [f"{_place(one)}, {code_span(one['what'])}" for one in data["entryPoints"][:_ROWS]]),
         _table(
             "Files that are complex and change often",
             ["path", "commits", "linesChanged", "authors", "complexity", "isUntested"],
             data["hotSpots"],
         ),
-        f"No history: {prose(data['history']['whyNot'])}" if data["history"]["whyNot"] else "",
+        f"No history: {markdown_line(data['history']['whyNot'])}" if data["history"]["whyNot"] else "",
         _table("The most complex functions", ["name", "path", "line", "complexity", "nesting"], data["complexFunctions"]),
         MORE,
         f"## How it is built\n\n{chart}" if chart else "",
@@ -131,7 +118,7 @@ def write_report(data: dict[str, Any], survey: Survey, chart: str, title: str) -
 
 
 def _place(one: dict[str, Any]) -> str:
-    return code(one["path"]) + (f":{one['line']}" if one["line"] else "")
+    return code_span(one["path"]) + (f":{one['line']}" if one["line"] else "")
 
 
 def _bullets(heading: str, lines: Sequence[str]) -> str:
@@ -146,11 +133,11 @@ def _table(heading: str, keys: Sequence[str], rows: Iterable[dict[str, Any]]) ->
 
 
 def _cell(value: Any) -> str:
-    return ("yes" if value else "no") if isinstance(value, bool) else f"{value:,}" if isinstance(value, int) else code(value)
+    return ("yes" if value else "no") if isinstance(value, bool) else f"{value:,}" if isinstance(value, int) else code_span(value)
 
 
 def _left_out(data: dict[str, Any], survey: Survey) -> list[str]:
-    lines = [f"{prose(reason)}: {count:,}" for reason, count in data["skipped"].items()]
-    lines += [f"other people's code: {', '.join(map(code, data['skippedFolders']))}"] if data["skippedFolders"] else []
+    lines = [f"{markdown_line(reason)}: {count:,}" for reason, count in data["skipped"].items()]
+    lines += [f"other people's code: {', '.join(map(code_span, data['skippedFolders']))}"] if data["skippedFolders"] else []
     lines += [f"{plural(survey.broken, 'file')} with parts that could not be parsed"] if survey.broken else []
-    return lines + [f"{code(one['path'])}: {prose(one['why'])}" for one in data["unreadable"]]
+    return lines + [f"{code_span(one['path'])}: {markdown_line(one['why'])}" for one in data["unreadable"]]

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from remit.builtin.coder.review.change import Change, State
-from remit.core.text import shorten
+from remit.core.text import MORE, code_span, markdown_line, plural, shorten
 
 if TYPE_CHECKING:
     from remit.builtin.coder.review.judgement import Judgement
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 FINDINGS_LIMIT = 200
 UNFIT = ("needs changes", "does not apply")
 """Verdicts with which a change should not be merged."""
-MORE = "<!-- more -->"
-"""The end of the short form of the report."""
 
 
 class Severity(StrEnum):
@@ -161,16 +159,14 @@ class Review:
         """Two to five sentences, without markup."""
         added, removed = self.lines
         count = len(self.change.files)
-        sentences = [f"Review of {count} file{'s' * (count != 1)} (+{added} -{removed}): {self.verdict}.", self._numbers()]
+        sentences = [f"Review of {plural(count, 'file')} (+{added} -{removed}): {self.verdict}.", self._numbers()]
         if self.findings and self.findings[0].severity in (Severity.CRITICAL, Severity.HIGH):
             first = self.findings[0]
             place = f"{first.file}{f', line {first.line}' if first.line else ''}: " if first.file else ""
             plain = re.sub(r"[`*#<>\[\]]|(?<!\w)_|_(?!\w)", "", place + first.message)
             sentences.append(f"First: {plain[:150].rstrip('. ')}.")
         if count := len(self.not_checked):
-            sentences.append(
-                f"{count} thing{'s were' if count != 1 else ' was'} not checked; the report names {'them' if count != 1 else 'it'}."
-            )
+            sentences.append(f"Not checked: {plural(count, 'thing')} that the report names.")
         return " ".join(sentences)[:399]
 
     def _numbers(self) -> str:
@@ -182,10 +178,9 @@ class Review:
 
     def _page(self) -> Iterator[str]:
         added, removed = self.lines
-        count = len(self.change.files)
         state = f" In the workspace: {self.change.state}." if self.change.is_applied_to_workspace else ""
-        yield from (f"# Review: {self.verdict}", "", f"Reviewed: {_text(self.change.what)}.{state}", "")
-        yield f"{count} file{'s' * (count != 1)}, +{added} −{removed} lines. {self._numbers()}"
+        yield from (f"# Review: {self.verdict}", "", f"Reviewed: {markdown_line(self.change.what)}.{state}", "")
+        yield f"{plural(len(self.change.files), 'file')}, +{added} −{removed} lines. {self._numbers()}"
         for severity, group in groupby(self.findings, key=lambda finding: finding.severity):
             yield from ("", f"## {severity.capitalize()}", "")
             for finding in group:
@@ -198,32 +193,23 @@ class Review:
         yield from ("", "## What was not checked", "")
         if self.is_judged and self.judgement is not None:
             dropped = f" {self.judgement.dropped} more named lines that are not in it, and were dropped." if self.judgement.dropped else ""
-            model = _text(self.judgement.model) or "A model"
+            model = markdown_line(self.judgement.model) or "A model"
             yield f"{model} judged whether it does what it should, and may be wrong; its findings are marked.{dropped}"
         else:
             yield "Whether it does what it should: that takes a reader."
         unchecked = [*self.not_checked[:60], *(() if self.is_judged else (f"guideline: {line}" for line in self.guidelines[:60]))]
-        yield from ("", *(f"- {_text(clean(words))}" for words in unchecked)) if unchecked else ()
+        yield from ("", *(f"- {markdown_line(clean(words))}" for words in unchecked)) if unchecked else ()
 
 
 def _finding_lines(finding: Finding) -> Iterator[str]:
     place = finding.file + (f":{finding.line}" if finding.line else "")
     kind = "judgement of a model" if finding.by else f"{finding.category}/{finding.rule}"
-    yield f"- **{_code(place)}** {_text(finding.message)} *({kind})*" if place else f"- {_text(finding.message)} *({kind})*"
+    yield (
+        f"- **{code_span(place)}** {markdown_line(finding.message)} *({kind})*"
+        if place
+        else f"- {markdown_line(finding.message)} *({kind})*"
+    )
     if finding.snippet:
-        yield from (f"  {_code(finding.snippet)}", "")
+        yield from (f"  {code_span(finding.snippet)}", "")
     if finding.suggestion:
-        yield f"  → {_text(finding.suggestion)}"
-
-
-def _code(text: str) -> str:
-    """As code, whatever backticks it contains; one line."""
-    text = " ".join(text.split()) if "\n" in text else text
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    fence, pad = "`" * (longest + 1), " " if longest else ""
-    return f"{fence}{pad}{text.replace('|', chr(92) + '|')}{pad}{fence}"
-
-
-def _text(text: str) -> str:
-    """Escape text of a diff: links and HTML must not become markup of the report."""
-    return " ".join(text.split()).replace("<", "&lt;").replace("](", "] (")
+        yield f"  → {markdown_line(finding.suggestion)}"
