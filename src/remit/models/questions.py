@@ -65,6 +65,15 @@ def _words(message: str) -> str:
     return " ".join("".join(one if one.isprintable() else " " for one in message).split())[:500].rstrip(". ")
 
 
+def object_schema(**properties: Any) -> dict[str, Any]:
+    """JSON Schema of an object with all of these and no other properties, as providers require it."""
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def list_schema(**properties: Any) -> dict[str, Any]:
+    return {"type": "array", "items": object_schema(**properties)}
+
+
 def object_in(text: str) -> dict[str, Any] | None:
     """The first JSON object in an answer: bare, in a code block, or within text."""
     start = text.find("{")

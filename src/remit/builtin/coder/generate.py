@@ -21,7 +21,7 @@ from remit.core.protected_paths import protection_of
 from remit.core.request import call
 from remit.core.result import Status
 from remit.core.text import UNTRUSTED, fence_untrusted
-from remit.models.questions import TextAnswer, TextModel, ask_optional, object_in
+from remit.models.questions import TextAnswer, TextModel, ask_optional, list_schema, object_in, object_schema
 from remit.system.threads import off_loop
 
 SPEC_LIMIT = 200_000
@@ -128,13 +128,7 @@ _INSTRUCTIONS = (
     f' specification needs. {UNTRUSTED} Answer with JSON alone: {{"files": [{{"path": "…", "content": "…"}}], "notes": "…"}}; notes are one'
     " to three sentences on what was decided."
 )
-_FILE = {"type": "object", "properties": {"path": {"type": "string"}, "content": {"type": "string"}}, "required": ["path", "content"]}
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"files": {"type": "array", "items": {**_FILE, "additionalProperties": False}}, "notes": {"type": "string"}},
-    "required": ["files", "notes"],
-    "additionalProperties": False,
-}
+SCHEMA = object_schema(files=list_schema(path={"type": "string"}, content={"type": "string"}), notes={"type": "string"})
 KEPT = "generated"
 MOST_LISTED = 300
 MOST_SHOWN = 64 * 1024

@@ -13,7 +13,7 @@ from remit.builtin.researcher.passages import contains, printable
 from remit.builtin.researcher.reports import Citation, lay_out
 from remit.core.context import Context
 from remit.core.text import UNTRUSTED, escape_markdown, fence_untrusted, markdown_line, one_line, plural
-from remit.models.questions import TextModel, ask_optional, object_in
+from remit.models.questions import TextModel, ask_optional, list_schema, object_in, object_schema
 
 MAX_PASSAGE_CHARACTERS = 28_000
 """For all passages that a model sees; best first."""
@@ -37,18 +37,10 @@ _LAYOUTS = {
     "table": "List what the sources say; each statement becomes one row of a table.",
     "outline": "Write an outline: give each statement the short heading that it belongs under; statements of one heading together.",
 }
-
-
-_CITATION = {"passage": {"type": "integer"}, "quote": {"type": "string"}}
-
-
-def _list(**properties: Any) -> dict[str, Any]:
-    item = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-    return {"type": "array", "items": item}
-
-
-_STATEMENTS = _list(heading={"type": "string"}, text={"type": "string"}, citations=_list(**_CITATION))
-_SCHEMA = {"type": "object", "properties": {"statements": _STATEMENTS}, "required": ["statements"], "additionalProperties": False}
+_TEXT = {"type": "string"}
+_SCHEMA = object_schema(
+    statements=list_schema(heading=_TEXT, text=_TEXT, citations=list_schema(passage={"type": "integer"}, quote=_TEXT)),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

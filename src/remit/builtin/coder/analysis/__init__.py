@@ -4,7 +4,6 @@
 (`imports`) and the history, `report` writes. The agent directory loads this module, which imports none of them."""
 
 import gc
-import os
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ from pydantic import Field
 from remit.agents.function import FunctionAgent, agent
 from remit.core.context import BlockingContext
 from remit.core.errors import Misused
+from remit.system.beneath import Root
 from remit.system.globs import read_rules
 from remit.system.packages import need
 
@@ -55,17 +55,10 @@ def analyze_code(
 
 
 def _located(ctx: BlockingContext, path: str) -> str:
-    """The real path below the workspace. Links may lead to other places inside it, never out."""
-    if "\0" in path:
-        raise Misused("path contains a NUL character.")
-    top = os.path.realpath(ctx.workspace)
-    real = os.path.realpath(os.path.join(top, path))
-    if real != top and not real.startswith(top.rstrip("/") + "/"):
-        raise Misused(f"{path} leads out of the workspace.", advice="Name a folder or file in it, by its path from the top.")
-    if not os.path.isdir(real) and not os.path.isfile(real):
-        advice = "Name one by its path from the top; worker.list_files shows them."
-        raise Misused(f"There is no folder or file {path} in the workspace.", advice=advice)
-    return "" if real == top else os.path.relpath(real, top)
+    """The real path below the workspace, empty for all of it. Links may lead to other places inside it, never out."""
+    with Root(ctx.workspace) as root, root.place(path) as place:
+        place.need()
+        return "/".join(place.inside)
 
 
 def _checked(patterns: list[str]) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.builtin.coder.analysis.file_facts import ParserPool, load_lizard
-from remit.builtin.coder.analysis.files import Listing, list_files
+from remit.builtin.coder.analysis.files import Listing, list_files, permitted_paths
 from remit.builtin.coder.analysis.grammars import GRAMMARS, load
 from remit.builtin.coder.analysis.report import import_chart, summary, write_report
 from remit.builtin.coder.analysis.survey import LISTED, Survey, printable
@@ -59,9 +59,8 @@ class Analysis:
         return reply
 
     def _permitted(self, listing: Listing) -> Listing:
-        names = {one.path: os.fsencode(one.path).decode("utf-8", "backslashreplace") for one in listing.files}
-        may_read = set(self.permitted(list(names.values())))
-        allowed = [one for one in listing.files if names[one.path] in may_read]
+        may_read = permitted_paths((one.path for one in listing.files), self.permitted)
+        allowed = [one for one in listing.files if one.path in may_read]
         if len(allowed) < len(listing.files):
             listing.skipped["not to be read by the policy"] += len(listing.files) - len(allowed)
             listing.files = allowed

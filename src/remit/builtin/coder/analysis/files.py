@@ -4,7 +4,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -112,6 +112,13 @@ def _is_chosen(rules: Rules, path: str) -> bool:
         verdict = rules.verdict(name, "/".join(parts[:number]), number < len(parts))
         chosen = chosen if verdict is None else verdict
     return chosen
+
+
+def permitted_paths(paths: Iterable[str], permitted: Callable[[Sequence[str]], Iterable[str]]) -> set[str]:
+    """Those that the policy lets the caller read; it is asked about names that are text."""
+    names = {path: os.fsencode(path).decode("utf-8", "backslashreplace") for path in paths}
+    may_read = set(permitted(list(names.values())))
+    return {path for path, name in names.items() if name in may_read}
 
 
 def read_bytes(root: Root, path: str, at_most: int = 8 * PARSED_BYTES) -> bytes:

@@ -23,9 +23,7 @@ def composition(data: dict[str, Any]) -> str:
     if not total:
         return f"{plural(data['files'], 'file')}, none of them in a language that is parsed."
     ordered = sorted(parsed, key=lambda one: -int(one["code"]))[:4]
-    shares = ", ".join(
-        f"{one['language']} ({100 * one['code'] / total:.0f} %)" for one in ordered if one["code"] * 100 >= total
-    )
+    shares = ", ".join(f"{one['language']} ({100 * one['code'] / total:.0f} %)" for one in ordered if one["code"] * 100 >= total)
     none = "" if data["notReached"] else "; no tests in it"
     tests = f"; {100 * data['tests']['codeLines'] / total:.0f} % of it tests" if data["tests"]["functions"] else none
     return f"{plural(total, 'line')} of code in {plural(data['parsedFiles'], 'file')}: {shares}{tests}."

@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 
-from remit.builtin.coder.analysis.files import list_files, read_bytes
+from remit.builtin.coder.analysis.files import list_files, permitted_paths, read_bytes
 from remit.builtin.coder.syntax import language_of
 from remit.core.errors import Misused
 from remit.system.beneath import Root
@@ -30,7 +30,6 @@ SECTIONS_LIMIT = 300
 """Maximum parts of a diff that are tried one by one if it does not apply as a whole."""
 NOT_A_DIFF = "Give a unified diff (git diff, diff -u), @FILE for a patch file, or staged, working, REV or REV..REV for what git knows."
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
-_BINARY = re.compile(r"Binary files (\S{1,4096}) and (\S{1,4096}) differ$")
 _ABSOLUTE = re.compile(r"^(?:---|\+\+\+) (?!/dev/null)(/|[A-Za-z]:[/\\])")
 _REVISION = re.compile(r"^(?![-^])[A-Za-z0-9_./@{}^~+=-]{1,200}$")
 """A name for one commit: no option (`-x`), no exclusion (`^x`)."""
@@ -218,8 +217,6 @@ def split_diff(text: str) -> list[Section]:
             _, old, number, new = (1 if part is None else int(part) for part in found.groups())
             section.has_hunks = True
             section.body.append(bare)
-        elif not is_git and (named := _BINARY.match(bare[:9000])):
-            sections.append(Section(at=index + 1, header=[f"diff --git {named[1]} {named[2]}", bare]))
         elif section is not None and not section.has_hunks:
             section.header.append(bare)
         elif section is not None and line[:1] in ("\\", "+", "-", " ") and bare not in ("-- ", "--"):
@@ -282,9 +279,8 @@ class Files:
         self._permitted = permitted
 
     def withheld(self, paths: Iterable[str]) -> set[str]:
-        asked = {path: os.fsencode(path).decode("utf-8", "backslashreplace") for path in paths}
-        may_read = set(self._permitted(list(asked.values())))
-        return {path for path, name in asked.items() if name not in may_read}
+        asked = set(paths)
+        return asked - permitted_paths(asked, self._permitted)
 
     def read(self, paths: Iterable[str], room: int = TOTAL_LIMIT_BYTES) -> dict[str, Content]:
         """Each file; those beyond this many bytes with a fault."""

@@ -12,7 +12,7 @@ from remit.builtin.coder.review.checks import SecretMask
 from remit.builtin.coder.review.report import Finding, Review, Severity, sort_findings
 from remit.core.context import Context
 from remit.core.text import UNTRUSTED, fence_untrusted
-from remit.models.questions import TextModel, ask_optional, object_in
+from remit.models.questions import TextModel, ask_optional, list_schema, object_in, object_schema
 
 MAX_CHARACTERS = 60_000
 """Maximum length of the diff for a model; further files are named as not judged."""
@@ -27,20 +27,15 @@ _INSTRUCTIONS = (
     ' a finding. Answer with JSON alone: {"findings": [{"file": "…", "line": 1, "severity": "critical|high|medium|low|info", "reason": "…",'
     ' "suggestion": "…"}]}'
 )
-_FIELDS: dict[str, Any] = {
-    "file": {"type": "string"},
-    "line": {"type": "integer"},
-    "severity": {"type": "string", "enum": [str(severity) for severity in Severity]},
-    "reason": {"type": "string"},
-    "suggestion": {"type": "string"},
-}
-_FINDING = {"type": "object", "properties": _FIELDS, "required": list(_FIELDS), "additionalProperties": False}
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"findings": {"type": "array", "items": _FINDING}},
-    "required": ["findings"],
-    "additionalProperties": False,
-}
+_SCHEMA = object_schema(
+    findings=list_schema(
+        file={"type": "string"},
+        line={"type": "integer"},
+        severity={"type": "string", "enum": [str(severity) for severity in Severity]},
+        reason={"type": "string"},
+        suggestion={"type": "string"},
+    )
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +69,7 @@ async def judge(models: TextModel, ctx: Context, review: Review, masking: Secret
     given = [f"## Guidelines\n\n{fence_untrusted(masking.strike(chr(10).join(review.guidelines)))}"] if review.guidelines else []
     given += [f"## What programs found\n\n{fence_untrusted(listed)}" if listed else "Programs found nothing.", "## The change", *parts]
     seconds = min(MAX_SECONDS, SHARE * ctx.remaining)
-    heard = await ask_optional(models, ctx, "\n\n".join(given), instructions=_INSTRUCTIONS, seconds=seconds, schema=SCHEMA)
+    heard = await ask_optional(models, ctx, "\n\n".join(given), instructions=_INSTRUCTIONS, seconds=seconds, schema=_SCHEMA)
     if heard.fault:
         return Judgement(fault=heard.fault, unseen=unseen)
     answer = object_in(heard.text)

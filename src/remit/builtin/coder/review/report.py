@@ -204,11 +204,7 @@ class Review:
 def _finding_lines(finding: Finding) -> Iterator[str]:
     place = finding.file + (f":{finding.line}" if finding.line else "")
     kind = "judgement of a model" if finding.by else f"{finding.category}/{finding.rule}"
-    yield (
-        f"- **{code_span(place)}** {markdown_line(finding.message)} *({kind})*"
-        if place
-        else f"- {markdown_line(finding.message)} *({kind})*"
-    )
+    yield f"- {f'**{code_span(place)}** ' if place else ''}{markdown_line(finding.message)} *({kind})*"
     if finding.snippet:
         yield from (f"  {code_span(finding.snippet)}", "")
     if finding.suggestion:
