@@ -29,6 +29,7 @@ diff --git a/src/a.py b/src/a.py
 +os.system(input())
  three = 3
 """
+REVISION_PARAMETERS = {"commit": "", "branch": "", "diff": "HEAD.."}
 
 
 @pytest.fixture
@@ -156,18 +157,15 @@ async def test_file_with_a_non_utf8_name_is_reviewed(project: Path, remit: Remit
         assert locations(result, "S605") == {("bad\ufffd.py", 3)}
 
 
-@pytest.mark.parametrize("revision", ["^HEAD", "--output=x", "HEAD:../"])
-async def test_revision_that_is_not_a_single_commit_is_refused(remit: Remit, revision: str) -> None:
-    for given in ({"commit": revision}, {"branch": revision}, {"diff": f"HEAD..{revision}"}):
-        result = await review(remit, **given)
-        assert (result.status, result.errors[0].code) == (Status.FAILED, "INVALID_PARAMETERS"), result
-
-
 async def test_patch_file_of_the_workspace_is_reviewed(project: Path, remit: Remit) -> None:
     (project / "my.patch").write_text(CHANGE)
     assert (await review(remit, "@my.patch")).data["verdict"] == "needs changes"
-    wrong = [{"diff": diff} for diff in ("@none.patch", "@../x", "nonsense", "HEAD~99", "--output=x", "HEAD..--output=x")]
-    for given in (*wrong, {"commit": "--output=x"}, {"branch": "-x"}, {"commit": "a b"}, {"branch": "none"}):
+
+
+async def test_unreadable_patch_file_and_text_that_names_no_single_commit_are_refused(project: Path, remit: Remit) -> None:
+    revisions = ("^HEAD", "--output=x", "HEAD:../", "a b", "none")
+    wrong = [{"diff": diff} for diff in ("@none.patch", "@../x", "nonsense", "HEAD~99", "--output=x")]
+    for given in (*wrong, *({name: f"{start}{one}"} for one in revisions for name, start in REVISION_PARAMETERS.items())):
         result = await review(remit, **given)
         assert (result.status, result.errors[0].code) == (Status.FAILED, "INVALID_PARAMETERS"), result
     assert not (project / "x").exists()

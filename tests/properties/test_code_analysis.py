@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.builtin.coder.analysis.file_facts import read_source
+from remit.builtin.coder.analysis.files import printable
 from remit.builtin.coder.analysis.grammars import GRAMMARS
-from remit.builtin.coder.analysis.survey import printable
 from remit.core.cycles import cyclic_components, shortest_cycle
 from remit.core.text import code_span, markdown_line
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from remit.core.errors import RemitError, Stopped
 from remit.core.model_messages import Answer, EndReason, SpendSink
-from remit.core.text import UNTRUSTED, fence_untrusted, shorten_middle
+from remit.core.text import UNTRUSTED, fence_untrusted, one_line, shorten_middle
 
 _LEAST_SECONDS = 1.0
 
@@ -52,17 +52,12 @@ async def ask_optional(
     except RemitError as error:
         if isinstance(error, Stopped) and error.code != "BUDGET_EXCEEDED":
             raise
-        return TextAnswer(fault=_words(error.message), code=error.code, advice=error.advice)
+        return TextAnswer(fault=one_line(error.message, 500).rstrip(". "), code=error.code, advice=error.advice)
     if asked.ended is EndReason.REFUSED:
         return TextAnswer(model=asked.reply.model, fault="it refused to answer")
     if not asked.reply.text.strip():
         return TextAnswer(model=asked.reply.model, fault="it answered with nothing")
     return TextAnswer(text=asked.reply.text, model=asked.reply.model, is_cut=asked.ended is EndReason.LENGTH)
-
-
-def _words(message: str) -> str:
-    """A part of a provider's message, made printable."""
-    return " ".join("".join(one if one.isprintable() else " " for one in message).split())[:500].rstrip(". ")
 
 
 def object_schema(**properties: Any) -> dict[str, Any]:

@@ -206,33 +206,33 @@ class Gatherer:
             found[name].update(match["path"] for match in data.get("matches", ()) if match["path"] in known)
         return found
 
-    async def read(self, paths: Iterable[str]) -> None:
-        wanted = [path for path in dict.fromkeys(paths) if path not in self._tried]
+    async def _texts(self, agent: str, asked: Mapping[str, dict[str, Any]], key: str, what: str) -> list[tuple[str, dict[str, Any]]]:
+        """Sources that were not tried before and contain text, with what their workers returned."""
+        wanted = {name: parameters for name, parameters in asked.items() if name not in self._tried}
         self._tried.update(wanted)
-        requests = [("worker.read_file", {"path": path, "limit": FILE_BYTES}) for path in wanted]
-        for path, answer in zip(wanted, await self._ask(requests, "Reading files"), strict=True):
-            data = self._data(answer, f"read {path}") or {}
-            text = data.get("content")
-            if not isinstance(text, str) or not text.strip() or data.get("encoding") == "base64":
-                self.without_text += [path] if "content" in data else []
-                continue
-            self._characters += len(text)
+        found = []
+        for name, answer in zip(wanted, await self._ask([(agent, one) for one in wanted.values()], what), strict=True):
+            data = self._data(answer, f"{what.lower()} {name}") or {}
+            if str(data.get(key) or "").strip() and data.get("encoding") != "base64":
+                found.append((name, data))
+            elif answer is not None and answer.status is Status.COMPLETED:
+                self.without_text.append(name)
+        return found
+
+    async def read(self, paths: Iterable[str]) -> None:
+        asked = {path: {"path": path, "limit": FILE_BYTES} for path in paths}
+        for path, data in await self._texts("worker.read_file", asked, "content", "Read"):
+            self._characters += len(data["content"])
             if self._characters > MAX_CHARACTERS or data.get("truncated"):
                 self.cut_short.append(
                     f"{path}: only its first {FILE_BYTES // 1024} KiB, and {MAX_CHARACTERS:,} characters of all files, are read"
                 )
             if self._characters <= MAX_CHARACTERS:
                 date = str(data.get("modifiedAt") or "")
-                self.documents[path] = Document(kind="file", name=path, text=text, date=date, weight=file_weight(path) or 0.5)
+                self.documents[path] = Document(kind="file", name=path, text=data["content"], date=date, weight=file_weight(path) or 0.5)
 
     async def fetch(self, urls: Iterable[str]) -> None:
-        wanted = [url for url in dict.fromkeys(urls) if url not in self._tried]
-        self._tried.update(wanted)
-        for url, answer in zip(wanted, await self._ask([("worker.web_fetch", {"url": url}) for url in wanted], "Fetching"), strict=True):
-            data = self._data(answer, f"fetch {url}")
-            if data is None or not str(data.get("text") or "").strip():
-                self.without_text += [url] if answer is not None and answer.status is Status.COMPLETED else []
-                continue
+        for url, data in await self._texts("worker.web_fetch", {url: {"url": url} for url in urls}, "text", "Fetch"):
             links = tuple((str(link["url"]), str(link.get("text") or "")) for link in data.get("links") or () if link.get("url"))
             address = str(data.get("finalUrl") or url)
             self._tried.add(address)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from remit.builtin.coder.analysis.file_facts import ParserPool, load_lizard
-from remit.builtin.coder.analysis.files import Listing, list_files, permitted_paths
+from remit.builtin.coder.analysis.files import Listing, list_files, permitted_paths, printable
 from remit.builtin.coder.analysis.grammars import GRAMMARS, load
 from remit.builtin.coder.analysis.report import import_chart, summary, write_report
-from remit.builtin.coder.analysis.survey import LISTED, Survey, printable
+from remit.builtin.coder.analysis.survey import LISTED, Survey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

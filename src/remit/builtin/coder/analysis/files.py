@@ -114,6 +114,11 @@ def _is_chosen(rules: Rules, path: str) -> bool:
     return chosen
 
 
+def printable(text: str) -> str:
+    """Parts of names that are not UTF-8 are replaced."""
+    return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
+
+
 def permitted_paths(paths: Iterable[str], permitted: Callable[[Sequence[str]], Iterable[str]]) -> set[str]:
     """Those that the policy lets the caller read; it is asked about names that are text."""
     names = {path: os.fsencode(path).decode("utf-8", "backslashreplace") for path in paths}

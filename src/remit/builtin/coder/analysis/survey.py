@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from remit.builtin.coder.analysis.file_facts import FUNCTIONS
-from remit.builtin.coder.analysis.files import SourceFile, read_bytes
+from remit.builtin.coder.analysis.files import SourceFile, printable, read_bytes
 from remit.builtin.coder.analysis.grammars import GRAMMARS
 from remit.builtin.coder.analysis.imports import Import, ImportGraph, Module
 from remit.core.cycles import cyclic_components, shortest_cycle
@@ -248,11 +248,6 @@ def read_history(workspace: Path, below: str) -> tuple[dict[str, Churn], dict[st
             one.lines += sum(int(part) for part in (added, removed) if part.isdigit())
             one.authors.add(head.partition(b"\2")[2])
     return churn, history | {"commits": len(commits), "isCut": len(commits) >= COMMITS_AT_MOST}
-
-
-def printable(text: str) -> str:
-    """Parts of names that are not UTF-8 are replaced."""
-    return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 def as_data(record: NamedTuple) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from remit.builtin.coder.review.change import ChangedFile
 from remit.builtin.coder.review.checks import SecretMask
 from remit.builtin.coder.review.report import Finding, Review, Severity, sort_findings
 from remit.core.context import Context
-from remit.core.text import UNTRUSTED, fence_untrusted
+from remit.core.text import UNTRUSTED, fence_untrusted, one_line
 from remit.models.questions import TextModel, ask_optional, list_schema, object_in, object_schema
 
 MAX_CHARACTERS = 60_000
@@ -122,12 +122,8 @@ def _checked(one: Any, shown: Mapping[str, Mapping[int, str]], masking: SecretMa
         rule="model",
         file=path,
         line=line,
-        message=_plain(reason),
-        suggestion=_plain(suggestion) if isinstance(suggestion, str) else "",
+        message=one_line(reason),
+        suggestion=one_line(suggestion) if isinstance(suggestion, str) else "",
         snippet=shown[path][line][1:],
         by="model",
     ).printable(masking.strike)
-
-
-def _plain(text: str) -> str:
-    return " ".join("".join(character if character.isprintable() else " " for character in text).split())

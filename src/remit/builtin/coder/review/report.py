@@ -8,6 +8,7 @@ from enum import StrEnum
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from remit.builtin.coder.analysis.files import printable
 from remit.builtin.coder.review.change import Change, State
 from remit.core.text import MORE, code_span, markdown_line, plural, shorten
 
@@ -51,11 +52,8 @@ class Finding:
     def printable(self, strike: Callable[[str], str]) -> "Finding":
         """Without secrets, bounded, and without bytes that are not text."""
         lengths = {"file": 1_000, "message": 600, "suggestion": 300, "snippet": 160}
-        return replace(self, **{name: shorten(clean(strike(getattr(self, name)[:2_000].strip())), most) for name, most in lengths.items()})
-
-
-def clean(text: str) -> str:
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        texts = {name: printable(strike(getattr(self, name)[:2_000].strip())) for name in lengths}
+        return replace(self, **{name: shorten(text, lengths[name]) for name, text in texts.items()})
 
 
 def sort_findings(findings: Iterable[Finding]) -> tuple[list[Finding], int]:
@@ -119,7 +117,7 @@ class Review:
             found += [f"{path}: too much for a model to judge with the rest" for path in self.judgement.unseen[:20]]
         if self.guidelines and not self.is_judged:
             found.append("the guidelines: only a model can check them, and none did")
-        return list(dict.fromkeys(map(clean, found)))
+        return list(dict.fromkeys(map(printable, found)))
 
     def to_data(self) -> dict[str, Any]:
         added, removed = self.lines
@@ -128,7 +126,7 @@ class Review:
             "verdict": self.verdict,
             "applies": str(self.change.state),
             "files": [
-                {"path": clean(file.path), "applies": str(file.state), **({"why": clean(file.note)} if file.note else {})}
+                {"path": printable(file.path), "applies": str(file.state), **({"why": printable(file.note)} if file.note else {})}
                 for file in self.change.files[:500]
             ],
             "filesChanged": len(self.change.files),
@@ -198,7 +196,7 @@ class Review:
         else:
             yield "Whether it does what it should: that takes a reader."
         unchecked = [*self.not_checked[:60], *(() if self.is_judged else (f"guideline: {line}" for line in self.guidelines[:60]))]
-        yield from ("", *(f"- {markdown_line(clean(words))}" for words in unchecked)) if unchecked else ()
+        yield from ("", *(f"- {markdown_line(words)}" for words in unchecked)) if unchecked else ()
 
 
 def _finding_lines(finding: Finding) -> Iterator[str]:
