@@ -51,9 +51,14 @@ class Finding:
 
     def printable(self, strike: Callable[[str], str]) -> "Finding":
         """Without secrets, bounded, and without bytes that are not text."""
-        lengths = {"file": 1_000, "message": 600, "suggestion": 300, "snippet": 160}
-        texts = {name: printable(strike(getattr(self, name)[:2_000].strip())) for name in lengths}
-        return replace(self, **{name: shorten(text, lengths[name]) for name, text in texts.items()})
+
+        def shown(text: str, most: int) -> str:
+            return shorten(printable(strike(text[:2_000].strip())), most)
+
+        return replace(
+            self, file=shown(self.file, 1_000), message=shown(self.message, 600), suggestion=shown(self.suggestion, 300),
+            snippet=shown(self.snippet, 160),
+        )  # fmt: skip
 
 
 def sort_findings(findings: Iterable[Finding]) -> tuple[list[Finding], int]:
