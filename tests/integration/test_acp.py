@@ -222,7 +222,7 @@ async def test_failure_names_its_cause_and_leaves_no_process(
     harness: AcpHarness, mode: str, error: type[Exception], message: str, more: str
 ) -> None:
     with pytest.raises(error, match=message) as caught:
-        await harness.ask(mode, start_seconds=4 if mode == "mute" else 30)
+        await harness.ask(mode, start_seconds=2 if mode == "mute" else 30)
     assert more in f"{getattr(caught.value, 'advice', '')} {getattr(caught.value, 'stderr_tail', '')}"
     assert harness.left() == []
 
@@ -255,7 +255,7 @@ async def test_missing_protocol_library_names_its_package(harness: AcpHarness, m
 async def test_agent_silent_at_start_is_unavailable_before_the_deadline(harness: AcpHarness) -> None:
     """A timeout alone would not explain the cause."""
     async with harness.remit("mute") as remit:
-        result = await remit.delegate("agent", task="Say hello.", timeout=9)
+        result = await remit.delegate("agent", task="Say hello.", timeout=6)
     assert result.errors[0].code == "AGENT_UNAVAILABLE", result
     assert "did not answer initialize" in result.errors[0].message
     assert "is this an ACP agent?" in result.errors[0].message

@@ -247,7 +247,7 @@ async def test_interrupt_stops_the_tree_and_saves_the_conversation(tmp_path: Pat
 
 
 async def test_conversation_answers_one_message_at_a_time(tmp_path: Path) -> None:
-    async with project(tmp_path, [Say("Hello."), Drip("Slowly. " * 20, seconds=2)]) as (remit, models):
+    async with project(tmp_path, [Say("Hello."), Drip("Slowly. " * 20, seconds=0.7)]) as (remit, models):
         first = await ask(remit, "Hello")
         conversation = first.data["conversation"]
         task = asyncio.ensure_future(ask(remit, "Slowly please.", conversation))

@@ -367,7 +367,7 @@ async def test_agent_that_answers_but_does_not_exit_has_answered(tmp_path: Path,
     with (tmp_path / "remit.toml").open("a") as toml:
         toml.write(f'answers = "{answers}"\n')
     async with Remit.open(tmp_path) as remit:
-        done = await remit.delegate("claude", task="Say hello.", timeout=4)
+        done = await remit.delegate("claude", task="Say hello.", timeout=2.5)
     assert (done.status, done.stop_reason) == (Status.COMPLETED, StopReason.FINISHED), done
 
 
@@ -384,7 +384,7 @@ async def test_flood_of_lines_delays_neither_event_loop_nor_deadline(tmp_path: P
     (tmp_path / "remit.toml").write_text(f'[agents.claude]\nkind = "claude"\ncommand = {json.dumps([sys.executable, "-ISc", flood])}\n')
     async with Remit.open(tmp_path) as remit, LoopWatch() as loop:
         started = time.monotonic()
-        done = await remit.delegate("claude", task="Say hello.", timeout=3)
+        done = await remit.delegate("claude", task="Say hello.", timeout=1.5)
     assert done.stop_reason is StopReason.DEADLINE
     assert time.monotonic() - started < allowed(6)
     assert loop.held < 2

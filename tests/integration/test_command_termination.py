@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from command_agents import HAND_IN, left, project, python, sh
 
-from remit import Remit, Status, StopReason
+from remit import Remit, Return, Status, StopReason
 from remit.core.events import EventKind
 from remit.system.processes import is_alive, process_start
 from remit.testing.engine_samples import until
@@ -23,6 +23,17 @@ DAEMON = "setsid sh -c 'trap \"\" TERM HUP; echo $$ > daemon.pid; sleep 1000' >/
 
 def pid_in(path: Path) -> int:
     return int(path.read_text())
+
+
+AT_WORK = "echo $$ > at_work.pid; while :; do sleep 0.02; done"
+
+
+async def at_soft_deadline(remit: Remit, root: Path) -> Return:
+    """The return of a command that is at work when its soft deadline comes, long before the hard one."""
+    handle = await remit.start("cmd", task="Work on.", timeout=60)
+    await started(root / "at_work.pid")
+    remit.engine.live()[handle.session_id].timer.reach_soft_deadline()
+    return await handle.result()
 
 
 async def started(path: Path) -> int:
@@ -78,11 +89,10 @@ async def test_finished_command_leaves_no_child_process(tmp_path: Path) -> None:
 
 
 async def test_command_that_handles_the_signal_hands_in_at_the_soft_deadline(tmp_path: Path) -> None:
-    script = f"trap '{HAND_IN.replace(chr(39), chr(39) + chr(92) + chr(39) + chr(39))}; exit 0' USR1; while :; do sleep 0.02; done"
-    async with project(tmp_path, sh(script), hand_in="SIGUSR1") as remit:
-        handle = await remit.start("cmd", task="Work on.", timeout=4)
-        result = await handle.result()
-        output = [event.body["message"] for event in await remit.events(handle.session_id) if event.kind is EventKind.PROGRESS]
+    trap = f"trap '{HAND_IN.replace(chr(39), chr(39) + chr(92) + chr(39) + chr(39))}; exit 0' USR1"
+    async with project(tmp_path, sh(f"{trap}; {AT_WORK}"), hand_in="SIGUSR1") as remit:
+        result = await at_soft_deadline(remit, tmp_path)
+        output = [event.body["message"] for event in await remit.events(result.session_id) if event.kind is EventKind.PROGRESS]
     assert (result.status, result.stop_reason) == (Status.COMPLETED, StopReason.FINISHED), result
     assert any("SIGUSR1" in message for message in output)
 
@@ -98,13 +108,13 @@ async def test_command_without_soft_signal_works_until_the_hard_deadline(tmp_pat
     "last", ["echo all of it is prose", "exit 7", 'echo "{\\"status\\": \\"completed\\"}"'], ids=["prose", "exit", "faulty"]
 )
 async def test_invalid_return_after_the_soft_signal_is_a_timeout(tmp_path: Path, last: str) -> None:
-    script = f"echo kept > kept.txt; trap '{last}; exit 0' TERM; while :; do sleep 0.02; done"
+    script = f"echo kept > kept.txt; trap '{last}; exit 0' TERM; {AT_WORK}"
     async with project(tmp_path, sh(script)) as remit:
-        result = await remit.delegate("cmd", task="Work on.", timeout=3)
+        result = await at_soft_deadline(remit, tmp_path)
         assert left(remit) == []
     assert (result.status, result.stop_reason, result.errors[0].code) == (Status.PARTIAL, StopReason.DEADLINE, "TIMEOUT"), result
     assert "kept.txt" in [artifact.path for artifact in result.artifacts]
-    assert "3 s" in result.summary
+    assert "60 s" in result.summary
 
 
 # ---- cancelled, orphaned and hostile commands

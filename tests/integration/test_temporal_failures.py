@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -188,9 +188,16 @@ asyncio.run(main())
         await process.wait()
 
 
-@pytest.mark.parametrize("name", ["steps", "deaf"])
-async def test_disconnected_worker_stops_before_another_starts(name: str, made: Cluster, server: TemporalServer) -> None:
-    """`deaf` is a thread that cannot be stopped: its worker ends itself. The first worker's clock is an hour fast, the second's slow."""
+async def test_disconnected_worker_stops_before_another_starts(server: TemporalServer, forks: WorkerForks, tmp_path: Path) -> None:
+    """`deaf` is a thread that cannot be stopped: its worker ends itself. The first worker's clock is an hour fast, the second's slow.
+
+    The two clusters wait for the same timeouts side by side."""
+    with ExitStack() as stack:
+        clusters = {name: stack.enter_context(cluster(tmp_path / name, server.address, forks, AGENTS)) for name in ("steps", "deaf")}
+        await asyncio.gather(*(_disconnect(name, made, server) for name, made in clusters.items()))
+
+
+async def _disconnect(name: str, made: Cluster, server: TemporalServer) -> None:
     async with proxy(server.port) as (port, process):
         (first,) = await made.start(address=f"127.0.0.1:{port}", clock_offset=3600.0)
         async with made.open() as remit:
@@ -324,7 +331,7 @@ async def test_attempt_delivered_twice_runs_once(made: Cluster) -> None:
         queue = order.workflow_execution_started_event_attributes.task_queue.name
         again = await client.start_workflow("remit.delegation", json.loads(given.data), id=f"{handle.session_id}-again", task_queue=queue)
         assert await asyncio.wait_for(again.result(), 30) == "settled, or claimed by another worker"
-        await asyncio.sleep(HEARTBEAT + SDK_SECONDS)
+        await asyncio.sleep(HEARTBEAT + SDK_SECONDS if is_lab() else HEARTBEAT)
         assert len(made.lines("begin")) == 1
         (made.root / "go").touch()
         assert (await handle.result()).data == 3
@@ -334,7 +341,7 @@ async def test_attempt_delivered_twice_runs_once(made: Cluster) -> None:
 async def test_an_outcome_whose_process_died_before_it_was_recorded_is_recorded_by_another(made: Cluster) -> None:
     """One that claimed the delegation to settle it, and one that claimed it to cancel it."""
     async with made.open() as caller, made.open() as other:
-        settling = await caller.start("quick", n=1, timeout=6)
+        settling = await caller.start("quick", n=1, timeout=3)
         cancelling = await caller.start("quick", n=2, timeout=100)
         assert caller.store.claim(settling.session_id, ticket=temporal_engine.LAST_TICKET, owner="1-gone") is not None
         assert caller.store.claim(cancelling.session_id, ticket=1, owner="1-gone") is not None

@@ -453,7 +453,7 @@ async def test_timeout_returns_partial_files_and_the_diff(project: Path, kind: s
     from workspace_agents import HANGING
 
     async with Remit.open(project, agents=HANGING) as remit:
-        result = await remit.delegate(f"hangs.{kind}.{isolation}", timeout=2)
+        result = await remit.delegate(f"hangs.{kind}.{isolation}", timeout=1.5)
     assert (result.status, result.errors[0].code) == ("partial", "TIMEOUT")
     session = result.session_id
     paths = [a.path for a in result.artifacts]
@@ -561,12 +561,12 @@ async def test_slow_git_does_not_exceed_the_deadline(project: Path, tmp_path: Pa
 
 
 async def test_slow_merge_is_abandoned_at_the_deadline(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = slow_git(tmp_path, " symbolic-ref --short", 3)
+    slow = slow_git(tmp_path, " symbolic-ref --short", 2)
     monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
     async with Remit.open(project, agents=AGENTS) as remit:
-        result = await remit.delegate("write", path="late.txt", timeout=2)
+        result = await remit.delegate("write", path="late.txt", timeout=1.5)
         assert (result.status, result.errors[0].code) in {("partial", "TIMEOUT"), ("partial", "MERGE_CONFLICT")}
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(1.0)
     assert not (project / "late.txt").exists()
     assert git(project, "show", f"remit/{result.session_id}:late.txt") == "written\n"
 
