@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from command_agents import HAND_IN, left, project, python, sh
 
-from remit import Remit, Return, Status, StopReason
+from remit import Remit, Status, StopReason
+from remit.core.context import Handle
 from remit.core.events import EventKind
 from remit.system.processes import is_alive, process_start
 from remit.testing.engine_samples import until
@@ -28,12 +29,12 @@ def pid_in(path: Path) -> int:
 AT_WORK = "echo $$ > at_work.pid; while :; do sleep 0.02; done"
 
 
-async def at_soft_deadline(remit: Remit, root: Path) -> Return:
-    """The return of a command that is at work when its soft deadline comes, long before the hard one."""
+async def at_soft_deadline(remit: Remit, root: Path) -> Handle:
+    """A delegation whose command is at work when its soft deadline comes, long before the hard one."""
     handle = await remit.start("cmd", task="Work on.", timeout=60)
     await started(root / "at_work.pid")
     remit.engine.live()[handle.session_id].timer.reach_soft_deadline()
-    return await handle.result()
+    return handle
 
 
 async def started(path: Path) -> int:
@@ -91,7 +92,7 @@ async def test_finished_command_leaves_no_child_process(tmp_path: Path) -> None:
 async def test_command_that_handles_the_signal_hands_in_at_the_soft_deadline(tmp_path: Path) -> None:
     trap = f"trap '{HAND_IN.replace(chr(39), chr(39) + chr(92) + chr(39) + chr(39))}; exit 0' USR1"
     async with project(tmp_path, sh(f"{trap}; {AT_WORK}"), hand_in="SIGUSR1") as remit:
-        result = await at_soft_deadline(remit, tmp_path)
+        result = await (await at_soft_deadline(remit, tmp_path)).result()
         output = [event.body["message"] for event in await remit.events(result.session_id) if event.kind is EventKind.PROGRESS]
     assert (result.status, result.stop_reason) == (Status.COMPLETED, StopReason.FINISHED), result
     assert any("SIGUSR1" in message for message in output)
@@ -99,9 +100,13 @@ async def test_command_that_handles_the_signal_hands_in_at_the_soft_deadline(tmp
 
 async def test_command_without_soft_signal_works_until_the_hard_deadline(tmp_path: Path) -> None:
     """SIGTERM would end it early: it may work until the hard deadline."""
-    async with project(tmp_path, sh(f"sleep 2.3; {HAND_IN}")) as remit:
-        result = await remit.delegate("cmd", task="Work on.", timeout=20)
-    assert result.status is Status.COMPLETED
+    script = f"echo $$ > at_work.pid; while ! test -e go; do sleep 0.02; done; {HAND_IN}"
+    async with project(tmp_path, sh(script)) as remit:
+        handle = await at_soft_deadline(remit, tmp_path)
+        await asyncio.sleep(0.3)  # a signal would end it now
+        (tmp_path / "go").touch()
+        result = await handle.result()
+    assert result.status is Status.COMPLETED, result
 
 
 @pytest.mark.parametrize(
@@ -110,7 +115,7 @@ async def test_command_without_soft_signal_works_until_the_hard_deadline(tmp_pat
 async def test_invalid_return_after_the_soft_signal_is_a_timeout(tmp_path: Path, last: str) -> None:
     script = f"echo kept > kept.txt; trap '{last}; exit 0' TERM; {AT_WORK}"
     async with project(tmp_path, sh(script)) as remit:
-        result = await at_soft_deadline(remit, tmp_path)
+        result = await (await at_soft_deadline(remit, tmp_path)).result()
         assert left(remit) == []
     assert (result.status, result.stop_reason, result.errors[0].code) == (Status.PARTIAL, StopReason.DEADLINE, "TIMEOUT"), result
     assert "kept.txt" in [artifact.path for artifact in result.artifacts]
