@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from remit.core.errors import Unavailable
-from remit.system.processes import all_pids, descendants
+from remit.system.processes import descendants
 from remit.system.sandbox import probe
 from remit.system.sandbox.boxes import Job
 from remit.system.sandbox.keeper import clear
@@ -21,24 +21,12 @@ from remit.system.sandbox.probe import Offer, required
 from remit.system.sandbox.recipes import MEBIBYTE, Limits
 from remit.system.sandbox.run import run
 from remit.system.sandbox.wire import BOOT
-from support.escape_stage import STACKS, offer_of, sandboxed
+from support.escape_stage import STACKS, offer_of, processes_marked, sandboxed
 from support.pace import allowed
 
 each_stack = pytest.mark.parametrize("stack", STACKS)
 each_alone = pytest.mark.parametrize("stack", STACKS[1:])
 WRITE = "for n in range(12): open(f'{n}', 'wb').write(bytes(8 << 20))\nimport time\ntime.sleep(9)\n"
-
-
-def running(mark: str) -> list[int]:
-    """Return the processes with `mark` on their command line."""
-    found = []
-    for pid in all_pids():
-        try:
-            if mark.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
-        except OSError:
-            continue
-    return found
 
 
 @each_alone
@@ -107,7 +95,7 @@ async def test_cancel_at_any_moment_leaves_nothing(stack: str, box_parent: Path,
         done, pending = await asyncio.wait(tasks, timeout=30)
         assert not pending
         assert all(task.cancelled() for task in done)
-    assert running(mark) == []
+    assert processes_marked(mark) == []
     assert os.listdir(box_parent) == []
 
 
@@ -147,7 +135,7 @@ def test_hanging_bubblewrap_is_unusable_and_leaves_no_process(tmp_path: Path, mo
     began = time.monotonic()
     assert "did not end" in probe._try(hanging)[0]
     assert time.monotonic() - began < allowed(20)
-    assert running(mark) == []
+    assert processes_marked(mark) == []
 
 
 def test_root_that_cannot_change_user_needs_a_user_namespace() -> None:
@@ -173,11 +161,15 @@ async def test_external_kill_is_not_reported_as_a_limit(stack: str, tmp_path: Pa
     mark = f"605.{os.getpid()}"
     job = Job(language="shell", code=f"sleep {mark} & sleep {mark} & sleep {mark}")
     work = asyncio.create_task(run(job, offer_of(stack), hear=lambda *_: None, choose=lambda _: [], out=tmp_path / "out"))
-    while len(running(mark)) < 3:  # noqa: ASYNC110 - waits for other processes
+    while len(processes_marked(mark)) < 3:  # noqa: ASYNC110 - waits for other processes
         await asyncio.sleep(0.02)
-    (keeper,) = [pid for pid in running("import marshal") if pid in descendants(os.getpid()) and pid not in running("--die-with-parent")]
+    (keeper,) = [
+        pid
+        for pid in processes_marked("import marshal")
+        if pid in descendants(os.getpid()) and pid not in processes_marked("--die-with-parent")
+    ]
     os.kill(keeper, 9)
     ended = (await work).ended
     assert (ended.exit_code, ended.signal, ended.killed_by) == (None, 9, "")
-    while running(mark):  # noqa: ASYNC110 - waits for other processes
+    while processes_marked(mark):  # noqa: ASYNC110 - waits for other processes
         await asyncio.sleep(0.02)

@@ -9,27 +9,14 @@ from pathlib import Path
 import pytest
 
 from remit.core.errors import Unavailable
-from remit.system.processes import all_pids
 from remit.system.sandbox.boxes import Job
 from remit.system.sandbox.probe import Offer, required
 from remit.system.sandbox.recipes import MEBIBYTE, Limits
 from remit.system.sandbox.run import run
-from support.escape_stage import STACKS, offer_of, sandboxed
+from support.escape_stage import STACKS, offer_of, processes_marked, sandboxed
 from support.pace import allowed, wait_until
 
 each_stack = pytest.mark.parametrize("stack", STACKS)
-
-
-def marked(mark: str) -> list[int]:
-    """Return the processes with `mark` on their command line."""
-    found = []
-    for pid in all_pids():
-        try:
-            if mark.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-                found.append(pid)
-        except OSError:
-            continue
-    return [pid for pid in found if pid != os.getpid()]
 
 
 @each_stack
@@ -196,7 +183,7 @@ print("started")
 """
     ran, stdout, _ = await sandboxed(code, stack)
     assert (ran.ended.exit_code, stdout) == (0, "started\n")
-    assert marked(mark) == []
+    assert processes_marked(mark) == []
 
 
 @each_stack
@@ -208,12 +195,12 @@ async def test_cancel_kills_the_code_and_its_children(stack: str, tmp_path: Path
         run(job, offer_of(stack), hear=lambda *_: started.set(), choose=lambda _: [], out=tmp_path / "out")
     )  # fmt: skip
     await asyncio.wait_for(started.wait(), 20)
-    while not marked(mark):  # noqa: ASYNC110 - waits for another process
+    while not processes_marked(mark):  # noqa: ASYNC110 - waits for another process
         await asyncio.sleep(0.01)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert marked(mark) == []
+    assert processes_marked(mark) == []
 
 
 @each_stack
@@ -226,10 +213,10 @@ def test_sandboxed_code_dies_when_its_orchestrator_is_killed(stack: str, box_par
             asyncio.run(run(job, offer_of(stack), hear=lambda *_: None, choose=lambda _: [], out=tmp_path / "out"))
         finally:
             os._exit(0)
-    wait_until(lambda: marked(mark))
+    wait_until(lambda: processes_marked(mark))
     os.kill(child, 9)
     os.waitpid(child, 0)
-    wait_until(lambda: not marked(mark) and not os.listdir(box_parent))
+    wait_until(lambda: not processes_marked(mark) and not os.listdir(box_parent))
 
 
 @each_stack
