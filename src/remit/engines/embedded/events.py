@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 SHARE = 0.1
 """Maximum share of time spent polling. Waiting for a thread does not count, because polling would be slowest under load."""
 OWNERS_SECONDS = 0.5
+HEADS_AT_ONCE = 1000
+"""Maximum delegations per read: the rows of ten thousand would take megabytes."""
 FORGOTTEN = Head(State.REFUSED, "", 0)
 """A waiter detects it on its next read."""
 
@@ -37,19 +39,29 @@ Heads = Mapping[str, Head]
 class Watched:
     """A delegation with waiters."""
 
-    __slots__ = ("followers", "head", "news", "turn")
+    __slots__ = ("_news", "followers", "head", "listener", "turn")
 
     def __init__(self) -> None:
         self.followers = 0
         self.head: Head | None = None
         """The last known state; None: not read yet."""
         self.turn = 0
-        self.news = asyncio.Event()
+        self.listener: Callable[[], None] | None = None
+        self._news: asyncio.Event | None = None
 
     def tell(self) -> None:
         self.turn += 1
-        self.news.set()
-        self.news = asyncio.Event()
+        if self._news is not None:
+            self._news.set()
+            self._news = None
+        if self.listener is not None and (self.head is None or self.head.state.is_settled):
+            listener, self.listener = self.listener, None
+            listener()
+
+    async def wait_news(self) -> None:
+        if self._news is None:
+            self._news = asyncio.Event()
+        await self._news.wait()
 
 
 class Watcher:
@@ -68,35 +80,66 @@ class Watcher:
     @contextlib.contextmanager
     def watching(self, session_id: str) -> Iterator[Watched]:
         """Read its turn first, then the store, then wait with `moved`, so that no change is missed."""
-        watched = self._watched.setdefault(session_id, Watched())
-        watched.followers += 1
+        watched = self._add_follower(session_id)
         try:
             yield watched
         finally:
-            watched.followers -= 1
-            if not watched.followers and self._watched.get(session_id) is watched:
-                del self._watched[session_id]
+            self._remove_follower(session_id, watched)
+
+    def call_when_settled(self, session_id: str, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` once, when its outcome is recorded or its state is unknown. Returns what ends the watch. Costs a fraction of a
+        task that waits."""
+        watched = self._add_follower(session_id)
+        watched.listener = listener
+        self._keep_looking()
+
+        def end() -> None:
+            watched.listener = None
+            self._remove_follower(session_id, watched)
+
+        return end
+
+    def _add_follower(self, session_id: str) -> Watched:
+        watched = self._watched.get(session_id)
+        if watched is None:
+            watched = self._watched[session_id] = Watched()
+        watched.followers += 1
+        return watched
+
+    def _remove_follower(self, session_id: str, watched: Watched) -> None:
+        watched.followers -= 1
+        if not watched.followers and self._watched.get(session_id) is watched:
+            del self._watched[session_id]
 
     async def moved(self, watched: Watched, turn: int) -> None:
         """Wait until there may be something new since `turn`."""
         if self._is_closed:
             raise Unavailable("The orchestrator was closed meanwhile.", code="STOPPING", advice="Open the project again, and ask again.")
+        self._keep_looking()
+        if watched.turn == turn:
+            await watched.wait_news()
+
+    def _keep_looking(self) -> None:
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._look_while_watched(), context=Context())
-        if watched.turn == turn:
-            await watched.news.wait()
 
     def tell(self, session_id: str) -> None:
         """Report a change by this process, which the store does not signal."""
         watched = self._watched.get(session_id)
         if watched is not None:
+            watched.head = None
             watched.tell()
 
     def close(self) -> None:
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
-        for watched in self._watched.values():
+        self._tell_all()
+
+    def _tell_all(self) -> None:
+        """Nothing is polled from now on."""
+        for watched in list(self._watched.values()):
+            watched.head = None
             watched.tell()
 
     async def _look_while_watched(self) -> None:
@@ -114,8 +157,7 @@ class Watcher:
                 await changes.wait(seconds / SHARE)
         finally:
             changes.close()
-            for watched in self._watched.values():
-                watched.tell()  # polling has ended, so nothing waits for it
+            self._tell_all()
 
     async def _look(self) -> float:
         """Returns the duration of the poll."""
@@ -125,14 +167,17 @@ class Watcher:
         if not wanted:
             return 0.0
         self.looks += 1
-        heads, seconds = await off_loop(_timed, self._store.heads, wanted)
+        total = 0.0
+        for part in batched(wanted, HEADS_AT_ONCE):
+            heads, seconds = await off_loop(_timed, self._store.heads, part)
+            total += seconds
+            for session_id in part:
+                watched = self._watched.get(session_id)
+                if watched is not None and watched.head != (head := heads.get(session_id, FORGOTTEN)):
+                    watched.head = head
+                    watched.tell()
         self._stamp = stamp
-        for session_id in wanted:
-            watched = self._watched.get(session_id)
-            if watched is not None and watched.head != (head := heads.get(session_id, FORGOTTEN)):
-                watched.head = head
-                watched.tell()
-        return seconds
+        return total
 
     async def _mind_owners(self) -> None:
         """Recover delegations of dead owners. This process reports its own recoveries with `tell`; those of others appear in the store."""
@@ -145,6 +190,10 @@ class Watcher:
                 await recover()
             for watched in self._watched.values():
                 watched.head = None  # checked again under its new owner
+
+
+def batched(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _timed(heads: Callable[[Sequence[str]], Heads], wanted: Sequence[str]) -> tuple[Heads, float]:

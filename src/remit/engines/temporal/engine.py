@@ -5,6 +5,7 @@ Temporal assigns each delegation to a worker and detects the loss of that worker
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -89,7 +90,9 @@ class TemporalEngine(EmbeddedEngine):
         self.remote: dict[str, RemoteRun] = {}
         """Delegations that this process waits for and workers execute."""
         self._workers: QueueWorkers | None = None
-        self._starts = asyncio.Semaphore(STARTS_AT_ONCE)
+        self._unstarted: deque[RemoteRun] = deque()
+        """Recorded; their workflows are to be started."""
+        self._starters = 0
 
     def queue_of(self, agent: str) -> str:
         return self.temporal.queue_of(agent)
@@ -210,33 +213,52 @@ class TemporalEngine(EmbeddedEngine):
 
     # ---- workflows
 
-    async def start_workflow(self, delegation: Delegation) -> None:
-        """Retry until Temporal accepts it, as long as the delegation has time."""
+    def start_soon(self, remote: RemoteRun) -> None:
+        """Start its workflow; retry until Temporal accepts it, as long as the delegation has time."""
+        self._unstarted.append(remote)
+        if self._starters < STARTS_AT_ONCE:
+            self._starters += 1
+            self.spawn(self._start_workflows())
+
+    async def _start_workflows(self) -> None:
+        assert self._workers is not None
+        try:
+            while self._unstarted:
+                remote = self._unstarted.popleft()
+                delegation = remote.delegation
+                if not remote.needs_workflow or delegation.deadline.remaining(self.loop.time()) <= 0:
+                    continue
+                if self._workers.is_to_be_checked(delegation.agent):
+                    self.spawn(self._workers.warn_if_unserved(delegation.agent))
+                if not await self.start_workflow(delegation):
+                    self._unstarted.append(remote)
+                    await asyncio.sleep(RETRY_SECONDS)
+        finally:
+            self._starters -= 1
+
+    async def start_workflow(self, delegation: Delegation) -> bool:
+        """Whether Temporal has its workflow."""
         from temporalio.common import WorkflowIDReusePolicy
         from temporalio.exceptions import WorkflowAlreadyStartedError
         from temporalio.service import RPCError
 
         from remit.engines.temporal.workflow import WORKFLOW
 
-        assert self._workers is not None
-        self.spawn(self._workers.warn_if_unserved(delegation.agent))
-        while delegation.deadline.remaining(self.loop.time()) > 0:
-            with contextlib.suppress(WorkflowAlreadyStartedError):
-                try:
-                    async with self._starts:
-                        await self.client.start_workflow(
-                            WORKFLOW,
-                            self._order(delegation),
-                            id=delegation.session_id,
-                            task_queue=self.temporal.system_queue,
-                            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                            task_timeout=TASK_SECONDS,
-                        )
-                except (RPCError, RuntimeError) as error:
-                    log.warning("Temporal did not take %s (%s); it is tried again.", delegation.session_id, error)
-                    await asyncio.sleep(RETRY_SECONDS)
-                    continue
-            return
+        try:
+            await self.client.start_workflow(
+                WORKFLOW,
+                self._order(delegation),
+                id=delegation.session_id,
+                task_queue=self.temporal.system_queue,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                task_timeout=TASK_SECONDS,
+            )
+        except WorkflowAlreadyStartedError:
+            return True
+        except (RPCError, RuntimeError) as error:
+            log.warning("Temporal did not take %s (%s); it is tried again.", delegation.session_id, error)
+            return False
+        return True
 
     def _order(self, delegation: Delegation) -> "Order":
         from remit.engines.temporal.workflow import Order

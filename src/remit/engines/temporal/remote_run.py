@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, cast
 
 from remit.core.agents import Isolation
@@ -14,7 +14,7 @@ from remit.core.result import Return, StopReason, state_of
 from remit.core.states import State
 from remit.engines.embedded.delegation_run import DelegationRun, Outcome
 from remit.engines.embedded.handles import LocalHandle
-from remit.engines.embedded.journal import Clash, KeyTaken, OverBudget, Problem
+from remit.engines.embedded.journal import CLOSED, Clash, KeyTaken, OverBudget, Problem
 from remit.runtime.accept import principal_budget, redraw_session_id
 from remit.runtime.deps import Submission
 from remit.runtime.reply import Stop, refused_return
@@ -29,7 +29,11 @@ AGAIN_SECONDS = 0.2
 
 
 class RemoteRun:
-    """`submit` records it and starts its workflow; its outcome comes from the store, written by any process."""
+    """`submit` records it and starts its workflow; its outcome comes from the store, written by any process.
+
+    Thousands may be in flight: until its outcome is recorded, a delegation without a caller costs no task."""
+
+    __slots__ = ("_end_watch", "_engine", "_is_entered", "_is_left", "_stopped_by", "_timer", "outcome", "parent", "submission")
 
     def __init__(self, submission: Submission, engine: "TemporalEngine") -> None:
         self.submission = submission
@@ -40,6 +44,8 @@ class RemoteRun:
         self._is_entered = False
         self._is_left = False
         """Handed over: the next process of its caller waits for it."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._end_watch: Callable[[], None] | None = None
 
     @property
     def delegation(self) -> Delegation:
@@ -97,7 +103,11 @@ class RemoteRun:
             redraw_session_id(self.submission, self._engine.deps.policy)
             self.submit()
         elif problem is None:
-            self._engine.spawn(self._carry_out())
+            if self.parent is None:
+                self._engine.start_soon(self)
+                self._watch()
+            else:
+                self._engine.spawn(self._carry_out_child())
             self.outcome.set_recorded()
         elif isinstance(problem, OverBudget):
             self._engine.spawn(self._refuse(problem.lack))
@@ -119,17 +129,36 @@ class RemoteRun:
         self.submission.refusal = refused_return(self.delegation, principal_budget(self.delegation, lack))
         self.outcome.set(await self._engine.refuse(self.submission))
 
-    async def _carry_out(self) -> None:
-        refusal = await self._engine.refusal_on_record(self.delegation) if self.parent is not None else None
-        if refusal is not None:
+    def _watch(self) -> None:
+        """Wait from when its outcome is recorded, its deadline has passed, or nothing is known of it."""
+        hard_at, engine = self.delegation.deadline.hard_at, self._engine
+        self._timer = engine.loop.call_at(hard_at + CALLER_SECONDS, self._on_news)
+        self._end_watch = engine.streams.watcher.call_when_settled(self.delegation.session_id, self._on_news)
+
+    def _on_news(self) -> None:
+        self._unwatch()
+        if self._engine.is_closed:
+            self._unregister()
+            self.outcome.fail(CLOSED)
+        else:
+            self._engine.spawn(self._wait())
+
+    def _unwatch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._end_watch is not None:
+            self._end_watch()
+            self._end_watch = None
+
+    async def _carry_out_child(self) -> None:
+        refusal = await self._engine.refusal_on_record(self.delegation)
+        if refusal is None:
+            self._engine.start_soon(self)
+        else:
             with contextlib.suppress(Unavailable):  # `_wait` settles it at its deadline
                 await self._engine.settle(self.delegation.session_id, refusal)
-        starting = self._engine.spawn(self._engine.start_workflow(self.delegation)) if refusal is None else None
-        try:
-            await self._wait()
-        finally:
-            if starting is not None and not self._is_left:
-                starting.cancel()
+        await self._wait()
 
     async def _wait(self) -> None:
         """Wait until the outcome is recorded; this caller gives up last."""
@@ -179,6 +208,10 @@ class RemoteRun:
     # ---- interface for its caller and the engine
 
     @property
+    def needs_workflow(self) -> bool:
+        return self._is_left or not self.outcome.is_known
+
+    @property
     def is_queued(self) -> bool:
         head = self._engine.store.heads([self.delegation.session_id]).get(self.delegation.session_id)
         return head is not None and head.state is State.QUEUED
@@ -208,6 +241,7 @@ class RemoteRun:
         self._is_left = True
 
     def hand_over(self, notice: str) -> None:
+        self._unwatch()
         self._unregister()
         self.outcome.fail(Unavailable(notice, advice=f"Ask for {self.delegation.session_id} again in a moment."))
 

@@ -255,11 +255,14 @@ class QueueWorkers:
         )
         self._start(target, worker)
 
+    def is_to_be_checked(self, agent: str) -> bool:
+        """Whether it is unknown if a worker serves it."""
+        target = target_of(agent)
+        return target not in self._targets and self._engine.loop.time() >= self._served_until.get(target, 0.0)
+
     async def warn_if_unserved(self, agent: str) -> None:
-        target, now = target_of(agent), asyncio.get_running_loop().time()
-        if target in self._targets or now < self._served_until.get(target, 0.0):
-            return
-        self._served_until[target] = now + ASKED_SECONDS
+        target = target_of(agent)
+        self._served_until[target] = self._engine.loop.time() + ASKED_SECONDS
         queue = self._engine.queue_of(target)
         with contextlib.suppress(RPCError, Unavailable):  # Temporal or the store is away: another warning says so
             if not await self._engine.is_served(queue):
