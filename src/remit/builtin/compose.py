@@ -266,6 +266,7 @@ class CompositionRun:
         self._sessions: dict[str, Any] = {}
         """Data of the sessions that are referred to."""
         self._returns: list[tuple[Trail, CallStep, Return]] = []
+        self._completed = 0
         self._top = Scope(ids={})
         alive = ctx.budget.alive
         if plan.parameters is not ctx.backend.delegation.parameters:  # but a caller's own objects, which may change
@@ -334,7 +335,8 @@ class CompositionRun:
             returned = reply.unstarted_return(self._ctx.backend.delegation.lineage.without_own_place(), request.agent, error)
         self._returns.append((trail, step, returned))
         if returned.ok:
-            return Outcome(Status.COMPLETED, returned.data, returned=returned)
+            self._completed += 1
+            return Outcome(Status.COMPLETED, returned.data, (), "", returned)
         return Outcome(returned.status, None, returned.errors, f"{_words(trail, step.id)}, {request.agent},", returned)
 
     async def _start(self, started: "list[asyncio.Future[Handle]]", request: Request) -> Return:
@@ -385,9 +387,9 @@ class CompositionRun:
         at_once = asyncio.Semaphore(limit or AT_ONCE)
 
         def made(step: Step, trail: Trail, scope: Scope) -> Coroutine[Any, Any, Outcome]:
-            if isinstance(step, CallStep) and (into or not step.id):
-                return self._call(step, trail, scope, **({into: scope.items[0]} if into else {}))
-            return self._run(step, trail, scope)
+            if not isinstance(step, CallStep) or (step.id and not into):
+                return self._run(step, trail, scope)
+            return self._call(step, trail, scope, **{into: scope.items[0]}) if into else self._call(step, trail, scope)
 
         async def one(step: Step, trail: Trail, scope: Scope) -> Outcome:
             async with at_once:
@@ -469,8 +471,7 @@ class CompositionRun:
     # ---- the return
 
     async def _answer(self, outcome: Outcome) -> dict[str, Any]:
-        completed = sum(returned.ok for _, _, returned in self._returns)
-        count = f"{completed} of {len(self._returns)} delegations completed."
+        count = f"{self._completed} of {len(self._returns)} delegations completed."
         summary = f"The composition completed. {count}"
         if not outcome.ok:
             why = outcome.errors[0].message if outcome.errors else str(outcome.status)
@@ -489,10 +490,9 @@ class CompositionRun:
 
     def _shown(self) -> "Sequence[tuple[Trail, CallStep, Return]]":
         """In the order in which they ended; where there are too many, those that did not complete first."""
-        if len(self._returns) <= STEPS_SHOWN:
-            return self._returns
-        failed = [one for one in self._returns if not one[2].ok]
-        return [*failed, *(one for one in self._returns if one[2].ok)][:STEPS_SHOWN] if failed else self._returns[:STEPS_SHOWN]
+        if len(self._returns) <= STEPS_SHOWN or self._completed == len(self._returns):
+            return self._returns[:STEPS_SHOWN]
+        return sorted(self._returns, key=lambda one: one[2].ok)[:STEPS_SHOWN]
 
     def _chosen(self, outcome: Outcome) -> dict[str, Any]:
         """If the result is `{"$return": STEP}`, the composition returns that step's return."""
@@ -534,7 +534,7 @@ async def _cancel(starting: "Sequence[asyncio.Future[Handle]]") -> None:
 def _joined(outcomes: Sequence[Outcome], need: str | int) -> Outcome:
     """Complete if enough are; else partial if one is, otherwise the state of the others."""
     data = [one.data for one in outcomes]
-    failed = [one for one in outcomes if not one.ok]
+    failed = [one for one in outcomes if one.status is not Status.COMPLETED]
     completed = len(outcomes) - len(failed)
     needed = len(outcomes) if need == ALL else 1 if need == ANY else int(need)
     if completed >= needed or not outcomes:

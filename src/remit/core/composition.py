@@ -36,9 +36,9 @@ Need = str | int
 """How many must complete: `all`, `any`, or a number."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Step(Composition, ABC):
-    """One step of a composition: a call, or a group of steps."""
+    """One step of a composition: a call, or a group of steps. Never changed; not frozen, because that doubles the cost of making one."""
 
     KEY: ClassVar[str]
     """The key that identifies its JSON form."""
@@ -56,7 +56,7 @@ class Step(Composition, ABC):
         return ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class CallStep(Step):
     KEY = "call"
     request: Request
@@ -77,7 +77,7 @@ class CallStep(Step):
         return (self.request.parameters,)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class SequenceStep(Step):
     """Runs steps in order while they complete."""
 
@@ -95,7 +95,7 @@ class SequenceStep(Step):
         return _plain(self, {"sequence": [one.to_dict() for one in self.steps], **result})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class ParallelStep(Step):
     """Runs all steps at once, at most `limit` at a time; data in step order."""
 
@@ -112,7 +112,7 @@ class ParallelStep(Step):
         return _plain(self, {"parallel": [one.to_dict() for one in self.steps], **_bounds(self)})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class EachStep(Step):
     """Runs the same step for each item of a list; data in item order."""
 
@@ -137,7 +137,7 @@ class EachStep(Step):
         return (self.over,)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class FirstStep(Step):
     """Runs all steps at once until one completes; cancels the others."""
 
@@ -152,7 +152,7 @@ class FirstStep(Step):
         return _plain(self, {"first": [one.to_dict() for one in self.steps]})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class BestStep(Step):
     """Runs the same call several times at once and selects one result."""
 
@@ -445,7 +445,9 @@ def requests_in(root: Step) -> Iterator[tuple[Step, Request]]:
 def sessions_in(root: Step) -> Iterator[tuple[Step, str]]:
     """Every referenced session, with its step."""
     for step in walk(root):
-        for reference in () if isinstance(step, CallStep) and not step.has_references else references_in(list(step.values())):
+        if step.__class__ is CallStep and not step.has_references:
+            continue
+        for reference in references_in(list(step.values())):
             if is_session_id(reference.step):
                 yield step, reference.step
 

@@ -152,15 +152,16 @@ def _converted(value: Any) -> Any:
     return to_jsonable_python(value, inf_nan_mode="null")
 
 
-def plain_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as plain JSON without tokens, for the record and for other processes."""
+def plain_parameters(parameters: Mapping[str, Any]) -> tuple[dict[str, Any], bytes]:
+    """Parameters as plain JSON without tokens, for the record and for other processes; as values and as text."""
     try:
         check_size(parameters)
-        plain = from_json(redact_token_bytes(to_json(dict(parameters), inf_nan_mode="constants")))
+        data = redact_token_bytes(to_json(dict(parameters), inf_nan_mode="constants"))
+        plain = from_json(data)
     except (Failed, PydanticSerializationError, ValueError, RecursionError, UnicodeError) as error:
         raise Misused(
             f"Parameters must be what JSON can hold: {error}",
             advice="Pass text, numbers, lists and mappings; leave files and objects to paths and names.",
         ) from None
     assert isinstance(plain, dict)
-    return plain
+    return plain, data

@@ -201,14 +201,18 @@ def redact_parameters(parameters: Mapping[str, Any], *, are_headers: bool = Fals
 
 def recorded_parameters(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     """Parameters as the record has them."""
-    return redact_parameters(parameters) if _may_have_secrets(parameters) else parameters
+    return parameters if isinstance(parameters, _Harmless) or not _may_have_secrets(parameters) else redact_parameters(parameters)
 
 
-def _may_have_secrets(parameters: Mapping[str, Any]) -> bool:
-    """Whether they must be searched. Long lists, as of the steps of a composition, are looked at as a whole first, as JSON."""
+class _Harmless(dict[str, Any]):
+    """Received parameters, and nothing in their JSON looks like a secret."""
+
+
+def _may_have_secrets(parameters: Mapping[str, Any], data: bytes = b"") -> bool:
+    """Whether they must be searched. Long lists, as of steps, are looked at as a whole first: in `data`, their JSON."""
     if not any(value.__class__ is list and len(value) >= _LONG for value in parameters.values()):
         return True
-    data = to_json(parameters, fallback=repr, inf_nan_mode="constants").lower()
+    data = (data or to_json(parameters, fallback=repr, inf_nan_mode="constants")).lower()
     return any(map(data.__contains__, _SIGNS_OF_SECRETS))
 
 
@@ -291,8 +295,10 @@ def _refresh() -> None:
 
 def receive_parameters(parameters: Mapping[str, Any]) -> tuple[dict[str, Any], SecretValues | None]:
     """The parameters of a call for the record and for other processes, and the secrets in them."""
-    plain = plain_parameters(parameters)
-    return plain, register_secrets(plain) if _may_have_secrets(plain) else None
+    plain, data = plain_parameters(parameters)
+    if not _may_have_secrets(plain, data):
+        return _Harmless(plain), None
+    return plain, register_secrets(plain)
 
 
 def register_secrets(parameters: Mapping[str, Any]) -> SecretValues | None:

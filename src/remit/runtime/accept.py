@@ -550,7 +550,7 @@ def normalised_task(parameters: Mapping[str, Any]) -> str:
 def normalised_call(agent: str, parameters: Mapping[str, Any]) -> str:
     """Identifies a call by agent and exact parameters as recorded; used to match the calls of a resumed caller."""
     held = register_secrets(parameters)  # redacted from their own parameters too, as in the record
-    call = f"{agent}\n{json.dumps(redact_value(redact_parameters(plain_parameters(parameters))), sort_keys=True)}"
+    call = f"{agent}\n{json.dumps(redact_value(redact_parameters(plain_parameters(parameters)[0])), sort_keys=True)}"
     del held
     return call
 
