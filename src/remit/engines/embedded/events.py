@@ -91,6 +91,7 @@ class Watcher:
         task that waits."""
         watched = self._add_follower(session_id)
         watched.listener = listener
+        watched.head = None  # read again: followers may have been told of its outcome before
         self._keep_looking()
 
         def end() -> None:

@@ -74,6 +74,7 @@ TASK_SECONDS = timedelta(seconds=2)
 """Time after which the workflow task of a dead process is given to another."""
 EXIT_SECONDS = 0.3
 """temporalio can crash a process that exits at once after its client was used."""
+CALLER_CLOSED = "The orchestrator was closed while it was waited for. It continues on a worker."
 CUT_OFF = "Its worker lost the connection to {} and stopped it here. Another worker continues it."
 
 
@@ -529,6 +530,8 @@ class TemporalEngine(EmbeddedEngine):
         if self._workers is not None:
             self._workers.stop_polling()
         await super().close()
+        for remote in list(self.remote.values()):
+            remote.hand_over(CALLER_CLOSED)
         if self.shipping is not None:
             await self.shipping.close()
         if self._workers is not None:

@@ -33,7 +33,18 @@ class RemoteRun:
 
     Thousands may be in flight: until its outcome is recorded, a delegation without a caller costs no task."""
 
-    __slots__ = ("_end_watch", "_engine", "_is_entered", "_is_left", "_stopped_by", "_timer", "outcome", "parent", "submission")
+    __slots__ = (
+        "_end_watch",
+        "_engine",
+        "_is_entered",
+        "_is_left",
+        "_is_recorded",
+        "_stopped_by",
+        "_timer",
+        "outcome",
+        "parent",
+        "submission",
+    )
 
     def __init__(self, submission: Submission, engine: "TemporalEngine") -> None:
         self.submission = submission
@@ -42,6 +53,7 @@ class RemoteRun:
         self._engine = engine
         self._stopped_by: Stop | None = None
         self._is_entered = False
+        self._is_recorded = False
         self._is_left = False
         """Handed over: the next process of its caller waits for it."""
         self._timer: asyncio.TimerHandle | None = None
@@ -67,6 +79,7 @@ class RemoteRun:
         """It was submitted by an earlier attempt of its caller: wait for it from now on."""
         for scope in self.submission.budget.scopes():
             scope.alive += 1
+        self._is_recorded = True
         self._register()
         self._engine.spawn(self._wait())
 
@@ -103,6 +116,9 @@ class RemoteRun:
             redraw_session_id(self.submission, self._engine.deps.policy)
             self.submit()
         elif problem is None:
+            self._is_recorded = True
+            if self._stopped_by is not None:
+                self._engine.spawn(self._cancel(self._stopped_by))
             if self.parent is None:
                 self._engine.start_soon(self)
                 self._watch()
@@ -127,7 +143,10 @@ class RemoteRun:
                 return
         self._unregister(was_recorded=False)
         self.submission.refusal = refused_return(self.delegation, principal_budget(self.delegation, lack))
-        self.outcome.set(await self._engine.refuse(self.submission))
+        try:
+            self.outcome.set(await self._engine.refuse(self.submission))
+        finally:
+            self.outcome.fail(CLOSED)
 
     def _watch(self) -> None:
         """Wait from when its outcome is recorded, its deadline has passed, or nothing is known of it."""
@@ -137,11 +156,7 @@ class RemoteRun:
 
     def _on_news(self) -> None:
         self._unwatch()
-        if self._engine.is_closed:
-            self._unregister()
-            self.outcome.fail(CLOSED)
-        else:
-            self._engine.spawn(self._wait())
+        self._engine.spawn(self._wait())
 
     def _unwatch(self) -> None:
         if self._timer is not None:
@@ -223,7 +238,15 @@ class RemoteRun:
     def stop(self, why: Stop) -> None:
         if self._stopped_by is None and not self.outcome.is_known and not self._is_left:
             self._stopped_by = why
-            self._engine.spawn(self._engine.cancel_remote(self.delegation.session_id, why.detail, why.source))
+            if self._is_recorded:
+                self._engine.spawn(self._cancel(why))
+
+    async def _cancel(self, why: Stop) -> None:
+        while not self.outcome.is_known:
+            with contextlib.suppress(Unavailable):
+                await self._engine.cancel_remote(self.delegation.session_id, why.detail, why.source)
+                return
+            await asyncio.sleep(AGAIN_SECONDS)
 
     def cancel_state(self) -> str:
         result = self.outcome.result

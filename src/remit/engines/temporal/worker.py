@@ -261,6 +261,8 @@ class QueueWorkers:
         return target not in self._targets and self._engine.loop.time() >= self._served_until.get(target, 0.0)
 
     async def warn_if_unserved(self, agent: str) -> None:
+        if not self.is_to_be_checked(agent):  # several were started before the first check
+            return
         target = target_of(agent)
         self._served_until[target] = self._engine.loop.time() + ASKED_SECONDS
         queue = self._engine.queue_of(target)
