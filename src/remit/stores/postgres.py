@@ -16,6 +16,7 @@ from typing import Any
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import Conninfo
 from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool, PoolTimeout
 
@@ -29,6 +30,14 @@ VERSION = 2
 """The newest `sql/postgres_NNN.sql`."""
 CODE = "STORE_UNAVAILABLE"
 CONNECT_SECONDS = 5
+CONNECTION = {
+    "connect_timeout": CONNECT_SECONDS,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+"""A host that is gone is noticed after about 25 seconds, idle or with a query under way. The URL and `PGCONNECT_TIMEOUT` win."""
 READERS = 8
 WAIT_SECONDS = 10.0
 """For a reader of the pool, or for a lost connection."""
@@ -76,8 +85,11 @@ class PostgresStore(SqlStore):
         self._lock = threading.Lock()
         self._listener: _Listener | None = None
         with self._errors():
-            options = f"-c search_path={schema} -c application_name=remit {conninfo_to_dict(url).get('options') or ''}".strip()
-            self._conninfo = make_conninfo(url, options=options, connect_timeout=CONNECT_SECONDS)
+            given = conninfo_to_dict(url)
+            options = f"-c search_path={schema} -c application_name=remit {given.get('options') or ''}".strip()
+            set_elsewhere = {*given, *(one.keyword.decode() for one in Conninfo.get_defaults() if one.val is not None)}
+            ours = {name: value for name, value in CONNECTION.items() if name not in set_elsewhere}
+            self._conninfo = make_conninfo(url, options=options, **ours)
             with self._connect() as connection:
                 _prepare(connection, schema, self.address)
         self._writer: Connection | None = None
