@@ -21,7 +21,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from remit import Context, Remit, RemitError, SqliteStore, agent, call
 from remit.core.delegation import CallerInfo
-from remit.core.record import RecordDelegation, Spending
+from remit.core.record import RecordDelegation, Spending, Write
 from remit.core.states import State
 from remit.stores import postgres
 from remit.stores.postgres import PostgresStore
@@ -271,6 +271,31 @@ def test_record_can_be_copied_to_postgresql_and_back(tmp_path: Path, server: str
     assert cli.run_json("store", "copy", "--to", "sqlite", cwd=root)["copied"]["delegations"] == 4
     (root / "remit.toml").unlink()
     assert len(cli.run_json("history", cwd=root)["delegations"]) == 4
+
+
+@pytest.mark.parametrize("change", [outcome(2), RecordDelegation(record(3))], ids=["changed", "foreign"])
+@pytest.mark.parametrize("to", ["postgres", "sqlite"])
+def test_copy_into_another_record_is_refused(tmp_path: Path, server: str, to: str, change: Write) -> None:
+    """A delegation of another project, or one that went on after it was copied. The same record once more is accepted."""
+    database, schema = tmp_path / ".remit" / "remit.db", new_schema()
+    assert cli.run("delegate", "worker.list_files", cwd=tmp_path).code == 0
+    with contextlib.closing(SqliteStore(database)) as file:
+        file.apply([RecordDelegation(record(1, agent="has\0NUL, unlike PostgreSQL")), RecordDelegation(record(2))])
+    words = ["--to", server, "--schema", schema]
+    assert cli.run("store", "copy", *words, cwd=tmp_path).code == 0
+    if to == "sqlite":
+        (tmp_path / "remit.toml").write_text(f'[store]\nurl = "{server}"\nschema = "{schema}"\n')
+        words = ["--to", "sqlite"]
+    assert cli.run("store", "copy", *words, cwd=tmp_path).code == 0
+    with contextlib.closing(SqliteStore(database) if to == "sqlite" else PostgresStore(server, schema=schema)) as target:
+        target.apply([change])
+        before = [sorted(target.rows(table)) for table in TABLES]
+    refused = cli.run("store", "copy", *words, cwd=tmp_path)
+    assert refused.code == 2
+    assert f"another record: {change.session_id} is not in" in refused.stderr
+    assert ("--schema NAME" if to == "postgres" else f"mv {database} ") in refused.stderr
+    with contextlib.closing(SqliteStore(database) if to == "sqlite" else PostgresStore(server, schema=schema)) as target:
+        assert [sorted(target.rows(table)) for table in TABLES] == before
 
 
 @pytest.mark.parametrize("to", ["postgres", "sqlite"])

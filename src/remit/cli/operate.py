@@ -21,7 +21,7 @@ from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.ports import Store
 from remit.core.states import State
 from remit.stores import must_have_no_password, without_password
-from remit.stores.rows import TABLES
+from remit.stores.rows import TABLES, Row, fit_columns
 from remit.system.liveness import living_owners
 from remit.system.settings_files import load_settings
 
@@ -271,9 +271,9 @@ def copy(
     to: Annotated[str, typer.Option("--to", metavar="URL", help="postgresql://HOST/DATABASE, or sqlite.")],
     schema: Annotated[str, typer.Option("--schema", help="Of PostgreSQL.")] = "remit",
 ) -> Exit:
-    """Copy the record of this project to another store. The source is not changed; existing rows of the target are kept.
+    """Copy the record of this project to another store. The source is not changed. An interrupted copy is completed.
 
-    Refused while a process works in the project: its later writes would be missing."""
+    Refused while a process works in the project: its later writes would be missing; and into a store that contains another record."""
     must_have_no_password(to, "--to", "--to {}")
     _must_be_idle(project)
     given = {} if to == "sqlite" else {"url": to, "schema": schema}
@@ -282,6 +282,8 @@ def copy(
         raise Misused("The record is there already.", advice="Name another store.")
     source, target = _open_store(project, project.settings), _open_store(project, target_settings)
     try:
+        aside = f"or move the file aside: mv {project.folder}/remit.db {project.folder}/remit.db.before"
+        _must_be_part(target, source, aside if to == "sqlite" else "for example an empty schema: --schema NAME")
         copied = {table: _copy_table(source, target, table) for table in TABLES}
     finally:
         source.close()
@@ -300,6 +302,17 @@ def _open_store(project: Project, settings: "Settings") -> "CopiedStore":
     from remit.stores.sqlite import open_bound
 
     return open_bound(project.folder / "remit.db", durability=settings.durability, adopts=False)
+
+
+def _must_be_part(target: "CopiedStore", source: "CopiedStore", advice: str) -> None:
+    """Refuse a target with delegations that the source does not have. A copy keeps the order, so one pass over both is enough."""
+    expected = (fit_columns(row) for row in source.rows("delegations"))
+    for row in target.rows("delegations"):
+        if fit_columns(row) not in expected:
+            raise Misused(
+                f"The target contains another record: {Row(*row).session_id} is not in the record of this project, or has changed.",
+                advice=f"Copy to an empty store, {advice}.",
+            )
 
 
 def _copy_table(source: "CopiedStore", target: "CopiedStore", table: str) -> int:
