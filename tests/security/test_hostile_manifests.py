@@ -1,8 +1,11 @@
 """Files of remote workers: a hostile agent, worker or object store cannot reach protected files on either side."""
 
 import asyncio
+import base64
+import hashlib
 import os
 import threading
+import zlib
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from remit.core.result import Artifact
 from remit.runtime import shipment as module
 from remit.runtime.shipment import FileFetcher, Shipment, Shipping, fetch_warnings
 from remit.stores.blobs import BlobStore
+from support.repository import begin, git
 
 SESSION, OTHER = "sess_1794989656_4dxt0g", "sess_1794989656_4s8tev"
 
@@ -109,6 +113,52 @@ def test_hostile_manifest_cannot_write_protected_files(blobs: BlobStore, root: P
         assert list(report.refused) == [path]
         assert len(fetch_warnings(report, SESSION)) == 1
     assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file() and "blobs" not in file.parts} == before
+
+
+def binary_patch(path: str, size: int) -> bytes:
+    """Creates a file of zeros."""
+    packed = zlib.compress(bytes(size), 9)
+    lines = [packed[start : start + 52] for start in range(0, len(packed), 52)]
+    lengths = [bytes([len(line) + (64 if len(line) <= 26 else 70)]) for line in lines]
+    data = b"".join(length + base64.b85encode(line, pad=True) + b"\n" for length, line in zip(lengths, lines, strict=True))
+    blob = hashlib.sha1(f"blob {size}\0".encode() + bytes(size)).hexdigest()
+    head = f"diff --git a/{path} b/{path}\nnew file mode 100644\nindex {'0' * 40}..{blob}\nGIT binary patch\nliteral {size}\n"
+    return head.encode() + data + b"\nliteral 0\nHcmV?d00001\n\n"
+
+
+def copy_patch(path: str) -> bytes:
+    return f"diff --git a/large.bin b/{path}\nsimilarity index 100%\ncopy from large.bin\ncopy to {path}\n".encode()
+
+
+@pytest.mark.parametrize("is_hostile", [False, True], ids=["ordinary", "hostile"])
+@pytest.mark.parametrize("kind", ["one file", "many files", "copies"])
+def test_diff_that_inflates_is_not_applied(
+    kind: str, is_hostile: bool, blobs: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, mb = tmp_path / "checkout", 1 << 20
+    root.mkdir()
+    begin(root)
+    (root / "large.bin").write_text("x" * mb)
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", "Begin")
+    base = git(root, "rev-parse", "HEAD").strip()
+    monkeypatch.setattr(module, "APPLIED_BYTES", 64 * mb)
+    most = 80 if is_hostile else 2
+    content = {
+        "one file": binary_patch("new.bin", most * mb),
+        "many files": b"".join(binary_patch(f"{number}.bin", mb) for number in range(most)),
+        "copies": b"".join(copy_patch(f"{number}.bin") for number in range(most)),
+    }[kind]
+    path = f".remit/scratch/{SESSION}/changes.diff"
+    blobs.write_manifest(SESSION, Manifest((ShippedFile(path, *stored(blobs, tmp_path, content)),), 1.0, 1, "worker", base=base))
+    report = FileFetcher(blobs, root, SESSION).fetch()
+    tree = root / ".remit" / "work" / SESSION
+    if is_hostile:
+        assert [why for why in report.refused.values() if "take more than 64 MB" in why and path in why] != []
+        assert not tree.exists()
+    else:
+        assert report.refused == {}
+        assert sum(file.stat().st_size for file in tree.rglob("*.bin")) == 3 * mb
 
 
 def test_blob_with_a_wrong_hash_is_not_written(blobs: BlobStore, root: Path, tmp_path: Path) -> None:

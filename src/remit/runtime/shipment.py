@@ -57,6 +57,8 @@ SYNC_SHARE = 0.1
 """Of its time a worker spends at most on uploading the files of an agent that still runs."""
 FETCHED_BYTES = 64 << 20
 """Of one delegation; more is fetched on demand."""
+APPLIED_BYTES = 512 << 20
+"""Memory to apply the diff of a worktree. git has all files in memory before it writes the first one, so this limits what they take."""
 FETCHED_FILES = 1_000
 MOST_FILES = 2_000
 """Of one delegation in the object store."""
@@ -354,12 +356,14 @@ def restore_worktree(root: Path, session_id: str, base: str, diff: Path, *, seco
     if was_there:
         return workspace
     try:
-        git = Git(folder=workspace.tree, stop_at=stop_at, git_dir=workspace.git_dir)
-        git.run("apply", "--whitespace=nowarn", "--allow-empty", str(diff))
-    except BaseException:
+        git = Git(folder=workspace.tree, stop_at=stop_at, git_dir=workspace.git_dir, memory_bytes=APPLIED_BYTES)
+        git.run("apply", "--whitespace=nowarn", "--allow-empty", "-", stdin=diff.read_bytes())
+    except BaseException as error:
         (workspace.metadata_folder / METADATA_FILE).unlink(missing_ok=True)  # never finished: removed with the next clean-up
         with contextlib.suppress(GitFailed, Unavailable):
             clear_worktree(Git(folder=root, stop_at=time.monotonic() + seconds), session_id, workspace.tree)
+        if isinstance(error, GitFailed) and "memory" in error.words:
+            raise Failed(f"Its changes take more than {APPLIED_BYTES >> 20} MB: read the diff before you use it.") from None
         raise
     return workspace
 

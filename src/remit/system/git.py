@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import os
 import re
+import resource
 import select
 import signal
 import subprocess
@@ -115,6 +116,8 @@ class Git:
     """Settings by name, before any configuration (see `held`)."""
     may_fetch: bool = True
     """Whether missing objects may be fetched in a partial clone."""
+    memory_bytes: int | None = None
+    """Limit of its memory, for input (`stdin`) that may inflate."""
     as_user: bool = False
     """With the user's identity, hooks, filters and signing, as if they had typed it; still without a terminal and with a time limit."""
 
@@ -187,6 +190,9 @@ class Git:
         seconds = self._seconds_left(arguments)
         given = subprocess.DEVNULL if stdin is None else subprocess.PIPE
         with self._started(arguments, stdin=given, stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            if self.memory_bytes is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    resource.prlimit(process.pid, resource.RLIMIT_DATA, (self.memory_bytes, self.memory_bytes))
             try:
                 output, words = process.communicate(stdin, timeout=seconds)
             except subprocess.TimeoutExpired:
