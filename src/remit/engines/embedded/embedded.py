@@ -117,7 +117,7 @@ class EmbeddedEngine:
     async def run(self, submission: Submission) -> Return:
         if submission.cache is not None:
             return await self._result_cache.run(submission)
-        if submission.refusal is not None or (submission.delegation.resumes is not None and not await self._read_earlier(submission)):
+        if await self._is_refused(submission):
             return await self.refuse(submission)
         waiter: asyncio.Future[Return] = self.loop.create_future()
         run = self._submit(submission, waiter)
@@ -130,13 +130,13 @@ class EmbeddedEngine:
     async def start(self, submission: Submission) -> Handle:
         if submission.cache is not None:
             return await self._result_cache.start(submission)
-        if submission.refusal is not None or (submission.delegation.resumes is not None and not await self._read_earlier(submission)):
+        if await self._is_refused(submission):
             # Completes even if its caller leaves. Not a task that closing cancels, because that would cancel the caller.
             return SettledHandle(await asyncio.shield(self.loop.create_task(self.refuse(submission))))
         run = self._submit(submission, None)
         holder = await run.outcome.wait_recorded()
         if holder is None:
-            return LocalHandle(run)
+            return self.handle_of(run)
         try:
             record = await self._holder(run, holder)
         except Misused as fault:
@@ -146,13 +146,20 @@ class EmbeddedEngine:
         ours = self._runs.get(holder)
         return LocalHandle(ours) if ours is not None else RecordedHandle(self, holder, run.delegation.deadline.hard_at)
 
-    def _submit(self, submission: Submission, waiter: "asyncio.Future[Return] | None") -> DelegationRun:
+    async def _is_refused(self, submission: Submission) -> bool:
+        """Whether a guard refused it, or it cannot be resumed; then the refusal is in the submission."""
+        return submission.refusal is not None or (submission.delegation.resumes is not None and not await self._read_earlier(submission))
+
+    def _submit(self, submission: Submission, waiter: "asyncio.Future[Return] | None") -> Node:
         if self.is_closed:
             raise Misused("This Remit is closed.", advice="Open it again: async with Remit.open(…).")
-        run = DelegationRun(submission, self)
+        run = self._new_run(submission)
         run.outcome.waiter = waiter
         run.submit()
         return run
+
+    def _new_run(self, submission: Submission) -> Node:
+        return DelegationRun(submission, self)
 
     async def continue_child(self, record: Record, caller: DelegationRun) -> Node:
         """Continue a child of an earlier attempt of `caller` that has not ended."""
@@ -237,7 +244,7 @@ class EmbeddedEngine:
 
     # ---- idempotency keys
 
-    async def _holder(self, asked: DelegationRun, session_id: str) -> Record:
+    async def _holder(self, asked: Node, session_id: str) -> Record:
         """The delegation that has the key of `asked`. Raises `Misused` if it is a different call."""
         record = await off_loop(self.store.get, session_id)
         delegation = asked.delegation
@@ -251,11 +258,11 @@ class EmbeddedEngine:
             )
         return record
 
-    async def _refuse_key(self, asked: DelegationRun, fault: Misused) -> Return:
+    async def _refuse_key(self, asked: Node, fault: Misused) -> Return:
         asked.submission.refusal = refused_for(asked.submission, fault)
         return await self.refuse(asked.submission)
 
-    async def answer_from_holder(self, asked: DelegationRun, session_id: str) -> None:
+    async def answer_from_holder(self, asked: Node, session_id: str) -> None:
         """Answer the caller of `asked` with the return of the delegation that has its key."""
         outcome = asked.outcome
         try:
@@ -531,7 +538,7 @@ def _wrapped(middleware: Middleware, inner: Perform, work: "Work") -> Awaitable[
     return middleware(work, inner)
 
 
-def _still_running(asked: DelegationRun, holder: Record) -> Return:
+def _still_running(asked: Node, holder: Record) -> Return:
     """Answer a caller whose deadline is earlier than that of the delegation with its key, which continues."""
     lineage = Lineage(holder.session_id, holder.root_id, holder.parent_id, holder.depth, holder.path)
     seconds = round(asked.delegation.deadline.timeout_seconds, 2)

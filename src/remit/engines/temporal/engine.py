@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from remit.core.agents import WorkspaceKind
 from remit.core.budget import Budget, Limits
-from remit.core.context import Handle, RecordedHandle, SettledHandle
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Misused, Unavailable
 from remit.core.policy import Verdict
@@ -115,56 +114,18 @@ class TemporalEngine(EmbeddedEngine):
             return False
         return not serves or spec.spread or submission.spread or self.scheduler.room(agent) <= 0
 
-    async def run(self, submission: Submission) -> Return:
-        if submission.cache is not None:
-            return await super().run(submission)  # calls this engine again if no result can be used
-        refusal = await self._refused(submission)
-        if refusal is not None:
-            return refusal
-        if not self._is_remote(submission):
-            submission.is_admitted = not submission.budget.draws_from_shared
-            return await super().run(submission)
-        waiter: asyncio.Future[Return] = self.loop.create_future()
-        remote = self._submit_remote(submission)
-        remote.outcome.waiter = waiter
-        try:
-            return await waiter
-        except asyncio.CancelledError:
-            remote.stop(Stop(reason=StopReason.CANCELLED, source="its caller's task"))
-            raise
-
-    async def start(self, submission: Submission) -> Handle:
-        if submission.cache is not None:
-            return await super().start(submission)
-        refusal = await self._refused(submission)
-        if refusal is not None:
-            return SettledHandle(refusal)
-        if not self._is_remote(submission):
-            submission.is_admitted = not submission.budget.draws_from_shared
-            return await super().start(submission)
-        remote = self._submit_remote(submission)
-        holder = await remote.outcome.wait_recorded()
-        if holder is None:
-            return RemoteHandle(remote)  # type: ignore[arg-type]
-        try:
-            record = await self._holder(remote, holder)  # type: ignore[arg-type]
-        except Misused as fault:
-            return SettledHandle(await self._refuse_key(remote, fault))  # type: ignore[arg-type]
-        if record.result is not None:
-            return SettledHandle(record.result)
-        return RecordedHandle(self, holder, remote.delegation.deadline.hard_at)
-
-    async def _refused(self, submission: Submission) -> Return | None:
-        """The recorded refusal of a delegation that a guard refused, or that cannot be resumed or handed to a worker."""
-        if submission.refusal is None and (submission.delegation.resumes is None or await self._read_earlier(submission)):
+    async def _is_refused(self, submission: Submission) -> bool:
+        if not await super()._is_refused(submission) and self._is_remote(submission):
             submission.refusal = self._not_for_workers(submission)
-        if submission.refusal is None:
-            return None
-        return await asyncio.shield(self.loop.create_task(self.refuse(submission)))
+        return submission.refusal is not None
+
+    def _new_run(self, submission: Submission) -> Node:
+        if self._is_remote(submission):
+            return RemoteRun(submission, self)
+        submission.is_admitted = not submission.budget.draws_from_shared
+        return super()._new_run(submission)
 
     def _not_for_workers(self, submission: Submission) -> Return | None:
-        if not self._is_remote(submission):
-            return None
         delegation, limit = submission.delegation, self.config.options.queue_limit
         if has_secrets(delegation):
             message = "Its parameters contain a secret, which is neither recorded nor sent to a worker."
@@ -182,13 +143,6 @@ class TemporalEngine(EmbeddedEngine):
         advice = "Try again later, delegate less at once (ctx.gather has limit=), start more workers, or raise queue_limit."
         error = ErrorInfo(type="queue_full", message=message, code="QUEUE_FULL", recoverable=True, recommendation=advice)
         return reply.refused_return(delegation, error)
-
-    def _submit_remote(self, submission: Submission) -> RemoteRun:
-        if self.is_closed:
-            raise Misused("This Remit is closed.", advice="Open it again: async with Remit.open(…).")
-        remote = RemoteRun(submission, self)
-        remote.submit()
-        return remote
 
     def handle_of(self, node: Any) -> LocalHandle:
         return RemoteHandle(node) if isinstance(node, RemoteRun) else LocalHandle(node)  # type: ignore[arg-type]

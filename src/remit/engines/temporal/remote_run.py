@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from remit.core.agents import Isolation
 from remit.core.delegation import Delegation
@@ -133,7 +133,7 @@ class RemoteRun:
                 assert isinstance(problem, Unavailable)
                 self.outcome.fail(problem)
             elif not self.outcome.yield_key(problem.session_id):
-                self._engine.spawn(self._engine.answer_from_holder(cast("DelegationRun", self), problem.session_id))
+                self._engine.spawn(self._engine.answer_from_holder(self, problem.session_id))
 
     async def _refuse(self, lack: str) -> None:
         """Its principal has no budget left."""
