@@ -630,7 +630,7 @@ class Remit:
         place = place_of(self.settings.store, self.folder / "remit.db")
         temporal = TemporalConfig.from_settings(chosen, store=place, exits_when_cut_off=self._given.is_worker)
         if isinstance(self.store, SqliteStore):
-            must_be_one_machine(temporal, chosen)
+            must_be_one_machine(temporal)
         return TemporalEngine(config, temporal, self._make_shipping() if chosen.ships_files else None)
 
     def _make_shipping(self) -> "Shipping":

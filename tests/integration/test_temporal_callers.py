@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from remit import Remit, Unavailable, agent
-from remit.engines.embedded import events
+from remit.engines.embedded import embedded, events
 from remit.engines.temporal import engine as temporal_engine
 from remit.testing import Scripted, hang
 from support.temporal_server import TemporalServer, temporal_server
@@ -113,7 +113,7 @@ async def test_call_cancelled_at_any_moment_is_cancelled_on_record(
             raise Unavailable("the database is away", code="STORE_UNAVAILABLE")
         return await events.known(store, session_id)
 
-    monkeypatch.setattr(temporal_engine, "known", known)
+    monkeypatch.setattr(embedded, "known", known)
     async with (
         Remit.open(tmp_path, agents=[quick], settings=settings) as caller,
         Remit.open(tmp_path, agents=[quick], settings=settings) as other,

@@ -263,6 +263,15 @@ class DelegationRun(LocalRun):
         for child in list((self.children or {}).values()):
             yield from child.below()
 
+    def add_child(self, child: "Node") -> None:
+        if self.children is None:
+            self.children = {}
+        self.children[child.delegation.session_id] = child
+
+    def remove_child(self, session_id: str) -> None:
+        if self.children is not None:
+            self.children.pop(session_id, None)
+
     # ---- from submission to the start of its agent
 
     def submit(self) -> None:

@@ -294,6 +294,10 @@ class EmbeddedEngine:
         record = await known(self.store, session_id)
         if record.state.is_settled:
             return [{"session_id": session_id, "agent": record.agent, "state": f"already {record.state}"}]
+        return await self._cancel_elsewhere(record, reason, source)
+
+    async def _cancel_elsewhere(self, record: Record, reason: str, source: str) -> list[dict[str, Any]]:
+        """Cancel a live delegation that this process does not run."""
         if not await self._peers.request_cancel(record, reason, source, self.deps.clock.wall()):
             stop = Stop(reason=StopReason.CANCELLED, source=source, detail=reason)
             return await self.recovery.cancel_left_behind(record, stop)
@@ -470,13 +474,9 @@ class EmbeddedEngine:
 
     def register(self, run: DelegationRun) -> None:
         run.budget.enter()
-        session_id = run.delegation.lineage.session_id
-        self._runs[session_id] = run
-        parent = run.parent
-        if parent is not None:
-            if parent.children is None:
-                parent.children = {}
-            parent.children[session_id] = run
+        self._runs[run.delegation.lineage.session_id] = run
+        if run.parent is not None:
+            run.parent.add_child(run)
 
     def unregister(self, run: DelegationRun, *, was_recorded: bool = True) -> None:
         session_id = run.delegation.lineage.session_id
@@ -487,9 +487,8 @@ class EmbeddedEngine:
         else:
             run.budget.undo_enter()
         self._declaring.discard(run)
-        parent = run.parent
-        if parent is not None and parent.children is not None:
-            parent.children.pop(session_id, None)
+        if run.parent is not None:
+            run.parent.remove_child(session_id)
 
     def redraw(self, run: DelegationRun) -> None:
         """Give it another session id."""
@@ -497,8 +496,9 @@ class EmbeddedEngine:
         run.redrawn()
         drawn = run.delegation.session_id
         self._runs[drawn] = self._runs.pop(taken)
-        if run.parent is not None and run.parent.children is not None:
-            run.parent.children[drawn] = run.parent.children.pop(taken)
+        if run.parent is not None:
+            run.parent.remove_child(taken)
+            run.parent.add_child(run)
 
     def context_for(self, run: DelegationRun) -> contextvars.Context:
         """The context that its agent runs in."""

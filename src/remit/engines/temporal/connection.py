@@ -2,9 +2,7 @@
 
 import asyncio
 import ipaddress
-import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from remit.core.errors import Misused, Unavailable
-from remit.core.settings import EngineSettings, StoreSettings
+from remit.core.settings import EngineSettings, StoreSettings, TemporalSettings
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -28,43 +26,27 @@ MISSING = "Install it: pip install 'remit[temporal]'."
 
 @dataclass(frozen=True, slots=True)
 class TemporalConfig:
-    """The settings of the engine as plain values."""
-
     project: str
-    heartbeat_seconds: float = 30.0
-    wait_seconds: float = 60.0
-    address: str | None = None
-    namespace: str | None = None
-    profile: str | None = None
-    store: str = ""
+    settings: TemporalSettings
+    store: str
     """Where the record is: the same for all processes of the project, and another one for another project of the same name."""
-    exits_when_cut_off: bool = False
+    exits_when_cut_off: bool
     """A worker process exits if an agent that cannot be stopped would overlap with its next attempt elsewhere."""
 
     @classmethod
-    def from_settings(cls, settings: EngineSettings, *, store: str = "", exits_when_cut_off: bool = False) -> "TemporalConfig":
+    def from_settings(cls, settings: EngineSettings, *, store: str, exits_when_cut_off: bool) -> "TemporalConfig":
         """Raises `Misused` for contradictory settings."""
         if settings.project is None:
             raise Misused(
                 "The engine on Temporal needs a name for the project.",
                 advice='Set [engine] project = "NAME" in remit.toml, the same on every machine.',
             )
-        temporal = settings.temporal
-        if temporal.files == "shipped" and temporal.blobs is None:
+        if settings.temporal.files == "shipped" and settings.temporal.blobs is None:
             raise Misused(
                 'files = "shipped" requires an object store, but none is configured.',
                 advice='Set [engine.temporal] blobs = "s3://BUCKET/PREFIX", or files = "shared" if all see the same project directory.',
             )
-        return cls(
-            project=settings.project,
-            heartbeat_seconds=temporal.heartbeat_seconds,
-            wait_seconds=temporal.worker_wait_seconds,
-            address=temporal.address,
-            namespace=temporal.namespace,
-            profile=temporal.profile,
-            store=store,
-            exits_when_cut_off=exits_when_cut_off,
-        )
+        return cls(settings.project, settings.temporal, store, exits_when_cut_off)
 
     @property
     def system_queue(self) -> str:
@@ -87,14 +69,14 @@ def connect_options(config: TemporalConfig) -> dict[str, Any]:
     except ImportError:
         raise Misused("The engine on Temporal needs the package temporalio.", advice=MISSING) from None
     try:
-        options = dict(ClientConfig.load_client_connect_config(profile=config.profile))
+        options = dict(ClientConfig.load_client_connect_config(profile=config.settings.profile))
     except Exception as error:  # noqa: BLE001 - temporalio raises its own RuntimeError for an unreadable file
         raise Misused(
             f"The configuration of Temporal could not be read: {error}.",
             advice="Correct the TEMPORAL_* variables, or the file that TEMPORAL_CONFIG_FILE names.",
         ) from None
-    options["target_host"] = config.address or options.get("target_host") or "localhost:7233"
-    options["namespace"] = config.namespace or options.get("namespace") or "default"
+    options["target_host"] = config.settings.address or options.get("target_host") or "localhost:7233"
+    options["namespace"] = config.settings.namespace or options.get("namespace") or "default"
     return options
 
 
@@ -186,10 +168,10 @@ def _plain(why: str) -> str:
 _MESSAGES = re.compile(r'message: "((?:[^"\\]|\\.)+)"|(?:InvalidCertificate|AlertReceived)\((\w+)')
 
 
-def must_be_one_machine(config: TemporalConfig, settings: EngineSettings) -> None:
+def must_be_one_machine(config: TemporalConfig) -> None:
     """A SQLite database serves one machine; a remote server implies remote workers."""
     host = str(connect_options(config)["target_host"]).rpartition(":")[0].strip("[]")
-    if settings.temporal.one_machine or host in ("localhost", "") or _is_loopback(host):
+    if config.settings.one_machine or host in ("localhost", "") or _is_loopback(host):
         return
     raise Misused(
         f"The store is a SQLite database of this machine and the Temporal server is at {host}: workers elsewhere would not see it.",
@@ -235,14 +217,3 @@ async def poll_times(client: "Client", queue: str) -> dict[str, datetime]:
     request = DescribeTaskQueueRequest(namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind)
     found = await client.workflow_service.describe_task_queue(request, timeout=RPC_SECONDS)
     return {poller.identity: poller.last_access_time.ToDatetime(UTC) for poller in found.pollers}
-
-
-def pollers(times: Mapping[str, datetime], now: datetime) -> dict[str, float]:
-    """Those that are alive, and the seconds since each last asked."""
-    heard = {identity: (now - at).total_seconds() for identity, at in times.items()}
-    return {identity: max(0.0, seconds) for identity, seconds in heard.items() if seconds < POLL_SECONDS}
-
-
-def variables() -> dict[str, str]:
-    """Variables that configure the connection to Temporal, without secrets."""
-    return {name: os.environ[name] for name in ("TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "TEMPORAL_PROFILE") if name in os.environ}

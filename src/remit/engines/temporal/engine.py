@@ -33,7 +33,6 @@ from remit.engines.temporal.connection import (
     identity_of,
     parse_identity,
     poll_times,
-    pollers,
     target_of,
 )
 from remit.engines.temporal.remote_run import AGAIN_SECONDS, RemoteHandle, RemoteRun
@@ -57,7 +56,11 @@ log = logging.getLogger("remit.temporal")
 
 LAST_TICKET = 2**30
 """Ticket of the process that settles a delegation: no worker claims it afterwards. Should that process die, the next one adds one."""
-ENDED_FROM_OUTSIDE = ("TERMINATED", "CANCELED", "TIMED_OUT")
+ENDED_FROM_OUTSIDE = {
+    "TERMINATED": "its workflow was terminated in Temporal",
+    "CANCELED": "its workflow was cancelled in Temporal",
+    "TIMED_OUT": "its workflow timed out in Temporal",
+}
 SWEEP_SECONDS = 10.0
 SWEEP_AT_ONCE = 50
 LEFT_SECONDS = 5.0
@@ -93,9 +96,6 @@ class TemporalEngine(EmbeddedEngine):
         self._unstarted: deque[RemoteRun] = deque()
         """Recorded; their workflows are to be started."""
         self._starters = 0
-
-    def queue_of(self, agent: str) -> str:
-        return self.temporal.queue_of(agent)
 
     # ---- local or remote
 
@@ -222,14 +222,14 @@ class TemporalEngine(EmbeddedEngine):
         return Order(
             session_id=delegation.session_id,
             agent=delegation.agent,
-            queue=self.queue_of(delegation.agent),
+            queue=self.temporal.queue_of(delegation.agent),
             definition=self.config.definition(delegation.agent),
             policy=self.deps.policy.fingerprint,
             seconds=delegation.deadline.remaining(self.loop.time()),
             priority=5 - int(delegation.priority),
             resumable=agent is not None and agent.spec.resumable,
-            heartbeat_seconds=self.temporal.heartbeat_seconds,
-            wait_seconds=self.temporal.wait_seconds,
+            heartbeat_seconds=self.temporal.settings.heartbeat_seconds,
+            wait_seconds=self.temporal.settings.worker_wait_seconds,
             ageing_seconds=self.config.options.ageing_seconds,
         )
 
@@ -269,7 +269,7 @@ class TemporalEngine(EmbeddedEngine):
 
         shipping, lost = self.shipping, tuple[str, ...]()
         if shipping is not None and before.started_at is not None and left > 0:
-            lost = await shipping.restore(before.session_id, min(left, self.temporal.heartbeat_seconds * RESTORE_SHARE))
+            lost = await shipping.restore(before.session_id, min(left, self.temporal.settings.heartbeat_seconds * RESTORE_SHARE))
         run: DelegationRun | None = None
         try:
             run = await self.recovery.run_claimed(before, left, amend)
@@ -303,7 +303,7 @@ class TemporalEngine(EmbeddedEngine):
         """Bounded: a child whose worker cannot be reached is stopped by its signal later."""
         tree = await off_loop(self.store.tree, callers[0].root_id) if callers else []
         ending = [
-            self.spawn(self.cancel_remote(one.session_id, detail, f"the end of its caller {caller.agent}"))
+            self.spawn(self.cancel(one.session_id, detail, f"the end of its caller {caller.agent}"))
             for caller in callers
             for one in tree
             if one.parent_id == caller.session_id and one.queue is not None and not one.state.is_settled
@@ -315,15 +315,10 @@ class TemporalEngine(EmbeddedEngine):
         if self._workers is None or not self._workers.note_cancel(request):
             super()._on_cancel_request(request)
 
-    async def cancel(self, session_id: str, reason: str, source: str, *, force: bool = False) -> list[dict[str, Any]]:
-        if self.find(session_id) is None and (await known(self.store, session_id)).queue is not None:
-            return await self.cancel_remote(session_id, reason, source)
-        return await super().cancel(session_id, reason, source, force=force)
-
-    async def cancel_remote(self, session_id: str, reason: str, source: str) -> list[dict[str, Any]]:
-        record = await known(self.store, session_id)
-        if record.state.is_settled:
-            return [{"session_id": session_id, "agent": record.agent, "state": f"already {record.state}"}]
+    async def _cancel_elsewhere(self, record: Record, reason: str, source: str) -> list[dict[str, Any]]:
+        if record.queue is None:
+            return await super()._cancel_elsewhere(record, reason, source)
+        session_id = record.session_id
         stop = Stop(reason=StopReason.CANCELLED, source=source, detail=reason)
         self.spawn(self._signal_stop(session_id, reason, source))
         owners = {owner.owner_id: owner for owner in await off_loop(self.store.owners)}
@@ -380,7 +375,8 @@ class TemporalEngine(EmbeddedEngine):
             latest = max((*times.values(), *system.values()), default=now)
             now = now if abs((now - latest).total_seconds()) < POLL_SECONDS else latest
         living = await off_loop(living_owners, self.store, self.config.folder / "run")
-        return {identity: seconds for identity, seconds in pollers(times, now).items() if self._is_living(identity, living)}
+        seconds = {identity: max(0.0, (now - at).total_seconds()) for identity, at in times.items() if self._is_living(identity, living)}
+        return {identity: since for identity, since in seconds.items() if since < POLL_SECONDS}
 
     def _is_living(self, identity: str, living: Collection[str]) -> bool:
         """Temporal lists processes that have ended for some more minutes. Those of another record are not known here."""
@@ -401,7 +397,7 @@ class TemporalEngine(EmbeddedEngine):
     async def workers(self) -> list[WorkerInfo]:
         heard: dict[str, dict[str, float]] = {}
         for target in sorted({target_of(name) for name in self.deps.agents.names()}):
-            for identity, seconds in (await self._heard(self.queue_of(target))).items():
+            for identity, seconds in (await self._heard(self.temporal.queue_of(target))).items():
                 heard.setdefault(parse_identity(identity)[0], {})[target] = seconds
         return [
             WorkerInfo(identity=process, agents=tuple(targets), heard_seconds=min(targets.values()))
@@ -509,21 +505,19 @@ class TemporalEngine(EmbeddedEngine):
         others = [one for one in live if one.session_id not in self.remote][:SWEEP_AT_ONCE]
         alive = await off_loop(living_owners, self.store, self.config.folder / "run") if others else set()
         for record in others:
-            if record.ticket == 0 and self.queue_of(record.agent) == record.queue:
+            if record.ticket == 0 and self.temporal.queue_of(record.agent) == record.queue:
                 await self.start_workflow(delegation_of(record, self.deps, self.loop.time()))
-            if (ended := await self.ended_in_temporal(record.session_id)) is not None:
-                await self.settle(record.session_id, Stop(reason=StopReason.CANCELLED, source="Temporal", detail=ended))
-            elif record.ticket and record.owner not in alive and await self._is_done_in_temporal(record.session_id):
+            status = await self._workflow_status(record.session_id)
+            if status in ENDED_FROM_OUTSIDE:
+                stop = Stop(reason=StopReason.CANCELLED, source="Temporal", detail=ENDED_FROM_OUTSIDE[status])
+                await self.settle(record.session_id, stop)
+            elif record.ticket and record.owner not in alive and status == "COMPLETED":
                 detail = f"the process that ended it ({record.owner}) was lost before it recorded the outcome"
                 await self.settle(record.session_id, Stop(reason=StopReason.CRASHED, source="the end of its worker", detail=detail))
 
     async def ended_in_temporal(self, session_id: str) -> str | None:
         """How a person or a timeout ended its workflow; None: it runs, or ended by itself."""
-        status = await self._workflow_status(session_id)
-        return f"its workflow was {status.lower().replace('_', ' ')} in Temporal" if status in ENDED_FROM_OUTSIDE else None
-
-    async def _is_done_in_temporal(self, session_id: str) -> bool:
-        return await self._workflow_status(session_id) == "COMPLETED"
+        return ENDED_FROM_OUTSIDE.get(await self._workflow_status(session_id))
 
     async def _workflow_status(self, session_id: str) -> str:
         """Empty: unknown."""

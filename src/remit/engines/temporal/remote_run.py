@@ -85,13 +85,10 @@ class RemoteRun:
 
     def _register(self) -> None:
         self._is_entered = True
-        if self.parent is not None:
-            self.submission.budget.share()
         self._engine.remote[self.delegation.session_id] = self
         if self.parent is not None:
-            if self.parent.children is None:
-                self.parent.children = {}
-            self.parent.children[self.delegation.session_id] = self
+            self.submission.budget.share()
+            self.parent.add_child(self)
 
     def _unregister(self, *, was_recorded: bool = True) -> None:
         if self._is_entered:
@@ -101,13 +98,13 @@ class RemoteRun:
             else:
                 self.submission.budget.undo_enter()
         self._engine.remote.pop(self.delegation.session_id, None)
-        if self.parent is not None and self.parent.children is not None:
-            self.parent.children.pop(self.delegation.session_id, None)
+        if self.parent is not None:
+            self.parent.remove_child(self.delegation.session_id)
 
     def _record(self) -> None:
         steps = self.submission.step_times
         steps[5] = self._engine.deps.clock.wall()
-        begin = BeginDelegation(self.delegation, State.QUEUED, "", None, steps, self._engine.queue_of(self.delegation.agent))
+        begin = BeginDelegation(self.delegation, State.QUEUED, "", None, steps, self._engine.temporal.queue_of(self.delegation.agent))
         self._engine.journal.write(begin, self._on_recorded)
 
     def _on_recorded(self, problem: Problem) -> None:
@@ -244,7 +241,7 @@ class RemoteRun:
     async def _cancel(self, why: Stop) -> None:
         while not self.outcome.is_known:
             with contextlib.suppress(Unavailable):
-                await self._engine.cancel_remote(self.delegation.session_id, why.detail, why.source)
+                await self._engine.cancel(self.delegation.session_id, why.detail, why.source)
                 return
             await asyncio.sleep(AGAIN_SECONDS)
 

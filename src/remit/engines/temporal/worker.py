@@ -66,7 +66,7 @@ class StoreContact:
 
     def __init__(self, engine: "TemporalEngine") -> None:
         self._engine = engine
-        self._seconds = engine.temporal.heartbeat_seconds
+        self._seconds = engine.temporal.settings.heartbeat_seconds
         self.answered_at = engine.loop.time()
 
     @property
@@ -245,7 +245,7 @@ class QueueWorkers:
         )
         worker = Worker(
             engine.client,
-            task_queue=engine.queue_of(target),
+            task_queue=engine.temporal.queue_of(target),
             activities=[self._activities.perform],
             identity=engine.identity,
             tuner=tuner,
@@ -265,7 +265,7 @@ class QueueWorkers:
             return
         target = target_of(agent)
         self._served_until[target] = self._engine.loop.time() + ASKED_SECONDS
-        queue = self._engine.queue_of(target)
+        queue = self._engine.temporal.queue_of(target)
         with contextlib.suppress(RPCError, Unavailable):  # Temporal or the store is away: another warning says so
             if not await self._engine.is_served(queue):
                 log.warning("No worker takes work from the task queue %s. Start one: remit worker --agents %s", queue, target)
