@@ -165,6 +165,9 @@ async def test_a_store_that_is_away_for_long_stops_all_agents_and_resumable_ones
     async with made.open() as remit:
         handles = {name: await remit.start(name, timeout=200) for name in ("steps", "once")}
         await made.until("begin", 2)
+        async for event in handles["once"].stream():
+            if event.kind == "data":
+                break  # recorded; what an agent emits while the store is away is lost with it
         hosts.postgres.stop(signal.SIGQUIT)
         try:
             for handle in handles.values():
