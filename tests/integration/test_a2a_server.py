@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +38,6 @@ async def writer(ctx: Context) -> str:
     return "written"
 
 
-@agent("ends")
-async def ends(how: str) -> dict[str, Any]:
-    errors = [] if how == "completed" else [{"type": "execution", "message": f"It is {how}.", "recommendation": "Look."}]
-    return {"status": how, "summary": f"It ended {how}. That is all.", "errors": errors}
-
-
 @agent("asks")
 async def asks(ctx: Context, task: str) -> Any:
     RUNS.append(task)
@@ -54,7 +47,7 @@ async def asks(ctx: Context, task: str) -> Any:
     return f"painted {task} from {ctx.saved}"
 
 
-AGENTS = (echo, slow, writer, ends, asks)
+AGENTS = (echo, slow, writer, asks)
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}
 
 
@@ -105,32 +98,6 @@ async def test_stream_ends_with_artifacts_and_state(harness: Harness) -> None:
         assert (report.parts[0].raw, report.parts[0].filename, report.description) == (b"# found\n", "report.md", "What was found.")
 
 
-@pytest.mark.parametrize(
-    ("how", "state"), [("completed", "COMPLETED"), ("partial", "COMPLETED"), ("failed", "FAILED"), ("blocked", "INPUT_REQUIRED")]
-)
-async def test_states_are_mapped_and_details_are_in_the_metadata(harness: Harness, how: str, state: str) -> None:
-    client = await harness.client(streaming=False)
-    task = await one_task(client, message(skill="ends", data={"how": how}))
-    assert state_name(task) == state
-    assert (task.metadata["status"], task.metadata["stopReason"]) == (how, "finished")
-    assert datetime.fromisoformat(task.metadata["https://remit.dev/extensions/delegation/v1"]["createdAt"]).tzinfo is not None
-
-
-async def test_finished_task_cannot_be_cancelled_or_subscribed_to(harness: Harness) -> None:
-    from a2a.types import CancelTaskRequest, GetTaskRequest, SubscribeToTaskRequest
-    from a2a.utils.errors import TaskNotCancelableError, TaskNotFoundError, UnsupportedOperationError
-
-    for binding in BINDINGS:
-        client = await harness.client(binding)
-        finished = await one_task(await harness.client(binding, streaming=False), message(skill="echo", data={"text": "x"}))
-        with pytest.raises(TaskNotCancelableError):
-            await client.cancel_task(CancelTaskRequest(id=finished.id))
-        with pytest.raises(UnsupportedOperationError):
-            await anext(client.subscribe(SubscribeToTaskRequest(id=finished.id)))
-        with pytest.raises(TaskNotFoundError):
-            await client.get_task(GetTaskRequest(id="sess_1700000000_aaaaaa"))
-
-
 async def test_task_that_asks_for_input_continues_under_its_id(harness: Harness) -> None:
     from a2a.types import GetTaskRequest
     from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
@@ -170,31 +137,16 @@ async def test_tasks_are_the_same_after_a_restart(tmp_path: Path) -> None:
         assert state_name(await one_task(client, message("blue", task_id=waiting_task.id))) == "COMPLETED"
 
 
-async def test_tasks_are_listed_by_context_and_state_in_pages(harness: Harness) -> None:
-    from a2a.types import ListTasksRequest, TaskState
+async def test_tasks_are_listed_by_context_in_pages(harness: Harness) -> None:
+    from a2a.types import ListTasksRequest
 
     for binding in BINDINGS:
         client = await harness.client(binding, token=harness.token(f"lister-{BINDINGS.index(binding)}"), streaming=False)
         done = [await one_task(client, message(skill="echo", data={"text": "x"}, context_id="talk")) for _ in range(3)]
-        failed = await one_task(client, message(skill="ends", data={"how": "failed"}))
-        waiting_task = await one_task(client, message("paint", skill="asks"))
-        await one_task(client, message("blue", task_id=waiting_task.id))
-        all_items = await client.list_tasks(ListTasksRequest())
-        assert [task.id for task in all_items.tasks] == [waiting_task.id, failed.id, *(task.id for task in reversed(done))], binding
-        assert not all_items.tasks[0].artifacts
-        pages, token = [], ""
-        while True:
-            page = await client.list_tasks(ListTasksRequest(context_id="talk", page_size=2, page_token=token, include_artifacts=True))
-            pages.append([task.id for task in page.tasks])
-            assert all(task.artifacts for task in page.tasks)
-            token = page.next_page_token
-            if not token:
-                break
-        assert pages == [[done[2].id, done[1].id], [done[0].id]]
-        bad = await client.list_tasks(ListTasksRequest(status=TaskState.TASK_STATE_FAILED))
-        assert [task.id for task in bad.tasks] == [failed.id]
-        waiting = await client.list_tasks(ListTasksRequest(status=TaskState.TASK_STATE_INPUT_REQUIRED))
-        assert not waiting.tasks, "the task was continued"
+        await one_task(client, message(skill="echo", data={"text": "x"}, context_id="other"))
+        first = await client.list_tasks(ListTasksRequest(context_id="talk", page_size=2))
+        rest = await client.list_tasks(ListTasksRequest(context_id="talk", page_size=2, page_token=first.next_page_token))
+        assert [[task.id for task in page.tasks] for page in (first, rest)] == [[done[2].id, done[1].id], [done[0].id]], binding
 
 
 async def test_public_card_shows_anonymous_callers_only_how_to_authenticate(tmp_path: Path) -> None:
@@ -205,7 +157,7 @@ async def test_public_card_shows_anonymous_callers_only_how_to_authenticate(tmp_
     async with a2a_harness(tmp_path / "near", AGENTS) as harness, httpx.AsyncClient() as http:
         answer = await http.get(f"{harness.url}{path}")
         card = answer.json()
-        assert {skill["id"] for skill in card["skills"]} == {"echo", "slow", "writer", "ends", "asks"}
+        assert {skill["id"] for skill in card["skills"]} == {"echo", "slow", "writer", "asks"}
         assert [one["protocolBinding"] for one in card["supportedInterfaces"]] == list(BINDINGS)
         assert {one["protocolVersion"] for one in card["supportedInterfaces"]} == {"1.0"}
         assert card["capabilities"]["extensions"][0]["uri"] == "https://remit.dev/extensions/delegation/v1"

@@ -77,21 +77,6 @@ async def test_http_socket_behind_a_proxy_requires_a_token(tmp_path: Path) -> No
             assert (await client.get("/v1/tasks", headers={**headers, "host": "evil.example"})).status_code == 421
 
 
-async def test_mcp_routes_without_the_middleware_refuse_all_requests(harness: Harness) -> None:
-    """Incorrectly assembled routes must not treat callers as the owner."""
-    import httpx
-    from starlette.applications import Starlette
-
-    from remit.server.mcp.server import ToolServer
-
-    async with ToolServer(harness.service).routes() as routes:
-        transport = httpx.ASGITransport(Starlette(routes=routes))
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            answer = await client.post("/mcp", json=request("list_agents"), headers=MCP)
-    assert "not authenticated" in answer.text
-    assert "text.count" not in answer.text
-
-
 # ---- long polls
 
 

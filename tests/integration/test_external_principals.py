@@ -145,18 +145,6 @@ async def test_refused_callers_are_audited_without_their_secret(harness: Harness
     assert not check_log(harness.remit.folder).findings
 
 
-async def test_request_with_a_delegation_token_is_a_child(harness: Harness) -> None:
-    running = await harness.running()
-    principal = harness.authenticator.authenticate(Credentials(authorization=f"Bearer {harness.authenticator.token_for(running)}"))
-    assert principal.parent == running.delegation.session_id
-    assert not principal.is_local
-    handle = await harness.service.begin(Call(principal=principal, api="grpc"), {"target": "leaf", "parameters": {}})
-    assert (await handle.result()).status == "completed"
-    record = await harness.remit.describe(handle.session_id)
-    assert (record.parent_id, record.depth, record.path) == (running.delegation.session_id, 2, ("orchestrator", "far", "leaf"))
-    assert running.budget.delegations == 2
-
-
 async def test_delegation_token_expires_with_its_attempt_and_delegation(harness: Harness) -> None:
     """After the delegation ends, its token and streams opened with it are worthless."""
     running = await harness.running()

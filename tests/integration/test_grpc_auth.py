@@ -54,20 +54,6 @@ async def test_socket_authenticates_its_owner_and_a_port_requires_a_token(harnes
     assert (await port.ExecuteTask(ask("echo"), metadata=bearer(local))).task.principal == "orchestrator"
 
 
-async def test_token_restricts_grants_on_the_socket(harness: Harness) -> None:
-    tasks = await harness.tasks()
-    metadata = bearer(harness.token("narrow", agents=("text",)))
-    assert (await tasks.ExecuteTask(ask("text.count", text="a"), metadata=metadata)).task.principal == "token:narrow"
-    error = await refusal(tasks.ExecuteTask(ask("echo", agent_id="echo"), metadata=metadata))
-    assert (error.code().name, trailer(error, "remit-code")) == ("PERMISSION_DENIED", "FORBIDDEN")
-
-
-async def test_duplicate_credentials_are_refused(harness: Harness) -> None:
-    tasks = await harness.tasks()
-    metadata = (*bearer(harness.token("a")), *bearer(harness.token("b")))
-    assert (await refusal(tasks.Ping(messages().PingRequest(), metadata=metadata))).code().name == "INVALID_ARGUMENT"
-
-
 async def test_streams_are_limited_and_end_on_token_revocation(harness: Harness) -> None:
     tasks = await harness.tasks()
     metadata = bearer(harness.token("streams", streams=2))

@@ -1,7 +1,6 @@
 """`remit.client.Client` against the real gRPC server, and against servers that break, hang or cannot stream."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,12 +9,11 @@ from typing import Any
 import pytest
 from grpc_harness import Harness, grpc_harness
 
-from remit import DelegateError, Misused, agent
+from remit import DelegateError, Misused
 from remit.server.authenticator import Credentials
 from remit.server.grpc_client import Client, discover
 
 READ: Any = {"target": "worker", "operation": "read_file", "parameters": {"path": "a.txt"}}
-ENDLESS: Any = {"target": "coder", "operation": "execute_code", "parameters": {"code": "while True: pass", "language": "python"}}
 
 
 @pytest.fixture
@@ -26,21 +24,6 @@ async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
 
 
 # ---- the real server
-
-
-async def test_every_target_of_the_project_can_be_named(harness: Harness) -> None:
-    """Agents with and without operations, and one registered later: the client needs no list."""
-
-    @agent("late")
-    async def late() -> str:
-        return "here"
-
-    harness.remit.register(late)
-    async with Client(harness.address) as client:
-        counted = await client.delegate("text", "count", {"text": "one two"})
-        registered = await client.delegate("late")
-        assert (counted.success, counted.metadata.target, counted.metadata.operation) == (True, "text", "count"), counted
-        assert (registered.success, registered.data) == (True, "here"), registered
 
 
 async def test_streaming_and_polling_give_the_same_result(harness: Harness) -> None:
@@ -58,45 +41,13 @@ async def test_streaming_and_polling_give_the_same_result(harness: Harness) -> N
     assert record.caller_info.session == "conversation-1"
 
 
-async def test_failed_or_timed_out_task_is_a_result(harness: Harness) -> None:
-    async with Client(harness.address) as client:
-        missing = await client.delegate("worker", "read_file", {"path": "none.txt"})
-        assert (missing.success, missing.task_state, missing.error.code) == (False, "FAILED", "TASK_FAILED")
-        assert (await client.get(missing.task_id)).error == missing.error
-        late = await client.delegate(**ENDLESS, timeout=1500)
-        assert (late.task_state, late.success) in (("TIMEOUT", False), ("FAILED", False))
-
-
-async def test_cancelling_the_call_cancels_the_remote_task(harness: Harness) -> None:
-    async with Client(harness.address) as client:
-        calling = asyncio.ensure_future(client.delegate(**ENDLESS))
-        async with asyncio.timeout(60):
-            while not harness.remit.engine.live():  # noqa: ASYNC110 - there is no event to wait for
-                await asyncio.sleep(0.02)
-            task_id = next(iter(harness.remit.engine.live()))
-            await asyncio.sleep(0.3)
-        calling.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await calling
-        finished = await harness.remit.result(task_id, wait_seconds=60)
-        assert (await harness.remit.describe(task_id)).state == "cancelled", finished
-        assert (await client.cancel(task_id)).task_state == "CANCELLED"  # cancelling an ended task changes nothing
-
-
 async def test_invalid_request_raises_the_code_of_the_delegate_tool(harness: Harness) -> None:
     async with Client(harness.address) as client:
         for request, code in (
             ({**READ, "target": "nobody"}, "INVALID_TARGET"),
             ({**READ, "operation": "fly"}, "INVALID_OPERATION"),
-            ({"target": "worker"}, "INVALID_OPERATION"),
             ({**READ, "parameters": {}}, "INVALID_PARAMETERS"),
-            ({**READ, "parameters": {"path": 7}}, "INVALID_PARAMETERS"),
-            ({**READ, "timeout": 300_001}, "INVALID_PARAMETERS"),
-            ({**READ, "timeout": -1}, "INVALID_PARAMETERS"),
-            ({**READ, "priority": "urgent"}, "INVALID_PARAMETERS"),
-            ({**READ, "priority": ["high"]}, "INVALID_PARAMETERS"),
             ({**READ, "surprise": 1}, "INVALID_PARAMETERS"),
-            ({**READ, "key": "half \ud800"}, "INVALID_PARAMETERS"),
         ):
             with pytest.raises(DelegateError) as found:
                 await client.delegate(**request)
@@ -246,22 +197,6 @@ async def test_server_without_streams_is_polled(breaking: Breaking) -> None:
         result = await client.delegate(**READ)
     assert result.success
     assert [kind for kind, _ in breaking.requests] == ["execute", "status", "status", "status"]
-
-
-async def test_client_gives_up_streams_that_keep_failing(breaking: Breaking) -> None:
-    async def run(request: Any, context: Any) -> Any:
-        yield breaking.progress(1)
-        await breaking.abort(context)
-
-    async def stream(request: Any, context: Any) -> Any:
-        await breaking.abort(context)
-        yield
-
-    breaking.run, breaking.stream = run, stream
-    async with Client(breaking.address) as client:
-        result = await client.delegate(**READ)
-    assert result.success
-    assert breaking.requests[-1][0] == "status"
 
 
 async def test_client_waits_at_most_the_timeout_and_its_grace(breaking: Breaking) -> None:

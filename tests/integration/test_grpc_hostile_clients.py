@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_harness import Harness, ask, bearer, grpc_harness, messages, refusal, trailer
-
-from support.pace import until
+from grpc_harness import Harness, ask, grpc_harness, messages, refusal, trailer
 
 REQUEST_BYTES = 256 * 1024
 
@@ -23,14 +21,6 @@ async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
 async def works(harness: Harness) -> None:
     async with asyncio.timeout(60):
         assert (await (await harness.tasks()).ExecuteTask(ask("text.count", text="still here"))).task.data.number_value == 2
-
-
-async def test_oversized_metadata_is_refused(harness: Harness) -> None:
-    tasks, pb = await harness.tasks(), messages()
-    for size in (100_000, 1_000_000):
-        error = await refusal(tasks.Ping(pb.PingRequest(), metadata=(("x-much", "y" * size),)))
-        assert error.code().name in ("RESOURCE_EXHAUSTED", "UNAVAILABLE", "INTERNAL")
-        await works(harness)
 
 
 async def test_oversized_message_is_refused_before_it_is_read(harness: Harness) -> None:
@@ -49,27 +39,10 @@ async def test_malformed_message_is_a_client_error(harness: Harness, caplog: pyt
         assert (error.code().name, trailer(error, "remit-code")) == ("INVALID_ARGUMENT", "INVALID_PARAMETERS")
     call = channel.unary_stream("/remit.v1.TaskService/StreamTask")(b"\x0a\xff")
     assert (await refusal(call.read())).code().name == "INVALID_ARGUMENT"
-    deep = b""
-    for _ in range(300):  # nested lists, deeper than any parser accepts
-        inner = b"\x0a" + _varint(len(deep)) + deep
-        deep = b"\x32" + _varint(len(inner)) + inner
-    value = b"\x0a\x01a\x12" + _varint(len(deep)) + deep
-    struct_ = b"\x0a" + _varint(len(value)) + value
-    config = b"\x0a" + _varint(len(struct_)) + struct_
-    request = b"\x1a" + _varint(len(config)) + config + b"\x22\x04echo"
-    assert (await refusal(channel.unary_unary("/remit.v1.TaskService/ExecuteTask")(request))).code().name == "INVALID_ARGUMENT"
     assert (await refusal(channel.unary_unary("/remit.v1.TaskService/Nothing")(b""))).code().name == "UNIMPLEMENTED"
     assert (await refusal(channel.unary_unary("/no/such")(b""))).code().name == "UNIMPLEMENTED"
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
     await works(harness)
-
-
-def _varint(number: int) -> bytes:
-    found = b""
-    while number > 0x7F:
-        found += bytes([number & 0x7F | 0x80])
-        number >>= 7
-    return found + bytes([number])
 
 
 async def test_client_that_does_not_read_costs_no_memory(harness: Harness) -> None:
@@ -116,28 +89,3 @@ async def test_server_does_not_wait_for_a_missing_request(harness: Harness, monk
     await finished.done_writing()
     assert (await refusal(finished)).code().name == "INVALID_ARGUMENT"
     await works(harness)
-
-
-async def test_client_that_disconnects_early_is_not_logged(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
-    pb, tasks = messages(), await harness.tasks()
-    task_id = (await tasks.ExecuteTask(ask("loud", chunks=40, size=50_000))).task_id
-    for _ in range(10):
-        channel = await harness.channel()
-        call = channel.unary_stream("/remit.v1.TaskService/StreamTask")(pb.StreamTaskRequest(task_id=task_id).SerializeToString())
-        await call.read()
-        await channel.close()
-    await until(lambda: harness.authenticator._streams.count("orchestrator") == 0)
-    assert not [record for record in caplog.records if record.levelname == "ERROR"]
-
-
-async def test_unauthorized_requests_start_nothing(harness: Harness) -> None:
-    tasks = await harness.tasks(address=harness.api.addresses[1])
-    for metadata in ((), bearer("rmt_forged")):
-        assert (await refusal(tasks.ExecuteTask(ask("echo"), metadata=metadata))).code().name == "UNAUTHENTICATED"
-        assert (await refusal(tasks.RunTask(ask("echo"), metadata=metadata).read())).code().name == "UNAUTHENTICATED"
-    assert await harness.remit.history() == []
-    request = ask("echo")
-    request.config.accept.append("touch accepted")
-    error = await refusal(tasks.ExecuteTask(request, metadata=bearer(harness.token())))
-    assert error.code().name == "PERMISSION_DENIED"
-    assert await harness.remit.history() == []

@@ -11,7 +11,6 @@ import pytest
 from grpc_harness import Harness, ask, bearer, refusal, trailer
 from remote_agent_harness import RemoteAgent, joined, remote_agent_harness
 
-from remit import Context, agent
 from remit.core.events import EventKind
 from remit.server.tokens import Permission
 from support.pace import until
@@ -216,21 +215,6 @@ async def test_work_of_a_lost_instance_is_retried_only_if_repeatable(harness: Ha
         assert second.orders == []
 
 
-async def test_repeatable_work_waits_for_a_returning_instance(harness: Harness) -> None:
-    first = await joined(harness, does=forever, is_safe_to_repeat=True)
-    handle = await harness.remit.start("words.count", parameters={"text": "a b c"}, timeout=20)
-    await first.until(lambda: first.orders)
-    await first.die()
-    await asyncio.sleep(0.2)
-    again = RemoteAgent(harness)
-    again.registered = first.registered
-    from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
-
-    again.calls = rpc.AgentServiceStub(await harness.channel())
-    await again.connect()  # the same instance: it need not register again
-    assert (await asyncio.wait_for(handle.result(), 60)).unwrap() == 3
-
-
 async def test_work_that_kills_its_agents_is_abandoned(harness: Harness) -> None:
     async def dies(remote: RemoteAgent, order: Any) -> None:
         await remote.die()
@@ -265,21 +249,6 @@ async def test_draining_instance_finishes_its_work_and_gets_no_more(harness: Har
     assert names(harness) == []
     go.set()
     assert (await handle.result()).unwrap() == "finished"
-
-
-async def test_instance_without_a_stream_is_removed(tmp_path: Path) -> None:
-    async with remote_agent_harness(tmp_path, heartbeat_seconds=0.2) as harness:
-        remote = RemoteAgent(harness)
-        known = await remote.register(is_safe_to_repeat=True)
-        handle = await harness.remit.start("words.count", parameters={}, timeout=30)
-
-        async def beats() -> None:
-            while True:
-                await remote.calls.Heartbeat(remote.pb.HeartbeatRequest(agent_id=known.agent_id, secret=known.secret))
-                await asyncio.sleep(0.05)
-
-        assert (await refusal(asyncio.wait_for(beats(), 60))).code().name == "NOT_FOUND"
-        assert (await asyncio.wait_for(handle.result(), 60)).errors[0].code == "AGENT_UNAVAILABLE"
 
 
 async def test_urgent_work_is_dispatched_first(harness: Harness) -> None:
@@ -384,28 +353,6 @@ async def test_floods_unknown_ids_and_duplicate_results_are_ignored(harness: Har
     assert (await flooded.result()).unwrap() == "first"
     printed = await harness.remit.events(flooded.session_id)
     assert sum(len(str(event.body)) for event in printed) < 6 * 1024 * 1024
-
-
-async def test_stream_without_identification_is_refused(harness: Harness) -> None:
-    remote = RemoteAgent(harness)
-    await remote.register()
-    stream = remote.calls.Work()
-    await stream.write(remote.pb.AgentMessage(accepted=remote.pb.WorkAccepted(work_id="x")))
-    assert (await refusal(stream.read())).code().name == "INVALID_ARGUMENT"
-
-
-async def test_project_file_and_registered_agent_do_not_conflict(harness: Harness) -> None:
-    await joined(harness, name="extra", operation="")
-    assert names(harness) == ["extra"]
-
-    @agent("extra")
-    async def extra(ctx: Context) -> str:
-        return "project file"
-
-    from remit import Misused
-
-    with pytest.raises(Misused, match="Two agents"):
-        harness.remit.register(extra)
 
 
 @pytest.mark.parametrize("is_return", [True, False])

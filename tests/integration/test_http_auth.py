@@ -9,11 +9,8 @@ import pytest
 import pytest_asyncio
 from grpc_harness import Authority
 from http_harness import Harness, http_harness, status_of, statuses_of
-from hypothesis import given
-from hypothesis import strategies as st
 
 from remit.core.errors import Misused
-from remit.server.http.middleware import AllowedHosts, host_name
 from remit.server.tokens import Grants, Permission
 
 DELEGATES = frozenset({Permission.DELEGATE})
@@ -209,13 +206,3 @@ def test_invalid_tls_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "c.pem").write_text("no certificate")
     with pytest.raises(Misused, match=r"tls_certificate"):
         HttpServer(None, tls=Certificates(certificate=tmp_path / "c.pem", key=tmp_path / "none.key"))
-
-
-@given(st.text(min_size=1, max_size=40))
-def test_host_names_that_only_resemble_an_allowed_one_are_refused(text: str) -> None:
-    hosts = AllowedHosts(["build.example.org"])
-    for made in (f"localhost{text}", f"{text}localhost", f"localhost:{text}", f"build.example.org{text}", f"{text}.build.example.org"):
-        if hosts.has(made):
-            assert host_name(made) in ("localhost", "build.example.org")
-            assert made.lower().partition(":")[0] in ("localhost", "build.example.org")
-            assert made.partition(":")[2].isdigit() or ":" not in made

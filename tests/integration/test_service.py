@@ -16,7 +16,6 @@ from remit.core.delegate_results import TaskState
 from remit.core.errors import Misused, Refused
 from remit.core.record import HistoryQuery
 from remit.core.result import Return, StopReason
-from remit.core.states import State
 from remit.server.service import Call, Service
 from remit.server.tokens import OWNER, Grants, Permission, Principal
 
@@ -122,95 +121,11 @@ async def test_remote_principal_may_not_run_acceptance_commands(remit: Remit, tm
     assert (tmp_path / "owned").exists()
 
 
-async def test_call_cancelled_at_its_start_still_runs_the_delegation(remit: Remit) -> None:
-    service = Service(remit)
-    starting = asyncio.create_task(service.begin(call(), {"target": "quick"}))
-    await asyncio.sleep(0)
-    starting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await starting
-    await asyncio.wait_for(service.finish(), 60)
-    (record,) = (await service.list(call(), HistoryQuery())).records
-    assert record.state is State.COMPLETED
-    assert not service.is_busy
-
-
-async def test_cancelled_call_with_a_shared_key_does_not_block_shutdown(tmp_path: Path) -> None:
-    async with Remit.open(tmp_path, agents=[waits], durability="power") as remit:
-        service, asked = Service(remit), {"target": "waits", "key": "one"}
-        GO["go"] = asyncio.Event()
-        holder = await service.begin(call(), asked)
-        again = asyncio.create_task(service.begin(call(), asked))
-        await asyncio.sleep(0)
-        assert len(remit.engine.live()) == 2
-        again.cancel()
-        finishing = asyncio.create_task(service.finish())
-        with pytest.raises(asyncio.CancelledError):
-            await again
-        await asyncio.sleep(0)
-        GO["go"].set()
-        assert (await holder.result()).ok
-        await asyncio.wait_for(finishing, 60)
-
-
-async def test_refusal_while_the_engine_closes_is_answered(remit: Remit) -> None:
-    await remit.engine.close()
-    handle = await asyncio.wait_for(remit.start("quick", idle=-1), 60)
-    assert "idle" in (await handle.result()).errors[0].message
-
-
-async def test_call_cancelled_during_refusal_is_recorded_as_refused(remit: Remit) -> None:
-    service, is_refused = Service(remit), asyncio.Event()
-    remit.on_event(lambda event: is_refused.set() if event.state == "refused" else None)
-    starting = asyncio.create_task(service.begin(call(), {"target": "quick", "budget": {"delegations": 0}}))
-    await asyncio.sleep(0)
-    starting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await starting
-    await asyncio.wait_for(is_refused.wait(), 60)
-    (record,) = (await service.list(call(), HistoryQuery())).records
-    assert record.state is State.REFUSED
-
-
-async def test_followers_get_all_events_if_the_caller_disconnects(remit: Remit) -> None:
-    starting = asyncio.create_task(remit.start("quick"))
-    await asyncio.sleep(0)
-    (session_id,) = remit.engine.live()
-    following = asyncio.create_task(event_kinds(remit, session_id))
-    starting.cancel()
-    assert "complete" in await asyncio.wait_for(following, 60)
-
-
 async def test_granted_depth_limits_the_tree(remit: Remit) -> None:
     service = Service(remit)
     assert (await done(service, call(), "twice")).data["data"]["codes"] == []
     bounded = await done(service, call(principal(max_depth=2)), "twice")
     assert bounded.data["data"]["codes"] == ["MAX_DEPTH_EXCEEDED"]
-
-
-async def event_kinds(remit: Remit, session_id: str) -> list[str]:
-    await asyncio.sleep(0)
-    return [str(event.kind) async for event in remit.follow(session_id)]
-
-
-async def test_cancelled_wait_does_not_affect_other_waiters(remit: Remit) -> None:
-    service = Service(remit)
-    handle = await service.begin(call(), {"target": "waits"})
-    assert await service.wait(handle, 0.01) is None
-    leaving, first, second = (asyncio.create_task(service.wait(handle, 5)) for _ in range(3))
-    brief = asyncio.create_task(service.wait(handle, 0.01))
-    assert await brief is None
-    leaving.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await leaving
-    last = asyncio.create_task(service.wait(handle, 5))
-    await asyncio.sleep(0)
-    GO["go"].set()
-    results = await asyncio.gather(first, second, last, service.wait(handle, 5))
-    assert [one is not None and one.ok for one in results] == [True] * 4
-    again = await service.wait(handle, 5)
-    assert again is not None
-    assert again.session_id == handle.session_id
 
 
 async def test_least_busy_permitted_agent_is_chosen_without_a_target(remit: Remit) -> None:
@@ -249,17 +164,6 @@ async def test_all_trees_of_a_principal_share_its_budget(remit: Remit) -> None:
     assert spent.stop_reason is StopReason.BUDGET
     assert (await done(service, richer, "quick")).stop_reason is StopReason.REFUSED
     assert (await done(service, call(principal("token:rich")), "quick")).ok
-
-
-async def test_spending_of_a_principal_survives_a_restart(tmp_path: Path) -> None:
-    limits = Limits(delegations=2)
-
-    async def asked() -> Return:
-        async with Remit.open(tmp_path, agents=[quick]) as remit:
-            who = Principal(name="token:poor", budget=Budget(limits, opened_at=remit.loop.time()))
-            return await done(Service(remit), call(who), "quick")
-
-    assert [(await asked()).ok for _ in range(3)] == [True, True, False]
 
 
 CHILD = """
@@ -320,18 +224,6 @@ async def test_principal_and_its_budget_survive_a_killed_server(tmp_path: Path) 
         assert (budget.delegations, budget.tokens, budget.alive) == (1, 8, 0)
         assert (await done(service, call(who), "quick")).ok
         assert budget.limits == Limits(tokens=10)
-
-
-async def test_processes_of_a_project_share_the_budget_of_a_principal(tmp_path: Path) -> None:
-    async with Remit.open(tmp_path, agents=[quick]) as one, Remit.open(tmp_path, agents=[quick]) as other:
-        services = [Service(remit) for remit in (one, other)]
-        codes: list[str] = []
-        for number in range(8):
-            remit, service = (one, other)[number % 2], services[number % 2]
-            who = Principal(name="token:poor", budget=Budget(Limits(delegations=5), opened_at=remit.loop.time()))
-            result = await done(service, call(who), "quick")
-            codes += [error.code for error in result.errors]
-        assert codes == ["BUDGET_EXCEEDED"] * 3
 
 
 async def test_composition_is_limited_to_granted_agents(remit: Remit) -> None:
