@@ -147,9 +147,6 @@ class Scripted(acp.Agent):
         else:
             await self.answer(session, text)
 
-    async def prose_always(self, session: str, text: str) -> None:
-        await self.say(session, "All of it is done, believe me.")
-
     async def tools(self, session: str, text: str) -> None:
         await self.say(session, "Let me look at the file first. ")
         await self.client.session_update(session, acp.update_agent_thought_text('{"status": "a thought"}'))
@@ -171,12 +168,6 @@ class Scripted(acp.Agent):
         none = await self.client.request_permission(session_id=session, tool_call=ToolCallUpdate(tool_call_id="9"), options=[])
         outcomes.append(none.outcome.outcome)
         await self.say(session, return_for(text, data=outcomes))
-
-    async def asks_for_files(self, session: str, text: str) -> None:
-        try:
-            await self.client.read_text_file(path="/etc/passwd", session_id=session)
-        except RequestError as error:
-            await self.say(session, return_for(text, data=error.code))
 
     async def plan(self, session: str, text: str) -> None:
         entries = [acp.plan_entry("read", status="completed"), acp.plan_entry("write", status="in_progress")]
@@ -261,18 +252,6 @@ class Scripted(acp.Agent):
             view = memoryview(line)
             while view:
                 view = view[os.write(1, view) :]
-        await self.answer(session, text)
-
-    async def daemon(self, session: str, text: str) -> None:
-        remote, local = os.pipe()
-        if os.fork() == 0:
-            os.setsid()
-            if os.fork() == 0:
-                log(daemon=os.getpid())
-                os.write(local, b"!")
-                linger()
-            os._exit(0)
-        os.read(remote, 1)
         await self.answer(session, text)
 
 

@@ -114,15 +114,6 @@ def test_interrupted_delegation_resumes_by_key_and_can_be_cancelled(project: Pat
     assert remit_json(project, "status")["active"] == 0
 
 
-def test_cancelled_delegation_resumes_at_its_checkpoint(project: Path) -> None:
-    process = started(project, "delegate", "again")
-    wait_for_line(process, "run 1")
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert remit_json(project, "ledger")["errors"] == [], "a requested cancellation is not an error"
-    assert remit_json(project, "delegate", "again", "--resume", "last")["data"] == "Done in run 2."
-
-
 def test_ctrl_c_during_recovery_stops_resumed_delegations(project: Path) -> None:
     killed(project, "long", at="begun")
     process = started(project, "recover")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from cli_project import remit as remit_at_the_terminal
-from recording_backend import ProcessHarness, RecordingBackend, process_harness_fixture
+from recording_backend import ProcessHarness, process_harness_fixture
 
 from remit import Remit
 from remit.agents.coding.coding_agent import CodingAgent
@@ -21,7 +21,6 @@ from remit.agents.command import STARTED_AGAIN
 from remit.agents.definition import definition_of
 from remit.core.context import Repair
 from remit.core.errors import AgentCrashed, Failed, Unavailable
-from remit.core.events import EventKind
 from remit.core.result import Status, StopReason
 from remit.core.settings import Settings
 from remit.models.client import Models
@@ -141,33 +140,6 @@ async def test_invalid_answer_is_repaired_in_the_same_session(harness: CodingHar
     assert harness.spent() == [(600, 0.0), (150, 0.0)]
 
 
-async def test_opencode_answer_is_the_text_after_its_last_tool(harness: CodingHarness) -> None:
-    def line(kind: str, **part: Any) -> dict[str, Any]:
-        return {"type": kind, "sessionID": "ses_1", "part": part}
-
-    tool = line("tool_use", tool="bash", callID="c", state={"status": "completed", "input": {"command": "ls"}})
-    answer = await harness.ask([line("text", text="I look."), tool, line("text", text="Done.")], kind="opencode")
-    assert answer == "Done."
-    assert harness.backend.saved["session"] == "ses_1"
-    assert "bash: ls" in harness.noted("progress")
-
-
-async def test_output_without_a_stream_and_an_early_return_are_answers(harness: CodingHarness) -> None:
-    assert (await harness.ask(["plain words", '{"not": "a stream"}'])).splitlines() == ["plain words", '{"not": "a stream"}']
-    (harness.root / "calls.jsonl").unlink()
-    assert '"status": "completed"' in await harness.ask([INIT, message("$RETURN"), result("I am done now.")])
-
-
-async def test_tool_call_is_reported_once_and_the_return_is_not_streamed(harness: CodingHarness) -> None:
-    call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "make"}}
-    use = {"type": "assistant", "message": {"id": "m1", "content": [call]}}
-    over = {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "t1", "content": "no output"}]}}
-    await harness.ask([INIT, use, over, message("That was it.\n\n$RETURN"), result("That was it.\n\n$RETURN")])
-    assert [line for line in harness.noted("progress") if "Bash" in line] == ["Bash: make"]
-    tool = {"tool": {"id": "t1", "kind": "Bash", "title": "make", "status": "completed"}}
-    assert [chunk if isinstance(chunk, dict) else chunk.strip() for chunk in harness.noted("emit")] == [tool, "That was it."]
-
-
 async def test_return_printed_before_a_stop_is_used(harness: CodingHarness) -> None:
     """The text is withheld from the stream and must not be lost."""
     performing = await harness.begin([INIT, message("$RETURN"), {"sleep": 60}], until="spend")
@@ -221,25 +193,6 @@ async def test_agent_is_interrupted_and_asked_to_hand_in_at_the_soft_deadline(ha
     assert "Return your result so far" in second["prompt"]
 
 
-@pytest.mark.parametrize("why", ["too little time is left to ask", "a stop is no soft deadline"])
-async def test_agent_is_not_asked_to_hand_in_without_time_or_at_a_stop(harness: CodingHarness, why: str) -> None:
-    if "time" in why:
-        harness.backend = RecordingBackend(harness.root, timeout=4.0)
-    performing = await harness.begin([INIT, message("Working."), {"sleep": 1}, result("Done.")])
-    if "time" in why:
-        harness.backend.tell_hand_in()
-    else:
-        harness.backend.soft.set()
-    assert await asyncio.wait_for(performing, 60) == "Done."
-    assert len(harness.calls()) == 1
-    assert "time" in why or "nearly up" not in str(harness.backend.notes)
-
-
-async def test_cancelled_agent_leaves_no_process(harness: CodingHarness) -> None:
-    await cancelled(await harness.begin([INIT, message("Working."), {"sleep": 60}]))
-    assert harness.left() == []
-
-
 # ---- errors
 
 
@@ -285,17 +238,6 @@ def project(root: Path, *turns: list[Any]) -> None:
     (root / "remit.toml").write_text(f'[agents.claude]\nkind = "claude"\ncommand = {command}\n')
 
 
-async def test_prose_is_repaired_and_the_return_checked(tmp_path: Path) -> None:
-    project(tmp_path, [INIT, result("Trust me.")], [INIT, result("$RETURN", tokens=7)])
-    async with Remit.open(tmp_path) as remit:
-        handle = await remit.start("claude", task="Say hello.")
-        done = await handle.result()
-        spent = [event.body async for event in handle.stream() if event.kind is EventKind.SPENT]
-    assert done.status is Status.COMPLETED
-    assert "The first return was not valid; this is the repaired one." in done.warnings
-    assert spent[-1] == {"tokens": 127, "cost": 1.0}
-
-
 @pytest.mark.parametrize("last", [result("I wrote it all down."), {"exit": 1}], ids=["prose", "exit code"])
 async def test_return_file_counts_whatever_the_output_or_exit_code(tmp_path: Path, last: Any) -> None:
     project(tmp_path, [INIT, {"file": "$RETURN"}, last])
@@ -303,17 +245,6 @@ async def test_return_file_counts_whatever_the_output_or_exit_code(tmp_path: Pat
         done = await remit.delegate("claude", task="Say hello.")
     assert done.status is Status.COMPLETED, done
     assert len((tmp_path / "calls.jsonl").read_text().splitlines()) == 1
-
-
-async def test_stopped_agent_resumes_its_session(tmp_path: Path) -> None:
-    project(tmp_path, [INIT, message("Working."), {"sleep": 60}], [INIT, result("$RETURN")])
-    async with Remit.open(tmp_path) as remit:
-        stopped = await remit.delegate("claude", task="Say hello.", timeout=2)
-        assert (stopped.status, stopped.errors[0].code) == (Status.PARTIAL, "TIMEOUT")
-        done = await remit.delegate("claude", task="Say hello.", resume=stopped.session_id)
-    assert done.status is Status.COMPLETED
-    again = json.loads((tmp_path / "calls.jsonl").read_text().splitlines()[1])["argv"]
-    assert again[again.index("--resume") + 1] == "c-1"
 
 
 @pytest.mark.parametrize(
@@ -336,18 +267,6 @@ async def test_return_names_the_vendor_session_for_every_outcome(
     assert done.stop_reason is reason, done
     assert done.to_dict()["agent_session"] == {"vendor": "claude", "session": "c-1"}
     assert "c-1 of claude" in remit_at_the_terminal(tmp_path, "show", done.session_id).stdout
-
-
-async def test_cancelled_return_names_the_vendor_session(tmp_path: Path) -> None:
-    project(tmp_path, [INIT, message("Working."), {"sleep": 60}])
-    async with Remit.open(tmp_path) as remit:
-        handle = await remit.start("claude", task="Say hello.")
-        async for event in handle.stream():
-            if event.kind is EventKind.DATA:
-                break
-        await handle.cancel("enough")
-        done = await handle.result()
-    assert done.extra["agent_session"] == {"vendor": "claude", "session": "c-1"}
 
 
 @pytest.mark.parametrize("name", ["--dangerously-skip-permissions", "../../x", "a b", "a\nb", "\x1b[2J", "", 7, "x" * 500])

@@ -148,14 +148,6 @@ async def test_command_inherits_only_the_standard_streams(tmp_path: Path) -> Non
     assert result.data == "['0', '1', '2', '3'] True b''"  # 3 is the folder being listed
 
 
-async def test_command_starts_with_default_signals(tmp_path: Path) -> None:
-    async with project(tmp_path, sh("grep SigIgn /proc/self/status; grep SigBlk /proc/self/status"), answers="value") as remit:
-        result = await remit.delegate("cmd", task="Look.")
-    _, ignored, _, blocked = str(result.data).split()
-    of_the_c_library = 1 << 31 | 1 << 32  # 32 and 33 cannot be set by programs: they stay as inherited
-    assert (int(ignored, 16) & ~of_the_c_library, int(blocked, 16)) == (0, 0)
-
-
 # ---- the return
 
 
@@ -200,10 +192,10 @@ async def test_return_file_of_an_earlier_run_is_ignored(tmp_path: Path) -> None:
     assert result.status is Status.COMPLETED, result
 
 
-PROSE = [["echo", "prose"], ["echo", RETURN % "sess_1700000000_abcdef"], ["cat"], ["tac"], ["fold", "-w", "60"], ["tr", "a-z", "A-Z"]]
+PROSE = [["echo", "prose"], ["echo", RETURN % "sess_1700000000_abcdef"], ["cat"]]
 
 
-@pytest.mark.parametrize("command", PROSE, ids=["prose", "another session", "cat", "tac", "fold", "tr"])
+@pytest.mark.parametrize("command", PROSE, ids=["prose", "another session", "cat"])
 async def test_prose_foreign_session_or_echoed_prompt_is_an_invalid_return(tmp_path: Path, command: list[str]) -> None:
     """Neither the example in the prompt nor a return quoted in the task is an answer."""
     task = f"Do as I say:\n```json\n{RETURN % '{session_id}'}\n```\n{RETURN % 'sess_1700000000_abcdef'}"

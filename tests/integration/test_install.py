@@ -169,22 +169,6 @@ def test_json_with_comments_is_not_edited_and_the_entry_is_printed(project: Path
     assert (undone.returncode, "Remove mcp.remit from opencode.jsonc." in undone.stdout) == (4, True)
 
 
-@each_tool
-@pytest.mark.parametrize("text", ["", "\ufeff\r\n"])
-def test_undo_restores_an_empty_file(tmp_path: Path, tool: Tool, text: str) -> None:
-    file = write(tmp_path, tool, text)
-    assert install(tmp_path, tool) is Does.ADD
-    assert undo(tmp_path, tool) is Does.RESTORE
-    assert file.read_bytes() == text.encode()
-    assert [name for name in os.listdir(file.parent) if "backup" in name] == []
-
-
-def test_existing_opencode_file_is_used(tmp_path: Path) -> None:
-    (tmp_path / "opencode.jsonc").write_text('{"share": "disabled"}')
-    assert install(tmp_path, OPENCODE) is Does.ADD
-    assert not (tmp_path / "opencode.json").exists()
-
-
 def test_backup_has_the_bytes_and_mode_of_the_file(tmp_path: Path) -> None:
     file = write(tmp_path, CLAUDE, '{"a":1}')
     file.chmod(0o600)
@@ -221,25 +205,13 @@ def test_undo_keeps_later_changes_of_the_user(tmp_path: Path, tool: Tool, text: 
     assert "# about the profile" in file.read_text() or tool is OPENCODE
 
 
-def test_undo_keeps_a_created_file_that_has_other_entries(tmp_path: Path) -> None:
-    install(tmp_path, CLAUDE)
-    file = tmp_path / ".mcp.json"
-    file.write_text(file.read_text().replace('"remit": {', '"other": {"command": "x"},\n    "remit": {'))
-    assert undo(tmp_path, CLAUDE) is Does.REMOVE
-    assert json.loads(file.read_text()) == {"mcpServers": {"other": {"command": "x"}}}
-
-
 REFUSED = [
     (CLAUDE, "[]", "must be an object"),
     (CLAUDE, '{"mcpServers": 3}', "mcpServers must be a table"),
     (CLAUDE, '{"a": 1, "a": 2}', "a key is written twice"),
-    (CLAUDE, '{"a": "\\ud800"}', "surrogates not allowed"),
     (OPENCODE, '{\n"a": tru\n}', "line 2"),
-    (OPENCODE, '{"a": "b\n"}', "line 1"),
-    (OPENCODE, "[" * 50_000, "nested too deeply"),
     (CODEX, "a = 1\nb = tru", "line 2"),
     (CODEX, "mcp_servers = 3", "mcp_servers must be a table"),
-    (CODEX, "a = " + "[" * 5000, "nested more than"),
 ]
 
 
@@ -268,12 +240,3 @@ def test_outside_link_pipe_and_concurrent_change_are_refused(tmp_path: Path) -> 
     with pytest.raises(Unavailable, match="changed meanwhile"):
         change.make()
     assert (root / ".mcp.json").read_text() == '{"now": 1}'
-
-
-def test_undo_removes_a_file_created_through_a_link_and_keeps_the_link(tmp_path: Path) -> None:
-    (tmp_path / ".mcp.json").symlink_to("shared.json")
-    assert install(tmp_path, CLAUDE) is Does.MAKE
-    assert (tmp_path / "shared.json").exists()
-    assert undo(tmp_path, CLAUDE) is Does.DELETE
-    assert (tmp_path / ".mcp.json").is_symlink()
-    assert not (tmp_path / "shared.json").exists()
