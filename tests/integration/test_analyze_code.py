@@ -339,24 +339,6 @@ def test_hostile_file_tree_gives_a_valid_report(tmp_path: Path) -> None:
     assert data["unreadable"] == []
 
 
-def test_many_files_are_grouped_by_folder_and_omissions_are_reported(tmp_path: Path) -> None:
-    files = {f"src/p{number % 60}/m{number}.py": f"import p{(number + 1) % 60}.m{(number + 1) % 120}\n" for number in range(120)}
-    run(write_files(tmp_path / "p", files | {"tests/test_one.py": "def test_it():\n    pass\n"}), tmp_path / "out")
-    report = (tmp_path / "out/analysis.md").read_text()
-    assert report.count('["') <= 40
-    assert "Left out: 1 test file" in report
-    assert " (2 files)" in report
-
-
-def test_folder_replaced_by_a_symlink_is_not_entered(tmp_path: Path) -> None:
-    root = write_files(tmp_path / "p", {"a/b.py": "x = 1\n", "c/b.py": "y = 1\n"})
-    listing = list_files(root, "", [], lambda: False)
-    (root / "a").rename(tmp_path / "away")
-    (root / "a").symlink_to("c")
-    with Root(root) as opened:
-        assert read_file(opened, listing.files[0]) == {"trouble": "unreadable: reached through a link"}
-
-
 @pytest.mark.parametrize("is_checkout", [False, True])
 def test_ignored_files_are_not_read(tmp_path: Path, is_checkout: bool) -> None:
     files = [".gitignore", "a.py", "b.log.py", "keep.log.py", "build/c.py", "sub/build/d.py", "sub/.gitignore", "sub/e.py", "e.py", "f.txt"]

@@ -9,15 +9,11 @@ from typing import Any
 
 import assistant_harness
 import pytest
-from chat_harness import echoing_project
 
 from remit import Remit, agent
 from remit.builtin.assistant.conversations import Conversations, CostLine
 from remit.builtin.assistant.stream import ask
-from remit.cli.ask import ask as ask_command
 from remit.cli.chat_prompt import HISTORY, _history, history_file
-from remit.cli.exits import Exit
-from remit.cli.project import Project
 from remit.core.context import Context
 from remit.core.errors import Misused
 from remit.core.model_messages import Reply, UserMessage, repaired
@@ -26,7 +22,7 @@ from remit.core.states import State
 from remit.server.service import Call as ServiceCall
 from remit.server.service import Service
 from remit.server.tokens import OWNER, Principal
-from remit.testing import Call, Drip, Fail, Garbled, Say, Silence, Stray
+from remit.testing import Call, Drip, Fail, Say, Silence, Stray
 from support.histories import faults_of
 from support.pace import allowed, until
 
@@ -354,29 +350,6 @@ async def test_long_conversation_is_compacted_for_the_model_and_stored_whole(tmp
     spent = [line for line in saved.lines if isinstance(line, CostLine)]
     assert sum(line.tokens for line in spent) == 1000 + 120 * questions
     assert sum(line.cost or 0.0 for line in spent) == pytest.approx(0.5 + questions * 0.00014)
-
-
-async def test_error_results_stay_below_the_size_limit_for_every_provider(tmp_path: Path) -> None:
-    """APIs without an error flag receive `{"error":"…"}` with escaped quotes."""
-    raw = 'RAW"\\' * 2000
-    calls = [
-        Call("delegate", target=raw, parameters={}),
-        Call("delegate", target="echo", parameters={raw: 1}),
-        Call("delegate", target="echo", parameters={"text": [raw]}),
-        Garbled("delegate", raw),
-        Stray(raw, text=raw),
-    ]
-    async with project(tmp_path, [calls, Say("Well.")], assistant={"result_characters": 600}) as (remit, models):
-        assert (await ask(remit, "Go.")).ok
-        results = models.requests[-1].results
-    assert len(results) == len(calls)
-    assert max(map(len, results)) <= 600
-
-
-def test_invalid_utf8_is_sent_as_replacement_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with echoing_project(tmp_path):
-        assert ask_command(Project(tmp_path), message=["a\udcffb"]) is Exit.OK
-    assert capsys.readouterr().out == "You said **a�b**.\n"
 
 
 def test_conversation_title_is_escaped_for_the_terminal(tmp_path: Path) -> None:

@@ -99,18 +99,6 @@ def test_subjects_are_one_line_of_at_most_72_characters() -> None:
     assert "Session" not in message_of("a", "x\nSigned-off-by: Mallory")
 
 
-def test_unusual_file_names_and_folders_are_committed(repository: Path) -> None:
-    names = ["with space.md", 'quo"te.md', "-dash.md", "ünï/cödé.md", "*.md", ":(top)x", "new\nline.md", "[ab].md", "back\\slash"]
-    put(repository, "a.md")  # they would match *.md and [ab].md as patterns
-    done = commit(repository, [put(repository, name) for name in names], "task 1: names")
-    assert (done.warning, in_head(repository)) == ("", sorted(names))
-    assert status(repository) == ["?? a.md"]
-    put(repository, "ünï/new/b.md")
-    (repository / "ünï/cödé.md").unlink()
-    commit(repository, ["ünï"], "task 1: a folder means all files below it")
-    assert (in_head(repository), status(repository)) == (["ünï/cödé.md", "ünï/new/b.md"], ["?? a.md"])
-
-
 def test_project_in_a_subfolder_of_the_repository(repository: Path) -> None:
     root = repository / "sub" / "my project"
     path = put(root, "specs/TODO.md")
@@ -177,17 +165,6 @@ def test_linked_worktree_commits_to_its_own_branch(repository: Path) -> None:
     assert status(repository) == status(linked) == []
 
 
-def test_path_in_a_submodule_is_reported_and_others_are_committed(repository: Path) -> None:
-    git(repository, "clone", "-q", str(repository), "../upstream")
-    git(repository, "submodule", "--quiet", "add", "../upstream", "sub")
-    git(repository, "commit", "-qm", "submodule")
-    done = commit(repository, [put(repository, "sub/a.md"), put(repository, "b.md")], "task 1: x")
-    assert in_head(repository) == ["b.md"]
-    assert "sub/a.md (in sub, a repository of its own" in done.warning
-    git(repository, "submodule", "--quiet", "deinit", "-f", "sub")
-    assert "repository of its own" in commit(repository, [put(repository, "sub/c.md")], "task 1: x").warning
-
-
 def test_ignored_and_missing_paths_are_reported_and_others_are_committed(repository: Path) -> None:
     put(repository, ".gitignore", "*.log\n")
     done = commit(repository, [put(repository, "x.log"), "not-there.md", put(repository, "ok.md")], "task 1: x")
@@ -233,35 +210,6 @@ def test_hanging_hook_is_stopped_with_its_children(repository: Path) -> None:
     assert not any(lives(pid) for pid in pids.read_text().split())
     assert not (repository / ".git/index.lock").exists()
     assert status(repository) == ["?? a.md"]
-
-
-def test_commit_is_reported_even_if_a_later_hook_fails(repository: Path) -> None:
-    hook(repository, "post-commit", "sleep 60 & echo $! > ../pid")
-    done = commit(repository, [put(repository, "a.md")], "task 1: x", seconds=40)
-    os.kill(int((repository.parent / "pid").read_text()), 9)
-    assert done == CommitResult(hash=git(repository, "rev-parse", "HEAD").strip()), "background processes of the hook are not awaited"
-    hook(repository, "post-commit", "sleep 300")
-    done = commit(repository, [put(repository, "b.md")], "task 1: x", seconds=1.5)
-    assert done.hash == git(repository, "rev-parse", "HEAD").strip()
-    assert "commit was made" in done.warning
-    assert status(repository) == []
-
-
-def test_files_removed_from_the_commit_by_a_hook_are_reported(repository: Path) -> None:
-    hook(repository, "pre-commit", "git rm -q --cached a.md")
-    done = commit(repository, [put(repository, "a.md"), put(repository, "b.md")], "task 1: x")
-    assert in_head(repository) == ["b.md"]
-    assert done.warning == "GIT_COMMIT_FAILED: a hook kept these out of the commit: a.md."
-
-
-def test_hook_that_calls_remit_is_refused_at_once(repository: Path) -> None:
-    """git waits for the hook, so the hook must not wait for git."""
-    calls = "from pathlib import Path; from remit.board.commits import commit; print(commit(Path.cwd(), ['b.md'], 'task 2: y').later)"
-    hook(repository, "pre-commit", f'[ -e called ] || {{ touch called; {sys.executable} -c "{calls}" > output; }}')
-    put(repository, "b.md")
-    assert commit(repository, [put(repository, "a.md")], "task 1: x").hash
-    assert (repository / "output").read_text() == "True\n"
-    assert in_head(repository) == ["a.md"]
 
 
 def test_reformatting_hook_is_committed_and_in_the_index(repository: Path) -> None:
@@ -338,16 +286,6 @@ def test_locked_index_is_waited_for_and_reported(repository: Path, monkeypatch: 
     monkeypatch.setattr("remit.board.commits.INDEX_SECONDS", 10.0)
     assert commit(repository, ["a.md"], "task 1: x").hash
     assert removing.wait(60) == 0
-
-
-def test_sparse_checkout_is_supported(repository: Path) -> None:
-    put(repository, "remote/x.md")
-    git(repository, "add", ".")
-    git(repository, "commit", "-qm", "remote")
-    git(repository, "sparse-checkout", "set", "specs")
-    assert commit(repository, [put(repository, "specs/a.md"), put(repository, "outside/b.md")], "task 1: x").warning == ""
-    assert in_head(repository) == ["outside/b.md", "specs/a.md"]
-    assert git(repository, "ls-tree", "-r", "--name-only", "HEAD").split() == ["README.md", "outside/b.md", "remote/x.md", "specs/a.md"]
 
 
 def test_unresolved_conflict_is_never_committed(repository: Path) -> None:

@@ -2,27 +2,25 @@
 
 import asyncio
 import os
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from implement_harness import PLAN, PLAN_PATH, Worker, entry, files_of, git, made_project, returned, subjects, writes
 
-from remit import Context, Remit, agent
+from remit import Context, Remit
 from remit.board.board import Board
 from remit.board.claims import claim
 from remit.board.implement import implement
 from remit.board.parallel import ParallelOptions, implement_each
 from remit.board.plans import read_plan
-from remit.board.task import PhaseStatus, Status, Task
+from remit.board.task import Status, Task
 from remit.board.task_order import dry_run_implement
 from remit.core.deadline import Clock
-from remit.core.errors import Misused, Refused, Unavailable
+from remit.core.errors import Misused, Refused
 from remit.system.settings_files import load_settings
 
 BOARD_FILES = {"specs/state.json", "specs/TODO.md"}
@@ -383,83 +381,6 @@ def test_killed_run_is_resumed_in_its_phase(tmp_path: Path, dies_in: str) -> Non
     assert files_of(tmp_path, "task 1 phase 2") - BOARD_FILES == {"part2.txt", PLAN_PATH}
 
 
-def test_merge_commit_of_a_worktree_has_the_subject_of_its_phase(tmp_path: Path) -> None:
-    board = made_project(tmp_path, plan="### Phase 1: Build it [NOT STARTED]\n")
-
-    @agent("task-executor", workspace="worktree", merge=True)
-    async def apart(ctx: Context, task: str, **more: Any) -> Any:
-        (ctx.workspace / "built.txt").write_text("built")
-        return returned("built.txt")
-
-    async def run() -> Any:
-        async with Remit.open(tmp_path, agents=[apart], recover=False) as remit:
-            return await implement(remit, board, 1)
-
-    outcome = asyncio.run(run())
-    assert outcome.status == "completed", outcome
-    with_code = git(tmp_path, "log", "--format=%s%x09%(trailers:key=Session,valueonly)", "--", "built.txt").strip()
-    assert with_code.split("\t")[0] == "task 1 phase 1: Build it"
-    assert with_code.split("\t")[1].startswith("sess_")
-    assert read_plan((tmp_path / PLAN_PATH).read_text()).phases[0].status is PhaseStatus.COMPLETED
-    assert board.look().state.task(1).status is Status.COMPLETED
-
-
-async def test_plan_that_is_not_utf8_keeps_its_bytes(tmp_path: Path) -> None:
-    board = made_project(tmp_path, in_git=False)
-    plan = tmp_path / PLAN_PATH
-    plan.write_bytes(PLAN.replace("Write CSV", "Write \u00e9 CSV").encode("latin-1"))
-    outcome = await Worker().implement(board)
-    assert outcome.status == "completed", outcome
-    assert plan.read_bytes().decode("latin-1") == PLAN.replace("Write CSV", "Write \u00e9 CSV").replace("NOT STARTED", "COMPLETED")
-
-
-def with_pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-def with_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def with_link(path: Path) -> None:
-    path.unlink()
-    path.symlink_to("/etc/passwd")
-
-
-def with_too_much(path: Path) -> None:
-    with path.open("ab") as opened:
-        opened.truncate(3 << 30)
-
-
-@pytest.mark.parametrize("replaced", [with_pipe, with_folder, with_link, with_too_much])
-async def test_phase_is_recorded_if_the_agent_replaces_its_plan(tmp_path: Path, replaced: Callable[[Path], None]) -> None:
-    def ruins(ctx: Context, phase: int) -> Any:
-        replaced(ctx.root / PLAN_PATH)
-        return writes(ctx, phase)
-
-    board = made_project(tmp_path)
-    outcome = await Worker(p1=ruins).implement(board)
-    assert outcome.status == "failed"
-    assert "cannot be read" in outcome.summary
-    assert PLAN_PATH not in files_of(tmp_path, "task 1 phase 1")
-    (shutil.rmtree if (tmp_path / PLAN_PATH).is_dir() else os.unlink)(tmp_path / PLAN_PATH)
-    git(tmp_path, "checkout", "--", PLAN_PATH)
-    assert (await Worker().implement(board)).status == "completed"
-
-
-async def test_plan_removed_by_the_agent_is_restored(tmp_path: Path) -> None:
-    def moves(ctx: Context, phase: int) -> Any:
-        os.rename(ctx.root / "specs/001_csv", ctx.root / "specs/elsewhere")
-        return writes(ctx, phase)
-
-    worker = Worker(p1=moves)
-    outcome = await worker.implement(made_project(tmp_path))
-    assert (outcome.status, worker.phases) == ("completed", [1, 2, 3])
-    assert any("was restored" in warning for warning in outcome.warnings)
-
-
 async def test_phases_removed_from_the_plan_by_an_agent_are_not_completed(tmp_path: Path) -> None:
     def empties(ctx: Context, phase: int) -> Any:
         (ctx.root / PLAN_PATH).write_text("# Nothing left to do\n")
@@ -470,16 +391,6 @@ async def test_phases_removed_from_the_plan_by_an_agent_are_not_completed(tmp_pa
     assert (outcome.status, outcome.task_status, worker.phases) == ("failed", "IMPLEMENTING", [1])
     assert "1, 2, 3" in outcome.summary
     assert PLAN_PATH not in files_of(tmp_path, "task 1 phase 1"), "so that git still has it"
-
-
-@pytest.mark.parametrize("name", ["state.json", "TODO.md"])
-async def test_pipe_in_place_of_the_board_does_not_block(tmp_path: Path, name: str) -> None:
-    def ruins(ctx: Context, phase: int) -> Any:
-        with_pipe(ctx.root / "specs" / name)
-        return writes(ctx, phase)
-
-    with pytest.raises(Unavailable, match="not a file"):
-        await Worker(p1=ruins).implement(made_project(tmp_path, in_git=False))
 
 
 async def test_commit_has_no_files_of_other_tasks_or_of_the_user(tmp_path: Path) -> None:
@@ -538,11 +449,3 @@ async def test_run_that_lost_its_claim_does_not_write_the_board(tmp_path: Path) 
     finally:
         other.__exit__(None, None, None)
     assert (await Worker().implement(board)).status == "completed"
-
-
-async def test_record_and_board_agree_on_work_without_a_file(tmp_path: Path) -> None:
-    board, worker = made_project(tmp_path, in_git=False, plan=None), Worker(p0=lambda _ctx, _phase: returned())
-    async with Remit.open(tmp_path, agents=worker.agents(), recover=False) as remit:
-        outcome = await implement(remit, board, 1)
-        record = await remit.describe(outcome.session_id)
-    assert (outcome.status, str(record.state), entry(board)["status"]) == ("failed", "failed", "implementing")

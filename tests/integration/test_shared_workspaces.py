@@ -188,31 +188,6 @@ async def test_shared_child_at_its_deadline_returns_its_files(project: Path, kin
     assert "+half" in diff_of(project, result)
 
 
-async def test_started_child_ends_before_the_diff_of_its_caller(project: Path) -> None:
-    """A started child ends before the changes of its caller are collected and merged."""
-
-    has_begun = asyncio.Event()
-    grown: list[str] = []
-
-    @agent("goes.on", timeout=30)
-    async def goes_on(ctx: Context) -> None:
-        while True:
-            grown.append("more\n")
-            (ctx.workspace / "growing.txt").write_text("".join(grown))
-            has_begun.set()
-            await asyncio.sleep(0.005)
-
-    async def body(ctx: Context) -> None:
-        await ctx.start("goes.on")
-        await has_begun.wait()
-
-    result = await run_under(project, "worktree", body, goes_on, merge=True)
-    assert result.ok, result
-    assert (project / "growing.txt").read_text().count("more") >= 1
-    assert work_folders(project) == []
-    assert status(project) == ""
-
-
 def remit_command(folder: Path, environment: dict[str, str], *words: str) -> dict[str, Any]:
     ran = subprocess.run(
         [sys.executable, "-m", "remit", *words, "--json"], cwd=folder, env={**os.environ, **environment},
@@ -333,20 +308,6 @@ async def test_conflict_with_the_caller_names_a_command_that_applies_it(project:
     assert git(project, "show", f"remit/{child.session_id}:both.txt") == "child's\n"
 
 
-async def test_unmerged_child_names_a_command_that_applies_it(project: Path) -> None:
-    async def body(ctx: Context) -> None:
-        (ctx.workspace / "child.txt").write_text("one\n")
-        child = await ctx.delegate("branches")
-        assert (ctx.workspace / "child.txt").read_text() == "one\n"
-        command = child.next_steps.partition(f".remit/work/{ctx.session_id}: ")[2]
-        await asyncio.to_thread(run_shell, command, ctx.workspace)
-        assert (ctx.workspace / "child.txt").read_text() == "child\n"
-
-    result = await run_under(project, "worktree", body)
-    assert result.ok, result
-    assert "+child" in diff_of(project, result)
-
-
 @both
 async def test_copy_is_made_of_the_workspace_of_the_caller(project: Path, kind: str) -> None:
     children: list[Return] = []
@@ -405,21 +366,6 @@ async def test_resumed_child_of_a_workspace_is_not_merged_into_the_project(proje
     assert "began from the workspace of" in resumed.errors[0].message
     assert not (project / "first.txt").exists()
     assert not (project / "mine.txt").exists()
-
-
-async def test_sub_folder_of_a_repository_can_be_the_project_of_a_tree(project: Path) -> None:
-    root = project / "src"
-
-    async def body(ctx: Context) -> None:
-        (ctx.workspace / "seen.txt").write_text("caller, not committed\n")
-        for name in ("merges", "copies"):
-            child = await ctx.delegate(name, sees="seen.txt")
-            assert child.ok, child
-        assert (ctx.workspace / "child.txt").exists()
-
-    result = await run_under(root, "worktree", body)
-    assert result.ok, result
-    assert "+++ b/src/child.txt" in diff_of(root, result)
 
 
 @pytest.mark.parametrize("where", ["before", "after"])

@@ -1,11 +1,9 @@
 """Unchanged workspaces are removed automatically; `remit workspaces` lists, merges and removes the others."""
 
 import asyncio
-import contextlib
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,6 @@ from cli_project import remit_json, started, wait_for_line
 from workspace_project import branches, commit_all, git, new_repository, status, work_folders
 
 from remit import Context, Remit, Return, agent
-from remit.runtime.workspace_cleanup import remove_metadata, remove_unchanged
-from remit.runtime.workspaces import METADATA_FILE, REMOVAL_MARK, metadata_folder
-from remit.testing import JumpingClock
 from remit.testing.engine_samples import until
 from support.cli import start
 
@@ -98,8 +93,8 @@ async def test_unchanged_workspace_of_a_stopped_delegation_is_removed(project: P
 @pytest.mark.parametrize(
     ("kind", "does"),
     [
-        *((kind, does) for kind in ("worktree", "copy") for does in ("writes", "deletes", "ignored", "artifact", "saves")),
-        ("worktree", "commits and reverts"),
+        ("copy", "writes"),
+        *(("worktree", does) for does in ("deletes", "ignored", "artifact", "saves", "commits and reverts")),
     ],
 )
 async def test_changed_workspace_of_a_stopped_delegation_is_kept_and_named(project: Path, kind: str, does: str) -> None:
@@ -155,70 +150,6 @@ async def test_unchanged_workspace_of_a_crash_is_removed_at_the_next_open(projec
             await until(lambda: is_removed(project), seconds=10)
         await remit.engine.clean_up()
     assert work_folders(project) == ([record.session_id] if does == "writes" else [])
-
-
-def test_metadata_is_removed_while_another_process_waits_for_its_lock(tmp_path: Path) -> None:
-    """Recovery and clean-up may remove a workspace at the same time; a folder with only a lock file must not remain."""
-    books, is_over = tmp_path / "books", threading.Event()
-
-    def wait_for_the_lock() -> None:
-        while not is_over.is_set():
-            with contextlib.suppress(OSError):
-                os.close(os.open(books / "lock", os.O_RDWR | os.O_CREAT))
-
-    waiting = threading.Thread(target=wait_for_the_lock)
-    waiting.start()
-    try:
-        for _ in range(300):
-            books.mkdir()
-            (books / "note.json").write_text("{}")
-            remove_metadata(books)
-            assert not books.exists()
-    finally:
-        is_over.set()
-        waiting.join()
-
-
-async def test_interrupted_removal_is_finished_at_the_next_open(project: Path) -> None:
-    async with Remit.open(project, agents=[hanging("worktree", "saves")]) as remit:
-        result = await stopped(remit)
-    (metadata_folder(project, result.session_id) / REMOVAL_MARK).touch()
-    git(project, "worktree", "remove", "--force", f".remit/work/{result.session_id}")
-    async with Remit.open(project, settings={"retention_seconds": 0}):
-        await until(lambda: is_removed(project), seconds=10)
-
-
-async def test_incomplete_workspace_is_removed_long_after_its_delegation(project: Path) -> None:
-    clock = JumpingClock()
-    async with Remit.open(project, agents=[hanging("worktree", "saves")], clock=clock.as_clock()) as remit:
-        result = await stopped(remit)
-        (metadata_folder(project, result.session_id) / METADATA_FILE).unlink()
-        await remit.engine.clean_up()
-        assert work_folders(project) == [result.session_id]
-        clock.jump(2 * 3600)
-        await remit.engine.clean_up()
-    assert is_removed(project)
-
-
-async def test_workspace_in_use_by_a_resumed_delegation_is_not_removed(project: Path) -> None:
-    seen: list[bool] = []
-
-    @agent("hangs", workspace="worktree", timeout=30)
-    async def goes_on(ctx: Context) -> str:
-        if ctx.saved is None:
-            await ctx.checkpoint(1)
-            ctx.progress("there")
-            await asyncio.sleep(60)
-        seen.append(await asyncio.to_thread(remove_unchanged, project, first.session_id))
-        (ctx.workspace / "done.txt").write_text("done\n")
-        return "done"
-
-    async with Remit.open(project, agents=[goes_on]) as remit:
-        first = await stopped(remit)
-        again = await remit.delegate("hangs", resume=first.session_id)
-    assert again.ok, again
-    assert seen == [False]
-    assert work_folders(project) == [first.session_id], "the folder has the name of the first session"
 
 
 # ---- remit workspaces

@@ -364,22 +364,6 @@ async def test_checked_out_file_is_not_a_required_artifact(project: Path) -> Non
     assert real.ok, real
 
 
-async def test_ignored_artifact_keeps_the_workspace(project: Path) -> None:
-    @agent("build", workspace="worktree", merge=True, timeout=30)
-    async def build(ctx: Context) -> str:
-        (ctx.workspace / "build").mkdir()
-        (ctx.workspace / "build" / "out.txt").write_text("built")
-        (ctx.workspace / "made.txt").write_text("made")
-        ctx.artifact("build/out.txt", type="data")
-        return "built"
-
-    result = await run(project, build)
-    assert result.ok, result
-    assert (project / "made.txt").exists()
-    built = next(a for a in result.artifacts if a.path.endswith("out.txt"))
-    assert (project / built.path).read_text() == "built"
-
-
 async def test_git_operations_of_the_agent_do_not_affect_the_diff(project: Path) -> None:
     @agent("rude", workspace="worktree", timeout=30)
     async def rude(ctx: Context, how: str) -> str:
@@ -407,24 +391,6 @@ async def test_git_operations_of_the_agent_do_not_affect_the_diff(project: Path)
             assert "+made" in diff_of(project, result), how
             assert git(project, "show", f"remit/{result.session_id}:made.txt") == "made\n", how
     assert git(project, "ls-files", "-s") == before
-
-
-async def test_repair_uses_the_same_workspace(project: Path) -> None:
-    folders = []
-
-    @agent("twice", workspace="worktree", answers="return", timeout=30)
-    async def twice(ctx: Context) -> object:
-        folders.append(ctx.workspace)
-        (ctx.workspace / f"try{len(folders)}.txt").write_text("x")
-        if ctx.repair is None:
-            return "no return at all"
-        metadata = {"session_id": ctx.session_id, "agent_type": "twice", "delegation_depth": 1, "delegation_path": list(ctx.path)}
-        return {"status": "completed", "summary": "Did it. All is well.", "artifacts": [], "errors": [], "metadata": metadata}
-
-    result = await run(project, twice)
-    assert result.ok, result
-    assert len(set(folders)) == 1
-    assert next(a.summary for a in result.artifacts if a.path.endswith("changes.diff")) == "2 files changed."
 
 
 async def test_failed_agent_leaves_its_diff(project: Path) -> None:
@@ -558,38 +524,6 @@ async def test_slow_git_does_not_exceed_the_deadline(project: Path, tmp_path: Pa
     assert f".remit/work/{result.session_id}/half.txt" in [a.path for a in result.artifacts]
     assert f"resume={result.session_id}" in result.next_steps
     assert result.extra["workspace"]["folder"] == f".remit/work/{result.session_id}"
-
-
-async def test_slow_merge_is_abandoned_at_the_deadline(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = slow_git(tmp_path, " symbolic-ref --short", 2)
-    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
-    async with Remit.open(project, agents=AGENTS) as remit:
-        result = await remit.delegate("write", path="late.txt", timeout=1.5)
-        assert (result.status, result.errors[0].code) in {("partial", "TIMEOUT"), ("partial", "MERGE_CONFLICT")}
-        await asyncio.sleep(1.0)
-    assert not (project / "late.txt").exists()
-    assert git(project, "show", f"remit/{result.session_id}:late.txt") == "written\n"
-
-
-async def test_nested_repository_is_not_lost(project: Path) -> None:
-    @agent("nests", workspace="worktree", merge=True, timeout=30)
-    async def nests(ctx: Context, commits: bool) -> str:
-        inner = ctx.workspace / "inner"
-        inner.mkdir()
-        git(inner, "init", "-q")
-        (inner / "x.txt").write_text("x")
-        (ctx.workspace / f"beside-{commits}.txt").write_text("y")
-        if commits:
-            commit_all(inner, "inner")
-        return "done"
-
-    async with Remit.open(project, agents=[nests]) as remit:
-        for commits in (False, True):
-            result = await remit.delegate("nests", commits=commits)
-            assert result.ok, result
-            assert result.warnings
-            assert (project / ".remit" / "work" / result.session_id / "inner" / "x.txt").exists()
-            assert (project / f"beside-{commits}.txt").exists()
 
 
 async def test_files_of_remit_do_not_make_a_project_dirty(tmp_path: Path) -> None:
