@@ -65,10 +65,6 @@ def write_half() -> None:
     Path("half-written.txt").write_text("half")
 
 
-def linger() -> None:
-    time.sleep(600)
-
-
 class Scripted(acp.Agent):
     def __init__(self) -> None:
         self.cancelled = asyncio.Event()

@@ -137,19 +137,6 @@ async def test_failures_are_returned_in_the_result(tool: DelegateTool, arguments
         assert called.metadata.status == "partial"
 
 
-async def test_running_call_can_be_inspected_and_cancelled_by_id(tool: DelegateTool) -> None:
-    last = None
-    async for chunk in tool.stream(asks("wait")):
-        last = chunk
-        if chunk.result is None and chunk.data["message"] == "asleep":
-            assert chunk.task_id is not None
-            assert (await tool.look(chunk.task_id)).task_state == "RUNNING"
-            await tool._remit.cancel(chunk.task_id, "seen enough")
-    assert last is not None
-    assert last.result is not None
-    assert last.result.task_state == "CANCELLED"
-
-
 async def test_cancelling_a_call_cancels_its_delegation(tool: DelegateTool) -> None:
     calling = asyncio.create_task(tool.call(asks("wait")))
     async with asyncio.timeout(60):

@@ -2,9 +2,6 @@
 
 import asyncio
 import json
-import os
-import select
-import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -12,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from framework_harness import delegate, echo, running
+from framework_harness import delegate, echo
 
 from remit import Context, Misused, Remit, agent
 from remit.core.delegate_results import (
@@ -112,13 +109,6 @@ async def test_google_client(toolbox: Toolbox, models: ScriptedModels) -> None:
 # ---- model input
 
 
-async def test_schema_names_the_tool_and_the_targets(toolbox: Toolbox) -> None:
-    schema = toolbox.schema()
-    assert (schema["title"], schema["type"]) == ("delegate", "object")
-    assert "echo" in schema["properties"]["target"]["enum"]
-    assert "echo(text: string, wait?: number)" in schema["description"]
-
-
 async def test_invalid_model_arguments_are_answered_and_never_raised(toolbox: Toolbox) -> None:
     written: list[tuple[Any, str]] = [
         ('{"target": "echo"', "not JSON"),
@@ -153,31 +143,6 @@ async def test_unknown_tool_is_named_in_the_error(tmp_path: Path) -> None:
             assert toolbox.call_blocking(name, CALL) == text
 
 
-async def test_use_in_a_forked_process_is_refused_at_once(toolbox: Toolbox) -> None:
-    """The event loop of the parent does not run there."""
-
-    def forked() -> str:
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                toolbox.call_blocking("delegate", CALL)
-            except Misused as error:
-                os.write(writing, str(error).encode())
-            finally:
-                os._exit(0)
-        os.close(writing)
-        try:
-            return os.read(reading, 1000).decode() if select.select([reading], [], [], 10)[0] else "it hangs"
-        finally:
-            os.close(reading)
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-
-    assert "forked from the one" in await asyncio.to_thread(forked)
-    assert json.loads(await toolbox.call("delegate", CALL))["data"] == "echo hi"
-
-
 async def test_blocking_call_on_a_thread_of_an_agent_makes_a_child(tmp_path: Path) -> None:
     """The context is carried across the thread and its event loop."""
 
@@ -196,30 +161,6 @@ async def test_blocking_call_on_a_thread_of_an_agent_makes_a_child(tmp_path: Pat
             Toolbox(remit).call_blocking("delegate", CALL)
     with pytest.raises(Misused):
         await Toolbox(remit).call("delegate", CALL)
-
-
-async def test_thread_waiting_for_a_call_is_released_when_its_delegation_ends(tmp_path: Path) -> None:
-    finished: list[str] = []
-
-    @agent("outer", isolation="thread")
-    def outer(ctx: Any) -> None:
-        try:
-            box.call_blocking("delegate", {"target": "echo", "parameters": {"text": "long", "wait": 60}})
-        finally:
-            finished.append("outer")
-
-    async with Remit.open(tmp_path, agents=[echo, outer]) as remit:
-        box = Toolbox(remit)
-        late = await remit.delegate("outer", timeout=0.5)
-        assert (late.status, late.errors[0].code) == ("partial", "TIMEOUT")
-        assert finished == ["outer"]
-    assert running.names == set()
-
-
-async def test_result_limit_below_the_minimum_is_refused(tmp_path: Path) -> None:
-    async with Remit.open(tmp_path) as remit:
-        with pytest.raises(Misused, match="at least"):
-            Toolbox(remit, characters=10)
 
 
 # ---- shortening

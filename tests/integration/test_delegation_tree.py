@@ -240,27 +240,3 @@ async def test_acceptance_commands_have_no_caller_token(project: Path) -> None:
     async with Remit.open(project) as remit:
         result = await remit.delegate("echo", word="w", accept=['test -z "$REMIT_CALLER"', 'test -n "$REMIT_MARK"'])
     assert result.ok, result.errors
-
-
-async def test_socket_exists_only_while_processes_run(project: Path) -> None:
-    async with Remit.open(project) as remit:
-        await remit.delegate("echo", word="w")
-        assert list((project / ".remit" / "run").glob("*.sock")) == []
-        await remit.delegate("one", way="context")
-        (sock,) = (project / ".remit" / "run").glob("*.sock")
-        assert sock.stat().st_mode & 0o777 == 0o600
-        assert sock.parent.stat().st_mode & 0o777 == 0o700
-    assert list((project / ".remit" / "run").iterdir()) == []
-
-
-async def test_hundred_concurrent_attachments_are_answered(project: Path) -> None:
-    @agent("many")
-    async def many() -> list[str]:
-        async def one(number: int) -> str:
-            async with Remit.open("/") as inner:
-                return str((await inner.delegate("echo", word=str(number))).data)
-
-        return await asyncio.gather(*map(one, range(100)))
-
-    async with Remit.open(project, agents=[many]) as remit:
-        assert (await remit.delegate("many")).data == [str(number) for number in range(100)]

@@ -155,37 +155,6 @@ async def test_empty_token_means_no_caller(project: Path, monkeypatch: pytest.Mo
             pass
 
 
-GARBAGE = (
-    b"",
-    b"\0",
-    b"GET / HTTP/1.1\r\n\r\n",
-    (100 * 1024 * 1024).to_bytes(4, "big") + b"x" * 1000,
-    (5).to_bytes(4, "big") + b"hello",
-    (2).to_bytes(4, "big") + b"[]",
-    (2).to_bytes(4, "big") + b"{}",
-    *(len(body).to_bytes(4, "big") + body for body in (
-        b'{"k": "call", "id": 1, "name": "delegate", "body": {"request": {}}}',
-        b'{"k": "call", "id": 1, "name": "hello", "body": {"token": 5}}',
-        b'{"k": "call", "id": 1, "name": "hello", "body": []}',
-        b'{"k": "reply", "id": 1, "value": 1}',
-        b'{"k": "cancel", "id": 99}',
-        b'{"k": "call", "id": 1, "name": "hello", "body": {"token": "' + b"x" * 40_000 + b'"}}',
-        b"[" * 20_000,
-    )),
-)  # fmt: skip
-
-
-async def test_invalid_data_on_the_socket_is_harmless(owner: Remit, tmp_path: Path) -> None:
-    handle, token = await started(owner, tmp_path)
-    for data in GARBAGE:
-        sock = await asyncio.to_thread(connect_to, Path(token.address), 5.0)
-        sock.setblocking(True)
-        await asyncio.to_thread(sock.sendall, data)
-        sock.close()
-    assert (await owner.delegate("one", way="library", names=["echo"])).data["status"] == "completed"
-    await handle.cancel()
-
-
 async def test_silent_connections_are_closed_and_block_no_other(owner: Remit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attach_server, "HELLO_SECONDS", 1.0)
     handle, token = await started(owner, tmp_path)

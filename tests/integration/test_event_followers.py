@@ -123,17 +123,6 @@ async def test_slow_followers_hold_a_bounded_amount_of_output(tmp_path: Path) ->
             await events.aclose()
 
 
-async def test_events_are_delivered_after_they_are_recorded(tmp_path: Path) -> None:
-    """Event numbers stay valid across a crash: a follower can continue from any of them."""
-    source = TextAgent()
-    async with Remit.open(tmp_path, agents=[source.agent]) as remit:
-        handle = await remit.start("talks")
-        source.emit("one", "two", "three", None)
-        async for event in remit.follow(handle.session_id):
-            if event.kind is EventKind.PROGRESS:
-                assert event in remit.store.events(handle.session_id)
-
-
 CHILD = """
 import asyncio, sys
 from remit import Remit, agent
@@ -182,29 +171,3 @@ async def test_follower_of_a_killed_process_recovers_its_work_and_continues(tmp_
         process.wait(60)
         if process.stdout is not None:
             process.stdout.close()
-
-
-async def test_wait_for_another_process_respects_its_timeout(tmp_path: Path) -> None:
-    source = TextAgent()
-    async with Remit.open(tmp_path, agents=[source.agent]) as local, Remit.open(tmp_path, agents=[source.agent]) as remote:
-        handle = await local.start("talks")
-        assert await remote.result(handle.session_id, wait_seconds=0.2) is None
-        waiting = asyncio.create_task(remote.result(handle.session_id, wait_seconds=60))
-        await asyncio.sleep(0.05)
-        source.emit(None)
-        assert await asyncio.wait_for(waiting, 60) == await handle.result()
-
-
-async def test_closing_ends_waits_for_other_processes(tmp_path: Path) -> None:
-    source = TextAgent()
-    async with Remit.open(tmp_path, agents=[source.agent]) as local:
-        handle = await local.start("talks")
-        remote = Remit.open(tmp_path, agents=[source.agent])
-        async with remote:
-            checks = counted(remote, "heads")
-            reader = asyncio.create_task(all_of(remote, handle.session_id))
-            await until(lambda: bool(checks))
-        (outcome,) = await asyncio.wait_for(asyncio.gather(reader, return_exceptions=True), 60)
-        assert isinstance(outcome, Exception)
-        source.emit(None)
-        await handle.result()

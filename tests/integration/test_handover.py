@@ -1,17 +1,11 @@
 """Handover: a runtime that stops leaves resumable delegations to the next process."""
 
 import asyncio
-import os
-import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from remit import Context, Remit, Unavailable, agent
+from remit import Context, Remit, agent
 
 
 @agent("steps", resumable=True)
@@ -47,35 +41,6 @@ async def test_handover_leaves_resumable_work_to_the_next_process(tmp_path: Path
         done = await after.result(handle.session_id, wait_seconds=10)
         assert done is not None
         assert done.data == "Went on from 1."
-
-
-@agent("many", resumable=True)
-async def many(ctx: Context) -> str:
-    runs = await asyncio.to_thread(count_runs, ctx.root / "runs")
-    if runs < 3:
-        await asyncio.sleep(30)
-    return f"Run {runs}."
-
-
-def count_runs(path: Path) -> int:
-    with path.open("a") as file:
-        file.write("x")
-    return path.stat().st_size
-
-
-async def test_delegation_can_be_handed_over_twice(tmp_path: Path) -> None:
-    handle = None
-    for _ in range(2):
-        remit = Remit.open(tmp_path, agents=[many])
-        async with remit:
-            handle = handle or await remit.start("many")
-            await asyncio.sleep(0.2)
-            assert await remit.close(hand_over=True) == [handle.session_id]
-    async with Remit.open(tmp_path, agents=[many]) as after:
-        assert handle is not None
-        done = await after.result(handle.session_id, wait_seconds=10)
-        assert done is not None
-        assert done.data == "Run 3."
 
 
 async def test_queued_delegation_is_handed_over_without_being_started(tmp_path: Path) -> None:
@@ -121,62 +86,3 @@ asyncio.run(main())
 def test_program_exits_although_a_handed_over_agent_ignores_cancellation(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", STUBBORN, str(tmp_path)], timeout=20, capture_output=True, text=True, check=True)
     assert done.stdout == "1\n"
-
-
-LONG = """
-import asyncio
-from remit import agent
-
-@agent("long", resumable=True, timeout=600)
-async def long() -> None:
-    await asyncio.sleep(500)
-"""
-
-
-class Listener:
-    """Records the names of the methods that a server calls on its listener."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_: self.calls.append(name)
-
-
-async def handed_over_session(root: Path) -> str:
-    """A delegation that an earlier server handed over."""
-    (root / ".remit" / "agents").mkdir(parents=True)
-    (root / ".remit" / "agents" / "some.py").write_text(LONG)
-    async with Remit.open(root) as remit:
-        handle = await remit.start("long")
-        await remit.close(hand_over=True)
-    return handle.session_id
-
-
-async def is_live(root: Path, session_id: str) -> bool:
-    async with Remit.open(root, recover=False) as looking:
-        return not (await looking.describe(session_id)).state.is_settled
-
-
-async def test_server_without_a_free_port_leaves_resumed_work_running(tmp_path: Path) -> None:
-    from remit.server.run import serve
-
-    session_id = await handed_over_session(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        settings = {"serve": {"grpc": f"127.0.0.1:{taken.getsockname()[1]}", "doors": ["grpc"]}}
-        with pytest.raises(Unavailable, match="listen"):
-            await serve(tmp_path, settings, Listener())
-    assert await is_live(tmp_path, session_id)
-
-
-async def test_sigterm_during_recovery_leaves_the_work_to_the_next_server(tmp_path: Path) -> None:
-    from remit.server.run import serve
-
-    session_id = await handed_over_session(tmp_path)
-    listener = Listener()
-    serving = asyncio.ensure_future(serve(tmp_path, {"serve": {"doors": ["grpc"]}}, listener))
-    await asyncio.sleep(0)
-    os.kill(os.getpid(), signal.SIGTERM)
-    await asyncio.wait_for(serving, 10)
-    assert listener.calls == ["stopped"]
-    assert await is_live(tmp_path, session_id)

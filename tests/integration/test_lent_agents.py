@@ -146,53 +146,6 @@ async def test_owner_enforces_the_deadline_of_a_lent_agent(tmp_path: Path) -> No
     assert time.monotonic() - started_at < allowed(20)
 
 
-async def test_agents_of_another_project_are_lent(tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    (other / ".remit" / "agents").mkdir(parents=True)
-    (other / ".remit" / "agents" / "theirs.py").write_text(
-        "from remit import agent\n@agent\nasync def theirs() -> str:\n    return 'of the other project'\n"
-        "@agent\nasync def echo(word: str) -> str:\n    return 'the wrong one'\n"
-    )
-
-    @agent("visits")
-    async def visits() -> Any:
-        async with Remit.open(other) as inner:
-            assert inner.root == remit.root
-            with pytest.raises(Misused):
-                await inner.describe("sess_1700000000_aaaaaa")
-            return [(await inner.delegate("theirs")).data, (await inner.delegate("echo", word="ours")).data]
-
-    async with Remit.open(make_project(tmp_path / "project"), agents=[visits]) as remit:
-        result = await remit.delegate("visits")
-        assert result.data == ["of the other project", "ours"], "the owner runs its own agents"
-        assert [r.agent for r in await remit.tree(result.session_id)] == ["visits", "theirs", "echo"]
-    assert not (other / ".remit" / "remit.db").exists()
-
-
-async def test_remit_of_another_agent_is_refused(tmp_path: Path) -> None:
-    """Neither a Remit opened by another agent nor, inside a lent agent, the owner itself."""
-    opened: list[Remit] = []
-
-    @agent("opens")
-    async def opens(ctx: Context) -> Any:
-        async with Remit.open("/", agents=[agent("lent")(lent)]) as inner:
-            opened.append(inner)
-            child = await ctx.delegate("misuses")
-            return [child.data, (await inner.delegate("lent")).data]
-
-    @agent("misuses")
-    async def misuses() -> str:
-        with pytest.raises(Misused, match="opened outside it"):
-            await opened[0].delegate("echo", word="w")
-        return "could not"
-
-    async def lent() -> int:
-        return (await remit.delegate("echo", word="w")).metadata.delegation_depth
-
-    async with Remit.open(make_project(tmp_path), agents=[opens, misuses]) as remit:
-        assert (await remit.delegate("opens")).data == ["could not", 3]
-
-
 async def test_remit_opened_outside_an_agent_is_refused_inside(tmp_path: Path) -> None:
     """Also of another project, and from a thread: its delegations would be outside the tree."""
 

@@ -150,19 +150,6 @@ async def test_server_that_hangs_dies_or_floods_fails_one_call_only(places: Plac
     assert not [pid for pid in servers if is_alive(pid, None)]
 
 
-async def test_unresponsive_server_is_restarted(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remit.agents.mcp.mcp_server.LIST_SECONDS", -1.0)
-    root, folder = places
-    write_settings(root, bad={"mcp": {"command": hostile(folder)}})
-    async with Remit.open(root) as remit:
-        assert (await remit.delegate("bad.echo", parameters={"text": "one"})).data == "one"
-        first = started(folder)
-        os.kill(int((folder / "started").read_text().split()[-1]), signal.SIGSTOP)
-        assert (await remit.delegate("bad.echo", parameters={"text": "two"}, timeout=1)).stop_reason is StopReason.DEADLINE
-        assert (await remit.delegate("bad.echo", parameters={"text": "three"}, timeout=30)).data == "three"
-        assert started(folder) == first + 1
-
-
 async def test_script_changed_after_approval_is_not_started(places: Places, untrusted: None) -> None:
     root, folder = places
     script = root / "server.py"

@@ -14,11 +14,11 @@ from model_harness import AGENTS, COUNT, DONE, ask_thinker, model_project, setti
 from remit import Remit, agent
 from remit.agents.function import FunctionAgent
 from remit.agents.model.context_window import room_in
-from remit.agents.model.conversation import ARGUMENT_CHARACTERS, MOST_CALLS
+from remit.agents.model.conversation import MOST_CALLS
 from remit.core.budget import Limits
 from remit.core.result import Status, StopReason
 from remit.runtime.return_format import format_instruction
-from remit.testing import Call, Cut, Drip, Fail, Garbled, Reply, Say, ScriptedModels, Silence, Stray, valid_return
+from remit.testing import Call, Cut, Drip, Garbled, Reply, Say, ScriptedModels, Silence, Stray, valid_return
 from remit.testing.models.request import ModelRequest
 from support.pace import allowed
 
@@ -242,17 +242,6 @@ async def test_token_budget_stops_the_agent(tmp_path: Path) -> None:
     assert len(server.requests) <= 4
 
 
-async def test_children_work_in_the_workspace_of_the_agent(tmp_path: Path) -> None:
-    write = Call("delegate", target="note", parameters={"text": "Noted."})
-    claim = Reply(lambda request: Say(valid_return(request, artifacts=["note.txt"])))
-    (tmp_path / "old.txt").write_text("old")
-    async with model_project(tmp_path, [write, claim], workspace="copy") as (remit, _):
-        result = await ask_thinker(remit)
-    assert result.ok, result
-    assert not (tmp_path / "note.txt").exists()
-    assert any(artifact.path.endswith("/note.txt") for artifact in result.artifacts)
-
-
 async def test_resumed_run_continues_the_conversation(tmp_path: Path) -> None:
     """The resumed run has its own session id."""
     slow = lambda request: COUNT if request.answers == 0 else Silence() if "You were interrupted" not in request.text else DONE  # noqa: E731
@@ -293,13 +282,6 @@ async def test_data_that_violates_the_output_schema_is_repaired_once(tmp_path: P
     assert result.errors[0].message.startswith("data: is required")
 
 
-async def test_agent_without_tools_sends_its_schema_in_the_first_request(tmp_path: Path) -> None:
-    right = Reply(lambda request: Say(valid_return(request, data=OSLO)))
-    async with model_project(tmp_path, [right], output_schema=CITY, tools=[]) as (remit, server):
-        assert (await ask_thinker(remit)).ok
-    assert "minLength" in json.dumps(server.requests[0].body["response_format"])
-
-
 async def test_plain_answer_is_the_data_of_the_result(tmp_path: Path) -> None:
     async with model_project(tmp_path, [Say("Forty-two.")], answers="value") as (remit, server):
         result = await ask_thinker(remit)
@@ -331,28 +313,6 @@ def up(number: int) -> Call:
     return Call("delegate", target="count", operation="up", parameters={"number": number})
 
 
-def nested(levels: int) -> str:
-    return f'{{"target": "note", "parameters": {{"text": {"[" * levels}{"]" * levels}}}}}'
-
-
-async def test_oversized_arguments_are_refused_and_the_conversation_continues(tmp_path: Path) -> None:
-    oversized = [nested(levels) for levels in (100, 300, 900, 990, 10_000)]
-    oversized.append(f'{{"target": "count", "operation": "up", "parameters": {{"number": 1{"0" * 4250}}}}}')
-    oversized.append('{"target": "note", "parameters": {"text": "half \\ud800 a letter"}}')
-    oversized.append(json.dumps({"target": "note", "parameters": {"text": "x" * (ARGUMENT_CHARACTERS + 1)}}))
-    async with model_project(tmp_path, [[up(1), *(Garbled("delegate", one) for one in oversized)], DONE]) as (remit, server):
-        result = await ask_thinker(remit)
-        assert result.ok, result
-        assert [child.agent for child in await remit.children(result.session_id) if str(child.state) == "completed"] == ["count.up"]
-    results = tool_results(server.requests[1])
-    assert len(results) == len(oversized) + 1
-    assert json.loads(results[0])["data"] == 2
-    assert all("nested deeper than 60 levels" in one for one in results[1:4])
-    assert "4,000 digits" in results[6]
-    assert "must be one complete JSON object" in results[8]
-    assert len(json.dumps(server.requests[1].body)) < 60_000
-
-
 async def test_calls_beyond_the_limit_per_turn_are_deferred(tmp_path: Path) -> None:
     async with model_project(tmp_path, [[up(number) for number in range(100)], DONE]) as (remit, server):
         result = await ask_thinker(remit)
@@ -361,23 +321,6 @@ async def test_calls_beyond_the_limit_per_turn_are_deferred(tmp_path: Path) -> N
     results = [message.text for message in server.requests[1].messages if message.role == "tool"]
     assert [json.loads(one)["data"] for one in results] == list(range(1, MOST_CALLS + 1))
     assert server.requests[1].last.text == f"Only the first {MOST_CALLS} of your 100 calls were made. Make the others in your next turn."
-
-
-async def test_agent_that_delegates_after_the_soft_deadline_times_out(tmp_path: Path) -> None:
-    """The result is partial, not failed."""
-
-    @agent("doze")
-    async def doze(ctx: Any) -> str:
-        await ctx.wait_hand_in()
-        return "Awake."
-
-    async with model_project(tmp_path, lambda _: Stray("delegate", target="doze", parameters={}), agents=[doze], tools=["doze"]) as (
-        remit,
-        server,
-    ):
-        result = await ask_thinker(remit, timeout=3)
-    assert (str(result.status), result.errors[0].code) == ("partial", "TIMEOUT"), result
-    assert len(server.requests) > 1
 
 
 async def test_requests_fit_into_the_context_window(tmp_path: Path) -> None:
@@ -398,20 +341,6 @@ async def test_requests_fit_into_the_context_window(tmp_path: Path) -> None:
         assert "Think about it." in request.text
     assert (tmp_path / "note.txt").read_text() == "y" * 30_000
     assert room_in(None, 0) == room_in(1_000_000, 0) == 80_000
-
-
-async def test_temperature_is_sent_unless_the_model_refuses_it(tmp_path: Path) -> None:
-    folder = tmp_path / ".opencode" / "agent"
-    folder.mkdir(parents=True)
-    (folder / "cool.md").write_text("---\ndescription: Cool.\ntemperature: 0.2\n---\nBe cool.\n")
-    refuse = Fail(400, "Unsupported parameter: 'temperature' is not supported with this model.")
-    script = lambda request: refuse if "temperature" in request.body and "Refuse it." in request.text else DONE  # noqa: E731
-    async with model_project(tmp_path, script) as (remit, server):
-        for task in ("Take it.", "Refuse it."):
-            result = await remit.delegate("cool", parameters={"task": task})
-            assert result.ok, result
-        assert (await ask_thinker(remit)).ok
-    assert [request.body.get("temperature") for request in server.requests] == [0.2, 0.2, None, None]
 
 
 async def test_results_read_returns_only_results_of_the_caller(tmp_path: Path) -> None:

@@ -66,21 +66,6 @@ async def test_text_is_streamed_and_its_cost_is_charged(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_twenty_calls_keep_their_order_and_get_their_results(kind: str) -> None:
-    calls = [Call("delegate", task=f"number {number}") for number in range(20)]
-    async with ScriptedModels([[Say("All at once."), *calls], Say("Done.")]) as server:
-        asked = await ask(models(server, kind), tools=[TOOL])
-        assert [call.arguments for call in asked.reply.calls] == [{"task": f"number {number}"} for number in range(20)]
-        assert len({call.call_id for call in asked.reply.calls}) == 20
-        results = [ToolResult(call_id=call.call_id, name=call.name, text=f"result {i}") for i, call in enumerate(asked.reply.calls)]
-        prompt = UserMessage(text="Say something.")
-        again = await ask(models(server, kind), [prompt, asked.reply, *reversed(results)], tools=[TOOL])
-    assert again.reply.text == "Done."
-    assert server.requests[1].results == tuple(f"result {number}" for number in range(20))
-    assert not server.faults
-
-
-@pytest.mark.parametrize("kind", KINDS)
 async def test_invalid_calls_are_preserved_in_the_conversation(kind: str) -> None:
     """Names that were not offered, missing or repeated ids, arguments that are not JSON."""
     script: Script = [
@@ -158,13 +143,6 @@ async def test_reply_is_cut_at_the_maximum_length(kind: str) -> None:
     assert asked.details == {"tokens": "estimated"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_reply_has_its_end_reason(kind: str) -> None:
-    for ended in (EndReason.LENGTH, EndReason.REFUSED):
-        async with ScriptedModels([Say("Half a", ended=ended.value)]) as server:
-            assert (await ask(models(server, kind))).ended is ended
-
-
 async def test_budget_limits_the_length_of_a_reply() -> None:
     async with ScriptedModels([Say("Fine.")]) as server:
         await ask(models(server, "openai"), spending=SpendRecorder(budget=Limits(tokens=5000)))
@@ -202,13 +180,6 @@ async def test_cancelling_closes_the_connection(kind: str) -> None:
             while server._clients:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         await asked.close()
-
-
-async def test_tools_can_be_described_in_the_prompt() -> None:
-    async with ScriptedModels([Say('{"delegate": {"task": "x"}}')]) as server:
-        asked = await ask(models(server, "openai", tools="prompted"), tools=[TOOL])
-    assert [(call.name, call.arguments) for call in asked.reply.calls] == [("delegate", {"task": "x"})]
-    assert not server.requests[0].tools
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import json
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,8 @@ from remit.core import ids
 from remit.core.deadline import Clock
 from remit.core.result import Evidence, Return
 from remit.core.states import State
-from remit.system.settings_files import load_settings
 from remit.testing import ManualClock, Scripted, answer, hang, wait
-from remit.testing.engine_samples import code_of, until
+from remit.testing.engine_samples import code_of
 
 
 def dated_by(clock: ManualClock) -> Clock:
@@ -47,28 +45,6 @@ async def test_answer_is_kept_if_the_deadline_falls_into_acceptance(tmp_path: Pa
     assert [artifact.path for artifact in result.artifacts] == ["report.md"]
 
 
-async def test_answer_is_kept_if_the_deadline_falls_into_ending_children(tmp_path: Path) -> None:
-    over = threading.Event()
-
-    @agent("stubborn")
-    def stubborn() -> None:
-        over.wait(10)
-
-    @agent("leaves-a-child")
-    async def leaves_a_child(ctx: Context) -> str:
-        await ctx.start("stubborn")
-        await asyncio.sleep(ctx.remaining - 0.4)
-        return "in time"
-
-    try:
-        async with Remit.open(tmp_path, agents=[stubborn, leaves_a_child]) as remit:
-            result = await remit.delegate("leaves-a-child", timeout=2)
-            assert (result.status, result.stop_reason, result.data) == (Status.COMPLETED, StopReason.FINISHED, "in time")
-            assert (await remit.describe(result.session_id)).state is State.COMPLETED
-    finally:
-        over.set()
-
-
 async def test_caller_with_a_shared_key_is_answered_by_its_own_deadline(tmp_path: Path) -> None:
     holder = Scripted("holder", hang())
     async with Remit.open(tmp_path, agents=[holder]) as remit:
@@ -76,26 +52,6 @@ async def test_caller_with_a_shared_key_is_answered_by_its_own_deadline(tmp_path
         result = await remit.delegate("holder", key="k", timeout=0.2)
         assert (result.status, code_of(result), result.session_id) == (Status.PARTIAL, "TIMEOUT", held.session_id)
         assert (await remit.describe(held.session_id)).state is State.RUNNING, "the first delegation continues"
-
-
-async def test_caller_that_waits_for_a_shared_key_lends_its_slot(tmp_path: Path) -> None:
-    go = asyncio.Event()
-    first = Scripted("first", wait(go))
-
-    @agent("asks")
-    async def asks(ctx: Context) -> Any:
-        return (await (await ctx.start("quick", n=7, key="k")).result()).data
-
-    async with Remit.open(tmp_path, agents=[first, asks, quick], slots=1) as remit:
-        await remit.start("first")
-        await first.called.wait()
-        asking = asyncio.create_task(remit.delegate("asks", priority="critical", timeout=5))
-        await until(lambda: remit.export_state()["active"] == 2)
-        held = await remit.start("quick", n=7, key="k", priority="low", timeout=5)
-        go.set()
-        assert (await asyncio.wait_for(asking, 3)).data == 7
-        assert (await held.result()).data == 7
-        assert (await remit.delegate("quick", n=8, timeout=5)).data == 8, "the slot is free again"
 
 
 async def test_checkpoints_and_progress_of_children_reset_the_idle_timeout(tmp_path: Path) -> None:
@@ -153,11 +109,6 @@ async def test_child_inherits_the_task_of_its_caller(tmp_path: Path) -> None:
         result = await remit.delegate("hands-on", task={"task_number": 195, "language": "lean"})
         assert result.data == [195, 8]
         assert [record.task.task_number for record in await remit.tree(result.session_id) if record.task] == [195, 195, 8]
-
-
-async def test_arguments_of_open_override_settings(tmp_path: Path) -> None:
-    async with Remit.open(tmp_path, settings=load_settings(tmp_path), slots=3, durability="power") as remit:
-        assert (remit.settings.slots_total, remit.settings.durability) == (3, "power")
 
 
 @pytest.mark.parametrize("claimed", ["refused", "cancelled", "deadline", "crashed"])

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -17,10 +16,10 @@ from recording_backend import ProcessHarness, process_harness_fixture
 
 from remit import Remit, agent
 from remit.agents.process.model_access import MAX_QUESTION_CHARACTERS, MAX_QUESTIONS, QUESTIONS_AT_ONCE, ModelService
-from remit.agents.process.target import Place, Target, target_of
+from remit.agents.process.target import target_of
 from remit.core.context import Context
 from remit.core.deadline import Deadline
-from remit.core.errors import AgentCrashed, Failed, Misused, RemitError, Unavailable
+from remit.core.errors import AgentCrashed, Failed, Misused, RemitError
 from remit.core.model_messages import Answer, Reply, SpendSink
 from remit.system.processes import descendants
 from remit.testing import Say, ScriptedModels
@@ -82,49 +81,6 @@ async def test_function_of_a_single_file_can_be_run(stage: ProcessHarness, tmp_p
     assert "RuntimeError" in crashed.value.traceback_text
 
 
-async def test_failing_import_does_not_prevent_warm_up(stage: ProcessHarness, tmp_path: Path) -> None:
-    def module(name: str, text: str, function: str) -> Target:
-        (tmp_path / f"{name}.py").write_text(text)
-        return Target(place=Place.FILE, module=name, file=str(tmp_path / f"{name}.py"), qualname=function)
-
-    stage.pool.warm_up([module("dies_at_import", "import os\nos._exit(1)\n", "x"), target_of(agents.add)])
-    stage.pool.warm_up([target_of(agents.add), module("loaded_later", "def later() -> int:\n    return 1\n", "later")])
-    await stage.pool.wait_warm()
-    assert await stage.run(agents.add, a=1, b=1) == 2
-
-
-@pytest.mark.parametrize("seconds", [0.0, 0.01, 0.1])
-async def test_closing_a_pool_during_warm_up_leaves_no_zombie(tmp_path: Path, seconds: float) -> None:
-    before = children()
-    stage = ProcessHarness(tmp_path)
-    stage.pool.warm_up([target_of(agents.add)], for_commands=True)
-    await asyncio.sleep(seconds)
-    await stage.pool.close()
-    assert children() <= before
-
-
-async def test_warm_worker_starts_faster_than_an_interpreter(stage: ProcessHarness) -> None:
-    """No interpreter start per delegation; measured as a ratio in the same run."""
-    stage.pool.warm_up([target_of(agents.add)])
-    await stage.pool.wait_warm()
-
-    async def ours() -> float:
-        began = time.perf_counter()
-        await stage.run(agents.add, a=1, b=1)
-        return time.perf_counter() - began
-
-    def theirs() -> float:
-        began = time.perf_counter()
-        subprocess.run([sys.executable, "-c", "import remit.core.context"], check=True)
-        return time.perf_counter() - began
-
-    warm, cold = [], []
-    for _ in range(7):
-        warm.append(await ours())
-        cold.append(theirs())
-    assert min(warm) < min(cold) / 2, (min(warm), min(cold))
-
-
 @agent("prying.ask", isolation="process")
 async def pry(ctx: Context) -> str:
     """An agent of the user that tries the model access of the built-in agents."""
@@ -176,17 +132,6 @@ async def test_model_requests_of_a_worker_are_limited() -> None:
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert sum(isinstance(one, Misused) for one in answers) == 20
     assert (models.all, models.most) == (MAX_QUESTIONS, QUESTIONS_AT_ONCE)
-
-
-async def test_failed_open_leaves_no_fork_server(tmp_path: Path) -> None:
-    (tmp_path / ".remit").mkdir()
-    (tmp_path / ".remit" / "remit.db").write_bytes(b"no database" * 1000)
-    before = children()
-    asked = agent("whose", isolation="process")(agents.whose_process)
-    with pytest.raises(Unavailable, match=r"remit\.db"):
-        async with Remit.open(tmp_path, agents=[asked]):
-            raise AssertionError("it opened")
-    assert children() <= before
 
 
 async def test_forked_ahead_worker_serves_one_delegation_with_its_mark(tmp_path: Path) -> None:

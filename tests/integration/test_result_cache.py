@@ -1,14 +1,12 @@
 """The result cache: command line, settings, policy, worktrees and killed processes."""
 
-import asyncio
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-from remit import Context, Remit, agent, call, first
+from remit import Context, Remit, agent
 from support.cli import run
 from support.repository import begin, git
 
@@ -90,28 +88,6 @@ async def test_changed_code_invalidates_the_cache(tmp_path: Path) -> None:
     assert found == [1, 2, 1]
 
 
-async def test_cache_distinguishes_functions_with_the_same_name(tmp_path: Path) -> None:
-    declared: list[Any] = []
-    for number in (1, 2):
-        if number == 1:
-
-            @agent("reader", cache="1h", effects=("read",))
-            async def reader() -> int:
-                return 1
-
-        else:
-
-            @agent("reader", cache="1h", effects=("read",))
-            async def reader() -> int:
-                return 2
-
-        declared.append(reader)
-    assert declared[0].spec.source == declared[1].spec.source
-    for number, one in enumerate(declared, 1):
-        async with Remit.open(tmp_path, agents=[one]) as remit:
-            assert (await remit.delegate("reader")).data == number
-
-
 async def test_worktree_does_not_use_cached_results_of_the_project(tmp_path: Path) -> None:
     begin(tmp_path)
     git(tmp_path, "commit", "-qm", "first", "--allow-empty")
@@ -160,47 +136,3 @@ def test_killed_run_does_not_block_the_next(tmp_path: Path) -> None:
     for _ in range(2):
         done = subprocess.run([sys.executable, "script.py", "go"], cwd=tmp_path, stdout=subprocess.PIPE, text=True, timeout=60, check=True)
         assert done.stdout == "fresh\n"
-
-
-async def test_abandoned_wait_does_not_end_the_shared_run(tmp_path: Path) -> None:
-    started, finish = asyncio.Event(), asyncio.Event()
-
-    @agent("reader", effects=("read",), cache="1h")
-    async def reader(name: str) -> str:
-        started.set()
-        await finish.wait()
-        return name
-
-    @agent("quick")
-    async def quick() -> int:
-        return 1
-
-    async with Remit.open(tmp_path, agents=[reader, quick]) as remit:
-        running = asyncio.create_task(remit.delegate("reader", name="x"))
-        await started.wait()
-        assert (await remit.delegate(first(call("reader", name="x"), "quick"))).data == 1
-        late = await (await remit.start("reader", name="x", timeout=0.2)).result()
-        assert late.stop_reason == "deadline", "it waits until its own deadline only"
-        finish.set()
-        assert (await running).data == "x"
-
-
-async def test_caller_that_waits_for_a_shared_run_lends_its_slot(tmp_path: Path) -> None:
-    @agent("reader", effects=("read",), cache="1h")
-    async def reader() -> int:
-        return 1
-
-    asked = asyncio.Event()
-
-    @agent("lead", effects=("read",))
-    async def lead(ctx: Context, number: int) -> object:
-        handle = await ctx.start("reader")
-        if number == 1:
-            await asked.wait()  # the second is queued before this one lends the only slot
-        return (await handle.result()).data
-
-    async with Remit.open(tmp_path, agents=[reader, lead], settings={"slots_total": 1}) as remit:
-        one = await remit.start("lead", number=1)
-        two = await remit.start("lead", number=2, priority="high")
-        asked.set()
-        assert (await one.result()).data == (await two.result()).data == 1

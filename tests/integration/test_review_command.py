@@ -1,6 +1,5 @@
 """`remit review`: reports, tasks made of findings, and the record of a task compared with its files."""
 
-import asyncio
 import os
 import time
 from collections.abc import Sequence
@@ -177,14 +176,6 @@ async def test_review_without_a_report_fails(project: Path) -> None:
     outcome = await run_review(project, says_so)
     assert (outcome.status, outcome.errors[0].code) == ("failed", "FILE_NOT_FOUND")
     assert not (project / "specs/reviews").exists()
-
-
-async def test_concurrent_reviews_write_two_reports(project: Path) -> None:
-    async with Remit.open(project, agents=[reviewer_with([])]) as remit:
-        both = await asyncio.gather(*(review(remit, Board(project), ReviewRequest(path=path)) for path in ("src", "")))
-    assert {one.data["report"] for one in both} == {"specs/reviews/review-001.md", "specs/reviews/review-002.md"}
-    assert sorted(os.listdir(project / "specs/reviews")) == ["review-001.md", "review-002.md"]
-    assert not list((project / ".remit/board/reviews").iterdir())
 
 
 def test_dry_run_names_the_report_and_writes_nothing(project: Path) -> None:

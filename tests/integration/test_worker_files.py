@@ -1,10 +1,8 @@
 """`worker.read_file`, `write_file`, `delete_file` and `list_files`."""
 
-import asyncio
 import base64
 import os
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -15,8 +13,7 @@ from typing import Any
 import pytest
 
 from remit import Context, Remit, Return, agent
-from remit.system.beneath import Root
-from remit.system.edits import TEMPORARY, replace_file
+from remit.system.edits import TEMPORARY
 
 
 @pytest.fixture
@@ -89,14 +86,6 @@ async def test_named_encoding_is_used_and_a_missing_file_has_a_suggestion(remit:
     assert code(await remit.delegate("worker.read_file", path="settings.py", encoding="rot13")) == "INVALID_PARAMETERS"
     missing = await remit.delegate("worker.read_file", path="setings.py")
     assert (code(missing), missing.next_steps) == ("FILE_NOT_FOUND", "Did you mean settings.py?")
-
-
-async def test_offset_beyond_the_end_is_empty_and_an_absurd_one_is_refused(remit: Remit, tmp_path: Path) -> None:
-    (tmp_path / "x").write_text("short")
-    done = await remit.delegate("worker.read_file", path="x", offset=1 << 40)
-    assert done.ok
-    assert "ends before offset" in done.summary
-    assert code(await remit.delegate("worker.read_file", path="x", offset=1 << 70)) == "INVALID_PARAMETERS"
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "out", "a/../b", ".remit/remit.db", ".remit/run/x.sock", "to_remit/remit.db"])
@@ -231,21 +220,6 @@ async def test_folder_with_a_repository_is_not_deleted(remit: Remit, tmp_path: P
     assert (tmp_path / "lib" / "a").exists()
 
 
-async def test_cancelled_deletion_stops(remit: Remit, tmp_path: Path) -> None:
-    folder = tmp_path / "many"
-    for number in range(200):
-        (folder / f"d{number}").mkdir(parents=True)
-        for name in "abcdefghij":
-            (folder / f"d{number}" / name).touch()
-    handle = await remit.start("worker.delete_file", path="many", recursive=True)
-    await asyncio.sleep(0.005)
-    await handle.cancel("keep it")
-    await asyncio.sleep(0.05)
-    left = sum(1 for _ in folder.rglob("*"))
-    await asyncio.sleep(0.1)
-    assert sum(1 for _ in folder.rglob("*")) == left
-
-
 async def test_listing_omits_ignored_files_and_remit_files(remit: Remit, tmp_path: Path) -> None:
     for name in ("src/a.py", "src/b.txt", "src/deep/c.py", "build/x.py", ".github/w.yml", "node_modules/m/i.js"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -289,37 +263,6 @@ async def test_write_into_a_missing_folder_is_refused_with_advice(remit: Remit, 
     assert "create_parents=true" in done.errors[0].recommendation
     assert "Did you mean note?" in done.errors[0].recommendation
     assert not (tmp_path / "notes").exists()
-
-
-_ACCESS_LIST = "system.posix_acl_access"
-_UNDEFINED_ID = 0xFFFFFFFF
-
-
-def access_list(*entries: tuple[int, int, int]) -> bytes:
-    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
-
-
-def test_access_lists_and_attributes_are_preserved(tmp_path: Path) -> None:
-    """Neither the mode of the replaced file nor the default list of its folder grants more."""
-    shared, own = tmp_path / "shared", tmp_path / "own"
-    for path in (shared, own):
-        path.write_text("old")
-    own.chmod(0o640)
-    # Owner and user 1234 may write, the group may not: the mode still reads rw-rw----.
-    granted = access_list((1, 6, _UNDEFINED_ID), (2, 6, 1234), (4, 0, _UNDEFINED_ID), (16, 6, _UNDEFINED_ID), (32, 0, _UNDEFINED_ID))
-    inherited = access_list((1, 7, _UNDEFINED_ID), (2, 7, 1234), (4, 7, _UNDEFINED_ID), (16, 7, _UNDEFINED_ID), (32, 0, _UNDEFINED_ID))
-    try:
-        os.setxattr(shared, _ACCESS_LIST, granted)
-        os.setxattr(shared, "user.note", b"kept")
-        os.setxattr(tmp_path, "system.posix_acl_default", inherited)
-    except OSError:
-        pytest.skip("this file system has no access lists")
-    for name in ("shared", "own"):
-        with Root(tmp_path) as root, root.place(name) as place:
-            replace_file(place, b"new")
-    assert (shared.read_text(), os.getxattr(shared, _ACCESS_LIST), os.getxattr(shared, "user.note")) == ("new", granted, b"kept")
-    assert _ACCESS_LIST not in os.listxattr(own)
-    assert own.stat().st_mode & 0o777 == 0o640
 
 
 _DELETE = """
@@ -366,22 +309,3 @@ async def test_folder_with_a_protected_file_is_not_deleted(remit: Remit, tmp_pat
     assert done.errors[0].code == "POLICY_DENIED"
     assert done.errors[0].message.startswith("app contains app/deep/.env, so nothing was deleted.")
     assert (tmp_path / "app" / "a").exists()
-
-
-async def test_binary_file_is_reported_as_not_searched(remit: Remit, tmp_path: Path) -> None:
-    (tmp_path / "image").write_bytes(b"hit\n\0")
-    os.truncate(tmp_path / "image", 1 << 40)
-    done = await remit.delegate("worker.search_files", path="image", pattern="hit", timeout=20)
-    assert "It is not text" in done.summary
-    assert done.data["filesSearched"] == 0
-
-
-async def test_files_excluded_by_a_glob_do_not_count_as_results(remit: Remit, tmp_path: Path) -> None:
-    (tmp_path / "noise").mkdir()
-    for number in range(20):
-        (tmp_path / "noise" / f"{number}.[x]").write_text(("needle " + "z" * 500 + "\n") * 500)
-    (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "a.[x]").write_text("needle\n")
-    done = await remit.delegate("worker.search_files", pattern="needle", glob="src/*.[[]x]", max_results=1)
-    assert [one["path"] for one in done.data["matches"]] == ["src/a.[x]"]
-    assert done.data["truncated"] is False

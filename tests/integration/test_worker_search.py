@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from remit import Remit
-from remit.builtin.worker.search import Matches
-from remit.system.beneath import Root
 from remit.system.processes import MARK
 from support.pace import until
 
@@ -62,12 +60,6 @@ async def test_invalid_regular_expression_is_refused_with_the_position(remit: Re
     assert done.errors[0].code == "INVALID_PARAMETERS", done
     assert "is not a regular expression" in done.errors[0].message
     assert f"at position {position}" in done.errors[0].message
-
-
-@pytest.mark.parametrize("pattern", ["", "a\nb", "a\0b", "x" * 5000, "\ud800"])
-async def test_invalid_pattern_is_refused(remit: Remit, tmp_path: Path, pattern: str) -> None:
-    done = await remit.delegate("worker.search_files", pattern=pattern)
-    assert done.errors[0].code == "INVALID_PARAMETERS", done
 
 
 async def test_ignored_and_binary_files_are_skipped(remit: Remit, tmp_path: Path) -> None:
@@ -173,28 +165,6 @@ async def test_blocking_ignore_file_ends_at_the_deadline(tmp_path: Path) -> None
         done = await remit.delegate("worker.search_files", pattern="hit", timeout=2)
         assert "a" in [one["path"] for one in done.data["matches"]]
     assert not marked(tmp_path)
-
-
-def test_output_of_ripgrep_is_verified(tmp_path: Path) -> None:
-    root, outside = tmp_path / "root", tmp_path / "outside"
-    for folder in (root / "sub", root / ".remit", outside):
-        folder.mkdir(parents=True)
-        (folder / "file").write_text("first\nneedle\n")
-    (root / "out").symlink_to(outside)
-    (root / "link").symlink_to(outside / "file")
-    (root / "inner").symlink_to("sub")
-    with Root(root) as opened:
-        matches = Matches(opened, only=None, most=100, glob=None)
-        for name in ("out/file", "link", "../outside/file", str(outside / "file"), ".remit/file", "inner/file", "nothing", "sub"):
-            matches.feed(os.fsencode(name) + b"\x002:1:6:needle\n")
-        for line in (b"2:1:6:other", b"2:1:7:needle", b"1:1:0:needle", b"2:1:600000:needle", b"2:1:6:needle and more"):
-            matches.feed(b"./sub/file\0" + line + b"\n")
-        assert matches.to_data(0) == []
-        matches.feed(b"./sub/fi")
-        matches.feed(b"le\x002:1:6:need")
-        matches.feed(b"le\n")
-        matches.close()
-    assert matches.to_data(0) == [{"path": "sub/file", "line": 2, "column": 1, "text": "needle"}]
 
 
 def marked(root: Path) -> list[int]:
