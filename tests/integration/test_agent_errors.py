@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from http_harness import http_harness
 
-from remit import BlockingContext, Context, Misused, Remit, Return, agent
+from remit import BlockingContext, Context, Misused, Remit, agent
 from remit.server.mcp.delegations import Delegations, Progress
 from remit.server.service import Call
 from remit.server.tokens import EVERYTHING, OWNER, Grants, Permission, Principal
@@ -151,17 +151,6 @@ async def test_value_is_checked_against_the_return_annotation(tmp_path: Path) ->
             (saved,) = done.artifacts
             assert (tmp_path / saved.path).read_text() == "[1, '2']", "the original value is kept"
             assert (await remit.delegate(f"count.{name}", value=[1, 2])).data == [1, 2]
-
-
-def test_annotation_without_a_value_type_is_not_checked() -> None:
-    async def either() -> Return:
-        raise NotImplementedError
-
-    async def loose():  # type: ignore[no-untyped-def]
-        raise NotImplementedError
-
-    for function in (either, loose):
-        agent("x")(function).check_result("anything")
 
 
 async def test_missing_await_is_an_error_that_names_the_line(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remit import Context, Remit, agent, best, call, sequence
+from remit import Context, Remit, agent, best, call
 from remit.core.states import State
 from support.cli import run
 from support.repository import begin, git
@@ -67,30 +67,6 @@ async def test_judge_sees_anonymous_candidates(project: Path) -> None:
     assert "solve it" in prompt
     assert not any(one.session_id in prompt or one.agent in prompt for one in candidates)
     assert len(run("workspaces", "--json", cwd=project).json()["workspaces"]) == 1
-
-
-async def test_vote_selects_the_most_frequent_answer(tmp_path: Path) -> None:
-    answers = iter(["a", "b", "b", "c", "b"])
-
-    @agent("guesser", effects=("read",), cache="1h")
-    async def guesser(question: str) -> str:
-        return next(answers)
-
-    async with Remit.open(tmp_path, agents=[guesser]) as remit:
-        composition = sequence(best(5, call("guesser", question="x"), by="vote"), call("guesser", question={"$": "0"}), result="0")
-        answers = iter(["a", "b", "b", "c", "b", "last"])
-        assert (await remit.delegate(composition)).data == "b"
-
-
-async def test_failure_of_all_candidates_is_reported(tmp_path: Path) -> None:
-    @agent("failing", effects=("read",))
-    async def failing() -> None:
-        raise ValueError("no")
-
-    async with Remit.open(tmp_path, agents=[failing]) as remit:
-        done = await remit.delegate(best(2, call("failing"), by="vote"))
-        assert (done.status, done.data) == ("failed", None)
-        assert "no" in done.errors[0].message
 
 
 @pytest.mark.parametrize(

@@ -118,37 +118,9 @@ def test_more_than_five_tasks_need_confirmation(tmp_path: Path) -> None:
     assert board.look().state.tasks == ()
 
 
-def test_light_commands_import_neither_engine_nor_agents(tmp_path: Path) -> None:
-    heavy = ("remit.app", "remit.engines", "remit.agents", "remit.stores", "remit.system.settings_files")
-    commands = (("task", "One"), ("task", "--sync"), ("todo", "--dry-run"), ("board",), ("board", "--svg", "a.svg"))
-    code = f"""
-import sys
-from remit.cli.main import main
-for arguments in {commands!r}:
-    try:
-        main(arguments)
-    except SystemExit as left:
-        assert not left.code, arguments
-    found = [name for name in {heavy!r} if name in sys.modules]
-    assert not found, (arguments, found)
-"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def test_shell_completion_offers_commands(tmp_path: Path) -> None:
-    assert '"task"' in _offered(tmp_path, "remit ta")
-
-
 def test_every_command_loads_and_has_a_heading() -> None:
     assert set(every_command()) == set(COMMANDS)
     assert all(command.rich_help_panel for command in every_command().values())
-
-
-def _offered(project: Path, line: str) -> str:
-    env = {**os.environ, "_REMIT_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": line}
-    done = subprocess.run([sys.executable, "-m", "remit"], cwd=project, env=env, capture_output=True, text=True, timeout=60, check=False)
-    return done.stdout
 
 
 def _at_a_terminal(project: Path, *arguments: str, answer: str) -> tuple[int, str]:

@@ -109,11 +109,8 @@ async def test_command_without_soft_signal_works_until_the_hard_deadline(tmp_pat
     assert result.status is Status.COMPLETED, result
 
 
-@pytest.mark.parametrize(
-    "last", ["echo all of it is prose", "exit 7", 'echo "{\\"status\\": \\"completed\\"}"'], ids=["prose", "exit", "faulty"]
-)
-async def test_invalid_return_after_the_soft_signal_is_a_timeout(tmp_path: Path, last: str) -> None:
-    script = f"echo kept > kept.txt; trap '{last}; exit 0' TERM; {AT_WORK}"
+async def test_invalid_return_after_the_soft_signal_is_a_timeout(tmp_path: Path) -> None:
+    script = f"echo kept > kept.txt; trap 'echo all of it is prose; exit 0' TERM; {AT_WORK}"
     async with project(tmp_path, sh(script)) as remit:
         result = await (await at_soft_deadline(remit, tmp_path)).result()
         assert left(remit) == []
@@ -183,16 +180,6 @@ async def test_killed_remit_process_takes_its_commands_with_it(tmp_path: Path, w
     assert record.result.errors[0].code == "AGENT_CRASHED"
 
 
-async def test_command_that_kills_its_parents_is_killed_and_the_next_one_runs(tmp_path: Path) -> None:
-    """Supervisor and fork server are killed: only the remit process remains to clean up."""
-    kill = "read -r _ _ _ forker _ < /proc/$PPID/stat; kill -9 $forker $PPID; sleep 1000"
-    async with project(tmp_path, sh(f"test -e done && {{ {HAND_IN}; exit; }}; touch done; {kill}")) as remit:
-        result = await remit.delegate("cmd", task="Kill.", timeout=60)
-        assert result.errors[0].code == "AGENT_CRASHED", result
-        await until(lambda: left(remit) == [])
-        assert (await remit.delegate("cmd", task="Again.", timeout=60)).status is Status.COMPLETED
-
-
 async def test_command_that_kills_its_supervisor_crashes_and_leaves_no_process(tmp_path: Path) -> None:
     async with project(tmp_path, sh(f"{DAEMON} while ! test -s daemon.pid; do sleep 0.01; done; kill -9 $PPID; sleep 1000")) as remit:
         result = await remit.delegate("cmd", task="Kill.", timeout=60)
@@ -219,10 +206,3 @@ async def test_hostile_command_ends_at_its_deadline_and_leaves_no_process(
         assert result.stop_reason is StopReason.DEADLINE
         await until(lambda: left(remit) == [])
     assert command != ["yes"] or any("limit" in warning for warning in result.warnings)
-
-
-async def test_concurrent_commands_do_not_interfere(tmp_path: Path) -> None:
-    async with project(tmp_path, sh("sleep 0.2; printf %s $REMIT_SESSION"), answers="value") as remit:
-        results = await asyncio.gather(*(remit.delegate("cmd", task="Who?", timeout=60) for _ in range(20)))
-        assert left(remit) == []
-    assert [result.data for result in results] == [result.session_id for result in results]

@@ -53,20 +53,3 @@ async def test_every_operation_works_in_every_context(tmp_path: Path, name: str)
             ("spent", {"tokens": 3, "cost": 0.0}),
         ]
         assert [child.agent for child in await remit.children(session_id)] == ["echo", "echo", "nobody", "echo"]
-
-
-async def test_repeated_warnings_and_artifacts_are_bounded(tmp_path: Path) -> None:
-    @agent("floods")
-    async def floods(ctx: Context) -> None:
-        (ctx.scratch / "made.txt").write_text("made")
-        for number in range(2_000):
-            ctx.warn(f"Warning {number}.")
-            ctx.artifact(ctx.scratch / "made.txt")
-            ctx.artifact(ctx.scratch / "made.txt", summary=f"Summary {number}.")
-
-    async with Remit.open(tmp_path, agents=[floods], settings={"chunk_limit_bytes": 4096}) as remit:
-        result = await remit.delegate("floods")
-        declared = [event for event in await remit.events(result.session_id) if event.kind == "artifact"]
-    assert len(result.warnings) < 110
-    assert [one.summary for one in result.artifacts] == ["Summary 1999."]
-    assert len(declared) < 100

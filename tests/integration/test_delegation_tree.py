@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tree_project import GIT, PYTHON, clean_environment, make_project, secret_in
+from tree_project import PYTHON, clean_environment, make_project, secret_in
 
 from remit import Context, Remit, Return, agent
 from remit.core.states import State
@@ -184,33 +184,6 @@ async def test_killed_client_does_not_cancel_its_delegation(project: Path) -> No
         tree = await remit.tree(result.session_id)
     assert result.data == "kept"
     assert [(r.agent, r.state) for r in tree] == [("watches", State.COMPLETED), ("lasts", State.COMPLETED)]
-
-
-async def test_started_delegation_is_cancelled_when_its_caller_ends(project: Path) -> None:
-    @agent("starts")
-    async def starts() -> str:
-        async with Remit.open("/") as inner:
-            return (await inner.start("lasts", word="w")).session_id
-
-    async with Remit.open(project, agents=[starts]) as remit:
-        result = await remit.delegate("starts")
-        record = await remit.describe(result.data)
-        assert (record.parent_id, record.state) == (result.session_id, State.CANCELLED)
-
-
-@pytest.mark.skipif(GIT is None, reason="needs git")
-async def test_agent_in_a_worktree_delegates_in_its_own_tree(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    def git(*words: str) -> None:
-        subprocess.run([str(GIT), "-c", "user.name=n", "-c", "user.email=e@e", *words], cwd=project, check=True, capture_output=True)
-
-    worktree = tmp_path_factory.mktemp("beside") / "tree"
-    for words in (["init"], ["add", "-A"], ["commit", "-m", "all"], ["worktree", "add", str(worktree)]):
-        git(*words)
-    assert (worktree / ".remit" / "agents" / "tree.py").exists()
-    result, tree = await delegated(project, "runs", commands=[["delegate", "echo", "word=hi"]], folder=str(worktree))
-    assert result.data[0][0] == 0
-    assert [r.agent for r in tree] == ["runs", "echo"]
-    assert not (worktree / ".remit" / "remit.db").exists()
 
 
 async def test_project_with_a_long_path_can_be_reached(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from remit.builtin.assistant.stream import ask
 from remit.core.policy import Decision, PolicyRequest
 from remit.core.result import Return
 from remit.policy.rules import default_text
-from remit.runtime.deps import TreeFacts, facts_of_records, sends_data
+from remit.runtime.deps import TreeFacts, facts_of_records
 from remit.testing import Call, Say
 from support import cli
 
@@ -245,11 +245,3 @@ def test_policy_explain_evaluates_egress_rules(tmp_path: Path, facts: list[str],
 )
 def test_url_is_known_only_when_written_completely(url: str, text: str, is_known: bool) -> None:
     assert TreeFacts().describe_request(url, "", {"message": text}, ())["known_url"] is is_known
-
-
-def test_facts_of_a_request() -> None:
-    assert not sends_data({"url": "https://example.com", "headers": {"Accept": "application/json"}, "body": None})
-    assert not sends_data({"headers": {"accept": "text/html, application/json;q=0.9, */*;q=0.8", "Accept-Language": "de-DE"}})
-    assert sends_data({"headers": {"Accept": "text/hello-world"}})
-    assert sends_data({"body": ""})
-    assert sends_data({"headers": "X: y"})

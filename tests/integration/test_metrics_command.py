@@ -8,7 +8,6 @@ import pytest
 from cli_project import remit, remit_json, started
 
 from remit import Remit, agent
-from support.cli import run_process
 
 
 @agent("shelf.look")
@@ -39,21 +38,6 @@ def test_metric_has_its_threshold_and_description(counted: Path) -> None:
     assert "! 75.0 % (15 of 20)" in line
     assert "< 95 %" in line
     assert "completed, of those" in line
-
-
-def test_figures_are_not_cut_on_narrow_terminals(counted: Path) -> None:
-    narrow = run_process("metrics", cwd=counted, env={**os.environ, "COLUMNS": "60", "PYTHONIOENCODING": "ascii"})
-    assert "75.0 % (15 of 20)" in narrow.stdout
-    assert "< 95 %" in narrow.stdout
-    assert narrow.stdout.isascii()
-
-
-def test_only_values_beyond_their_threshold_are_red(counted: Path) -> None:
-    coloured = remit(counted, "metrics", env={**os.environ, "COLUMNS": "100", "FORCE_COLOR": "1", "TERM": "xterm"}).stdout
-    by_name = {line.split()[0]: line for line in coloured.splitlines() if line.startswith("delegation.")}
-    assert "31m" in by_name["delegation.success_rate"]
-    assert "31m" not in by_name["delegation.timeout_rate"]
-    assert "31m" not in by_name["delegation.latency.p50"]
 
 
 def test_metrics_of_an_empty_project_are_zero(tmp_path: Path) -> None:

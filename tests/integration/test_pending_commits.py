@@ -13,7 +13,7 @@ import pytest
 from remit.board.board import Board
 from remit.board.commits import GIVEN_UP_SECONDS, NOTES, PendingCommit
 from remit.board.task import TaskArtifact
-from remit.board.task_commands import NewTask, abandon, divide, record, recover, sync, todo
+from remit.board.task_commands import NewTask, abandon, divide, record, recover, todo
 
 KILLED_BEFORE_GIT = """
 import os, signal, sys
@@ -116,16 +116,6 @@ def test_unreadable_note_commits_nothing(board: Board) -> None:
     for name, text in (("a.json", "{"), ("b.json", '{"paths": 3}'), ("c.json", "null"), ("d.json", "[]")):
         (board.root / NOTES / name).write_text(text)
     assert board.recover() == ()
-
-
-def test_sync_without_changes_writes_and_commits_nothing(board: Board) -> None:
-    before = subjects(board), board.state_path.read_bytes()
-    assert not sync(board).commit
-    assert (subjects(board), board.state_path.read_bytes()) == before
-    board.todo_path.unlink()
-    assert sync(board).data["changed"]
-    assert board.todo_path.exists()
-    assert not uncommitted(board)
 
 
 def test_every_board_commit_names_its_session(board: Board) -> None:

@@ -6,21 +6,17 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
 
 import process_agents as agents
 import pytest
 from recording_backend import ProcessHarness, process_harness_fixture
 
 from remit import Remit, agent
-from remit.agents.process.model_access import MAX_QUESTION_CHARACTERS, MAX_QUESTIONS, QUESTIONS_AT_ONCE, ModelService
 from remit.agents.process.target import target_of
 from remit.core.context import Context
 from remit.core.deadline import Deadline
 from remit.core.errors import AgentCrashed, Failed, Misused, RemitError
-from remit.core.model_messages import Answer, Reply, SpendSink
 from remit.system.processes import descendants
 from remit.testing import Say, ScriptedModels
 from support.pace import allowed
@@ -96,42 +92,6 @@ async def test_user_agent_has_no_access_to_models(tmp_path: Path) -> None:
         async with Remit.open(tmp_path, agents=[pry], settings={"model": "scripted", "models": known}) as remit:
             done = await remit.delegate("prying.ask")
         assert (done.data, server.requests) == ("TOOL_UNAVAILABLE", [])
-
-
-class Counting:
-    """A model that counts concurrent requests."""
-
-    def __init__(self) -> None:
-        self.now = self.most = self.all = 0
-
-    def is_configured(self) -> bool:
-        return True
-
-    async def write(self, purse: SpendSink, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Answer:
-        self.now, self.all = self.now + 1, self.all + 1
-        self.most = max(self.most, self.now)
-        await asyncio.sleep(0)
-        self.now -= 1
-        return Answer(reply=Reply(text=prompt, model="counting"))
-
-
-class NullContext:
-    """A context whose methods do nothing."""
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_, **__: None
-
-
-async def test_model_requests_of_a_worker_are_limited() -> None:
-    models = Counting()
-    service = ModelService(cast("Context", NullContext()), models)
-    for huge in ({"prompt": "x" * (MAX_QUESTION_CHARACTERS + 1)}, {"prompt": "x", "schema": {"x": "x" * MAX_QUESTION_CHARACTERS}}):
-        with pytest.raises(Misused):
-            await service.write(**huge)
-    asked = [service.write(str(number)) for number in range(MAX_QUESTIONS + 20)]
-    answers = await asyncio.gather(*asked, return_exceptions=True)
-    assert sum(isinstance(one, Misused) for one in answers) == 20
-    assert (models.all, models.most) == (MAX_QUESTIONS, QUESTIONS_AT_ONCE)
 
 
 async def test_forked_ahead_worker_serves_one_delegation_with_its_mark(tmp_path: Path) -> None:

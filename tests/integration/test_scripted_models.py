@@ -13,7 +13,7 @@ import pytest
 
 from remit.runtime.return_format import format_instruction
 from remit.runtime.validate import check_return
-from remit.testing import Call, ModelRequest, Reply, Say, ScriptedModels, valid_return
+from remit.testing import Call, Reply, Say, ScriptedModels, valid_return
 from remit.testing.models.request import Api
 
 PATHS = {Api.ANTHROPIC: "/v1/messages", Api.CHAT: "/v1/chat/completions", Api.RESPONSES: "/v1/responses"}
@@ -158,27 +158,3 @@ async def test_valid_return_is_built_from_the_prompt() -> None:
     assert models.requests[0].conversation == "sess_1700000000_abc123"
     checked = check_return(answer, session_id="sess_1700000000_abc123")
     assert (checked.status, checked.data, checked.metadata.delegation_depth) == ("completed", [1], 2)
-
-
-def test_valid_return_needs_the_format_instruction() -> None:
-    request = ModelRequest(api=Api.CHAT, model="m", stream=False, messages=(), tools=(), body={})
-    with pytest.raises(LookupError, match="does not contain remit's format instruction"):
-        valid_return(request)
-
-
-async def test_token_counts_model_list_and_invalid_requests() -> None:
-    async with ScriptedModels([Say("Done.")], models=["small", "large"]) as models:
-        counted = await asyncio.to_thread(post, models.base_url + "/v1/messages/count_tokens", body(Api.ANTHROPIC, "Do it."))
-        assert json.loads(counted[2])["input_tokens"] > 0
-        listed = await asyncio.to_thread(lambda: urllib.request.urlopen(models.openai_url + "/models", timeout=5).read())
-        assert [model["id"] for model in json.loads(listed)["data"]] == ["small", "large"]
-        assert (await asyncio.to_thread(post, models.base_url + "/v1/messages", b"{nonsense"))[0] == 400
-        assert (await asyncio.to_thread(post, models.base_url + "/v1/elsewhere", {}))[0] == 404
-        assert models.requests == []
-
-
-async def test_wait_asked_timeout_names_the_number_of_requests() -> None:
-    async with ScriptedModels([Say("Done.")]) as models:
-        await ask(models, Api.CHAT)
-        with pytest.raises(TimeoutError, match=r"1 of 2 requests came in 0.1 s"):
-            await models.wait_asked(2, timeout=0.1)

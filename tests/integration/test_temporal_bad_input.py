@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import http.server
 import os
 import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -89,16 +87,6 @@ def test_server_that_is_not_there(tmp_path: Path) -> None:
     said = refused(tmp_path, "127.0.0.1:1")
     assert "The Temporal server at 127.0.0.1:1 cannot be reached" in said
     assert "temporal server start-dev" in said
-
-
-def test_another_kind_of_server(tmp_path: Path) -> None:
-    class Quiet(http.server.BaseHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None: ...
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as other:
-        threading.Thread(target=other.serve_forever, daemon=True).start()
-        assert "cannot be reached" in refused(tmp_path, f"127.0.0.1:{other.server_port}")
-        other.shutdown()
 
 
 def test_server_without_tls(server: TemporalServer, tmp_path: Path) -> None:

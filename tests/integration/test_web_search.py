@@ -134,14 +134,6 @@ async def test_requests_of_all_processes_are_spaced_out(tmp_path: Path) -> None:
     assert 400 < another.take_turn(10.0) < 505, "a request that does not wait uses no turn"
 
 
-def test_damaged_rate_file_is_ignored(tmp_path: Path) -> None:
-    Pace(tmp_path, "one").take_turn(1.0)
-    file = next(tmp_path.iterdir())
-    for content in (b"", b"not a number", b"inf", b"nan", b"99999999999999"):
-        file.write_bytes(content)
-        assert Pace(tmp_path, "one").take_turn(0.0) < 1
-
-
 async def test_custom_provider_is_loaded_from_settings(tmp_path: Path) -> None:
     settings = Search(providers=("search_provider:broken", "search_provider:missing", "search_provider:owls"), seconds_between=0)
     with web_server({"/": answer('["https://a.example/", "https://b.example/"]')}) as server:
