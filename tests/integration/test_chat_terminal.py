@@ -107,17 +107,6 @@ def test_ctrl_c_never_ends_a_chat(project: Path) -> None:
         chat.until("You said **hello**.")
 
 
-def test_ctrl_c_sent_together_with_a_message_stops_its_answer(project: Path) -> None:
-    """The line editor reads both at once, so no signal follows."""
-    with terminal(project, "chat") as chat:
-        chat.until("new conversation")
-        chat.type("please wait\r\x03")
-        chat.until("⊘ stopped after")
-        chat.until("/help")
-        chat.type("hello\r")
-        chat.until("You said **hello**.")
-
-
 def test_closed_terminal_leaves_no_process_and_is_recorded(project: Path) -> None:
     with terminal(project, "chat") as chat:
         chat.until("new conversation")

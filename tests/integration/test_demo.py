@@ -47,18 +47,3 @@ def test_commands_suggested_by_the_demo_work(shown: tuple[Path, Result]) -> None
     (folder / ".remit" / "agents").mkdir()
     (folder / ".remit" / "agents" / "hello.py").write_text("\n".join(line.removeprefix("  ") for line in lines[first:last]))
     assert remit_json(folder, "delegate", "hello", "name=Ada")["data"] == "Hello, Ada, from depth 1."
-
-
-def test_demo_works_in_an_empty_folder_inside_a_project(tmp_path: Path) -> None:
-    """The demo counts its own source and works in the current folder, not at the project root."""
-    (tmp_path / "remit.toml").touch()
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    reported = remit_json(empty, "demo")
-    assert [part["ok"] for part in reported["parts"]] == [True] * 5
-    assert reported["return"]["data"]["measured"] > 20
-    assert max(record["depth"] for record in reported["tree"] if record["status"] == "completed") == 3
-    states = {record["agent"]: record["status"] for record in reported["tree"] if record["depth"] == 2}
-    assert (states["demo.stuck"], states["demo.killed"], states["demo.prose"]) == ("timeout", "failed", "completed")
-    assert (empty / reported["report"]).exists()
-    assert not (tmp_path / ".remit").exists()

@@ -134,12 +134,3 @@ async def test_nested_flows_use_no_depth_and_cycles_are_refused(project: Path) -
             assert f"Step 1: {cycle} is a cycle" in refused.errors[0].message
         assert (await remit.delegate("compose.run", sequence=["start", "flow.a"])).errors[0].code == "CYCLE_DETECTED"
         assert start.calls == []
-
-
-def test_agent_file_cannot_take_the_name_of_a_flow(project: Path) -> None:
-    (project / "remit.toml").write_text(
-        '[agents."flow.words"]\nkind = "command"\ncommand = ["true"]\n[agents.compose]\ncommand = ["true"]\n'
-    )
-    done = run("agents", cwd=project)
-    assert "'flow.words' comes with remit" in done.stdout + done.stderr
-    assert "'compose' comes with remit" in done.stdout + done.stderr

@@ -71,17 +71,6 @@ def test_explain_names_the_deciding_rule(project: Path) -> None:
     assert "Did you mean wipe?" in misspelt.stderr
 
 
-def test_explain_groups_equal_decisions(project: Path) -> None:
-    for number in range(9):
-        (project / f"{number}.txt").write_text("x")
-    assert remit(project, "delegate", "worker.search_files", "pattern=x").returncode == 0
-    explained = remit(project, "policy", "explain", "last")
-    assert explained.stdout.count("worker.search_files → worker.search_files") == 2
-    assert "7 more were allowed" in explained.stderr
-    assert len(json_of(project, "policy", "explain", "last")["entries"]) == 10
-    assert remit(project, "policy", "nonsense").returncode == 2
-
-
 def test_audit_lists_and_verifies_the_log(project: Path) -> None:
     assert remit(project, "audit", "verify").returncode == 0
     remit(project, "delegate", "tidy")

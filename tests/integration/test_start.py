@@ -157,14 +157,6 @@ def test_init_does_not_approve_agents_of_a_clone(project: Path, variables: dict[
     assert not (project / "pwned").exists()
 
 
-def test_init_places_a_model_before_the_tables(project: Path, variables: dict[str, str]) -> None:
-    (project / "remit.toml").write_bytes(b'# Mine\r\n\r\n[roles]\r\nplanner = "built-in"\r\n')
-    assert cli.run("init", "--yes", cwd=project, env=variables).code == 0
-    written = (project / "remit.toml").read_bytes()
-    assert written.startswith(b'# Mine\r\n\r\nmodel = "openai:gpt-5"\r\n\r\n[roles]\r\n')
-    assert written.count(b"\n") == written.count(b"\r\n")
-
-
 def test_init_without_agents_writes_valid_examples_as_comments(project: Path, variables: dict[str, str]) -> None:
     nothing = {name: value for name, value in variables.items() if name != "OPENAI_API_KEY"} | {"PATH": "/nowhere"}
     assert cli.run("init", "--yes", cwd=project, env=nothing).code == 0

@@ -50,27 +50,3 @@ async def test_cancelling_a_tree_ends_its_process_child(tmp_path: Path) -> None:
             nodes = await remit.cancel(handle.session_id, "not needed")
         assert {node["agent"]: node["state"] for node in nodes} == {"waits": "stopped", "sleeps-in-a-process": "killed"}
         assert not await remit.live()
-
-
-async def test_each_invalid_call_has_its_own_message(tmp_path: Path) -> None:
-    """Only the identical refused call has the cached answer."""
-
-    @agent("asks")
-    async def asks(ctx: Context) -> list[list[str]]:
-        refused = [await ctx.delegate("spends", timeout=seconds) for seconds in (-1.0, 1e12, -1.0)]
-        return [[one.errors[0].message, one.session_id] for one in refused]
-
-    async with Remit.open(tmp_path, agents=[asks, spends]) as remit:
-        first, other, again = (await remit.delegate("asks")).data
-        assert "-1.0" in first[0]
-        assert "1000000000000.0" in other[0]
-        assert again == first
-
-
-async def test_cancelling_an_ended_delegation_says_so(tmp_path: Path) -> None:
-    """`handle.cancel` and `Remit.cancel` give the same answer."""
-    async with Remit.open(tmp_path, agents=[spends]) as remit:
-        handle = await remit.start("spends")
-        await handle.result()
-        nodes = [*await handle.cancel(), *await remit.cancel(handle.session_id)]
-    assert [node["state"] for node in nodes] == ["already completed", "already completed"]
