@@ -11,6 +11,7 @@ import pytest
 from pydantic_core import from_json, to_json
 
 from remit import Context, Remit, Stopped, agent
+from remit.agents import attach_server
 from remit.core.ids import CALLER, decode
 from remit.core.states import State
 from remit.system.unix_sockets import connect_to
@@ -110,6 +111,22 @@ async def test_invalid_requests_are_answered_with_errors(owner: Remit) -> None:
     assert answer["value"]["data"] == "w"
 
 
+async def test_invalid_agent_declaration_is_refused(owner: Remit) -> None:
+    """A deadline that is not a number breaks the order of all deadlines. An agent without slots blocks its name for all callers."""
+    _, wire = await let_in(owner)
+    options: list[dict[str, Any]] = [
+        {"slots": 0},
+        {"retries": -1},
+        {"timeout_seconds": "NaN"},
+        {"timeout_seconds": -1},
+        {"idle_seconds": "inf"},
+    ]
+    for option in options:
+        request, borrow = {"agent": "mine", "parameters": {}}, {"spec": {"name": "mine", **option}}
+        answer = await asyncio.to_thread(wire.ask, "delegate", request=request, borrow=borrow)
+        assert "number" in answer["error"]["message"], (option, answer)
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -180,3 +197,15 @@ async def test_request_after_the_delegation_ended_is_answered_with_stopped(owner
     answer = await asyncio.to_thread(wire.ask, "delegate", request={"agent": "echo", "parameters": {"word": "w"}})
     assert answer["error"]["branch"] == Stopped.__name__
     assert [r.agent for r in await owner.tree(handle.session_id)] == ["holder"]
+
+
+async def test_connections_of_ended_delegations_free_their_slots(owner: Remit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attach_server, "CONNECTIONS_AT_ONCE", 2)
+    left = []
+    for _ in range(2):
+        handle, wire = await let_in(owner)
+        left.append(wire)
+        await handle.cancel()
+    handle, _ = await let_in(owner)
+    assert all([await asyncio.to_thread(wire.is_cut) for wire in left])
+    await handle.cancel()

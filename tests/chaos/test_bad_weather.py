@@ -2,14 +2,16 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remit import Misused, Remit, RemitError, StopReason, Unavailable, agent
+from remit.core.record import StartDelegation, Write, WriteResult
 from remit.core.states import State
-from remit.stores import SqliteStore
+from remit.stores import MemoryStore, SqliteStore
 from remit.testing import JumpingClock, Scripted, answer, hang, wait
 from remit.testing.engine_samples import until
 from support.pace import allowed
@@ -74,6 +76,28 @@ async def test_outcome_unwritten_at_close_is_settled_by_the_next_process(tmp_pat
     async with Remit.open(tmp_path, agents=[worker]) as remit:
         record = await remit.describe(handle.session_id)
         assert record.state.is_settled, "its process is alive, so no other process settles it"
+
+
+class StubbornStore(MemoryStore):
+    """Accepts every write except the start of a queued delegation."""
+
+    def try_apply(self, writes: Sequence[Write]) -> WriteResult | None:
+        if any(isinstance(write, StartDelegation) for write in writes):
+            raise Unavailable("The disk is full.", code="STORE_UNAVAILABLE", advice="Free some space.")
+        return super().try_apply(writes)
+
+
+async def test_queued_delegation_whose_start_cannot_be_written_fails_at_once(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    worker = Scripted("worker", wait(go))
+    async with Remit.open(tmp_path, agents=[worker], store=StubbornStore(), slots=1) as remit:
+        first = await remit.start("worker")
+        queued = await remit.start("worker", timeout=60)
+        go.set()
+        result = await asyncio.wait_for(queued.result(), 2)
+        assert (result.stop_reason, result.errors[0].code) == (StopReason.UNAVAILABLE, "STORE_UNAVAILABLE")
+        assert (await first.result()).ok
+    assert len(worker.calls) == 1
 
 
 @pytest.mark.parametrize("content", [b"not a database at all " * 400, b"SQLite format 3\0" + b"\x7f" * 9000], ids=["text", "torn"])

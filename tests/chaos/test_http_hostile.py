@@ -5,6 +5,7 @@ The server refuses each one with a clear error or disconnects it, and continues 
 
 import asyncio
 import contextlib
+import json
 import socket
 import sys
 from collections.abc import AsyncIterator
@@ -103,6 +104,22 @@ async def test_invalid_request_line_is_refused(stage: Harness) -> None:
     await still_serves(stage)
 
 
+async def test_pipelined_requests_are_answered_in_order_until_an_invalid_one(stage: Harness) -> None:
+    good = stage.head("GET", "/healthz") + b"\r\n"
+    poisoned = stage.head("POST", "/v1/tasks", "Content-Length: 4", CHUNKED) + b"\r\n0\r\n\r\n"
+    heard = await stage.send_raw(good + good + poisoned + good)
+    assert statuses_of(heard) == [200, 200, 400]
+    await still_serves(stage)
+
+
+async def test_protocol_upgrade_is_ignored(stage: Harness) -> None:
+    for upgrade in ("h2c", "websocket"):
+        heard = await stage.send_raw(
+            stage.head("GET", "/healthz", "Connection: Upgrade, HTTP2-Settings", f"Upgrade: {upgrade}") + b"\r\n", seconds=0.5
+        )
+        assert statuses_of(heard) == [200]
+
+
 # ---- too large
 
 
@@ -121,6 +138,17 @@ async def test_oversized_request_is_refused_without_reading_the_rest(stage: Harn
     endless = await stage.send_raw(b"GET /" + b"a" * 200_000)
     assert status_of(endless) == 400
     await still_serves(stage)
+
+
+async def test_expect_continue_of_a_refused_request_gets_the_refusal(stage: Harness) -> None:
+    heard = await stage.send_raw(stage.head("POST", "/v1/tasks", "Content-Length: 1000000000", "Expect: 100-continue", AS_JSON) + b"\r\n")
+    assert statuses_of(heard) == [413]
+    asked = json.dumps({"target": "nobody"}).encode()
+    reader, writer = await stage.connect()
+    writer.write(stage.head("POST", "/v1/tasks", f"Content-Length: {len(asked)}", "Expect: 100-continue", AS_JSON) + b"\r\n")
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100")
+    writer.write(asked)
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 404")
 
 
 # ---- malformed
@@ -162,6 +190,14 @@ async def test_body_with_another_content_type_is_refused(stage: Harness) -> None
         more = (f"Content-Length: {len(body)}", f"Content-Type: {kind}", "Connection: close")
         assert status_of(await stage.send_raw(stage.head("POST", "/v1/tasks", *more) + b"\r\n" + body)) == 415
     assert status_of(await stage.send_raw(post(stage, body, "Content-Encoding: gzip"))) == 415
+
+
+async def test_names_with_unusual_characters_are_not_found(stage: Harness) -> None:
+    for name in ("%00", "%ff%fe", "..%2f..%2fetc", "%0d%0aX:%20y", "a" * 200, "%F0%9F%92%A9", "';DROP"):
+        for path in (f"/v1/tasks/{name}", f"/v1/agents/{name}", f"/v1/tasks/{name}/events"):
+            heard = await stage.send_raw(stage.head("GET", path, "Connection: close") + b"\r\n")
+            assert status_of(heard) == 404, heard
+            assert b"\nX: y" not in heard
 
 
 # ---- slow

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from remit import Context, Remit, Status, StopReason, agent
+from remit import Context, Remit, Status, StopReason, Unavailable, agent
 from remit.core.context import Handle
+from remit.core.lifecycle import LifecycleKind
 from remit.core.record import Owner, Record
 from remit.core.states import State
 from remit.stores import SqliteStore
@@ -103,6 +104,28 @@ async def test_process_that_starts_during_a_recovery_counts_as_live(tmp_path: Pa
         go.set()
         assert (await started[0].result()).data == "mine"
         await newcomer.close()
+    store.close()
+
+
+async def test_recovery_does_not_report_work_that_ends_meanwhile(tmp_path: Path) -> None:
+    """A delegation that ends between two reads of the store keeps its own outcome and ends once."""
+    go = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    (tmp_path / ".remit").mkdir()
+    store = PausedStore(tmp_path / ".remit" / "remit.db")
+    ended: list[Any] = []
+    async with Remit.open(tmp_path, agents=[Scripted("worker", _after(go))], store=store) as remit:
+        remit.on_event(lambda event: ended.append(event.state), [LifecycleKind.COMPLETED, LifecycleKind.FAILED])
+        handle = await remit.start("worker")
+
+        async def end() -> None:
+            go.set()
+            await handle.result()
+
+        store.between = lambda: asyncio.run_coroutine_threadsafe(end(), loop).result(5)
+        assert (await remit.recover()).is_empty
+        await asyncio.sleep(0.1)
+        assert ended == [State.COMPLETED]
     store.close()
 
 
@@ -220,6 +243,49 @@ async def test_close_during_recovery_leaves_nothing_running(tmp_path: Path) -> N
         assert runs == []
 
 
+async def test_caller_that_is_being_stopped_resumes_no_child(tmp_path: Path) -> None:
+    script = DYING.replace("async def child():", "async def child():\n    print('ready', flush=True)\n    await asyncio.sleep(60)")
+    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path), "{}"], stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
+    assert process.stdout is not None
+    assert await asyncio.to_thread(process.stdout.readline) == "ready\n"
+    process.kill()
+    process.communicate()
+    ran: list[str] = []
+    begun = asyncio.Event()
+
+    @agent("worker", resumable=True)
+    async def worker(ctx: Context) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await ctx.delegate("child")
+
+    @agent("child", resumable=True)
+    async def child() -> None:
+        ran.append("child")
+
+    async with Remit.open(tmp_path, agents=[worker, child]) as remit:
+        (session_id,) = remit.recovered.resumed
+        await begun.wait()
+        await remit.cancel(session_id)
+        await asyncio.sleep(0.3)
+        assert ran == []
+        assert [record.state.is_settled for record in await remit.tree(session_id)] == [True, True]
+
+
+async def test_drained_work_is_not_settled_by_a_late_recovery(tmp_path: Path) -> None:
+    @agent("worker", resumable=True)
+    async def worker() -> None:
+        await asyncio.sleep(60)
+
+    async with Remit.open(tmp_path, agents=[worker]) as remit:
+        handle = await remit.start("worker")
+        assert await remit.engine.drain() == [handle.session_id]
+        assert (await remit.recover()).is_empty
+        assert (await remit.describe(handle.session_id)).state is State.RUNNING
+
+
 @pytest.mark.parametrize("chunk_limit_bytes", [4096, 0])
 async def test_crash_does_not_refill_the_token_budget(tmp_path: Path, chunk_limit_bytes: int) -> None:
     """This includes an agent whose output exceeds the chunk limit."""
@@ -327,3 +393,13 @@ async def test_waiter_on_a_key_of_a_live_process_times_out_by_its_own_deadline(t
         (holder,) = [record for record in await remit.live() if record.agent == "worker"]
         assert result.session_id == holder.session_id, "the result names the running delegation"
     assert worker.calls == []
+
+
+async def test_close_raises_for_waiters_on_a_key_of_another_process(tmp_path: Path) -> None:
+    remit = Remit.open(tmp_path, agents=[Scripted("worker")])
+    async with living(tmp_path, key="k"):
+        async with remit:
+            waiting = asyncio.create_task(remit.delegate("worker", key="k", timeout=60))
+            await asyncio.sleep(0.2)
+        with pytest.raises(Unavailable, match="closed while it was waited for"):
+            await asyncio.wait_for(waiting, 1)

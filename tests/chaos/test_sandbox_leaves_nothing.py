@@ -4,6 +4,8 @@
 import asyncio
 import os
 import random
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +13,14 @@ from pathlib import Path
 import pytest
 
 from remit.core.errors import Unavailable
+from remit.system.processes import descendants
 from remit.system.sandbox import probe
 from remit.system.sandbox.boxes import Job
+from remit.system.sandbox.keeper import clear
 from remit.system.sandbox.probe import Offer, required
 from remit.system.sandbox.recipes import MEBIBYTE, Limits
 from remit.system.sandbox.run import run
+from remit.system.sandbox.wire import BOOT
 from support.escape_stage import STACKS, offer_of, processes_marked, sandboxed
 from support.pace import allowed
 
@@ -63,6 +68,16 @@ async def test_standard_input_is_read_only(stack: str) -> None:
 
 
 @each_stack
+async def test_files_are_returned_when_code_exits_at_the_output_limit(stack: str) -> None:
+    """The keeper returns the files even if the code has ended before the order to stop it."""
+    code = "import os, time\nopen('f', 'w').write('x')\nos.write(1, b'y' * 59000)\ntime.sleep(0.1)\nos.write(1, b'y' * 60000)\nos.write(1, b'y' * 50000)\nos._exit(0)"
+    for _ in range(4):
+        ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=20, output_bytes=10_000))
+        assert [left.name for left in ran.ended.files] == ["f"]
+        assert (ran.ended.exit_code, ran.ended.killed_by) in ((0, ""), (None, "output"))
+
+
+@each_stack
 async def test_cancel_at_any_moment_leaves_nothing(stack: str, box_parent: Path, tmp_path: Path) -> None:
     mark = f"603.{os.getpid()}"
     job = Job(language="shell", code=f"setsid sleep {mark} & sleep {mark}")
@@ -84,6 +99,33 @@ async def test_cancel_at_any_moment_leaves_nothing(stack: str, box_parent: Path,
     assert os.listdir(box_parent) == []
 
 
+def test_keeper_without_complete_orders_removes_its_folders(tmp_path: Path) -> None:
+    folders = [tmp_path / "box" / "workspace", tmp_path / "box" / "tmp", tmp_path / "box"]
+    for folder in folders[:2]:
+        folder.mkdir(parents=True)
+    ran = subprocess.run([sys.executable, "-I", "-S", "-c", BOOT, *map(str, folders)], input=b"half", timeout=30, check=False)
+    assert ran.returncode == 70
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_deep_or_unreadable_folder_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("x")
+    box = tmp_path / "box"
+    box.mkdir()
+    (box / "link").symlink_to(tmp_path / "kept")
+    (box / "closed").mkdir(0o300)
+    (box / "closed" / "file").write_text("x")
+    place = os.open(box, os.O_RDONLY)
+    for _ in range(1100):
+        os.mkdir("d", dir_fd=place)
+        below = os.open("d", os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = below
+    os.close(place)
+    clear(str(box))
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
 def test_hanging_bubblewrap_is_unusable_and_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark = f"604.{os.getpid()}"
     hanging = tmp_path / "bwrap"
@@ -103,3 +145,31 @@ def test_root_that_cannot_change_user_needs_a_user_namespace() -> None:
         required(offer)
     assert "ordinary user" in raised.value.advice
     assert replace(offer, fault="").is_enough
+
+
+async def test_unwritable_output_file_affects_no_other_file(tmp_path: Path) -> None:
+    """The disk may be full. The output of the code and the remaining files are still returned."""
+    out = tmp_path / "out"
+    (out / "b").mkdir(parents=True)
+    ran, stdout, _ = await sandboxed("for n in 'abc': open(n, 'wb').write(bytes(400_000))\nprint('done')", out=out)
+    assert stdout == "done\n"
+    assert ([left.name for left in ran.ended.files], ran.ended.left_there) == (["a", "c"], 1)
+
+
+@each_stack
+async def test_external_kill_is_not_reported_as_a_limit(stack: str, tmp_path: Path) -> None:
+    mark = f"605.{os.getpid()}"
+    job = Job(language="shell", code=f"sleep {mark} & sleep {mark} & sleep {mark}")
+    work = asyncio.create_task(run(job, offer_of(stack), hear=lambda *_: None, choose=lambda _: [], out=tmp_path / "out"))
+    while len(processes_marked(mark)) < 3:  # noqa: ASYNC110 - waits for other processes
+        await asyncio.sleep(0.02)
+    (keeper,) = [
+        pid
+        for pid in processes_marked("import marshal")
+        if pid in descendants(os.getpid()) and pid not in processes_marked("--die-with-parent")
+    ]
+    os.kill(keeper, 9)
+    ended = (await work).ended
+    assert (ended.exit_code, ended.signal, ended.killed_by) == (None, 9, "")
+    while processes_marked(mark):  # noqa: ASYNC110 - waits for other processes
+        await asyncio.sleep(0.02)

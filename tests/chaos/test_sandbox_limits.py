@@ -83,6 +83,13 @@ time.sleep(9)
 
 
 @each_stack
+async def test_small_shared_memory_is_allowed(stack: str) -> None:
+    code = "import mmap, os\nx = mmap.mmap(-1, 4096)\nif os.fork() == 0:\n    x[0] = 7\n    os._exit(0)\nos.wait()\nimport time\ntime.sleep(0.2)\nprint(x[0])\n"
+    ran, stdout, _ = await sandboxed(code, stack, limits=Limits(seconds=10, memory_bytes=160 * MEBIBYTE))
+    assert (ran.ended.exit_code, stdout) == (0, "7\n")
+
+
+@each_stack
 async def test_socket_buffers_count_against_the_memory_limit(stack: str) -> None:
     code = """
 import os, socket, time
@@ -102,6 +109,13 @@ time.sleep(9)
 """
     ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=10, memory_bytes=160 * MEBIBYTE))
     assert ran.ended.killed_by == "memory"
+
+
+@each_stack
+async def test_hundred_sockets_are_allowed(stack: str) -> None:
+    code = "import socket, time\nkept = [socket.socketpair() for _ in range(50)]\ntime.sleep(0.2)\nprint(len(kept))\n"
+    ran, stdout, _ = await sandboxed(code, stack, limits=Limits(seconds=10, memory_bytes=160 * MEBIBYTE))
+    assert (ran.ended.exit_code, stdout) == (0, "50\n")
 
 
 @each_stack
@@ -169,6 +183,23 @@ print("started")
 """
     ran, stdout, _ = await sandboxed(code, stack)
     assert (ran.ended.exit_code, stdout) == (0, "started\n")
+    assert processes_marked(mark) == []
+
+
+@each_stack
+async def test_cancel_kills_the_code_and_its_children(stack: str, tmp_path: Path) -> None:
+    mark = f"601.{os.getpid()}"
+    started = asyncio.Event()
+    job = Job(language="shell", code=f"setsid sleep {mark} & sleep {mark} & echo go; wait")
+    running = asyncio.create_task(
+        run(job, offer_of(stack), hear=lambda *_: started.set(), choose=lambda _: [], out=tmp_path / "out")
+    )  # fmt: skip
+    await asyncio.wait_for(started.wait(), 20)
+    while not processes_marked(mark):  # noqa: ASYNC110 - waits for another process
+        await asyncio.sleep(0.01)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
     assert processes_marked(mark) == []
 
 

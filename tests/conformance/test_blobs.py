@@ -144,6 +144,15 @@ def test_prune_removes_blobs_without_a_recorded_delegation(blobs: BlobStore, tmp
     assert blobs.manifest(gone) is None
 
 
+def test_blob_close_to_pruning_is_written_again(blobs: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(blobs, tmp_path / "a", b"content")
+    before = next(iter(blobs._list("blobs/")))["last_modified"]
+    time.sleep(1.1)
+    monkeypatch.setattr(module, "RENEWED_SECONDS", 0.5)
+    put(blobs, tmp_path / "b", b"content")
+    assert next(iter(blobs._list("blobs/")))["last_modified"] > before
+
+
 UPLOAD = """
 import os, resource, sys
 from remit.stores import blobs as module
