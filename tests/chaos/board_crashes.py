@@ -16,9 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from remit import Board, Task
 from remit.board import archive, write_set
-from remit.board.board import Board, Draft
-from remit.board.task import Task
+from remit.board.board import Draft
 from remit.system import edits
 
 CALLS = ("open", "write", "fsync", "replace", "rename", "unlink", "link", "mkdir", "fchmod")

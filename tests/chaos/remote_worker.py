@@ -10,8 +10,8 @@ from typing import Any
 
 import grpc.aio
 
-from remit.agents.proto.v1 import tasks_pb2 as pb
-from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
+from remit import tasks_pb2 as pb
+from remit import tasks_pb2_grpc as rpc
 from remit.agents.proto.values import dict_of, value_of
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from remit import Misused, Remit, RemitError, StopReason, Unavailable, agent
-from remit.core.record import StartDelegation, Write, WriteResult
+from remit import MemoryStore, Misused, Remit, RemitError, SqliteStore, StopReason, Unavailable, Write, WriteResult, agent
+from remit.core.record import StartDelegation
 from remit.core.states import State
-from remit.stores import MemoryStore, SqliteStore
 from remit.testing import JumpingClock, Scripted, answer, hang, wait
 from remit.testing.engine_samples import until
 from support.pace import allowed

@@ -14,9 +14,9 @@ import board_crashes
 import pytest
 from board_crashes import PLAN, change, die_when_committed, finish
 
+from remit import Board, Task
 from remit.board import archive, todo
-from remit.board.board import Board
-from remit.board.task import State, Status, Task
+from remit.board.task import State, Status
 from remit.system import edits
 from support.lab import rounds
 

@@ -13,7 +13,8 @@ import pytest
 from remit import Remit, Status, StopReason, agent
 from remit.core.agents import Isolation
 from remit.core.events import EventKind
-from remit.testing.hostile import HOSTILE, hostile_agents
+from remit.testing import hostile_agents
+from remit.testing.hostile import HOSTILE
 from support.pace import allowed
 
 OVERRUN_SECONDS = 1.0

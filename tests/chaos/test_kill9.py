@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from remit import Remit, Status, StopReason, agent
-from remit.core.record import Owner, Record, RecordDelegation
+from remit import Record, Remit, SqliteStore, Status, StopReason, agent
+from remit.core.record import Owner, RecordDelegation
 from remit.core.states import Priority, State
-from remit.stores import SqliteStore
 from remit.system.processes import pid_space, process_start
 from support.lab import is_lab, rounds
 

@@ -12,12 +12,10 @@ from typing import Any
 
 import pytest
 
-from remit import Context, Remit, Status, StopReason, Unavailable, agent
+from remit import Context, LifecycleKind, Record, Remit, SqliteStore, Status, StopReason, Unavailable, agent
 from remit.core.context import Handle
-from remit.core.lifecycle import LifecycleKind
-from remit.core.record import Owner, Record
+from remit.core.record import Owner
 from remit.core.states import State
-from remit.stores import SqliteStore
 from remit.testing import JumpingClock, Scripted, answer, hang
 from support.pace import allowed
 

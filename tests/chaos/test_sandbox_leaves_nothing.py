@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.core.errors import Unavailable
+from remit import Unavailable
 from remit.system.processes import descendants
 from remit.system.sandbox import probe
 from remit.system.sandbox.boxes import Job

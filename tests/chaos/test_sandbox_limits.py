@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.core.errors import Unavailable
+from remit import Unavailable
 from remit.system.sandbox.boxes import Job
 from remit.system.sandbox.probe import Offer, required
 from remit.system.sandbox.recipes import MEBIBYTE, Limits

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from remit import Remit
-from remit.testing import engine_suite, engine_time_suite, engine_tree_suite
-from remit.testing.engine_suite import ENGINE_CHECKS, Check, OpenRemit
+from remit.testing import ENGINE_CHECKS, engine_suite, engine_time_suite, engine_tree_suite
+from remit.testing.engine_suite import Check, OpenRemit
 from support.engine_features import engine_cache_suite, engine_composition_suite, engine_group_suite
 from support.temporal_server import TemporalServer, temporal_server
 from support.worker_processes import AgentServer, WorkerForks, worker_forks

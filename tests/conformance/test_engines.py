@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from remit import Remit
-from remit.stores import MemoryStore
-from remit.testing.engine_suite import DURABILITY_CHECKS, ENGINE_CHECKS, Check, OpenRemit
+from remit import MemoryStore, Remit
+from remit.testing import ENGINE_CHECKS
+from remit.testing.engine_suite import DURABILITY_CHECKS, Check, OpenRemit
 from support import engine_features
 from support.memory_engine import MemoryEngine
 from support.postgres import new_schema, postgres_server

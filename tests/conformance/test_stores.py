@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from remit.stores import MemoryStore, SqliteStore
-from remit.testing.store_suite import STORE_CHECKS, Check, OpenStore
+from remit import MemoryStore, SqliteStore
+from remit.testing import STORE_CHECKS
+from remit.testing.store_suite import Check, OpenStore
 from support.postgres import new_schema, postgres_server
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from assistant_project import settings_for
 
-from remit import Remit, agent
-from remit.core.context import Context
+from remit import Context, Remit, agent
 from remit.testing import ScriptedModels
 from remit.testing.models.turns import Script
 

@@ -8,9 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from remit import Remit, agent
-from remit.builtin.assistant.stream import ask
-from remit.core.context import Context
+from remit import Context, Remit, agent, ask
 
 
 @agent("note")

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from framework_harness import Harness, delegate, running
 
-from remit import agent
-from remit.runtime.tool.delegate_tool import Toolbox
+from remit import Toolbox, agent
 from remit.testing import Call, ModelRequest, Say, Silence
 from support.pace import allowed
 

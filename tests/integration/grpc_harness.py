@@ -92,7 +92,7 @@ class Harness:
 
     async def tasks(self, **options: Any) -> Any:
         """A stub of the task service."""
-        from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
+        from remit import tasks_pb2_grpc as rpc
 
         return rpc.TaskServiceStub(await self.channel(**options))
 
@@ -125,7 +125,7 @@ async def grpc_harness(
 
 
 def messages() -> Any:
-    from remit.agents.proto.v1 import tasks_pb2
+    from remit import tasks_pb2
 
     return tasks_pb2
 
@@ -135,7 +135,7 @@ def bearer(token: str, *more: tuple[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def ask(type_: str, *, agent_id: str = "", wait: float = 10.0, session: str = "", priority: int = 0, **parameters: Any) -> Any:
-    from remit.agents.proto.v1 import tasks_pb2 as pb
+    from remit import tasks_pb2 as pb
     from remit.agents.proto.values import struct_of
 
     return pb.ExecuteTaskRequest(

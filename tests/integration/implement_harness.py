@@ -6,11 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from remit import Context, Remit, agent
-from remit.board.board import Board
+from remit import Board, Context, Remit, Task, agent
 from remit.board.implement import implement
 from remit.board.outcome import Outcome
-from remit.board.task import Status, Task
+from remit.board.task import Status
 from support.repository import begin, git
 
 PLAN_PATH = "specs/001_csv/plans/implementation-001.md"

@@ -7,11 +7,10 @@ from typing import Any
 
 from implement_harness import entry, returned
 
-from remit import Context, Remit, agent
-from remit.board.board import Board
+from remit import Board, Context, Remit, Task, agent
 from remit.board.implement import implement
 from remit.board.outcome import Outcome
-from remit.board.task import Status, Task
+from remit.board.task import Status
 from support.repository import begin, git
 
 GREEN = "test ! -e broken"

@@ -14,7 +14,7 @@ from mcp import StdioServerParameters
 from mcp.client.client import Client
 from mcp.client.stdio import stdio_client
 
-from remit.stores.sqlite import SqliteStore
+from remit import SqliteStore
 
 AGENTS = '''
 import asyncio

@@ -7,11 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from remit import Remit, Return, agent
-from remit.core.budget import Limits
-from remit.core.context import Context
-from remit.testing import Call, Reply, Say, ScriptedModels, valid_return
-from remit.testing.models.request import ModelRequest
+from remit import Context, Limits, Remit, Return, agent
+from remit.testing import Call, ModelRequest, Reply, Say, ScriptedModels, valid_return
 from remit.testing.models.turns import Script
 
 DONE = Reply(lambda request: Say(valid_return(request)))

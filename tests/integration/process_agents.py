@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-from remit.core.errors import Stopped
+from remit import Stopped
 from remit.system.processes import mark_of
 
 

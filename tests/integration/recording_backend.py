@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from remit import Context, Limits
 from remit.agents.process.pool import Job, ProcessPool
 from remit.agents.process.target import target_of
-from remit.core.budget import Limits, effective_deadline
-from remit.core.context import Context, ContextFacts, ContextFiles, Repair
+from remit.core.budget import effective_deadline
+from remit.core.context import ContextFacts, ContextFiles, Repair
 from remit.core.delegation import Delegation, Lineage, TaskContext
 from remit.core.ids import new_session_id
 from remit.core.states import Priority

@@ -31,7 +31,7 @@ class RemoteAgent:
     """A remote agent that registers, takes work and answers. `orders` records its work, `messages` all other messages."""
 
     def __init__(self, harness: Harness, token: str = "") -> None:
-        from remit.agents.proto.v1 import tasks_pb2
+        from remit import tasks_pb2
 
         self.pb = tasks_pb2
         self.harness = harness
@@ -44,7 +44,7 @@ class RemoteAgent:
         self.received = asyncio.Event()
 
     async def register(self, name: str = "words", operation: str = "count", *, slots: int = 1, **declared: Any) -> Any:
-        from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
+        from remit import tasks_pb2_grpc as rpc
 
         self.channel = await self.harness.channel()
         self.calls = rpc.AgentServiceStub(self.channel)

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from hostile_http import FakeServer, Request, begin_stream, hostile, respond
 
-from remit import Remit
-from remit.core.result import Return
+from remit import Remit, Return
 
 CARD = "/.well-known/agent-card.json"
 Rpc = Callable[[str, Any, asyncio.StreamWriter], Awaitable[None]]

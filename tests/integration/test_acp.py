@@ -13,12 +13,10 @@ from typing import Any
 import pytest
 from recording_backend import ProcessHarness, process_harness_fixture
 
-from remit import Remit
+from remit import AgentCrashed, Failed, Misused, Remit, Status, StopReason, Unavailable
 from remit.agents.acp.acp_agent import AcpAgent
 from remit.agents.definition import definition_of
-from remit.core.errors import AgentCrashed, Failed, Misused, Unavailable
 from remit.core.events import EventKind
-from remit.core.result import Status, StopReason
 from remit.system.interpreter import remit_command
 from support.pace import allowed
 from support.witness import LoopWatch

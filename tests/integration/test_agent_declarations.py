@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from remit import Remit
+from remit import Misused, Remit
 from remit.cli import agents
 from remit.cli.agents import READING
 from remit.cli.exits import Exit
 from remit.cli.project import Project
-from remit.core.errors import Misused
 from remit.testing import Call, Reply, Say, ScriptedModels, Stray, valid_return
 from remit.testing.models.turns import Script
 

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from http_harness import Harness, http_harness
 
-from remit.core.errors import RemitError
+from remit import RemitError
 from remit.server.service import Call, Service
 from remit.server.tokens import Grants, Permission, Principal
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from chat_harness import echoing_project, last_user_message, scripted_project
 
+from remit import Misused
 from remit.cli.ask import ask
 from remit.cli.exits import Exit
 from remit.cli.project import Project
-from remit.core.errors import Misused
 from remit.testing import Call, Fail, ModelRequest, Say
 from remit.testing.models.turns import Turn
 from support import cli

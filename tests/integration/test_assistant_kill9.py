@@ -7,11 +7,8 @@ from typing import Any
 
 from assistant_project import hang, note, settings_for
 
-from remit import Remit
-from remit.builtin.assistant.conversations import Conversations
-from remit.builtin.assistant.stream import ask
+from remit import Conversations, Remit, Status, ask
 from remit.core.model_messages import repaired
-from remit.core.result import Status
 from remit.testing import Call, Drip, Say, ScriptedModels
 from support.histories import faults_of
 

@@ -64,7 +64,7 @@ def test_invalid_command_lines_are_refused_with_advice(tmp_path: Path, arguments
 def test_task_page_reads_no_pipe_and_no_file_outside_as_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from dataclasses import replace
 
-    from remit.board.board import Board
+    from remit import Board
     from remit.cli.task import task
 
     project = tmp_path / "project"
@@ -101,7 +101,7 @@ def test_missing_board_is_shown_as_empty(tmp_path: Path) -> None:
 
 
 def test_more_than_five_tasks_need_confirmation(tmp_path: Path) -> None:
-    from remit.board.board import Board
+    from remit import Board
     from remit.board.task_commands import NewTask, abandon, record
 
     board = Board(tmp_path)

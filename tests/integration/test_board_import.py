@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from remit.board.board import Board
-from remit.board.importer import import_board
+from remit import Board, Misused, Refused, Unavailable, import_board
 from remit.board.task_commands import NewTask, record
 from remit.board.todo import draw
-from remit.core.errors import Misused, Refused, Unavailable
 from support import cli
 
 TODO = """# TODO

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from chat_harness import Terminal, echoing_project, terminal
 
-from remit.stores import SqliteStore
+from remit import SqliteStore
 from support.pace import wait_until
 
 

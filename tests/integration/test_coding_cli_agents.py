@@ -15,14 +15,11 @@ import pytest
 from cli_project import remit as remit_at_the_terminal
 from recording_backend import ProcessHarness, process_harness_fixture
 
-from remit import Remit
+from remit import AgentCrashed, Failed, Remit, Settings, Status, StopReason, Unavailable
 from remit.agents.coding.coding_agent import CodingAgent
 from remit.agents.command import STARTED_AGAIN
 from remit.agents.definition import definition_of
 from remit.core.context import Repair
-from remit.core.errors import AgentCrashed, Failed, Unavailable
-from remit.core.result import Status, StopReason
-from remit.core.settings import Settings
 from remit.models.client import Models
 from support.pace import allowed
 from support.witness import LoopWatch

@@ -7,13 +7,11 @@ from typing import Any
 
 from assistant_harness import project
 
-from remit import Context, DelegateTool, Remit, agent
-from remit.builtin.assistant.stream import ask
+from remit import Context, DelegateTool, Remit, agent, ask
 from remit.core.delegation import ORIGIN, CallerInfo, Origin
 from remit.server.mcp.delegations import Delegations, Progress
 from remit.server.service import Service
-from remit.testing import Call, Say
-from remit.testing.models.turns import ModelRequest
+from remit.testing import Call, ModelRequest, Say
 
 
 @agent("steps", resumable=True)

@@ -14,9 +14,8 @@ from cli_project import remit as run_remit
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
-from remit import Context, DelegateError, DelegateTool, Remit, agent
+from remit import Context, DelegateError, DelegateTool, Remit, Unavailable, agent
 from remit.core.agents import ROLES, is_built_in
-from remit.core.errors import Unavailable
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from framework_harness import delegate, echo
 
-from remit import Context, Misused, Remit, agent
+from remit import Context, Misused, Remit, Toolbox, agent
 from remit.core.delegate_results import (
     LEAST_CHARACTERS,
 )
-from remit.runtime.tool.delegate_tool import Toolbox
 from remit.testing import Say, ScriptedModels
 
 CALL = {"target": "echo", "parameters": {"text": "hi"}}

@@ -10,14 +10,13 @@ from typing import Any
 
 from documents import DOCUMENTS, ROOT
 
-from remit import Remit
+from remit import Remit, Settings, StopReason
 from remit.cli.exits import MEANINGS
 from remit.core.context import DelegationFacts
 from remit.core.errors import CODES
 from remit.core.events import STEPS, EventKind
 from remit.core.request import Request
-from remit.core.result import StopReason
-from remit.core.settings import DEFAULT_TIMEOUTS, Settings
+from remit.core.settings import DEFAULT_TIMEOUTS
 from remit.system.settings_files import describe
 from support.cli import every_command
 

@@ -10,8 +10,7 @@ import pytest
 from documents import EXAMPLES, SCRIPTS, check_outputs, no_block_limit, run_script  # noqa: F401 - a fixture
 
 from forking import run
-from remit import Remit, Return
-from remit.stores import SqliteStore
+from remit import Remit, Return, SqliteStore
 from support.pace import wait_until
 
 AGENT_FILES = sorted((EXAMPLES / "agents").glob("*.py"))

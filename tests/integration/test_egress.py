@@ -9,10 +9,8 @@ import assistant_harness
 import pytest
 from web_server import Request, WebServer, answer, web_server
 
-from remit import Context, Remit, agent
-from remit.builtin.assistant.stream import ask
+from remit import Context, Remit, Return, agent, ask
 from remit.core.policy import Decision, PolicyRequest
-from remit.core.result import Return
 from remit.policy.rules import default_text
 from remit.runtime.deps import TreeFacts, facts_of_records
 from remit.testing import Call, Say

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from remit import Context, Remit, agent
-from remit.core.events import Event, EventKind
+from remit import Context, Event, Remit, agent
+from remit.core.events import EventKind
 from support.pace import until
 
 

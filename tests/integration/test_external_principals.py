@@ -8,18 +8,16 @@ from typing import Any
 
 import pytest
 
-from remit import Context, Remit, Return, agent
+from remit import Context, Remit, RemitError, Return, agent, call
 from remit.core.delegation import CallerInfo, Origin
-from remit.core.errors import RemitError
 from remit.core.policy import ALLOW_ALL, Verdict
-from remit.core.request import call
 from remit.policy.audit import check_log, entries
 from remit.runtime.accept import accept
 from remit.runtime.authorize import pending_after_restart
 from remit.server.authenticator import Authenticator, Credentials
 from remit.server.service import Call, Service
 from remit.server.tokens import OWNER, Grants, Principal
-from remit.testing.clock import ManualClock
+from remit.testing import ManualClock
 
 RULES = """
 @id("agents-may-work")

@@ -18,7 +18,7 @@ from agents import (
     Runner,
     function_tool,
 )
-from remit.runtime.tool.delegate_tool import Toolbox
+from remit import Toolbox
 from remit.runtime.tool.openai_agents import delegate_tool
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import Remit, agent
-from remit.runtime.tool.delegate_tool import DelegateTool
+from remit import DelegateTool, Remit, agent
 from support.cli import run
 
 PROJECT = """

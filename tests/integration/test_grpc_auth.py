@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from grpc_harness import Authority, Harness, ask, bearer, grpc_harness, messages, refusal, trailer
 
-from remit.core.errors import Misused, RemitError, Unavailable
+from remit import Misused, RemitError, Unavailable
 from remit.server.addresses import Place, bound
 from remit.server.tokens import Grants, Permission
 

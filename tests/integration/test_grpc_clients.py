@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from grpc_harness import Harness, grpc_harness
 
-from remit import DelegateError, Misused
+from remit import Client, DelegateError, Misused, discover
 from remit.server.authenticator import Credentials
-from remit.server.grpc_client import Client, discover
 
 READ: Any = {"target": "worker", "operation": "read_file", "parameters": {"path": "a.txt"}}
 
@@ -91,7 +90,7 @@ class Breaking:
     def __init__(self, path: Path) -> None:
         import grpc.aio
 
-        from remit.agents.proto.v1 import tasks_pb2, tasks_pb2_grpc
+        from remit import tasks_pb2, tasks_pb2_grpc
 
         self.pb, self.requests = tasks_pb2, []
         self.address = f"unix:{path}"

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from remit import Remit
-from remit.server.grpc_client import Client
+from remit import Client, Remit
 
 TASK_ID = "sess_12345678_abcdef"
 
@@ -20,7 +19,7 @@ class Hostile:
     def __init__(self, path: Path, run: Callable[["Hostile", Any], AsyncIterator[Any]]) -> None:
         import grpc.aio
 
-        from remit.agents.proto.v1 import tasks_pb2, tasks_pb2_grpc
+        from remit import tasks_pb2, tasks_pb2_grpc
 
         self.pb, self.address, self.cancelled, self.keys = tasks_pb2, f"unix:{path}", list[str](), list[str]()
         outer = self

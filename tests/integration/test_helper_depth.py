@@ -6,11 +6,9 @@ from typing import Any
 import pytest
 from assistant_harness import project
 
-from remit import Board, Context, Remit, agent
+from remit import Board, Context, Record, Remit, Task, agent, ask
 from remit.board.research_plan import research
-from remit.board.task import State, Task
-from remit.builtin.assistant.stream import ask
-from remit.core.record import Record
+from remit.board.task import State
 from remit.testing import Call, Say
 
 TASK = "What is the limit of the queue?"

@@ -10,7 +10,7 @@ import pytest_asyncio
 from grpc_harness import Authority
 from http_harness import Harness, http_harness, status_of, statuses_of
 
-from remit.core.errors import Misused
+from remit import Misused
 from remit.server.tokens import Grants, Permission
 
 DELEGATES = frozenset({Permission.DELEGATE})

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from cli_project import remit, remit_json
 
+from remit import Misused, Unavailable
 from remit.cli.install import TOOLS, Does, Tool, plan_install, plan_undo
-from remit.core.errors import Misused, Unavailable
 from support.cli import start
 
 COMMAND = ("remit",)

@@ -12,11 +12,10 @@ import pytest
 from implement_harness import returned
 from landing_harness import GREEN, Writer, branches, made_board, status, writes
 
-from remit import Context, Limits, ParallelOptions, Remit, agent, implement_parallel
+from remit import Context, Limits, ParallelOptions, Refused, Remit, Unavailable, agent, implement_parallel
 from remit.board.implement import comment_on_work, implement, merge_work
 from remit.board.parallel import ready_tasks
 from remit.board.task_landing import LandingOptions
-from remit.core.errors import Refused, Unavailable
 from support import cli
 from support.repository import git
 

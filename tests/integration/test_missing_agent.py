@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from cli_project import remit as run_remit
 
+from remit import ErrorInfo
 from remit.agents.profiles import By
 from remit.board.plans import read_plan
 from remit.cli.exits import Exit
-from remit.core.errors import ErrorInfo
 from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence
 from support.repository import begin, git
 

@@ -11,14 +11,11 @@ import pydantic_ai.models.openai  # noqa: F401 - takes seconds: loaded before th
 import pytest
 from model_harness import AGENTS, COUNT, DONE, ask_thinker, model_project, settings_for, tool_results
 
-from remit import Remit, agent
+from remit import Limits, Remit, Status, StopReason, agent
 from remit.agents.function import FunctionAgent
 from remit.agents.model.context_window import room_in
-from remit.core.budget import Limits
-from remit.core.result import Status, StopReason
 from remit.runtime.return_format import format_instruction
-from remit.testing import Call, Cut, Drip, Garbled, Reply, Say, ScriptedModels, Silence, Stray, valid_return
-from remit.testing.models.request import ModelRequest
+from remit.testing import Call, Cut, Drip, Garbled, ModelRequest, Reply, Say, ScriptedModels, Silence, Stray, valid_return
 from support.pace import allowed
 
 

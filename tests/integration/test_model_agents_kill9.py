@@ -5,10 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from remit import Remit, agent
-from remit.core.context import Context
-from remit.testing import Call, Reply, Say, ScriptedModels, valid_return
-from remit.testing.models.request import ModelRequest
+from remit import Context, Remit, agent
+from remit.testing import Call, ModelRequest, Reply, Say, ScriptedModels, valid_return
 
 HERE = Path(__file__)
 

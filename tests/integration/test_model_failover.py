@@ -16,16 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from model_harness import SpendRecorder
 
-from remit.core.budget import Limits
-from remit.core.errors import Misused, Unavailable
+from remit import Limits, Misused, Settings, Unavailable, load_settings
 from remit.core.model_messages import RESTART, Answer, Question, UserMessage
-from remit.core.settings import ModelAddress, Settings
+from remit.core.settings import ModelAddress
 from remit.models import bounded_responses
 from remit.models.client import FAILURES, CircuitBreaker, Models
 from remit.models.prices import UNPRICED
 from remit.models.providers import resolve_model
 from remit.models.stream import KeyRedactor
-from remit.system.settings_files import load_settings
 from remit.testing import Cut, Drip, Fail, Say, ScriptedModels, Silence
 from support.pace import allowed
 

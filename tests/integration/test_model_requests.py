@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from model_harness import SpendRecorder
 
-from remit.core.budget import Limits
-from remit.core.errors import OutOfTime, Stopped, Unavailable
+from remit import Limits, Settings, Stopped, Unavailable
+from remit.core.errors import OutOfTime
 from remit.core.model_messages import Answer, EndReason, Message, Question, ToolOffer, ToolResult, UserMessage
-from remit.core.settings import ModelAddress, Price, Settings
+from remit.core.settings import ModelAddress, Price
 from remit.models.client import Models
 from remit.testing import Call, Cut, Drip, Fail, Garbled, Say, ScriptedModels, Silence, Stray, Think
 from remit.testing.models.turns import Script

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from remit import Context, Remit, Status, StopReason, agent, call
+from remit import Context, Evidence, Remit, Return, Status, StopReason, agent, call
 from remit.core import ids
 from remit.core.deadline import Clock
-from remit.core.result import Evidence, Return
 from remit.core.states import State
 from remit.testing import ManualClock, Scripted, answer, hang, wait
 from remit.testing.engine_samples import code_of

@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 
-from remit import Context, Remit, agent
-from remit.core.context import BlockingContext
-from remit.core.errors import Refused
+from remit import BlockingContext, Context, Refused, Remit, StopReason, agent
 from remit.core.policy import Decision, PolicyRequest
-from remit.core.result import StopReason
 from remit.core.states import State
 from remit.policy.audit import FILE, check_log
 

@@ -19,9 +19,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from remit import Context, Remit, RemitError, SqliteStore, agent, call
+from remit import Context, Remit, RemitError, SqliteStore, Write, agent, call
 from remit.core.delegation import CallerInfo
-from remit.core.record import RecordDelegation, Spending, Write
+from remit.core.record import RecordDelegation, Spending
 from remit.core.states import State
 from remit.stores import postgres
 from remit.stores.postgres import PostgresStore

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from remit import Remit, agent
-from remit.core.budget import Budget, Limits
-from remit.core.record import HistoryQuery
+from remit import HistoryQuery, Limits, Remit, agent
+from remit.core.budget import Budget
 from remit.server.service import Call, Service
 from remit.server.tokens import Principal
 from support.postgres import new_schema, postgres_server

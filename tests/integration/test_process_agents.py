@@ -12,11 +12,9 @@ import process_agents as agents
 import pytest
 from recording_backend import ProcessHarness, process_harness_fixture
 
-from remit import Remit, agent
+from remit import AgentCrashed, Context, Failed, Misused, Remit, RemitError, agent
 from remit.agents.process.target import target_of
-from remit.core.context import Context
 from remit.core.deadline import Deadline
-from remit.core.errors import AgentCrashed, Failed, Misused, RemitError
 from remit.system.processes import descendants
 from remit.testing import Say, ScriptedModels
 from support.pace import allowed

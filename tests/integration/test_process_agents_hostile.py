@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 from recording_backend import ProcessHarness, RecordingBackend
 
-from remit.core.errors import AgentCrashed
+from remit import AgentCrashed
 from remit.system.processes import descendants, is_alive, marked, process_start
 from support.pace import allowed, wait_until
 

@@ -12,8 +12,7 @@ import pytest
 from research_corpus import DOCUMENTS, PROGRAM_QUESTIONS, QUESTIONS
 from web_server import WebServer, answer, web_server
 
-from remit import Remit, Return, Status
-from remit.core.budget import Limits
+from remit import Limits, Remit, Return, Status
 
 ALLOWING = '@id("agents-may-work") permit (principal, action, resource);'
 NO_WEB = '@id("no-web") forbid (principal, action in Action::"network", resource);'

@@ -9,8 +9,7 @@ import pytest
 from scripted_coder import run_operation
 from workspace_project import commit_all, git, new_repository, status
 
-from remit import Remit, Return, Status, agent
-from remit.core.context import BlockingContext
+from remit import BlockingContext, Remit, Return, Status, agent
 from remit.core.delegation import ORIGIN, CallerInfo, Origin
 from remit.testing import Fail, Say
 from remit.testing.models.turns import Turn

@@ -9,16 +9,11 @@ from typing import Any
 
 import pytest
 
-from remit import agent
-from remit.app import Remit
-from remit.board.board import Board
+from remit import Board, Context, Misused, Remit, ReviewRequest, Task, agent, load_settings
 from remit.board.outcome import Outcome
-from remit.board.review import ReviewRequest, dry_run_review, review
+from remit.board.review import dry_run_review, review
 from remit.board.reviewer import change_of_path
-from remit.board.task import State, Status, Task, TaskArtifact, slug_of
-from remit.core.context import Context
-from remit.core.errors import Misused
-from remit.system.settings_files import load_settings
+from remit.board.task import State, Status, TaskArtifact, slug_of
 from support.cli import run_json
 from support.repository import begin, git
 

@@ -8,16 +8,13 @@ from typing import Any
 import pytest
 from cli_project import remit as run_remit
 
-from remit import DelegateTool, Remit, Return
-from remit.board.board import Board
+from remit import Board, DelegateTool, Misused, Refused, Remit, Return, check_return, load_settings
 from remit.cli.delegate import resolve_target
 from remit.cli.doctor import _roles
 from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.cli.roles import roles
-from remit.core.errors import Misused, Refused
-from remit.runtime.validate import check_return
-from remit.system.settings_files import describe, load_settings
+from remit.system.settings_files import describe
 from support.repository import begin, git
 
 CODER = Path(__file__).with_name("fake_coder.py")

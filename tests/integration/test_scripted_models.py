@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from remit import check_return
 from remit.runtime.return_format import format_instruction
-from remit.runtime.validate import check_return
 from remit.testing import Call, Reply, Say, ScriptedModels, valid_return
 from remit.testing.models.request import Api
 

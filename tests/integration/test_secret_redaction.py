@@ -5,11 +5,8 @@ from typing import Any
 
 import pytest
 
-from remit import Context, Remit, agent
-from remit.builtin.assistant.stream import ask
-from remit.core.errors import ErrorInfo
+from remit import Context, ErrorInfo, Remit, Return, agent, ask
 from remit.core.redaction import MOST, REDACTED, redact_text, register_secrets
-from remit.core.result import Return
 from remit.runtime.error_ledger import MESSAGE_LIMIT, ErrorLedger, ErrorOccurrence
 from remit.testing import Call, Fail, Say, ScriptedModels
 

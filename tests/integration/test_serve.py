@@ -20,8 +20,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
 def test_every_api_is_served_by_one_process(server: Server) -> None:
     import grpc
 
-    from remit.agents.proto.v1 import tasks_pb2 as pb
-    from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
+    from remit import tasks_pb2 as pb
+    from remit import tasks_pb2_grpc as rpc
 
     with grpc.insecure_channel(server.at.grpc) as channel:
         rpc.TaskServiceStub(channel).Ping(pb.PingRequest(), timeout=10)
@@ -39,8 +39,8 @@ def test_every_api_is_served_by_one_process(server: Server) -> None:
 def test_work_started_over_one_api_is_visible_over_the_others_and_in_the_cli(server: Server) -> None:
     import grpc
 
-    from remit.agents.proto.v1 import tasks_pb2 as pb
-    from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
+    from remit import tasks_pb2 as pb
+    from remit import tasks_pb2_grpc as rpc
 
     done = server.begin("echo", 5.0, text="Hello there.")
     with grpc.insecure_channel(server.at.grpc) as channel:

@@ -9,13 +9,9 @@ from typing import Any
 
 import pytest
 
-from remit import Context, Remit, agent
-from remit.core.budget import Budget, Limits
-from remit.core.delegate_requests import DelegateError
+from remit import Context, DelegateError, HistoryQuery, Limits, Misused, Refused, Remit, Return, StopReason, agent
+from remit.core.budget import Budget
 from remit.core.delegate_results import TaskState
-from remit.core.errors import Misused, Refused
-from remit.core.record import HistoryQuery
-from remit.core.result import Return, StopReason
 from remit.server.service import Call, Service
 from remit.server.tokens import OWNER, Grants, Permission, Principal
 

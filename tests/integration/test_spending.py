@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from remit import Remit, agent
+from remit import Context, Remit, agent
 from remit.cli.project import Project
 from remit.cli.sessions import LiveDelegations, show
-from remit.core.context import Context
 
 
 @agent("frugal")

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from cli_project import remit
 
-from remit.core.budget import Limits
-from remit.core.errors import Refused
+from remit import Limits, Refused
 from remit.core.settings import ServeSettings
 from remit.server.authenticator import Authenticator, Credentials
 from remit.server.tokens import Permission

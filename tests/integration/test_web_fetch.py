@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from web_server import Request, answer, certificate, raw, redirect, web_server
 
+from remit import Misused, Refused
 from remit.builtin.worker.pages import FetchResult, build_headers, content_kind, encode_body, fetch, read_answer
-from remit.core.errors import Misused, Refused
 from remit.system.http import Address, Network, Trail, UnreachableError, WebRequest, parse_target, tls_context
 
 HERE = ipaddress.ip_address("127.0.0.1")

@@ -13,13 +13,11 @@ from typing import Any
 import pytest
 from web_server import WebServer, answer, redirect, web_server
 
-from remit import Remit
+from remit import Refused, Remit, SearchHit, load_settings
 from remit.builtin.worker import web_search as providers
-from remit.builtin.worker.web_search import Pace, SearchHit, SearchOutcome, WebSearch
-from remit.core.errors import Refused
+from remit.builtin.worker.web_search import Pace, SearchOutcome, WebSearch
 from remit.core.settings import Search
 from remit.system.http import Address, Network, UnreachableError
-from remit.system.settings_files import load_settings
 
 RESULTS = [
     {"title": "Owls  hunt\nat night", "url": "https://owls.example/hunt", "content": "An owl hears.", "publishedDate": "2024-03-02"},

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remit import Misused
 from remit.agents.proto.metadata import CallerPosition, read_position
-from remit.core.errors import Misused
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -12,14 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remit import Remit, agent
+from remit import Context, Conversations, Failed, Remit, Settings, agent
 from remit.agents.model.context_window import tokens_of
-from remit.builtin.assistant.conversations import Conversations, MessageLine, decode_line, encode_line
+from remit.builtin.assistant.conversations import MessageLine, decode_line, encode_line
 from remit.builtin.assistant.memory import Memory, Room, history_of
-from remit.core.context import Context
-from remit.core.errors import Failed
 from remit.core.model_messages import Answer, Choice, Message, Question, Reply, SpendSink, ToolCall, ToolResult, UserMessage, repaired
-from remit.core.settings import Settings
 from remit.models.client import Models
 from support.histories import faults_of
 
@@ -220,7 +217,7 @@ class Spending:
     remaining = 100.0
 
     def __init__(self, has_budget: bool) -> None:
-        from remit.core.budget import Limits
+        from remit import Limits
 
         self.budget = Limits(tokens=None if has_budget else 1)
 

@@ -18,12 +18,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from remit.board.board import Board
+from remit import Board, RemitError
 from remit.board.state_file import read_state
 from remit.board.task import Status, check_move
 from remit.board.task_commands import NewTask, abandon, record, recover, todo
 from remit.board.todo import draw
-from remit.core.errors import RemitError
 from support.lab import is_lab, rounds
 
 LEGAL = {

@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remit import Task, Unavailable
 from remit.board.state_file import entry_to_task, read_state, state_to_bytes, task_to_entry
-from remit.board.task import PlanVersion, Priority, State, Status, Task, TaskArtifact
-from remit.core.errors import Unavailable
+from remit.board.task import PlanVersion, Priority, State, Status, TaskArtifact
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 named = words.filter(bool)

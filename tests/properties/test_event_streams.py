@@ -6,9 +6,8 @@ import tempfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit import Context, Remit, agent
+from remit import Context, Event, Remit, agent
 from remit.core.delegate_results import Chunk
-from remit.core.events import Event
 from remit.server.service import Call, Service
 from remit.server.tokens import Principal
 

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.core.errors import ErrorInfo
+from remit import ErrorInfo
 from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence, normalised
 
 names = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=8)

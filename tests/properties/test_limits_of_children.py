@@ -7,10 +7,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.core.budget import Budget, Limits, effective_deadline
+from remit import ErrorInfo, Limits, Misused
+from remit.core.budget import Budget, effective_deadline
 from remit.core.deadline import TimeLimits
 from remit.core.delegation import Delegation
-from remit.core.errors import CODES, ErrorInfo, Misused
+from remit.core.errors import CODES
 from remit.core.ports import AgentPort
 from remit.core.request import Request
 from remit.core.routing import DEFAULT_TABLE

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.test import TestModel
 
+from remit import Artifact, DelegateResult
 from remit.agents.model.context_window import from_plain, size_of, to_plain, trimmed
 from remit.agents.model.conversation import in_words, unanswered
-from remit.core.delegate_results import LEAST_CHARACTERS, DelegateResult, TaskError, TaskMetadata, TaskState, shorten_result, text_of
+from remit.core.delegate_results import LEAST_CHARACTERS, TaskError, TaskMetadata, TaskState, shorten_result, text_of
 from remit.core.model_messages import Choice, Message, Question, Reply, ToolCall, ToolResult, UserMessage, repaired
-from remit.core.result import Artifact
 from remit.models.stream import request_of
 
 TASK = "sess_1700000000_abc123"

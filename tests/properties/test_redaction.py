@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit import Context, Remit, Return, agent
-from remit.core.errors import Failed
+from remit import Context, Failed, Remit, Return, agent
 from remit.core.redaction import REDACTED, SECRETS_REMOVED, is_secret_name, redact_parameters, redact_text, register_secrets
 from remit.stores.rows import from_json_text, to_json_text
 

@@ -22,7 +22,7 @@ from remit.core.ids import new_session_id
 from remit.core.record import BeginDelegation, Owner
 from remit.core.states import Priority, State
 from remit.system.processes import pid_space
-from remit.testing.clock import JumpingClock
+from remit.testing import JumpingClock
 from support.lab import rounds
 
 TTL = 3600.0

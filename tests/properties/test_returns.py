@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.core.errors import InvalidReturn
-from remit.core.result import ARTIFACT_TYPES, Evidence, Return, Status
+from remit import Evidence, InvalidReturn, Return, Status
+from remit.core.result import ARTIFACT_TYPES
 from remit.runtime.receive import read_answer
 from remit.runtime.validate import ExpectedReturn, validate_return
 

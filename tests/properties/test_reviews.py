@@ -8,9 +8,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remit import RemitError
 from remit.builtin.coder.review.change import ChangeSource, Files, State
 from remit.builtin.coder.review.checks import SecretMask
-from remit.core.errors import RemitError
 
 PARTS = st.sampled_from(
     r"""diff --git a/x b/x|--- a/x|+++ b/x|--- /dev/null|+++ /dev/null|@@ -1,2 +1,3 @@|@@ -0,0 +1 @@|@@ -1 +0,0 @@| a|+b|-a|

@@ -6,8 +6,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remit import Task
 from remit.board.state_file import data_to_state, state_to_data
-from remit.board.task import NEED_REASON, Priority, State, Status, Task, TaskArtifact, slug_of
+from remit.board.task import NEED_REASON, Priority, State, Status, TaskArtifact, slug_of
 from remit.board.todo import draw, guarded, stripped, unguarded
 from remit.board.todo_merge import may_become, merge
 

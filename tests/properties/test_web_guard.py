@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from remit.core.errors import Misused, Refused
+from remit import Misused, Refused
 from remit.system.http import Address, AddressKind, Network, check_target, classify_address, parse_target
 
 INSIDE = [

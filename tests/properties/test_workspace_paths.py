@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remit.core.errors import RemitError
+from remit import RemitError
 from remit.system.beneath import Root, parts_of
 from remit.system.edits import remove_one, remove_tree, replace_file
 

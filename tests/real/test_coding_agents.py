@@ -18,11 +18,10 @@ from typing import Any
 import pytest
 from stage import CLAUDE, CODERS, CODEX, OPENCODE, OPENCODE_ACP, TOOLS, Coder, Stage, need, staged
 
+from remit import Limits, Return
 from remit.agents.coding.detect import detect
 from remit.agents.command import STARTED_AGAIN
-from remit.core.budget import Limits
 from remit.core.events import EventKind
-from remit.core.result import Return
 from remit.system.processes import look
 from remit.testing import Call, Fail, ModelRequest, Reply, Say, Silence, valid_return
 from remit.testing.models.turns import Turn

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from stage import CLAUDE, CODEX, OPENCODE, OPENCODE_ACP, Coder, Stage, need, staged
 
-from remit.core.result import Return
+from remit import Return
 from remit.system.sandbox.probe import probe
 from remit.system.sandbox.recipes import python
 from remit.testing import Call, ModelRequest, Say, Silence, valid_return

@@ -16,10 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from remit.core.errors import Unavailable
+from remit import Unavailable, load_settings
 from remit.models.local import Endpoint, LocalModels
 from remit.system.processes import is_alive, process_start
-from remit.system.settings_files import load_settings
 
 DATA = Path(__file__).parents[2] / ".tools" / "models"
 SETTINGS = """

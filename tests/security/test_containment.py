@@ -16,14 +16,13 @@ from typing import Any
 
 import pytest
 
-from remit import Remit
+from remit import Misused, Remit
 from remit.agents.containment import container
 from remit.agents.containment.gateway import Gateway
 from remit.agents.containment.hosts import HostList, parse_host
 from remit.agents.containment.vendor_home import refreshed, vendor_home
 from remit.agents.definition import Declaration, definition_of
 from remit.agents.profiles import carried
-from remit.core.errors import Misused
 from remit.policy.audit import entries
 from remit.system.http import parse_target
 from remit.system.ip_addresses import Address

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from remit import Context, Remit, agent
-from remit.board.board import Board
+from remit import Board, Context, Remit, agent
 from remit.board.research_plan import plan, research
 from remit.board.task import TaskArtifact
 from support import cli

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from remit import Misused, RemitError
+from remit import Artifact, Misused, RemitError
 from remit.core.ports import Manifest, ShippedFile
-from remit.core.result import Artifact
 from remit.runtime import shipment as module
 from remit.runtime.shipment import FileFetcher, Shipment, Shipping, fetch_warnings
 from remit.stores.blobs import BlobStore

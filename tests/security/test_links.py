@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import Context, Remit, agent
-from remit.board.board import Board
-from remit.core.errors import Refused
+from remit import Board, Context, Refused, Remit, agent
 from remit.system.trust import create_approved
 from support import cli
 from support.repository import begin

@@ -10,10 +10,9 @@ from unittest import mock
 
 import pytest
 
-from remit import Refused, Remit, find_command, load_settings
+from remit import Refused, Remit, RemitError, find_command, load_settings
 from remit.builtin.assistant.message import instructions_for
 from remit.cli.exits import Exit
-from remit.core.errors import RemitError
 from remit.server.mcp.delegations import Delegations, Progress
 from remit.server.service import Call as ApiCall
 from remit.server.service import Service

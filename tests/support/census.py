@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from remit.app import Remit
+from remit import Remit
 from remit.system.processes import all_pids, is_alive, marked, marker
 from remit.testing.hostile import DAEMON_NAME
 

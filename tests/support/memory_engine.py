@@ -13,17 +13,18 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from functools import partial
 from typing import Any
 
+from remit import ErrorInfo, Event, LifecycleKind, Limits, Misused, Record, Return, Stopped, StopReason
 from remit.core.agents import Isolation
-from remit.core.budget import Budget, Limits
+from remit.core.budget import Budget
 from remit.core.cache import CACHE_KEYS
 from remit.core.context import Handle, SettledHandle, final_event
 from remit.core.delegation import Delegation
-from remit.core.errors import ErrorInfo, Misused, OutOfTime, Stopped
-from remit.core.events import LAST, Event, EventKind
-from remit.core.lifecycle import OUTCOMES, LifecycleKind
-from remit.core.record import AppendEvent, BeginDelegation, Owner, Record, SaveCheckpoint, SettleDelegation, StartDelegation
+from remit.core.errors import OutOfTime
+from remit.core.events import LAST, EventKind
+from remit.core.lifecycle import OUTCOMES
+from remit.core.record import AppendEvent, BeginDelegation, Owner, SaveCheckpoint, SettleDelegation, StartDelegation
 from remit.core.request import Request
-from remit.core.result import Return, StopReason, state_of
+from remit.core.result import state_of
 from remit.core.states import State
 from remit.runtime import accept, reply
 from remit.runtime.deps import CURRENT, RuntimeDeps, Submission

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.core.errors import ErrorInfo
+from remit import ErrorInfo
 from remit.runtime.error_ledger import KINDS_LIMIT, ErrorLedger, ErrorOccurrence, LedgerWriter
 from remit.system.files import file_lock
 from support.pace import allowed

@@ -12,7 +12,7 @@ def test_messages_match_the_proto_file(tmp_path: Path) -> None:
     """If this fails, run `make set-up`."""
     from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
-    from remit.agents.proto.v1 import tasks_pb2
+    from remit import tasks_pb2
 
     made = tmp_path / "set"
     command = [

@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from remit.core.budget import Limits
-from remit.core.errors import Misused
+from remit import Limits, Misused, Settings, load_settings
 from remit.core.routing import route
-from remit.core.settings import Settings
-from remit.system.settings_files import describe, load_settings
+from remit.system.settings_files import describe
 
 
 def load(root: Path, toml: str = "", environ: dict[str, str] | None = None, **arguments: object) -> Settings:

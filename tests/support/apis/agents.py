@@ -7,8 +7,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from remit.agents.function import agent
-from remit.core.context import Context
+from remit import Context, agent
 
 POLICY = """
 permit (principal, action, resource);

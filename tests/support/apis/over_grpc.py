@@ -8,9 +8,9 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from remit import tasks_pb2 as pb
+from remit import tasks_pb2_grpc as rpc
 from remit.agents.proto.metadata import CODE, DEADLINE, DEPTH, PATH
-from remit.agents.proto.v1 import tasks_pb2 as pb
-from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 from remit.agents.proto.values import dict_of, json_of, struct_of
 from remit.core.states import priority_of
 from support.apis.client import ApiFault, Page, Said, Seen, Standing

@@ -4,15 +4,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from remit.agents.function import agent
-from remit.core.context import Context
-from remit.core.errors import Misused
+from remit import Context, Misused, StopReason, agent, call
 from remit.core.policy import Effect
-from remit.core.request import call
-from remit.core.result import StopReason
 from remit.core.states import State
+from remit.testing import Scripted, answer, fail, wait
 from remit.testing.engine_samples import OpenRemit, code_of, durable, promise, raised, until
-from remit.testing.scripted import Scripted, answer, fail, wait
 
 READING: dict[str, Any] = {"effects": (Effect.READ,), "cache_seconds": 3600.0}
 WRITING: dict[str, Any] = {"effects": (Effect.WRITE,)}

@@ -4,15 +4,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from remit.agents.function import agent
-from remit.core.composition import Step, each, first, parallel, sequence
-from remit.core.context import Context
-from remit.core.errors import Unavailable
-from remit.core.request import Composition, call
-from remit.core.result import Status, StopReason
+from remit import Context, Status, StopReason, Unavailable, agent, call, each, first, parallel, sequence
+from remit.core.composition import Step
+from remit.core.request import Composition
 from remit.core.states import State
+from remit.testing import Scripted, answer, fail, hang, wait
 from remit.testing.engine_samples import OpenRemit, code_of, durable, promise
-from remit.testing.scripted import Scripted, answer, fail, hang, wait
 
 
 async def _hand_on(ctx: Context, arguments: dict[str, Any]) -> Any:

@@ -4,16 +4,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from remit import Context, Remit, StopReason, best, call, sequence
 from remit.agents.definition import definition_of
-from remit.app import Remit
-from remit.core.composition import best, sequence
-from remit.core.context import Context
 from remit.core.policy import Effect
-from remit.core.request import call
-from remit.core.result import StopReason
 from remit.core.states import State
+from remit.testing import Scripted, answer, fail, hang, wait
 from remit.testing.engine_samples import OpenRemit, code_of, promise, until
-from remit.testing.scripted import Scripted, answer, fail, hang, wait
 
 READS: dict[str, Any] = {"effects": (Effect.READ,)}
 

@@ -4,11 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from remit.agents.function import agent
-from remit.app import Remit
-from remit.core.context import Context
+from remit import Context, Remit, StopReason, agent
 from remit.core.record import RecordDelegation
-from remit.core.result import StopReason
 from remit.core.states import State
 from remit.testing.engine_samples import OpenRemit, promise, until
 from remit.testing.store_samples import outcome, record, said

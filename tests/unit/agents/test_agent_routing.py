@@ -4,13 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from remit import Misused, agent, load_settings
 from remit.agents.directory import Directory
-from remit.agents.function import agent
 from remit.agents.routing import Routes, with_agents
 from remit.core.agents import AgentSpec
-from remit.core.errors import Misused
 from remit.core.routing import DEFAULT_TABLE, Rule, route
-from remit.system.settings_files import load_settings
 
 RUST = AgentSpec(name="rust-coder", operations=("implement", "plan"), languages=("rust", "c"))
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from remit import Failed, Unavailable
 from remit.agents.coding.coding_agent import error_for, is_session_gone
 from remit.agents.coding.dialects import CONTENT, Claude, Codex, Dialect, OpenCode, Turn, for_claude, for_opencode, may_change, may_fetch
 from remit.agents.definition import definition_of
-from remit.core.errors import Failed, Unavailable
 from remit.models.prices import TokenUsage
 from remit.system.interpreter import mcp_server_command
 

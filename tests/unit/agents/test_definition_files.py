@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remit import load_settings
 from remit.agents import declarations as files
 from remit.agents.agent_files import page_of
 from remit.agents.declarations import definitions_of
 from remit.agents.definition import Definition, Kind, PromptBy
-from remit.system.settings_files import load_settings
 from support.pace import allowed
 
 CLAUDE = "---\nname: reviewer\ndescription: Reviews code.\ntools: Read, Grep, Bash(git diff:*)\nmodel: sonnet\n---\nYou review code.\n"

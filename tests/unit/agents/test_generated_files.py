@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from remit import Failed
 from remit.builtin.coder.generate import checked_path, read_files
 from remit.builtin.coder.syntax import parse_files
-from remit.core.errors import Failed
 
 
 def answer(**texts: str) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from remit import Settings, load_settings
 from remit.agents import declarations as files
 from remit.agents.declarations import definitions_of
 from remit.agents.definition import Definition, Kind
@@ -14,9 +15,7 @@ from remit.agents.python_files import describe_project
 from remit.builtin import TARGETS, loader
 from remit.builtin.compose import SPEC
 from remit.core.agents import Isolation
-from remit.core.settings import Settings
 from remit.models.client import Models
-from remit.system.settings_files import load_settings
 
 PROJECT = 'model = "openai:gpt-5"\n'
 OWN, CLAUDE, OPENCODE = ".remit/agents", ".claude/agents", ".opencode/agent"

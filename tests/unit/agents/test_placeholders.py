@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from remit import Misused
 from remit.agents.definition import checked_parameters, definition_of
 from remit.agents.placeholders import filled, parameters_in, places_in
-from remit.core.errors import Misused
 
 FILLED = [
     ("{path}", ["a b"]),

@@ -6,14 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remit import Misused, load_settings
 from remit.agents.coding.dialects import may_change
 from remit.agents.declarations import definitions_of
 from remit.agents.definition import Definition, Kind
 from remit.agents.profiles import Words, narrowed
 from remit.agents.role_bindings import UnavailableAgent, why_unavailable
 from remit.core.agents import WorkspaceKind
-from remit.core.errors import Misused
-from remit.system.settings_files import load_settings
 
 BASE = """
 [agents.claude]

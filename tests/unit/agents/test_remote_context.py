@@ -4,10 +4,9 @@ from typing import Any, cast
 
 import pytest
 
-from remit import BlockingContext, Context, Misused
+from remit import BlockingContext, Context, Failed, Misused
 from remit.agents.remote_context import OPERATIONS, ContextService, RemoteBackend
 from remit.core.context import ContextBackend
-from remit.core.errors import Failed
 from remit.runtime.local_context import LocalBackend
 
 

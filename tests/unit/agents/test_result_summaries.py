@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.core.errors import Stopped, Unavailable
+from remit import Settings, Stopped, Unavailable
 from remit.core.model_messages import Answer, Reply, SpendSink
-from remit.core.settings import ModelAddress, Settings
+from remit.core.settings import ModelAddress
 from remit.core.text import shorten_middle
 from remit.models.client import Models
 from remit.models.questions import summarize

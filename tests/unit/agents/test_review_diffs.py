@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from reviewed_change import diff_of, git, new_file, parse_changes, source, write
 
+from remit import Misused
 from remit.builtin.coder.review.change import State
-from remit.core.errors import Misused
 
 NAMES = ["plain.py", "with space.py", 'quote"d.py', '"q\\"', "ünïcode.py", "x b/y.py", "back\\slash"]
 

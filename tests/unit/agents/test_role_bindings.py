@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from remit import Misused, load_settings
 from remit.agents.declarations import declarations_of
 from remit.agents.definition import Definition
 from remit.agents.directory import Directory
@@ -13,8 +14,6 @@ from remit.agents.python_files import describe_project
 from remit.agents.role_bindings import binding_problems, lines_for, role_info, role_infos
 from remit.agents.roles import BUILT_INS, FOLDER, declared_role, file_of
 from remit.core.agents import ROLES, is_built_in, is_role
-from remit.core.errors import Misused
-from remit.system.settings_files import load_settings
 
 CODERS = '[agents.claude]\nkind = "claude"\n[agents.codex]\nkind = "codex"\n'
 

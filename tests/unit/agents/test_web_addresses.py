@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from remit.core.errors import Misused
+from remit import Misused
 from remit.system.http import AddressKind, classify_address, parse_target, without_secrets
 
 

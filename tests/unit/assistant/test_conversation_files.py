@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from remit import Conversations, Failed, Misused, Refused, Unavailable
 from remit.builtin.assistant.conversations import (
     CONVERSATION_ID,
     MAX_BYTES,
     CallLine,
     Conversation,
-    Conversations,
     CostLine,
     MessageLine,
     StopLine,
@@ -23,7 +23,6 @@ from remit.builtin.assistant.conversations import (
 )
 from remit.builtin.assistant.export import export_document, export_text
 from remit.builtin.assistant.memory import history_of
-from remit.core.errors import Failed, Misused, Refused, Unavailable
 from remit.core.model_messages import NO_RESULT, Message, Reply, ToolCall, ToolResult, UserMessage, repaired
 from support.histories import faults_of
 

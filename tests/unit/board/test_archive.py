@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from remit import Board, Task, Unavailable
 from remit.board.archive import archived, put_away
-from remit.board.board import Board
-from remit.board.task import PlanVersion, Status, Task, TaskArtifact
-from remit.core.errors import Unavailable
+from remit.board.task import PlanVersion, Status, TaskArtifact
 
 REPORT = "specs/002_two/reports/research-001.md"
 PLAN = "specs/002_two/plans/implementation-001.md"

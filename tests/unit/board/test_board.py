@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from remit import Board, Misused, Refused, Task, Unavailable
 from remit.board import todo, user_edits, write_set
-from remit.board.board import Board
-from remit.board.task import State, Status, Task
-from remit.core.errors import Misused, Refused, Unavailable
+from remit.board.task import State, Status
 from remit.system import edits
 
 Save = Callable[[Path, str], None]

@@ -11,14 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from remit import Board, Misused, Task
 from remit.board import claims
-from remit.board.board import Board
 from remit.board.picture import ALONE_AT_MOST, BOXES_AT_MOST, HEIGHT, WIDTH, draw, page, safe, wrap
-from remit.board.task import Priority, Status, Task
+from remit.board.task import Priority, Status
 from remit.board.view import TaskState, View, chosen, view_of
 from remit.cli.board import lines_of
 from remit.cli.render import width
-from remit.core.errors import Misused
 
 HOSTILE = "</text></svg><script>alert(1)</script><img src=x onerror=alert(2)> \"&' ]]> <!-- \x00\x1b[31m"
 SVG = "{http://www.w3.org/2000/svg}"

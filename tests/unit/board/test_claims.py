@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from remit.board.board import Board
+from remit import Board, Refused, Unavailable
 from remit.board.claims import claim, holder_of, holders
 from remit.core.deadline import Clock
-from remit.core.errors import Refused, Unavailable
 
 HOLDING = """
 import os, sys, time

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
+from remit import Board, Refused, Task, Unavailable
 from remit.board import write_set
-from remit.board.board import SET, Board
-from remit.board.task import Task
+from remit.board.board import SET
 from remit.board.write_set import hash_of
-from remit.core.errors import Refused, Unavailable
 
 EVIL = b"evil\n"
 

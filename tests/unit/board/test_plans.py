@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remit import Misused
 from remit.board.plans import read_plan, with_phase
 from remit.board.task import PhaseStatus
-from remit.core.errors import Misused
 
 PLAN = """# Implementation plan: CSV export
 

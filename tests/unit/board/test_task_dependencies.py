@@ -5,7 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.board.task import State, Status, Task
+from remit import Task
+from remit.board.task import State, Status
 from remit.board.view import closing, cycles, graph_of, next_command
 
 

@@ -1,6 +1,7 @@
 """Rendering of TODO.md."""
 
-from remit.board.task import Priority, State, Status, Task, TaskArtifact
+from remit import Task
+from remit.board.task import Priority, State, Status, TaskArtifact
 from remit.board.todo import block, draw, text_of
 
 FULL = Task(

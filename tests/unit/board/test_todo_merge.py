@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from remit.board.task import Priority, State, Status, Task
+from remit import Refused, Task
+from remit.board.task import Priority, State, Status
 from remit.board.todo import draw
 from remit.board.todo_merge import MergeResult, merge
-from remit.core.errors import Refused
 
 AT = "2026-01-02T03:04:05Z"
 FENCED = "New words\n\n```md\n---\n### 9. x\n```\n\n<!--\n## Low Priority\n---\n-->\nlast"

@@ -7,11 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from remit import agent
-from remit.app import Remit
-from remit.board.board import Board
+from remit import Board, Context, Remit, agent
 from remit.board.research_plan import DocumentCommand, work_on
-from remit.core.context import Context
 
 ROOT, POINT = Path(sys.argv[1]), sys.argv[2]
 

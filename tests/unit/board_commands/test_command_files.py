@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit import Remit
+from remit import Misused, Remit, bind_command
 from remit.board.command_files import CommandFile, check_arguments, every, fill_arguments, find, names
-from remit.board.project_commands import BoundCommand, bind_command, command_outcome, dry_run_command, run, unavailable_outcome
-from remit.core.errors import Misused
+from remit.board.project_commands import BoundCommand, command_outcome, dry_run_command, run, unavailable_outcome
 from remit.testing import Reply, Say, Scripted, ScriptedModels, answer, valid_return
 from support import cli
 

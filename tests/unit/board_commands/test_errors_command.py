@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 
-from remit import Remit, agent
-from remit.board.board import Board
+from remit import Board, Context, ErrorInfo, Misused, Refused, Remit, agent
 from remit.board.error_tasks import _record, dry_run_errors, errors, find_errors, ids_of, note_fixed, settle_ledger
 from remit.board.task import State, Status
-from remit.core.context import Context
 from remit.core.deadline import iso
-from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence, Fix
 from remit.testing import Scripted, answer
 

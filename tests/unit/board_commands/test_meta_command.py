@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 
-from remit import Remit
+from remit import Context, Remit, RemitError
 from remit.board.meta import Kind, MetaRequest, find_place, meta
 from remit.cli.command_table import COMMANDS
-from remit.core.context import Context
-from remit.core.errors import RemitError
 from remit.testing import Scripted, answer
 
 

@@ -11,15 +11,11 @@ from typing import Any
 
 import pytest
 
-from remit import agent
-from remit.app import Remit
-from remit.board.board import Board
+from remit import Board, Context, Misused, Refused, Remit, Task, Unavailable, agent
 from remit.board.command_lifecycle import complexity_of, context_words, loaded_context
 from remit.board.outcome import Outcome
 from remit.board.research_plan import plan, research, revise
-from remit.board.task import State, Status, Task, slug_of
-from remit.core.context import Context
-from remit.core.errors import Misused, Refused, Unavailable
+from remit.board.task import State, Status, slug_of
 from support.repository import begin, git
 from support.repository import git as git_in
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remit import Limits, Misused
 from remit.board.outcome import spell_numbers
 from remit.cli.arguments import OPTIONS, budget, number_of, numbers_of, pairs, parse_time, seconds
-from remit.core.budget import Limits
-from remit.core.errors import Misused
 
 NOW = 1_700_000_000.0
 TEXTS = {"type": "array", "items": {"type": "string"}}

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from remit import Board, Misused, Refused, Task
 from remit.board import claims
-from remit.board.board import Board
-from remit.board.task import State, Status, Task
+from remit.board.task import State, Status
 from remit.cli.board_commands import implement, plan, research, revise
 from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.cli.sessions import show
-from remit.core.errors import Misused, Refused
 from support.cli import start
 
 AGENT = """

@@ -2,8 +2,8 @@
 
 import pytest
 
-from remit.core.budget import Budget, Limits
-from remit.core.errors import Misused
+from remit import Limits, Misused
+from remit.core.budget import Budget
 
 
 def test_each_exceeded_limit_is_named() -> None:

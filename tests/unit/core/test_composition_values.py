@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from remit import Misused, call
-from remit.core.composition import composition_from, each, first, parallel, sequence
+from remit import Misused, call, each, first, parallel, sequence
+from remit.core.composition import composition_from
 from remit.core.references import point_into, resolve
 
 FLOW = sequence(

@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remit import Artifact, ErrorInfo, Evidence, Metadata, Misused, Refused, Return, Status, StopReason
 from remit.core.budget import effective_deadline
 from remit.core.deadline import TimeLimits, allowed_timeout, iso
-from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.core.events import STEPS, events_of_steps
 from remit.core.ids import is_session_id, new_session_id
-from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
 
 METADATA = Metadata(
     session_id="sess_1766700000_abc123", agent_type="a", delegation_depth=1, delegation_path=("o", "a"), duration_seconds=0.5

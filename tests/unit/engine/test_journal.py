@@ -7,11 +7,10 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from remit.core.errors import Unavailable
-from remit.core.record import RecordDelegation, Write, WriteResult
+from remit import MemoryStore, Unavailable, Write, WriteResult
+from remit.core.record import RecordDelegation
 from remit.core.states import State
 from remit.engines.embedded.journal import PATIENCE_SECONDS, RETRY_SECONDS, Clash, Journal, Problem
-from remit.stores import MemoryStore
 from remit.testing.engine_samples import until
 from remit.testing.store_samples import outcome, record, said, session
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from remit import Remit, agent
-from remit.core.errors import ErrorInfo, Misused
+from remit import ErrorInfo, LifecycleEvent, LifecycleKind, Misused, Remit, agent, span_id_of
 from remit.core.events import Step
-from remit.core.ids import parse_traceparent, span_id_of
-from remit.core.lifecycle import EVERYTHING, LifecycleEvent, LifecycleKind
+from remit.core.ids import parse_traceparent
+from remit.core.lifecycle import EVERYTHING
 from remit.runtime.lifecycle import LifecycleBus, LifecycleEvents
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from remit.core.record import Record
+from remit import Record
 from remit.core.states import Priority, State
 from remit.system.liveness import LATE_SECONDS, QUIET_SECONDS, Stuck, stuck
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from remit.core.budget import Limits
+from remit import Limits, call
 from remit.core.deadline import TimeLimits
 from remit.core.ports import AgentPort
-from remit.core.request import Request, call
+from remit.core.request import Request
 from remit.core.routing import DEFAULT_TABLE
 from remit.core.states import Priority
 from remit.runtime.accept import accept, normalised_call, normalised_task

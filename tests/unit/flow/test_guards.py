@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from remit.core.budget import Budget, Limits
+from remit import Limits
+from remit.core.budget import Budget
 from remit.runtime.accept import GuardInput, first_refusal
 
 FINE = GuardInput(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.core.result import Artifact, Evidence
+from remit import Artifact, Evidence
 from remit.runtime import harvest as module
 from remit.runtime.harvest import Harvest, HarvestRequest, harvest
 from remit.system.artifact_files import FILE_CLOCK_LAG_SECONDS

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from remit.core.errors import Failed
+from remit import Failed
 from remit.core.jsonable import check_size, clean_text, safe_repr, to_jsonable
 from support.pace import allowed
 

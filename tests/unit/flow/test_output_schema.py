@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remit.core.errors import Misused, Unavailable
+from remit import Misused, Unavailable
 from remit.runtime import output_schema as bounded_schema
 from remit.runtime.output_schema import check_schema, require_validator, schema_faults
 from remit.runtime.return_format import format_instruction, return_schema, sample_of

@@ -2,9 +2,8 @@
 
 import pytest
 
+from remit import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Metadata, Misused, Return, Status, Stopped, Unavailable
 from remit.core.agents import AgentSpec
-from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, Stopped, Unavailable
-from remit.core.result import Metadata, Return, Status
 from remit.runtime.perform import looks_like_return, with_child_errors
 from remit.runtime.reply import error_of
 

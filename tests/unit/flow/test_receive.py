@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from remit.core.result import Metadata, Return, Status
+from remit import Metadata, Return, Status
 from remit.runtime.receive import read_answer
 from support.pace import allowed
 

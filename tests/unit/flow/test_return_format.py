@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from remit import check_return
 from remit.runtime.return_format import format_instruction, repair_instruction
-from remit.runtime.validate import check_return
 
 SESSION = "sess_1700000000_abc123"
 

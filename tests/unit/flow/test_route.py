@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from remit import Misused, Refused
 from remit.core.context import level_of
 from remit.core.delegation import TaskContext
-from remit.core.errors import Misused, Refused
 from remit.core.routing import DEFAULT_TABLE, Rule, check_route, language_of, route
 from remit.system.context_files import context_files
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from remit.core.errors import InvalidReturn
-from remit.core.result import Evidence, Return, Status, StopReason
+from remit import Evidence, InvalidReturn, Return, Status, StopReason, check_return
 from remit.runtime.return_format import EXAMPLE_SUMMARY
-from remit.runtime.validate import ExpectedReturn, check_return, validate_return
+from remit.runtime.validate import ExpectedReturn, validate_return
 
 SESSION = "sess_1700000000_abc123"
 ERROR = {"type": "timeout", "message": "Too slow.", "recoverable": True, "recommendation": "Give it longer."}

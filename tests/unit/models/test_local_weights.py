@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.core.errors import Unavailable
+from remit import Unavailable
 from remit.models.local import find_weights
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from remit.core.errors import Unavailable
-from remit.core.settings import ModelAddress, Price, Settings
+from remit import Settings, Unavailable
+from remit.core.settings import ModelAddress, Price
 from remit.models.client import Models
 from remit.models.prices import price_of
 from remit.models.providers import NOT_FOR_WORDS, PROVIDERS, resolve_model

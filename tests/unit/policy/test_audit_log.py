@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.core.errors import Unavailable
+from remit import Unavailable
 from remit.core.redaction import register_secrets
 from remit.policy.audit import FILE, AuditLog, check_log, entries, entry_text
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from remit.core.budget import Limits
+from remit import Limits, Misused, Refused, Unavailable
 from remit.core.deadline import Clock
-from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.jsonable import clean_text
 from remit.core.redaction import redact_text, redact_value
 from remit.core.settings import ServeSettings

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from remit import Remit, agent
+from remit import ErrorInfo, Remit, agent, set_up_logs
 from remit.core.delegation import ORIGIN, CallerInfo, Origin
-from remit.core.errors import ErrorInfo
 from remit.core.ids import parse_traceparent
-from remit.runtime.telemetry.logs import log_lifecycle, set_up_logs
+from remit.runtime.telemetry.logs import log_lifecycle
 
 GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 LOG = logging.getLogger("remit.test")

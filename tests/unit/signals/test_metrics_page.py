@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from remit import Remit, agent
+from remit import ErrorInfo, Remit, agent
 from remit.core.delegation import ORIGIN, CallerInfo, Origin
-from remit.core.errors import ErrorInfo
 from remit.core.metrics import METRICS, OTHERS
 from remit.core.states import State
 from remit.runtime.telemetry.metrics import WINDOW_PARTS, Window, prometheus_page

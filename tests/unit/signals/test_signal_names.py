@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from remit.core.lifecycle import LifecycleKind
+from remit import LifecycleKind
 from remit.runtime.telemetry.metrics import PRINCIPALS
 from remit.runtime.telemetry.names import INSTRUMENTS, Attribute, Span
 

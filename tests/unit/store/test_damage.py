@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from remit.core.errors import Unavailable
-from remit.core.record import HistoryQuery, RecordDelegation
-from remit.stores import SqliteStore
+from remit import HistoryQuery, SqliteStore, Unavailable
+from remit.core.record import RecordDelegation
 from remit.stores.database import VERSION
 from remit.testing.store_samples import numbers_of, outcome, record, session
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from remit.core.errors import Unavailable
-from remit.core.record import HistoryQuery, RecordDelegation
-from remit.stores import SqliteStore, database
+from remit import HistoryQuery, SqliteStore, Unavailable
+from remit.core.record import RecordDelegation
+from remit.stores import database
 from remit.testing.store_samples import numbers_of, outcome, record
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from remit.core.record import HistoryQuery, RecordDelegation
+from remit import HistoryQuery, SqliteStore
+from remit.core.record import RecordDelegation
 from remit.core.states import State
-from remit.stores import SqliteStore
 from remit.stores.rows import COLUMNS
 from remit.testing.store_samples import outcome, record, session
 

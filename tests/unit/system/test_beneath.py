@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.core.errors import Failed, Misused, Refused, RemitError
+from remit import Failed, Misused, Refused, RemitError
 from remit.system.beneath import Root
 from remit.system.edits import DEEPEST, TEMPORARY, remove_one, remove_tree, replace_file
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.core.errors import Unavailable
+from remit import Unavailable
 from remit.system.files import atomic_write, file_lock, set_aside, sweep_folders, temporary_folder, write_beside
 
 HOLDER = """

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from remit import ErrorInfo, Metadata, Return, Status, StopReason
-from remit.core.delegate_results import DelegateResult, TaskState, result_of, result_of_error, result_of_record
-from remit.core.errors import Refused, Unavailable
-from remit.core.record import Record
+from remit import DelegateResult, ErrorInfo, Metadata, Record, Refused, Return, Status, StopReason, Unavailable
+from remit.core.delegate_results import TaskState, result_of, result_of_error, result_of_record
 from remit.core.states import Priority, State
 
 FIELDS = {"success", "taskId", "taskState", "data", "output", "artifacts", "error", "metadata"}
