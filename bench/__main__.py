@@ -35,6 +35,7 @@ SECTIONS: dict[tuple[str, ...], Measure] = {
     ("W1", "W2", "W3"): later("speed"),
     ("W4",): later("waiting"),
     ("W5",): later("overrun"),
+    ("defaults",): later("defaults"),
     ("start",): later("start"),
     ("commands",): later("commands"),
     ("processes",): later("processes", "measure_processes"),

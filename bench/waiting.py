@@ -31,8 +31,8 @@ waiter = agent("waiter")(wait_for_release)
 
 
 async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
-    ours = await _in_fresh_process("remit", sizes.waiting)
-    bare = await _in_fresh_process("bare", sizes.waiting)
+    ours = await memory_each("remit", sizes.waiting)
+    bare = await memory_each("bare", sizes.waiting)
     load = f"{sizes.waiting:,} in flight, resident memory each"
     return [
         Figure(section="W4", what=f"floor: bare task with timeout, {load}", measured=f"{bare / 1024:.1f} KB"),
@@ -46,8 +46,11 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
     ]
 
 
-async def _in_fresh_process(whose: str, count: int) -> float:
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "bench.waiting", whose, str(count), stdout=asyncio.subprocess.PIPE)
+async def memory_each(whose: str, count: int, **settings: str) -> float:
+    """Resident bytes for each of `count` delegations in flight, in a fresh process with these settings."""
+    command = (sys.executable, "-m", "bench.waiting", whose, str(count))
+    environment = os.environ | {f"REMIT_{name.upper()}": value for name, value in settings.items()}
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=environment)
     try:
         said, _ = await process.communicate()
     finally:

@@ -20,7 +20,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     "sections",
     [
         "W1,W2,W3",
-        "W4,W5",
+        "W4,W5,defaults",
         "start,commands,mcp,growth",
         "hostile,kill",
         "read_file,search_files,analysis",
