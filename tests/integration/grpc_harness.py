@@ -5,7 +5,7 @@ import contextlib
 import datetime
 import ipaddress
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +113,7 @@ async def grpc_harness(
     from remit.server.service import Service
 
     async with Remit.open(root, agents=agents, settings=settings) as remit, contextlib.AsyncExitStack() as closing:
-        known = replace(remit.settings.serve, **serve)
+        known = remit.settings.serve._replace(**serve)
         authenticator = Authenticator(remit.folder, known, running=remit.engine.find)
         authenticator.open()
         closing.callback(authenticator.close)

@@ -105,7 +105,7 @@ async def http_harness(
 
     async with contextlib.AsyncExitStack() as closing:
         remit = Remit.open(root, agents=agents, settings={"builtin_agents": list(builtin_agents)})
-        remit.settings = replace(remit.settings, serve=replace(remit.settings.serve, **serve))
+        remit.settings = replace(remit.settings, serve=remit.settings.serve._replace(**serve))
         await closing.enter_async_context(remit)
         authenticator = Authenticator(remit.folder, remit.settings.serve, running=remit.engine.find)
         authenticator.open()

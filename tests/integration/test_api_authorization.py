@@ -116,7 +116,7 @@ async def test_certificate_is_one_revocable_principal_over_grpc_and_mcp(tmp_path
         channel_credentials = grpc.ssl_channel_credentials(authority.certificate.read_bytes(), key.read_bytes(), certificate.read_bytes())
         task = (await (await harness.tasks(credentials=channel_credentials)).ExecuteTask(ask("echo"))).task
         assert task.principal == "cert:bot"
-        harness.remit.settings = replace(harness.remit.settings, serve=replace(harness.remit.settings.serve, **files))
+        harness.remit.settings = replace(harness.remit.settings, serve=harness.remit.settings.serve._replace(**files))
         context = ssl.create_default_context(cafile=str(authority.certificate))
         context.load_cert_chain(certificate, key)
         other_client = ssl.create_default_context(cafile=str(authority.certificate))

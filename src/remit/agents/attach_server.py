@@ -323,7 +323,7 @@ class CallerService(ContextService):
         grace = server.kill_grace_seconds + (KILL_SECONDS if is_process else 0.0)
         if server.deps.agents.find(spec.name) is None:
             server.engine.limit_slots(spec.name, spec.slots, is_default=True)
-        return replace(server.deps, agents=_WithOneMore(LentAgent(spec, self._process, fault, grace), server.deps.agents))
+        return server.deps._replace(agents=_WithOneMore(LentAgent(spec, self._process, fault, grace), server.deps.agents))
 
 
 class _WithOneMore:

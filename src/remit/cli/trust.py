@@ -5,7 +5,6 @@ import difflib
 import sys
 import termios
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -74,7 +73,7 @@ def trust(
         tools = _offered_tools(project)
         if not tools.is_complete and (is_sure or _is_confirmed(project, tools)):
             approve(project.root, tools.left_out)
-            approves, found = True, replace(tools, left_out=(*found.left_out, *tools.left_out))
+            approves, found = True, tools._replace(left_out=(*found.left_out, *tools.left_out))
 
     def shown() -> None:
         if list_:

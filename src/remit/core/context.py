@@ -5,7 +5,6 @@ import concurrent.futures
 import contextlib
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import wraps
 from inspect import currentframe
 from itertools import islice
@@ -28,8 +27,7 @@ PATHS_AT_ONCE = 2000
 """Maximum paths in one policy request."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextFiles:
+class ContextFiles(NamedTuple):
     paths: tuple[str, ...]
     """Relative to the context folder, in the order of the text."""
     text: str
@@ -44,8 +42,7 @@ def level_of(complexity: str) -> int:
         raise Misused(f"Unknown complexity {complexity!r}.", advice=f"Use {', '.join(LEVELS)}.") from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repair:
+class Repair(NamedTuple):
     """Why the agent is called a second time: its first answer and the faults in it."""
 
     faults: tuple[str, ...]

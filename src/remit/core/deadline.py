@@ -62,8 +62,7 @@ def allowed_timeout(requested: float | None, limits: TimeLimits) -> float:
 # ---- clocks
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
+class Clock(NamedTuple):
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
 

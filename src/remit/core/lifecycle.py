@@ -2,9 +2,8 @@
 an API admitted or refused."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo
@@ -37,8 +36,7 @@ API_ACCESS = frozenset({LifecycleKind.ADMITTED, LifecycleKind.TURNED_AWAY})
 EVERYTHING = frozenset(LifecycleKind)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LifecycleEvent:
+class LifecycleEvent(NamedTuple):
     kind: LifecycleKind
     at: float
     """Wall clock, seconds."""
@@ -61,12 +59,12 @@ class LifecycleEvent:
     principal: str | None = None
     """The external caller; None: a person or a program of this project."""
     door: str | None = None
-    body: Mapping[str, Any] = field(default_factory=dict)
+    body: Mapping[str, Any] = {}
     """The body of a step or output event."""
-    delegation: Delegation | None = field(default=None, repr=False, compare=False)
+    delegation: Delegation | None = None
     """The delegation itself, for listeners in this process; not part of `to_dict`, nor are the next two."""
-    result: Return | None = field(default=None, repr=False, compare=False)
-    step_times: tuple[float, ...] = field(default=(), repr=False, compare=False)
+    result: Return | None = None
+    step_times: tuple[float, ...] = ()
     """Times of the thirteen steps, once it has ended; NaN: not reached."""
 
     @property

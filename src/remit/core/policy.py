@@ -4,7 +4,6 @@ Deny overrides ask, ask overrides allow. Every action is checked: each delegatio
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -48,8 +47,7 @@ class Mode(StrEnum):
     DISABLED = "disabled"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyRequest:
+class PolicyRequest(NamedTuple):
     """One action that a caller wants to perform."""
 
     caller: str
@@ -60,7 +58,7 @@ class PolicyRequest:
     path: tuple[str, ...]
     """From the root to the caller."""
     effects: tuple[str, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = {}
     """path, inside, url, scheme, host, port, address, method, command, language, …: text, whole numbers, booleans."""
     timeout_seconds: float = 0.0
     tokens_left: int | None = None
@@ -76,8 +74,7 @@ class PolicyRequest:
     has_read_untrusted: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(NamedTuple):
     verdict: Verdict
     """The verdict after the mode was applied."""
     rules: tuple[str, ...] = ()

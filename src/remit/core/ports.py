@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from remit.core.adaptive import RunSample
 from remit.core.agents import AgentSpec
@@ -154,8 +154,7 @@ class Manifest:
     """Written after its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class PruneReport:
+class PruneReport(NamedTuple):
     manifests: int
     blobs: int
     bytes: int

@@ -82,6 +82,8 @@ def _patterns() -> dict[Protection, re.Pattern[str]]:
 def protection_of(path: str, *, is_link: bool = False) -> Protection | None:
     """Why `path`, relative to the project, is protected; None for an ordinary file. `is_link`: whether it is or becomes a link."""
     name = folded(path)
+    if not name:  # the project folder itself
+        return None
     patterns = _patterns()
     if patterns[Protection.SECRET].fullmatch(name) and not _HARMLESS.fullmatch(name):
         return Protection.SECRET

@@ -1,7 +1,7 @@
 """The record of a delegation, and the writes that change it. Plain values passed between engine and store."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from remit.core.budget import Budget, Limits
@@ -164,15 +164,14 @@ class SaveCheckpoint(NamedTuple):
 Write = BeginDelegation | RecordDelegation | StartDelegation | SettleDelegation | AppendEvent | SaveCheckpoint
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteResult:
+class WriteResult(NamedTuple):
     """Conflicts of a group of writes."""
 
     clashes: tuple[str, ...] = ()
     """Session ids of `BeginDelegation` and `RecordDelegation` that were taken: not recorded; draw new ids."""
-    taken_keys: Mapping[str, str] = field(default_factory=dict)
+    taken_keys: Mapping[str, str] = {}
     """Session ids of `RecordDelegation` whose idempotency key belongs to another delegation, with its id."""
-    over_budget: Mapping[str, str] = field(default_factory=dict)
+    over_budget: Mapping[str, str] = {}
     """Session ids of `BeginDelegation` and `RecordDelegation` that were not recorded, with the limit that their principal has reached."""
     already_settled: tuple[str, ...] = ()
     """Session ids of `SettleDelegation` that already had an outcome, or belong to another owner now: the recorded outcome is kept."""

@@ -1,8 +1,8 @@
 """Settings: every key with its type, limits and default. `system.settings_files` reads them."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
@@ -71,22 +71,18 @@ DEFAULT_TIMEOUTS: Mapping[str, TimeLimits] = {
 """Time limits: commands, delegate targets, and everything else."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Web:
+class Web(NamedTuple):
     """`[web]`: limits of `worker.web_fetch`. The policy decides which hosts it may reach."""
 
-    __pydantic_config__ = FORBID
     max_bytes: Count = 5 * 1024 * 1024
     """Maximum size of one response, uncompressed; more is cut, with a notice."""
     ca_file: NameOrNone = None
     """File of additional trusted certificates (PEM); relative to the project root."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
+class Search(NamedTuple):
     """`[search]`: providers of `worker.web_search`, in order."""
 
-    __pydantic_config__ = FORBID
     providers: tuple[Name, ...] = ("searxng", "brave", "duckduckgo")
     """Provider names, including those of packages, or `module:function`. Providers that are not set up are skipped."""
     searxng_url: Address = None
@@ -97,11 +93,9 @@ class Search:
     """Minimum time between two requests to one provider, across all processes of the project."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelAddress:
+class ModelAddress(NamedTuple):
     """`[models.NAME]`: a model with a name of your choice, at any address."""
 
-    __pydantic_config__ = FORBID
     kind: Literal["openai", "openai-responses", "anthropic", "google", "ollama", "local"] = "openai"
     """Its protocol: `openai` is Chat Completions, which most servers speak; `local` runs a GGUF file here."""
     model: str = ""
@@ -119,22 +113,18 @@ class ModelAddress:
     """How it calls tools: natively, or by JSON requested in the prompt; None: native, for a local model as its template allows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
+class Price(NamedTuple):
     """`[prices."NAME"]`: price per million tokens; overrides known prices."""
 
-    __pydantic_config__ = FORBID
     input: Waiting
     output: Waiting
     cached: Waiting | None = None
     """Price of input from the provider's cache; None: as other input."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssistantSettings:
+class AssistantSettings(NamedTuple):
     """`[assistant]`."""
 
-    __pydantic_config__ = FORBID
     message_seconds: Seconds = 120.0
     """Timeout of one message, unless a delegation inside it was given more."""
     result_characters: Annotated[int, Field(strict=True, ge=200, le=100_000)] = 4000
@@ -143,11 +133,9 @@ class AssistantSettings:
     """Size above which older parts of a conversation are summarised; at most its model's context."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServeSettings:
+class ServeSettings(NamedTuple):
     """`[serve]`: what `remit serve` opens, and the limits of callers whose token sets none."""
 
-    __pydantic_config__ = FORBID
     doors: Annotated[tuple[Literal["grpc", "http", "a2a", "mcp", "metrics"], ...], BeforeValidator(_one_or_several)] = (
         "grpc",
         "http",
@@ -182,22 +170,18 @@ class ServeSettings:
     """A registered agent without a heartbeat for twice this time is lost."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreSettings:
+class StoreSettings(NamedTuple):
     """`[store]`: where delegations are recorded."""
 
-    __pydantic_config__ = FORBID
     url: Annotated[str | None, Field(pattern=r"^postgres(ql)?://\S+$"), BeforeValidator(_none)] = None
     """PostgreSQL, for a record shared by several machines, without a password (PGPASSWORD, PGPASSFILE); None: SQLite in `.remit`."""
     schema: Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]{0,40}$")] = "remit"
     """Schema in PostgreSQL. Projects with the same url and schema share one record."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TemporalSettings:
+class TemporalSettings(NamedTuple):
     """`[engine.temporal]`: the connection to the cluster. Defaults come from the `TEMPORAL_*` variables and profiles."""
 
-    __pydantic_config__ = FORBID
     address: NameOrNone = None
     """HOST:PORT of the Temporal server; None: TEMPORAL_ADDRESS or the profile, else localhost:7233."""
     namespace: NameOrNone = None
@@ -218,27 +202,23 @@ class TemporalSettings:
     """Variables of a worker, or patterns like `STRIPE_*`, that its process agents see beside those that every program needs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineSettings:
+class EngineSettings(NamedTuple):
     """`[engine]`: what runs delegations."""
 
-    __pydantic_config__ = FORBID
     kind: Literal["embedded", "temporal"] = "embedded"
     """`embedded`: the process that delegates; `temporal`: workers that take work from Temporal (`remit worker`)."""
     project: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"), BeforeValidator(_none)] = None
     """Project name shared by all its processes and used in its task queues. Required by `temporal`."""
-    temporal: TemporalSettings = field(default_factory=TemporalSettings)
+    temporal: TemporalSettings = TemporalSettings()
 
     @property
     def ships_files(self) -> bool:
         return self.kind == "temporal" and self.temporal.files == "shipped"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignalSettings:
+class SignalSettings(NamedTuple):
     """`[signals]`: traces, metrics and logs."""
 
-    __pydantic_config__ = FORBID
     otlp_url: Address = None
     """Destination of traces and metrics, OTLP over HTTP, e.g. http://127.0.0.1:4318; None: not sent."""
     service_name: Name = "remit"
@@ -250,11 +230,9 @@ class SignalSettings:
     """Log format of `remit serve`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkspaceSettings:
+class WorkspaceSettings(NamedTuple):
     """`[workspace]`: worktrees of tasks, and how their work lands."""
 
-    __pydantic_config__ = FORBID
     setup: tuple[Name, ...] = ()
     """Commands that run once in each new worktree, in the sandbox of acceptance commands with a network: `uv sync`."""
     copy: Names = ()
@@ -428,9 +406,7 @@ def is_harmless(key: tuple[str, ...], value: Any) -> bool:
 # ---- tables with converted values: budget, time limits and routing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetTable:
-    __pydantic_config__ = FORBID
+class BudgetTable(NamedTuple):
     delegations: Annotated[CountOrZero | None, BeforeValidator(_none)] = 1000
     alive: Annotated[CountOrZero | None, BeforeValidator(_none)] = 256
     tokens: Annotated[CountOrZero | None, BeforeValidator(_none)] = None
@@ -438,16 +414,12 @@ class BudgetTable:
     seconds: AmountOrNone = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeoutTable:
-    __pydantic_config__ = FORBID
+class TimeoutTable(NamedTuple):
     default: Seconds | None = None
     maximum: Seconds | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleTable:
-    __pydantic_config__ = FORBID
+class RuleTable(NamedTuple):
     agent: NameOrNone
     mode: str = ""
     then: tuple[Name, ...] = ()
@@ -467,11 +439,11 @@ def settings_from(written: Mapping[str, Any], sources: Mapping[str, str]) -> Set
     """Settings from checked values; missing ones get their defaults."""
     values = dict(written)
     if "budget" in values:
-        values["budget"] = Limits(**asdict(values["budget"]))
+        values["budget"] = Limits(**values["budget"]._asdict())
     if "timeouts" in values:
         values["timeouts"] = time_limits(values["timeouts"])
     if "routing" in values:
-        rules = {name: [Rule(**asdict(rule)) for rule in some] for name, some in values["routing"].items()}
+        rules = {name: [Rule(**rule._asdict()) for rule in some] for name, some in values["routing"].items()}
         values["routing"] = DEFAULT_TABLE.extended(rules)
     return Settings(**values, sources=sources)
 

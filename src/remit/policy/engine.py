@@ -6,7 +6,6 @@ everything is refused."""
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,8 +103,7 @@ class Outcome(NamedTuple):
     """A forbid rule could not be evaluated: it counts as a match."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleSubset:
+class RuleSubset(NamedTuple):
     """The rules that can apply to one kind of action, prepared for Cedar."""
 
     rules: dict[str, Rule]
@@ -114,7 +112,7 @@ class RuleSubset:
     policies: Any
     entities: Any
     action: dict[str, str]
-    outcomes: dict[Any, Outcome] = field(default_factory=dict)
+    outcomes: dict[Any, Outcome]
     """By everything that the outcome can depend on."""
 
 
@@ -167,6 +165,7 @@ class PolicyEvaluator:
             policies=cedarpy.PolicySet.from_str("\n".join(rule.text for rule in chosen)),
             entities=cedarpy.Entities.from_json_str(to_json([{"uid": uid, "attrs": {}, "parents": parents}]).decode()),
             action=uid,
+            outcomes={},
         )
 
 
@@ -312,7 +311,7 @@ class ProjectPolicy:
             if not decision.because and self._is_plain(asked):  # the message of a refusal may mention facts of this one only
                 if len(self._plain) >= OUTCOMES_KEPT:
                     self._plain = {}
-                known = _Plain(decision, entry_text(_entry(replace(asked, facts={}), decision)))  # the others have other parameters
+                known = _Plain(decision, entry_text(_entry(asked._replace(facts={}), decision)))  # the others have other parameters
                 self._plain[asked.caller, asked.action, asked.depth, asked.effects] = known
                 self._waiting.append(known)
                 known.sessions.append(asked.session_id)

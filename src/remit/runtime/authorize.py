@@ -88,7 +88,7 @@ def with_tree_facts(
         found = [tree.describe_request(str(url), url_facts(url, deps.root)["host"], asked, deps.named_addresses()) for url in urls]
         more = {name: all(one[name] for one in found) for name in found[0]} | {"sends_data": sends_data(parameters)}
     files, untrusted = tree.has_read_files, tree.has_read_untrusted
-    return [replace(one, facts={**one.facts, **more}, has_read_files=files, has_read_untrusted=untrusted) for one in requests]
+    return [one._replace(facts={**one.facts, **more}, has_read_files=files, has_read_untrusted=untrusted) for one in requests]
 
 
 def _each(value: Any) -> Sequence[Any]:
@@ -136,7 +136,7 @@ def decide_path(deps: RuntimeDeps, asked: PolicyRequest, workspace: Path, asker:
     led = real_path_facts(dict(asked.facts), workspace, follows=follows) if "path" in asked.facts else None
     if led is None or decision.verdict is Verdict.DENY:
         return decision
-    other = deps.policy.decide(_with_owner(deps, replace(asked, facts=led), asker))
+    other = deps.policy.decide(_with_owner(deps, asked._replace(facts=led), asker))
     return other if _STRICTNESS[other.verdict] > _STRICTNESS[decision.verdict] else decision
 
 
@@ -148,7 +148,7 @@ def _with_owner(deps: RuntimeDeps, asked: PolicyRequest, asker: Delegation | Non
         more["own_scratch"] = asked.on_behalf in (ROOT_CALLER, deps.principal_of(session_of(asked.facts["path"])))
     elif protection == Protection.BOARD:
         more["assigned"] = asker is not None and _is_assigned(asker, asked.facts["path"])
-    return replace(asked, facts={**asked.facts, **more}) if more else asked
+    return asked._replace(facts={**asked.facts, **more}) if more else asked
 
 
 def _is_assigned(asker: Delegation, path: str) -> bool:
@@ -206,7 +206,7 @@ async def filter_permitted(work: "Work", deps: RuntimeDeps, paths: Sequence[str]
         raise Misused("Pass paths as strings.")
     (alike,) = step_requests(work, "", {})
     workspace = work.root if work.own_workspace is None else work.own_workspace.folder
-    requests = (replace(alike, facts=path_facts(path, workspace)) for path in paths)
+    requests = (alike._replace(facts=path_facts(path, workspace)) for path in paths)
     return [path for path, is_allowed in zip(paths, await filter_allowed(deps, requests, work.delegation), strict=True) if is_allowed]
 
 
@@ -232,7 +232,7 @@ LATE_SECONDS = 0.25
 async def await_admission(work: "Work", pending: PendingApproval) -> Return | None:
     """None if the person approved; else the refusal as the delegation's return: nothing ran."""
     deps = work.deps
-    asked = replace(pending.asked, session_id=work.delegation.session_id, root_id=work.delegation.lineage.root_id)
+    asked = pending.asked._replace(session_id=work.delegation.session_id, root_id=work.delegation.lineage.root_id)
     is_asked = pending.decision.verdict is Verdict.ASK
     no = await ask_approval(work, deps, asked, pending.decision) if is_asked else refused(pending.decision, "The policy does not allow it.")
     if no is None:

@@ -10,7 +10,7 @@ import contextvars
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -239,19 +239,18 @@ class Agents(Protocol):
     def names(self) -> Sequence[str]: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class Rules(NamedTuple):
     """Settings that decide what may run, as plain values."""
 
     limits_for: Callable[[str], TimeLimits]
+    routing: RoutingTable
     learner: LimitLearner | None = None
     """None: no limits are learned."""
-    routing: RoutingTable
     languages: tuple[str, ...] = ()
     """Languages that board tasks may name; empty: any."""
     max_depth: int = 3
     cycles_by_task: bool = False
-    budget: Limits = field(default_factory=lambda: Limits(delegations=1000, alive=256))
+    budget: Limits = Limits(delegations=1000, alive=256)
 
 
 class AcceptanceRules(NamedTuple):
@@ -296,8 +295,7 @@ class WorkspaceRules(NamedTuple):
         return cls(setup=said.setup, copy=said.copy, link=said.link, accept=said.accept, merges=not settings.engine.ships_files)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuntimeDeps:
+class RuntimeDeps(NamedTuple):
     root: Path
     agents: Agents
     rules: Rules
@@ -310,9 +308,9 @@ class RuntimeDeps:
     """Asks a person; None: no person can be asked, so the answer is no."""
     approval_seconds: float = 120.0
     """How long to wait for a person."""
-    acceptance: AcceptanceRules = field(default_factory=AcceptanceRules)
+    acceptance: AcceptanceRules = AcceptanceRules()
     """Where acceptance commands run and what they can read."""
-    workspaces: WorkspaceRules = field(default_factory=WorkspaceRules)
+    workspaces: WorkspaceRules = WorkspaceRules()
     """How worktrees are prepared, and what must pass before work is merged."""
     principal_of: Callable[[str], str | None] = lambda _session_id: None
     """The principal of a delegation's tree; None: not on record."""

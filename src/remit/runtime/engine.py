@@ -112,8 +112,7 @@ Middleware = Callable[["Work", Perform], Awaitable[Return]]
 """Wraps the performance of a delegation: runs in the task and context of its agent, and awaits the next `Perform`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineOptions:
+class EngineOptions(NamedTuple):
     """Settings of an engine, as plain values."""
 
     slots_total: int = 256
@@ -133,8 +132,7 @@ class EngineOptions:
     """False: the project is not approved, so delegations of dead processes are left to the next process."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
+class EngineConfig(NamedTuple):
     """Dependencies of an engine."""
 
     deps: RuntimeDeps

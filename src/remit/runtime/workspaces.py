@@ -681,7 +681,7 @@ class MergeWrite(NamedTuple):
         if self.protected is not None:
             facts["protected"] = str(self.protected)
         effect = Effect.DELETE if self.file.is_deleted else Effect.WRITE
-        return replace(alike, effects=(str(effect),), facts=facts)
+        return alike._replace(effects=(str(effect),), facts=facts)
 
 
 def merge_writes(workspace: Workspace, commit: str, *, seconds: float) -> list[MergeWrite]:

@@ -6,7 +6,7 @@ import json
 import os
 from collections import abc
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
@@ -17,7 +17,7 @@ from remit.core.deadline import TimeLimits
 from remit.core.errors import Misused
 from remit.core.redaction import is_secret_name, redact_text
 from remit.core.routing import DEFAULT_TABLE, Rule
-from remit.core.settings import DEFAULT_TIMEOUTS, NAMES, WRITTEN, Settings, settings_from, time_limits
+from remit.core.settings import DEFAULT_TIMEOUTS, NAMES, WRITTEN, Settings, TemporalSettings, settings_from, time_limits
 from remit.system.trust import SETTINGS_FILES, ProjectTrust, leaves, load_trust
 
 if TYPE_CHECKING:
@@ -183,10 +183,10 @@ def _fault(found: dict[str, Any], layer: Layer) -> str:
             f"did you mean {close[0]}?" if close else f"allowed are {', '.join(allowed)}"
         )
     key = ".".join(location)
-    if found["type"] == "missing":
+    if found["type"] in ("missing", "missing_argument"):
         return f"{source}: {key} is missing"
     demand = found["msg"].removeprefix("Input should be ")
-    if found["type"] in ("mapping_type", "dict_type", "dataclass_type"):
+    if found["type"] in ("mapping_type", "dict_type", "named_tuple_type", "arguments_type"):
         demand = "a table of keys"
     elif found["type"] == "string_too_short":
         demand = "text that is not empty"
@@ -207,7 +207,7 @@ def _keys_at(location: Key) -> list[str]:
             kind = _types()[name]
         elif get_origin(kind) in (tuple, abc.Mapping):
             kind = get_args(kind)[0 if get_origin(kind) is tuple else 1]
-    return list(NAMES) if kind is None else [one.name for one in fields(kind)]
+    return list(NAMES) if kind is None else list(get_type_hints(kind))
 
 
 def _types() -> dict[str, Any]:
@@ -278,8 +278,8 @@ def _flat_table(prefix: str, table: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """The keys of a table, and of the tables in it."""
     told: list[tuple[str, Any]] = []
     for key, value in table.items():
-        if isinstance(value, Mapping):
-            told += _flat_table(f"{prefix}.{key}", value)
+        if isinstance(value, TemporalSettings):
+            told += _flat_table(f"{prefix}.{key}", value._asdict())
         else:
             told.append((f"{prefix}.{key}", list(value) if isinstance(value, tuple) else value))
     return told
@@ -302,7 +302,7 @@ def _flat_values(settings: Settings) -> list[tuple[str, Any]]:
             case "routing":
                 told += [(f"routing.{command}", [_shown(r) for r in rules]) for command, rules in settings.routing.commands.items()]
             case "web" | "search" | "assistant" | "serve" | "signals" | "workspace" | "store" | "engine":
-                told += _flat_table(name, asdict(getattr(settings, name)))
+                told += _flat_table(name, getattr(settings, name)._asdict())
             case "languages" | "builtin_agents" | "accept_env" | "accept_read":
                 told.append((name, list(getattr(settings, name))))
             case "model":
@@ -311,7 +311,7 @@ def _flat_values(settings: Settings) -> list[tuple[str, Any]]:
                 told += [
                     (f"{name}.{one}.{key}", value)
                     for one, table in getattr(settings, name).items()
-                    for key, value in asdict(table).items()
+                    for key, value in table._asdict().items()
                     if value is not None
                 ]
             case "agents":

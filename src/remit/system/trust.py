@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.ids import CALLER
@@ -144,8 +144,7 @@ class TrustItem:
         return named[1] if named else Path(self.name).stem
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProjectTrust:
+class ProjectTrust(NamedTuple):
     """The approvals of a project."""
 
     root: Path

@@ -8,13 +8,12 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass
 from enum import StrEnum
 from hashlib import sha256
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.core.errors import Misused, Refused
 from remit.system.interpreter import agent_path
@@ -33,20 +32,19 @@ class Place(StrEnum):
     """The started module: `python -m module`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(NamedTuple):
     place: Place
     module: str
+    qualname: str
     file: str = ""
     digest: str = ""
     """SHA-256 of the file's content; other content is refused. Empty: any."""
-    qualname: str
 
     def __str__(self) -> str:
         return f"{self.file or self.module}:{self.qualname}"
 
     def to_wire(self) -> dict[str, str]:
-        return asdict(self)
+        return self._asdict()
 
     @classmethod
     def from_wire(cls, wire: dict[str, str]) -> "Target":

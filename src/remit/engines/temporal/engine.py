@@ -7,7 +7,6 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +84,7 @@ class TemporalEngine(EmbeddedEngine):
 
     def __init__(self, config: EngineConfig, temporal: TemporalConfig, shipping: Shipping | None = None) -> None:
         if shipping is not None:
-            config = replace(config, middleware=(self._perform_and_ship, *config.middleware))
+            config = config._replace(middleware=(self._perform_and_ship, *config.middleware))
         super().__init__(config)
         self.temporal = temporal
         self.shipping = shipping
@@ -264,7 +263,7 @@ class TemporalEngine(EmbeddedEngine):
                 return
             both = f"That is the policy of this worker ({ours}); the policy of its caller ({attempt.policy}) allowed it."
             because = f"{pending.decision.because} {both}"
-            decision = replace(pending.decision, because=because, advice="Give all processes of the project the same .remit/policy.cedar.")
+            decision = pending.decision._replace(because=because, advice="Give all processes of the project the same .remit/policy.cedar.")
             submission.pending = pending._replace(decision=decision)
 
         shipping, lost = self.shipping, tuple[str, ...]()

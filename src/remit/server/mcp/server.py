@@ -9,7 +9,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -191,7 +191,7 @@ async def served_http(
     remit: Remit, server: ToolServer, listening: socket.socket, allowed_hosts: Sequence[str] = (), *, requires_auth: bool
 ) -> AsyncIterator[None]:
     place, own = _place(listening), remit.settings.serve
-    settings = replace(own, allow_hosts=(*own.allow_hosts, *allowed_hosts))
+    settings = own._replace(allow_hosts=(*own.allow_hosts, *allowed_hosts))
     tls: Certificates | None = None
     if not requires_auth:
         authenticator: Authenticator = OwnerAuthenticator(remit.folder, settings)
