@@ -164,8 +164,6 @@ class ServeSettings:
     tls_certificate: NameOrNone = None
     """PEM file; relative to the project root. Required to listen beyond this machine."""
     tls_key: NameOrNone = None
-    client_ca: NameOrNone = None
-    """PEM file: callers with a certificate signed by it are authenticated (mutual TLS)."""
     behind_proxy: Flag = False
     """A proxy terminates TLS, so the server may listen beyond this machine without a certificate. Tokens are still required."""
     allow_hosts: Names = ()

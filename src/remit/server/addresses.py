@@ -89,11 +89,9 @@ class Certificates:
 
     certificate: Path
     key: Path
-    client_ca: Path | None = None
-    """Certificates signed by it identify the caller."""
 
     def context(self) -> ssl.SSLContext:
-        """For HTTPS. Client certificates are optional: a caller without one may send a token."""
+        """For HTTPS."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
@@ -109,32 +107,21 @@ class Certificates:
 
         try:
             context.load_cert_chain(self.certificate, self.key, password=no_password)
-            if self.client_ca is not None:
-                context.load_verify_locations(self.client_ca)
-                context.verify_mode = ssl.CERT_OPTIONAL
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            files = ", ".join(str(path) for path in (self.certificate, self.key, self.client_ca) if path is not None)
             raise Misused(
-                f"TLS cannot use {files}: {error}.",
-                advice="Check [serve] tls_certificate, tls_key and client_ca: PEM files, the key without a password.",
+                f"TLS cannot use {self.certificate}, {self.key}: {error}.",
+                advice="Check [serve] tls_certificate and tls_key: PEM files, the key without a password.",
             ) from None
 
 
 def certificates_of(settings: ServeSettings, root: Path) -> Certificates | None:
     """Raises `Misused` if one is missing or unreadable."""
-    certificate, key, client_ca = settings.tls_certificate, settings.tls_key, settings.client_ca
-    if certificate is None and key is None and client_ca is None:
+    certificate, key = settings.tls_certificate, settings.tls_key
+    if certificate is None and key is None:
         return None
     if certificate is None or key is None:
-        raise Misused(
-            "TLS needs a certificate and its key; serve.client_ca needs both of them too.",
-            advice="Set serve.tls_certificate and serve.tls_key.",
-        )
-    found = Certificates(
-        certificate=_file(root, certificate, "serve.tls_certificate"),
-        key=_file(root, key, "serve.tls_key"),
-        client_ca=None if client_ca is None else _file(root, client_ca, "serve.client_ca"),
-    )
+        raise Misused("TLS needs a certificate and its key.", advice="Set serve.tls_certificate and serve.tls_key.")
+    found = Certificates(certificate=_file(root, certificate, "serve.tls_certificate"), key=_file(root, key, "serve.tls_key"))
     if found.key.stat().st_mode & 0o077:
         raise Misused(f"{found.key} can be read by others.", advice=f"chmod 600 {found.key}")
     return found

@@ -7,23 +7,19 @@ others."""
 import asyncio
 import contextlib
 import hashlib
-import ipaddress
-import re
 import secrets
-import ssl
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from remit.core.budget import Budget
 from remit.core.deadline import SYSTEM_CLOCK, Clock
-from remit.core.errors import ErrorInfo, Misused, Refused, RemitError
+from remit.core.errors import ErrorInfo, Refused, RemitError
 from remit.core.settings import ServeSettings
-from remit.server.tokens import DELEGATION_PREFIX, OWNER, Grants, LocalToken, Principal, Token, Tokens
+from remit.server.tokens import DELEGATION_PREFIX, OWNER, Grants, LocalToken, Principal, Tokens
 
 if TYPE_CHECKING:
     from remit.app import Remit
@@ -160,84 +156,6 @@ class Stream:
             raise Refused("The credentials of this stream are no longer valid.", code="UNAUTHENTICATED", advice=advice) from error
 
 
-# ---- client certificates: verified by the TLS library, which checks that `client_ca` signed them; here they are only read
-
-
-PIN = "sha256:"
-_LONGEST_NAME = 253
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Certificate:
-    names: tuple[str, ...] = ()
-    """Alternative names first, then the common name, as in RFC 6125."""
-    fingerprint: str = ""
-    """SHA-256, in hexadecimal."""
-
-
-def of_peer(peer: Mapping[str, Any] | None, der: bytes | None = None) -> Certificate | None:
-    """From `ssl.SSLObject.getpeercert()`, with and without `binary_form`; None if there is none."""
-    if not peer:
-        return None
-    names = [str(value) for kind, value in peer.get("subjectAltName", ()) if kind in ("DNS", "URI", "email")]
-    names += [str(value) for group in peer.get("subject", ()) for kind, value in group if kind == "commonName"]
-    return Certificate(names=_usable(names), fingerprint=hashlib.sha256(der).hexdigest() if der else "")
-
-
-def of_grpc(context: Mapping[str, Sequence[bytes]]) -> Certificate | None:
-    """From `grpc.ServicerContext.auth_context()`. The same names as from TLS, so that a certificate is one principal."""
-    pem = next(iter(context.get("x509_pem_cert", ())), b"")
-    common = [one.decode("utf-8", "replace") for one in context.get("x509_common_name", ())]
-    if not pem and not common:
-        return None
-    alternative = [one.decode("utf-8", "replace") for one in context.get("x509_subject_alternative_name", ())]
-    try:
-        fingerprint = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem.decode("ascii"))).hexdigest()
-    except (ValueError, UnicodeError):
-        fingerprint = ""
-    return Certificate(names=_usable([*(one for one in alternative if not _is_address(one)), *common]), fingerprint=fingerprint)
-
-
-def granted(certificate: Certificate, tokens: Sequence[Token]) -> tuple[Token, str] | None:
-    """The token for it, and the name that counts: a fingerprint before a whole name before a pattern of names."""
-    pinned = {token.certificate: token for token in tokens if token.certificate and token.certificate.startswith(PIN)}
-    if certificate.fingerprint and (found := pinned.get(PIN + certificate.fingerprint)) is not None:
-        return found, found.name
-    taken = {token.name for token in pinned.values()}  # names of principals with a certificate of their own
-    for fits in (str.__eq__, fnmatchcase):
-        for name in certificate.names:
-            for token in tokens:
-                if token.certificate not in pinned and name not in taken and fits(name, str(token.certificate)):
-                    return token, name
-    return None
-
-
-def checked_name(text: str) -> str:
-    """A valid certificate for a token: a name in certificates, a pattern of names, or a fingerprint. Raises `Misused`."""
-    name = text.strip()
-    if name.lower().startswith(PIN):
-        digits = name[len(PIN) :].replace(":", "").lower()
-        if not re.fullmatch(r"[0-9a-f]{64}", digits):
-            raise Misused(f"{PIN} takes 64 hexadecimal digits.", advice="openssl x509 -in FILE -noout -fingerprint -sha256 prints them.")
-        return PIN + digits
-    if not _usable([name]):
-        raise Misused(f"{text!r:.80} is not a name in a certificate.", advice="Use its common name or one of its alternative names.")
-    return name
-
-
-def _usable(names: Iterable[str]) -> tuple[str, ...]:
-    """Without names that contain line breaks, zeros or other characters that could mislead a reader of a record or a rule."""
-    return tuple(dict.fromkeys(name for name in names if name.isprintable() and name.isascii() and 0 < len(name) <= _LONGEST_NAME))
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
 # ---- the authenticator
 
 
@@ -249,7 +167,6 @@ class Credentials:
     """The header."""
     delegation: str | None = None
     """The token of a delegation."""
-    certificate: Certificate | None = None
     is_socket: bool = False
     """Whether it came over the project's own Unix socket (0600), which only the owner can open."""
     api: str = ""
@@ -265,8 +182,6 @@ class DelegationToken:
 
     session_id: str
     attempt: int
-    holder: str | None
-    """The only principal that may use it; None: any."""
     deadline_at: float
 
 
@@ -327,8 +242,6 @@ class Authenticator:
         principal: Principal | None = None
         if bearer is not None:
             principal = self._by_bearer(bearer, shown)
-        elif shown.certificate is not None:
-            principal = self._by_certificate(shown.certificate, shown)
         elif shown.is_socket:
             principal = OWNER
         if delegation is not None:
@@ -345,18 +258,7 @@ class Authenticator:
             return OWNER
         if token is None:
             raise self._refused("unknown token", shown)
-        return self._by_token(token, f"token:{token.name}", shown)
-
-    def _by_certificate(self, certificate: Certificate, shown: Credentials) -> Principal:
-        now = self._clock.wall()
-        found = granted(certificate, [token for token in self.tokens.for_certificates() if token.fault(now) is None])
-        if found is None:
-            name = ", ".join(certificate.names)[:200] or certificate.fingerprint
-            raise self._refused(f"no grant for the certificate of {name}", shown)
-        return self._by_token(found[0], f"cert:{found[1]}", shown)
-
-    def _by_token(self, token: Token, name: str, shown: Credentials) -> Principal:
-        now = self._clock.wall()
+        name, now = f"token:{token.name}", self._clock.wall()
         if (fault := token.fault(now)) is not None:
             raise self._refused(f"{fault} token", shown, name)
         self.tokens.used(token)
@@ -367,7 +269,7 @@ class Authenticator:
     def _by_delegation(self, text: str, shown_by: Principal | None, shown: Credentials) -> Principal:
         """Requests with the token of a delegation start its children."""
         token = self._delegations.get(_digest(text))
-        fault = self._delegation_fault(token, shown_by)
+        fault = self._delegation_fault(token)
         if token is None or fault is not None:
             raise self._refused(fault or "", shown, shown_by.name if shown_by else "")
         own = shown_by.grants if shown_by is not None else Grants()
@@ -386,8 +288,8 @@ class Authenticator:
             credentials=(f"{token.session_id}/{token.attempt}", *(shown_by.credentials if shown_by is not None else ())),
         )
 
-    def token_for(self, running: "LiveDelegation", *, holder: str | None = None) -> str:
-        """A token for the remote agent that executes a delegation, valid until this attempt ends. `holder`: see `DelegationToken`."""
+    def token_for(self, running: "LiveDelegation") -> str:
+        """A token for the remote agent that executes a delegation, valid until this attempt ends."""
         delegation = running.delegation
         if running.is_settled:
             raise Refused(f"{delegation.session_id} has ended.", code="CALLER_REFUSED")
@@ -395,18 +297,16 @@ class Authenticator:
             self._delegations = {key: one for key, one in self._delegations.items() if self._is_running(one.session_id, one.attempt)}
         text = f"{DELEGATION_PREFIX}{secrets.token_urlsafe(32)}"
         self._delegations[_digest(text)] = DelegationToken(
-            session_id=delegation.session_id, attempt=running.attempt, holder=holder, deadline_at=delegation.deadline_wall
+            session_id=delegation.session_id, attempt=running.attempt, deadline_at=delegation.deadline_wall
         )
         return text
 
-    def _delegation_fault(self, token: DelegationToken | None, shown_by: Principal | None) -> str | None:
+    def _delegation_fault(self, token: DelegationToken | None) -> str | None:
         """For the audit log; None: it is valid."""
         if token is None:
             return "unknown token of a delegation"
         if self._clock.wall() >= token.deadline_at:
             return f"expired token of {token.session_id}"
-        if token.holder is not None and (shown_by is None or shown_by.name != token.holder):
-            return f"token of {token.session_id} that belongs to {token.holder}, shown by another principal"
         if not self._is_running(token.session_id, token.attempt):
             return f"token of attempt {token.attempt} at {token.session_id}, which has ended"
         return None
@@ -439,7 +339,7 @@ class Authenticator:
         if wait:
             return RateLimited("Too many wrong credentials from this address.", retry_after_seconds=wait)
         return Refused(
-            "The request is not authenticated: it has no token or certificate, or an invalid one.",
+            "The request is not authenticated: it has no token, or an invalid one.",
             code="UNAUTHENTICATED",
             advice=f"Send `{HEADER}: Bearer TOKEN`, with a token that `remit token new NAME` made.",
         )

@@ -121,7 +121,7 @@ class Principal:
     """An authenticated caller."""
 
     name: str
-    """`orchestrator` for the owner of the project (by socket or token file), `token:NAME`, `cert:NAME`, `delegation:SESSION`."""
+    """`orchestrator` for the owner of the project (by socket or token file), `token:NAME`, `delegation:SESSION`."""
     grants: Grants = field(default_factory=Grants)
     parent: str | None = None
     """With the token of a delegation: its session. New work is its child."""
@@ -178,15 +178,9 @@ class Token:
     name: Annotated[str, Field(pattern=f"^{_NAME}$")]
     grants: Annotated[Grants, BeforeValidator(lambda given: Grants.from_dict(given) if isinstance(given, dict) else given)]
     created_at: float
-    digest: Annotated[str, Field(pattern="^([0-9a-f]{64})?$")] = ""
-    """Digest of its secret; empty with a certificate."""
-    certificate: str | None = None
-    """The certificate it is for: a name, a pattern of names, or `sha256:…`."""
+    digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    """Of its secret."""
     revoked_at: float | None = None
-
-    def __post_init__(self) -> None:
-        if (self.certificate is None) != bool(self.digest):
-            raise ValueError("a token has either a secret or a certificate")
 
     def fault(self, now: float) -> str | None:
         """Why it is invalid."""
@@ -212,7 +206,8 @@ class _Stored:
         key = bytes.fromhex(stored["key"])
         if len(key) < 32:
             raise ValueError("the key is too short")
-        return cls(key, tuple(_TOKEN.validate_python(one) for one in stored["tokens"]))
+        # Earlier versions also kept grants for client certificates there: they have no secret.
+        return cls(key, tuple(_TOKEN.validate_python(one) for one in stored["tokens"] if "certificate" not in one))
 
     def to_bytes(self) -> bytes:
         tokens = [_TOKEN.dump_python(token, by_alias=True, exclude_none=True) for token in self.tokens]
@@ -249,10 +244,6 @@ class Tokens:
         self._refresh()
         return self._by_id.get(token_id)
 
-    def for_certificates(self) -> Sequence[Token]:
-        self._refresh()
-        return [token for token in self._stored.tokens if token.certificate is not None]
-
     def _refresh(self) -> None:
         """Reload a changed file; with an unreadable one no token is valid."""
         stamp = stamp_of(self.path)
@@ -264,7 +255,7 @@ class Tokens:
         except RemitError as error:
             log.error("No token is valid: %s", error)
             self._stored = _Stored()
-        self._by_digest = {token.digest: token for token in self._stored.tokens if token.digest}
+        self._by_digest = {token.digest: token for token in self._stored.tokens}
         self._by_id = {token.token_id: token for token in self._stored.tokens}
 
     def used(self, token: Token) -> None:
@@ -301,8 +292,8 @@ class Tokens:
             return {}
         return {str(name): float(at) for name, at in stored.items() if isinstance(at, int | float)} if isinstance(stored, dict) else {}
 
-    def new(self, name: str, grants: Grants, certificate: str | None = None) -> tuple[Token, str | None]:
-        """The token and its secret, which is stored nowhere; None with a certificate."""
+    def new(self, name: str, grants: Grants) -> tuple[Token, str]:
+        """The token and its secret, which is stored nowhere."""
         if not re.fullmatch(_NAME, name):
             raise Misused(f"{name!r} is not a valid name for a token.", advice="Use letters, digits, `.`, `_` and `-`.")
         private_folder(self._folder)
@@ -312,14 +303,13 @@ class Tokens:
             if any(token.name == name for token in valid):
                 advice = f"Revoke it first (`remit token revoke {name}`), or choose another name."
                 raise Refused(f"There is a token {name} already.", code="FORBIDDEN", advice=advice)
-            secret = new_secret() if certificate is None else None
+            secret = new_secret()
             token = Token(
                 token_id=f"tok_{secrets.token_hex(6)}",
                 name=name,
                 grants=grants,
                 created_at=now,
-                digest="" if secret is None else _digest(stored.key, secret),
-                certificate=certificate,
+                digest=_digest(stored.key, secret),
             )
             kept = stored.tokens if len(stored.tokens) < MOST_TOKENS else valid
             note_made(self.path, stored.key)

@@ -66,9 +66,6 @@ class ServiceAddress:
     token: Callable[[], str | None] = field(default=lambda: None, repr=False)
     """The token; read on each call, since it may be renewed."""
     ca_file: str | Path | None = None
-    certificate_file: str | Path | None = None
-    """The client certificate for mutual TLS."""
-    key_file: str | Path | None = None
 
     def where(self) -> Target:
         """Raises `Misused` for an invalid address."""
@@ -107,11 +104,7 @@ class ServiceAddress:
                     f"No token is sent to {self.address} in the clear.", advice=f"Write {_TLS}{target}, with TLS on the other side."
                 )
             return _opened(target)
-        own = (_read(self.key_file), _read(self.certificate_file))
-        if (own[0] is None) != (own[1] is None):
-            raise Misused("A certificate and its key are given together.", advice="Name both files.")
-        credentials = grpc.ssl_channel_credentials(_read(self.ca_file), *own)
-        return grpc.aio.secure_channel(target, credentials, options=_OPTIONS)
+        return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(_read(self.ca_file)), options=_OPTIONS)
 
 
 def _opened(target: str) -> grpc.aio.Channel:

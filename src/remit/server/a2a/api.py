@@ -128,7 +128,7 @@ class A2aApi(RequestHandler):
         interfaces = [(JSON_RPC, f"{base}{JSON_RPC_PATH}"), (REST, f"{base}{REST_PATH}")]
         if (grpc_url := _reachable(self._grpc_url(), base)) is not None:
             interfaces.append((GRPC, grpc_url))
-        return Facts(interfaces=interfaces, takes_certificates=self._settings.client_ca is not None, shows_skills=not self._is_public)
+        return Facts(interfaces=interfaces, shows_skills=not self._is_public)
 
     # ---- work
 

@@ -24,7 +24,6 @@ from a2a.types import (
     AgentProvider,
     AgentSkill,
     HTTPAuthSecurityScheme,
-    MutualTlsSecurityScheme,
     SecurityRequirement,
     SecurityScheme,
     StringList,
@@ -63,7 +62,6 @@ class Facts:
 
     interfaces: Sequence[tuple[str, str]]
     """Bindings and their addresses, in order of preference."""
-    takes_certificates: bool = False
     shows_skills: bool = True
     """Whether anonymous callers see the skills."""
 
@@ -75,9 +73,6 @@ def public_card(facts: Facts, specs: Sequence[AgentSpec]) -> AgentCard:
 def extended_card(facts: Facts, specs: Sequence[AgentSpec]) -> AgentCard:
     bearer = HTTPAuthSecurityScheme(scheme="bearer", description="A token made by `remit token new`.")
     schemes = {"bearer": SecurityScheme(http_auth_security_scheme=bearer)}
-    if facts.takes_certificates:
-        mutual = MutualTlsSecurityScheme(description="A certificate signed by the authority that this server trusts.")
-        schemes["mtls"] = SecurityScheme(mtls_security_scheme=mutual)
     extension = AgentExtension(
         uri=EXTENSION,
         description="Depth, path and remaining time of the caller's delegation, so that limits hold across remits. "

@@ -1,6 +1,6 @@
 """Authentication and errors of gRPC calls: the interceptor before every service, including those of other packages.
 
-The caller is authenticated by its bearer token, its certificate or the socket before its message is read; then its limits are checked. Its
+The caller is authenticated by its bearer token or the socket before its message is read; then its limits are checked. Its
 metadata become a `Call`, which services get from `current_call()`. The deadline of a call only limits how long the client waits: leaving
 ends no delegation, and only `remit-deadline-ns` limits one.
 
@@ -27,7 +27,7 @@ from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 from remit.agents.proto.metadata import ADVICE, CODE, DETAILS, PUSHBACK, TRACEPARENT, read_position_headers
 from remit.agents.proto.values import struct_of, text_of
 from remit.core.errors import Misused, RemitError, Unavailable
-from remit.server.authenticator import DELEGATION_HEADER, HEADER, Authenticator, Credentials, of_grpc
+from remit.server.authenticator import DELEGATION_HEADER, HEADER, Authenticator, Credentials
 from remit.server.service import Call, status_of
 
 log = logging.getLogger("remit.grpc")
@@ -161,7 +161,6 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         shown = Credentials(
             authorization=authorization if isinstance(authorization, str) else None,
             delegation=delegation if isinstance(delegation, str) else None,
-            certificate=None if is_socket else of_grpc(context.auth_context()),  # type: ignore[arg-type]  # its stubs say Iterable
             is_socket=is_socket and self._trusts_socket,
             api="grpc",
             peer="" if is_socket else peer.rpartition(":")[0],

@@ -147,9 +147,7 @@ class CertificateReloader:
         self._loaded = self._load()
 
     def credentials(self) -> grpc.ServerCredentials:
-        """With a `client_ca` every caller must have a certificate signed by it."""
-        asks = self._files.client_ca is not None
-        return grpc.dynamic_ssl_server_credentials(self._loaded, self._renewed, require_client_authentication=asks)  # type: ignore[arg-type]
+        return grpc.dynamic_ssl_server_credentials(self._loaded, self._renewed)  # type: ignore[arg-type]
 
     def _renewed(self) -> grpc.ServerCertificateConfiguration | None:
         """Called at each connection, on a thread of gRPC. Half-written files are ignored."""
@@ -164,14 +162,12 @@ class CertificateReloader:
         return self._loaded
 
     def _now(self) -> tuple[object, ...]:
-        files = (self._files.certificate, self._files.key, self._files.client_ca)
-        return tuple(stamp_of(path.resolve()) for path in files if path is not None)
+        return tuple(stamp_of(path.resolve()) for path in (self._files.certificate, self._files.key))
 
     def _load(self) -> grpc.ServerCertificateConfiguration:
         files = self._files
         files.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))  # gRPC would only log their faults
-        authority = None if files.client_ca is None else files.client_ca.read_bytes()
-        return grpc.ssl_server_certificate_configuration([(files.key.read_bytes(), files.certificate.read_bytes())], authority)
+        return grpc.ssl_server_certificate_configuration([(files.key.read_bytes(), files.certificate.read_bytes())])
 
 
 def _is_news(record: logging.LogRecord) -> bool:

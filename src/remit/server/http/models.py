@@ -7,7 +7,7 @@ import re
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, RootModel, ValidationError, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, ValidationError, WithJsonSchema
 
 from remit.core.delegate_requests import DelegateError
 from remit.core.delegate_results import TaskState
@@ -131,12 +131,6 @@ class EventsQuery(Query):
     after: Whole = Field(0, ge=0, le=10**15, description="The number of the last event received.")
 
 
-class MetricsQuery(Query):
-    since: Annotated[Seconds, Field(gt=0, le=1e9)] | None = Field(
-        None, description="Only the last so many seconds; without it, everything on record."
-    )
-
-
 class NoQuery(Query):
     pass
 
@@ -239,10 +233,6 @@ class AgentView(BaseModel):
 
 class AgentList(BaseModel):
     agents: list[AgentView]
-
-
-class MetricsView(RootModel[dict[str, Any]]):
-    """The metrics by name (`delegation.total`, …), with their alerts."""
 
 
 class Health(BaseModel):
