@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-import grpc.aio
 from a2a.auth.user import UnauthenticatedUser, User
 from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
 from a2a.server.context import ServerCallContext
@@ -29,7 +28,6 @@ from a2a.types import (
     StringList,
 )
 from a2a.utils import errors as sdk_errors
-from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0, VERSION_HEADER
 
 from remit.agents.proto.metadata import EXTENSION, CallerPosition
 from remit.agents.proto.values import struct_of, text_of
@@ -41,14 +39,13 @@ from remit.server.service import PRINCIPAL, Call, status_of
 from remit.server.tokens import Principal
 
 if TYPE_CHECKING:
-    import grpc.aio
     from starlette.requests import Request
 
 
 from remit.server.a2a.messages import MODES
 
 log = logging.getLogger("remit.server.a2a")
-JSON_RPC, REST, GRPC = "JSONRPC", "HTTP+JSON", "GRPC"
+JSON_RPC, REST = "JSONRPC", "HTTP+JSON"
 _ABOUT = "Hands work to agents and always gives an answer back: in time, in one checked shape, with whatever was done."
 _LONGEST_DESCRIPTION = 2000
 
@@ -114,7 +111,7 @@ def _any_skill() -> AgentSkill:
     return AgentSkill(id="delegate", name="delegate work", description=words, tags=["delegation"], input_modes=MODES, output_modes=MODES)
 
 
-# ---- callers: authenticated before, by `http.middleware` or `grpc.auth_interceptor`
+# ---- callers: authenticated before, by `http.middleware`
 
 
 class Caller(User):
@@ -134,26 +131,11 @@ class Caller(User):
 
 class HttpCalls(ServerCallContextBuilder):
     def build(self, request: "Request") -> ServerCallContext:
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        return _context(request.scope.get(PRINCIPAL), headers, request.headers.getlist(HTTP_EXTENSION_HEADER))
-
-
-class GrpcCalls:
-    def build(self, context: "grpc.aio.ServicerContext[Any, Any]") -> ServerCallContext:
-        """Raises the SDK's error for another version; the SDK checks it for the other bindings. Without one it is 0.3."""
-        from remit.server.grpc.auth_interceptor import current_call
-
-        given = [(name.lower(), value) for name, value in context.invocation_metadata() or () if isinstance(value, str)]
-        asked = dict(given).get(VERSION_HEADER.lower()) or PROTOCOL_VERSION_0_3
-        if asked.partition(".")[0] != PROTOCOL_VERSION_1_0.partition(".")[0]:
-            raise sdk_errors.VersionNotSupportedError(f"A2A version {asked[:40]} is not supported. Supported: {PROTOCOL_VERSION_1_0}.")
-        return _context(current_call().principal, dict(given), [value for name, value in given if name == HTTP_EXTENSION_HEADER.lower()])
-
-
-def _context(principal: Principal | None, headers: dict[str, str], extensions: list[str]) -> ServerCallContext:
-    user = UnauthenticatedUser() if principal is None else Caller(principal)
-    state = {"headers": headers, PRINCIPAL: principal}
-    return ServerCallContext(state=state, user=user, requested_extensions=get_requested_extensions(extensions))
+        principal: Principal | None = request.scope.get(PRINCIPAL)
+        user = UnauthenticatedUser() if principal is None else Caller(principal)
+        state = {"headers": {name.lower(): value for name, value in request.headers.items()}, PRINCIPAL: principal}
+        extensions = get_requested_extensions(request.headers.getlist(HTTP_EXTENSION_HEADER))
+        return ServerCallContext(state=state, user=user, requested_extensions=extensions)
 
 
 def call_of(context: ServerCallContext, *, session: str | None = None, position: CallerPosition | None = None) -> Call:
