@@ -8,11 +8,10 @@ import asyncio
 import contextlib
 import hashlib
 import secrets
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from remit.core.budget import Budget
@@ -79,81 +78,73 @@ class Buckets:
         return 0.0 if is_there else (1.0 - left) / rate if rate > 0 else 3600.0
 
 
+@dataclass(slots=True, eq=False)
+class Stream:
+    principal: Principal
+    task: "asyncio.Task[Any]"
+    is_ended: bool = False
+
+
 class Streams:
     """Open streams, counted by principal. A stream whose credentials become invalid ends with `Refused`."""
 
     def __init__(self, is_valid: Callable[[Principal], bool]) -> None:
         self._is_valid = is_valid
-        self._open: dict[str, set[Stream]] = {}
+        self._open: set[Stream] = set()
+        self._counts: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
 
     def count(self, principal: str) -> int:
-        return len(self._open.get(principal, ()))
+        return self._counts[principal]
 
-    def add(self, stream: "Stream", most: int) -> None:
-        name = stream.principal.name
-        if self.count(name) >= most:
+    @contextlib.contextmanager
+    def open(self, principal: Principal, most: int, task: "asyncio.Task[Any] | None") -> Iterator[None]:
+        """Raises `RateLimited` at once, `Refused` when the credentials of its principal become invalid."""
+        task = task or asyncio.current_task()
+        assert task is not None
+        name, before, stream = principal.name, task.cancelling(), Stream(principal, task)
+        if self._counts[name] >= most:
             advice = "Close one first; the state of a task can be read without a stream."
             raise RateLimited(f"{name} has {most} streams open, as many as it may.", retry_after_seconds=1.0, advice=advice)
-        self._open.setdefault(name, set()).add(stream)
-        if self._timer is None and stream.principal.credentials:
-            self._timer = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check)
-
-    def remove(self, stream: "Stream") -> None:
-        streams = self._open.get(stream.principal.name, set())
-        streams.discard(stream)
-        if not streams:
-            self._open.pop(stream.principal.name, None)
-        if not self._open:
-            self.close()
+        self._counts[name] += 1
+        self._open.add(stream)
+        if self._timer is None and principal.credentials:
+            self._check_later()
+        try:
+            yield
+        except asyncio.CancelledError as error:
+            if not stream.is_ended or task.uncancel() > before:
+                raise
+            advice = "Get a new token, and continue by the id of the task."
+            raise Refused("The credentials of this stream are no longer valid.", code="UNAUTHENTICATED", advice=advice) from error
+        else:
+            if stream.is_ended:
+                task.uncancel()
+        finally:
+            self._open.discard(stream)
+            self._counts -= Counter({name: 1})
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
+    def _check_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check)
+
     def _check(self) -> None:
-        watched = [stream for streams in self._open.values() for stream in streams if stream.principal.credentials]
-        self._timer = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check) if watched else None
+        watched = [stream for stream in self._open if stream.principal.credentials and not stream.is_ended]
+        self._timer = None
         valid: dict[object, bool] = {}
         for stream in watched:
             key = (stream.principal.credentials, stream.principal.grants.expires_at)
             if key not in valid:
                 valid[key] = self._is_valid(stream.principal)
             if not valid[key]:
-                stream.end()
-
-
-class Stream:
-    """A context manager. Raises `RateLimited` at once, `Refused` when the credentials of its principal become invalid."""
-
-    def __init__(self, streams: Streams, principal: Principal, most: int, task: "asyncio.Task[Any] | None") -> None:
-        self._streams = streams
-        self.principal = principal
-        self._most = most
-        self._task = task
-        self._cancelling = 0
-        self._is_ended = False
-
-    def __enter__(self) -> "Stream":
-        self._task = self._task or asyncio.current_task()
-        assert self._task is not None
-        self._cancelling = self._task.cancelling()
-        self._streams.add(self, self._most)
-        return self
-
-    def end(self) -> None:
-        if not self._is_ended and self._task is not None:
-            self._is_ended = True
-            self._task.cancel()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._streams.remove(self)
-        if not self._is_ended or self._task is None:
-            return
-        if self._task.uncancel() <= self._cancelling and kind is not None and issubclass(kind, asyncio.CancelledError):
-            advice = "Get a new token, and continue by the id of the task."
-            raise Refused("The credentials of this stream are no longer valid.", code="UNAUTHENTICATED", advice=advice) from error
+                stream.is_ended = True
+                stream.task.cancel()
+        if watched:
+            self._check_later()
 
 
 # ---- the authenticator
@@ -369,10 +360,10 @@ class Authenticator:
         most = principal.grants.request_bytes
         return self.settings.request_bytes if most is None else min(most, self.settings.request_bytes)
 
-    def stream(self, principal: Principal, task: "asyncio.Task[Any] | None" = None) -> Stream:
+    def stream(self, principal: Principal, task: "asyncio.Task[Any] | None" = None) -> contextlib.AbstractContextManager[None]:
         """A context manager around a long answer, in the task that sends it, or for `task`. Raises `RateLimited`, `Refused`."""
         most = principal.grants.streams
-        return Stream(self._streams, principal, self.settings.streams if most is None else most, task)
+        return self._streams.open(principal, self.settings.streams if most is None else most, task)
 
 
 def bearer_of(header: str) -> str:

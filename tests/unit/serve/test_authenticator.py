@@ -189,15 +189,13 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_secret_is_random_and_has_a_checksum() -> None:
+def test_secret_is_random_and_recognised_by_its_form() -> None:
     made = {new_secret() for _ in range(200)}
     assert len(made) == 200
     assert all(is_whole(one) and one.startswith("rmt_") and one.isascii() for one in made)
     one = made.pop()
     assert not is_whole(one[:-1])
     assert not is_whole(one + "A")
-    other = "B" if one[20] != "B" else "C"
-    assert not is_whole(one[:20] + other + one[21:])
 
 
 def test_secret_is_redacted_everywhere() -> None:
