@@ -203,6 +203,6 @@ def test_agent_that_is_not_a_table_is_refused(tmp_path: Path) -> None:
 
 
 def test_served_apis_can_be_set_by_either_name(tmp_path: Path) -> None:
-    toml = '[serve]\napis = ["http"]\n'
-    assert load(tmp_path, toml).serve.doors == ("http",)
-    assert load(tmp_path, toml, serve={"doors": ("grpc",)}).serve.doors == ("grpc",)
+    toml = '[serve]\ndoors = ["http"]\n'
+    assert load(tmp_path, toml).serve.apis == ("http",)
+    assert load(tmp_path, toml, serve={"apis": ("grpc",)}).serve.apis == ("grpc",)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-TOLD = frozenset({"prompt", "prompt_file", "session_id", "scratch", "return_file", "workspace"})
+BUILT_IN = frozenset({"prompt", "prompt_file", "session_id", "scratch", "return_file", "workspace"})
 """Filled in by remit; every other name is a parameter of the delegation."""
 _PIECE = re.compile(r"\$\{[^{}]*\}|\{(?P<escaped>\{[A-Za-z_][A-Za-z0-9_]*\})\}|\{\{|\}\}|\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}")
 """`${NAME}` is a shell variable and is left unchanged."""
@@ -41,7 +41,7 @@ def places_in(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def parameters_in(words: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name for name in places_in(words) if name not in TOLD)
+    return tuple(name for name in places_in(words) if name not in BUILT_IN)
 
 
 def filled(words: Sequence[str], values: Mapping[str, Any]) -> list[str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def serve(
     project: Project,
-    door: Annotated[
+    api: Annotated[
         list[str] | None,
         typer.Option(
             "--api", "--door", metavar="NAME", help="Serve this API only: grpc, http, a2a, mcp or metrics; repeatable.", show_default=False
@@ -51,7 +51,7 @@ def serve(
     from remit.server.run import serve as run_server
 
     asked: dict[str, Any] = {
-        "doors": tuple(door) if door else None,
+        "apis": tuple(api) if api else None,
         "http": http,
         "grpc": grpc,
         "tls_certificate": _whole(tls_certificate),
@@ -97,7 +97,7 @@ class ServeMessages:
         say_json({"event": event, **fields}) if self._as_json else say_aside(text)
 
     def opened(self, opened: "ServerInfo") -> None:
-        lines = [f"Serving {opened.root}:", *(f"  {name:<8} {address}" for name, address in opened.doors.items())]
+        lines = [f"Serving {opened.root}:", *(f"  {name:<8} {address}" for name, address in opened.apis.items())]
         lines.append(f"Token of this user: {opened.token_file}; for others: remit token new NAME. Ctrl-C stops it.")
         self._say("serving", opened.to_dict(), "\n".join(lines))
 

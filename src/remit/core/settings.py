@@ -148,7 +148,7 @@ class ServeSettings:
     """`[serve]`: what `remit serve` opens, and the limits of callers whose token sets none."""
 
     __pydantic_config__ = FORBID
-    doors: Annotated[tuple[Literal["grpc", "http", "a2a", "mcp", "metrics"], ...], BeforeValidator(_one_or_several)] = (
+    apis: Annotated[tuple[Literal["grpc", "http", "a2a", "mcp", "metrics"], ...], BeforeValidator(_one_or_several)] = (
         "grpc",
         "http",
         "a2a",

@@ -56,7 +56,7 @@ class BoundApis:
 @contextlib.contextmanager
 def bound_apis(settings: ServeSettings, root: Path) -> Iterator[BoundApis]:
     """Raises `Misused` or `Unavailable`, before anything else is started."""
-    names = tuple(settings.doors)
+    names = tuple(settings.apis)
     if not names:
         raise Misused("No API is selected.", advice="Name one: remit serve --api grpc")
     for name in names:
@@ -191,12 +191,12 @@ class Apis:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerInfo:
     root: str
-    doors: Mapping[str, str]
+    apis: Mapping[str, str]
     """Addresses by API."""
     token_file: str
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "doors": dict(self.apis)}  # its older name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +231,7 @@ async def serve(root: Path, settings: Mapping[str, Any], listener: Listener, tru
                 run_folder = remit.folder / "run"
                 announce(run_folder, grpc=apis.grpc_address, http=apis.http_address, token_file=str(apis.token_file))
                 stack.callback(withdraw, run_folder)
-                listener.opened(ServerInfo(root=str(remit.root), doors=apis.addresses(), token_file=str(apis.token_file)))
+                listener.opened(ServerInfo(root=str(remit.root), apis=apis.addresses(), token_file=str(apis.token_file)))
                 while not signals.stop.is_set():
                     await first_of(signals.stop.wait(), signals.reload.wait())
                     if signals.reload.is_set() and not signals.stop.is_set():

@@ -42,7 +42,7 @@ class SourcedValue(NamedTuple):
 
 
 Layer = dict[Key, SourcedValue]
-ALIASES: Mapping[Key, Key] = {("serve", "apis"): ("serve", "doors")}
+ALIASES: Mapping[Key, Key] = {("serve", "doors"): ("serve", "apis")}
 """Other names of settings."""
 REMOVED: Mapping[str, str] = {
     "serve.client_ca": "let a proxy in front verify client certificates (behind_proxy), and give each caller a token: remit token new NAME",

@@ -139,8 +139,8 @@ class RemoteAgent:
         self._tls = self._tls or tls_context(self._ca_file, "ca_file")
         http = http_client(self._tls, {} if token is None else {"Authorization": f"Bearer {token}"})
         try:
-            card = await self._described(http)
-            chosen = self._chosen(card, is_exact=token is not None)
+            card = await self._card_of(http)
+            chosen = self._choose_interfaces(card, is_exact=token is not None)
             config = ClientConfig(
                 httpx_client=http,
                 supported_protocol_bindings=list(BINDINGS),
@@ -154,14 +154,14 @@ class RemoteAgent:
 
     # ---- the card
 
-    async def _described(self, http: httpx.AsyncClient) -> AgentCard:
+    async def _card_of(self, http: httpx.AsyncClient) -> AgentCard:
         async with self._fetching:
             if self._card is None or time.monotonic() >= self._card_until:
-                self._card = await self._fetched(http)
+                self._card = await self._fetch_card(http)
                 self._card_until = time.monotonic() + KEPT_SECONDS
             return self._card
 
-    async def _fetched(self, http: httpx.AsyncClient) -> AgentCard:
+    async def _fetch_card(self, http: httpx.AsyncClient) -> AgentCard:
         """The card below the address, else that of the host: many servers answer at a path, like `remit serve` at /a2a."""
         url = self.target.url.rstrip("/")
         places = [url] if url.endswith(".json") else list(dict.fromkeys([f"{url}{CARD_PATH}", joined(self.target, CARD_PATH)]))
@@ -188,7 +188,7 @@ class RemoteAgent:
             words = f"The card of {self.target.shown} cannot be read: {type(error).__name__}: {error}"
             raise Failed(words[:400], code="VALIDATION_FAILED", advice="Check that it speaks A2A 1.0.") from None
 
-    def _chosen(self, card: AgentCard, *, is_exact: bool) -> AgentCard:
+    def _choose_interfaces(self, card: AgentCard, *, is_exact: bool) -> AgentCard:
         """The card with only the usable interfaces. `is_exact`: those of the exact address that the token is for; another port of the host
         may belong to someone else."""
         ours = [one for one in card.supported_interfaces if one.protocol_binding in BINDINGS and self._is_ours(one, is_exact=is_exact)]
