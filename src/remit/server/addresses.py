@@ -5,13 +5,11 @@ private folder and then moved to its place. It replaces the socket of a dead ser
 
 import contextlib
 import errno
-import fcntl
 import os
 import socket
 import ssl
 import stat
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +24,6 @@ from remit.system.unix_sockets import ShortPath
 UNIX = "unix"
 GRPC_SOCKET = "grpc.sock"
 BACKLOG = 1024
-LOCK_SECONDS = 2.0
 ANSWER_SECONDS = 1.0
 
 
@@ -202,36 +199,19 @@ def bind_unix(path: Path, listen: Callable[[str], object], setting: str) -> Unix
         make_folder(folder.parent)
         make_folder(folder)
     try:
-        with _locked(folder):
-            _must_be_free(path, setting)
-            with tempfile.TemporaryDirectory(prefix=f".{setting}-", dir=folder, ignore_cleanup_errors=True) as private:
-                new = Path(private) / "s"
-                with ShortPath(new) as short:
-                    listen(short.name)
-                os.chmod(new, 0o600)
-                os.rename(new, path)
-            return UnixSocket(path)
+        _must_be_free(path, setting)
+        with tempfile.TemporaryDirectory(prefix=f".{setting}-", dir=folder, ignore_cleanup_errors=True) as private:
+            new = Path(private) / "s"
+            with ShortPath(new) as short:
+                listen(short.name)
+            os.chmod(new, 0o600)
+            os.rename(new, path)
+        return UnixSocket(path)
     except RemitError:
         raise
     except (OSError, RuntimeError) as error:
         words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise _unavailable(path, words, f"Choose another path, in a folder of yours: [serve] {setting}.") from None
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Two servers that start at once must not both find the place free. A lock is ignored after a while."""
-    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        end = time.monotonic() + LOCK_SECONDS
-        while time.monotonic() < end:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            time.sleep(0.01)
-        yield
-    finally:
-        os.close(held)
 
 
 def _must_be_free(path: Path, setting: str) -> None:

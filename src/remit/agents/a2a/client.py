@@ -34,36 +34,28 @@ QUIET_SECONDS = 60.0
 
 
 def http_client(tls: ssl.SSLContext | bool, headers: dict[str, str]) -> httpx.AsyncClient:
-    transport = BoundedTransport(httpx.AsyncHTTPTransport(verify=tls, trust_env=False))
     timeout = httpx.Timeout(QUIET_SECONDS, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
     own = {"Accept-Encoding": "identity", "User-Agent": "remit", **headers}
-    return httpx.AsyncClient(transport=transport, timeout=timeout, headers=own, follow_redirects=False, trust_env=False)
+    return httpx.AsyncClient(
+        verify=tls, timeout=timeout, headers=own, follow_redirects=False, trust_env=False, event_hooks={"response": [_bound]}
+    )
 
 
-class BoundedTransport(httpx.AsyncBaseTransport):
-    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
-        self._inner = inner
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        request.headers["Accept-Encoding"] = "identity"
-        response = await self._inner.handle_async_request(request)
-        assert isinstance(response.stream, httpx.AsyncByteStream)
-        stream = response.stream
-        try:
-            if response.headers.get("content-encoding", "identity") != "identity":
-                raise Failed("It sent a compressed response, which was not requested.", code="TOO_LARGE")
-            if response.is_redirect:
-                raise Failed(f"It answered {response.status_code}: redirects are not followed.", advice="Configure its final address.")
-        except Failed:
-            await stream.aclose()
-            raise
-        is_stream = "text/event-stream" in response.headers.get("content-type", "")
-        events = limit_events(aiter(stream), max_event_bytes=EVENT_BYTES, max_stream_bytes=STREAM_BYTES)
-        response.stream = _Answer(stream, events if is_stream else limit_chunks(aiter(stream), ANSWER_BYTES))
-        return response
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
+async def _bound(response: httpx.Response) -> None:
+    """Limit what can be read from a response."""
+    stream = response.stream
+    assert isinstance(stream, httpx.AsyncByteStream)
+    fault: Failed | None = None
+    if response.headers.get("content-encoding", "identity") != "identity":
+        fault = Failed("It sent a compressed response, which was not requested.", code="TOO_LARGE")
+    if response.is_redirect:
+        fault = Failed(f"It answered {response.status_code}: redirects are not followed.", advice="Configure its final address.")
+    if fault is not None:
+        await stream.aclose()
+        raise fault
+    is_stream = "text/event-stream" in response.headers.get("content-type", "")
+    events = limit_events(aiter(stream), max_event_bytes=EVENT_BYTES, max_stream_bytes=STREAM_BYTES)
+    response.stream = _Answer(stream, events if is_stream else limit_chunks(aiter(stream), ANSWER_BYTES))
 
 
 class _Answer(httpx.AsyncByteStream):

@@ -42,7 +42,7 @@ from remit.core.ids import is_session_id
 from remit.core.record import HistoryQuery, Record
 from remit.core.settings import ServeSettings
 from remit.core.states import State
-from remit.server.a2a.card import JSON_RPC, REST, Facts, HttpCalls, call_of, extended_card, public_card, sdk_error
+from remit.server.a2a.card import JSON_RPC, REST, HttpCalls, call_of, card_of, sdk_error
 from remit.server.a2a.messages import (
     STATES,
     arguments_of,
@@ -97,17 +97,16 @@ class A2aApi(RequestHandler):
         calls = HttpCalls()
         # Without the SDK's mount for tenants, which would answer for all other APIs of this application.
         rest = [route for route in create_rest_routes(self, calls, path_prefix=REST_PATH) if isinstance(route, Route)]
-        blank = public_card(Facts(interfaces=[(JSON_RPC, JSON_RPC_PATH)]), ())
+        blank = card_of([(JSON_RPC, JSON_RPC_PATH)], ())
         card = create_agent_card_routes(blank, card_modifier=self._card, cache_control=f"max-age={CARD_SECONDS}")
         return [*card, *create_jsonrpc_routes(self, JSON_RPC_PATH, calls), *rest]
 
     async def _card(self, _blank: AgentCard) -> AgentCard:
-        return public_card(self._facts(), self._service.tool.catalogue.specs)
+        return card_of(self._interfaces(), () if self._is_public else self._service.tool.catalogue.specs)
 
-    def _facts(self) -> Facts:
+    def _interfaces(self) -> list[tuple[str, str]]:
         base = (self._settings.public_url or self._base_url()).rstrip("/")
-        interfaces = [(JSON_RPC, f"{base}{JSON_RPC_PATH}"), (REST, f"{base}{REST_PATH}")]
-        return Facts(interfaces=interfaces, shows_skills=not self._is_public)
+        return [(JSON_RPC, f"{base}{JSON_RPC_PATH}"), (REST, f"{base}{REST_PATH}")]
 
     # ---- work
 
@@ -277,7 +276,7 @@ class A2aApi(RequestHandler):
     @validate_request_params
     async def on_get_extended_agent_card(self, params: GetExtendedAgentCardRequest, context: ServerCallContext) -> AgentCard:
         with sdk_error():
-            return extended_card(self._facts(), self._service.agents(call_of(context)))
+            return card_of(self._interfaces(), self._service.agents(call_of(context)))
 
 
 def _query(params: ListTasksRequest, size: int, *, roots_only: bool) -> HistoryQuery | None:

@@ -7,11 +7,9 @@ project's agents say what it works on. Authenticated callers get the extended ca
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from a2a.auth.user import UnauthenticatedUser, User
 from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
 from a2a.server.context import ServerCallContext
 from a2a.server.routes.common import ServerCallContextBuilder
@@ -53,21 +51,8 @@ _LONGEST_DESCRIPTION = 2000
 # ---- the card
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """Contents of the card besides the skills."""
-
-    interfaces: Sequence[tuple[str, str]]
-    """Bindings and their addresses, in order of preference."""
-    shows_skills: bool = True
-    """Whether anonymous callers see the skills."""
-
-
-def public_card(facts: Facts, specs: Sequence[AgentSpec]) -> AgentCard:
-    return extended_card(facts, specs if facts.shows_skills else ())
-
-
-def extended_card(facts: Facts, specs: Sequence[AgentSpec]) -> AgentCard:
+def card_of(interfaces: Sequence[tuple[str, str]], specs: Sequence[AgentSpec]) -> AgentCard:
+    """`interfaces`: bindings and their addresses, in order of preference. Without specs it says only how to authenticate."""
     bearer = HTTPAuthSecurityScheme(scheme="bearer", description="A token made by `remit token new`.")
     schemes = {"bearer": SecurityScheme(http_auth_security_scheme=bearer)}
     extension = AgentExtension(
@@ -76,7 +61,6 @@ def extended_card(facts: Facts, specs: Sequence[AgentSpec]) -> AgentCard:
         "Time is honoured from everybody, depth and path from callers with the grant `relay`.",
         params=struct_of({"metadata": {"depth": "integer", "path": "list of names", "timeLeftMs": "number"}}),
     )
-    interfaces = facts.interfaces
     return AgentCard(
         name="remit",
         description=_ABOUT,
@@ -114,28 +98,12 @@ def _any_skill() -> AgentSkill:
 # ---- callers: authenticated before, by `http.middleware`
 
 
-class Caller(User):
-    """A principal as the SDK's user."""
-
-    def __init__(self, principal: Principal) -> None:
-        self._principal = principal
-
-    @property
-    def is_authenticated(self) -> bool:
-        return True
-
-    @property
-    def user_name(self) -> str:
-        return self._principal.name
-
-
 class HttpCalls(ServerCallContextBuilder):
     def build(self, request: "Request") -> ServerCallContext:
         principal: Principal | None = request.scope.get(PRINCIPAL)
-        user = UnauthenticatedUser() if principal is None else Caller(principal)
         state = {"headers": {name.lower(): value for name, value in request.headers.items()}, PRINCIPAL: principal}
         extensions = get_requested_extensions(request.headers.getlist(HTTP_EXTENSION_HEADER))
-        return ServerCallContext(state=state, user=user, requested_extensions=extensions)
+        return ServerCallContext(state=state, requested_extensions=extensions)
 
 
 def call_of(context: ServerCallContext, *, session: str | None = None, position: CallerPosition | None = None) -> Call:
