@@ -85,7 +85,7 @@ _EVENTS = Answer(description="Its events.", model=m.TaskEvent, media=handlers.EV
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST", path="/v1/tasks", name="beginTask", handler=handlers.begin_task, query=m.WaitQuery, body=m.TaskRequest,
-        headers=_BEGIN, refused=(404, 406, 409, 415, 504),
+        headers=_BEGIN, refused=(404, 409, 415, 504),
         answers={
             200: _EVENTS,
             201: Answer(description="The task has ended.", model=m.Task, headers=_LOCATION),
@@ -111,10 +111,6 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="GET", path="/v1/agents", name="listAgents", handler=handlers.list_agents,
         answers={200: Answer(description="The agents.", model=m.AgentList)},
-    ),
-    Operation(
-        method="GET", path="/v1/agents/{name}", name="getAgent", handler=handlers.get_agent, refused=(404,),
-        answers={200: Answer(description="The agent.", model=m.AgentView)},
     ),
     Operation(
         method="GET", path="/healthz", name="lives", handler=handlers.lives, is_open=True,

@@ -13,11 +13,11 @@ from remit.core.deadline import iso
 from remit.core.delegate_requests import DelegateError, json_text, parts_of
 from remit.core.delegate_results import Chunk, DelegateResult, TaskState
 from remit.core.delegation import ROOT_CALLER
-from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.core.errors import Refused, RemitError, Unavailable
 from remit.core.record import HistoryQuery, Record
 from remit.server.http.http_server import CLOSING
 from remit.server.http.models import CancelRequest, EventsQuery, ListQuery, NoQuery, TaskRequest, WaitQuery
-from remit.server.http.rest_messages import JSON, HttpRefused, body_of, call_of, document_of
+from remit.server.http.rest_messages import JSON, body_of, call_of, document_of
 from remit.server.service import HOLD, PRINCIPAL, RECORDED, AgentInfo, Call, Service, summary_of
 from remit.server.tokens import Permission
 from remit.system.threads import off_loop
@@ -128,15 +128,6 @@ async def list_agents(service: Service, request: Request, query: NoQuery) -> Res
     return _json({"agents": [agent_view(service.agent_info(spec)) for spec in service.agents(call_of(request))]})
 
 
-async def get_agent(service: Service, request: Request, query: NoQuery) -> Response:
-    """Get one agent: its description, the JSON schema of its parameters, its time limits."""
-    name = request.path_params["name"]
-    for spec in service.agents(call_of(request)):
-        if spec.name == name:
-            return _json(agent_view(service.agent_info(spec)))
-    raise Misused(f"There is no agent {name[:80]}.", code="INVALID_TARGET", advice="GET /v1/agents lists those you may use.")
-
-
 def must_see_metrics(request: Request) -> None:
     principal = request.scope[PRINCIPAL]
     if not principal.may(Permission.METRICS):
@@ -213,11 +204,7 @@ def _event(name: str, number: int, document: Mapping[str, Any]) -> bytes:
 
 def _wants_stream(request: Request) -> bool:
     accepted = [one.partition(";")[0].strip().lower() for one in request.headers.get("accept", "*/*").split(",")]
-    if EVENT_STREAM in accepted and JSON not in accepted:
-        return True
-    if not {"*/*", "application/*", JSON, EVENT_STREAM, "text/*"} & set(accepted):
-        raise HttpRefused(f"Available: {JSON} and {EVENT_STREAM}.", code="NOT_ACCEPTABLE", advice=f"Send `Accept: {JSON}`.")
-    return False
+    return EVENT_STREAM in accepted and JSON not in accepted
 
 
 async def _while_connected(request: Request, waiting: Awaitable[T]) -> T:

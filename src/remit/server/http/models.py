@@ -84,7 +84,7 @@ class TaskRequest(Input):
 
     target: Word | None = Field(None, description="The agent, e.g. `worker`. Without it: any agent that has the operation.")
     operation: Word | None = Field(None, description="The operation, e.g. `read_file`; none for an agent without operations.")
-    parameters: dict[str, Any] = Field(default_factory=dict, description="Parameters of the operation: see `GET /v1/agents/{name}`.")
+    parameters: dict[str, Any] = Field(default_factory=dict, description="Parameters of the operation: see `GET /v1/agents`.")
     timeout: float | None = Field(None, gt=0, lt=1e12, allow_inf_nan=False, description="Milliseconds; without it the target's default.")
     priority: Literal["low", "normal", "high", "critical"] | None = None
     key: Word | None = Field(None, description="Idempotency: the same key gives the same task. Same as the header `Idempotency-Key`.")
