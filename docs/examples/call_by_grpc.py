@@ -48,12 +48,12 @@ async def main(tasks: Any) -> None:
 
 
 async def serving() -> None:
-    command = [sys.executable, "-m", "remit", "serve", "--door", "grpc", "--json", "--root", "."]
+    command = [sys.executable, "-m", "remit", "serve", "--api", "grpc", "--json", "--root", "."]
     server = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert server.stdout is not None
     said = json.loads(await server.stdout.readuntil(b"\n}\n"))
     try:
-        async with grpc.aio.insecure_channel(said["doors"]["grpc"]) as channel:  # unix:/…/.remit/run/grpc.sock
+        async with grpc.aio.insecure_channel(said["apis"]["grpc"]) as channel:  # unix:/…/.remit/run/grpc.sock
             await main(rpc.TaskServiceStub(channel))
     finally:
         server.terminate()

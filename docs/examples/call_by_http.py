@@ -33,13 +33,13 @@ async def sleeper(ctx: Context, seconds: float) -> str:
 @contextlib.asynccontextmanager
 async def serving() -> AsyncIterator[httpx.AsyncClient]:
     """`remit serve` here, and a client with the token of its owner."""
-    command = [sys.executable, "-m", "remit", "serve", "--door", "http", "--http", "127.0.0.1:0", "--json", "--root", "."]
+    command = [sys.executable, "-m", "remit", "serve", "--api", "http", "--http", "127.0.0.1:0", "--json", "--root", "."]
     server = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert server.stdout is not None
     said = json.loads(await server.stdout.readuntil(b"\n}\n"))
     token = Path(said["token_file"]).read_text().strip()  # noqa: ASYNC240 - a line
     try:
-        async with httpx.AsyncClient(base_url=said["doors"]["http"], headers={"Authorization": f"Bearer {token}"}) as client:
+        async with httpx.AsyncClient(base_url=said["apis"]["http"], headers={"Authorization": f"Bearer {token}"}) as client:
             yield client
     finally:
         server.terminate()

@@ -8,7 +8,7 @@ from remit import Client, discover
 
 
 async def main() -> None:
-    command = [sys.executable, "-m", "remit", "serve", "--door", "grpc", "--json", "--root", "."]
+    command = [sys.executable, "-m", "remit", "serve", "--api", "grpc", "--json", "--root", "."]
     server = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert server.stdout is not None
     await server.stdout.readuntil(b"\n}\n")  # it says where it listens; `discover` knows too, on the same machine

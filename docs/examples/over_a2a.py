@@ -32,12 +32,12 @@ async def count(ctx: Context, words: str) -> dict:
 @contextlib.asynccontextmanager
 async def serving(root: Path) -> AsyncIterator[tuple[str, str]]:
     """`remit serve` in that folder: where it is found, and the file with the token of its owner."""
-    command = [sys.executable, "-m", "remit", "serve", "--door", "a2a", "--http", "127.0.0.1:0", "--json", "--root", str(root)]
+    command = [sys.executable, "-m", "remit", "serve", "--api", "a2a", "--http", "127.0.0.1:0", "--json", "--root", str(root)]
     server = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert server.stdout is not None
     said = json.loads(await server.stdout.readuntil(b"\n}\n"))
     try:
-        yield said["doors"]["a2a"], said["token_file"]
+        yield said["apis"]["a2a"], said["token_file"]
     finally:
         server.terminate()
         await server.wait()

@@ -49,8 +49,8 @@ async def main(root: str) -> None:
     with bound(Place(host="127.0.0.1")) as listening:
         async with Remit.open(root, agents=[says, fails, reports]) as remit:
             server = LentNames(Service(remit))
-            async with served_http(remit, server, listening, requires_auth=False):
-                print(http_address(listening, remit.settings.serve, remit.root), flush=True)
+            async with served_http(remit, server, listening):
+                print(http_address(listening), flush=True)
                 await asyncio.Event().wait()
 
 

@@ -158,7 +158,7 @@ async def test_agent_created_by_agents_new_can_be_delegated_to(tmp_path: Path, c
         ("one", {"model": "nobody:x"}, "names no model"),
         ("one", {"tools": "worker.red_file"}, "did you mean worker.read_file"),
         ("one", {"tools": "helpr"}, "there is no agent 'helpr'"),
-        ("one", {"tools": "Bash(git *)"}, "some uses of it only"),
+        ("one", {"tools": "Bash(git *)"}, "left out"),
     ],
 )
 def test_agents_new_refuses_invalid_names_models_and_tools(tmp_path: Path, name: str, options: dict[str, str], fault: str) -> None:

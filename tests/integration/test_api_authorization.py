@@ -1,23 +1,19 @@
-"""Authorization at the HTTP and MCP APIs: work and agents of other callers, sockets, certificates."""
+"""Authorization at the HTTP and MCP APIs: work and agents of other callers, sockets."""
 
 import asyncio
 import json
-import socket
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
 from http_harness import Harness, http_harness
 
 from remit import RemitError
-from remit.server.service import Call, Service
+from remit.server.service import Call
 from remit.server.tokens import Grants, Permission, Principal
 
 ONLY = frozenset({Permission.DELEGATE})
-MCP = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -93,49 +89,3 @@ async def test_long_polls_count_as_streams_and_end_on_token_revocation(harness: 
     async with asyncio.timeout(60):
         assert (await waiting).status_code == 401
     await harness.remit.cancel(task_id)
-
-
-# ---- mutual TLS and `remit mcp --http`
-
-
-async def test_certificate_is_one_revocable_principal_over_grpc_and_mcp(tmp_path: Path) -> None:
-    """Additional names in the certificate, such as addresses, do not matter."""
-    import ssl
-
-    import grpc
-    import httpx
-    from grpc_harness import Authority, ask, grpc_harness
-
-    from remit.server.mcp.server import ToolServer, served_http
-
-    authority = Authority(tmp_path)
-    certificate, key = authority.issue("bot")  # valid for loopback too
-    files = {"tls_certificate": str(certificate), "tls_key": str(key), "client_ca": str(authority.certificate)}
-    async with grpc_harness(tmp_path, addresses=["127.0.0.1:0"], **files) as harness:
-        harness.authenticator.tokens.new("anybody", Grants(permissions=ONLY), certificate="*")
-        channel_credentials = grpc.ssl_channel_credentials(authority.certificate.read_bytes(), key.read_bytes(), certificate.read_bytes())
-        task = (await (await harness.tasks(credentials=channel_credentials)).ExecuteTask(ask("echo"))).task
-        assert task.principal == "cert:bot"
-        harness.remit.settings = replace(harness.remit.settings, serve=harness.remit.settings.serve._replace(**files))
-        context = ssl.create_default_context(cafile=str(authority.certificate))
-        context.load_cert_chain(certificate, key)
-        other_client = ssl.create_default_context(cafile=str(authority.certificate))
-        with socket.create_server(("127.0.0.1", 0)) as listening:
-            url = f"https://127.0.0.1:{listening.getsockname()[1]}/mcp"
-            async with served_http(harness.remit, ToolServer(Service(harness.remit), 5.0), listening, requires_auth=True):
-                async with httpx.AsyncClient(verify=other_client, headers=MCP) as client:
-                    assert (await client.post(url, json=request("delegation_status"))).status_code == 401
-                    assert (await client.get(url.replace("/mcp", "/healthz"))).status_code == 401
-                    answer = await client.post(url, json=request("list_agents"), headers={"authorization": f"Bearer {harness.token()}"})
-                    assert answer.status_code == 200
-                async with httpx.AsyncClient(verify=context, headers=MCP) as client:
-                    answer = await client.post(url, json=request("delegation_result", session_id=task.task_id))
-                    assert '"status":"completed"' in answer.text, answer.text
-                    answer = await client.post(url, json=request("delegate", target="echo", parameters={}, accept=["true"]))
-                    assert "may not have commands run here" in answer.text
-                    harness.authenticator.tokens.revoke("anybody")
-                    assert (await client.post(url, json=request("list_agents"))).status_code == 401
-
-
-def request(tool: str, **arguments: Any) -> dict[str, Any]:
-    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}

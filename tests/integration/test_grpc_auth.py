@@ -1,4 +1,4 @@
-"""gRPC authentication and listening: the owner's socket, TLS, client certificates, tokens."""
+"""gRPC authentication and listening: the owner's socket, TLS, tokens."""
 
 import contextlib
 import os
@@ -13,7 +13,6 @@ from grpc_harness import Authority, Harness, ask, bearer, grpc_harness, messages
 
 from remit import Misused, RemitError, Unavailable
 from remit.server.addresses import Place, bound
-from remit.server.tokens import Grants, Permission
 
 LOOPBACK = "127.0.0.1:0"
 
@@ -30,14 +29,10 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"))
 
 
-def tls(authority: Authority, holder: str | None = None) -> Any:
+def tls(authority: Authority) -> Any:
     import grpc
 
-    own = (None, None)
-    if holder is not None:
-        certificate, key = authority.issue(holder)
-        own = (key.read_bytes(), certificate.read_bytes())
-    return grpc.ssl_channel_credentials(authority.certificate.read_bytes(), *own)
+    return grpc.ssl_channel_credentials(authority.certificate.read_bytes())
 
 
 # ---- authentication
@@ -93,28 +88,6 @@ async def test_grpc_socket_behind_a_proxy_requires_a_token(tmp_path: Path) -> No
 
 
 # ---- TLS
-
-
-async def test_mutual_tls_certificate_names_the_principal(tmp_path: Path, authority: Authority) -> None:
-    certificate, key = authority.issue("server")
-    files = {"tls_certificate": str(certificate), "tls_key": str(key), "client_ca": str(authority.certificate)}
-    async with grpc_harness(tmp_path, addresses=[LOOPBACK], **files) as harness:
-        harness.authenticator.tokens.new("builder", Grants(permissions=frozenset({Permission.DELEGATE})), certificate="build.example")
-        known = await harness.tasks(credentials=tls(authority, "build.example"))
-        assert (await known.ExecuteTask(ask("echo"))).task.principal == "cert:build.example"
-        pb = messages()
-        unknown_client = await harness.tasks(credentials=tls(authority, "other.example"))
-        assert (await refusal(unknown_client.Ping(pb.PingRequest()))).code().name == "UNAUTHENTICATED"
-        anonymous = await harness.tasks(credentials=tls(authority))
-        error = await refusal(anonymous.Ping(pb.PingRequest(), timeout=5, metadata=bearer(harness.token())))
-        assert error.code().name in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
-        foreign = Authority(tmp_path)
-        forged_certificate, forged_key = foreign.issue("build.example")
-        import grpc
-
-        forged = grpc.ssl_channel_credentials(authority.certificate.read_bytes(), forged_key.read_bytes(), forged_certificate.read_bytes())
-        error = await refusal((await harness.tasks(credentials=forged)).Ping(pb.PingRequest(), timeout=5))
-        assert error.code().name in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 
 
 async def test_renewed_certificate_is_used_from_the_next_connection(tmp_path: Path, authority: Authority) -> None:

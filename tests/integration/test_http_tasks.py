@@ -66,15 +66,6 @@ async def test_idempotency_key_in_header_or_body_returns_the_same_task(stage: Ha
     assert (await client.post("/v1/tasks", json={**SLOW, "key": "a"}, headers={"Idempotency-Key": "b"})).status_code == 400
 
 
-async def test_unchanged_task_is_answered_304_for_its_etag(stage: Harness) -> None:
-    client = await stage.client()
-    place = (await client.post("/v1/tasks?wait=20", json=COUNT)).headers["location"]
-    etag = (await client.get(place)).headers["etag"]
-    unchanged = await client.get(place, headers={"If-None-Match": f'"other", {etag}'})
-    assert (unchanged.status_code, unchanged.content, unchanged.headers["etag"]) == (304, b"", etag)
-    assert (await client.get(place, headers={"If-None-Match": '"other"'})).status_code == 200
-
-
 async def test_post_can_start_and_stream_a_task_and_its_events_can_be_read_again(stage: Harness) -> None:
     client = await stage.client()
     async with client.stream("POST", "/v1/tasks", json=COUNT, headers={"Accept": "text/event-stream"}) as answer:

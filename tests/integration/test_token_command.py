@@ -54,13 +54,6 @@ def test_token_is_shown_once_listed_and_revoked(project: Path) -> None:
     assert all(secret.encode() not in path.read_bytes() for path in project.rglob("*") if path.is_file())
 
 
-def test_certificate_is_granted_permissions_without_a_secret(project: Path) -> None:
-    made = json_of(project, "token", "new", "boxes", "--certificate", "*.example.com", "--may", "serve")
-    assert made["token"] is None
-    assert made["certificate"] == "*.example.com"
-    assert "cert:*.example.com" in remit(project, "audit").stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -69,7 +62,6 @@ def test_certificate_is_granted_permissions_without_a_secret(project: Path) -> N
         (("new", "a", "--expires", "soon"), "30d"),
         (("new", "a b"), "letters"),
         (("revoke", "unknown"), "remit token list"),
-        (("new", "a", "--certificate", "sha256:1"), "openssl"),
     ],
 )
 def test_invalid_arguments_are_refused_with_advice(project: Path, arguments: tuple[str, ...], words: str) -> None:

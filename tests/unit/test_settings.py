@@ -99,6 +99,8 @@ def test_default_above_its_maximum_is_refused_with_its_place(tmp_path: Path) -> 
         ("ageing_seconds = inf", r"ageing_seconds must be a finite number, not inf"),
         ("max_depth = '3'", r"max_depth must be a valid integer, not '3'"),
         ("budget = 5", r"remit\.toml:budget: budget must be a table of keys, not 5"),
+        ("web = [5]", r"remit\.toml:web: web must be a table of keys, not a list"),
+        ("[routing]\nresearch = [['lean']]", r"routing\.research\.0 must be a table of keys, not a list"),
         ("max_depth = ?", r"remit\.toml is not valid TOML: .*line 1"),
     ],
 )
@@ -203,6 +205,6 @@ def test_agent_that_is_not_a_table_is_refused(tmp_path: Path) -> None:
 
 
 def test_served_apis_can_be_set_by_either_name(tmp_path: Path) -> None:
-    toml = '[serve]\napis = ["http"]\n'
-    assert load(tmp_path, toml).serve.doors == ("http",)
-    assert load(tmp_path, toml, serve={"doors": ("grpc",)}).serve.doors == ("grpc",)
+    toml = '[serve]\ndoors = ["http"]\n'
+    assert load(tmp_path, toml).serve.apis == ("http",)
+    assert load(tmp_path, toml, serve={"apis": ("grpc",)}).serve.apis == ("grpc",)

@@ -73,7 +73,7 @@ def environment_for(definition: Definition, ctx: Context, *, more_names: Iterabl
         **listed_environment((*BASIC, *definition.pass_environment, *more_names)),
         **definition.environment,
         **ctx.environment(),
-        **_told(ctx),
+        **_remit_variables(ctx),
     }
 
 
@@ -104,7 +104,7 @@ def return_file_of(ctx: Context) -> Path:
     return ctx.scratch / RETURN_FILE
 
 
-def _told(ctx: Context) -> dict[str, str]:
+def _remit_variables(ctx: Context) -> dict[str, str]:
     deadline = ctx.backend.delegation.deadline  # Python agents are not asked for their result
     return {
         "REMIT_SCRATCH": str(ctx.scratch),

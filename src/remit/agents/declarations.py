@@ -21,7 +21,6 @@ from remit.system.trust import ProjectTrust, load_trust
 
 OWN = AGENT_FOLDERS[0]
 MOST_FILES = 1000
-MOST_FOLDERS = 500
 MOST_SECONDS = 5.0
 """Time limit for reading when a project is opened: a clone may contain a whole disk, or a thousand slow files."""
 
@@ -170,9 +169,10 @@ def _pages_in(folder: Path, root: Path, problems: list[str]) -> list[Path]:
     def unreadable(error: OSError) -> None:
         problems.append(f"{error.filename}: it cannot be read: {error.strerror or error}.")
 
-    for number, (place, below, names) in enumerate(os.walk(folder, onerror=unreadable)):
-        if number >= MOST_FOLDERS:
-            problems.append(f"{folder}: it contains more than {MOST_FOLDERS} folders; the others are not read.")
+    end = time.monotonic() + MOST_SECONDS
+    for place, below, names in os.walk(folder, onerror=unreadable):
+        if time.monotonic() > end:
+            problems.append(f"{folder}: searching it takes more than {MOST_SECONDS:g} s; the rest is not read.")
             break
         below[:] = [] if folder == root / OWN else sorted(below)
         pages = (name for name in sorted(names) if name.endswith(".md") and not name.startswith(("_", ".")) and name.upper() != "README.MD")

@@ -50,12 +50,6 @@ TAKES: dict[str, tuple[str, ...]] = {
     "bash": (_RUN,),
 }  # fmt: skip
 """Operations removed if it is denied, including those with the same effect."""
-NOTHING_HERE = frozenset({
-    "todowrite", "todoread", "skill", "exitplanmode", "enterplanmode", "askuserquestion", "question", "bashoutput", "killshell", "killbash",
-    "slashcommand", "think", "move", "other", "lsp", "codesearch", "taskoutput", "taskstop", "listmcpresources", "readmcpresource",
-    "external_directory", "doom_loop", "toolsearch",
-})  # fmt: skip
-"""Vendor tools without an equivalent."""
 _SPELLED = re.compile(r"([^():]+)(?:\((.*)\)|:(.*))?", re.DOTALL)
 _SUBAGENTS = ("task", "agent")
 
@@ -70,17 +64,13 @@ class Reach(NamedTuple):
 def reach_of(tools: Sequence[str] | None, without: Iterable[str] = (), *, is_guest: bool = False) -> Reach:
     """The agents that a file's `tools` and `disallowedTools` leave. Raises `Misused` for an unknown built-in operation."""
     notes: list[str] = []
-    reached: tuple[str, ...] | None = None
+    reached: tuple[str, ...] | None = OPERATIONS if is_guest else None
     if tools is not None and "*" not in tools:
-        reached = tuple(dict.fromkeys(one for tool in tools for one in _operations_of(tool.strip(), is_guest, notes)))
-    elif is_guest:
-        reached = OPERATIONS
+        found = {tool: _operations_of(tool.strip(), is_guest) for tool in tools}
+        reached = tuple(dict.fromkeys(name for names in found.values() for name in names))
+        notes = [f"tools: {tool}: left out, because remit cannot offer it here" for tool, names in found.items() if not names]
     for name in without:
-        before = BUILTIN_TARGETS if reached is None else reached
-        reached = _less(before, name)
-        low = tool_and_uses(name)[0].lower()
-        if reached == before and not (low in TAKES or low in NOTHING_HERE or low.startswith(("mcp__", "mcp_")) or _is_pattern(low)):
-            notes.append(f"disallowedTools: {name}: it has no access to that anyway")
+        reached = _less(BUILTIN_TARGETS if reached is None else reached, name)
     return Reach(tools=reached, notes=tuple(notes))
 
 
@@ -113,32 +103,24 @@ def _is_pattern(name: str) -> bool:
     return "*" in name or "?" in name
 
 
-def _operations_of(tool: str, is_guest: bool, notes: list[str]) -> tuple[str, ...]:
+def _operations_of(tool: str, is_guest: bool) -> tuple[str, ...]:
+    """Empty for what a model cannot be offered: a vendor's own tool, some uses of a tool, an agent that a guest may not reach."""
     name, uses = tool_and_uses(tool)
     low = name.lower()
-    kept_out = f"tools: {tool}: a file in this folder reaches only what comes with remit; say it in remit.toml or in .remit/agents"
-    found: tuple[str, ...] = ()
-    note = ""
-    if uses is not None and low in _SUBAGENTS and not is_guest:
-        return tuple(one.strip() for one in uses.split(",") if one.strip())
     if uses is not None:
-        note = kept_out if low in _SUBAGENTS else f"tools: {tool}: some uses of it only are allowed, which cannot be enforced: left out"
-    elif low in GIVES:
-        found = GIVES[low]
-    elif low in NOTHING_HERE or low.startswith(("mcp__", "mcp_")):
-        note = f"tools: {tool}: remit has no equivalent"
-    elif _is_pattern(name):
-        found = tuple(one for one in OPERATIONS if fnmatchcase(one, name))
-        note = "" if found else f"tools: {name}: it matches no built-in operation"
-    else:
-        target = _known_target("tools", name, name)
-        if not is_guest:
-            return (name,)
-        # Listed one by one: a board role may have the name of a target, and anything may execute it.
-        found = tuple(one for one in OPERATIONS if target and is_reached(one, (name,)))
-        note = "" if target else kept_out
-    notes += [note] if note else []
-    return found
+        names = [one.strip() for one in uses.split(",") if one.strip()] if low in _SUBAGENTS and not is_guest else []
+        return tuple(names)
+    if low in GIVES:
+        return GIVES[low]
+    if _is_pattern(name):
+        return tuple(one for one in OPERATIONS if fnmatchcase(one, name))
+    if name != low or low.startswith("mcp_"):
+        return ()
+    is_built_in = _known_target("tools", name, name)
+    if not is_guest:
+        return (name,)
+    # Listed one by one: a board role may have the name of a target, and anything may execute it.
+    return tuple(one for one in OPERATIONS if is_built_in and is_reached(one, (name,)))
 
 
 def _less(tools: Sequence[str], denied: str) -> tuple[str, ...]:

@@ -10,10 +10,10 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.definition import Definition
+from remit.agents.definition import Definition, checked_parameters
 from remit.core.agents import AgentSpec
 from remit.core.context import Context
-from remit.core.errors import Misused, Unavailable
+from remit.core.errors import Unavailable
 from remit.core.parameters import WrongParameters, declared_names
 from remit.runtime.output_schema import parameter_faults
 from remit.system.threads import off_loop
@@ -40,12 +40,7 @@ class RemoteExecutor:
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Check required parameters, as far as they are known here."""
-        properties = self.spec.parameters_schema.get("properties", ())
-        given = declared_names(parameters, properties, self.spec.name)
-        if missing := [name for name in self.spec.parameters_schema.get("required", ()) if name not in given]:
-            advice = f"{self.spec.name} takes {', '.join(properties)}."
-            raise Misused(f"Parameters of {self.spec.name}: {', '.join(missing)}: required.", code="INVALID_PARAMETERS", advice=advice)
-        return given
+        return checked_parameters(self.spec, parameters)
 
     @property
     def ca_file(self) -> Path | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def serve(
     project: Project,
-    door: Annotated[
+    api: Annotated[
         list[str] | None,
         typer.Option(
             "--api", "--door", metavar="NAME", help="Serve this API only: grpc, http, a2a, mcp or metrics; repeatable.", show_default=False
@@ -34,9 +34,6 @@ def serve(
     ] = None,
     tls_certificate: Annotated[str | None, typer.Option(metavar="FILE", help="The server's certificate (PEM).", show_default=False)] = None,
     tls_key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key (PEM).", show_default=False)] = None,
-    client_ca: Annotated[
-        str | None, typer.Option(metavar="FILE", help="CA that signs the certificates of callers (PEM): mutual TLS.", show_default=False)
-    ] = None,
     behind_proxy: Annotated[bool, typer.Option("--behind-proxy", help="A proxy in front terminates TLS.")] = False,
     allow_host: Annotated[
         list[str] | None,
@@ -54,12 +51,11 @@ def serve(
     from remit.server.run import serve as run_server
 
     asked: dict[str, Any] = {
-        "doors": tuple(door) if door else None,
+        "apis": tuple(api) if api else None,
         "http": http,
         "grpc": grpc,
         "tls_certificate": _whole(tls_certificate),
         "tls_key": _whole(tls_key),
-        "client_ca": _whole(client_ca),
         "behind_proxy": behind_proxy or None,
         "allow_hosts": tuple(allow_host) if allow_host else None,
         "stop_seconds": arguments.seconds(stop_after, "--stop-after") if stop_after else None,
@@ -101,7 +97,7 @@ class ServeMessages:
         say_json({"event": event, **fields}) if self._as_json else say_aside(text)
 
     def opened(self, opened: "ServerInfo") -> None:
-        lines = [f"Serving {opened.root}:", *(f"  {name:<8} {address}" for name, address in opened.doors.items())]
+        lines = [f"Serving {opened.root}:", *(f"  {name:<8} {address}" for name, address in opened.apis.items())]
         lines.append(f"Token of this user: {opened.token_file}; for others: remit token new NAME. Ctrl-C stops it.")
         self._say("serving", opened.to_dict(), "\n".join(lines))
 
@@ -124,9 +120,7 @@ class ServeMessages:
 def mcp(
     project: Project,
     http: Annotated[bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdin and stdout.")] = False,
-    host: Annotated[
-        str, typer.Option(help="Where to listen with --http; beyond loopback callers need a token (remit token new), under TLS ([serve]).")
-    ] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="The loopback address to listen at with --http.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port with --http; 0: any free one, named on stderr.", min=0, max=65535)] = 8791,
     allow_host: Annotated[
         list[str] | None,
@@ -177,13 +171,16 @@ def claim_stdin() -> int:
 
 def _over_http(project: Project, host: str, port: int, allowed_hosts: list[str], seconds: float) -> Exit:
     from remit.server.addresses import Place, bound
-    from remit.server.mcp.server import check_names, http_address, is_remote, serve_http
+    from remit.server.mcp.server import http_address, serve_http
 
-    check_names(allowed_hosts)
-    with bound(Place(host=host, port=port)) as listening:
-        address = http_address(listening, project.settings.serve, project.root)
-        if is_remote(listening):
-            say_aside("Other machines can reach this: every caller needs a token (remit token new NAME) or a certificate.")
+    place = Place(host=host, port=port)
+    if not place.is_local:
+        raise Misused(
+            f"`remit mcp --http` serves this machine only, and {host} is reached from others.",
+            advice=f"Use `remit serve --api mcp --http {place}`, which authenticates its callers.",
+        )
+    with bound(place) as listening:
+        address = http_address(listening)
         serving = serve_http(
             project.root,
             listening,

@@ -39,12 +39,8 @@ def new(
     depth: Annotated[int | None, _option("N", "The greatest depth of its trees.", min=1)] = None,
     rate: Annotated[float | None, _option("N", "Requests per second. Default: the setting.", min=0.01)] = None,
     streams: Annotated[int | None, _option("N", "Open streams. Default: the setting.", min=1)] = None,
-    certificate: Annotated[
-        str | None, _option("NAME", "For callers with a certificate of this name, pattern or sha256:…; there is no secret then.")
-    ] = None,
 ) -> Exit:
     """Create a token and print it once: only its hash is kept."""
-    from remit.server.authenticator import checked_name
     from remit.server.tokens import Grants, Tokens
     from remit.system.files import make_folder
 
@@ -60,10 +56,10 @@ def new(
         streams=streams,
     )
     make_folder(project.folder)
-    made, secret = Tokens(project.folder).new(name, grants, None if certificate is None else checked_name(certificate))
+    made, secret = Tokens(project.folder).new(name, grants)
     _write_audit(project, "token_made", made)
-    project.answer({**_document(made, {}), "token": secret}, secret or f"Callers with a certificate of {made.certificate}: {_scope(made)}.")
-    if secret is not None and not project.as_json:
+    project.answer({**_document(made, {}), "token": secret}, secret)
+    if not project.as_json:
         say_aside(f"{name}: {_scope(made)}. It is shown once: keep it secret. Send it as `authorization: Bearer …`.")
     return Exit.OK
 
@@ -108,8 +104,7 @@ def _write_audit(project: Project, event: str, token: "Token") -> None:
         by = getpass.getuser()
     except (KeyError, OSError):  # a user without a name
         by = "?"
-    principal = f"token:{token.name}" if token.certificate is None else f"cert:{token.certificate}"
-    entry = {"event": event, "principal": principal, "token_id": token.token_id, "by": by}
+    entry = {"event": event, "principal": f"token:{token.name}", "token_id": token.token_id, "by": by}
     note_access(project.folder, {**entry, "because": _scope(token)} if event == "token_made" else entry)
 
 
@@ -157,7 +152,6 @@ def _document(token: "Token", used: dict[str, float]) -> dict[str, Any]:
         "name": token.name,
         "id": token.token_id,
         "state": _state(token),
-        "certificate": token.certificate,
         "created_at": iso(token.created_at),
         "expires_at": at(token.grants.expires_at),
         "revoked_at": at(token.revoked_at),
@@ -179,11 +173,10 @@ def _scope(token: "Token") -> str:
     from remit.server.tokens import Permission
 
     grants = token.grants
-    said = [f"certificate {token.certificate}"] if token.certificate is not None else []
     # other permissions do not concern agents
     asks = grants.agents is not None or grants.permissions & {Permission.DELEGATE, Permission.SERVE}
     whom = f" {', '.join(grants.agents) if grants.agents is not None else 'any agent'}" if asks else ""
-    said.append("/".join(sorted(grants.permissions)) + whom)
+    said = ["/".join(sorted(grants.permissions)) + whom]
     for limits, where in ((grants.budget, "in all"), (grants.tree, "a tree")):
         if limits is not None:
             said += [f"{value:g} {kind} {where}" for kind, value in limits.to_dict().items() if value is not None]

@@ -136,7 +136,7 @@ class AssistantSettings(NamedTuple):
 class ServeSettings(NamedTuple):
     """`[serve]`: what `remit serve` opens, and the limits of callers whose token sets none."""
 
-    doors: Annotated[tuple[Literal["grpc", "http", "a2a", "mcp", "metrics"], ...], BeforeValidator(_one_or_several)] = (
+    apis: Annotated[tuple[Literal["grpc", "http", "a2a", "mcp", "metrics"], ...], BeforeValidator(_one_or_several)] = (
         "grpc",
         "http",
         "a2a",
@@ -152,8 +152,6 @@ class ServeSettings(NamedTuple):
     tls_certificate: NameOrNone = None
     """PEM file; relative to the project root. Required to listen beyond this machine."""
     tls_key: NameOrNone = None
-    client_ca: NameOrNone = None
-    """PEM file: callers with a certificate signed by it are authenticated (mutual TLS)."""
     behind_proxy: Flag = False
     """A proxy terminates TLS, so the server may listen beyond this machine without a certificate. Tokens are still required."""
     allow_hosts: Names = ()

@@ -159,7 +159,7 @@ def _not_a_caller(kind: str, name: str) -> str:
         return f"{name} is a caller from outside, not an agent: write {CALLER}::{quoted(name)}."
     if name == ROOT_CALLER:
         return f"The owner of the project is Agent::{quoted(name)}."
-    return f"There is no caller {name!r}: write {CALLER}::{quoted('token:' + name)}, or cert:NAME for a certificate."
+    return f"There is no caller {name!r}: write {CALLER}::{quoted('token:' + name)}."
 
 
 def _unknown(rule: Rule, what: str, name: str, known: Iterable[str], otherwise: str) -> Problem:

@@ -5,13 +5,11 @@ private folder and then moved to its place. It replaces the socket of a dead ser
 
 import contextlib
 import errno
-import fcntl
 import os
 import socket
 import ssl
 import stat
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +24,6 @@ from remit.system.unix_sockets import ShortPath
 UNIX = "unix"
 GRPC_SOCKET = "grpc.sock"
 BACKLOG = 1024
-LOCK_SECONDS = 2.0
 ANSWER_SECONDS = 1.0
 
 
@@ -89,11 +86,9 @@ class Certificates:
 
     certificate: Path
     key: Path
-    client_ca: Path | None = None
-    """Certificates signed by it identify the caller."""
 
     def context(self) -> ssl.SSLContext:
-        """For HTTPS. Client certificates are optional: a caller without one may send a token."""
+        """For HTTPS."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
@@ -109,32 +104,21 @@ class Certificates:
 
         try:
             context.load_cert_chain(self.certificate, self.key, password=no_password)
-            if self.client_ca is not None:
-                context.load_verify_locations(self.client_ca)
-                context.verify_mode = ssl.CERT_OPTIONAL
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            files = ", ".join(str(path) for path in (self.certificate, self.key, self.client_ca) if path is not None)
             raise Misused(
-                f"TLS cannot use {files}: {error}.",
-                advice="Check [serve] tls_certificate, tls_key and client_ca: PEM files, the key without a password.",
+                f"TLS cannot use {self.certificate}, {self.key}: {error}.",
+                advice="Check [serve] tls_certificate and tls_key: PEM files, the key without a password.",
             ) from None
 
 
 def certificates_of(settings: ServeSettings, root: Path) -> Certificates | None:
     """Raises `Misused` if one is missing or unreadable."""
-    certificate, key, client_ca = settings.tls_certificate, settings.tls_key, settings.client_ca
-    if certificate is None and key is None and client_ca is None:
+    certificate, key = settings.tls_certificate, settings.tls_key
+    if certificate is None and key is None:
         return None
     if certificate is None or key is None:
-        raise Misused(
-            "TLS needs a certificate and its key; serve.client_ca needs both of them too.",
-            advice="Set serve.tls_certificate and serve.tls_key.",
-        )
-    found = Certificates(
-        certificate=_file(root, certificate, "serve.tls_certificate"),
-        key=_file(root, key, "serve.tls_key"),
-        client_ca=None if client_ca is None else _file(root, client_ca, "serve.client_ca"),
-    )
+        raise Misused("TLS needs a certificate and its key.", advice="Set serve.tls_certificate and serve.tls_key.")
+    found = Certificates(certificate=_file(root, certificate, "serve.tls_certificate"), key=_file(root, key, "serve.tls_key"))
     if found.key.stat().st_mode & 0o077:
         raise Misused(f"{found.key} can be read by others.", advice=f"chmod 600 {found.key}")
     return found
@@ -215,36 +199,19 @@ def bind_unix(path: Path, listen: Callable[[str], object], setting: str) -> Unix
         make_folder(folder.parent)
         make_folder(folder)
     try:
-        with _locked(folder):
-            _must_be_free(path, setting)
-            with tempfile.TemporaryDirectory(prefix=f".{setting}-", dir=folder, ignore_cleanup_errors=True) as private:
-                new = Path(private) / "s"
-                with ShortPath(new) as short:
-                    listen(short.name)
-                os.chmod(new, 0o600)
-                os.rename(new, path)
-            return UnixSocket(path)
+        _must_be_free(path, setting)
+        with tempfile.TemporaryDirectory(prefix=f".{setting}-", dir=folder, ignore_cleanup_errors=True) as private:
+            new = Path(private) / "s"
+            with ShortPath(new) as short:
+                listen(short.name)
+            os.chmod(new, 0o600)
+            os.rename(new, path)
+        return UnixSocket(path)
     except RemitError:
         raise
     except (OSError, RuntimeError) as error:
         words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise _unavailable(path, words, f"Choose another path, in a folder of yours: [serve] {setting}.") from None
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Two servers that start at once must not both find the place free. A lock is ignored after a while."""
-    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        end = time.monotonic() + LOCK_SECONDS
-        while time.monotonic() < end:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            time.sleep(0.01)
-        yield
-    finally:
-        os.close(held)
 
 
 def _must_be_free(path: Path, setting: str) -> None:

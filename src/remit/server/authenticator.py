@@ -7,23 +7,18 @@ others."""
 import asyncio
 import contextlib
 import hashlib
-import ipaddress
-import re
 import secrets
-import ssl
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from remit.core.budget import Budget
 from remit.core.deadline import SYSTEM_CLOCK, Clock
-from remit.core.errors import ErrorInfo, Misused, Refused, RemitError
+from remit.core.errors import ErrorInfo, Refused, RemitError
 from remit.core.settings import ServeSettings
-from remit.server.tokens import DELEGATION_PREFIX, OWNER, Grants, LocalToken, Principal, Token, Tokens
+from remit.server.tokens import DELEGATION_PREFIX, OWNER, Grants, LocalToken, Principal, Tokens
 
 if TYPE_CHECKING:
     from remit.app import Remit
@@ -83,159 +78,73 @@ class Buckets:
         return 0.0 if is_there else (1.0 - left) / rate if rate > 0 else 3600.0
 
 
+@dataclass(slots=True, eq=False)
+class Stream:
+    principal: Principal
+    task: "asyncio.Task[Any]"
+    is_ended: bool = False
+
+
 class Streams:
     """Open streams, counted by principal. A stream whose credentials become invalid ends with `Refused`."""
 
     def __init__(self, is_valid: Callable[[Principal], bool]) -> None:
         self._is_valid = is_valid
-        self._open: dict[str, set[Stream]] = {}
+        self._open: set[Stream] = set()
+        self._counts: Counter[str] = Counter()
         self._timer: asyncio.TimerHandle | None = None
 
     def count(self, principal: str) -> int:
-        return len(self._open.get(principal, ()))
+        return self._counts[principal]
 
-    def add(self, stream: "Stream", most: int) -> None:
-        name = stream.principal.name
-        if self.count(name) >= most:
+    @contextlib.contextmanager
+    def open(self, principal: Principal, most: int, task: "asyncio.Task[Any] | None") -> Iterator[None]:
+        """Raises `RateLimited` at once, `Refused` when the credentials of its principal become invalid."""
+        task = task or asyncio.current_task()
+        assert task is not None
+        name, before, stream = principal.name, task.cancelling(), Stream(principal, task)
+        if self._counts[name] >= most:
             advice = "Close one first; the state of a task can be read without a stream."
             raise RateLimited(f"{name} has {most} streams open, as many as it may.", retry_after_seconds=1.0, advice=advice)
-        self._open.setdefault(name, set()).add(stream)
-        if self._timer is None and stream.principal.credentials:
-            self._timer = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check)
-
-    def remove(self, stream: "Stream") -> None:
-        streams = self._open.get(stream.principal.name, set())
-        streams.discard(stream)
-        if not streams:
-            self._open.pop(stream.principal.name, None)
-        if not self._open:
-            self.close()
+        self._counts[name] += 1
+        self._open.add(stream)
+        if self._timer is None and principal.credentials:
+            self._check_later()
+        try:
+            yield
+        except asyncio.CancelledError as error:
+            if not stream.is_ended or task.uncancel() > before:
+                raise
+            advice = "Get a new token, and continue by the id of the task."
+            raise Refused("The credentials of this stream are no longer valid.", code="UNAUTHENTICATED", advice=advice) from error
+        else:
+            if stream.is_ended:
+                task.uncancel()
+        finally:
+            self._open.discard(stream)
+            self._counts -= Counter({name: 1})
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
+    def _check_later(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check)
+
     def _check(self) -> None:
-        watched = [stream for streams in self._open.values() for stream in streams if stream.principal.credentials]
-        self._timer = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check) if watched else None
+        watched = [stream for stream in self._open if stream.principal.credentials and not stream.is_ended]
+        self._timer = None
         valid: dict[object, bool] = {}
         for stream in watched:
             key = (stream.principal.credentials, stream.principal.grants.expires_at)
             if key not in valid:
                 valid[key] = self._is_valid(stream.principal)
             if not valid[key]:
-                stream.end()
-
-
-class Stream:
-    """A context manager. Raises `RateLimited` at once, `Refused` when the credentials of its principal become invalid."""
-
-    def __init__(self, streams: Streams, principal: Principal, most: int, task: "asyncio.Task[Any] | None") -> None:
-        self._streams = streams
-        self.principal = principal
-        self._most = most
-        self._task = task
-        self._cancelling = 0
-        self._is_ended = False
-
-    def __enter__(self) -> "Stream":
-        self._task = self._task or asyncio.current_task()
-        assert self._task is not None
-        self._cancelling = self._task.cancelling()
-        self._streams.add(self, self._most)
-        return self
-
-    def end(self) -> None:
-        if not self._is_ended and self._task is not None:
-            self._is_ended = True
-            self._task.cancel()
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._streams.remove(self)
-        if not self._is_ended or self._task is None:
-            return
-        if self._task.uncancel() <= self._cancelling and kind is not None and issubclass(kind, asyncio.CancelledError):
-            advice = "Get a new token, and continue by the id of the task."
-            raise Refused("The credentials of this stream are no longer valid.", code="UNAUTHENTICATED", advice=advice) from error
-
-
-# ---- client certificates: verified by the TLS library, which checks that `client_ca` signed them; here they are only read
-
-
-PIN = "sha256:"
-_LONGEST_NAME = 253
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Certificate:
-    names: tuple[str, ...] = ()
-    """Alternative names first, then the common name, as in RFC 6125."""
-    fingerprint: str = ""
-    """SHA-256, in hexadecimal."""
-
-
-def of_peer(peer: Mapping[str, Any] | None, der: bytes | None = None) -> Certificate | None:
-    """From `ssl.SSLObject.getpeercert()`, with and without `binary_form`; None if there is none."""
-    if not peer:
-        return None
-    names = [str(value) for kind, value in peer.get("subjectAltName", ()) if kind in ("DNS", "URI", "email")]
-    names += [str(value) for group in peer.get("subject", ()) for kind, value in group if kind == "commonName"]
-    return Certificate(names=_usable(names), fingerprint=hashlib.sha256(der).hexdigest() if der else "")
-
-
-def of_grpc(context: Mapping[str, Sequence[bytes]]) -> Certificate | None:
-    """From `grpc.ServicerContext.auth_context()`. The same names as from TLS, so that a certificate is one principal."""
-    pem = next(iter(context.get("x509_pem_cert", ())), b"")
-    common = [one.decode("utf-8", "replace") for one in context.get("x509_common_name", ())]
-    if not pem and not common:
-        return None
-    alternative = [one.decode("utf-8", "replace") for one in context.get("x509_subject_alternative_name", ())]
-    try:
-        fingerprint = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem.decode("ascii"))).hexdigest()
-    except (ValueError, UnicodeError):
-        fingerprint = ""
-    return Certificate(names=_usable([*(one for one in alternative if not _is_address(one)), *common]), fingerprint=fingerprint)
-
-
-def granted(certificate: Certificate, tokens: Sequence[Token]) -> tuple[Token, str] | None:
-    """The token for it, and the name that counts: a fingerprint before a whole name before a pattern of names."""
-    pinned = {token.certificate: token for token in tokens if token.certificate and token.certificate.startswith(PIN)}
-    if certificate.fingerprint and (found := pinned.get(PIN + certificate.fingerprint)) is not None:
-        return found, found.name
-    taken = {token.name for token in pinned.values()}  # names of principals with a certificate of their own
-    for fits in (str.__eq__, fnmatchcase):
-        for name in certificate.names:
-            for token in tokens:
-                if token.certificate not in pinned and name not in taken and fits(name, str(token.certificate)):
-                    return token, name
-    return None
-
-
-def checked_name(text: str) -> str:
-    """A valid certificate for a token: a name in certificates, a pattern of names, or a fingerprint. Raises `Misused`."""
-    name = text.strip()
-    if name.lower().startswith(PIN):
-        digits = name[len(PIN) :].replace(":", "").lower()
-        if not re.fullmatch(r"[0-9a-f]{64}", digits):
-            raise Misused(f"{PIN} takes 64 hexadecimal digits.", advice="openssl x509 -in FILE -noout -fingerprint -sha256 prints them.")
-        return PIN + digits
-    if not _usable([name]):
-        raise Misused(f"{text!r:.80} is not a name in a certificate.", advice="Use its common name or one of its alternative names.")
-    return name
-
-
-def _usable(names: Iterable[str]) -> tuple[str, ...]:
-    """Without names that contain line breaks, zeros or other characters that could mislead a reader of a record or a rule."""
-    return tuple(dict.fromkeys(name for name in names if name.isprintable() and name.isascii() and 0 < len(name) <= _LONGEST_NAME))
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+                stream.is_ended = True
+                stream.task.cancel()
+        if watched:
+            self._check_later()
 
 
 # ---- the authenticator
@@ -249,7 +158,6 @@ class Credentials:
     """The header."""
     delegation: str | None = None
     """The token of a delegation."""
-    certificate: Certificate | None = None
     is_socket: bool = False
     """Whether it came over the project's own Unix socket (0600), which only the owner can open."""
     api: str = ""
@@ -265,8 +173,6 @@ class DelegationToken:
 
     session_id: str
     attempt: int
-    holder: str | None
-    """The only principal that may use it; None: any."""
     deadline_at: float
 
 
@@ -327,8 +233,6 @@ class Authenticator:
         principal: Principal | None = None
         if bearer is not None:
             principal = self._by_bearer(bearer, shown)
-        elif shown.certificate is not None:
-            principal = self._by_certificate(shown.certificate, shown)
         elif shown.is_socket:
             principal = OWNER
         if delegation is not None:
@@ -345,18 +249,7 @@ class Authenticator:
             return OWNER
         if token is None:
             raise self._refused("unknown token", shown)
-        return self._by_token(token, f"token:{token.name}", shown)
-
-    def _by_certificate(self, certificate: Certificate, shown: Credentials) -> Principal:
-        now = self._clock.wall()
-        found = granted(certificate, [token for token in self.tokens.for_certificates() if token.fault(now) is None])
-        if found is None:
-            name = ", ".join(certificate.names)[:200] or certificate.fingerprint
-            raise self._refused(f"no grant for the certificate of {name}", shown)
-        return self._by_token(found[0], f"cert:{found[1]}", shown)
-
-    def _by_token(self, token: Token, name: str, shown: Credentials) -> Principal:
-        now = self._clock.wall()
+        name, now = f"token:{token.name}", self._clock.wall()
         if (fault := token.fault(now)) is not None:
             raise self._refused(f"{fault} token", shown, name)
         self.tokens.used(token)
@@ -367,7 +260,7 @@ class Authenticator:
     def _by_delegation(self, text: str, shown_by: Principal | None, shown: Credentials) -> Principal:
         """Requests with the token of a delegation start its children."""
         token = self._delegations.get(_digest(text))
-        fault = self._delegation_fault(token, shown_by)
+        fault = self._delegation_fault(token)
         if token is None or fault is not None:
             raise self._refused(fault or "", shown, shown_by.name if shown_by else "")
         own = shown_by.grants if shown_by is not None else Grants()
@@ -386,8 +279,8 @@ class Authenticator:
             credentials=(f"{token.session_id}/{token.attempt}", *(shown_by.credentials if shown_by is not None else ())),
         )
 
-    def token_for(self, running: "LiveDelegation", *, holder: str | None = None) -> str:
-        """A token for the remote agent that executes a delegation, valid until this attempt ends. `holder`: see `DelegationToken`."""
+    def token_for(self, running: "LiveDelegation") -> str:
+        """A token for the remote agent that executes a delegation, valid until this attempt ends."""
         delegation = running.delegation
         if running.is_settled:
             raise Refused(f"{delegation.session_id} has ended.", code="CALLER_REFUSED")
@@ -395,18 +288,16 @@ class Authenticator:
             self._delegations = {key: one for key, one in self._delegations.items() if self._is_running(one.session_id, one.attempt)}
         text = f"{DELEGATION_PREFIX}{secrets.token_urlsafe(32)}"
         self._delegations[_digest(text)] = DelegationToken(
-            session_id=delegation.session_id, attempt=running.attempt, holder=holder, deadline_at=delegation.deadline_wall
+            session_id=delegation.session_id, attempt=running.attempt, deadline_at=delegation.deadline_wall
         )
         return text
 
-    def _delegation_fault(self, token: DelegationToken | None, shown_by: Principal | None) -> str | None:
+    def _delegation_fault(self, token: DelegationToken | None) -> str | None:
         """For the audit log; None: it is valid."""
         if token is None:
             return "unknown token of a delegation"
         if self._clock.wall() >= token.deadline_at:
             return f"expired token of {token.session_id}"
-        if token.holder is not None and (shown_by is None or shown_by.name != token.holder):
-            return f"token of {token.session_id} that belongs to {token.holder}, shown by another principal"
         if not self._is_running(token.session_id, token.attempt):
             return f"token of attempt {token.attempt} at {token.session_id}, which has ended"
         return None
@@ -439,7 +330,7 @@ class Authenticator:
         if wait:
             return RateLimited("Too many wrong credentials from this address.", retry_after_seconds=wait)
         return Refused(
-            "The request is not authenticated: it has no token or certificate, or an invalid one.",
+            "The request is not authenticated: it has no token, or an invalid one.",
             code="UNAUTHENTICATED",
             advice=f"Send `{HEADER}: Bearer TOKEN`, with a token that `remit token new NAME` made.",
         )
@@ -469,10 +360,10 @@ class Authenticator:
         most = principal.grants.request_bytes
         return self.settings.request_bytes if most is None else min(most, self.settings.request_bytes)
 
-    def stream(self, principal: Principal, task: "asyncio.Task[Any] | None" = None) -> Stream:
+    def stream(self, principal: Principal, task: "asyncio.Task[Any] | None" = None) -> contextlib.AbstractContextManager[None]:
         """A context manager around a long answer, in the task that sends it, or for `task`. Raises `RateLimited`, `Refused`."""
         most = principal.grants.streams
-        return Stream(self._streams, principal, self.settings.streams if most is None else most, task)
+        return self._streams.open(principal, self.settings.streams if most is None else most, task)
 
 
 def bearer_of(header: str) -> str:

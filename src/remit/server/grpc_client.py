@@ -73,8 +73,6 @@ class Client:
         *,
         token: str | None = None,
         ca_file: str | Path | None = None,
-        certificate_file: str | Path | None = None,
-        key_file: str | Path | None = None,
         streaming: bool = True,
         poll_seconds: float = 0.5,
         connect_seconds: float = 5.0,
@@ -82,9 +80,9 @@ class Client:
     ) -> None:
         """`address`: `unix:/path`, `host:port`, a channel of `grpc.aio`, or None for the server of the project here (`discover`).
 
-        `token`: made by `remit token new`; `ca_file`: the authority of the server's certificate; `certificate_file` and `key_file`: for
-        mutual TLS. Without `streaming` the state is polled; the result is the same. A server that cannot be reached is tried for
-        `connect_seconds`; a task that does not end within its timeout and `grace_seconds` is TASK_TIMEOUT, whatever the server does.
+        `token`: made by `remit token new`; `ca_file`: the authority of the server's certificate. Without `streaming` the state is polled;
+        the result is the same. A server that cannot be reached is tried for `connect_seconds`; a task that does not end within its timeout
+        and `grace_seconds` is TASK_TIMEOUT, whatever the server does.
         """
         with needs("grpc", "grpc", "google"):
             from remit.agents.grpc.task_service import ServiceAddress, TaskService
@@ -92,12 +90,10 @@ class Client:
             found = discover()
             address, token = found.address, token or found.token
         if isinstance(address, str):
-            reach = ServiceAddress(
-                address=address, token=lambda: token, ca_file=ca_file, certificate_file=certificate_file, key_file=key_file
-            )
+            reach = ServiceAddress(address=address, token=lambda: token, ca_file=ca_file)
             reach.where()
             self._service = TaskService(reach)
-        elif token or ca_file or certificate_file or key_file:
+        elif token or ca_file:
             raise Misused("A channel has its own credentials.", advice="Pass an address with them, or the channel alone.")
         else:
             self._service = TaskService(channel=address)

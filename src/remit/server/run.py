@@ -24,7 +24,6 @@ from remit.server.service import Service
 from remit.server.stop_signals import STOP_SECONDS, Signals, first_of, on_signals
 
 if TYPE_CHECKING:
-    from remit.server.a2a.api import A2aApi
     from remit.server.grpc.server import GrpcApi
     from remit.server.http.http_server import HttpServer
     from remit.system.trust import ProjectTrust
@@ -57,7 +56,7 @@ class BoundApis:
 @contextlib.contextmanager
 def bound_apis(settings: ServeSettings, root: Path) -> Iterator[BoundApis]:
     """Raises `Misused` or `Unavailable`, before anything else is started."""
-    names = tuple(settings.doors)
+    names = tuple(settings.apis)
     if not names:
         raise Misused("No API is selected.", advice="Name one: remit serve --api grpc")
     for name in names:
@@ -90,7 +89,6 @@ class Apis:
         self._stack = contextlib.AsyncExitStack()
         self._http: HttpServer | None = None
         self._grpc: GrpcApi | None = None
-        self._a2a: A2aApi | None = None
         self.token_file = Path()
         self.authenticator = authenticator_for(remit)
         self.service = Service(remit)
@@ -99,7 +97,7 @@ class Apis:
         self.token_file = self.authenticator.open()
         self._stack.callback(self.authenticator.close)
         try:
-            if self._bound.http is not None:  # before gRPC: the A2A card names both
+            if self._bound.http is not None:
                 await self._start_http(self._bound.http)
             if self._bound.grpc is not None:
                 await self._start_grpc()
@@ -122,14 +120,13 @@ class Apis:
             from remit.server.a2a.api import OPEN_PATHS as CARD
             from remit.server.a2a.api import A2aApi
 
-            self._a2a = A2aApi(
+            a2a = A2aApi(
                 self.service,
                 self.settings,
                 base_url=lambda: self.http_address or "",
-                grpc_url=lambda: self.grpc_address,
                 is_public=not self._bound.is_local,
             )
-            found += self._a2a.routes
+            found += a2a.routes
             open_paths |= CARD
         if "mcp" in names:
             from remit.server.mcp.server import ToolServer
@@ -152,8 +149,7 @@ class Apis:
         from remit.server.grpc.server import GrpcApi
 
         registry = Registry(self.service, self.authenticator, self.settings)
-        extra = [self._a2a.add_to] if self._a2a is not None else []
-        self._grpc = GrpcApi(self.service, self.authenticator, self.settings, registry, extra)
+        self._grpc = GrpcApi(self.service, self.authenticator, self.settings, registry)
         await self._grpc.start([self.settings.grpc])
         self._stack.push_async_callback(self._grpc.stop, STOP_SECONDS)
 
@@ -195,12 +191,12 @@ class Apis:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerInfo:
     root: str
-    doors: Mapping[str, str]
+    apis: Mapping[str, str]
     """Addresses by API."""
     token_file: str
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "doors": dict(self.apis)}  # its older name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +231,7 @@ async def serve(root: Path, settings: Mapping[str, Any], listener: Listener, tru
                 run_folder = remit.folder / "run"
                 announce(run_folder, grpc=apis.grpc_address, http=apis.http_address, token_file=str(apis.token_file))
                 stack.callback(withdraw, run_folder)
-                listener.opened(ServerInfo(root=str(remit.root), doors=apis.addresses(), token_file=str(apis.token_file)))
+                listener.opened(ServerInfo(root=str(remit.root), apis=apis.addresses(), token_file=str(apis.token_file)))
                 while not signals.stop.is_set():
                     await first_of(signals.stop.wait(), signals.reload.wait())
                     if signals.reload.is_set() and not signals.stop.is_set():

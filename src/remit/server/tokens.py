@@ -5,7 +5,6 @@ A fast hash is enough for 256 random bits, and a slow one on every request would
 every request, so a revoked token is refused at once. The owner's token, `.remit/run/serve.token`, is for programs on this machine: reading
 it needs the same rights as opening the project's socket."""
 
-import binascii
 import hashlib
 import hmac
 import json
@@ -42,9 +41,6 @@ VERSION = 1
 PREFIX = "rmt_"
 DELEGATION_PREFIX = "rmd_"
 """Prefix of the token of a running delegation (`authenticator`)."""
-_DIGITS = string.digits + string.ascii_uppercase + string.ascii_lowercase
-_LENGTH, _CHECK_LENGTH = 43, 6
-_WHOLE = re.compile(rf"{PREFIX}([0-9A-Za-z]{{{_LENGTH}}})([0-9A-Za-z]{{{_CHECK_LENGTH}}})")
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 
 
@@ -121,7 +117,7 @@ class Principal:
     """An authenticated caller."""
 
     name: str
-    """`orchestrator` for the owner of the project (by socket or token file), `token:NAME`, `cert:NAME`, `delegation:SESSION`."""
+    """`orchestrator` for the owner of the project (by socket or token file), `token:NAME`, `delegation:SESSION`."""
     grants: Grants = field(default_factory=Grants)
     parent: str | None = None
     """With the token of a delegation: its session. New work is its child."""
@@ -142,30 +138,16 @@ class Principal:
 OWNER = Principal(name=ROOT_CALLER, grants=Grants(permissions=EVERYTHING))
 
 
-# ---- secrets: `rmt_`, 43 random letters and digits (256 bits), and 6 that check them, so that scanners recognise one
+# ---- secrets: `rmt_` and 49 random letters and digits, so that scanners recognise one
 
 
 def new_secret() -> str:
-    body = _digits(secrets.randbits(256), _LENGTH)  # 62^43 is a little more than 2^256
-    return f"{PREFIX}{body}{_check(body)}"
+    return PREFIX + "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(49))
 
 
 def is_whole(text: str) -> bool:
-    """Whether it has the form of a token: not truncated or mistyped."""
-    match = _WHOLE.fullmatch(text)
-    return match is not None and _check(match[1]) == match[2]
-
-
-def _check(body: str) -> str:
-    return _digits(binascii.crc32(body.encode()), _CHECK_LENGTH)
-
-
-def _digits(number: int, length: int) -> str:
-    found = []
-    for _ in range(length):
-        number, digit = divmod(number, 62)
-        found.append(_DIGITS[digit])
-    return "".join(reversed(found))
+    """Whether it has the form of a token."""
+    return re.fullmatch(rf"{PREFIX}[0-9A-Za-z]{{49}}", text) is not None
 
 
 # ---- tokens
@@ -178,15 +160,9 @@ class Token:
     name: Annotated[str, Field(pattern=f"^{_NAME}$")]
     grants: Annotated[Grants, BeforeValidator(lambda given: Grants.from_dict(given) if isinstance(given, dict) else given)]
     created_at: float
-    digest: Annotated[str, Field(pattern="^([0-9a-f]{64})?$")] = ""
-    """Digest of its secret; empty with a certificate."""
-    certificate: str | None = None
-    """The certificate it is for: a name, a pattern of names, or `sha256:…`."""
+    digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    """Of its secret."""
     revoked_at: float | None = None
-
-    def __post_init__(self) -> None:
-        if (self.certificate is None) != bool(self.digest):
-            raise ValueError("a token has either a secret or a certificate")
 
     def fault(self, now: float) -> str | None:
         """Why it is invalid."""
@@ -212,7 +188,8 @@ class _Stored:
         key = bytes.fromhex(stored["key"])
         if len(key) < 32:
             raise ValueError("the key is too short")
-        return cls(key, tuple(_TOKEN.validate_python(one) for one in stored["tokens"]))
+        # Earlier versions also kept grants for client certificates there: they have no secret.
+        return cls(key, tuple(_TOKEN.validate_python(one) for one in stored["tokens"] if "certificate" not in one))
 
     def to_bytes(self) -> bytes:
         tokens = [_TOKEN.dump_python(token, by_alias=True, exclude_none=True) for token in self.tokens]
@@ -249,10 +226,6 @@ class Tokens:
         self._refresh()
         return self._by_id.get(token_id)
 
-    def for_certificates(self) -> Sequence[Token]:
-        self._refresh()
-        return [token for token in self._stored.tokens if token.certificate is not None]
-
     def _refresh(self) -> None:
         """Reload a changed file; with an unreadable one no token is valid."""
         stamp = stamp_of(self.path)
@@ -264,7 +237,7 @@ class Tokens:
         except RemitError as error:
             log.error("No token is valid: %s", error)
             self._stored = _Stored()
-        self._by_digest = {token.digest: token for token in self._stored.tokens if token.digest}
+        self._by_digest = {token.digest: token for token in self._stored.tokens}
         self._by_id = {token.token_id: token for token in self._stored.tokens}
 
     def used(self, token: Token) -> None:
@@ -301,8 +274,8 @@ class Tokens:
             return {}
         return {str(name): float(at) for name, at in stored.items() if isinstance(at, int | float)} if isinstance(stored, dict) else {}
 
-    def new(self, name: str, grants: Grants, certificate: str | None = None) -> tuple[Token, str | None]:
-        """The token and its secret, which is stored nowhere; None with a certificate."""
+    def new(self, name: str, grants: Grants) -> tuple[Token, str]:
+        """The token and its secret, which is stored nowhere."""
         if not re.fullmatch(_NAME, name):
             raise Misused(f"{name!r} is not a valid name for a token.", advice="Use letters, digits, `.`, `_` and `-`.")
         private_folder(self._folder)
@@ -312,14 +285,13 @@ class Tokens:
             if any(token.name == name for token in valid):
                 advice = f"Revoke it first (`remit token revoke {name}`), or choose another name."
                 raise Refused(f"There is a token {name} already.", code="FORBIDDEN", advice=advice)
-            secret = new_secret() if certificate is None else None
+            secret = new_secret()
             token = Token(
                 token_id=f"tok_{secrets.token_hex(6)}",
                 name=name,
                 grants=grants,
                 created_at=now,
-                digest="" if secret is None else _digest(stored.key, secret),
-                certificate=certificate,
+                digest=_digest(stored.key, secret),
             )
             kept = stored.tokens if len(stored.tokens) < MOST_TOKENS else valid
             note_made(self.path, stored.key)

@@ -42,8 +42,12 @@ class SourcedValue(NamedTuple):
 
 
 Layer = dict[Key, SourcedValue]
-ALIASES: Mapping[Key, Key] = {("serve", "apis"): ("serve", "doors")}
+ALIASES: Mapping[Key, Key] = {("serve", "doors"): ("serve", "apis")}
 """Other names of settings."""
+REMOVED: Mapping[str, str] = {
+    "serve.client_ca": "let a proxy in front verify client certificates (behind_proxy), and give each caller a token: remit token new NAME",
+}
+"""Settings of earlier versions, and what to do instead."""
 
 
 def file_layers(trust: ProjectTrust) -> list[Layer]:
@@ -175,6 +179,8 @@ def _fault(found: dict[str, Any], layer: Layer) -> str:
     location = tuple(str(part) for part in found["loc"])
     source = _source(location, layer)
     if found["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        if (instead := REMOVED.get(".".join(location))) is not None:
+            return f"{source}: {'.'.join(location)} was removed: {instead}"
         allowed = _keys_at(location[:-1])
         close = get_close_matches(location[-1], allowed, n=1)
         if "key_variable" in allowed and is_secret_name(location[-1]):
@@ -249,8 +255,11 @@ def _checked(layer: Layer) -> Settings:
 
     options: Any = {name: (kind, None) for name, kind in _types().items()}
     table = create_model("SettingsTable", __config__=ConfigDict(extra="forbid", protected_namespaces=()), **options)
+    document = nested(layer)
+    if lists := [key for name, kind in _types().items() for key in _lists_for_tables(kind, document.get(name), (name,))]:
+        raise settings_error([f"{_source(key, layer)}: {'.'.join(key)} must be a table of keys, not a list" for key in lists])
     try:
-        checked = table.model_validate(nested(layer))
+        checked = table.model_validate(document)
     except ValidationError as error:
         raise settings_error(shape_faults(error, layer)) from None
     written = {name: getattr(checked, name) for name in checked.model_fields_set}
@@ -258,6 +267,20 @@ def _checked(layer: Layer) -> Settings:
     if faults:
         raise settings_error(faults)
     return settings_from(written, {".".join(key): said.source for key, said in layer.items()})
+
+
+def _lists_for_tables(kind: Any, value: Any, location: Key) -> list[Key]:
+    """Where a list is written for a table: pydantic would take its items for the keys, in their order."""
+    parts: dict[str, Any] = {}
+    if isinstance(value, list):
+        if isinstance(kind, type) and issubclass(kind, tuple):
+            return [location]
+        parts = {str(number): get_args(kind)[0] for number in range(len(value))} if get_origin(kind) is tuple else {}
+        value = {str(number): one for number, one in enumerate(value)}
+    elif isinstance(value, Mapping):
+        parts = {key: get_args(kind)[1] for key in value} if get_origin(kind) is abc.Mapping else {}
+        parts = get_type_hints(kind) if isinstance(kind, type) else parts
+    return [found for key, part in parts.items() for found in _lists_for_tables(part, value.get(key), (*location, key))]
 
 
 def describe(settings: Settings) -> list[tuple[str, Any, str]]:

@@ -200,7 +200,7 @@ def test_reading_many_files_is_bounded_in_time(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(files, "MOST_SECONDS", -1)
     agents, problems = read(tmp_path)
     assert agents == {}
-    assert problems == [f"{tmp_path}/.remit/agents: reading takes more than -1 s; 3 of its files are not read."]
+    assert "takes more than -1 s" in problems[0]
 
 
 heads = st.text(st.characters(codec="utf-8"), max_size=200)

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from remit import Settings, load_settings
-from remit.agents import declarations as files
 from remit.agents.declarations import definitions_of
 from remit.agents.definition import Definition, Kind
 from remit.agents.directory import Directory
@@ -182,7 +181,7 @@ def test_file_of_another_tool_adds_no_provider_and_no_requests(tmp_path: Path) -
 def test_ignored_keys_of_vendor_files_are_noted(tmp_path: Path) -> None:
     head = "color: red\nhooks: {}\nmaxTurns: many\ntools: Read, TodoWrite, Bash(git *)\ntemprature: 1"
     notes = "\n".join(good(tmp_path, head, folder=CLAUDE).notes)
-    for word in ("color, hooks, temprature", "maxTurns: 'many'", "TodoWrite: remit has no equivalent", "Bash(git *): some uses"):
+    for word in ("color, hooks, temprature", "maxTurns: 'many'", "TodoWrite: left out", "Bash(git *): left out"):
         assert word in notes
     found = good(tmp_path, "temperature: 0.2\nmode: subagent\nsteps: 4", folder=OPENCODE)
     assert (found.requests, found.temperature) == (4, 0.2)
@@ -251,14 +250,6 @@ def test_unknown_tool_is_a_problem_until_its_agent_exists(tmp_path: Path) -> Non
     assert "'helper.look'" in second
 
 
-def test_number_of_scanned_folders_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MOST_FOLDERS", 3)
-    for number in range(6):
-        (tmp_path / f".claude/agents/{number}").mkdir(parents=True)
-    _, (problem,) = definitions_of(tmp_path, load_settings(tmp_path, environ={}))
-    assert "more than 3 folders" in problem
-
-
 def test_names_in_other_scripts_are_valid_and_confusable_ones_refused(tmp_path: Path) -> None:
     names = ["\u00fcbersetzer", "u\u0308ber", "\u0447\u0438\u0442\u0430\u0442\u0435\u043b\u044c", "\u7ffb\u8a33\u8005-2"]
     (tmp_path / OWN).mkdir(parents=True)
@@ -285,11 +276,6 @@ def test_names_in_other_scripts_are_valid_and_confusable_ones_refused(tmp_path: 
 )
 def test_deny_takes_precedence_over_allow_in_any_spelling(tmp_path: Path, tools: str, denied: str, left: tuple[str, ...]) -> None:
     assert good(tmp_path, f"tools: {tools}\ndisallowedTools: {denied}\nremit: {{kind: model}}").tools == left
-
-
-def test_denying_an_absent_tool_is_noted(tmp_path: Path) -> None:
-    found = good(tmp_path, "tools: worker.read_file\ndisallowedTools: helpr, Bash\nremit: {kind: model}")
-    assert found.notes == ("disallowedTools: helpr: it has no access to that anyway",)
 
 
 def test_file_of_another_tool_cannot_choose_a_command_or_another_model(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ class A2aAgent(RemoteExecutor):
     def __init__(self, definition: Definition, deps: "ExecutorDeps") -> None:
         super().__init__(definition, deps)
         self._remote: RemoteAgent | None = None
-        self._held: SecretValues | None = None
+        self._secrets: SecretValues | None = None
         """Keeps the token redacted from everything stored."""
 
     async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> Any:
@@ -28,12 +28,12 @@ class A2aAgent(RemoteExecutor):
         remote = self._remote = self._remote or RemoteAgent(self.definition.address, self.ca_file)
         token = self.token()
         if token is not None:
-            self._held = register_secrets({"authorization": token})
+            self._secrets = register_secrets({"authorization": token})
         async with await remote.open(token) as connection:
             task = RemoteTask(connection, self.definition, ctx, arguments)
             try:
-                return await task.done()
+                return await task.run()
             except BaseException:
                 if task.is_left:
-                    await self.cancel_remote(task.cancelled(remote, token))
+                    await self.cancel_remote(task.cancel(remote, token))
                 raise

@@ -34,36 +34,28 @@ QUIET_SECONDS = 60.0
 
 
 def http_client(tls: ssl.SSLContext | bool, headers: dict[str, str]) -> httpx.AsyncClient:
-    transport = BoundedTransport(httpx.AsyncHTTPTransport(verify=tls, trust_env=False))
     timeout = httpx.Timeout(QUIET_SECONDS, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
     own = {"Accept-Encoding": "identity", "User-Agent": "remit", **headers}
-    return httpx.AsyncClient(transport=transport, timeout=timeout, headers=own, follow_redirects=False, trust_env=False)
+    return httpx.AsyncClient(
+        verify=tls, timeout=timeout, headers=own, follow_redirects=False, trust_env=False, event_hooks={"response": [_bound]}
+    )
 
 
-class BoundedTransport(httpx.AsyncBaseTransport):
-    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
-        self._inner = inner
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        request.headers["Accept-Encoding"] = "identity"
-        response = await self._inner.handle_async_request(request)
-        assert isinstance(response.stream, httpx.AsyncByteStream)
-        stream = response.stream
-        try:
-            if response.headers.get("content-encoding", "identity") != "identity":
-                raise Failed("It sent a compressed response, which was not requested.", code="TOO_LARGE")
-            if response.is_redirect:
-                raise Failed(f"It answered {response.status_code}: redirects are not followed.", advice="Configure its final address.")
-        except Failed:
-            await stream.aclose()
-            raise
-        is_stream = "text/event-stream" in response.headers.get("content-type", "")
-        events = limit_events(aiter(stream), max_event_bytes=EVENT_BYTES, max_stream_bytes=STREAM_BYTES)
-        response.stream = _Answer(stream, events if is_stream else limit_chunks(aiter(stream), ANSWER_BYTES))
-        return response
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
+async def _bound(response: httpx.Response) -> None:
+    """Limit what can be read from a response."""
+    stream = response.stream
+    assert isinstance(stream, httpx.AsyncByteStream)
+    fault: Failed | None = None
+    if response.headers.get("content-encoding", "identity") != "identity":
+        fault = Failed("It sent a compressed response, which was not requested.", code="TOO_LARGE")
+    if response.is_redirect:
+        fault = Failed(f"It answered {response.status_code}: redirects are not followed.", advice="Configure its final address.")
+    if fault is not None:
+        await stream.aclose()
+        raise fault
+    is_stream = "text/event-stream" in response.headers.get("content-type", "")
+    events = limit_events(aiter(stream), max_event_bytes=EVENT_BYTES, max_stream_bytes=STREAM_BYTES)
+    response.stream = _Answer(stream, events if is_stream else limit_chunks(aiter(stream), ANSWER_BYTES))
 
 
 class _Answer(httpx.AsyncByteStream):
@@ -139,8 +131,8 @@ class RemoteAgent:
         self._tls = self._tls or tls_context(self._ca_file, "ca_file")
         http = http_client(self._tls, {} if token is None else {"Authorization": f"Bearer {token}"})
         try:
-            card = await self._described(http)
-            chosen = self._chosen(card, is_exact=token is not None)
+            card = await self._card_of(http)
+            chosen = self._choose_interfaces(card, is_exact=token is not None)
             config = ClientConfig(
                 httpx_client=http,
                 supported_protocol_bindings=list(BINDINGS),
@@ -154,14 +146,14 @@ class RemoteAgent:
 
     # ---- the card
 
-    async def _described(self, http: httpx.AsyncClient) -> AgentCard:
+    async def _card_of(self, http: httpx.AsyncClient) -> AgentCard:
         async with self._fetching:
             if self._card is None or time.monotonic() >= self._card_until:
-                self._card = await self._fetched(http)
+                self._card = await self._fetch_card(http)
                 self._card_until = time.monotonic() + KEPT_SECONDS
             return self._card
 
-    async def _fetched(self, http: httpx.AsyncClient) -> AgentCard:
+    async def _fetch_card(self, http: httpx.AsyncClient) -> AgentCard:
         """The card below the address, else that of the host: many servers answer at a path, like `remit serve` at /a2a."""
         url = self.target.url.rstrip("/")
         places = [url] if url.endswith(".json") else list(dict.fromkeys([f"{url}{CARD_PATH}", joined(self.target, CARD_PATH)]))
@@ -188,7 +180,7 @@ class RemoteAgent:
             words = f"The card of {self.target.shown} cannot be read: {type(error).__name__}: {error}"
             raise Failed(words[:400], code="VALIDATION_FAILED", advice="Check that it speaks A2A 1.0.") from None
 
-    def _chosen(self, card: AgentCard, *, is_exact: bool) -> AgentCard:
+    def _choose_interfaces(self, card: AgentCard, *, is_exact: bool) -> AgentCard:
         """The card with only the usable interfaces. `is_exact`: those of the exact address that the token is for; another port of the host
         may belong to someone else."""
         ours = [one for one in card.supported_interfaces if one.protocol_binding in BINDINGS and self._is_ours(one, is_exact=is_exact)]

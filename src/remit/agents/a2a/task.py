@@ -62,7 +62,7 @@ def error_of(error: A2AError, address: str) -> RemitError:
         return Failed(f"{address} speaks another version of A2A: {words}", code="AGENT_UNAVAILABLE")
     if may_pass(error):
         return Unavailable(f"{address} could not be reached: {words}")
-    own = _said(error).get("recommendation")
+    own = _remote_data(error).get("recommendation")
     advice = redact_text(own[:_WORDS]) if isinstance(own, str) else ""
     return Failed(f"{address} refuses it: {words}", code=code or "UNKNOWN_ERROR", advice=advice)
 
@@ -79,21 +79,21 @@ def may_pass(error: A2AError) -> bool:
 
 def retry_after(error: A2AError) -> float | None:
     """Seconds that the remote requested; None: it did not."""
-    given = _said(error).get("retryAfterSeconds")
+    given = _remote_data(error).get("retryAfterSeconds")
     if given is None and isinstance(error.__cause__, httpx.HTTPStatusError):
         header = error.__cause__.response.headers.get("retry-after", "")
         given = float(header) if header.isascii() and header.isdigit() else None
     return min(max(float(given), 0.05), LONGEST_WAIT_SECONDS) if isinstance(given, int | float) else None
 
 
-def _said(error: A2AError) -> Mapping[str, Any]:
+def _remote_data(error: A2AError) -> Mapping[str, Any]:
     """Remit's additional data of an error."""
     return error.data if isinstance(error.data, dict) else {}
 
 
 def _code(error: A2AError) -> str | None:
     """The error code of a remote remit."""
-    code = _said(error).get("code")
+    code = _remote_data(error).get("code")
     return code[:100] if isinstance(code, str) else None
 
 
@@ -158,8 +158,8 @@ class TaskSnapshot:
             raise too_large("artifacts", MOST_BYTES)
         is_first, self.task = self.task is None, task
         for artifact in task.artifacts if is_first else ():
-            self._told_of(artifact)
-        self._tell(task.status, dict_of(task.metadata))
+            self._emit_artifact(artifact)
+        self._report_progress(task.status, dict_of(task.metadata))
 
     def _task(self, task_id: str, context_id: str) -> Task:
         if self.task is None:
@@ -171,7 +171,7 @@ class TaskSnapshot:
         self.task.status.CopyFrom(update.status)
         if update.status.state in ENDED | ASKS:
             self.task.metadata.MergeFrom(update.metadata)
-        self._tell(update.status, dict_of(update.metadata))
+        self._report_progress(update.status, dict_of(update.metadata))
 
     def _artifact(self, artifact: Artifact, *, is_more: bool) -> None:
         assert self.task is not None
@@ -185,9 +185,9 @@ class TaskSnapshot:
             known.parts.extend(artifact.parts)
         else:
             known.CopyFrom(artifact)
-        self._told_of(artifact)
+        self._emit_artifact(artifact)
 
-    def _told_of(self, artifact: Artifact) -> None:
+    def _emit_artifact(self, artifact: Artifact) -> None:
         if not self._is_remit or artifact.artifact_id == STREAM:
             for part in artifact.parts:
                 self._emit(part)
@@ -199,7 +199,7 @@ class TaskSnapshot:
         elif kind == "data":
             self._ctx.emit(json_of(part.data))
 
-    def _tell(self, status: TaskStatus, metadata: dict[str, Any]) -> None:
+    def _report_progress(self, status: TaskStatus, metadata: dict[str, Any]) -> None:
         """Report its intermediate output; its final output is its answer."""
         if status.state in ENDED | ASKS:
             return
@@ -285,7 +285,7 @@ async def answer_of(gathered: TaskSnapshot, definition: Definition, ctx: Context
         answer["remote"]["stop_reason"] = reason[:100]
     answer["summary"] = _summary(said, words, name)
     answer["errors"] = [] if answer["status"] == "completed" else _errors(task, said, words, ctx)
-    if notes := await _keep_files(task.artifacts, ctx):
+    if notes := await _save_files(task.artifacts, ctx):
         answer["warnings"] = notes
     if answer["status"] == "partial" and reason == "deadline":
         raise OutOfTime(answer["summary"], answer=answer)  # its timeout was ours, slightly reduced
@@ -374,7 +374,7 @@ def _value(part: Part) -> Any:
 # ---- files
 
 
-async def _keep_files(artifacts: Sequence[Artifact], ctx: Context) -> list[str]:
+async def _save_files(artifacts: Sequence[Artifact], ctx: Context) -> list[str]:
     """Save files and return messages about those that were not kept."""
     room, count, notes = FILES_BYTES, 0, list[str]()
     files = [(one, part) for one in artifacts for part in one.parts if part.WhichOneof("content") == "raw"]
@@ -384,7 +384,7 @@ async def _keep_files(artifacts: Sequence[Artifact], ctx: Context) -> list[str]:
             notes.append(f"A file of {len(part.raw)} bytes from the remote was not kept: it is too large, or there are too many.")
             continue
         room -= len(part.raw)
-        kept = await off_loop(_written, ctx.scratch / "remote", safe_name(part.filename or artifact.name, count), part.raw)
+        kept = await off_loop(_write_file, ctx.scratch / "remote", safe_name(part.filename or artifact.name, count), part.raw)
         kind = dict_of(part.metadata).get("type")
         ctx.artifact(kept, kind if kind in ARTIFACT_TYPES else "data", artifact.description or f"From {artifact.name or 'there'}"[:200])
     return notes[:20]
@@ -396,7 +396,7 @@ def safe_name(given: str, number: int) -> str:
     return f"{number:03d}-{name or 'file'}"
 
 
-def _written(folder: Path, name: str, content: bytes) -> Path:
+def _write_file(folder: Path, name: str, content: bytes) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / name
     path.unlink(missing_ok=True)  # from an earlier attempt
@@ -437,21 +437,21 @@ class RemoteTask:
         """Whether a part of it may still run on the remote."""
         return (self._sent is not None or self._snapshot.task is not None) and not self._snapshot.is_over
 
-    async def done(self) -> Any:
+    async def run(self) -> Any:
         """Its answer, as a return."""
         try:
-            before = await self._before()
+            before = await self._find_earlier()
             if not self._snapshot.is_over:
                 if before is None or self._snapshot.task is None:
                     await self._send(before)
-                await self._followed()
+                await self._follow()
         except A2AError as error:
             raise error_of(error, self._line.address) from None
         return await answer_of(self._snapshot, self._definition, self._ctx)
 
     # ---- where it was before
 
-    async def _before(self) -> Task | None:
+    async def _find_earlier(self) -> Task | None:
         """The task to continue: of the same delegation run again, or of the one it resumes. It may still be running."""
         saved = self._ctx.saved
         if not isinstance(saved, Mapping) or saved.get("kind") != KIND or saved.get("address") != self._line.address:
@@ -463,7 +463,7 @@ class RemoteTask:
         is_same = saved.get("session_id") == self._ctx.session_id
         if task.status.state not in ENDED | ASKS or (is_same and task.status.state not in FAILED):
             self._snapshot.replace(task)  # it still runs there, or ended while this process was down
-            await self._keep(task)
+            await self._save_checkpoint(task)
         return task
 
     # ---- sending
@@ -476,7 +476,7 @@ class RemoteTask:
         self._sent = message
         while True:
             try:
-                await self._taken(self._line.client.send_message(request, context=self._call(stream=self._line.streams)))
+                await self._read_events(self._line.client.send_message(request, context=self._call(stream=self._line.streams)))
             except A2AError as error:
                 if self._snapshot.task is not None:
                     self._lose(error)
@@ -496,21 +496,21 @@ class RemoteTask:
         is_again = isinstance(saved, Mapping) and saved.get("kind") == KIND and saved.get("session_id") == self._ctx.session_id
         return int(saved.get("turn", 0)) + 1 if is_again else 0
 
-    async def _taken(self, events: AsyncIterator[StreamResponse]) -> None:
+    async def _read_events(self, events: AsyncIterator[StreamResponse]) -> None:
         try:
-            async for event in _each(events):
+            async for event in _iterate(events):
                 self._lost_at, self._pause = None, POLL_SECONDS[0]
                 is_first = self._snapshot.task is None
                 self._snapshot.take(event)
                 if is_first and self._snapshot.task is not None:
-                    await self._keep(self._snapshot.task)
+                    await self._save_checkpoint(self._snapshot.task)
                 if self._snapshot.is_over:
                     return
         finally:
             if (close := getattr(events, "aclose", None)) is not None:
                 await close()
 
-    async def _keep(self, task: Task) -> None:
+    async def _save_checkpoint(self, task: Task) -> None:
         await self._ctx.checkpoint(
             {
                 "kind": KIND,
@@ -524,20 +524,20 @@ class RemoteTask:
 
     # ---- following
 
-    async def _followed(self) -> None:
+    async def _follow(self) -> None:
         """Follow it to its end. Output during a lost connection may be missing, but never the end, which is fetched whole."""
         while not self._snapshot.is_over:
             task = self._snapshot.task
             assert task is not None
             try:
                 if self._line.streams:
-                    await self._subscribed(task.id)
+                    await self._subscribe(task.id)
                 if not self._snapshot.is_over:
                     self._snapshot.replace(await self._get(task.id))
                     self._snapshot.was_lost = False
                 self._lost_at = None
                 if not self._snapshot.is_over:
-                    await self._rest()
+                    await self._sleep()
             except A2AError as error:
                 self._lose(error)
                 await self._wait(error)
@@ -545,16 +545,16 @@ class RemoteTask:
             with contextlib.suppress(A2AError):  # output received so far is kept
                 self._snapshot.replace(await self._get(self._snapshot.task.id))
 
-    async def _subscribed(self, task_id: str) -> None:
+    async def _subscribe(self, task_id: str) -> None:
         """Ends with the task or the connection."""
         self._snapshot.was_lost = True
         try:
-            await self._taken(self._line.client.subscribe(SubscribeToTaskRequest(id=task_id), context=self._call(stream=True)))
+            await self._read_events(self._line.client.subscribe(SubscribeToTaskRequest(id=task_id), context=self._call(stream=True)))
         except UnsupportedOperationError:
             return  # it has ended, or does not support streaming: poll it instead
 
     async def _get(self, task_id: str) -> Task:
-        with _understood():
+        with _convert_sdk_errors():
             task: Task = await self._line.client.get_task(GetTaskRequest(id=task_id), context=self._call())
         return task
 
@@ -573,9 +573,9 @@ class RemoteTask:
             self._ctx.progress(f"The connection to {self._line.address} was lost; trying again.")
         if now - self._lost_at > LOST_SECONDS:
             raise Unavailable(f"{self._line.address} could not be reached for {LOST_SECONDS:g} s: {error.message}"[:500])
-        await self._rest(retry_after(error))
+        await self._sleep(retry_after(error))
 
-    async def _rest(self, seconds: float | None = None) -> None:
+    async def _sleep(self, seconds: float | None = None) -> None:
         await asyncio.sleep(self._pause if seconds is None else seconds)
         self._pause = min(POLL_SECONDS[1], 1.5 * self._pause)
 
@@ -584,7 +584,7 @@ class RemoteTask:
 
     # ---- ending it
 
-    async def cancelled(self, remote: RemoteAgent, token: str | None) -> None:
+    async def cancel(self, remote: RemoteAgent, token: str | None) -> None:
         """Stop it on the remote too, over its own connection: this one is closing. Nothing waits for it."""
         try:
             async with asyncio.timeout(CANCEL_SECONDS), await remote.open(token) as line:
@@ -594,9 +594,9 @@ class RemoteTask:
             return  # it has ended, or the remote is unreachable: its own deadline ends it
 
 
-async def _each(events: AsyncIterator[StreamResponse]) -> AsyncIterator[StreamResponse]:
+async def _iterate(events: AsyncIterator[StreamResponse]) -> AsyncIterator[StreamResponse]:
     while True:
-        with _understood():
+        with _convert_sdk_errors():
             try:
                 event = await anext(events)
             except StopAsyncIteration:
@@ -605,7 +605,7 @@ async def _each(events: AsyncIterator[StreamResponse]) -> AsyncIterator[StreamRe
 
 
 @contextlib.contextmanager
-def _understood() -> Iterator[None]:
+def _convert_sdk_errors() -> Iterator[None]:
     """Convert SDK errors for invalid answers: the SDK uses them before it validates them."""
     try:
         yield

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # ---- dialects and their events
 
-TOLD = "REMIT_"
+REMIT_PREFIX = "REMIT_"
 """Prefix of remit's own variables."""
 _DETAIL_CHARACTERS = 300
 
@@ -96,9 +96,9 @@ class Dialect:
 NETWORK_VARIABLES = (*NETWORK, "XDG_*")
 
 
-def told_names(turn: Turn) -> list[str]:
+def remit_variables(turn: Turn) -> list[str]:
     """Variables from which remit's server knows the parent delegation. By name only: their values must not be in a file or argument."""
-    return sorted(name for name in turn.environment if name.startswith(TOLD))
+    return sorted(name for name in turn.environment if name.startswith(REMIT_PREFIX))
 
 
 def detail_of(value: Any) -> str:
@@ -293,7 +293,7 @@ class Claude(Dialect):
 
     def _server(self, turn: Turn) -> dict[str, Any]:
         command, *arguments = mcp_server_command()
-        references = {name: f"${{{name}}}" for name in told_names(turn)}
+        references = {name: f"${{{name}}}" for name in remit_variables(turn)}
         # `alwaysLoad`: the first request waits until this server is up; otherwise it may be sent without its tools.
         return {"type": "stdio", "command": command, "args": arguments, "env": references, "alwaysLoad": True}
 
@@ -456,7 +456,7 @@ class Codex(Dialect):
                 for name, value in {
                     "command": command,
                     "args": arguments,
-                    "env_vars": told_names(turn),  # it passes only a few variables to its servers
+                    "env_vars": remit_variables(turn),  # it passes only a few variables to its servers
                     "required": True,  # otherwise the first request may be sent before the server is up
                     "default_tools_approval_mode": "approve",
                     "startup_timeout_sec": START_SECONDS,
@@ -630,7 +630,7 @@ class OpenCode(Dialect):
                 MCP_SERVER_NAME: {
                     "type": "local",
                     "command": mcp_server_command(),
-                    "environment": {name: f"{{env:{name}}}" for name in told_names(turn)},
+                    "environment": {name: f"{{env:{name}}}" for name in remit_variables(turn)},
                     "enabled": True,
                     "timeout": CONTAINED_TOOL_MILLISECONDS if turn.is_contained else TOOL_MILLISECONDS,
                 },

@@ -66,9 +66,6 @@ class ServiceAddress:
     token: Callable[[], str | None] = field(default=lambda: None, repr=False)
     """The token; read on each call, since it may be renewed."""
     ca_file: str | Path | None = None
-    certificate_file: str | Path | None = None
-    """The client certificate for mutual TLS."""
-    key_file: str | Path | None = None
 
     def where(self) -> Target:
         """Raises `Misused` for an invalid address."""
@@ -106,15 +103,11 @@ class ServiceAddress:
                 raise Misused(
                     f"No token is sent to {self.address} in the clear.", advice=f"Write {_TLS}{target}, with TLS on the other side."
                 )
-            return _opened(target)
-        own = (_read(self.key_file), _read(self.certificate_file))
-        if (own[0] is None) != (own[1] is None):
-            raise Misused("A certificate and its key are given together.", advice="Name both files.")
-        credentials = grpc.ssl_channel_credentials(_read(self.ca_file), *own)
-        return grpc.aio.secure_channel(target, credentials, options=_OPTIONS)
+            return _open_channel(target)
+        return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(_read(self.ca_file)), options=_OPTIONS)
 
 
-def _opened(target: str) -> grpc.aio.Channel:
+def _open_channel(target: str) -> grpc.aio.Channel:
     """A socket path may be longer than the kernel allows: then it is reached through another name while the channel exists."""
     path = target.removeprefix("unix:")
     if path == target or len(os.fsencode(path)) <= MAX_PATH_BYTES:
@@ -173,7 +166,7 @@ class _ErrorFields(NamedTuple):
 
 
 def error_of(error: grpc.aio.AioRpcError, address: str) -> RemitError:
-    told = _told(error)
+    told = _error_fields(error)
     words = redact_text((error.details() or error.code().name)[:_WORDS]).strip()
     if told.code:
         return _of_code(told, words)
@@ -211,7 +204,7 @@ def _of_code(told: _ErrorFields, words: str) -> RemitError:
     return Refused(words, code=told.code, advice=told.advice)
 
 
-def _told(error: grpc.aio.AioRpcError) -> _ErrorFields:
+def _error_fields(error: grpc.aio.AioRpcError) -> _ErrorFields:
     """The readable parts of an error; trailers are untrusted."""
     found = dict(error.trailing_metadata() or ())
     code, advice, wait, details = (found.get(name) for name in (CODE, ADVICE, PUSHBACK, DETAILS))
@@ -278,25 +271,25 @@ class TaskService:
     # ---- calls that are answered once
 
     async def execute(self, request: pb.ExecuteTaskRequest, more: Pairs = ()) -> DelegateResult:
-        answer: pb.ExecuteTaskResponse = await self._asked(lambda calls: calls.ExecuteTask, request, more)
+        answer: pb.ExecuteTaskResponse = await self._call(lambda calls: calls.ExecuteTask, request, more)
         return result_of_task(answer.task)
 
     async def look(self, task_id: str, more: Pairs = ()) -> DelegateResult:
         request = pb.GetTaskStatusRequest(task_id=task_id)
-        answer: pb.GetTaskStatusResponse = await self._asked(lambda calls: calls.GetTaskStatus, request, more)
+        answer: pb.GetTaskStatusResponse = await self._call(lambda calls: calls.GetTaskStatus, request, more)
         return result_of_task(answer.task)
 
     async def cancel(self, task_id: str, reason: str = "", *, force: bool = False, more: Pairs = ()) -> DelegateResult:
         """Returns when it has stopped."""
         request = pb.CancelTaskRequest(task_id=task_id, reason=reason[:1000], force=force)
-        answer: pb.CancelTaskResponse = await self._asked(lambda calls: calls.CancelTask, request, more, 2 * ANSWER_SECONDS)
+        answer: pb.CancelTaskResponse = await self._call(lambda calls: calls.CancelTask, request, more, 2 * ANSWER_SECONDS)
         return result_of_task(answer.task)
 
     async def agents(self, more: Pairs = ()) -> list[pb.AgentInfo]:
-        answer: pb.ListAgentsResponse = await self._asked(lambda calls: calls.ListAgents, pb.ListAgentsRequest(), more)
+        answer: pb.ListAgentsResponse = await self._call(lambda calls: calls.ListAgents, pb.ListAgentsRequest(), more)
         return list(answer.agents)
 
-    async def _asked(self, method: Callable[[Any], Any], request: Any, more: Pairs, seconds: float = ANSWER_SECONDS) -> Any:
+    async def _call(self, method: Callable[[Any], Any], request: Any, more: Pairs, seconds: float = ANSWER_SECONDS) -> Any:
         try:
             async with asyncio.timeout(seconds):
                 return await method(self._calls())(request, metadata=self._metadata(more))
@@ -311,12 +304,12 @@ class TaskService:
 
     def run(self, request: pb.ExecuteTaskRequest, more: Pairs = ()) -> AsyncGenerator[Chunk]:
         """Start a task and stream it; the first chunk has its id."""
-        return self._heard(lambda calls: calls.RunTask, request, more)
+        return self._read_stream(lambda calls: calls.RunTask, request, more)
 
     def stream(self, task_id: str, after: int = 0, more: Pairs = ()) -> AsyncGenerator[Chunk]:
-        return self._heard(lambda calls: calls.StreamTask, pb.StreamTaskRequest(task_id=task_id, after=after), more)
+        return self._read_stream(lambda calls: calls.StreamTask, pb.StreamTaskRequest(task_id=task_id, after=after), more)
 
-    async def _heard(self, method: Callable[[Any], Any], request: Any, more: Pairs) -> AsyncGenerator[Chunk]:
+    async def _read_stream(self, method: Callable[[Any], Any], request: Any, more: Pairs) -> AsyncGenerator[Chunk]:
         """Raises `ConnectionLost` if the connection breaks or the service is gone."""
         call: Any = None
         reading: asyncio.Task[Any] | None = None
@@ -326,7 +319,7 @@ class TaskService:
             while True:
                 reading = asyncio.ensure_future(call.read())
                 while not (await asyncio.wait((reading,), timeout=QUIET_SECONDS))[0]:
-                    await self._still_there(task_id, more)
+                    await self._check_alive(task_id, more)
                 message, reading = await reading, None
                 if message is grpc.aio.EOF:
                     if await call.code() != grpc.StatusCode.OK:
@@ -347,7 +340,7 @@ class TaskService:
                 with contextlib.suppress(asyncio.CancelledError, grpc.aio.AioRpcError, grpc.aio.UsageError):
                     await reading
 
-    async def _still_there(self, task_id: str, more: Pairs) -> None:
+    async def _check_alive(self, task_id: str, more: Pairs) -> None:
         """Raises `ConnectionLost`. If the task has ended anyway, its stream was lost and is started again."""
         if not task_id:
             raise ConnectionLost(f"{self.address} did not answer within {QUIET_SECONDS:g} s.", advice="Try again later.")
@@ -413,13 +406,13 @@ class RemoteTask:
                                 f"{self._service.address} ended the task with a state that is not final: {chunk.result.task_state}."
                             )
                         self.is_over = chunk.result is not None
-                        if (told := self._heard(chunk)) is not None:
+                        if (told := self._new_part(chunk)) is not None:
                             yield told
                         if self.is_over:
                             return
                 raise ConnectionLost(f"{self._service.address} ended the stream too early.")
             except RemitError as error:
-                await self._again_after(error)
+                await self._retry_after(error)
 
     async def _next(self, source: AsyncGenerator[Chunk]) -> Chunk | None:
         """Each wait is bounded separately: the reader may take any time between chunks."""
@@ -428,7 +421,7 @@ class RemoteTask:
             async with asyncio.timeout(max(0.0, left)):
                 return await anext(source, None)
         except TimeoutError:
-            raise self._gave_up() from None
+            raise self._give_up() from None
 
     def _streamed(self) -> AsyncGenerator[Chunk]:
         more = self._order.more()
@@ -439,16 +432,16 @@ class RemoteTask:
     async def _polled(self) -> AsyncGenerator[Chunk]:
         if self.task_id is None:
             result = await self._service.execute(self._order.request, self._order.more())
-            yield _as_it_stands(result)
+            yield _chunk_of_state(result)
         else:
             result = await self._service.look(self.task_id, self._order.more())
-            yield _as_it_stands(result)
+            yield _chunk_of_state(result)
         while not result.task_state.is_terminal:
             await asyncio.sleep(self._order.poll_seconds)
             result = await self._service.look(result.task_id or "", self._order.more())
-            yield _as_it_stands(result)
+            yield _chunk_of_state(result)
 
-    def _heard(self, chunk: Chunk) -> Chunk | None:
+    def _new_part(self, chunk: Chunk) -> Chunk | None:
         """The new part of a chunk."""
         self._failures, self._failing_since = 0, None
         self.task_id = chunk.task_id or self.task_id
@@ -461,7 +454,7 @@ class RemoteTask:
         self._has_told = True
         return chunk
 
-    async def _again_after(self, error: RemitError) -> None:
+    async def _retry_after(self, error: RemitError) -> None:
         """Wait before the next attempt, or raise if a retry is useless."""
         now = time.monotonic()
         if error.code == UNIMPLEMENTED and self._streams:
@@ -479,7 +472,7 @@ class RemoteTask:
         pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(self._failures - 1, 10)) * random.uniform(0.7, 1.3)
         pause = max(pause, error.retry_after or 0.0)
         if now + pause >= self._order.until:
-            raise self._gave_up(error)
+            raise self._give_up(error)
         await asyncio.sleep(pause)
 
     async def give_back(self, reason: str) -> None:
@@ -492,7 +485,7 @@ class RemoteTask:
         if self.task_id:
             await self._service.cancel(self.task_id, reason)
 
-    def _gave_up(self, last: RemitError | None = None) -> NoAnswer:
+    def _give_up(self, last: RemitError | None = None) -> NoAnswer:
         why = f" Its last message: {last.message}" if last is not None else ""
         if self.task_id is None:
             return NoAnswer(
@@ -504,5 +497,5 @@ class RemoteTask:
         )
 
 
-def _as_it_stands(result: DelegateResult) -> Chunk:
+def _chunk_of_state(result: DelegateResult) -> Chunk:
     return final_chunk(result) if result.task_state.is_terminal else started_chunk(result.task_id or "", result.metadata.agent_id)

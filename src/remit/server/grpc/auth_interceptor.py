@@ -1,6 +1,6 @@
 """Authentication and errors of gRPC calls: the interceptor before every service, including those of other packages.
 
-The caller is authenticated by its bearer token, its certificate or the socket before its message is read; then its limits are checked. Its
+The caller is authenticated by its bearer token or the socket before its message is read; then its limits are checked. Its
 metadata become a `Call`, which services get from `current_call()`. The deadline of a call only limits how long the client waits: leaving
 ends no delegation, and only `remit-deadline-ns` limits one.
 
@@ -27,7 +27,7 @@ from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 from remit.agents.proto.metadata import ADVICE, CODE, DETAILS, PUSHBACK, TRACEPARENT, read_position_headers
 from remit.agents.proto.values import struct_of, text_of
 from remit.core.errors import Misused, RemitError, Unavailable
-from remit.server.authenticator import DELEGATION_HEADER, HEADER, Authenticator, Credentials, of_grpc
+from remit.server.authenticator import DELEGATION_HEADER, HEADER, Authenticator, Credentials
 from remit.server.service import Call, status_of
 
 log = logging.getLogger("remit.grpc")
@@ -161,7 +161,6 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         shown = Credentials(
             authorization=authorization if isinstance(authorization, str) else None,
             delegation=delegation if isinstance(delegation, str) else None,
-            certificate=None if is_socket else of_grpc(context.auth_context()),  # type: ignore[arg-type]  # its stubs say Iterable
             is_socket=is_socket and self._trusts_socket,
             api="grpc",
             peer="" if is_socket else peer.rpartition(":")[0],
@@ -211,7 +210,7 @@ def _parsed(request: Any) -> Any:
 
 async def _report(context: Context, error: Exception) -> NoReturn:
     if isinstance(error, RemitError):
-        code, message = grpc.StatusCode[status_of(error).grpc], short(error.message)
+        code, message = grpc.StatusCode[status_of(error).grpc], _short(error.message)
         await context.abort(code, message, _trailers(error, code, message))
     if isinstance(error, grpc.aio.BaseError | grpc.RpcError):  # reported already, or the client has left
         raise error
@@ -219,7 +218,7 @@ async def _report(context: Context, error: Exception) -> NoReturn:
     await context.abort(grpc.StatusCode.INTERNAL, "Internal server error. The server's log has the details.")
 
 
-def short(text: str) -> str:
+def _short(text: str) -> str:
     """Cut to stay below the limit when it is written as metadata, where a letter may take nine bytes."""
     text = text_of(text)[:MOST_CHARACTERS]
     while len(quote(text, safe=_PRINTABLE)) > MOST_CHARACTERS:
@@ -227,17 +226,13 @@ def short(text: str) -> str:
     return text
 
 
-def basic_trailers(code: str, advice: str, retry_after_seconds: float | None) -> list[tuple[str, str | bytes]]:
-    found: list[tuple[str, str | bytes]] = [(CODE, quote(code, safe=" "))]
-    if advice:
-        found.append((ADVICE, quote(short(advice), safe=_PRINTABLE)))
-    if retry_after_seconds is not None:
-        found.append((PUSHBACK, str(int(1000 * retry_after_seconds) + 1)))
-    return found
-
-
 def _trailers(error: RemitError, code: grpc.StatusCode, message: str) -> tuple[tuple[str, str | bytes], ...]:
+    found: list[tuple[str, str | bytes]] = [(CODE, quote(error.code, safe=" "))]
+    if error.advice:
+        found.append((ADVICE, quote(_short(error.advice), safe=_PRINTABLE)))
     wait: float | None = getattr(error, "retry_after_seconds", None)
+    if wait is not None:
+        found.append((PUSHBACK, str(int(1000 * wait) + 1)))
     parts: list[Any] = [ErrorInfo(reason=text_of(error.code), domain="remit")]
     if wait is not None:
         parts.append(RetryInfo())
@@ -251,4 +246,4 @@ def _trailers(error: RemitError, code: grpc.StatusCode, message: str) -> tuple[t
         packed = AnyMessage()
         packed.Pack(part)
         status.details.append(packed)
-    return (*basic_trailers(error.code, error.advice, wait), (DETAILS, status.SerializeToString()))
+    return (*found, (DETAILS, status.SerializeToString()))

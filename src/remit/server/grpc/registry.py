@@ -123,12 +123,12 @@ class Registry(rpc.AgentServiceServicer):
         return pb.RegisterResponse(agent_id=instance.agent_id, secret=secret, heartbeat_ns=nanoseconds(self._heartbeat))
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatResponse:
-        self._known(request.agent_id, request.secret).heard_at = time.monotonic()
+        self._instance(request.agent_id, request.secret).heard_at = time.monotonic()
         return pb.HeartbeatResponse()
 
     async def Unregister(self, request: pb.UnregisterRequest, context: Any) -> pb.UnregisterResponse:
         """It gets no more work and leaves the directory; it may finish what it has over its stream."""
-        instance = self._known(request.agent_id, request.secret)
+        instance = self._instance(request.agent_id, request.secret)
         instance.is_leaving = True
         pool = self._pools[instance.name]
         self._update_directory(pool)
@@ -140,7 +140,7 @@ class Registry(rpc.AgentServiceServicer):
     # ---- the stream of one agent
 
     async def Work(self, request_iterator: AsyncIterator[pb.AgentMessage], context: Any) -> AsyncIterator[pb.WorkMessage]:
-        instance = await self._greeted(request_iterator)
+        instance = await self._read_hello(request_iterator)
         pool = self._pools[instance.name]
         if instance.outbox is not None:  # it reconnected before the loss was noticed
             pool.disconnect(instance)
@@ -157,14 +157,14 @@ class Registry(rpc.AgentServiceServicer):
             if instance.outbox is outbox:
                 self._disconnected(pool, instance)
 
-    async def _greeted(self, messages: AsyncIterator[pb.AgentMessage]) -> Instance:
+    async def _read_hello(self, messages: AsyncIterator[pb.AgentMessage]) -> Instance:
         first: pb.AgentMessage | None = None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HELLO_SECONDS):
                 first = await anext(messages, None)
         if first is None or first.WhichOneof("message") != "hello":
             raise Misused("The first message of a stream must identify the agent.", advice="Send hello, with agent_id and secret.")
-        instance = self._known(first.hello.agent_id, first.hello.secret)
+        instance = self._instance(first.hello.agent_id, first.hello.secret)
         instance.heard_at = time.monotonic()
         return instance
 
@@ -200,7 +200,7 @@ class Registry(rpc.AgentServiceServicer):
 
     # ---- instances
 
-    def _known(self, agent_id: str, secret: str) -> Instance:
+    def _instance(self, agent_id: str, secret: str) -> Instance:
         """Raises `Misused`, with the same message for a wrong id, secret or principal."""
         instance = self._instances.get(agent_id)
         is_it = hmac.compare_digest(_digest(secret), instance.secret_digest if instance is not None else b"\0" * 32)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -34,9 +34,6 @@ METADATA_BYTES = 16 * 1024
 STOP_NOTICE_SECONDS = 1.0
 """Time for health watchers to receive that the server stops."""
 
-AddTo = Callable[[grpc.aio.Server], str]
-"""Adds a service; its name."""
-
 
 class GrpcApi:
     def __init__(
@@ -45,9 +42,8 @@ class GrpcApi:
         authenticator: Authenticator,
         settings: ServeSettings,
         registry: "Registry | None" = None,
-        extra: Sequence[AddTo] = (),
     ) -> None:
-        """With every service, not listening yet. `extra`: further services, e.g. A2A's, behind the same authentication."""
+        """With every service, not listening yet."""
         logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)  # adding it twice has no effect
         self._service = service
         self._settings = settings
@@ -57,19 +53,18 @@ class GrpcApi:
         )
         self._sockets: list[UnixSocket] = []
         self._health = health.aio.HealthServicer()
-        self._health_names = ["", *self._add_services(registry, extra)]
+        self._health_names = ["", *self._add_services(registry)]
         self._notice: asyncio.Future[None] | None = None
         self.addresses: list[str] = []
         """In gRPC notation: `unix:/…/grpc.sock`, `127.0.0.1:50051`."""
 
-    def _add_services(self, registry: "Registry | None", extra: Sequence[AddTo]) -> list[str]:
+    def _add_services(self, registry: "Registry | None") -> list[str]:
         tasks = TaskService(self._service, registry.name_of if registry is not None else lambda _agent_id: None)
         rpc.add_TaskServiceServicer_to_server(tasks, self._server)  # type: ignore[no-untyped-call]
         names = [TASKS]
         if registry is not None:
             rpc.add_AgentServiceServicer_to_server(registry, self._server)  # type: ignore[no-untyped-call]
             names.append(AGENTS)
-        names += [add_to(self._server) for add_to in extra]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         _add_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
         return names
@@ -147,9 +142,7 @@ class CertificateReloader:
         self._loaded = self._load()
 
     def credentials(self) -> grpc.ServerCredentials:
-        """With a `client_ca` every caller must have a certificate signed by it."""
-        asks = self._files.client_ca is not None
-        return grpc.dynamic_ssl_server_credentials(self._loaded, self._renewed, require_client_authentication=asks)  # type: ignore[arg-type]
+        return grpc.dynamic_ssl_server_credentials(self._loaded, self._renewed)  # type: ignore[arg-type]
 
     def _renewed(self) -> grpc.ServerCertificateConfiguration | None:
         """Called at each connection, on a thread of gRPC. Half-written files are ignored."""
@@ -164,14 +157,12 @@ class CertificateReloader:
         return self._loaded
 
     def _now(self) -> tuple[object, ...]:
-        files = (self._files.certificate, self._files.key, self._files.client_ca)
-        return tuple(stamp_of(path.resolve()) for path in files if path is not None)
+        return tuple(stamp_of(path.resolve()) for path in (self._files.certificate, self._files.key))
 
     def _load(self) -> grpc.ServerCertificateConfiguration:
         files = self._files
         files.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))  # gRPC would only log their faults
-        authority = None if files.client_ca is None else files.client_ca.read_bytes()
-        return grpc.ssl_server_certificate_configuration([(files.key.read_bytes(), files.certificate.read_bytes())], authority)
+        return grpc.ssl_server_certificate_configuration([(files.key.read_bytes(), files.certificate.read_bytes())])
 
 
 def _is_news(record: logging.LogRecord) -> bool:

@@ -27,7 +27,7 @@ from remit.server.http.rest_messages import JSON, query_of
 from remit.server.service import Service
 
 SPECIFICATION = "/openapi.json"
-COMMON = (400, 401, 403, 408, 413, 414, 421, 429, 431, 500, 503)
+COMMON = (400, 401, 403, 408, 413, 421, 429, 500, 503)
 """Statuses of refusals that every operation may answer with."""
 Handler = Callable[[Service, Request, Any], Awaitable[Response]]
 """Takes the service, the request, and its query as the model has it."""
@@ -42,8 +42,6 @@ class Answer:
     model: type[BaseModel] | None = None
     media: str = JSON
     headers: Headers = field(default_factory=dict)
-    has_links: bool = False
-    """Its `taskId` links to the operations on that task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +70,11 @@ class Operation:
 
 
 _LOCATION = {"Location": {"description": "Address of the task.", "schema": TEXT}}
-_ETAG = {"ETag": {"description": "Version of the task.", "schema": TEXT}}
 _BEGIN = {
     "Idempotency-Key": {"description": "The same as `key`.", "schema": {**TEXT, "minLength": 1, "maxLength": 200}},
     "traceparent": {"description": "W3C Trace Context: the parent span of the task.", "schema": TEXT},
 }
-_KNOWN = {"If-None-Match": {"description": "The ETag of an earlier answer.", "schema": TEXT}}
 _LAST = {"Last-Event-ID": {"description": "The same as `after`.", "schema": {**TEXT, "pattern": "^[0-9]{1,15}$"}}}
-_NEXT = {"Link": {"description": "`rel=next`: RFC 8288.", "schema": TEXT}}
 _REFUSAL_HEADERS: Mapping[int, Headers] = {
     401: {"WWW-Authenticate": {"description": "RFC 6750.", "schema": TEXT}},
     429: {"Retry-After": {"description": "Seconds after which to try again.", "schema": {"type": "integer"}}},
@@ -90,24 +85,20 @@ _EVENTS = Answer(description="Its events.", model=m.TaskEvent, media=handlers.EV
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="POST", path="/v1/tasks", name="beginTask", handler=handlers.begin_task, query=m.WaitQuery, body=m.TaskRequest,
-        headers=_BEGIN, refused=(404, 406, 409, 415, 504),
+        headers=_BEGIN, refused=(404, 409, 415, 504),
         answers={
             200: _EVENTS,
-            201: Answer(description="The task has ended.", model=m.Task, headers=_LOCATION, has_links=True),
-            202: Answer(description="The task continues.", model=m.Task, headers=_LOCATION, has_links=True),
+            201: Answer(description="The task has ended.", model=m.Task, headers=_LOCATION),
+            202: Answer(description="The task continues.", model=m.Task, headers=_LOCATION),
         },
     ),
     Operation(
         method="GET", path="/v1/tasks", name="listTasks", handler=handlers.list_tasks, query=m.ListQuery,
-        answers={200: Answer(description="A page.", model=m.TaskPage, headers=_NEXT)},
+        answers={200: Answer(description="A page.", model=m.TaskPage)},
     ),
     Operation(
-        method="GET", path="/v1/tasks/{taskId}", name="getTask", handler=handlers.get_task, query=m.WaitQuery, headers=_KNOWN,
-        refused=(404,),
-        answers={
-            200: Answer(description="The task.", model=m.Task, headers=_ETAG),
-            304: Answer(description="The task has not changed.", headers=_ETAG),
-        },
+        method="GET", path="/v1/tasks/{taskId}", name="getTask", handler=handlers.get_task, query=m.WaitQuery,
+        refused=(404,), answers={200: Answer(description="The task.", model=m.Task)},
     ),
     Operation(
         method="GET", path="/v1/tasks/{taskId}/events", name="followTask", handler=handlers.follow_task, query=m.EventsQuery,
@@ -120,14 +111,6 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         method="GET", path="/v1/agents", name="listAgents", handler=handlers.list_agents,
         answers={200: Answer(description="The agents.", model=m.AgentList)},
-    ),
-    Operation(
-        method="GET", path="/v1/agents/{name}", name="getAgent", handler=handlers.get_agent, refused=(404,),
-        answers={200: Answer(description="The agent.", model=m.AgentView)},
-    ),
-    Operation(
-        method="GET", path="/v1/metrics", name="getMetrics", handler=handlers.get_metrics, query=m.MetricsQuery,
-        answers={200: Answer(description="The metrics.", model=m.MetricsView)},
     ),
     Operation(
         method="GET", path="/healthz", name="lives", handler=handlers.lives, is_open=True,
@@ -238,10 +221,7 @@ def openapi() -> dict[str, Any]:
     for operation in OPERATIONS:
         query = document["$defs"][operation.query.__name__].get("properties", {})
         paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation, query)
-    schemes = {
-        "token": {"type": "http", "scheme": "bearer", "description": "`remit token new` makes one."},
-        "certificate": {"type": "mutualTLS"},
-    }
+    schemes = {"token": {"type": "http", "scheme": "bearer", "description": "`remit token new` makes one."}}
     words = "Hand work to any agent and always get an answer back."
     queries = {operation.query.__name__ for operation in OPERATIONS}
     return {
@@ -299,9 +279,6 @@ def _response(answer: Answer) -> dict[str, Any]:
     described: dict[str, Any] = {"description": answer.description, "headers": answer.headers}
     if answer.model is not None:
         described["content"] = _content(answer.media, answer.model)
-    if answer.has_links:
-        to_task = {"parameters": {"taskId": "$response.body#/taskId"}}
-        described["links"] = {name: {"operationId": name, **to_task} for name in ("getTask", "followTask", "cancelTask")}
     return described
 
 

@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import hashlib
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import Any, TypeVar
-from urllib.parse import urlencode
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
@@ -15,11 +13,11 @@ from remit.core.deadline import iso
 from remit.core.delegate_requests import DelegateError, json_text, parts_of
 from remit.core.delegate_results import Chunk, DelegateResult, TaskState
 from remit.core.delegation import ROOT_CALLER
-from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.core.errors import Refused, RemitError, Unavailable
 from remit.core.record import HistoryQuery, Record
-from remit.server.http.http_server import CONNECTION
-from remit.server.http.models import CancelRequest, EventsQuery, ListQuery, MetricsQuery, NoQuery, TaskRequest, WaitQuery
-from remit.server.http.rest_messages import JSON, HttpRefused, body_of, call_of, document_of
+from remit.server.http.http_server import CLOSING
+from remit.server.http.models import CancelRequest, EventsQuery, ListQuery, NoQuery, TaskRequest, WaitQuery
+from remit.server.http.rest_messages import JSON, body_of, call_of, document_of
 from remit.server.service import HOLD, PRINCIPAL, RECORDED, AgentInfo, Call, Service, summary_of
 from remit.server.tokens import Permission
 from remit.system.threads import off_loop
@@ -81,28 +79,19 @@ async def list_tasks(service: Service, request: Request, query: ListQuery) -> Re
         before_session=query.cursor,
     )
     page = await service.list(call_of(request), asked)
-    headers = {}
-    if page.next_page is not None:
-        same = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
-        headers["link"] = f'</v1/tasks?{urlencode([*same, ("cursor", page.next_page)])}>; rel="next"'
     tasks = [task_view(record, summary_of(record)) for record in page.records]
-    return _json({"tasks": tasks, "next": page.next_page}, 200, headers)
+    return _json({"tasks": tasks, "next": page.next_page})
 
 
 async def get_task(service: Service, request: Request, query: WaitQuery) -> Response:
-    """Get a task. With `wait` the answer comes when it has ended, or after that time. `If-None-Match` with the ETag of an earlier answer
-    gives 304 if nothing has changed."""
+    """Get a task. With `wait` the answer comes when it has ended, or after that time."""
     call, task_id = call_of(request), request.path_params["taskId"]
     if query.wait:
         request.scope[HOLD]()  # counts as an open stream, and ends when the caller's token is revoked
         await _while_connected(request, service.result(call, task_id, query.wait))
     record, result = await service.looked(call, task_id)
     trace = service.traceback(call, record)
-    answer = _json(task_view(record, result) | ({"traceback": trace} if trace else {}))
-    etag = f'"{hashlib.sha256(bytes(answer.body)).hexdigest()[:32]}"'
-    answer.headers["etag"] = etag
-    known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
-    return Response(status_code=304, headers={"etag": etag}) if etag in known or "*" in known else answer
+    return _json(task_view(record, result) | ({"traceback": trace} if trace else {}))
 
 
 async def follow_task(service: Service, request: Request, query: EventsQuery) -> Response:
@@ -139,21 +128,6 @@ async def list_agents(service: Service, request: Request, query: NoQuery) -> Res
     return _json({"agents": [agent_view(service.agent_info(spec)) for spec in service.agents(call_of(request))]})
 
 
-async def get_agent(service: Service, request: Request, query: NoQuery) -> Response:
-    """Get one agent: its description, the JSON schema of its parameters, its time limits."""
-    name = request.path_params["name"]
-    for spec in service.agents(call_of(request)):
-        if spec.name == name:
-            return _json(agent_view(service.agent_info(spec)))
-    raise Misused(f"There is no agent {name[:80]}.", code="INVALID_TARGET", advice="GET /v1/agents lists those you may use.")
-
-
-async def get_metrics(service: Service, request: Request, query: MetricsQuery) -> Response:
-    """Get the delegation metrics of all callers as JSON. Needs the grant `metrics`."""
-    must_see_metrics(request)
-    return _json((await service.remit.metrics(query.since)).to_dict())
-
-
 def must_see_metrics(request: Request) -> None:
     principal = request.scope[PRINCIPAL]
     if not principal.may(Permission.METRICS):
@@ -179,9 +153,7 @@ class EventStream(StreamingResponse):
     media_type = EVENT_STREAM
 
     def __init__(self, request: Request, chunks: AsyncIterator[Chunk], headers: Mapping[str, str] | None = None) -> None:
-        connection = getattr(request.state, CONNECTION, None)
-        closing = connection.closing if connection is not None else asyncio.Event()
-        super().__init__(event_lines(chunks, closing), headers={"x-accel-buffering": "no", **(headers or {})})
+        super().__init__(event_lines(chunks, request.scope[CLOSING]), headers={"x-accel-buffering": "no", **(headers or {})})
 
 
 async def event_lines(
@@ -232,11 +204,7 @@ def _event(name: str, number: int, document: Mapping[str, Any]) -> bytes:
 
 def _wants_stream(request: Request) -> bool:
     accepted = [one.partition(";")[0].strip().lower() for one in request.headers.get("accept", "*/*").split(",")]
-    if EVENT_STREAM in accepted and JSON not in accepted:
-        return True
-    if not {"*/*", "application/*", JSON, EVENT_STREAM, "text/*"} & set(accepted):
-        raise HttpRefused(f"Available: {JSON} and {EVENT_STREAM}.", code="NOT_ACCEPTABLE", advice=f"Send `Accept: {JSON}`.")
-    return False
+    return EVENT_STREAM in accepted and JSON not in accepted
 
 
 async def _while_connected(request: Request, waiting: Awaitable[T]) -> T:

@@ -1,21 +1,18 @@
-"""The HTTP server of every HTTP API: uvicorn on sockets that the caller bound, with limits per connection.
+"""The HTTP server of every HTTP API: uvicorn on sockets that the caller bound.
 
     server = HttpServer(app)
     await server.start([listening])
     …
     await server.stop(grace_seconds=2)
 
-uvicorn has no timeout for headers and does not tell an application who is connected. Its option `http=` takes the protocol of a connection:
-`Connection` is an `asyncio.Protocol` that passes everything to uvicorn's HTTP/1.1 protocol and enforces timeouts. It parses nothing. The
-server handles no signals and creates no sockets."""
+uvicorn has no timeout for headers. Its option `http=` takes the protocol of a connection: `Connection` is an `asyncio.Protocol` that passes
+everything to uvicorn's HTTP/1.1 protocol and adds that timeout. It parses nothing. The server handles no signals and creates no sockets."""
 
 import asyncio
 import contextlib
 import functools
 import logging
-import os
 import socket
-import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,55 +20,31 @@ from typing import Any
 import uvicorn
 
 from remit.server.addresses import Certificates
-from remit.server.authenticator import Certificate, of_peer
-from remit.server.http.rest_messages import HttpRefused, problem_bytes
-from remit.system.unix_sockets import peer_of as process_of
 
 log = logging.getLogger("remit.server.http")
 CONNECTION = "remit.connection"
 """Key of `scope["state"]`: the `Connection` of a request."""
+IS_UNIX = "remit.is_unix"
+"""Key of the ASGI scope: whether the request came over a Unix socket."""
+CLOSING = "remit.closing"
+"""Key of the ASGI scope: an event, set when the server stops. Endless streams end then, and clients continue from the last event."""
 BACKLOG = 512
+HEADER_BYTES = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """Limits of one connection, before its principal is known. Limits of a principal are in the settings and with its token (`access`)."""
+    """Limits of one connection, before its principal is known. Limits of a principal are in the settings and with its token."""
 
-    header_bytes: int = 32 * 1024
-    """Request line and header fields together."""
-    header_fields: int = 100
-    target_bytes: int = 8 * 1024
-    """Path and query."""
     header_seconds: float = 10.0
     """From the first byte of a request, or the opening of the connection, to the end of its header."""
     body_seconds: float = 30.0
-    all_bodies_bytes: int = 256 * 1024 * 1024
-    """Bodies of all requests in progress together."""
     idle_seconds: float = 30.0
     """A connection without a request is closed after this time."""
-    stall_seconds: float = 60.0
-    """A client that reads nothing of its answer for this long is disconnected."""
     linger_seconds: float = 1.0
     """The rest of a refused request is read and dropped for this long, so that the client receives the refusal."""
-    linger_bytes: int = 1024 * 1024
     connections: int = 4096
-    """With more, the connection that has been without a request for longest is closed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
-    """The other end of a connection."""
-
-    is_local_socket: bool = False
-    uid: int | None = None
-    """User of the process at the other end of a Unix socket."""
-    certificate: Certificate | None = None
-    """Verified against `client_ca`."""
-
-    @property
-    def is_owner(self) -> bool:
-        """The user who runs this server, or root, over the Unix socket."""
-        return self.is_local_socket and self.uid in (os.geteuid(), 0)
+    """With more, requests are answered 503."""
 
 
 @functools.cache
@@ -86,37 +59,26 @@ def _http_protocol() -> Callable[..., asyncio.Protocol]:
 
 
 class Connection(asyncio.Protocol):
-    """One connection: uvicorn's protocol within the limits of the server."""
+    """One connection: uvicorn's protocol with a time limit for the header of each request."""
 
-    def __init__(self, server: "HttpServer", options: Mapping[str, Any]) -> None:
-        self._server = server
-        state = {**options["app_state"], CONNECTION: self}
-        self._http: Any = _http_protocol()(**{**options, "app_state": state})
-        self._loop = asyncio.get_running_loop()
-        self._request_timer: asyncio.TimerHandle | None = None
-        self._write_timer: asyncio.TimerHandle | None = None
+    def __init__(self, header_seconds: float, options: Mapping[str, Any]) -> None:
+        self._http: Any = _http_protocol()(**{**options, "app_state": {**options["app_state"], CONNECTION: self}})
+        self._seconds = header_seconds
+        self._timer: asyncio.TimerHandle | None = None
         self._requests = 0
-        self._has_data = False
         self.transport: asyncio.Transport
-        self.peer = Peer()
-        self.closing = server.closing
-
-    # ---- asyncio
+        self.is_unix = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        self.peer = peer_of(transport)
-        self._server.open.add(self)
+        connected: socket.socket | None = transport.get_extra_info("socket")
+        self.transport, self.is_unix = transport, connected is not None and connected.family == socket.AF_UNIX
         self._http.connection_made(transport)
-        self._expect_request(self._server.limits.header_seconds)
-        if len(self._server.open) > self._server.limits.connections:
-            next(iter(self._server.waiting)).evict()
+        self._expect_header()
 
     def data_received(self, data: bytes) -> None:
-        if not self._requests and not self._has_data:
-            self._has_data = True
-            self._expect_request(self._server.limits.header_seconds)
+        if not self._requests and self._timer is None:
+            self._expect_header()
         self._http.data_received(data)
 
     def eof_received(self) -> None:
@@ -124,77 +86,31 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._http.pause_writing()
-        self._abort_later()
 
     def resume_writing(self) -> None:
         self._http.resume_writing()
-        self._cancel_abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_expecting()
-        self._cancel_abort()
-        self._server.open.discard(self)
+        self._end_timer()
         self._http.connection_lost(exc)
-
-    # ---- limits
 
     @contextlib.contextmanager
     def request(self) -> Iterator[None]:
         """Around the answer to one request."""
         self._requests += 1
-        self._has_data = False
-        self._stop_expecting()
+        self._end_timer()
         try:
             yield
         finally:
             self._requests -= 1
-            if self.transport.is_closing():
-                self._abort_later()  # the client may never read what was written
-            elif not self._requests:
-                self._expect_request(self._server.limits.idle_seconds)
 
-    def evict(self) -> None:
-        """At once, not when asyncio reports its end: if many connections arrive together, each must evict another one."""
-        self._stop_expecting()
-        self._server.open.discard(self)
-        self.transport.abort()
+    def _expect_header(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self.transport.abort)
 
-    def _expect_request(self, seconds: float) -> None:
-        self._stop_expecting()
-        self._server.waiting[self] = None
-        self._request_timer = self._loop.call_later(seconds, self._request_is_late)
-
-    def _stop_expecting(self) -> None:
-        self._server.waiting.pop(self, None)
-        if self._request_timer is not None:
-            self._request_timer.cancel()
-
-    def _request_is_late(self) -> None:
-        if self._has_data and not self.transport.is_closing():
-            words = f"The header did not arrive within {self._server.limits.header_seconds:g} s."
-            self.transport.write(problem_bytes(HttpRefused(words, code="REQUEST_TIMEOUT")))
-            self.transport.close()
-            self._abort_later()
-        else:
-            self.transport.abort()
-
-    def _abort_later(self) -> None:
-        self._cancel_abort()
-        self._write_timer = self._loop.call_later(self._server.limits.stall_seconds, self.transport.abort)
-
-    def _cancel_abort(self) -> None:
-        if self._write_timer is not None:
-            self._write_timer.cancel()
-
-
-def peer_of(transport: asyncio.BaseTransport) -> Peer:
-    connected: socket.socket | None = transport.get_extra_info("socket")
-    if connected is not None and connected.family == socket.AF_UNIX:
-        with contextlib.suppress(OSError):
-            return Peer(is_local_socket=True, uid=process_of(connected).uid)
-        return Peer(is_local_socket=True)
-    secured: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
-    return Peer() if secured is None else Peer(certificate=of_peer(secured.getpeercert(), secured.getpeercert(binary_form=True)))
+    def _end_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class _Uvicorn(uvicorn.Server):
@@ -207,14 +123,10 @@ class _Uvicorn(uvicorn.Server):
 
 class HttpServer:
     def __init__(self, app: Any, *, limits: HttpLimits | None = None, tls: Certificates | None = None) -> None:
-        self.limits = limits or HttpLimits()
-        self.closing = asyncio.Event()
-        """Set when the server stops: endless streams end then, and clients continue from the last event."""
-        self.open: set[Connection] = set()
-        self.waiting: dict[Connection, None] = {}
-        """Connections without a request in progress, the oldest first."""
+        limits = limits or HttpLimits()
         self.sockets: list[socket.socket] = []
         self._app = app
+        self._closing = asyncio.Event()
         self._tls = tls
         self._context = tls.context() if tls is not None else None
         self._serving: asyncio.Task[None] | None = None
@@ -224,7 +136,7 @@ class HttpServer:
             uvicorn.Config(
                 self._answer,
                 interface="asgi3",
-                http=lambda **options: Connection(self, options),  # type: ignore[arg-type]  # called as the class would be
+                http=lambda **options: Connection(limits.header_seconds, options),  # type: ignore[arg-type]  # called as the class would be
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -232,8 +144,9 @@ class HttpServer:
                 access_log=False,
                 proxy_headers=False,  # the caller could choose its own address
                 server_header=False,
-                timeout_keep_alive=int(self.limits.idle_seconds) + 1,
-                h11_max_incomplete_event_size=self.limits.header_bytes,
+                timeout_keep_alive=int(limits.idle_seconds),
+                limit_concurrency=limits.connections,
+                h11_max_incomplete_event_size=HEADER_BYTES,
                 backlog=BACKLOG,
                 reset_contextvars=True,
                 **options,
@@ -242,7 +155,7 @@ class HttpServer:
 
     @property
     def connections(self) -> int:
-        return len(self.open)
+        return len(self._web.server_state.connections)
 
     async def start(self, sockets: Sequence[socket.socket]) -> None:
         """Serve on bound sockets. They belong to this server from now on and are closed with it."""
@@ -263,9 +176,9 @@ class HttpServer:
         serving, self._serving = self._serving, None
         self._web.config.timeout_graceful_shutdown = grace_seconds  # type: ignore[assignment]  # a float will do
         self._web.should_exit = True
-        self.closing.set()
+        self._closing.set()
         await serving
-        for connection in list(self.open):
+        for connection in list(self._web.server_state.connections):
             connection.transport.abort()
         if left := list(self._web.server_state.tasks):
             await asyncio.wait(left, timeout=1.0)
@@ -277,8 +190,9 @@ class HttpServer:
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         """`/v1/tasks/` is `/v1/tasks`."""
         connection: Connection = scope["state"][CONNECTION]
+        scope = {**scope, IS_UNIX: connection.is_unix, CLOSING: self._closing}
         if scope["path"].endswith("/") and scope["path"] != "/":
-            scope = {**scope, "path": scope["path"][:-1], "raw_path": scope["raw_path"][:-1]}
+            scope |= {"path": scope["path"][:-1], "raw_path": scope["raw_path"][:-1]}
         with connection.request():
             try:
                 await self._app(scope, receive, send)

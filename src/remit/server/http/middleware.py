@@ -1,6 +1,6 @@
 """Authentication of HTTP requests: the ASGI middleware before every HTTP API (REST, A2A, MCP, metrics).
 
-Checks in this order: framing, Host and Origin; the caller (token, certificate or socket); its limits. Then the body is read, limited in
+Checks in this order: framing, Host and Origin; the caller (token or socket); its limits. Then the body is read, limited in
 size and time, and passed to the application whole. The caller is in `scope["remit.principal"]`; requests to open paths have none. Preflight
 requests are not answered: pages of other sites may not call this server."""
 
@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 from remit.core.errors import Misused, Refused, RemitError
 from remit.core.settings import ServeSettings
 from remit.server.authenticator import DELEGATION_HEADER, HEADER, Authenticator, Credentials
-from remit.server.http.http_server import CONNECTION, HttpLimits, Peer
+from remit.server.http.http_server import IS_UNIX, HttpLimits
 from remit.server.http.rest_messages import REALM, HttpRefused, answer_of
 from remit.server.service import HOLD, PRINCIPAL
 from remit.server.tokens import Principal
@@ -48,19 +48,6 @@ _GIVEN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _AUTHORITY = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252}))(?::(?P<port>[0-9]{1,5}))?")
 
 
-class Bodies:
-    """Bytes of the bodies of all requests in progress: many small ones together must not fill the memory."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self.most_bytes = most_bytes
-        self.held_bytes = 0
-
-    def take(self, size: int) -> None:
-        if self.held_bytes + size > self.most_bytes:
-            raise Refused("The server receives too much at the moment.", code="QUEUE_FULL", advice="Try again in a moment.")
-        self.held_bytes += size
-
-
 class Exchange:
     """One request and its answer."""
 
@@ -75,7 +62,7 @@ class Exchange:
         given = self.one(b"x-request-id")
         self.request_id = given.decode() if given and _GIVEN_ID.fullmatch(given) else secrets.token_hex(8)
         self.cleanup = contextlib.ExitStack()
-        """Closed in the task of the request: its place among the caller's streams, and the memory of its body."""
+        """Closed in the task of the request: its place among the caller's streams."""
         self.open_stream: Callable[[], contextlib.AbstractContextManager[object]] | None = None
         """Takes a place among the caller's open streams."""
         self._body: bytes | None = b""
@@ -98,7 +85,7 @@ class Exchange:
 
     # ---- from the client
 
-    async def read_body(self, most_bytes: int, bodies: Bodies) -> None:
+    async def read_body(self, most_bytes: int) -> None:
         """Raises `Refused` for a body that is too large or too late. Also ends when the client leaves."""
         pieces: list[bytes] = []
         size = 0
@@ -109,14 +96,11 @@ class Exchange:
                     piece = (await self._next()).get("body", b"")
                     if size + len(piece) > most_bytes:
                         raise too_large(most_bytes)
-                    bodies.take(len(piece))
                     size += len(piece)
                     pieces.append(piece)
         except TimeoutError:
             words = f"The body did not arrive within {self._limits.body_seconds:g} s."
             raise HttpRefused(words, code="REQUEST_TIMEOUT", advice="Send it in one go.") from None
-        finally:
-            self.cleanup.callback(bodies.take, -size)
         if self.is_over:
             raise ClientDisconnect
         self._body = b"".join(pieces)
@@ -175,11 +159,10 @@ class Exchange:
         if not self._is_read and (self._is_reading or b"expect" not in self.headers):
             await self._to_client({**message, "more_body": True})
             message = {"type": "http.response.body", "body": b""}
-            left = self._limits.linger_bytes
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._limits.linger_seconds):
-                    while left > 0 and not self._is_read and not self.is_over:
-                        left -= len((await self._next()).get("body", b""))
+                    while not self._is_read and not self.is_over:
+                        await self._next()
         await self._to_client(message)
 
     def _headers(self, message: Message) -> list[tuple[bytes, bytes]]:
@@ -264,7 +247,6 @@ class AuthMiddleware:
         self._hosts = AllowedHosts((*hosts, *settings.allow_hosts), settings.public_url)
         self._open_paths = frozenset(open_paths)
         self._limits = limits or HttpLimits()
-        self._bodies = Bodies(self._limits.all_bodies_bytes)
         self._trusts_socket = not settings.behind_proxy
         """Only the owner opens the Unix socket; behind a proxy every client does."""
 
@@ -289,8 +271,8 @@ class AuthMiddleware:
 
     def _check(self, scope: Scope, exchange: Exchange) -> None:
         """Framing, then Host and Origin; not these for the Unix socket, which browsers cannot reach."""
-        _check_framing(scope, exchange, self._limits)
-        if _peer(scope).is_local_socket and self._trusts_socket:
+        _check_framing(scope, exchange)
+        if scope.get(IS_UNIX) and self._trusts_socket:
             return
         host = exchange.one(b"host")
         if host is None or not self._hosts.has(host.decode("latin-1")):
@@ -306,7 +288,7 @@ class AuthMiddleware:
             raise too_large(most)
         self._authenticator.admit(principal, size=exchange.length)
         exchange.open_stream = lambda: self._authenticator.stream(principal, task)  # applications send from other tasks
-        await exchange.read_body(most, self._bodies)
+        await exchange.read_body(most)
 
     def _principal(self, scope: Scope, exchange: Exchange) -> Principal:
         """Repeated credentials are refused: two servers in a row might each read a different one."""
@@ -314,12 +296,10 @@ class AuthMiddleware:
         if len(tokens) > 1 or len(delegations) > 1:
             headers = {"www-authenticate": f'{REALM}, error="invalid_request"'}
             raise HttpRefused("The request has credentials twice.", code="MALFORMED_REQUEST", headers=headers)
-        peer = _peer(scope)
         shown = Credentials(
             authorization=tokens[0].decode("latin-1") if tokens else None,
             delegation=delegations[0].decode("latin-1") if delegations else None,
-            certificate=peer.certificate,
-            is_socket=self._trusts_socket and peer.is_owner,
+            is_socket=self._trusts_socket and bool(scope.get(IS_UNIX)),
             api="http",
             peer=(scope.get("client") or ("",))[0],
         )
@@ -332,24 +312,14 @@ class AuthMiddleware:
             raise HttpRefused(error.message, code=error.code, status=401, advice=error.advice, headers=headers) from None
 
 
-def _peer(scope: Scope) -> Peer:
-    connection = scope.get("state", {}).get(CONNECTION)
-    return connection.peer if connection is not None else Peer()
-
-
-def _check_framing(scope: Scope, exchange: Exchange, limits: HttpLimits) -> None:
-    """Refuse framing that another server in front might read differently, or that is too large. Closes the connection."""
+def _check_framing(scope: Scope, exchange: Exchange) -> None:
+    """Refuse framing that another server in front might read differently. Closes the connection."""
     if scope["http_version"] not in ("1.0", "1.1"):
         raise _malformed("This server speaks HTTP/1.1 only.", 505)
     if b"transfer-encoding" in exchange.headers and (b"content-length" in exchange.headers or scope["http_version"] == "1.0"):
         raise _malformed("Content-Length and Transfer-Encoding contradict each other.")
     if not scope["path"].startswith("/"):
         raise _malformed("The request names no path, as in GET /v1/tasks.")
-    if len(scope.get("raw_path") or scope["path"]) + len(scope["query_string"]) > limits.target_bytes:
-        raise _malformed(f"The address is longer than {limits.target_bytes} bytes.", 414)
-    fields = scope["headers"]
-    if len(fields) > limits.header_fields or sum(len(name) + len(value) for name, value in fields) > limits.header_bytes:
-        raise _malformed("The header is too large.", 431)
 
 
 def _malformed(words: str, status: int = 400) -> HttpRefused:

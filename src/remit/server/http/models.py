@@ -7,7 +7,7 @@ import re
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, RootModel, ValidationError, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, ValidationError, WithJsonSchema
 
 from remit.core.delegate_requests import DelegateError
 from remit.core.delegate_results import TaskState
@@ -84,7 +84,7 @@ class TaskRequest(Input):
 
     target: Word | None = Field(None, description="The agent, e.g. `worker`. Without it: any agent that has the operation.")
     operation: Word | None = Field(None, description="The operation, e.g. `read_file`; none for an agent without operations.")
-    parameters: dict[str, Any] = Field(default_factory=dict, description="Parameters of the operation: see `GET /v1/agents/{name}`.")
+    parameters: dict[str, Any] = Field(default_factory=dict, description="Parameters of the operation: see `GET /v1/agents`.")
     timeout: float | None = Field(None, gt=0, lt=1e12, allow_inf_nan=False, description="Milliseconds; without it the target's default.")
     priority: Literal["low", "normal", "high", "critical"] | None = None
     key: Word | None = Field(None, description="Idempotency: the same key gives the same task. Same as the header `Idempotency-Key`.")
@@ -129,12 +129,6 @@ class ListQuery(Query):
 
 class EventsQuery(Query):
     after: Whole = Field(0, ge=0, le=10**15, description="The number of the last event received.")
-
-
-class MetricsQuery(Query):
-    since: Annotated[Seconds, Field(gt=0, le=1e9)] | None = Field(
-        None, description="Only the last so many seconds; without it, everything on record."
-    )
 
 
 class NoQuery(Query):
@@ -239,10 +233,6 @@ class AgentView(BaseModel):
 
 class AgentList(BaseModel):
     agents: list[AgentView]
-
-
-class MetricsView(RootModel[dict[str, Any]]):
-    """The metrics by name (`delegation.total`, …), with their alerts."""
 
 
 class Health(BaseModel):

@@ -25,7 +25,6 @@ CODES: dict[str, int] = {
     "MALFORMED_REQUEST": 400,
     "NOT_FOUND": 404,
     "METHOD_NOT_ALLOWED": 405,
-    "NOT_ACCEPTABLE": 406,
     "REQUEST_TIMEOUT": 408,
     "UNSUPPORTED_MEDIA_TYPE": 415,
     "WRONG_HOST": 421,
@@ -56,7 +55,7 @@ def document_of(error: RemitError, request_id: str = "") -> dict[str, Any]:
     status = status_for(error)
     document = {
         "type": f"https://remit.dev/problems/{error.code.lower().replace('_', '-')}",
-        "title": _phrase(status),
+        "title": HTTPStatus(status).phrase,
         "status": status,
         "detail": error.message,
         "code": error.code,
@@ -78,20 +77,6 @@ def answer_of(error: RemitError, request_id: str = "") -> tuple[int, dict[str, s
         headers.setdefault("www-authenticate", f'{REALM}, error="insufficient_scope"')
     body = json_bytes(encodable(document_of(error, request_id)))
     return status, {**headers, "content-length": str(len(body))}, body
-
-
-def problem_bytes(error: RemitError) -> bytes:
-    """A whole response, for a connection without a request to answer; it is closed after this."""
-    status, headers, body = answer_of(error)
-    fields = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return f"HTTP/1.1 {status} {_phrase(status)}\r\n{fields}connection: close\r\n\r\n".encode() + body
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "Refused"
 
 
 # ---- requests

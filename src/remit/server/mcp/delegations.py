@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from mcp_types import CallToolResult
 
@@ -61,16 +61,10 @@ def call_of(request: Any, meta: Mapping[str, Any] | None) -> Call | None:
 # ---- progress
 
 
-class Reporter(Protocol):
-    """The SDK's session."""
-
-    async def report_progress(self, progress: float, total: float | None = None, message: str | None = None) -> None: ...
-
-
 class Progress:
-    """Progress notifications of one request: rising seconds, and the last message."""
+    """Progress notifications of one request: rising seconds, and the last message. `reporter`: the SDK's session."""
 
-    def __init__(self, reporter: Reporter, meta: Mapping[str, Any] | None) -> None:
+    def __init__(self, reporter: Any, meta: Mapping[str, Any] | None) -> None:
         self.is_wanted = meta is not None and "progress_token" in meta
         self._reporter = reporter
         self._began = time.monotonic()

@@ -1,8 +1,7 @@
 """The MCP server: the SDK's, with handlers that call `Delegations`, over stdin and stdout (`remit mcp`) or HTTP (also `remit serve`).
 
-Speaks revision 2026-07-28 and earlier ones. `remit mcp --http` on
-loopback treats every caller as the owner, and checks Host and Origin to keep browser pages out (DNS rebinding); if other machines can reach
-it, callers authenticate as for `remit serve`, under TLS or behind a proxy that terminates TLS."""
+Speaks revision 2026-07-28 and earlier ones. `remit mcp --http` listens on loopback, treats every caller as the owner, and checks Host and
+Origin to keep browser pages out (DNS rebinding)."""
 
 import asyncio
 import contextlib
@@ -23,10 +22,9 @@ from mcp.shared.exceptions import MCPError
 from starlette.routing import BaseRoute
 
 from remit.app import Remit
-from remit.core.errors import Misused, Refused
-from remit.core.settings import ServeSettings
-from remit.server.addresses import Certificates, Place, certificates_of, must_be_safe, url_of
-from remit.server.authenticator import Authenticator, Credentials, authenticator_for
+from remit.core.errors import Refused
+from remit.server.addresses import Place, url_of
+from remit.server.authenticator import Authenticator, Credentials
 from remit.server.http.api import http_app
 from remit.server.http.http_server import HttpServer
 from remit.server.mcp.delegations import Delegations, Progress, call_of
@@ -179,62 +177,27 @@ async def serve_http(
     """Until a signal, which stops running delegations."""
     logging.getLogger("mcp").setLevel(logging.CRITICAL)  # the SDK writes a traceback for every connection that is cut off
     with on_signals() as signals:
-        async with _open(root, trust) as remit:
-            server = ToolServer(Service(remit), answer_after_seconds)
-            async with served_http(remit, server, listening, allowed_hosts, requires_auth=is_remote(listening)):
-                ready()
-                await signals.stop.wait()
+        async with (
+            _open(root, trust) as remit,
+            served_http(remit, ToolServer(Service(remit), answer_after_seconds), listening, allowed_hosts),
+        ):
+            ready()
+            await signals.stop.wait()
 
 
 @contextlib.asynccontextmanager
-async def served_http(
-    remit: Remit, server: ToolServer, listening: socket.socket, allowed_hosts: Sequence[str] = (), *, requires_auth: bool
-) -> AsyncIterator[None]:
-    place, own = _place(listening), remit.settings.serve
+async def served_http(remit: Remit, server: ToolServer, listening: socket.socket, allowed_hosts: Sequence[str] = ()) -> AsyncIterator[None]:
+    own = remit.settings.serve
     settings = own._replace(allow_hosts=(*own.allow_hosts, *allowed_hosts))
-    tls: Certificates | None = None
-    if not requires_auth:
-        authenticator: Authenticator = OwnerAuthenticator(remit.folder, settings)
-    else:
-        if remit.is_attached:
-            raise Misused("An agent cannot serve its project to other machines.", advice="Listen on loopback: --host 127.0.0.1")
-        must_be_safe(place, settings)
-        authenticator = authenticator_for(remit)
-        authenticator.open()
-        tls = certificates_of(settings, remit.root)
-    try:
-        async with server.routes(has_sessions=not requires_auth) as routes:
-            app = http_app(routes, authenticator, settings, hosts=[place.host], open_paths=())
-            web = HttpServer(app, tls=tls)
-            await web.start([listening])
-            try:
-                yield
-            finally:
-                await web.stop(STOP_SECONDS)
-    finally:
-        authenticator.close()
+    async with server.routes(has_sessions=True) as routes:
+        app = http_app(routes, OwnerAuthenticator(remit.folder, settings), settings, hosts=[listening.getsockname()[0]], open_paths=())
+        web = HttpServer(app)
+        await web.start([listening])
+        try:
+            yield
+        finally:
+            await web.stop(STOP_SECONDS)
 
 
-def _place(listening: socket.socket) -> Place:
-    host, port = listening.getsockname()[:2]
-    return Place(host=host, port=port)
-
-
-def is_remote(listening: socket.socket) -> bool:
-    """Whether other machines reach it."""
-    return not _place(listening).is_local
-
-
-def http_address(listening: socket.socket, settings: ServeSettings, root: Path) -> str:
-    """Raises `Misused` if other machines can reach it and the traffic is not protected."""
-    place = _place(listening)
-    if place.is_local:
-        return f"{url_of(listening, place, is_tls=False)}{PATH}"
-    must_be_safe(place, settings)
-    return f"{url_of(listening, place, is_tls=certificates_of(settings, root) is not None)}{PATH}"
-
-
-def check_names(names: Sequence[str]) -> None:
-    for name in names:
-        if not name or set(name) & set("/@ "):
-            raise Misused(f"--allow-host takes a host name, not {name!r:.80}.", advice="E.g. --allow-host build.example.org")
+def http_address(listening: socket.socket) -> str:
+    return f"{url_of(listening, Place(host='loopback'), is_tls=False)}{PATH}"
