@@ -208,8 +208,9 @@ async def test_key_in_the_environment_authenticates_the_agent(harness: AcpHarnes
 async def test_missing_or_echoing_command_is_reported(harness: AcpHarness) -> None:
     with pytest.raises(Unavailable, match="no-such-agent"):
         await harness.ask("answer", command=["no-such-agent"])
-    with pytest.raises(Unavailable, match="does not know initialize"):
+    with pytest.raises(AgentCrashed, match="does not speak the Agent Client Protocol; it repeats its input") as caught:
         await harness.ask("answer", command=["cat"])
+    assert "`cat`" in caught.value.advice
     with pytest.raises(Misused, match="task"):
         harness.agent("answer").check({})
 

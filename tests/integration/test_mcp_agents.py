@@ -117,7 +117,8 @@ def port_of(server: "subprocess.Popen[str]") -> int:
 # ---- a server that misbehaves
 
 
-async def test_server_that_hangs_dies_or_floods_fails_one_call_only(places: Places) -> None:
+async def test_server_that_hangs_dies_or_floods_fails_one_call_only(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remit.agents.mcp.mcp_server.FLOOD_MESSAGES", 500)  # a rate that a busy machine reaches
     root, folder = places
     write_settings(root, bad={"mcp": {"command": hostile(folder)}})
     async with Remit.open(root) as remit:
@@ -135,9 +136,10 @@ async def test_server_that_hangs_dies_or_floods_fails_one_call_only(places: Plac
         died = await remit.delegate("bad.die", timeout=30)
         assert (died.errors[0].code, died.stop_reason) == ("AGENT_CRASHED", StopReason.CRASHED)
         assert "exit code 3" in died.errors[0].message
-        assert (await remit.delegate("bad.grow", timeout=60)).errors[0].code == "AGENT_CRASHED"
-        for tool in ("flood", "noise"):
-            assert (await remit.delegate(f"bad.{tool}", timeout=3)).stop_reason is StopReason.DEADLINE
+        for tool, words in (("flood", "messages in"), ("noise", "not messages"), ("grow", "many megabytes")):
+            flooded = await remit.delegate(f"bad.{tool}", timeout=60)
+            assert flooded.errors[0].code == "AGENT_CRASHED", flooded
+            assert words in flooded.errors[0].message
         assert (await remit.delegate("bad.spawn", parameters={"text": "left"}, timeout=60)).data == "left"
         calls = (folder / "calls").read_text().split()
         assert [calls.count(tool) for tool in ("die", "flood", "noise", "grow", "block")] == [1] * 5

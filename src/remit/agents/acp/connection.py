@@ -80,9 +80,12 @@ def _words(error: RequestError) -> str:
 
 # ---- messages
 
-NOISE_LIMIT = 50
+NOISE_BEFORE_LIMIT = 50
 """Maximum lines that are not messages before the first message: some agents print a greeting; one that continues does not speak the
 protocol."""
+NOISE_LIMIT = 5_000
+_OURS = "initialize"
+"""Only clients send this: an agent that sends it echoes its input, like `cat`."""
 _BREATH = 32
 """Messages after which other tasks may run: a flood must not block the loop."""
 
@@ -119,6 +122,9 @@ class Lines:
             if not line:
                 break
             message = _message(line)
+            if message is not None and message.get("method") == _OURS:
+                self.fault = "it does not speak the Agent Client Protocol; it repeats its input"
+                break
             if message is not None:
                 self._messages += 1
                 if self._messages % _BREATH == 0:
@@ -136,7 +142,7 @@ class Lines:
             return
         self._noise += 1
         self.first_noise = self.first_noise or shown[:200]
-        if not self._messages and self._noise > NOISE_LIMIT:
+        if self._noise > (NOISE_LIMIT if self._messages else NOISE_BEFORE_LIMIT):
             self.fault = f"it does not speak the Agent Client Protocol; it printed: {self.first_noise}"
         if self._noise % _BREATH == 0:
             await asyncio.sleep(0)

@@ -15,7 +15,7 @@ from acp.exceptions import RequestError
 from acp.meta import CLIENT_METHODS
 
 from remit.agents.coding.dialects import items_of, mapping_of
-from remit.agents.transcript import OVER, Call, Tail, TextBuffer, ToolCalls, Words, tell_plan
+from remit.agents.transcript import CALLS_KEPT, OVER, Call, Tail, TextBuffer, ToolCalls, Words, tell_plan
 from remit.core.context import Context
 from remit.core.errors import Refused, Stopped
 
@@ -172,6 +172,8 @@ class Listener:
         self._message_id: Any = None
         self._tools = ToolCalls(ctx)
         self._words = Words(ctx)
+        self._announced: dict[str, asyncio.TimerHandle] = {}
+        """Calls that are not reported yet: many are announced before their purpose is known."""
         self._buffer = TextBuffer(self._say, characters=CHUNK_CHARACTERS, seconds=CHUNK_SECONDS)
         self._thought_at = -math.inf
         self._context, self._cost = 0, 0.0
@@ -201,6 +203,8 @@ class Listener:
 
     def end(self) -> None:
         """Ignore everything from now on."""
+        for timer in self._announced.values():
+            timer.cancel()
         self._end_message()
         self.is_over = True
 
@@ -288,11 +292,24 @@ class Listener:
         self._end_message()
         self.last.clear()  # text after a tool call is a new message
         call_id, status = _word(update.get("toolCallId")), _word(update.get("status"))
-        self._tools.known(call_id, kind=_word(update.get("kind")), title=_word(update.get("title")))
+        call = self._tools.known(call_id, kind=_word(update.get("kind")), title=_word(update.get("title")))
         if status in OVER:
+            self._withdraw(call_id)
             self._tools.end(call_id, status)
-        elif status == "in_progress":  # many are announced before their purpose is known
+        elif status == "in_progress":
+            self._withdraw(call_id)
             self._tools.begin(call_id)
+        elif not call.is_told and call_id not in self._announced and len(self._announced) < CALLS_KEPT:
+            self._announced[call_id] = asyncio.get_running_loop().call_later(CHUNK_SECONDS, self._begin, call_id)
+
+    def _begin(self, call_id: str) -> None:
+        self._withdraw(call_id)
+        if not self.is_over:
+            self._guarded(lambda: self._tools.begin(call_id))
+
+    def _withdraw(self, call_id: str) -> None:
+        if (timer := self._announced.pop(call_id, None)) is not None:
+            timer.cancel()
 
     def _plan(self, entries: Any) -> None:
         tell_plan(self.ctx, [(_word(one.get("content")), _word(one.get("status"))) for one in items_of(entries)[:200]])

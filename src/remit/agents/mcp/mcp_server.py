@@ -62,6 +62,10 @@ CANCEL_SECONDS = 0.15
 LAST_WORDS_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 30.0
 _FIRST_PAUSE_SECONDS = 0.2
+NOISE_LINES = 5_000
+"""Maximum lines that are not messages: some servers print a greeting; one that continues does not speak the protocol."""
+FLOOD_MESSAGES, FLOOD_SECONDS = 20_000, 20.0
+"""More messages in this time than any tool needs."""
 PROGRESS_SECONDS = 0.1
 PAGES = 50
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -382,7 +386,7 @@ class McpServer:
             raise Refused(fault, code=CODE, advice=f"{ADVICE}; then open the project again.")
         spawned = await stack.enter_async_context(programs_of(self._definition, self._deps).spawn(self._program(), self._context))
         stack.push_async_callback(self._note_exit, spawned)
-        return _stdio(spawned, ended)
+        return _stdio(spawned, ended, self._note_flood)
 
     def _program(self) -> Program:
         definition, name = self._definition, self.name
@@ -405,6 +409,9 @@ class McpServer:
         code = (spawned.link.report or {}).get("exit") if spawned.link.lost.done() else None
         if isinstance(code, int):
             self._fault = AgentCrashed(f"it {exit_words(code)}.", exit_code=code, stderr_tail=spawned.stderr_tail(), advice=self._advice())
+
+    def _note_flood(self, fault: str) -> None:
+        self._fault = AgentCrashed(f"{fault}.", advice="Check that server.")
 
     def _http_client(self) -> httpx2.AsyncClient:
         mcp = self._definition.mcp
@@ -456,15 +463,16 @@ class ProgressSink:
 
 
 @contextlib.asynccontextmanager
-async def _stdio(spawned: CommandProcess, ended: asyncio.Event) -> AsyncIterator[Any]:
+async def _stdio(spawned: CommandProcess, ended: asyncio.Event, note_flood: Callable[[str], None]) -> AsyncIterator[Any]:
     """The library's transport over the pipes of a process from the pool."""
     to_us, ours = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     theirs, to_them = anyio.create_memory_object_stream[SessionMessage](0)
+    reader = _Lines(spawned, note_flood)
 
     async def read() -> None:
         async with to_us:
             with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-                async for message in _messages(spawned.stdout):
+                async for message in reader:
                     await to_us.send(message)
         ended.set()
 
@@ -489,10 +497,45 @@ async def _stdio(spawned: CommandProcess, ended: asyncio.Event) -> AsyncIterator
             tasks.cancel_scope.cancel()
 
 
-async def _messages(stdout: asyncio.StreamReader) -> AsyncIterator[SessionMessage]:
-    """Until its end, or a line of many megabytes. Other lines are ignored: some servers print a greeting."""
-    with contextlib.suppress(ValueError, ConnectionError):
-        while line := await stdout.readline():
-            with contextlib.suppress(ValidationError):
-                yield SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-            await asyncio.sleep(0)
+class _Lines:
+    """Messages of a server, within limits."""
+
+    def __init__(self, spawned: CommandProcess, note_flood: Callable[[str], None]) -> None:
+        self._stdout = spawned.stdout
+        self._note_flood = note_flood
+        self._noise = 0
+        self._count = 0
+        self._since = time.monotonic()
+
+    async def __aiter__(self) -> AsyncIterator[SessionMessage]:
+        while line := await self._line():
+            try:
+                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            except ValueError:
+                self._noise += 1
+                if self._noise > NOISE_LINES:
+                    self._note_flood(f"it printed {NOISE_LINES} lines that are not messages")
+                    return
+                continue
+            yield SessionMessage(message)
+            if self._is_flood():
+                return
+
+    async def _line(self) -> bytes:
+        try:
+            return await self._stdout.readline()
+        except ValueError:
+            self._note_flood("it sent a line of many megabytes, without end")
+        except ConnectionError:
+            pass
+        return b""
+
+    def _is_flood(self) -> bool:
+        self._count += 1
+        if self._count >= FLOOD_MESSAGES:
+            now = time.monotonic()
+            if now - self._since < FLOOD_SECONDS:
+                self._note_flood(f"it sent {self._count} messages in {now - self._since:.1f} s")
+                return True
+            self._count, self._since = 0, now
+        return False
