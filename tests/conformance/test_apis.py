@@ -107,6 +107,7 @@ WAYS: dict[str, Way] = {
     "http": by_http,
     "a2a-jsonrpc": by_a2a("JSONRPC"),
     "a2a-rest": by_a2a("HTTP+JSON"),
+    "a2a-grpc": by_a2a("GRPC"),
     "mcp": by_mcp,
 }
 

@@ -1,4 +1,4 @@
-"""A project that serves A2A over both bindings on loopback, in this process, and clients of the SDK."""
+"""A project that serves A2A over all three bindings on loopback, in this process, and clients of the SDK."""
 
 import contextlib
 import socket
@@ -10,7 +10,7 @@ from typing import Any
 from remit import Remit
 from remit.server.tokens import Grants, Permission
 
-BINDINGS = ("JSONRPC", "HTTP+JSON")
+BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
 DELEGATE_ONLY = frozenset({Permission.DELEGATE})
 
 
@@ -21,6 +21,7 @@ class Harness:
     authenticator: Any
     api: Any
     url: str
+    grpc_address: str
     closing: contextlib.AsyncExitStack
     tokens: dict[str, str] = field(default_factory=dict)
 
@@ -31,6 +32,7 @@ class Harness:
 
     async def client(self, binding: str = "JSONRPC", token: str | None = None, *, streaming: bool = True) -> Any:
         """A client of the SDK, configured by the served agent card."""
+        import grpc.aio
         import httpx
         from a2a.client import ClientConfig, ClientFactory
         from a2a.client.card_resolver import A2ACardResolver
@@ -38,20 +40,43 @@ class Harness:
         headers = {"Authorization": f"Bearer {token or self.token()}"}
         http = await self.closing.enter_async_context(httpx.AsyncClient(headers=headers, timeout=30))
         card = await A2ACardResolver(http, self.url).get_agent_card()
-        config = ClientConfig(streaming=streaming, httpx_client=http, supported_protocol_bindings=[binding])
-        client = ClientFactory(config).create(card)
+        config = ClientConfig(
+            streaming=streaming,
+            httpx_client=http,
+            grpc_channel_factory=grpc.aio.insecure_channel,
+            supported_protocol_bindings=[binding],
+        )
+        client = ClientFactory(config).create(card, [_Bearer(token or self.token())])
         self.closing.push_async_callback(client.close)
         return client
+
+
+class _Bearer:
+    """Sends the token over gRPC, where HTTP client headers do not apply."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def before(self, args: Any) -> None:
+        from a2a.client import ClientCallContext
+
+        args.context = args.context or ClientCallContext()
+        args.context.service_parameters = {**(args.context.service_parameters or {}), "authorization": f"Bearer {self._token}"}
+
+    async def after(self, args: Any) -> None:
+        pass
 
 
 @contextlib.asynccontextmanager
 async def a2a_harness(
     root: Path, functions: Sequence[Any] = (), *, is_public: bool = False, tls: Any = None, **settings: Any
 ) -> AsyncIterator[Harness]:
+    import grpc.aio
     from starlette.applications import Starlette
 
     from remit.server.a2a.api import OPEN_PATHS, A2aApi
     from remit.server.authenticator import Authenticator
+    from remit.server.grpc.auth_interceptor import AuthInterceptor
     from remit.server.http.http_server import HttpServer
     from remit.server.http.middleware import AuthMiddleware
     from remit.server.service import Service
@@ -63,12 +88,17 @@ async def a2a_harness(
         authenticator = Authenticator(remit.folder, remit.settings.serve, running=remit.engine.find)
         listening = socket.create_server(("127.0.0.1", 0))
         url = f"{'http' if tls is None else 'https'}://127.0.0.1:{listening.getsockname()[1]}"
-        api = A2aApi(service, remit.settings.serve, base_url=lambda: url, is_public=is_public)
+        server = grpc.aio.server(interceptors=[AuthInterceptor(authenticator)])
+        port = server.add_insecure_port("127.0.0.1:0")
+        api = A2aApi(service, remit.settings.serve, base_url=lambda: url, grpc_url=lambda: f"127.0.0.1:{port}", is_public=is_public)
+        api.add_to(server)
+        await server.start()
+        closing.push_async_callback(server.stop, 0.2)
         app = AuthMiddleware(Starlette(routes=api.routes), authenticator, remit.settings.serve, open_paths=OPEN_PATHS)
         http = HttpServer(app, tls=tls)
         await http.start([listening])
         closing.push_async_callback(http.stop, 0.2)
-        yield Harness(remit, service, authenticator, api, url, closing)
+        yield Harness(remit, service, authenticator, api, url, f"127.0.0.1:{port}", closing)
 
 
 def message(text: str = "", data: Any = None, *, message_id: str = "", skill: str | None = None, **fields: Any) -> Any:

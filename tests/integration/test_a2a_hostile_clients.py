@@ -34,7 +34,7 @@ async def test_one_of_concurrent_answers_is_accepted_and_can_be_cancelled(tmp_pa
         waiting_task = await one_task(clients[0], message("paint", skill="asks"))
         colours = [f"colour {number}" for number in range(6)]
         answers = [message(colour, task_id=waiting_task.id) for colour in colours]
-        calls = [one_task(clients[number % 2], answer, return_immediately=True) for number, answer in enumerate(answers)]
+        calls = [one_task(clients[number % 3], answer, return_immediately=True) for number, answer in enumerate(answers)]
         tasks = await asyncio.gather(*calls, return_exceptions=True)
         refused = [one for one in tasks if isinstance(one, A2AError)]
         assert (len(refused), len(harness.remit.engine.live())) == (5, 1), tasks

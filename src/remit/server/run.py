@@ -24,6 +24,7 @@ from remit.server.service import Service
 from remit.server.stop_signals import STOP_SECONDS, Signals, first_of, on_signals
 
 if TYPE_CHECKING:
+    from remit.server.a2a.api import A2aApi
     from remit.server.grpc.server import GrpcApi
     from remit.server.http.http_server import HttpServer
     from remit.system.trust import ProjectTrust
@@ -89,6 +90,7 @@ class Apis:
         self._stack = contextlib.AsyncExitStack()
         self._http: HttpServer | None = None
         self._grpc: GrpcApi | None = None
+        self._a2a: A2aApi | None = None
         self.token_file = Path()
         self.authenticator = authenticator_for(remit)
         self.service = Service(remit)
@@ -97,7 +99,7 @@ class Apis:
         self.token_file = self.authenticator.open()
         self._stack.callback(self.authenticator.close)
         try:
-            if self._bound.http is not None:
+            if self._bound.http is not None:  # before gRPC: the A2A card names both
                 await self._start_http(self._bound.http)
             if self._bound.grpc is not None:
                 await self._start_grpc()
@@ -120,13 +122,14 @@ class Apis:
             from remit.server.a2a.api import OPEN_PATHS as CARD
             from remit.server.a2a.api import A2aApi
 
-            a2a = A2aApi(
+            self._a2a = A2aApi(
                 self.service,
                 self.settings,
                 base_url=lambda: self.http_address or "",
+                grpc_url=lambda: self.grpc_address,
                 is_public=not self._bound.is_local,
             )
-            found += a2a.routes
+            found += self._a2a.routes
             open_paths |= CARD
         if "mcp" in names:
             from remit.server.mcp.server import ToolServer
@@ -149,7 +152,8 @@ class Apis:
         from remit.server.grpc.server import GrpcApi
 
         registry = Registry(self.service, self.authenticator, self.settings)
-        self._grpc = GrpcApi(self.service, self.authenticator, self.settings, registry)
+        extra = [self._a2a.add_to] if self._a2a is not None else []
+        self._grpc = GrpcApi(self.service, self.authenticator, self.settings, registry, extra)
         await self._grpc.start([self.settings.grpc])
         self._stack.push_async_callback(self._grpc.stop, STOP_SECONDS)
 

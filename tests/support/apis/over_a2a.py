@@ -1,10 +1,11 @@
-"""The A2A API through the a2a-sdk's client, over either of its bindings, configured by the served agent card."""
+"""The A2A API through the a2a-sdk's client, over any of its three bindings, configured by the served agent card."""
 
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
+import grpc.aio
 import httpx
 from a2a.client import Client, ClientCallContext, ClientConfig, ClientFactory
 from a2a.client.card_resolver import A2ACardResolver
@@ -25,12 +26,13 @@ from a2a.types import (
 )
 from a2a.utils.errors import A2AError, UnsupportedOperationError
 
-from remit.agents.proto.metadata import EXTENSION, HEADER, CallerPosition
+from remit.agents.proto.metadata import CODE, EXTENSION, HEADER, CallerPosition
 from remit.agents.proto.values import dict_of, json_of, struct_of, value_of
 from support.apis.client import ApiFault, Page, Said, Seen, Standing
 from support.apis.traits import A2A
 
-BINDINGS = ("JSONRPC", "HTTP+JSON")
+BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
+GRPC_BYTES = 16 * 1024 * 1024
 
 
 class A2aClient:
@@ -96,18 +98,25 @@ async def a2a_client(closing: contextlib.AsyncExitStack, url: str, token: str, b
     card = await A2ACardResolver(http, url).get_agent_card()
     clients = []
     for streaming in (False, True):
-        config = ClientConfig(streaming=streaming, httpx_client=http, supported_protocol_bindings=[binding])
-        clients.append(ClientFactory(config).create(card, [_Along()] if standing is not None else []))
+        config = ClientConfig(streaming=streaming, httpx_client=http, grpc_channel_factory=_channel, supported_protocol_bindings=[binding])
+        clients.append(ClientFactory(config).create(card, [_Along(token, standing is not None)]))
         closing.push_async_callback(clients[-1].close)
     return A2aClient(clients[0], clients[1], standing)
 
 
+def _channel(address: str) -> Any:
+    return grpc.aio.insecure_channel(address, options=[("grpc.max_receive_message_length", GRPC_BYTES)])
+
+
 class _Along(ClientCallInterceptor):
-    """Names the supported extension in every call."""
+    """Metadata for every call: the token (also over gRPC, where HTTP client headers do not apply) and the supported extensions."""
+
+    def __init__(self, token: str, is_remit: bool) -> None:
+        self._sent = {"authorization": f"Bearer {token}"} | ({HEADER: EXTENSION} if is_remit else {})
 
     async def before(self, args: Any) -> None:
         args.context = args.context or ClientCallContext()
-        args.context.service_parameters = {**(args.context.service_parameters or {}), HEADER: EXTENSION}
+        args.context.service_parameters = {**(args.context.service_parameters or {}), **self._sent}
 
     async def after(self, args: Any) -> None:
         pass
@@ -161,4 +170,9 @@ def _told() -> Any:
 
 
 def _code(error: A2AError) -> str | None:
-    return str(error.data["code"]) if isinstance(error.data, Mapping) and "code" in error.data else None
+    """The SDK's client exposes the error data, except over gRPC, where the call's trailers contain it."""
+    if isinstance(error.data, Mapping) and "code" in error.data:
+        return str(error.data["code"])
+    cause = error.__cause__
+    found = dict(cause.trailing_metadata() or ()).get(CODE) if isinstance(cause, grpc.aio.AioRpcError) else None
+    return None if found is None else str(found)

@@ -1,4 +1,4 @@
-"""The A2A API: the SDK's `RequestHandler` on remit's service, behind the SDK's JSON-RPC and REST bindings.
+"""The A2A API: the SDK's `RequestHandler` on remit's service, behind the SDK's JSON-RPC, REST and gRPC bindings.
 
 A task is the same through every API and outlives the server. Closing a connection ends nothing: only CancelTask does."""
 
@@ -7,10 +7,13 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+import grpc.aio
 from a2a.server.context import ServerCallContext
 from a2a.server.events.event_queue import Event
+from a2a.server.request_handlers.grpc_handler import GrpcHandler
 from a2a.server.request_handlers.request_handler import RequestHandler, validate_request_params
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
 from a2a.types import (
@@ -26,8 +29,11 @@ from a2a.types import (
     Task,
     TaskState,
 )
+from a2a.types.a2a_pb2 import DESCRIPTOR
+from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
 from a2a.utils.errors import (
+    A2AError,
     InvalidParamsError,
     PushNotificationNotSupportedError,
     TaskNotCancelableError,
@@ -42,19 +48,24 @@ from remit.core.ids import is_session_id
 from remit.core.record import HistoryQuery, Record
 from remit.core.settings import ServeSettings
 from remit.core.states import State
-from remit.server.a2a.card import JSON_RPC, REST, HttpCalls, call_of, card_of, sdk_error
+from remit.server.a2a.card import GRPC, JSON_RPC, REST, Facts, GrpcCalls, HttpCalls, call_of, extended_card, public_card, sdk_error
 from remit.server.a2a.messages import (
     STATES,
     arguments_of,
     bare_task,
     last_updates,
     read_message,
+    status_update,
     task_of,
     update_of,
 )
-from remit.server.a2a.threads import Thread, Threads, key_of, must_fit
+from remit.server.a2a.threads import Notes, Thread, Threads, key_of, must_fit
+from remit.server.grpc.auth_interceptor import basic_trailers, short
 from remit.server.service import Call, Service
 from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    import grpc.aio
 
 JSON_RPC_PATH = "/a2a"
 REST_PATH = "/a2a/v1"
@@ -62,6 +73,7 @@ OPEN_PATHS = frozenset({AGENT_CARD_WELL_KNOWN_PATH})
 """Answered without authentication."""
 CARD_SECONDS = 60
 """Clients may cache the card for this time."""
+SERVICE = DESCRIPTOR.services_by_name["A2AService"].full_name
 WAIT_SECONDS = 3600.0
 """Maximum wait per poll, for a client that waits for the end."""
 LONGEST_ID = 500
@@ -79,15 +91,17 @@ class A2aApi(RequestHandler):
         settings: ServeSettings,
         *,
         base_url: Callable[[], str],
+        grpc_url: Callable[[], str | None] = lambda: None,
         is_public: bool = False,
     ) -> None:
-        """`base_url`: the address for clients, known once the server listens; `is_public`: other machines reach it, so anonymous callers
-        do not see the agents."""
+        """`base_url` and `grpc_url`: addresses for clients, known once the server listens (None: no gRPC); `is_public`: other machines
+        reach it, so anonymous callers do not see the agents."""
         self._service = service
         self._settings = settings
         self._base_url = base_url
+        self._grpc_url = grpc_url
         self._is_public = is_public
-        self._threads = Threads(service)
+        self._threads = Threads(service, Notes(service.remit.folder))
         sdk = logging.getLogger("a2a")  # it writes a traceback for every unreadable request: any client could fill the log
         if sdk.level == logging.NOTSET:
             sdk.setLevel(logging.CRITICAL)
@@ -97,16 +111,24 @@ class A2aApi(RequestHandler):
         calls = HttpCalls()
         # Without the SDK's mount for tenants, which would answer for all other APIs of this application.
         rest = [route for route in create_rest_routes(self, calls, path_prefix=REST_PATH) if isinstance(route, Route)]
-        blank = card_of([(JSON_RPC, JSON_RPC_PATH)], ())
+        blank = public_card(Facts(interfaces=[(JSON_RPC, JSON_RPC_PATH)]), ())
         card = create_agent_card_routes(blank, card_modifier=self._card, cache_control=f"max-age={CARD_SECONDS}")
         return [*card, *create_jsonrpc_routes(self, JSON_RPC_PATH, calls), *rest]
 
-    async def _card(self, _blank: AgentCard) -> AgentCard:
-        return card_of(self._interfaces(), () if self._is_public else self._service.tool.catalogue.specs)
+    def add_to(self, server: "grpc.aio.Server") -> str:
+        """Add the gRPC binding and return the name of its service."""
+        add_A2AServiceServicer_to_server(_GrpcBinding(self, GrpcCalls()), server)  # type: ignore[arg-type, no-untyped-call]
+        return SERVICE
 
-    def _interfaces(self) -> list[tuple[str, str]]:
+    async def _card(self, _blank: AgentCard) -> AgentCard:
+        return public_card(self._facts(), self._service.tool.catalogue.specs)
+
+    def _facts(self) -> Facts:
         base = (self._settings.public_url or self._base_url()).rstrip("/")
-        return [(JSON_RPC, f"{base}{JSON_RPC_PATH}"), (REST, f"{base}{REST_PATH}")]
+        interfaces = [(JSON_RPC, f"{base}{JSON_RPC_PATH}"), (REST, f"{base}{REST_PATH}")]
+        if (grpc_url := _reachable(self._grpc_url(), base)) is not None:
+            interfaces.append((GRPC, grpc_url))
+        return Facts(interfaces=interfaces, shows_skills=not self._is_public)
 
     # ---- work
 
@@ -147,7 +169,10 @@ class A2aApi(RequestHandler):
                 thread = await self._threads.of(call, thread.task_id)
                 if thread.is_ended:
                     return
-                thread = await self._threads.continued(call, thread)
+                thread = await self._threads.changed(call, thread)
+                if thread.is_cancelled:
+                    yield status_update(await self._task(thread))
+                    return
 
     async def _begin(self, params: SendMessageRequest, context: ServerCallContext) -> tuple[Call, Record]:
         """It is recorded when this returns."""
@@ -163,7 +188,7 @@ class A2aApi(RequestHandler):
             call = replace(call, session=thread.records[0].caller_info.session if thread.records[0].caller_info else call.session)
             async with self._threads.turn(thread.task_id):
                 thread = await self._threads.of(call, message.task_id)  # another answer may have come first
-                record = await self._threads.resume(call, thread, asked)
+                record = await self._threads.resume(call, thread, message, asked)
         else:
             arguments = arguments_of(asked, self._service.agents(call), has_assistant=self._service.remit.models.is_configured())
             request = self._service.read(call, arguments)
@@ -196,7 +221,7 @@ class A2aApi(RequestHandler):
         return await off_loop(self._draw, thread, events)
 
     def _draw(self, thread: Thread, events: Sequence[ours.Event]) -> Task:
-        task = task_of(thread.record, self._service.artifact_content, events=events)
+        task = task_of(thread.record, self._service.artifact_content, events=events, is_cancelled=thread.is_cancelled)
         del task.history[:]
         task.history.extend(thread.history())
         return task
@@ -239,13 +264,17 @@ class A2aApi(RequestHandler):
             return ListTasksResponse(tasks=tasks, next_page_token=token, page_size=size, total_size=len(tasks) + bool(next_page))
 
     def _listed(self, record: Record, params: ListTasksRequest) -> Task | None:
-        if not self._threads.is_current(record):
+        thread = self._threads.whole(record)
+        if thread.record.session_id != record.session_id:
             return None  # it continued
         at = record.settled_at or record.started_at or record.created_at
         if params.HasField("status_timestamp_after") and at < params.status_timestamp_after.ToMilliseconds() / 1000:
             return None
-        drawn = task_of(record, self._service.artifact_content) if params.include_artifacts else bare_task(record)
-        return apply_history_length(drawn, params)
+        if params.status not in (UNSPECIFIED, TaskState.TASK_STATE_CANCELED if thread.is_cancelled else STATES[record.state]):
+            return None
+        if params.include_artifacts:
+            return apply_history_length(task_of(record, self._service.artifact_content, is_cancelled=thread.is_cancelled), params)
+        return apply_history_length(bare_task(record, is_cancelled=thread.is_cancelled), params)
 
     # ---- ending
 
@@ -257,12 +286,14 @@ class A2aApi(RequestHandler):
             thread = await self._threads.of(call, params.id)
             async with self._threads.turn(thread.task_id):
                 thread = await self._threads.of(call, params.id)
-                if thread.record.result is not None:
-                    what = "waits for an answer: nothing is running" if thread.waits else "has ended already"
-                    raise TaskNotCancelableError(f"Task {thread.task_id} {what}.")
-                await self._service.cancel(call, thread.record.session_id, "by an A2A client")
+                if thread.waits and self._threads.may_change(call, thread):
+                    await self._threads.give_up(thread)
+                elif thread.record.result is not None:
+                    raise TaskNotCancelableError(f"Task {thread.task_id} has ended already.")
+                else:
+                    await self._service.cancel(call, thread.record.session_id, "by an A2A client")
             thread = await self._threads.of(call, params.id)
-            if thread.record.result is not None and thread.record.state is not State.CANCELLED:
+            if thread.record.result is not None and not (thread.is_cancelled or thread.record.state is State.CANCELLED):
                 raise TaskNotCancelableError(f"Task {params.id} ended by itself before it could be stopped.")
             return await self._task(thread)
 
@@ -276,7 +307,7 @@ class A2aApi(RequestHandler):
     @validate_request_params
     async def on_get_extended_agent_card(self, params: GetExtendedAgentCardRequest, context: ServerCallContext) -> AgentCard:
         with sdk_error():
-            return card_of(self._interfaces(), self._service.agents(call_of(context)))
+            return extended_card(self._facts(), self._service.agents(call_of(context)))
 
 
 def _query(params: ListTasksRequest, size: int, *, roots_only: bool) -> HistoryQuery | None:
@@ -284,7 +315,29 @@ def _query(params: ListTasksRequest, size: int, *, roots_only: bool) -> HistoryQ
     states = tuple(state for state, shown in STATES.items() if shown == params.status)
     if params.status != UNSPECIFIED and not states:
         return None
+    if params.status == TaskState.TASK_STATE_CANCELED:
+        states = (*states, State.BLOCKED)  # cancelled while it waited for input: `_listed` selects those
     before = decode_page_token(params.page_token) if params.page_token else None
     if before is not None and not is_session_id(before):
         raise InvalidParamsError("Invalid page token.")
     return HistoryQuery(conversation=params.context_id or None, states=states, limit=size, before_session=before, roots_only=roots_only)
+
+
+class _GrpcBinding(GrpcHandler):
+    """The SDK's binding, with remit's code and advice in the trailers, as in the gRPC API."""
+
+    async def abort_context(self, error: A2AError, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
+        data = error.data if isinstance(error.data, dict) else {}
+        code, advice, wait = data.get("code"), data.get("recommendation"), data.get("retryAfterSeconds")
+        trailers = basic_trailers(code, advice if isinstance(advice, str) else "", wait) if isinstance(code, str) else ()
+        context.set_trailing_metadata((*(context.trailing_metadata() or ()), *trailers))
+        error.message = short(error.message)  # metadata too, which clients limit to 8 KiB
+        await super().abort_context(error, context)
+
+
+def _reachable(grpc_url: str | None, base: str) -> str | None:
+    """Sockets are not announced; a wildcard address is announced by the name of the HTTP address."""
+    if grpc_url is None or grpc_url.startswith("unix:"):
+        return None
+    host, _, port = grpc_url.rpartition(":")
+    return f"{urlsplit(base).hostname}:{port}" if host in ("0.0.0.0", "[::]", "") else grpc_url

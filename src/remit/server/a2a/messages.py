@@ -164,9 +164,9 @@ Read = Callable[[Record, str, int], bytes | None]
 """`Service.artifact_content`."""
 
 
-def task_of(record: Record, read: Read, *, events: Sequence[Event] = ()) -> Task:
+def task_of(record: Record, read: Read, *, events: Sequence[Event] = (), is_cancelled: bool = False) -> Task:
     """With its artifacts. Reads files: called off the event loop."""
-    task = bare_task(record, events=events)
+    task = bare_task(record, events=events, is_cancelled=is_cancelled)
     if (output := _output(events)) is not None:
         task.artifacts.append(output)
     if record.result is not None:
@@ -174,12 +174,12 @@ def task_of(record: Record, read: Read, *, events: Sequence[Event] = ()) -> Task
     return task
 
 
-def bare_task(record: Record, *, events: Sequence[Event] = ()) -> Task:
+def bare_task(record: Record, *, events: Sequence[Event] = (), is_cancelled: bool = False) -> Task:
     """Without its artifacts."""
     return Task(
         id=task_id_of(record),
         context_id=context_of(record),
-        status=_status_of(record, events),
+        status=_status_of(record, events, is_cancelled),
         history=[asked_of(record)],
         metadata=struct_of(_metadata(record)),
     )
@@ -220,8 +220,10 @@ def answer_of(record: Record) -> Message | None:
     return _message_of(record, _words(record.result)) if record.result is not None else None
 
 
-def _status_of(record: Record, events: Sequence[Event]) -> TaskStatus:
+def _status_of(record: Record, events: Sequence[Event], is_cancelled: bool) -> TaskStatus:
     """Of a running one with its last message."""
+    if is_cancelled:
+        return _status(TaskState.TASK_STATE_CANCELED, record.settled_at, _message_of(record, "Cancelled while it waited for an answer."))
     state = STATES[record.state]
     if record.result is not None:
         return _status(state, record.settled_at, _message_of(record, _words(record.result)))

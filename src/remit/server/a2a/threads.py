@@ -1,17 +1,21 @@
 """Tasks that wait for input and continue: one A2A task, several delegations, each with `resume=` of the previous one.
 
-A task keeps the id of its first delegation. The key of a later one is that id and its number, so it is found after a crash and by other
-servers of the project."""
+A task keeps the id of its first delegation. The keys of later ones are written to the note of the task before each starts, so a crash in
+between loses nothing, and a message sent twice runs once. A note is one file, `.remit/a2a/SESSION.json`, readable only by the owner; it is
+written under a lock, since several servers may serve one project."""
 
 import asyncio
+import contextlib
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
 from a2a.types import Message
 from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
+from pydantic import TypeAdapter
 
 from remit.core.delegate_requests import parts_of
 from remit.core.errors import Refused
@@ -22,11 +26,60 @@ from remit.core.states import State
 from remit.server.a2a.messages import CONTINUES, IncomingMessage, answer_of, asked_of, context_of, continued_task
 from remit.server.service import Call, Service
 from remit.server.tokens import Permission
+from remit.system.files import file_lock, private_folder, read_private, write_private
 from remit.system.threads import off_loop
 
+LOCK_SECONDS = 5.0
 MOST_TURNS = 100
-POLL_SECONDS = 0.5
-"""How often a subscription to a task that waits for input looks whether it was continued."""
+POLL_SECONDS = 2.0
+"""Another server of the project may continue a task; its note is read again after this time."""
+
+
+# ---- notes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    keys: tuple[str, ...] = ()
+    """Of the later delegations of the task, in order."""
+    is_cancelled: bool = False
+    """Cancelled while it waited for input."""
+
+
+EMPTY = Note()
+_NOTE: TypeAdapter[Note] = TypeAdapter(Note)
+
+
+class Notes:
+    """The notes of one project. Called off the event loop."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "a2a"
+
+    def of(self, task_id: str) -> Note:
+        """A damaged note counts as empty: the delegation itself is recorded elsewhere."""
+        data = read_private(self._path(task_id)) if is_session_id(task_id) else None
+        with contextlib.suppress(ValueError):
+            return EMPTY if data is None else _NOTE.validate_json(data)
+        return EMPTY
+
+    def change(self, task_id: str, by: Callable[[Note], Note]) -> Note:
+        path = self._path(task_id)
+        private_folder(self._folder)
+        with file_lock(self._folder / ".lock", timeout=LOCK_SECONDS):
+            before = self.of(task_id)
+            after = by(before)
+            if after == EMPTY:
+                path.unlink(missing_ok=True)
+            elif after != before:
+                write_private(path, _NOTE.dump_json(after))
+        return after
+
+    def _path(self, task_id: str) -> Path:
+        return self._folder / f"{task_id}.json"
+
+
+# ---- threads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,19 +89,24 @@ class Thread:
     task_id: str
     records: tuple[Record, ...]
     """In order; the last one has the current state."""
+    note: Note
 
     @property
     def record(self) -> Record:
         return self.records[-1]
 
     @property
+    def is_cancelled(self) -> bool:
+        return self.note.is_cancelled and self.record.state is State.BLOCKED
+
+    @property
     def waits(self) -> bool:
         """Whether it waits for input."""
-        return self.record.state is State.BLOCKED
+        return self.record.state is State.BLOCKED and not self.note.is_cancelled
 
     @property
     def is_ended(self) -> bool:
-        return self.record.result is not None and not self.waits
+        return self.is_cancelled or (self.record.result is not None and not self.waits)
 
     def history(self) -> list[Message]:
         """All questions, and the answers to all but the last."""
@@ -62,26 +120,39 @@ class Thread:
 
 def key_of(call: Call, message_id: str) -> str:
     """The sender and id of a message are its key, so that a repeated message does not run twice."""
+    return f"a2a:{_digest(call, message_id)}"
+
+
+def _digest(call: Call, message_id: str) -> str:
     parts = (call.principal.name, call.principal.parent or "", message_id)
-    return f"a2a:{hashlib.sha256(chr(0).join(parts).encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 class Threads:
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, notes: Notes) -> None:
         self._service = service
+        self.notes = notes
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._changes: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
 
     def turn(self, task_id: str) -> asyncio.Lock:
-        """Locked to continue or cancel a task: one of two answers is used."""
+        """Locked to continue or cancel a task: one of two answers is used, and a cancelled task does not continue."""
         return self._turns.setdefault(task_id, asyncio.Lock())
 
-    async def continued(self, call: Call, thread: Thread) -> Thread:
-        """Waits until a task that waits for input is continued."""
+    async def changed(self, call: Call, thread: Thread) -> Thread:
+        """Waits until a task that waits for input is continued or cancelled."""
         while True:
-            await asyncio.sleep(POLL_SECONDS)
+            change = self._changes.setdefault(thread.task_id, asyncio.Event())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(POLL_SECONDS):
+                    await change.wait()
             now = await self.of(call, thread.task_id)
-            if now.record.session_id != thread.record.session_id:
+            if now.is_cancelled or now.record.session_id != thread.record.session_id:
                 return now
+
+    def _tell_change(self, task_id: str) -> None:
+        if (change := self._changes.pop(task_id, None)) is not None:
+            change.set()
 
     async def of(self, call: Call, task_id: str) -> Thread:
         """Raises `Misused` (TASK_NOT_FOUND), also for tasks of others."""
@@ -91,43 +162,46 @@ class Threads:
             first = await self._service.record(call, origin)
         return await off_loop(self._thread, first)
 
-    def is_current(self, record: Record) -> bool:
-        """Whether it is the last delegation of its task. Called off the event loop."""
-        if record.state is not State.BLOCKED:
-            return True
-        first = self._service.remit.store.get(continued_task(record.key) or record.session_id)
-        return first is None or self._thread(first).record.session_id == record.session_id
+    def whole(self, record: Record) -> Thread:
+        """The thread of a record that the caller may see. Called off the event loop."""
+        origin = continued_task(record.key)
+        first = self._service.remit.store.get(origin) if origin is not None and is_session_id(origin) else None
+        return self._thread(first if first is not None and first.agent == record.agent else record)
 
-    def _thread(self, first: Record) -> Thread:
-        records = [first]
-        while records[-1].state is State.BLOCKED and len(records) <= MOST_TURNS:
-            found = self._service.remit.store.by_key(f"{CONTINUES}{first.session_id}:{len(records)}")
-            if found is None or found.agent != first.agent:
-                break
-            records.append(found)
-        return Thread(task_id=first.session_id, records=tuple(records))
-
-    async def resume(self, call: Call, thread: Thread, asked: IncomingMessage) -> Record:
-        """Continues a task with the answer of its caller; the record of the new delegation."""
-        if not self._may_change(call, thread):
-            raise Refused(f"Task {thread.task_id} is not {call.principal.name}'s to continue.", code="FORBIDDEN")
-        if not thread.waits:
-            if len(thread.records) > 1 and _arguments(thread.records[-2], asked)["parameters"] == thread.record.parameters:
-                return thread.record  # sent a second time
-            words = "does not wait for input. Send the message without a task id, in its context, to begin another."
-            raise UnsupportedOperationError(f"Task {thread.task_id} {words}")
-        if len(thread.records) > MOST_TURNS:
-            raise UnsupportedOperationError(f"Task {thread.task_id} was continued {MOST_TURNS} times: begin another one.")
-        request = self._service.read(call, {**_arguments(thread.record, asked), "resume": thread.record.session_id})
-        key = f"{CONTINUES}{thread.task_id}:{len(thread.records)}"
-        handle = await self._service.execute(call, replace(request, also={**request.also, "key": key}))
-        return await self._service.record(call, handle.session_id)
-
-    def _may_change(self, call: Call, thread: Thread) -> bool:
+    def may_change(self, call: Call, thread: Thread) -> bool:
         first, principal = thread.records[0], call.principal
         if principal.parent is not None:
             return first.parent_id == principal.parent
         return principal.may(Permission.CANCEL_ALL) or (first.caller_info is not None and first.caller_info.principal == principal.name)
+
+    def _thread(self, first: Record) -> Thread:
+        note = self.notes.of(first.session_id)
+        found = (self._service.remit.store.by_key(key) for key in note.keys)
+        later = [record for record in found if record is not None and record.agent == first.agent]
+        return Thread(task_id=first.session_id, records=(first, *later), note=note)
+
+    async def resume(self, call: Call, thread: Thread, message: Message, asked: IncomingMessage) -> Record:
+        """Continues a task with the answer of its caller; the record of the new delegation."""
+        key = f"{CONTINUES}{thread.task_id}:{_digest(call, message.message_id)}"
+        if key in thread.note.keys and (known := await off_loop(self._service.remit.store.by_key, key)) is not None:
+            return known  # sent a second time
+        if not self.may_change(call, thread):
+            raise Refused(f"Task {thread.task_id} is not {call.principal.name}'s to continue.", code="FORBIDDEN")
+        if not thread.waits:
+            words = "does not wait for input. Send the message without a task id, in its context, to begin another."
+            raise UnsupportedOperationError(f"Task {thread.task_id} {words}")
+        if len(thread.note.keys) >= MOST_TURNS:
+            raise UnsupportedOperationError(f"Task {thread.task_id} was continued {MOST_TURNS} times: begin another one.")
+        request = self._service.read(call, {**_arguments(thread.record, asked), "resume": thread.record.session_id})
+        await off_loop(self.notes.change, thread.task_id, lambda note: _with_key(note, key, thread.note))
+        handle = await self._service.execute(call, replace(request, also={**request.also, "key": key}))
+        self._tell_change(thread.task_id)
+        return await self._service.record(call, handle.session_id)
+
+    async def give_up(self, thread: Thread) -> None:
+        """Cancel a task that waits for input: nothing is running."""
+        await off_loop(self.notes.change, thread.task_id, lambda note: replace(note, is_cancelled=True))
+        self._tell_change(thread.task_id)
 
 
 def _arguments(before: Record, asked: IncomingMessage) -> Mapping[str, Any]:
@@ -147,6 +221,15 @@ def _arguments(before: Record, asked: IncomingMessage) -> Mapping[str, Any]:
             raise InvalidParamsError(f"{before.agent} takes parameters, not text: send a data part with the changes.")
         parameters[spoken] = asked.text
     return {**options, "target": target, "operation": operation, "parameters": parameters}
+
+
+def _with_key(note: Note, key: str, seen: Note) -> Note:
+    """`seen`: the note when the task was found to wait; another server may have continued the task since."""
+    if key in note.keys:
+        return note
+    if note.is_cancelled or note.keys != seen.keys:
+        raise UnsupportedOperationError("The task was answered, or cancelled, by another message just now.")
+    return replace(note, keys=(*note.keys, key))
 
 
 def must_fit(thread: Thread, message: Message) -> None:

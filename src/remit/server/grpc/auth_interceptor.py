@@ -210,7 +210,7 @@ def _parsed(request: Any) -> Any:
 
 async def _report(context: Context, error: Exception) -> NoReturn:
     if isinstance(error, RemitError):
-        code, message = grpc.StatusCode[status_of(error).grpc], _short(error.message)
+        code, message = grpc.StatusCode[status_of(error).grpc], short(error.message)
         await context.abort(code, message, _trailers(error, code, message))
     if isinstance(error, grpc.aio.BaseError | grpc.RpcError):  # reported already, or the client has left
         raise error
@@ -218,7 +218,7 @@ async def _report(context: Context, error: Exception) -> NoReturn:
     await context.abort(grpc.StatusCode.INTERNAL, "Internal server error. The server's log has the details.")
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
     """Cut to stay below the limit when it is written as metadata, where a letter may take nine bytes."""
     text = text_of(text)[:MOST_CHARACTERS]
     while len(quote(text, safe=_PRINTABLE)) > MOST_CHARACTERS:
@@ -226,13 +226,17 @@ def _short(text: str) -> str:
     return text
 
 
+def basic_trailers(code: str, advice: str, retry_after_seconds: float | None) -> list[tuple[str, str | bytes]]:
+    found: list[tuple[str, str | bytes]] = [(CODE, quote(code, safe=" "))]
+    if advice:
+        found.append((ADVICE, quote(short(advice), safe=_PRINTABLE)))
+    if retry_after_seconds is not None:
+        found.append((PUSHBACK, str(int(1000 * retry_after_seconds) + 1)))
+    return found
+
+
 def _trailers(error: RemitError, code: grpc.StatusCode, message: str) -> tuple[tuple[str, str | bytes], ...]:
-    found: list[tuple[str, str | bytes]] = [(CODE, quote(error.code, safe=" "))]
-    if error.advice:
-        found.append((ADVICE, quote(_short(error.advice), safe=_PRINTABLE)))
     wait: float | None = getattr(error, "retry_after_seconds", None)
-    if wait is not None:
-        found.append((PUSHBACK, str(int(1000 * wait) + 1)))
     parts: list[Any] = [ErrorInfo(reason=text_of(error.code), domain="remit")]
     if wait is not None:
         parts.append(RetryInfo())
@@ -246,4 +250,4 @@ def _trailers(error: RemitError, code: grpc.StatusCode, message: str) -> tuple[t
         packed = AnyMessage()
         packed.Pack(part)
         status.details.append(packed)
-    return (*found, (DETAILS, status.SerializeToString()))
+    return (*basic_trailers(error.code, error.advice, wait), (DETAILS, status.SerializeToString()))

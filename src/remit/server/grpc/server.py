@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -34,6 +34,9 @@ METADATA_BYTES = 16 * 1024
 STOP_NOTICE_SECONDS = 1.0
 """Time for health watchers to receive that the server stops."""
 
+AddTo = Callable[[grpc.aio.Server], str]
+"""Adds a service; its name."""
+
 
 class GrpcApi:
     def __init__(
@@ -42,8 +45,9 @@ class GrpcApi:
         authenticator: Authenticator,
         settings: ServeSettings,
         registry: "Registry | None" = None,
+        extra: Sequence[AddTo] = (),
     ) -> None:
-        """With every service, not listening yet."""
+        """With every service, not listening yet. `extra`: further services, e.g. A2A's, behind the same authentication."""
         logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)  # adding it twice has no effect
         self._service = service
         self._settings = settings
@@ -53,18 +57,19 @@ class GrpcApi:
         )
         self._sockets: list[UnixSocket] = []
         self._health = health.aio.HealthServicer()
-        self._health_names = ["", *self._add_services(registry)]
+        self._health_names = ["", *self._add_services(registry, extra)]
         self._notice: asyncio.Future[None] | None = None
         self.addresses: list[str] = []
         """In gRPC notation: `unix:/…/grpc.sock`, `127.0.0.1:50051`."""
 
-    def _add_services(self, registry: "Registry | None") -> list[str]:
+    def _add_services(self, registry: "Registry | None", extra: Sequence[AddTo]) -> list[str]:
         tasks = TaskService(self._service, registry.name_of if registry is not None else lambda _agent_id: None)
         rpc.add_TaskServiceServicer_to_server(tasks, self._server)  # type: ignore[no-untyped-call]
         names = [TASKS]
         if registry is not None:
             rpc.add_AgentServiceServicer_to_server(registry, self._server)  # type: ignore[no-untyped-call]
             names.append(AGENTS)
+        names += [add_to(self._server) for add_to in extra]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         _add_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
         return names
