@@ -63,16 +63,45 @@ def _text(value: Any) -> str:
 
 # ---- values that would be executed
 
+_NEVER = "(?!)"
 _SAFE = frozenset({"session_id"})
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
-_INTERPRETER = re.compile(
-    r"r?bash|dash|ash|[zcmo]?k?sh|tcsh|fish|(?:python|pypy|perl|ruby|php|lua|luajit)[\d.]*|node(?:js)?|bun|deno|Rscript|osascript|pwsh|powershell"
-    r"|[gmn]?awk|g?sed"
-)
-_CODE = re.compile(r"-[A-Za-z]*[ceECr]|--(?:command|init-command|eval|print|run|expression)")
-"""Options after which the first word that is not an option is code, or names a file of it."""
-_VALUED = re.compile(r"[-+][A-Za-z]*o|-[WX]|-v")
-"""Options whose next word is neither code nor a script."""
+_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+
+
+class _Interpreter(NamedTuple):
+    """Options of a program that executes code, as patterns."""
+
+    code: str = _NEVER
+    """The operand is code."""
+    valued: str = _NEVER
+    """The next word belongs to the option."""
+    from_input: str | None = _NEVER
+    """It reads code from standard input with this option or without an operand; None: never."""
+    file: str = _NEVER
+    """The next word names a file with code, so there is no code operand."""
+    operand_is_code: bool = False
+    has_late_options: bool = False
+    """It parses options after its code too, unless `--` precedes them."""
+
+
+_INTERPRETERS = {
+    r"r?bash|dash|ash|[zcmo]?k?sh|tcsh|fish": _Interpreter(
+        r"[-+][A-Za-z]*c[A-Za-z]*|--command.*|-C|--init-command", r"[-+][A-Za-z]*[oO]|--rcfile|--init-file", r"-[A-Za-z]*s[A-Za-z]*"
+    ),
+    r"(?:python|pypy)[\d.]*": _Interpreter(r"-[bBdEiIOPqsSuvx]*[cm]", r"-[WX]|--check-hash-based-pycs", "-[bBdEiIOPqsSuvx]*i[A-Za-z]*"),
+    r"node(?:js)?|bun|deno": _Interpreter(
+        "-e|-p|-pe|--eval|--print|eval", "-r|--require|--import|--loader|-C|--conditions|--env-file", "-i", has_late_options=True
+    ),
+    r"(?:perl|ruby|php|luajit|lua|Rscript|osascript)[\d.]*": _Interpreter(
+        r"-[A-Za-z0-9]*[eErRB]|--run", "-[cdztl]", "-[ai]", has_late_options=True
+    ),
+    r"pwsh|powershell": _Interpreter("(?i:-c|-command|-e|-encodedcommand)"),
+    r"[gmn]?awk": _Interpreter(valued="-[Fv]|--assign", from_input=None, file="-f|--file", operand_is_code=True),
+    r"g?sed": _Interpreter(
+        "-[nErsuz]*e|--expression", from_input=None, file="-[nErsuz]*f|--file", operand_is_code=True, has_late_options=True
+    ),
+}
 _REMOTE_SHELLS = ("ssh", "rsh", "watch", "eval")
 _STARTERS = re.compile(
     r"env|nice|ionice|nohup|timeout|stdbuf|setsid|sudo|doas|time|chroot|busybox|command|exec|xargs|flock|unshare|nsenter|docker|podman"
@@ -81,7 +110,7 @@ _STARTERS = re.compile(
 
 
 def code_fault(words: Sequence[str], *, prompt_is_input: bool) -> str | None:
-    """Why a command would execute an inserted value; None if no such case is found. Values are arguments of a script or of given code."""
+    """Why a command would execute an inserted value; None if no such case is found."""
     if _fills(words[0]):
         return f"{words[0]!r} is filled in, and so would choose the program that is started"
     first = _name(words[0])
@@ -92,24 +121,45 @@ def code_fault(words: Sequence[str], *, prompt_is_input: bool) -> str | None:
         name, rest, is_started = _name(word), words[index + 1 :], index == 0 or is_starter
         if is_started and name in _REMOTE_SHELLS and any(map(_fills, rest)):
             return f"{name} hands whatever it is given to a shell"
-        if _INTERPRETER.fullmatch(name) is not None:
-            operand = _operand(rest)
-            before = [word for word in rest[: operand + 1] if not _VARIABLE.match(word)]
-            if any(map(_fills, before)) and (is_started or any(map(_CODE.fullmatch, before))):
-                return f"what is filled into the code or the options of {name} would be executed"
-            if is_started and prompt_is_input and (operand == len(rest) or rest[operand] == "-"):
-                return f"{name} would execute the prompt, which is its standard input"
-            if is_started:
-                return None  # further words are arguments of its script
+        interpreter = next((one for shape, one in _INTERPRETERS.items() if re.fullmatch(shape, name)), None)
+        if interpreter is not None:
+            fault = _call_fault(name, interpreter, rest, is_started=is_started, prompt_is_input=prompt_is_input)
+            if fault is not None or is_started:
+                return fault  # further words are arguments of its script
     return None
 
 
-def _operand(words: Sequence[str]) -> int:
-    """The position of the code or script: the first word that is neither an option nor the value of one."""
-    for index, word in enumerate(words):
-        if (word == "-" or word[:1] not in ("-", "+")) and not (index and _VALUED.fullmatch(words[index - 1])):
-            return index
-    return len(words)
+def _call_fault(name: str, called: _Interpreter, rest: Sequence[str], *, is_started: bool, prompt_is_input: bool) -> str | None:
+    options: list[str] = []
+    index, is_code, is_file, is_closed = 0, False, False, False
+    while index < len(rest) and not is_closed:
+        word = rest[index]
+        is_closed, starts_code = word == "--", re.fullmatch(called.code, word) is not None
+        if not is_closed and not starts_code and (word[:1] not in ("-", "+") or word in _INPUT):
+            break
+        names_file = re.fullmatch(called.file, word) is not None
+        is_code, is_file, index = is_code or starts_code, is_file or names_file, index + 1
+        options.append(word)
+        if (names_file or re.fullmatch(called.valued, word)) and index < len(rest):
+            options += [] if _VARIABLE.match(rest[index]) else [rest[index]]  # awk -v NAME=VALUE passes a value
+            index += 1
+    operand, arguments = (rest[index] if index < len(rest) else None), rest[index + 1 :]
+    if operand is not None and (is_code or (called.operand_is_code and not is_file)):
+        if _fills(operand) or (is_code and any(map(_fills, options))):
+            return f"what is filled into the code of {name} would be executed"
+        before = arguments[: arguments.index("--")] if "--" in arguments else arguments
+        if called.has_late_options and any(map(_fills, before)):
+            return f"{name} looks for options after its code too, and what is filled in there may become one; put -- before it"
+    if not is_started:
+        return None
+    if any(map(_fills, options)):
+        return f"the value would be among the options of {name}"
+    if operand is not None and not is_code and _fills(operand) and not is_closed and (called.has_late_options or not is_file):
+        return f"what is filled in where {name} looks for options may become one; put -- before it"
+    if prompt_is_input and called.from_input is not None and not is_code:
+        reads = operand is None or operand in _INPUT or any(re.fullmatch(called.from_input, option) for option in options)
+        return f"{name} would execute the prompt, which is its standard input" if reads else None
+    return None
 
 
 def _env_fault(words: Sequence[str]) -> str | None:
