@@ -1,4 +1,4 @@
-"""Model output on its way to a terminal, and commands of a chat."""
+"""Model output on its way to a terminal."""
 
 import time
 from collections.abc import Sequence
@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.cli.ask import Breaks, Plain
-from remit.cli.chat import command_in
 from remit.cli.events import Spent
 from remit.cli.live import Silence
 from remit.cli.render import harmless
@@ -67,22 +66,6 @@ def test_break_noticed_late_is_ignored() -> None:
     assert breaks.joined("b", 6.0) == "b"
     assert breaks.noticed(records([before, after]))
     assert breaks.joined("c", 8.0) == "\n\nc"
-
-
-@pytest.mark.parametrize(
-    ("typed", "command"),
-    [
-        ("/help", ("help", "")),
-        ("/resume  conv_1 ", ("resume", "conv_1")),
-        ("/?", ("?", "")),
-        ("/etc/hosts is what?", None),
-        ("//help", None),
-        ("what is /help", None),
-        ("/", None),
-    ],
-)
-def test_line_that_begins_with_a_slash_and_a_word_is_a_command(typed: str, command: tuple[str, str] | None) -> None:
-    assert command_in(typed) == command
 
 
 def test_cost_is_a_sum_or_unknown() -> None:
