@@ -1,4 +1,4 @@
-"""Finds installed coding agents, checks whether they start, and builds their lines for remit.toml: `remit agents --detect`."""
+"""Finds installed coding agents, checks whether they start, and builds their lines for remit.toml: `remit init`."""
 
 import asyncio
 import contextlib
