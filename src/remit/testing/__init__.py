@@ -1,4 +1,4 @@
-"""Test support for your agents and stores: scripted agents and models, hostile agents, clocks, and the conformance
+"""Test support for your agents and stores: scripted agents and models, clocks, and the conformance
 suite of stores.
 
 `STORE_CHECKS` run over every store of remit, and can be run over yours. Needs no test framework."""
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from remit.testing.clock import JumpingClock, ManualClock
-    from remit.testing.hostile import hostile_agents
     from remit.testing.load import load_agents
     from remit.testing.models.request import ModelRequest, valid_return
     from remit.testing.models.server import ScriptedModels
@@ -20,11 +19,10 @@ if TYPE_CHECKING:
 __all__ = [
     "STORE_CHECKS", "Call", "Cut", "Drip", "Fail", "Garbled", "JumpingClock", "ManualClock", "ModelRequest",
     "ModelTurn", "Reply", "Say", "Scripted", "ScriptedModels", "Silence", "Stray", "Think", "Turn", "Usage", "answer", "fail",
-    "hand_on", "hang", "hostile_agents", "load_agents", "say", "valid_return", "wait",
+    "hand_on", "hang", "load_agents", "say", "valid_return", "wait",
 ]  # fmt: skip
 _PUBLIC = {
     "remit.testing.clock": "JumpingClock ManualClock",
-    "remit.testing.hostile": "hostile_agents",
     "remit.testing.load": "load_agents",
     "remit.testing.models.request": "ModelRequest valid_return",
     "remit.testing.models.server": "ScriptedModels",
