@@ -17,8 +17,8 @@ def model(request: ModelRequest) -> Say:
     number = next(int(number) for number, text in passages if "Hotter water" in text)
     cited = [{"passage": number, "quote": "Hotter water makes green tea bitter"}]
     statements = [
-        {"text": "Hotter water makes green tea bitter.", "citations": cited},
-        {"text": "Everybody prefers black tea.", "citations": []},
+        {"heading": "", "text": "Hotter water makes green tea bitter.", "citations": cited},
+        {"heading": "", "text": "Everybody prefers black tea.", "citations": []},
     ]
     return Say(json.dumps({"statements": statements}))
 
@@ -30,6 +30,7 @@ async def main() -> None:
             done = await remit.delegate("researcher.deep_research", query="Why does green tea get bitter?")
     for sentence in done.data["sentences"]:
         print(f"{sentence['standing']}: {sentence['text']}")
+    print([sentence["text"] for sentence in done.data["uncited"]])
 
 
 if __name__ == "__main__":

@@ -237,11 +237,12 @@ async def test_synthesis_compares_and_quotes_sources(remit: Remit, project: Path
         },
     )
     sources = ["a.md", "b.md", {"title": "Letter", "text": "An owl was seen in the old tower on 3 May 2021."}]
-    result = await remit.delegate("researcher.synthesize_sources", sources=sources)
-    assert result.status == "completed", result.errors
-    report = report_of(project, result)
-    assert all(words in report for words in ("weighs about 400 g", "weighs about 500 g", "in the old tower"))
-    check_citations(project, result.data, report)
+    for form in ("summary", "table", "outline"):
+        result = await remit.delegate("researcher.synthesize_sources", sources=sources, format=form)
+        assert result.status == "completed", result.errors
+        report = report_of(project, result)
+        assert all(words in report for words in ("weighs about 400 g", "weighs about 500 g", "in the old tower"))
+        check_citations(project, result.data, report)
     assert [[one["source"] for one in group] for group in result.data["agreed"]] == [["a.md", "b.md"]]
     assert [one["text"] for one in result.data["single"]["Letter"]] == [sources[2]["text"]]  # type: ignore[index]
     as_json = await remit.delegate("researcher.synthesize_sources", sources=sources, format="json")

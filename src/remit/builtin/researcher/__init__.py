@@ -44,7 +44,7 @@ async def deep_research(
 async def synthesize_sources(
     ctx: Context,
     sources: Annotated[list[str | dict[str, Any]] | str, Field(description=_WHAT)],
-    format: Annotated[Literal["summary", "json"], Field(description="Whether the report is text or JSON.")] = "summary",
+    format: Annotated[Literal["summary", "table", "outline", "json"], Field(description="How the report is laid out.")] = "summary",
 ) -> dict[str, Any]:
     """Put files, pages and texts side by side: quotes the passages that several share and the first others of each; writes a report."""
     from remit.builtin.researcher.research import synthesize

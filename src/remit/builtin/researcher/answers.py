@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from remit.builtin.researcher.passages import contains, printable
-from remit.builtin.researcher.reports import Citation
+from remit.builtin.researcher.reports import Citation, lay_out
 from remit.core.context import Context
 from remit.core.text import UNTRUSTED, escape_markdown, fence_untrusted, markdown_line, one_line, plural
 from remit.models.questions import TextModel, ask_optional, list_schema, object_in, object_schema
@@ -27,13 +27,19 @@ _WRITING = (
     " reading order. With each statement give its citations: the number of the passage and a quotation of at least three words that the"
     " statement rests on, copied from the passage character by character. Put no citation marks into the text. Copy figures, names and"
     f" identifiers exactly. If the passages do not answer, return no statements. {UNTRUSTED} Answer with JSON alone:"
-    ' {"statements": [{"text": "…", "citations": [{"passage": 1, "quote": "…"}]}]}'
+    ' {"statements": [{"heading": "", "text": "…", "citations": [{"passage": 1, "quote": "…"}]}]}'
 )
-_ANSWER = "Answer the question in a few plain statements, the most important first."
 _SUMMARY = "Summarise what the sources agree on, where they differ, and what one alone says."
+_LAYOUTS = {
+    "answer": "Answer the question in a few plain statements, the most important first.",
+    "summary": _SUMMARY,
+    "json": _SUMMARY,
+    "table": "List what the sources say; each statement becomes one row of a table.",
+    "outline": "Write an outline: give each statement the short heading that it belongs under; statements of one heading together.",
+}
 _TEXT = {"type": "string"}
 _SCHEMA = object_schema(
-    statements=list_schema(text=_TEXT, citations=list_schema(passage={"type": "integer"}, quote=_TEXT)),
+    statements=list_schema(heading=_TEXT, text=_TEXT, citations=list_schema(passage={"type": "integer"}, quote=_TEXT)),
 )
 
 
@@ -42,6 +48,7 @@ class Statement:
     """One statement of a model, with the citations that were found in their passages."""
 
     text: str
+    heading: str = ""
     citations: tuple[int, ...] = ()
     unmatched: tuple[str, ...] = ()
     """Quotations that are not in their passage, and `[77]` for a passage that does not exist."""
@@ -65,6 +72,7 @@ class WrittenAnswer:
     """What a model wrote, with its citations checked."""
 
     statements: tuple[Statement, ...]
+    layout: str = "answer"
     by: str = ""
 
     @property
@@ -74,7 +82,7 @@ class WrittenAnswer:
     @property
     def text(self) -> str:
         """As markdown."""
-        return " ".join(one.markdown() for one in self.statements) or NO_ANSWER
+        return lay_out(self.layout, [(one.heading, one.markdown()) for one in self.statements]) or NO_ANSWER
 
     def note(self) -> str:
         """Below the answer in a report: how far it was checked."""
@@ -91,13 +99,16 @@ class WrittenAnswer:
         return {
             "written": self.text,
             "sentences": [one.to_dict() for one in self.statements],
+            "uncited": [one.to_dict() for one in self.statements if not one.citations],
             "invented": list(dict.fromkeys(words for one in self.statements for words in one.unmatched)),
             "writtenBy": self.by,
         }
 
 
-async def write(models: TextModel, ctx: Context, citations: Iterable[Citation], question: str = "") -> tuple[WrittenAnswer | None, str]:
-    """A model's answer to the question, or summary, from these passages; or the reason why there is none."""
+async def write(
+    models: TextModel, ctx: Context, citations: Iterable[Citation], layout: str, question: str = ""
+) -> tuple[WrittenAnswer | None, str]:
+    """A model's answer from these passages, or the reason why there is none."""
     passages: dict[int, Citation] = {}
     room = MAX_PASSAGE_CHARACTERS
     for one in citations:
@@ -107,7 +118,7 @@ async def write(models: TextModel, ctx: Context, citations: Iterable[Citation], 
     if not passages or ctx.hand_in:
         return None, "the time limit was reached before it could be asked" if passages else "there was no passage to write from"
     ctx.progress(f"A model writes the answer from {plural(len(passages), 'passage')}")
-    task = f"{_ANSWER}\n\n{fence_untrusted(question, kind='question')}" if question else _SUMMARY
+    task = _LAYOUTS[layout] + (f"\n\n{fence_untrusted(question, kind='question')}" if question else "")
     prompt = "\n\n".join([*(one.fenced() for one in passages.values()), task])
     seconds = min(_WRITE_SECONDS, _WRITE_SHARE * ctx.remaining)
     heard = await ask_optional(models, ctx, prompt, instructions=_WRITING, seconds=seconds, schema=_SCHEMA)
@@ -119,7 +130,7 @@ async def write(models: TextModel, ctx: Context, citations: Iterable[Citation], 
     statements = check_statements(given, {number: one.passage.text for number, one in passages.items()})
     if given and not any(one.citations for one in statements):
         return None, f"none of its {plural(len(given), 'statement')} cites words that are there, so what it wrote was left out"
-    return WrittenAnswer(statements=statements, by=heard.model), ""
+    return WrittenAnswer(statements=statements, layout=layout, by=heard.model), ""
 
 
 def check_statements(given: Sequence[Any], passages: Mapping[int, str]) -> tuple[Statement, ...]:
@@ -131,8 +142,10 @@ def check_statements(given: Sequence[Any], passages: Mapping[int, str]) -> tuple
         text = " ".join(re.sub(r"\s*\[\d{1,4}\]", "", printable(text)).split()) if isinstance(text, str) else ""
         room -= len(text)
         if text and room >= 0:
+            heading = one.get("heading")
             citations, unmatched = _check(one.get("citations"), passages)
-            statements.append(Statement(text=text, citations=citations, unmatched=unmatched))
+            heading = heading if isinstance(heading, str) else ""
+            statements.append(Statement(text=text, heading=heading, citations=citations, unmatched=unmatched))
     return tuple(statements)
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from remit.builtin.researcher.passages import Document, Passage
@@ -52,6 +53,7 @@ class Citation:
             "line": self.passage.line,
             "endLine": self.passage.end_line,
             "date": document.date or document.fetched,
+            **({"fetchedAt": document.fetched} if document.fetched else {}),
             "quote": self.passage.text,
             **({"code": True} if self.passage.is_code else {}),
         }
@@ -84,7 +86,7 @@ class Finding:
         return any(ranked.is_supported for _, ranked in self.quotes)
 
     def to_dict(self) -> dict[str, Any]:
-        sentences = [{**one.quoted(), "headings": one.passage.headings} for one, _ in self.quotes]
+        sentences = [{**one.quoted(), "headings": one.passage.headings, **ranked.to_dict()} for one, ranked in self.quotes]
         return {"question": self.question, "supported": self.is_supported, "sentences": sentences}
 
 
@@ -104,6 +106,17 @@ class Result:
             "notFound": [{"question": f.question, "missingWords": f.missing} for f in self.findings if f.missing or not f.is_supported],
             "searched": searched,
         }
+
+
+def lay_out(layout: str, rows: Sequence[tuple[str, str]]) -> str:
+    """Rows of heading and text as a table, as an outline, or one after the other."""
+    if layout == "table":
+        return "\n".join(["| statement |", "| --- |", *("| {} |".format(" ".join(text.split()).replace("|", "\\|")) for _, text in rows)])
+    if layout == "outline":
+        headings = ["", *(heading for heading, _ in rows)]
+        titles = [f"\n## {markdown_line(new)}\n\n" if new and new != last else "" for last, new in pairwise(headings)]
+        return "\n".join(f"{title}- {text}" for title, (_, text) in zip(titles, rows, strict=True)).strip()
+    return " ".join(text for _, text in rows)
 
 
 def amount_read(searched: dict[str, Any]) -> str:
@@ -162,9 +175,16 @@ def _not_found(result: Result) -> list[str]:
 
 
 def _searched(searched: dict[str, Any]) -> list[str]:
-    lists = {"places": "Places", "queries": "Searched for", "webQueries": "Asked the web", "files": "Files", "pages": "Pages"}
+    lists = {
+        "places": "Places",
+        "queries": "Searched for",
+        "webQueries": "Asked the web",
+        "leads": "Links",
+        "files": "Files",
+        "pages": "Pages",
+    }
     rows = [f"- {name} ({len(searched[key])}): {', '.join(_first(searched[key]))}" for key, name in lists.items() if searched[key]]
-    return [*rows, f"- {plural(searched['children'], 'worker')} sent"]
+    return [*rows, f"- Depth {searched['depth']} of {searched['maxDepth']}; {plural(searched['children'], 'worker')} sent"]
 
 
 def _first(items: Sequence[str]) -> list[str]:
@@ -195,6 +215,8 @@ class Synthesis:
         return [*(document.name for document in self.documents if document.name not in quoted), *self.without_text]
 
     def data(self, layout: str) -> dict[str, Any]:
+        """`differing` and `figures` are kept for compatibility and empty: comparing sentences needs a model."""
+
         def quotes(group: Iterable[Citation]) -> list[dict[str, Any]]:
             return [{**one.quoted(), "source": one.passage.document.name} for one in group]
 
@@ -203,24 +225,30 @@ class Synthesis:
             "format": layout,
             "sources": [{"number": i, "kind": d.kind, "name": d.name, "title": d.title, "date": d.date or d.fetched} for i, d in documents],
             "agreed": [quotes(group) for group in self.agreed],
+            "differing": [],
             "single": {name: quotes(own) for name, own in self.single.items()},
+            "figures": [],
             "citations": [citation.to_dict() for citation in self.citations],
             "failures": list(self.failures),
             "notQuoted": self.unquoted,
         }
 
-    def markdown(self, written: "WrittenAnswer | None" = None) -> str:
+    def markdown(self, layout: str, written: "WrittenAnswer | None" = None) -> str:
         model = [written.text, written.note(), "## What they say, quoted"] if written is not None else []
-        rows = {"In several sources": self.agreed, **{name: [(one,) for one in own] for name, own in self.single.items()}}
-        sections = [
-            f"# What {plural(len(self.documents), 'source')} say",
-            *model,
-            *(_section(markdown_line(name), (f"- {_short_quote(*group)}" for group in groups)) for name, groups in rows.items()),
-            _section("What could not be read", (f"- {markdown_line(one)}" for one in self.failures)),
-            _section("Read, but not quoted", (f"- {markdown_line(one)}" for one in self.unquoted)),
-            _sources(self.citations),
-        ]
-        return "\n\n".join(filter(None, sections)) + "\n"
+        rows = [("In several sources", _short_quote(*group)) for group in self.agreed]
+        rows += [(name, _short_quote(one)) for name, own in self.single.items() for one in own]
+        return "\n\n".join(
+            section
+            for section in (
+                f"# What {plural(len(self.documents), 'source')} say",
+                *model,
+                lay_out("table" if layout == "table" else "outline", rows),
+                _section("What could not be read", (f"- {markdown_line(one)}" for one in self.failures)),
+                _section("Read, but not quoted", (f"- {markdown_line(one)}" for one in self.unquoted)),
+                _sources(self.citations),
+            )
+            if section
+        ) + "\n"  # fmt: skip
 
 
 def _short_quote(*same: Citation) -> str:

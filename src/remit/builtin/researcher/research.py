@@ -52,6 +52,8 @@ class Research:
         self._warnings: list[str] = []
         self._folders: list[str] = []
         self._gatherer = Gatherer(ctx, places, KEPT_FOR_WRITING if models is not None else 0.0)
+        self._depth = 0
+        self._leads: list[str] = []
         self._report = ctx.scratch / "report.md"
 
     async def run(self) -> dict[str, Any]:
@@ -63,10 +65,10 @@ class Research:
         for depth in range(1, self._max_depth + 1):
             if depth > 1 and (self._gatherer.is_over or not await self._follow_links(result)):
                 break
-            result = self._rank()
+            self._depth, result = depth, self._rank()
             self._write(result, is_final=depth == self._max_depth)
         if self._models is not None and result.citations:
-            written, fault = await write(self._models, self._ctx, result.citations, self._query)
+            written, fault = await write(self._models, self._ctx, result.citations, "answer", self._query)
             self._warnings += [f"No model wrote the answer, so it is quoted: {fault}."] if fault else []
         self._write(result, is_final=True, written=written)
         data = result.data(self._searched())
@@ -143,6 +145,7 @@ class Research:
                 if shared and url not in self._gatherer.documents and urlsplit(url).scheme in ("http", "https"):
                     scores[url] = shared + 0.5 * (urlsplit(url).netloc == urlsplit(page.name).netloc)
         urls = sorted(scores, key=lambda url: (-scores[url], url))[:MAX_WEB_PAGES]
+        self._leads += urls
         await self._gatherer.fetch(urls)
         return bool(urls)
 
@@ -152,7 +155,11 @@ class Research:
         documents = gatherer.documents.values()
         return {
             "places": self._places.names(),
+            "maxDepth": self._max_depth,
+            "depth": self._depth,
+            "leads": self._leads,
             "filesListed": len({*gatherer.listed, *(one.name for one in documents if one.kind == "file")}),
+            "sentences": sum(len(one.passages) for one in documents),
             "queries": gatherer.queries,
             "webQueries": gatherer.web_queries,
             "files": [one.name for one in documents if one.kind == "file"],
@@ -196,12 +203,12 @@ async def synthesize(ctx: Context, given: Sequence[str | Mapping[str, Any]], lay
     data, written = synthesis.data(layout), None
 
     def put() -> None:
-        text = json.dumps(data, ensure_ascii=False, indent=2) + "\n" if is_json else synthesis.markdown(written)
+        text = json.dumps(data, ensure_ascii=False, indent=2) + "\n" if is_json else synthesis.markdown(layout, written)
         path.write_text(text, encoding="utf-8")
 
     put()
     if models is not None and documents:
-        written, fault = await write(models, ctx, _in_turn(synthesis))
+        written, fault = await write(models, ctx, _in_turn(synthesis), layout)
         data |= written.to_data() if written is not None else {}
         data["warnings"] = [f"No model wrote it, so it is quoted: {fault}."] if fault else []
         put()
