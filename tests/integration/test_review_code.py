@@ -27,6 +27,7 @@ diff --git a/src/a.py b/src/a.py
 +os.system(input())
  three = 3
 """
+REVISION_PARAMETERS = {"commit": "", "branch": "", "diff": "HEAD.."}
 
 
 @pytest.fixture
@@ -54,6 +55,7 @@ async def test_review_of_a_diff_has_findings_and_a_report(project: Path) -> None
     assert (first["file"], first["line"], first["severity"], first["rule"]) == ("src/a.py", 5, "high", "S605")
     assert first["suggestion"]
     assert "data.verdict" in result.next_steps
+    assert set(result.data["tools"]) == {"ruff", "detect-secrets"}
     assert result.data["guidelines"] == {"checked": [], "notChecked": ["security-first", "no shell commands"]}
     assert result.warnings == ()
     (artifact,) = result.artifacts
@@ -83,9 +85,9 @@ async def test_staged_working_and_committed_changes_are_reviewed(project: Path, 
     commit_all(project, "second")
     head = git(project, "rev-parse", "HEAD").strip()
     (project / "src" / "a.py").write_text("")
-    for given in ({"diff": "HEAD"}, {"diff": "HEAD~1..HEAD"}, {"diff": "HEAD~1...HEAD"}, {"diff": head}):
+    for given in ({"diff": "HEAD"}, {"diff": "HEAD~1..HEAD"}, {"diff": "HEAD~1...HEAD"}, {"commit": head}, {"commit": "HEAD"}):
         assert locations(await review(remit, **given), "S307") == expected, f"{given}: the committed content"
-    assert (await review(remit, "HEAD~1")).data["filesChanged"] == 4, "the whole first commit"
+    assert (await review(remit, commit="HEAD~1")).data["filesChanged"] == 4, "the whole first commit"
 
 
 async def test_branch_is_reviewed_from_its_merge_base(project: Path, remit: Remit) -> None:
@@ -95,7 +97,7 @@ async def test_branch_is_reviewed_from_its_merge_base(project: Path, remit: Remi
     git(project, "checkout", "-q", "-")
     (project / "main.py").write_text("y = eval(input())\n")
     commit_all(project, "main")
-    result = await review(remit, "HEAD...topic")
+    result = await review(remit, branch="topic")
     assert (result.data["filesChanged"], locations(result, "S307")) == (1, {("topic.py", 1)})
 
 
@@ -111,11 +113,11 @@ async def test_path_is_reviewed_as_it_is(project: Path, remit: Remit) -> None:
         assert "root:" not in str(result)
 
 
-@pytest.mark.parametrize("given", [{}, {"path": ".", "session": "s"}, {"diff": "staged", "session": "s"}])
+@pytest.mark.parametrize("given", [{}, {"path": ".", "commit": "HEAD"}, {"diff": "staged", "session": "s"}])
 async def test_exactly_one_source_is_required(remit: Remit, given: dict[str, str]) -> None:
     result = await review(remit, **given)
     assert (result.status, result.errors[0].code) == (Status.FAILED, "INVALID_PARAMETERS")
-    assert "diff, path, session" in result.errors[0].message
+    assert "diff, path, commit, branch, session" in result.errors[0].message
 
 
 async def test_session_is_reviewed_by_its_own_principal_only(project: Path) -> None:
@@ -153,7 +155,7 @@ async def test_patch_file_of_the_workspace_is_reviewed(project: Path, remit: Rem
 async def test_unreadable_patch_file_and_text_that_names_no_single_commit_are_refused(project: Path, remit: Remit) -> None:
     revisions = ("^HEAD", "--output=x", "HEAD:../", "a b", "none")
     wrong = [{"diff": diff} for diff in ("@none.patch", "@../x", "nonsense", "HEAD~99", "--output=x")]
-    for given in (*wrong, *({"diff": f"HEAD..{one}"} for one in revisions)):
+    for given in (*wrong, *({name: f"{start}{one}"} for one in revisions for name, start in REVISION_PARAMETERS.items())):
         result = await review(remit, **given)
         assert (result.status, result.errors[0].code) == (Status.FAILED, "INVALID_PARAMETERS"), result
     assert not (project / "x").exists()
@@ -173,7 +175,7 @@ async def test_git_settings_of_the_repository_run_nothing(project: Path) -> None
     assert not (project / "ran").exists()
     commit_all(project, "second")
     (project / "ran").unlink()
-    assert locations(await review(project, "HEAD"), "S307") == {("src/a.py", 1)}
+    assert locations(await review(project, commit="HEAD"), "S307") == {("src/a.py", 1)}
     assert not (project / "ran").exists()
 
 
@@ -215,7 +217,7 @@ async def test_committed_files_forbidden_by_the_policy_are_not_read(project: Pat
     rules = "permit(principal, action, resource);\n"
     rules += 'forbid(principal, action, resource) when { context has path && context.path like "closed/*" };'
     async with Remit.open(project, policy=rules) as remit:
-        result = await review(remit, "HEAD")
+        result = await review(remit, commit="HEAD")
     assert "very_own_value" not in str(result.data), result.data
     assert (result.data["files"][0]["applies"], result.data["files"][0]["why"]) == ("not checked", "the policy does not let it be read")
 

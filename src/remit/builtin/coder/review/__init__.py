@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 REPORT = "review.md"
 GUIDELINES_LIMIT, GUIDELINES_CHARACTERS = 400, 20_000
-SOURCES = ("diff", "path", "session")
+SOURCES = ("diff", "path", "commit", "branch", "session")
 _SETTLE = "Settle what was found and review it again. A script that should fail here reads data.verdict (--json): the review has succeeded."
 _TIME_WAS_UP = {
     "type": "timeout",
@@ -42,10 +42,12 @@ def review_code(
     diff: Annotated[str | None, Field(description="A unified diff, @FILE with one, staged, working, a commit, or main..HEAD.")] = None,
     path: Annotated[str | list[str] | None, Field(description="Instead of diff: a file, a folder or a list of files as it is.")] = None,
     since: Annotated[str | None, Field(description="With path: only what changed in it since this commit.")] = None,
+    commit: Annotated[str | None, Field(description="Instead of diff: a commit.")] = None,
+    branch: Annotated[str | None, Field(description="Instead of diff: a branch, from its merge base with the current one.")] = None,
     session: Annotated[str | None, Field(description="Instead of diff: a session of yours that recorded its changes.")] = None,
     guidelines: Annotated[str | list[str] | None, Field(description="Text, a list or a file; checked by a model.")] = None,
 ) -> dict[str, Any]:
-    """Review a change: a diff, a commit, a range, a path or the changes of a session. Changes nothing."""
+    """Review a change: a diff, a path, a commit, a branch or the changes of a session. Changes nothing."""
     from remit.builtin.coder.review.change import Files
     from remit.builtin.coder.review.checks import Checks, SecretMask
     from remit.builtin.coder.review.judgement import judge
@@ -53,7 +55,7 @@ def review_code(
 
     stop_at = time.monotonic() + max(0.5, ctx.remaining * 0.75 - 0.5)
     files = Files(ctx.workspace, ctx.permitted)
-    given = dict(zip(SOURCES, (diff, path, session), strict=True))
+    given = dict(zip(SOURCES, (diff, path, commit, branch, session), strict=True))
     try:
         change = _find_change(ctx, files, time.monotonic() + max(0.5, ctx.remaining * 0.4), given, since)
     except GitTimedOut:
@@ -98,10 +100,15 @@ def _find_change(ctx: BlockingContext, files: "Files", stop_at: float, given: di
         raise Misused("since is used with path alone.", code="INVALID_PARAMETERS", advice="Give diff=REV..REV for two commits.")
     source = ChangeSource(files, stop_at)
     ((name, value),) = named.items()
-    if name == "diff":
-        return source.from_diff(value)
-    if name == "path":
-        return source.path(value, since or "")
+    match name:
+        case "diff":
+            return source.from_diff(value)
+        case "path":
+            return source.path(value, since or "")
+        case "commit":
+            return source.commit(value)
+        case "branch":
+            return source.range("HEAD", "...", value)
     recorded = ctx.session_diff(value)
     return source.from_text(text_of(recorded, read_below(ctx.root, recorded)), f"what {value} changed")
 

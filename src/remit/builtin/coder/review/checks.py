@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ class Checks:
     is_late: Callable[[], bool]
     stop_at: float
     unchecked: list[str] = field(default_factory=list)
-    has_ruff: bool = False
+    tools: dict[str, str] = field(default_factory=dict)
 
     def run(self, guidelines: Sequence[str], progress: Callable[[str, float], None]) -> Review:
         """Most important first: if time runs out, the last ones are missing and named."""
@@ -149,7 +150,7 @@ class Checks:
         is_late = len(ran) < len(checks) or self.is_late() or any(file.note == TIME_WAS_UP for file in self.change.files)
         return Review(
             change=self.change, findings=[one.printable(self.masking.strike) for one in kept], left_out=left_out, ran=ran,
-            unchecked=self.unchecked, guidelines=guidelines, is_late=is_late,
+            unchecked=self.unchecked, tools=self.tools, guidelines=guidelines, is_late=is_late,
         )  # fmt: skip
 
     def patch(self) -> Iterator[Finding]:
@@ -163,7 +164,9 @@ class Checks:
                 yield replace(_finding(file, severity, "patch", rule, fault.message, advice), line=fault.line)
 
     def secrets(self) -> Iterator[Finding]:
-        if not self.masking.is_complete:
+        if self.masking.is_complete:
+            self.tools["detect-secrets"] = version("detect-secrets")
+        else:
             self.unchecked.append("secrets but for known formats: detect-secrets is not installed (pip install 'remit[code]')")
         for file in self.change.files:
             if file.is_new and _SECRET_FILE.search(file.path):
@@ -189,7 +192,7 @@ class Checks:
 
     def syntax(self) -> Iterator[Finding]:
         """Files that no longer parse. A grammar may be older than its language: in a new file, the finding has a lower severity."""
-        files = {file.path: file for file in self._sources() if file.language != "python" or not self.has_ruff}
+        files = {file.path: file for file in self._sources() if file.language != "python" or "ruff" not in self.tools}
         seconds = max(0.5, min(15.0, (self.stop_at - time.monotonic()) / 2))
         after = asyncio.run(parse_files({path: file.after or "" for path, file in files.items()}, seconds))
         before = asyncio.run(parse_files({path: files[path].before or "" for path in after.faults if files[path].before}, seconds))
@@ -215,7 +218,7 @@ class Checks:
             self.unchecked.append("Python with ruff: it is not installed (pip install 'remit[code]')")
         if not files or ruff is None:
             return
-        self.has_ruff = True
+        self.tools["ruff"] = next((one.version for one in distributions(name="ruff")), "unknown")
         if len(files) > RUFF_FILES:
             self.unchecked.append(f"{len(files) - RUFF_FILES} Python files with ruff: at most {RUFF_FILES} are checked")
         with temporary_folder("remit-ruff-") as folder:

@@ -2,8 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -75,6 +75,7 @@ class Review:
     left_out: int = 0
     ran: Sequence[str] = ()
     unchecked: Sequence[str] = ()
+    tools: Mapping[str, str] = field(default_factory=dict)
     guidelines: Sequence[str] = ()
     is_late: bool = False
     judgement: "Judgement | None" = None
@@ -82,7 +83,10 @@ class Review:
 
     @property
     def verdict(self) -> str:
-        severities = {finding.severity for finding in self.findings}
+        return self._verdict(self.findings)
+
+    def _verdict(self, findings: Iterable[Finding]) -> str:
+        severities = {finding.severity for finding in findings}
         if self.change.state is State.FAILS:
             return "does not apply"
         if severities & {Severity.CRITICAL, Severity.HIGH}:
@@ -122,6 +126,7 @@ class Review:
 
     def to_data(self) -> dict[str, Any]:
         added, removed = self.lines
+        judged = self.judgement
         return {
             "verdict": self.verdict,
             "applies": str(self.change.state),
@@ -137,12 +142,16 @@ class Review:
             "findingsLeftOut": self.left_out,
             "checked": list(self.ran),
             "notChecked": self.not_checked,
+            "tools": dict(self.tools),
             "guidelines": {
                 "checked": list(self.guidelines) if self.is_judged else [],
                 "notChecked": [] if self.is_judged else list(self.guidelines),
             },
-            **({"judgement": self.judgement.to_data()} if self.judgement is not None else {}),
+            **({"judgement": {**judged.to_data(), "verdictWithout": self._without_model()}} if judged is not None else {}),
         }
+
+    def _without_model(self) -> str:
+        return self._verdict(finding for finding in self.findings if not finding.by)
 
     def judged(self, judgement: "Judgement") -> "Review":
         """With the findings of a model, each after those of a check with the same severity."""
@@ -182,7 +191,8 @@ class Review:
         if self.left_out:
             yield from ("", f"{self.left_out} more findings are not listed.")
         yield from ("", MORE, "", "## What was checked", "")
-        yield f"On the added lines: {', '.join(self.ran)}."
+        tools = ", ".join(f"{name} {version}" for name, version in self.tools.items())
+        yield f"On the added lines: {', '.join(self.ran)}." + (f" Tools: {tools}." if tools else "")
         yield from ("", "## What was not checked", "")
         if self.is_judged and self.judgement is not None:
             dropped = f" {self.judgement.dropped} more named lines that are not in it, and were dropped." if self.judgement.dropped else ""
