@@ -1,5 +1,6 @@
-"""`coder.analyze_code`: functions of each language, import resolution, and hostile trees."""
+"""`coder.analyze_code`: symbols of each language, import resolution, and hostile trees."""
 
+import json
 import os
 import time
 from pathlib import Path
@@ -9,11 +10,8 @@ import pytest
 
 from remit import Remit, Return
 from remit.builtin.coder.analysis.analysis import Analysis
-from remit.builtin.coder.analysis.file_facts import Facts, ParserPool, read_file, read_source
+from remit.builtin.coder.analysis.file_facts import Facts, ParserPool, read_file
 from remit.builtin.coder.analysis.files import SourceFile, list_files
-from remit.builtin.coder.analysis.imports import ImportGraph
-from remit.builtin.coder.analysis.survey import Survey
-from remit.core.languages import BY_EXTENSION
 from remit.system.beneath import Root
 from remit.system.processes import children
 from support.repository import begin, git
@@ -71,28 +69,78 @@ func (c *Counter) Add(n int) {
 }
 
 func main() {}
-
-func TestAdd(t *testing.T) {}
+"""
+RUST = """use crate::words::{Count, deep::{A, B as C}};
+mod words;
+pub struct Counter { n: u32 }
+enum Kind { A, B }
+trait Walk { fn step(&self); }
+impl Counter { pub fn add(&mut self, k: Kind) -> u32 { if k { 1 } else { 2 } } }
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn it_counts() { for _ in 0..2 {} }
+}
+"""
+JAVA = """package com.acme.words;
+public class Counter {
+    enum Kind { A }
+    interface Walk { void step(); }
+    record Point(int x) { }
+    public Counter() { }
+    int count(List<String> words) { for (String w : words) { if (w != null && w.isEmpty()) { continue; } } }
+    @Test void counts() { }
+}
+"""
+C = """#include "words.h"
+struct word { int n; };
+typedef struct { int x; } point;
+enum kind { A, B };
+#define TWICE(x) ((x) * 2)
+static char *find(const char *s) { while (*s && *s != ' ') { s++; } return s ? (char *)s : 0; }
+"""
+CPP = """namespace words {
+class Counter : public Base {
+ public:
+  int count() const { for (auto x : xs) { if (x || !x) return 1; } return 0; }
+};
+template <typename T> T &pick(T &a) { try { return a; } catch (...) { throw; } }
+}
+int words::Counter::total(int n) { return n ? 1 : 2; }
+TEST(Counter, counts) { }
 """
 SOURCES = {
     "lang/a.py": PYTHON,
     "lang/a.test.js": JAVASCRIPT,
     "lang/a.ts": TYPESCRIPT,
     "lang/b.tsx": TYPESCRIPT,
-    "lang/a_test.go": GO,
+    "lang/a.go": GO,
+    "lang/a.rs": RUST,
+    "lang/src/test/java/CounterTest.java": JAVA,
+    "lang/a.c": C,
+    "lang/tests/words.cc": CPP,
     "lang/a.rb": "# Counts words.\nclass Counter\n  def count(words)\n    if words && words.any?\n      1\n    end\n  end\nend\n",
     "lang/b.weird": "a\n\n  \nb",
-    "lang/deep.js": "function f() {" + "if (a) {\n" * 2_000 + "}" * 2_000 + "}",
+    "lang/deep.c": "void f() {" + "if (a) {\n" * 2_000 + "}" * 2_000 + "}",
 }
-FUNCTIONS = {
-    "lang/a.py": "Book.read 8 4/2; outer 14 1/0; outer.inner 15 2/0",
-    "lang/a.test.js": "Counter.count 5 2/1; arrow 6 3/0; module.exports.handler 7 1/0; lazy 8 1/0",
-    "lang/a.ts": "Inner.deep 6 1/0; Base.go 7 2/0; Base.run 7 1/0",
-    "lang/a_test.go": "Add 7 3/2; main 13 1/0; TestAdd 15 1/0",
-    "lang/a.rb": "count 3 3/2",
-    "lang/deep.js": "f 1 2001/2000",
+SYMBOLS = {
+    "lang/a.py": "class Book 7; method Book.read 8 4/2; function outer 14 1/0; function outer.inner 15 2/0",
+    "lang/a.test.js": "class Counter 5; method Counter.count 5 2/1; "
+    "function arrow 6 3/0; function module.exports.handler 7 1/0; function lazy 8 1/0",
+    "lang/a.ts": "interface Shape 3; type Pair 4; enum Colour 5; module Inner 6; "
+    "function Inner.deep 6 1/0; class Base 7; method Base.go 7 2/0; method Base.run 7 1/0",
+    "lang/a.go": "struct Counter 3; interface Reader 4; type Name 5; method Counter.Add 7 3/1; function main 13 1/0",
+    "lang/a.rs": "struct Counter 3; enum Kind 4; trait Walk 5; method Counter.add 6 2/1; module tests 8; function tests.it_counts 10 2/1",
+    "lang/src/test/java/CounterTest.java": "class Counter 2; enum Counter.Kind 3; interface Counter.Walk 4; "
+    "method Counter.Walk.step 4 1/0; class Counter.Point 5; method Counter.Counter 6 1/0; "
+    "method Counter.count 7 4/2; method Counter.counts 8 1/0",
+    "lang/a.c": "struct word 2; type point 3; enum kind 4; macro TWICE 5; function find 6 4/1",
+    "lang/tests/words.cc": "module words 1; class words.Counter 2; method words.Counter.count 4 4/2; "
+    "function words.pick 6 2/1; method words::Counter.total 8 2/0; function TEST 9 1/0",
+    "lang/a.rb": "function count 3 3/2",
+    "lang/deep.c": "function f 1 2001/2000",
 }
-"""name line complexity/nesting; …"""
+"""kind name line complexity/nesting; …"""
 
 PROJECTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "py": (
@@ -122,6 +170,16 @@ PROJECTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
             "src/d/index.ts": "export * from './d2';\n",
         },
         {"src/a.ts": "src/b.tsx src/c.ts src/d/index.ts e.mjs", "src/d/index.ts": "src/d/d2.ts"},
+    ),
+    "go": (
+        {
+            "go.mod": "module example.com/app\n\ngo 1.22\n",
+            "main.go": 'package main\nimport (\n "fmt"\n "example.com/app/internal/words"\n)\nfunc main() {}\n',
+            "internal/words/words.go": 'package words\nimport "example.com/app/internal/base"\n',
+            "internal/words/more.go": "package words\n",
+            "internal/base/base.go": "package base\n",
+        },
+        {"": "internal/words/", "internal/words/": "internal/base/"},
     ),
 }
 
@@ -157,62 +215,66 @@ def run(root: Path, out: Path, **parameters: Any) -> dict[str, Any]:
     return Analysis(workspace=root, out=out, **parameters).run()
 
 
-def facts_of(path: str) -> Facts:
-    source = SOURCES[path].encode()
-    return read_source(source, BY_EXTENSION.get(Path(path).suffix, Path(path).suffix), path)
+@pytest.fixture(scope="module")
+def polyglot(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One analysis of every language and project above."""
+    root, out = tmp_path_factory.mktemp("polyglot"), tmp_path_factory.mktemp("out")
+    for folder, (files, _) in PROJECTS.items():
+        write_files(root / folder, files)
+    run(write_files(root, SOURCES), out)
+    whole: dict[str, Any] = json.loads((out / "analysis.json").read_text())
+    whole["byPath"] = {one["path"]: one for one in whole["files"]}
+    return whole
 
 
-@pytest.mark.parametrize("path", FUNCTIONS)
-def test_functions_have_names_lines_complexity_and_nesting(path: str) -> None:
-    functions = facts_of(path)["functions"]
-    assert "; ".join(f"{one['name']} {one['line']} {one['complexity']}/{one['nesting']}" for one in functions) == FUNCTIONS[path]
-    assert all(1 <= one["line"] <= one["endLine"] for one in functions)
+def reported(symbol: dict[str, Any]) -> str:
+    name = f"{symbol['parent']}.{symbol['name']}".strip(".")
+    measured = f" {symbol['complexity']}/{symbol['nesting']}" if "complexity" in symbol else ""
+    return f"{symbol['kind']} {name} {symbol['line']}{measured}"
 
 
-def test_tsx_is_parsed_like_typescript() -> None:
-    assert facts_of("lang/b.tsx")["functions"] == facts_of("lang/a.ts")["functions"]
+@pytest.mark.parametrize("path", SYMBOLS)
+def test_symbols_have_parents_lines_complexity_and_nesting(polyglot: dict[str, Any], path: str) -> None:
+    symbols = polyglot["byPath"][path]["symbols"]
+    assert "; ".join(map(reported, symbols)) == SYMBOLS[path]
+    assert all(1 <= one["line"] <= one["endLine"] for one in symbols)
+    assert polyglot["byPath"]["lang/b.tsx"]["symbols"] == polyglot["byPath"]["lang/a.ts"]["symbols"]
 
 
-def test_imports_inside_functions_are_lazy() -> None:
+def test_imports_inside_functions_are_lazy(polyglot: dict[str, Any]) -> None:
     def imports(path: str) -> list[tuple[str, tuple[str, ...], bool]]:
-        return [(module, tuple(names), lazy) for module, names, lazy in facts_of(path)["imports"]]
+        return [(module, tuple(names), lazy) for module, names, _, lazy in polyglot["byPath"][path]["imports"]]
 
     names = [("os", (), False), ("sys", (), False), ("..above.deep", ("one", "two"), False)]
     assert imports("lang/a.py") == [*names, ("slow", ("thing",), True), ("later", (), True), ("doctest", (), True)]
     javascript = [(module, lazy) for module, _, lazy in imports("lang/a.test.js")]
     assert javascript == [("./a", False), ("../b/index.js", False), ("./c", False), ("./lazy", True)]
     assert imports("lang/a.ts") == [("./types", (), True), ("@/x", (), False)]
+    assert imports("lang/a.rs")[1] == ("words", (), True)
 
 
-def test_lines_entry_points_and_tests_are_counted() -> None:
-    python = facts_of("lang/a.py")
-    assert (python["lines"], python["code"]) == (21, 18)
+def test_lines_comments_entry_points_and_tests_are_counted(polyglot: dict[str, Any]) -> None:
+    files = polyglot["byPath"]
+    python = files["lang/a.py"]
+    assert (python["lines"], python["code"], python["comments"], python["blank"]) == (21, 17, 1, 3)
     assert python["entries"] == [[20, 'if __name__ == "__main__"']]
-    assert facts_of("lang/a.test.js")["entries"] == [[1, "#!/usr/bin/env node"]]
-    assert {path: tests for path in SOURCES if (tests := facts_of(path).get("tests"))} == {"lang/a.test.js": 1, "lang/a_test.go": 1}
-    assert (facts_of("lang/b.weird")["code"], facts_of("lang/a.rb")["code"]) == (2, 8)
-
-
-@pytest.fixture(scope="module")
-def projects(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], ImportGraph]:
-    """The data and the import graph of the projects above."""
-    root = tmp_path_factory.mktemp("projects")
-    for folder, (files, _) in PROJECTS.items():
-        write_files(root / folder, files)
-    survey = Survey(root)
-    for file, facts in ParserPool(root, list_files(root, "", [], lambda: False).files).run(lambda: False):
-        survey.add(file, facts)
-    return survey.finish()
+    assert files["lang/a.go"]["entries"] == [[13, "function main"]]
+    assert files["lang/a.test.js"]["entries"] == [[1, "#!/usr/bin/env node"]]
+    tested = {"lang/a.test.js", "lang/a.rs", "lang/src/test/java/CounterTest.java", "lang/tests/words.cc"}
+    assert {path: one["tests"] for path, one in files.items() if one.get("tests")} == dict.fromkeys(tested, 1)
+    languages = {one["language"]: one for one in polyglot["summary"]["languages"]}
+    assert (languages[".weird"]["code"], languages[".weird"]["isParsed"]) == (2, False)
+    assert (files["lang/a.rb"]["code"], files["lang/a.rb"]["comments"], languages["Ruby"]["isParsed"]) == (7, 1, True)
 
 
 @pytest.mark.parametrize("folder", PROJECTS)
-def test_imports_are_resolved_to_project_files(projects: tuple[dict[str, Any], ImportGraph], folder: str) -> None:
-    edges = {(start, end) for start, ends in projects[1].eager.items() for end in ends if start.startswith(f"{folder}/")}
+def test_imports_are_resolved_to_project_files(polyglot: dict[str, Any], folder: str) -> None:
+    edges = {(one["from"], one["to"]) for one in polyglot["imports"] if not one["isLazy"] and one["from"].startswith(f"{folder}/")}
     assert edges == {(f"{folder}/{start}", f"{folder}/{end}") for start, ends in PROJECTS[folder][1].items() for end in ends.split()}
 
 
-def test_import_cycles_are_listed(projects: tuple[dict[str, Any], ImportGraph]) -> None:
-    imports = projects[0]["imports"]
+def test_import_cycles_are_listed(polyglot: dict[str, Any]) -> None:
+    imports = polyglot["summary"]["imports"]
     assert imports["cycleCount"] == 1
     assert sorted(imports["cycles"][0]["files"]) == ["py/src/pkg/deep/inner.py", "py/src/pkg/tools.py"]
 
@@ -220,17 +282,17 @@ def test_import_cycles_are_listed(projects: tuple[dict[str, Any], ImportGraph]) 
 async def test_project_analysis_returns_a_report_and_data(tmp_path: Path) -> None:
     done = await delegate(small_project(tmp_path))
     assert done.status == "completed", done.errors
-    assert done.summary.startswith("11 lines of code in 4 files: Python (100 %)")
+    assert done.summary.startswith("9 lines of code in 4 files: Python (100 %)")
     assert done.data["imports"]["mostImported"][0] == {"path": "src/words/count.py", "importedBy": 1}
     artifacts = {Path(a.path).name: tmp_path / a.path for a in done.artifacts}
-    assert set(artifacts) == {"analysis.md"}
+    assert set(artifacts) == {"analysis.md", "analysis.json"}
     report = artifacts["analysis.md"].read_text()
     assert report.index("## The most complex functions") < report.index("<!-- more -->") < report.index("## How it is built")
     assert 'n1["src/words/count.py"]' in report
     assert "n2 --> n1" in report
     assert "Left out: 1 test file." in report
     part = await delegate(tmp_path, path="src", patterns=["count.py"])
-    assert (part.data["path"], part.data["files"], part.data["complexFunctions"][0]["path"]) == ("src", 1, "src/words/count.py")
+    assert (part.data["path"], part.data["files"], part.data["largestFiles"][0]["path"]) == ("src", 1, "src/words/count.py")
 
 
 @pytest.mark.parametrize("parameters", [*({"path": path} for path in ("../", "/etc", "out", "missing", "a\0b")), {"patterns": ["!"]}])
@@ -254,7 +316,7 @@ def test_hostile_file_tree_gives_a_valid_report(tmp_path: Path) -> None:
             os.fsdecode(b"bad\xff.py"): "import deep\n",
             "huge.py": b"x = 1\n" * 400_000,
             "lib/node_modules/left/index.js": "var a = 1;\n",
-            "gen.ts": "// Code generated by tool. DO NOT EDIT.\nlet a;\n",
+            "gen.go": "// Code generated by tool. DO NOT EDIT.\npackage a\n",
             "x.min.js": "var a;\n",
             "package.json": '{"name": {"a": 1}, "bin": [1], "description": "<b>Hello</b> [x](javascript:alert(1))"}',
             "pyproject.toml": "this is not toml [",
@@ -268,7 +330,9 @@ def test_hostile_file_tree_gives_a_valid_report(tmp_path: Path) -> None:
     assert "<script>" not in report.replace("`` a b\\|`<script>.py ``", "")
     assert "<img" not in report.replace("\\<img", "")
     assert "](javascript" not in report.replace("\\](javascript", "")
-    assert (data["files"], "secret.py" in report) == (6, False)
+    paths = {one["path"] for one in json.loads((tmp_path / "out/analysis.json").read_text())["files"]}
+    assert {"deep.py", "latin.py", "bad\ufffd.py"} <= paths
+    assert "secret.py" not in paths
     expected = {"links": 2, "special files": 1, "huge": 1, "binary": 1, "generated or minified": 3, "folders of other people's code": 1}
     assert data["skipped"] == expected
     assert data["skippedFolders"] == ["lib/node_modules/"]

@@ -25,7 +25,8 @@ MAX_CHARACTERS = 1_000_000
 """Of one file."""
 _SPELLED = {"C++": "cpp", "C#": "csharp", "Vue": "html", "Svelte": "html"}
 """Languages with another name than in `core.languages`, ignoring case."""
-_GRAMMARS = {name.lower(): name for name in ("JavaScript", "TypeScript", "TSX")}
+_GRAMMARS = {name.lower(): name for name in ("JavaScript", "TypeScript", "TSX", "Go", "Rust", "Java")}
+"""C and C++ are omitted: without their preprocessor, correct files have errors."""
 OWN_PARSERS = frozenset({"python", "json", "toml", "yaml"})
 """Parsers that are never older than the language."""
 _IN_PROCESS = frozenset({"python", "json"})

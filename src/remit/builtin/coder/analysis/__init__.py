@@ -1,6 +1,6 @@
 """`coder.analyze_code`: parses a repository and describes it for people. Runs in its own process; needs no model.
 
-`files` lists files, `file_facts` parses them in forked processes (with `grammars`), `survey` combines the facts with the import graph
+`files` lists files, `parsing` parses them in forked processes (with `grammars`), `survey` combines the facts with the import graph
 (`imports`) and the history, `report` writes. The agent directory loads this module, which imports none of them."""
 
 import gc
@@ -16,6 +16,8 @@ from remit.system.beneath import Root
 from remit.system.globs import read_rules
 from remit.system.packages import need
 
+__all__ = ["ANALYSIS", "analyze_code"]
+
 _KEPT_FREE_SECONDS = 15.0
 """Reserved before the deadline for the graph and the report of a large tree; at most a part of the time."""
 
@@ -23,7 +25,7 @@ _KEPT_FREE_SECONDS = 15.0
 @agent(
     "coder.analyze_code",
     isolation="process",
-    description="Analyse a repository: functions, imports, complexity, tests, hot spots, as a report with a chart, and as data.",
+    description="Analyse a repository: symbols, imports, complexity, tests, hot spots, as a report with a chart, and as data.",
     effects=("read",),
     acts_on={"path": "path"},
 )
@@ -37,11 +39,18 @@ def analyze_code(
     gc.disable()  # millions of small values live to the end, and the process ends with them
     from remit.builtin.coder.analysis.analysis import Analysis
 
-    result = Analysis(
-        workspace=ctx.workspace, below=_located(ctx, path), patterns=_checked(patterns or []), out=ctx.scratch,
-        progress=ctx.progress, permitted=ctx.permitted, is_over=_clock(ctx),
-    ).run()  # fmt: skip
+    analysis = Analysis(
+        workspace=ctx.workspace,
+        below=_located(ctx, path),
+        patterns=_checked(patterns or []),
+        out=ctx.scratch,
+        progress=ctx.progress,
+        permitted=ctx.permitted,
+        is_over=_clock(ctx),
+    )
+    result = analysis.run()
     ctx.artifact(ctx.scratch / "analysis.md", "report", "What this is, where it starts, what is risky, tangled and untested.")
+    ctx.artifact(ctx.scratch / "analysis.json", "data", "Every file with its symbols and imports.")
     return result
 
 

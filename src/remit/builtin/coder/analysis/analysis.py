@@ -1,5 +1,6 @@
-"""One analysis from end to end: list, parse, combine, write the report. Blocking, and independent of a delegation's context."""
+"""One analysis from end to end: list, parse, combine, write the two files. Blocking, and independent of a delegation's context."""
 
+import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +19,7 @@ from remit.builtin.coder.analysis.survey import LISTED, Survey
 class Analysis:
     workspace: Path
     out: Path
-    """Where `analysis.md` is written."""
+    """Where `analysis.md` and `analysis.json` are written."""
     below: str = ""
     """A folder or file of the workspace, empty for all of it."""
     patterns: Sequence[str] = ()
@@ -34,10 +35,18 @@ class Analysis:
         survey = Survey(self.workspace, self.below)
         listing = self._permitted(list_files(self.workspace, self.below, self.patterns, self.is_over))
         survey.skipped.update(listing.skipped)
-        left = self._parse(listing, survey)
-        self.progress("Building the report.", 0.95)
-        data, graph = survey.finish()
-        data |= {"notReached": left, "skippedFolders": [printable(path) for path in sorted(listing.foreign)[:LISTED]]}
+        with (self.out / "analysis.json").open("w", encoding="utf-8") as out:
+            left = self._parse(listing, survey, out.write)
+            self.progress("Building the report.", 0.95)
+            data, graph = survey.finish(one.path for one in listing.files)
+            data |= {"notReached": left, "skippedFolders": [printable(path) for path in sorted(listing.foreign)[:LISTED]]}
+            edges = [
+                {"from": printable(start), "to": printable(end), "count": count, "isLazy": is_lazy}
+                for found, is_lazy in ((graph.eager, False), (graph.lazy, True))
+                for start, targets in sorted(found.items())
+                for end, count in sorted(targets.items())
+            ]
+            out.write(f'"imports":{json.dumps(edges)},\n"summary":{json.dumps(data)}\n}}\n')
         title = printable(os.path.basename(self.below) or self.workspace.resolve().name)
         report = write_report(data, survey, import_chart(survey, graph), title)
         (self.out / "analysis.md").write_text(report, encoding="utf-8", errors="replace")
@@ -57,16 +66,21 @@ class Analysis:
             listing.files = allowed
         return listing
 
-    def _parse(self, listing: Listing, survey: Survey) -> int:
-        """Adds the facts of each file to the survey. Returns how many files were not read."""
+    def _parse(self, listing: Listing, survey: Survey, write: Callable[[str], object]) -> int:
+        """Writes facts as they come: those of a large project need not fit into memory. Returns how many files were not read."""
         for language in {one.kind for one in listing.files} & GRAMMARS.keys():
             load(language)  # before the fork, once for all workers
         if any(one.kind not in GRAMMARS for one in listing.files):
             load_lizard()
-        done, last = 0, time.monotonic()
-        for done, (file, facts) in enumerate(ParserPool(self.workspace, listing.files).run(self.is_over), 1):
-            survey.add(file, facts)
+        write('{"files":[')
+        done, comma, last = 0, "\n", time.monotonic()
+        for file, facts, text in ParserPool(self.workspace, listing.files).run(self.is_over):
+            done += 1
+            if survey.add(file, facts):
+                write(f'{comma}{{"path":{json.dumps(printable(file.path))},{text[1:]}')
+                comma = ",\n"
             if time.monotonic() - last > 1:
                 last = time.monotonic()
                 self.progress(f"Parsed {done:,} of {len(listing.files):,} files.", 0.9 * done / len(listing.files))
+        write("\n],\n")
         return len(listing.files) - done

@@ -1,4 +1,4 @@
-"""Facts about files: functions, imports, size, complexity, entry points and tests.
+"""Facts about files: symbols, imports, size, complexity, entry points and tests.
 
 A language with a grammar is parsed by tree-sitter, others by lizard. Complexity is McCabe's: one plus the number of decisions. Parsers run
 in forked processes (`ParserPool`), because a hostile file can crash or hang a C parser."""
@@ -26,29 +26,39 @@ NAME_CHARACTERS = 200
 IMPORT_CHARACTERS = 4_000
 """A Rust `use` can name many modules."""
 IMPORTS_KEPT = 2_000
-FUNCTIONS_KEPT = 20_000
+SYMBOLS_KEPT = 20_000
+FUNCTIONS = frozenset({"function", "method"})
+_TYPES = frozenset({"class", "struct", "interface", "enum", "trait", "scope"})
 _BLANK = re.compile(rb"^[ \t\r\f\v]*$", re.MULTILINE)
 _SPACE = re.compile(r"\s+")
 
 
 class _Scope(NamedTuple):
     end: int
-    name: str = ""
+    parent: str = ""
+    kind: str = ""
     function: dict[str, Any] | None = None
     depth: int = 0
     is_lazy: bool = False
 
 
 def read_source(source: bytes, language: str, path: str) -> dict[str, Any]:
-    """All facts as plain data. Only the name of `path` is used. Code lines are those that are not blank."""
-    lines = source.count(b"\n") + (not source.endswith(b"\n")) if source else 0
-    code = lines - (sum(1 for _ in _BLANK.finditer(source.removesuffix(b"\n"))) if source else 0)
-    facts: dict[str, Any] = {"language": language, "lines": lines, "code": code, "isTest": bool(TEST_FILE.search(f"/{path}"))}
+    """All facts as plain data. Only the name of `path` is used."""
+    body = source.removesuffix(b"\n")
+    lines = body.count(b"\n") + 1 if source else 0
+    blank = sum(1 for _ in _BLANK.finditer(body)) if source else 0
+    facts: dict[str, Any] = {
+        "language": language,
+        "lines": lines,
+        "blank": blank,
+        "comments": 0,
+        "isTest": bool(TEST_FILE.search(f"/{path}")),
+    }
     if language in GRAMMARS:
         facts |= _parse(source, language, path, is_test=facts["isTest"])
     elif (counted := load_lizard()).get_reader_for(path) is not None:
-        facts |= _count(counted, source, path, is_test=facts["isTest"])
-    return facts
+        facts |= _count(counted, source, path, lines - blank)
+    return facts | {"code": lines - blank - facts["comments"]}
 
 
 def _parse(source: bytes, language: str, path: str, *, is_test: bool) -> dict[str, Any]:
@@ -56,7 +66,7 @@ def _parse(source: bytes, language: str, path: str, *, is_test: bool) -> dict[st
 
     parser, query = load(language)
     tree = parser.parse(source)
-    spans: dict[tuple[int, int, str], dict[str, list[Any]]] = {}
+    spans: dict[tuple[int, int, str], tuple[str, dict[str, list[Any]]]] = {}
     elifs, tests = set(), 0
     names: dict[int, list[str]] = {}
     for _, captures in tree_sitter.QueryCursor(query).matches(tree.root_node):
@@ -66,35 +76,39 @@ def _parse(source: bytes, language: str, path: str, *, is_test: bool) -> dict[st
                 elifs.add(node.start_byte)
             elif capture == "test":
                 tests += 1
-            elif capture == "what":
+            elif capture not in ("name", "receiver", "what", "word"):
+                kind = "def" if capture.startswith("def.") else capture
+                key = (node.start_byte, -node.end_byte, kind)
+                if key not in spans or spans[key][0] == "def.type":  # a more exact kind replaces it
+                    spans[key] = (capture, captures)
+            if capture == "what":
                 names.setdefault(captures["import"][0].start_byte, []).append(_text(node))
-            elif capture not in ("name", "word"):
-                spans[node.start_byte, -node.end_byte, capture] = captures
-    functions, imports, loose = _sweep(spans, elifs, names)
-    entries = [[_row(captures["entry"][0]), 'if __name__ == "__main__"'] for (_, _, kind), captures in spans.items() if kind == "entry"]
+    symbols, imports, loose = _sweep(spans, elifs, names)
+    comments = sorted((start, -end) for start, end, kind in spans if kind in ("comment", "doc"))
+    what = 'if __name__ == "__main__"' if language == "Python" else "function main"
+    entries = [[_row(captures["entry"][0]), what] for capture, captures in spans.values() if capture == "entry"]
     if source.startswith(b"#!"):
         entries.append([1, source.split(b"\n", 1)[0][:80].decode("utf-8", "replace")])
+    functions = [symbol for symbol in symbols if symbol["kind"] in FUNCTIONS]
+    tests = tests or (sum(bool(TEST_NAME.match(one["name"])) for one in functions) if is_test else 0)
     return {
+        "comments": _comment_lines(comments, source),
         "complexity": loose + sum(one["complexity"] for one in functions),
-        "tests": (tests or _count_tests(functions)) if is_test else 0,
+        "tests": tests if is_test or language == "Rust" else 0,
         "imports": imports[:IMPORTS_KEPT],
         "entries": entries[:5] or ([[1, "python -m"]] if path.endswith("__main__.py") else []),
         "hasErrors": bool(tree.root_node.has_error),
-        "functions": functions[:FUNCTIONS_KEPT],
+        "symbols": symbols[:SYMBOLS_KEPT],
     }
 
 
-def _count_tests(functions: Sequence[dict[str, Any]]) -> int:
-    return sum(bool(TEST_NAME.match(re.split(r"\.|::", one["name"])[-1])) for one in functions)
-
-
 def _sweep(spans: dict[tuple[int, int, str], Any], elifs: set[int], names: dict[int, list[str]]) -> tuple[list[Any], list[Any], int]:
-    """One pass in text order: nesting by ranges. Returns functions, imports, and decisions outside all functions."""
-    functions: list[dict[str, Any]] = []
+    """One pass in text order: nesting by ranges. Returns symbols, imports, and decisions outside all functions."""
+    symbols: list[dict[str, Any]] = []
     imports: list[list[Any]] = []
     loose = 0
     stack = [_Scope(1 << 62)]
-    for (start, end, kind), captures in sorted(spans.items(), key=lambda item: item[0][:2]):
+    for (start, end, kind), (capture, captures) in sorted(spans.items(), key=lambda item: item[0][:2]):
         while stack[-1].end <= start:
             stack.pop()
         top = stack[-1]
@@ -111,16 +125,31 @@ def _sweep(spans: dict[tuple[int, int, str], Any], elifs: set[int], names: dict[
             stack.append(top._replace(end=-end, is_lazy=True))
         elif kind == "import":
             node = captures["import"][0]
-            imports.append([_text(node, IMPORT_CHARACTERS).strip("\"'`"), names.get(start, []), top.is_lazy])
-        elif kind in ("function", "scope"):
-            name = _text(captures["name"][0])
-            top = top._replace(end=-end, name=f"{top.name}.{name}" if top.name else name)
-            if kind == "function":
-                node = captures["function"][0]
-                functions.append({"name": top.name, "line": _row(node), "endLine": node.end_point[0] + 1, "complexity": 1, "nesting": 0})
-                top = _Scope(-end, top.name, functions[-1], 0, True)
-            stack.append(top)
-    return functions, imports, loose
+            text = _text(node, IMPORT_CHARACTERS)
+            imports.append([text.strip("\"'`"), names.get(start, []), _row(node), top.is_lazy])
+        elif kind in ("def", "scope"):
+            stack.append(_define(capture.removeprefix("def."), captures, top, -end, symbols))
+    return symbols, imports, loose
+
+
+def _define(kind: str, captures: dict[str, list[Any]], top: _Scope, end: int, symbols: list[dict[str, Any]]) -> _Scope:
+    name, parent = _text(captures["name"][0]), top.parent
+    if kind == "scope":
+        return top._replace(end=end, parent=name, kind=kind)
+    if "receiver" in captures:
+        parent = _text(captures["receiver"][0]).lstrip("*").partition("[")[0]
+    elif "::" in name and kind == "function":
+        parent, _, name = name.rpartition("::")
+    if kind == "function" and parent and (parent != top.parent or top.kind in _TYPES):
+        kind = "method"
+    node = next(nodes[0] for capture, nodes in captures.items() if capture.startswith("def."))
+    symbol = {"kind": kind, "name": name, "line": _row(node), "endLine": node.end_point[0] + 1, "parent": parent}
+    symbols.append(symbol)
+    whole = f"{parent}.{name}" if parent else name
+    if kind not in FUNCTIONS:
+        return top._replace(end=end, parent=whole, kind=kind)
+    symbol |= {"complexity": 1, "nesting": 0}
+    return _Scope(end, whole, kind, symbol, 0, True)
 
 
 def _text(node: Any, at_most: int = NAME_CHARACTERS) -> str:
@@ -131,31 +160,46 @@ def _row(node: Any) -> int:
     return int(node.start_point[0]) + 1
 
 
+def _comment_lines(comments: list[tuple[int, int]], source: bytes) -> int:
+    """Lines that contain only a comment or a docstring."""
+    count, last = 0, -1
+    for start, end in comments:
+        line_start = source.rfind(b"\n", 0, start) + 1
+        if line_start <= last or source[line_start:start].strip():
+            continue
+        count += source.count(b"\n", start, end - 1) + 1 - len(_BLANK.findall(source, start, max(start, end - 1)))
+        last = source.find(b"\n", end - 1) if end > start else start
+    return count
+
+
 @cache
 def load_lizard() -> Any:
     return importlib.import_module("lizard")
 
 
-def _count(lizard: Any, source: bytes, path: str, *, is_test: bool) -> dict[str, Any]:
+def _count(lizard: Any, source: bytes, path: str, at_most: int) -> dict[str, Any]:
     found = lizard.FileAnalyzer(lizard.get_extensions(["nd"])).analyze_source_code(path, source.decode("utf-8", "replace"))
-    functions = [
+    symbols = [
         {
+            "kind": "function",
             "name": _SPACE.sub(" ", one.name)[:NAME_CHARACTERS],
             "line": one.start_line,
             "endLine": one.end_line,
+            "parent": "",
             "complexity": one.cyclomatic_complexity,
             "nesting": one.max_nesting_depth,
         }
-        for one in found.function_list[:FUNCTIONS_KEPT]
+        for one in found.function_list[:SYMBOLS_KEPT]
     ]
-    complexity = sum(one["complexity"] for one in functions)
-    return {"complexity": complexity, "functions": functions, "tests": _count_tests(functions) if is_test else 0}
+    complexity = sum(one["complexity"] for one in symbols)
+    return {"comments": max(0, at_most - found.nloc), "complexity": complexity, "symbols": symbols}
 
 
 # ---- processes
 
 FILE_SECONDS = 10.0
 MEMORY_BYTES = 4 << 30
+MAX_LOSSES = 100
 _BATCH = 64
 _FILES_PER_WORKER = 150
 """For fewer files, another process costs more than it saves."""
@@ -167,6 +211,8 @@ Facts = dict[str, Any]
 class ParsedFile(NamedTuple):
     file: SourceFile
     facts: Facts
+    text: str = ""
+    """The facts as JSON."""
 
 
 def read_file(root: Root, file: SourceFile) -> Facts:
@@ -198,6 +244,7 @@ class ParserPool:
         self._workspace, self._files, self._read, self._file_seconds = workspace, files, read, file_seconds
         self._todo = deque(deque(range(start, min(start + _BATCH, len(files)))) for start in range(0, len(files), _BATCH))
         self._workers: dict[Connection, tuple[ForkProcess, deque[int]]] = {}
+        self._losses = 0
 
     def run(self, is_over: Callable[[], bool]) -> Iterator[ParsedFile]:
         """Yield facts until all files are read or `is_over`. No process is left at the end."""
@@ -228,7 +275,8 @@ class ParserPool:
         _, batch = self._workers[connection]
         file = self._files[batch[0]]
         try:
-            facts = json.loads(connection.recv_bytes())
+            text = connection.recv_bytes().decode()
+            facts = json.loads(text)
         except (EOFError, OSError, ValueError, RecursionError):
             facts = None
         batch.popleft()
@@ -236,10 +284,12 @@ class ParserPool:
             if batch:
                 self._todo.appendleft(batch)
             is_slow = self._stop(connection) == -signal.SIGALRM
-            self._start()
+            self._losses += facts is None
+            if self._losses < MAX_LOSSES:
+                self._start()
             if facts is None:
                 return ParsedFile(file, {"trouble": f"the parser {f'took longer than {self._file_seconds:g} s' if is_slow else 'crashed'}"})
-        return ParsedFile(file, facts) if isinstance(facts, dict) else ParsedFile(file, {"trouble": "the parser returned no facts"})
+        return ParsedFile(file, facts, text) if isinstance(facts, dict) else ParsedFile(file, {"trouble": "the parser returned no facts"})
 
     def _stop(self, connection: Connection) -> int | None:
         """Its exit code. A worker that still runs is killed."""

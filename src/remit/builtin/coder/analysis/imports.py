@@ -1,11 +1,11 @@
 """Imports resolved to files of the project.
 
-Packages, `src` layouts and relative imports of Python, relative paths of JavaScript and TypeScript.
+Packages, `src` layouts and relative imports of Python, relative paths of JavaScript and TypeScript, the module path of Go.
 """
 
 import posixpath
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from remit.builtin.coder.analysis.grammars import GRAMMARS
@@ -17,6 +17,7 @@ Edges = dict[str, Counter[str]]
 class Import(NamedTuple):
     module: str
     names: tuple[str, ...]
+    line: int
     is_lazy: bool
     """Inside a function, or for types only: it does not run with the module."""
 
@@ -28,20 +29,29 @@ class Module(NamedTuple):
     language: str
     imports: Sequence[Import]
 
+    @property
+    def node(self) -> str:
+        """Its node in the graph: a Go package is one node."""
+        return posixpath.dirname(self.path) + "/" if self.language == "Go" else self.path
+
 
 class ImportGraph:
-    def __init__(self, modules: Iterable[Module]) -> None:
+    def __init__(self, modules: Iterable[Module], go_modules: Mapping[str, str]) -> None:
+        """`go_modules`: module path to folder."""
         self.eager: Edges = defaultdict(Counter)
         self.lazy: Edges = defaultdict(Counter)
         modules = list(modules)
         self._files = {module.path for module in modules}
+        self._go_packages = {module.node for module in modules if module.language == "Go"}
+        self._go_modules = sorted(go_modules.items(), key=lambda item: -len(item[0]))
         self._named: dict[str, list[str]] = defaultdict(list)
         """Python modules by dotted name."""
         for module in modules:
             for name in self._names_of(module.path) if GRAMMARS[module.language].family == "python" else ():
                 self._named[name].append(module.path)
         for module in modules:
-            self._connect(module, getattr(self, f"_{GRAMMARS[module.language].family}"))
+            if family := GRAMMARS[module.language].family:
+                self._connect(module, getattr(self, f"_{family}"))
 
     def both(self) -> dict[str, set[str]]:
         return {node: self.eager.get(node, {}).keys() | self.lazy.get(node, {}).keys() for node in {*self.eager, *self.lazy}}
@@ -49,8 +59,8 @@ class ImportGraph:
     def _connect(self, module: Module, resolve: Callable[[Module, Import], list[str]]) -> None:
         for one in module.imports:
             for target in resolve(module, one):
-                if target != module.path:
-                    (self.lazy if one.is_lazy else self.eager)[module.path][target] += 1
+                if target != module.node:
+                    (self.lazy if one.is_lazy else self.eager)[module.node][target] += 1
 
     def _names_of(self, path: str) -> Iterable[str]:
         parts = posixpath.splitext(path)[0].removesuffix("/__init__").split("/")
@@ -91,6 +101,13 @@ class ImportGraph:
         stem, ending = posixpath.splitext(base)
         typed = [stem + ending.replace("js", "ts"), stem + ".tsx"] if ending in (".js", ".jsx", ".mjs", ".cjs") else []
         return self._existing(base, *typed, *(base + other for other in _SCRIPT_ENDINGS), *(f"{base}/index{o}" for o in _SCRIPT_ENDINGS))
+
+    def _go(self, module: Module, one: Import) -> list[str]:
+        for name, folder in self._go_modules:
+            if one.module == name or one.module.startswith(name + "/"):
+                target = posixpath.join(folder, one.module[len(name) + 1 :]).rstrip("/") + "/"
+                return [target] if target in self._go_packages else []
+        return []
 
 
 def _python_files(base: str) -> tuple[str, ...]:

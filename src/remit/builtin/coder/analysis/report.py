@@ -44,7 +44,7 @@ def summary(data: dict[str, Any]) -> str:
 def import_chart(survey: Survey, graph: ImportGraph) -> str:
     """A Mermaid chart of files, or of folders if there are too many files. Only imports that run with the module are drawn."""
     tests = {file.path for file in survey.code_files if file.is_test}
-    nodes = sorted({module.path for module in survey.modules if module.path not in tests})
+    nodes = sorted({module.node for module in survey.modules if module.path not in tests})
     group = {node: node for node in nodes} if len(nodes) <= BOXES_AT_MOST else group_by_folder(nodes)
     sizes = Counter(group.values())
     edges: dict[str, Counter[str]] = {key: Counter() for key in sizes}
@@ -99,7 +99,7 @@ def write_report(data: dict[str, Any], survey: Survey, chart: str, title: str) -
         _bullets("Where to start", [f"{_place(one)}, {code_span(one['what'])}" for one in data["entryPoints"][:_ROWS]]),
         _table(
             "Files that are complex and change often",
-            ["path", "commits", "complexity", "isUntested"],
+            ["path", "commits", "linesChanged", "authors", "complexity", "isUntested"],
             data["hotSpots"],
         ),
         f"No history: {markdown_line(data['history']['whyNot'])}" if data["history"]["whyNot"] else "",
@@ -109,7 +109,7 @@ def write_report(data: dict[str, Any], survey: Survey, chart: str, title: str) -
         _table("Most imported", ["path", "importedBy"], data["imports"]["mostImported"]),
         _bullets("Cycles and tangles", cycles),
         _table("What no test reaches", ["path", "code", "functions", "complexity"], tests["untouchedFiles"] if tests["functions"] else []),
-        _table("Languages", ["language", "files", "lines", "code"], data["languages"]),
+        _table("Languages", ["language", "files", "code", "comments", "blank"], data["languages"]),
         _bullets("Not read", _left_out(data, survey)),
     ]
     return "\n\n".join(filter(None, sections)) + "\n"

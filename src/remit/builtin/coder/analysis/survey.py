@@ -1,5 +1,6 @@
 """Combines the facts of all files: totals, the import graph, test coverage by imports, frequent changes; all as bounded data."""
 
+import contextlib
 import heapq
 import os
 import posixpath
@@ -12,11 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from remit.builtin.coder.analysis.files import SourceFile, printable
+from remit.builtin.coder.analysis.file_facts import FUNCTIONS
+from remit.builtin.coder.analysis.files import SourceFile, printable, read_bytes
 from remit.builtin.coder.analysis.grammars import GRAMMARS
 from remit.builtin.coder.analysis.imports import Import, ImportGraph, Module
 from remit.core.cycles import cyclic_components, shortest_cycle
 from remit.core.errors import RemitError
+from remit.system.beneath import Root
 from remit.system.git import BARE, Git
 
 LISTED = 20
@@ -26,17 +29,15 @@ FILES_IN_COMMIT = 200
 """Larger commits are moves and reformatting, which do not show activity."""
 GIT_SECONDS = 15.0
 _FUNCTIONS_KEPT = 20_000
+_MANIFEST_BYTES = 512 * 1024
 _TEST_AFFIX = re.compile(r"^tests?[_-]|^Test(?=[A-Z])|[_.-]?(unit)?(tests?|spec)$|(Tests?|IT|TestCase)$")
 _ASIDE = re.compile(r"(^|/)(docs?|examples?|samples|demos?|scripts|tools|bench(marks)?|tests?|fixtures)/")
 _LOG = shlex.split(
-    "--no-pager log --relative --name-only -z --format=%x01 --no-renames --no-ext-diff --no-textconv --no-show-signature"
+    "--no-pager log --relative --numstat -z --format=%x01%ct%x02%ae --no-renames --no-ext-diff --no-textconv --no-show-signature"
     " --no-notes --no-color --no-mailmap --no-merges --ignore-submodules=all"
 )
 _OVERRIDES = (("log.showSignature", "false"), ("core.pager", "cat"), ("gpg.program", "false"), ("diff.external", ""))
 """The repository is untrusted: no hook, diff driver, text conversion or signature check of its configuration may run."""
-
-
-_MEASURES = ("name", "line", "endLine", "complexity", "nesting")
 
 
 class Function(NamedTuple):
@@ -56,6 +57,7 @@ class CodeFile(NamedTuple):
     code: int
     complexity: int
     functions: int
+    size_bytes: int
     tests: int
     is_test: bool
 
@@ -77,25 +79,39 @@ class Survey:
     broken: int = 0
     """Files with parts that the grammar could not parse."""
 
-    def add(self, file: SourceFile, facts: dict[str, Any]) -> None:
-        """Add the facts of one file; count it if it was skipped or is unreadable."""
-        path = file.path
+    def add(self, file: SourceFile, facts: dict[str, Any]) -> bool:
+        """Add the facts of one file. False if it was skipped, unreadable, or its facts are malformed."""
         if "skipped" in facts:
-            self.skipped[facts["skipped"]] += 1
-            return
-        if "trouble" in facts:
-            self.unreadable.append({"path": printable(path), "why": printable(facts["trouble"])})
-            return
-        language, code, is_test = facts["language"], facts["code"], facts["isTest"]
-        functions = [Function(path, *(one[key] for key in _MEASURES)) for one in facts.get("functions", ())]
+            self.skipped[str(facts["skipped"])] += 1
+            return False
+        try:
+            if "trouble" not in facts:
+                self._add(file, facts)
+                return True
+        except (ValueError, TypeError, KeyError, IndexError):
+            pass
+        self.unreadable.append({"path": printable(file.path), "why": printable(str(facts.get("trouble", "the parser gave no facts")))})
+        return False
+
+    def _add(self, file: SourceFile, facts: dict[str, Any]) -> None:
+        path, language, is_test = file.path, str(facts["language"]), bool(facts["isTest"])
+        counts = {key: int(facts[key]) for key in ("lines", "code", "comments", "blank")}
+        functions = [
+            Function(path, f"{one['parent']}.{one['name']}".strip("."), one["line"], one["endLine"], one["complexity"], one["nesting"])
+            for one in facts.get("symbols", ())
+            if one["kind"] in FUNCTIONS
+        ]
         if "complexity" in facts:
-            self.code_files.append(CodeFile(path, language, code, facts["complexity"], len(functions), facts["tests"], is_test))
+            numbers = counts["code"], int(facts["complexity"]), len(functions), file.size, int(facts.get("tests", 0))
+            self.code_files.append(CodeFile(path, language, *numbers, is_test))
         if "imports" in facts:
-            self.modules.append(Module(path, language, [Import(module, tuple(names), lazy) for module, names, lazy in facts["imports"]]))
-            self.broken += facts["hasErrors"]
-            self.entries += [{"path": printable(path), "line": line, "what": what} for line, what in facts["entries"][:1] if not is_test]
+            imports = [Import(str(module), tuple(names), int(line), bool(lazy)) for module, names, line, lazy in facts["imports"]]
+            self.modules.append(Module(path, language, imports))
+            self.broken += bool(facts["hasErrors"])
+            self.entries += [_entry(path, int(line), str(what)) for line, what in facts["entries"][:1] if not is_test]
         self.files += 1
-        self.languages[language].update(files=1, lines=facts["lines"], code=code, sizeBytes=file.size)
+        for key, count in (counts | {"files": 1, "sizeBytes": file.size}).items():
+            self.languages[language][key] += count
         self.functions += [] if is_test else functions
         if len(self.functions) > _FUNCTIONS_KEPT:
             self.functions = self._complex_functions()
@@ -103,20 +119,21 @@ class Survey:
     def _complex_functions(self) -> list[Function]:
         return heapq.nlargest(LISTED, self.functions, key=lambda one: (one.complexity, one.path, one.line))
 
-    def finish(self) -> tuple[dict[str, Any], ImportGraph]:
-        """Bounded data, and the graph. Reads the history."""
+    def finish(self, paths: Iterable[str]) -> tuple[dict[str, Any], ImportGraph]:
+        """Bounded data, and the graph. Reads the history, and go.mod among these paths."""
         self.code_files.sort()
-        graph = ImportGraph(sorted(self.modules))
+        graph = ImportGraph(sorted(self.modules), read_go_modules(self.workspace, paths))
         both = graph.both()
         tests = {file.path for file in self.code_files if file.is_test}
-        code_nodes = {module.path for module in self.modules if module.path not in tests}
+        code_nodes = {module.node for module in self.modules if module.path not in tests}
         cycles = sorted((one for one in cyclic_components(graph.eager) if one & code_nodes), key=lambda one: (-len(one), min(one)))
         imported_by = Counter(target for node in both if node in code_nodes for target in both[node])
         most_imported = heapq.nsmallest(LISTED, imported_by.items(), key=lambda item: (-item[1], item[0]))
         test_data, untested = self._test_data(both)
-        commits, history = read_history(self.workspace, self.path)
+        churn, history = read_history(self.workspace, self.path)
         entries = sorted(self.entries, key=lambda one: (bool(_ASIDE.search(one["path"])), one["path"].count("/"), one["path"]))
         parsed = {file.language for file in self.code_files}
+        largest = heapq.nlargest(LISTED, self.code_files, key=lambda file: (file.code, file.path))
         ordered = sorted(self.languages.items(), key=lambda item: (item[0] not in GRAMMARS, -item[1]["code"], item[0]))
         data = {
             "path": printable(self.path or "."),
@@ -124,6 +141,7 @@ class Survey:
             "parsedFiles": len(self.code_files),
             "languages": [{"language": printable(name), **counts, "isParsed": name in parsed} for name, counts in ordered[: 2 * LISTED]],
             "entryPoints": entries[:LISTED],
+            "largestFiles": [as_data(file) for file in largest],
             "complexFunctions": [as_data(one) for one in self._complex_functions()],
             "imports": {
                 "edges": sum(map(len, graph.eager.values())),
@@ -133,7 +151,7 @@ class Survey:
                 "mostImported": [{"path": printable(path), "importedBy": count} for path, count in most_imported],
             },
             "tests": test_data,
-            "hotSpots": self._hot_spots(commits, untested),
+            "hotSpots": self._hot_spots(churn, untested),
             "history": history,
             "skipped": dict(self.skipped),
             "unreadable": self.unreadable[:LISTED],
@@ -144,9 +162,10 @@ class Survey:
         """Which files tests reach, by imports and names: `test_words.py` tests the only `words.py`. Runs nothing."""
         tests = [file for file in self.code_files if file.is_test]
         code = [file for file in self.code_files if not file.is_test]
+        nodes = {module.path: module.node for module in self.modules}
         stems = Counter(_stem(file.path) for file in code)
         named = {_TEST_AFFIX.sub("", _TEST_AFFIX.sub("", _stem(file.path))) for file in tests}
-        direct = {target for file in tests for target in (file.path, *both.get(file.path, ()))}
+        direct = {target for file in tests for node in [nodes.get(file.path, file.path)] for target in (node, *both.get(node, ()))}
         direct |= {file.path for file in code if file.tests or (_stem(file.path) in named and stems[_stem(file.path)] == 1)}
         reached, queue = set(direct), list(direct)
         while queue:
@@ -154,8 +173,8 @@ class Survey:
             reached |= found
             queue += found
         judged = [file for file in code if file.functions and not file.path.endswith((".pyi", ".d.ts"))]
-        is_direct = [file.path in direct for file in judged]
-        untested = [file for file in judged if file.path not in reached]
+        is_direct = [not direct.isdisjoint((file.path, nodes.get(file.path, file.path))) for file in judged]
+        untested = [file for file in judged if reached.isdisjoint((file.path, nodes.get(file.path, file.path)))]
         untested.sort(key=lambda file: (-file.complexity, -file.code, file.path))
         test_code, other_code = sum(file.code for file in tests), sum(file.code for file in code)
         return {
@@ -169,39 +188,66 @@ class Survey:
             "untouchedFiles": [as_data(file) for file in untested[:LISTED]],
         }, {file.path for file in untested}
 
-    def _hot_spots(self, commits: Counter[str], untested: set[str]) -> list[dict[str, Any]]:
+    def _hot_spots(self, churn: Mapping[str, "Churn"], untested: set[str]) -> list[dict[str, Any]]:
         """Files that are complex and change often."""
         spots = [
             {
                 "path": printable(file.path),
-                "commits": commits[file.path],
+                "commits": one.commits,
+                "linesChanged": one.lines,
+                "authors": len(one.authors),
                 "complexity": file.complexity,
-                "score": commits[file.path] * file.complexity,
+                "score": one.commits * file.complexity,
                 "isUntested": file.path in untested,
             }
             for file in self.code_files
-            if not file.is_test and file.complexity > 1 and commits[file.path] > 1
+            if not file.is_test and file.complexity > 1 and (one := churn.get(file.path, Churn())).commits > 1
         ]
         return heapq.nlargest(LISTED, spots, key=lambda spot: (spot["score"], spot["path"]))
 
 
-def read_history(workspace: Path, below: str) -> tuple[Counter[str], dict[str, Any]]:
-    """How many commits changed each file, and facts about the whole history."""
-    found: Counter[str] = Counter()
+def read_go_modules(workspace: Path, paths: Iterable[str]) -> dict[str, str]:
+    """Folders by the module path in their go.mod."""
+    found = {}
+    with Root(workspace) as root:
+        for path in paths:
+            folder, _, name = path.rpartition("/")
+            with contextlib.suppress(OSError):
+                text = read_bytes(root, path, _MANIFEST_BYTES).decode("utf-8", "replace") if name == "go.mod" else ""
+                if match := re.search(r"^module\s+(\S+)", text, flags=re.MULTILINE):
+                    found[match[1].strip('"`')] = folder
+    return found
+
+
+@dataclass(slots=True)
+class Churn:
+    commits: int = 0
+    lines: int = 0
+    authors: set[bytes] = field(default_factory=set)
+
+
+def read_history(workspace: Path, below: str) -> tuple[dict[str, Churn], dict[str, Any]]:
+    """How often each file changed, and facts about the whole history."""
+    churn: dict[str, Churn] = defaultdict(Churn)
     history = {"commits": 0, "isCut": False, "whyNot": ""}
     git = Git(folder=workspace, stop_at=time.monotonic() + GIT_SECONDS, may_fetch=False, overrides=_OVERRIDES)
     try:
         if not git.asks("rev-parse", "--verify", "--quiet", "HEAD"):
-            return found, history | {"whyNot": "There are no commits yet."}
+            return churn, history | {"whyNot": "There are no commits yet."}
         output = git.run(*_LOG, f"--max-count={COMMITS_AT_MOST}", "--", f":(literal){below}" if below else ".")
     except RemitError as error:
         is_checkout = "not a git repository" not in error.message and BARE not in error.message
-        return found, history | {"whyNot": error.message.splitlines()[0][:200] if is_checkout else "This is not a git checkout."}
+        return churn, history | {"whyNot": error.message.splitlines()[0][:200] if is_checkout else "This is not a git checkout."}
     commits = output.split(b"\1")[1:]
     for commit in commits:
-        changed = [os.fsdecode(path) for one in commit.split(b"\0") if (path := one.lstrip(b"\n"))]
-        found.update(changed if len(changed) <= FILES_IN_COMMIT else ())
-    return found, history | {"commits": len(commits), "isCut": len(commits) >= COMMITS_AT_MOST}
+        head, *rows = commit.split(b"\0")
+        changed = [parts for row in rows if len(parts := row.lstrip(b"\n").split(b"\t", 2)) == 3 and parts[2]]
+        for added, removed, path in changed if len(changed) <= FILES_IN_COMMIT else ():
+            one = churn[os.fsdecode(path)]
+            one.commits += 1
+            one.lines += sum(int(part) for part in (added, removed) if part.isdigit())
+            one.authors.add(head.partition(b"\2")[2])
+    return churn, history | {"commits": len(commits), "isCut": len(commits) >= COMMITS_AT_MOST}
 
 
 def as_data(record: NamedTuple) -> dict[str, Any]:
@@ -215,6 +261,10 @@ def _cycle(members: set[str], edges: Mapping[str, Counter[str]]) -> dict[str, An
     busiest = min(members, key=lambda node: (-users[node], node))
     shown = {"files": sorted(members), "ring": shortest_cycle(busiest, edges, members)}
     return {"size": len(members), **{key: [printable(path) for path in paths[:CYCLE_MEMBERS]] for key, paths in shown.items()}}
+
+
+def _entry(path: str, line: int, what: str) -> dict[str, Any]:
+    return {"path": printable(path), "line": line, "what": printable(what)}
 
 
 def _stem(path: str) -> str:
