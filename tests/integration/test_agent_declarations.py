@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from remit import Remit
+from remit import Misused, Remit
+from remit.cli import agents
+from remit.cli.agents import READING
+from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.testing import Call, Reply, Say, ScriptedModels, Stray, valid_return
 from remit.testing.models.turns import Script
@@ -38,6 +41,10 @@ def write(root: Path, name: str, head: str = "", body: str = "You are short.", f
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(f"---\nname: {name}\ndescription: It is {name}.\n{head}---\n{body}\n")
     return place
+
+
+def new(name: str, model: str = "", tools: str = READING, description: str = "", *, root: Path) -> Exit:
+    return agents.new(Project(root), name, model, tools, description)
 
 
 MODEL = "remit:\n  kind: model\n"
@@ -121,3 +128,54 @@ async def test_role_bound_to_a_model_writes_through_the_worker(tmp_path: Path) -
     assert (tmp_path / "plan.md").read_text().startswith("# Plan")
     assert result.metadata.agent_type == "planner"
     assert result.ok, result
+
+
+# ---- remit agents new
+
+
+async def test_agent_created_by_agents_new_can_be_delegated_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes.txt").write_text("hello\n")
+    reading = Call("delegate", target="worker", operation="read_file", parameters={"path": "notes.txt"})
+    assert new("scout", "", READING, "Finds: things # here", root=tmp_path) is Exit.OK
+    output = capsys.readouterr().out
+    async with project(tmp_path, [reading, DONE]) as (remit, _):
+        result = await remit.delegate("scout", task="What is in notes.txt?")
+        children = await remit.children(result.session_id)
+        spec = next(spec for spec in remit.directory.specs() if spec.name == "scout")
+    assert "Written: .remit/agents/scout.md" in output
+    assert "remit delegate scout" in output
+    assert result.ok, result
+    assert [child.agent for child in children] == ["worker.read_file"]
+    assert spec.description == "Finds: things # here"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "fault"),
+    [
+        ("../evil", {}, "not a name for an agent"),
+        ("worker", {}, "There is an agent 'worker'"),
+        ("scout", {}, "exists already"),
+        ("one", {"model": "nobody:x"}, "names no model"),
+        ("one", {"tools": "worker.red_file"}, "did you mean worker.read_file"),
+        ("one", {"tools": "helpr"}, "there is no agent 'helpr'"),
+        ("one", {"tools": "Bash(git *)"}, "some uses of it only"),
+    ],
+)
+def test_agents_new_refuses_invalid_names_models_and_tools(tmp_path: Path, name: str, options: dict[str, str], fault: str) -> None:
+    write(tmp_path, "scout", MODEL)
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    with pytest.raises(Misused) as raised:
+        new(name, options.get("model", ""), options.get("tools", READING), root=tmp_path)
+    assert fault in raised.value.message
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("README", "would not be read"), ("_draft", "would not be read"), ("new", "is a command"), ("planner", "remit roles planner --write")],
+)
+def test_agents_new_refuses_names_that_are_never_loaded(tmp_path: Path, name: str, why: str) -> None:
+    """A read-only agent in the place of a board role would write no plan."""
+    with pytest.raises(Misused, match=why):
+        new(name, root=tmp_path)
+    assert not (tmp_path / ".remit/agents").exists()

@@ -1,6 +1,7 @@
-"""Installed coding agents, whether they are usable, and the settings that declare them."""
+"""`remit agents --detect`: installed coding agents, whether they are usable, and the settings that declare them."""
 
 import asyncio
+import json
 import tomllib
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from remit.agents.coding.detect import KNOWN, detect, lines_for
 from remit.agents.definition import definition_of
 from remit.system.processes import look
+from support import cli
 
 
 def program(folder: Path, name: str, body: str) -> None:
@@ -65,3 +67,24 @@ async def test_suggested_settings_declare_agents(bin_folder: Path) -> None:
     (claude, _, gemini) = ("\n".join(lines_for(one, is_git=True)) for one in found)
     assert "not tested with remit" in gemini
     assert "#" not in claude, "only settings are printed"
+
+
+def run(tmp_path: Path, bin_folder: Path, *text: str) -> str:
+    environment = {"PATH": f"{bin_folder}:/bin:/usr/bin", "HOME": str(tmp_path)}
+    return cli.run("agents", "--detect", *text, cwd=tmp_path, env=environment).stdout
+
+
+def test_detect_prints_agents_and_settings(tmp_path: Path, bin_folder: Path) -> None:
+    output = run(tmp_path, bin_folder)
+    assert "2.1.197" in output
+    assert "[agents.claude]" in output
+    assert "[agents.codex]" not in output, "a program that does not start is not suggested"
+    assert "npm install -g opencode-ai" in output
+    assert "# No login" not in output, "the lines can be pasted unchanged"
+
+
+def test_detect_json_reports_the_same(tmp_path: Path, bin_folder: Path) -> None:
+    output = json.loads(run(tmp_path, bin_folder, "--json"))
+    assert [one["name"] for one in output["found"]] == ["claude", "codex", "gemini"]
+    assert output["found"][0]["usable"] is False, "no login was detected"
+    assert output["missing"]

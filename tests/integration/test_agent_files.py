@@ -64,7 +64,7 @@ def test_profile_without_an_agent_is_blocked_with_advice(project: Path) -> None:
     error = result["errors"][0]
     assert (result["status"], error["code"]) == ("blocked", "TOOL_UNAVAILABLE")
     assert "[agents.claude]" in error["recommendation"]
-    assert "remit init" in error["recommendation"]
+    assert "remit agents --detect" in error["recommendation"]
 
 
 async def test_profiles_on_names_the_agent_that_runs_a_profile(project: Path) -> None:

@@ -69,7 +69,7 @@ async def test_research_without_results_completes_and_says_so(project: Path) -> 
 async def test_implement_without_an_agent_is_blocked_with_advice(project: Path, has_plan: bool) -> None:
     result = await delegate_command(project, "/implement", has_plan=has_plan)
     assert (result.status, result.errors[0].code, result.artifacts) == ("blocked", "TOOL_UNAVAILABLE", ())
-    for line in ("[agents.claude]", 'kind = "claude"', "[roles]", 'implementer = "claude"', "remit init"):
+    for line in ("[agents.claude]", 'kind = "claude"', "[roles]", 'implementer = "claude"', "remit agents --detect"):
         assert line in result.errors[0].recommendation
         assert line in result.next_steps
     assert has_valid_summary(result)

@@ -135,12 +135,13 @@ def test_init_writes_and_approves_the_agents_it_found(project: Path, variables: 
     assert again.stdout.endswith("Nothing to add to remit.toml.\n")
 
 
-def test_init_adds_only_missing_agents(project: Path, variables: dict[str, str]) -> None:
+@pytest.mark.parametrize("words", [("init",), ("agents", "--detect", "--write")])
+def test_init_adds_only_missing_agents(project: Path, variables: dict[str, str], words: tuple[str, ...]) -> None:
     mine = '# Mine\n\n# The agent\n[agents.claude]\nkind = "claude"  # as it is\n\n[roles]\nplanner = "claude"\n'
     (project / "remit.toml").write_text(mine)
     (project / "pyproject.toml").write_text('[tool.remit]\nmodel = "anthropic:mine"\n')
     assert cli.run("trust", "--yes", cwd=project, env=variables).code == 0
-    assert cli.run("init", "--yes", cwd=project, env=variables).code == 0
+    assert cli.run(*words, "--yes", cwd=project, env=variables).code == 0
     text = (project / "remit.toml").read_text()
     assert text.startswith(mine + "\n[agents.codex]\n")
     assert tomllib.loads(text).keys() == {"agents", "roles"}, "a model is already configured"

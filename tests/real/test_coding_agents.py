@@ -462,7 +462,7 @@ async def test_concurrent_first_starts_all_succeed(coder: Coder, tmp_path: Path)
 
 
 async def test_installed_coding_agents_are_detected_with_their_version(tmp_path: Path) -> None:
-    """A configured API key counts as a login."""
+    """`remit agents --detect` lists them. A configured API key counts as a login."""
     need(CLAUDE, CODEX, OPENCODE)
     environment = {"PATH": f"{TOOLS}:{os.environ['PATH']}", "HOME": str(tmp_path), "ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k"}
     found = {one.known.name: one for one in (await detect(environment))[0]}

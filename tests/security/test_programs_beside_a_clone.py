@@ -17,7 +17,7 @@ def program(path: Path, script: str) -> None:
     path.chmod(0o755)
 
 
-@pytest.mark.parametrize("command", [["doctor"], ["init", "--yes"]], ids=" ".join)
+@pytest.mark.parametrize("command", [["doctor"], ["agents", "--detect"], ["init", "--yes"]], ids=" ".join)
 def test_version_commands_run_outside_the_clone(command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Version managers and Bun run programs named by files in the working directory."""
     clone, log = tmp_path / "clone", tmp_path / "log"

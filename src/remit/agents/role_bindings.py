@@ -94,7 +94,7 @@ def lines_for(name: str, wanted: str | None = None, *, is_role: bool = True) -> 
     lines += ["", "[roles]", f'{name} = "{agent}"'] if is_role else []
     written = "\n".join(f"    {line}" if line else "" for line in lines)
     ours = f' [roles] {name} = "{BUILT_IN}" takes the one that comes with remit.' if name in BUILT_INS else ""
-    detected = "`remit init` writes the lines of the agents that are installed here."
+    detected = "`remit agents --detect` prints the first lines for the agents that are installed here."
     return f"Add to remit.toml:\n\n{written}\n\n{detected}{ours} {_OR_A_MODEL}"
 
 
@@ -233,7 +233,7 @@ def _of_bound(role: str, bound: str, declarations: Declarations, functions: Coll
     if bound in functions:
         return f"{bound!r} is a Python function, which takes no instructions: name that function {role!r} itself, and it has the role."
     able = [name for name, (_, one) in declarations.known.items() if one.kind is not Kind.PROFILE]
-    known = f" Declared are {', '.join(able[:10])}." if able else " No coding agent is declared: `remit init` writes the lines."
+    known = f" Declared are {', '.join(able[:10])}." if able else " No coding agent is declared: `remit agents --detect` prints the lines."
     return f"it names {bound!r}, which is not an agent.{_meant(bound, [*able, BUILT_IN, MODEL]) or known}"
 
 

@@ -1,22 +1,25 @@
-"""`remit agents`: list the agents of the project, or show one."""
+"""`remit agents`: list the agents of the project, show one, write a first agent file, find installed coding agents."""
 
+import asyncio
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from remit.cli import completion
 from remit.cli.delegate import only_served
 from remit.cli.exits import Exit
-from remit.cli.project import Project
+from remit.cli.project import NO_MCP, Project, has_mcp
 from remit.cli.render import console, count, cut, duration, harmless, one_line, put, say, say_aside, say_json, table
 from remit.cli.results import agent_document, definition_document
-from remit.core.agents import BUILTIN_TARGETS, AgentSpec, is_built_in, is_role, rank, type_words
+from remit.core.agents import BUILTIN_TARGETS, ROLES, AgentSpec, is_built_in, is_role, rank, type_words
 from remit.core.errors import Misused
 
 if TYPE_CHECKING:
+    from remit.agents.coding.detect import DetectedAgent, KnownAgent
     from remit.agents.definition import Definition
 
 HOW_TO_START = """\
@@ -38,11 +41,48 @@ A coding agent, or any command, needs a few lines in remit.toml:
 
 Call it: remit delegate claude "Say what this project does"
 
-An agent file, .remit/agents/NAME.md, makes one of a language model: `remit meta TEXT` writes one.
+`remit agents new NAME` writes an agent file for a language model.
 
 `remit init` finds installed coding agents and writes their lines."""
 INSTRUCTION_LINES = 6
 """Lines of an agent's instructions that are shown."""
+READING = "worker.read_file, worker.list_files, worker.search_files"
+"""Default tools of a new agent: read only."""
+PURPOSE = "Answers questions about this project by looking at its files."
+TEMPLATE = """\
+---
+description: {description}
+# Language model: provider:name, a name of [models] in remit.toml, or a list of them (the next one when one fails).
+# Default: `model` in remit.toml, or REMIT_MODEL.
+{model}
+# Agents, or single operations, that it may delegate to. It can reach nothing else.
+# Default: worker, researcher and coder. `remit agents` lists all.
+tools: {tools}
+remit:
+  kind: model
+  timeout: 600                  # seconds
+  # requests: 20                # requests to the model in one delegation, at most
+  # requires_artifacts: true    # it must write a file: add worker.write_file to tools
+  # languages: [python]         # with operations: the board commands that it carries out, for tasks in these languages
+  # operations: [review]
+  # output_schema:              # schema of its data: JSON schema, or the path of a .json file in the project
+  #   type: object
+  #   properties: {{ findings: {{ type: array, items: {{ type: string }} }} }}
+  #   required: [findings]
+---
+You are {name}, an agent of this project. Your purpose: {purpose}
+
+## How you work
+
+1. Read the task, and read the files it mentions before you say anything about them.
+2. Name the path and line of everything you found.
+3. Say what you could not find out. Do not guess.
+
+## Your answer
+
+A summary of two to five sentences: your answer first, then what you read.
+"""
+
 
 # ---- list, show
 
@@ -55,11 +95,17 @@ def agents(
             metavar="NAME", help="Show this agent, or the operations of this target.", show_default=False, autocompletion=completion.agents
         ),
     ] = None,
-    detect: Annotated[bool, typer.Option("--detect", hidden=True)] = False,
+    detect: Annotated[bool, typer.Option("--detect", help="Find installed coding agents, and print the lines for remit.toml.")] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="With --detect: write the lines into remit.toml. Shows the change and asks.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --write: do not ask.")] = False,
 ) -> Exit:
-    """List the agents of the project. `remit agents NAME` shows the parameters of one."""
+    """List the agents of the project. `remit agents NAME` shows the parameters of one, `remit agents new NAME` writes a first file."""
+    if (write and not detect) or (yes and not write):
+        raise Misused("--write needs --detect, and --yes needs --write.", advice="Write them: remit agents --detect --write")
     if detect:
-        raise Misused("`remit agents --detect` was removed.", advice="`remit init` finds installed coding agents and shows their lines.")
+        return detect_agents(project, write=write, yes=yes)
     directory = project.directory
     known = [*directory.specs(), *only_served(project.root, directory.names())]
     specs = sorted(known, key=rank) if name is None else _named(name, known, project)
@@ -242,3 +288,157 @@ def _print_parameters(spec: AgentSpec) -> None:
         shown.add_row(name, type_words(schema), "required" if name in required else repr(schema.get("default")), harmless(about))
     console().print(shown)
     say(f"remit delegate {spec.name} {' '.join(f'{name}=…' for name in required or list(properties)[:1])}")
+
+
+# ---- new
+
+
+def new(
+    project: Project,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the agent and its file.", show_default=False)],
+    model: Annotated[str, typer.Option(help="Its model: provider:name, or a name of \\[models]. Default: the project's.")] = "",
+    tools: Annotated[str, typer.Option(help="Agents it may delegate to, separated by commas: worker.read_file,researcher.")] = READING,
+    description: Annotated[str, typer.Option(help="Its purpose, in a sentence.")] = "",
+) -> Exit:
+    """Write a first agent file for a language model, .remit/agents/NAME.md; never overwrites."""
+    from remit.core.agents import agent_name
+
+    name = agent_name(name.strip())
+    _check_name(name, project)
+    models = [one.strip() for one in model.split(",") if one.strip()]
+    _check_models(models, project)
+    chosen = _check_tools(tools, project)
+    words = " ".join(description.split()) or PURPOSE
+    line = f"model: {models[0] if len(models) < 2 else json.dumps(models)}" if models else "# model: anthropic:claude-sonnet-5"
+    quoted = json.dumps(words, ensure_ascii=False)
+    text = TEMPLATE.format(name=name, description=quoted, purpose=words, model=line, tools=", ".join(chosen) or "[]")
+    place = write_agent_file(project, name, text)
+    problems = [problem for problem in Project(project.root).directory.problems if problem.startswith(str(project.root / place))]
+    lines = [
+        f"Written: {place}",
+        f"Look at it     remit agents {name}",
+        f'Ask it         remit delegate {name} "Say what this project does"',
+    ]
+    if not models and not project.settings.model:
+        lines.append('It has no model yet: write model = "anthropic:claude-sonnet-5" (or openai:…, ollama:…) at the top of remit.toml.')
+    project.answer({"name": name, "written": place, "problems": problems}, "\n".join(lines))
+    for problem in problems if not project.as_json else ():
+        say_aside(f"! {problem}")
+    return Exit.OK
+
+
+def write_agent_file(project: Project, name: str, text: str) -> str:
+    """Create an approved file in `.remit/agents` and return its path in the project."""
+    from remit.system.trust import create_approved
+
+    place = project.folder / "agents" / f"{name}.md"
+    try:
+        create_approved(project.root, place, text.encode())
+    except FileExistsError:
+        raise Misused(f"{project.inside(str(place))} exists already.", advice="Edit that file, or choose another name.") from None
+    return project.inside(str(place))
+
+
+def _check_name(name: str, project: Project) -> None:
+    if name.startswith("_") or name.casefold() == "readme":
+        raise Misused(f"{name}.md would not be read as an agent.", advice="Choose a name that does not begin with _ and is not README.")
+    if name == "new":
+        raise Misused("`remit agents new` is a command, so it could not show an agent of that name.", advice="Choose another name.")
+    place = project.folder / "agents" / f"{name}.md"
+    if place.exists() or place.is_symlink():
+        raise Misused(f"{project.inside(str(place))} exists already.", advice="Edit that file, or choose another name.")
+    if name in ROLES:
+        raise Misused(
+            f"{name!r} is a role of the board, which needs more than this first file.",
+            advice=f"`remit roles {name} --write` writes the file of the role, to be edited; "
+            f'[roles] {name} = "model" in remit.toml gives it to a language model.',
+        )
+    known = project.directory.find(name)
+    if "." in name:
+        raise Misused(f"{name!r} would be an operation of {name.partition('.')[0]!r}.", advice="Choose a name without a dot.")
+    if known is not None or name in {one.partition(".")[0] for one in project.directory.names() if "." in one}:
+        where = f" in {project.inside(known.spec.source)}" if known is not None else ""
+        raise Misused(f"There is an agent {name!r}{where}.", advice="Choose another name; `remit agents` lists all.")
+
+
+def _check_models(models: list[str], project: Project) -> None:
+    from remit.agents.model_agents import resolved
+
+    if not models:
+        return
+    try:
+        resolved(models, project.settings, is_guest=False, source="--model")
+    except Misused as error:
+        message = error.message.removeprefix("--model: model: ")
+        raise Misused(message, advice="Nothing was written. `remit models` lists the models.") from None
+
+
+def _check_tools(tools: str, project: Project) -> tuple[str, ...]:
+    from remit.agents.definition import COMMA
+    from remit.agents.model_agents import reach_of, unreached
+
+    names = tuple(one.strip() for one in COMMA.split(tools) if one.strip())
+    reached = reach_of(names)
+    faults = [*reached.notes, *(f"tools: {fault}" for fault in unreached(reached.tools or (), project.directory.names(), ()))]
+    if faults:
+        raise Misused(faults[0].rstrip(".") + ".", advice="Nothing was written. `remit agents` lists all agents.")
+    return names
+
+
+# ---- detect
+
+
+def detect_agents(project: Project, *, write: bool = False, yes: bool = False) -> Exit:
+    from remit.agents.coding.detect import detect
+    from remit.cli.init import agent_lines, write_settings
+
+    found, missing = asyncio.run(detect())
+    if write:
+        return write_settings(project, found, yes=yes, with_model=False)
+    lines = agent_lines(project, found)
+    document = {
+        "found": [_found_document(one, lines[one.known.name]) for one in found],
+        "missing": [{"name": one.name, "program": one.program, "install": one.install} for one in missing],
+        "can_delegate": has_mcp(),
+    }
+    return project.answer(document, lambda: _print_detected(found, missing, lines))
+
+
+def _found_document(found: "DetectedAgent", lines: list[str]) -> dict[str, Any]:
+    return {
+        "name": found.known.name,
+        "kind": str(found.known.kind),
+        "program": found.path,
+        "version": found.version,
+        "usable": found.is_usable,
+        "login": found.login or None,
+        "tried": found.known.is_tried,
+        "fault": found.fault or None,
+        "remit_toml": "\n".join(lines) + "\n",
+    }
+
+
+def _print_detected(found: "Sequence[DetectedAgent]", missing: "Sequence[KnownAgent]", lines: dict[str, list[str]]) -> None:
+    if found:
+        shown = table("agent", "version", "usable", "login", "program", shrinking=("login", "program"))
+        for one in found:
+            usable = "no" if one.fault else "not logged in?" if not one.login else "yes" if one.known.is_tried else "yes, not tried by us"
+            seen = harmless(one.fault) or (f"by {one.login}" if one.login else "none seen")
+            shown.add_row(one.known.name, harmless(one.version) or "-", usable, cut(seen), cut(harmless(one.path)))
+        console().print(shown)
+    else:
+        say("No coding agent was found on PATH.")
+    if startable := [one for one in found if not one.fault]:
+        if unknown := [one.known.name for one in startable if not one.login]:
+            say(f"\nNo login was found for {', '.join(unknown)}: log in once there, or set the key.")
+        say("\nFor remit.toml (`remit init` writes them); remove what an agent must not do:\n")
+        for one in startable:
+            say("\n".join(lines[one.known.name]) + "\n")
+        say(f'Then: remit delegate {startable[0].known.name} "Say what this project does"')
+    if missing:
+        say(f"\nNot found: {', '.join(one.program for one in missing)}.")
+    for known in missing:
+        if known.install and known.program in ("claude", "codex", "opencode"):
+            say(f"  {known.program}: {known.install}")
+    if found and not has_mcp():
+        say(f"\n{NO_MCP}; then add delegates = true to each.")

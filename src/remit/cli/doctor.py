@@ -191,7 +191,7 @@ def _coding_agents() -> Iterator[Finding]:
         yield _worse(one.known.name, f"{where}: {fault}", "Start it once by hand.") if fault else Finding(one.known.name, where)
     if not found:
         names = ", ".join(one.program for one in missing)
-        yield _missing("none", f"looked for {names}", f"Optional: {next(one.install for one in missing if one.install)}")
+        yield _missing("none", f"looked for {names}", "Optional; `remit agents --detect` prints how to install one.")
 
 
 def _engine(project: Project) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""`remit init`: find coding agents and keys of language models, and write remit.toml.
+"""`remit init`: find coding agents and keys of language models, and write remit.toml. `remit agents --detect --write` adds agents only.
 
 The change is shown as a diff and made after confirmation. Existing lines are not changed, and no host is contacted."""
 
@@ -30,7 +30,7 @@ EXAMPLES = """
 # A language model, with its key in the environment (ANTHROPIC_API_KEY):
 # model = "anthropic:claude-sonnet-5"
 
-# A coding agent (`remit init` finds installed ones):
+# A coding agent (`remit agents --detect` finds installed ones):
 # [agents.claude]
 # kind = "claude"
 # allow = ["read", "search", "edit", "execute"]
@@ -49,7 +49,7 @@ def init(project: Project, yes: Annotated[bool, typer.Option("--yes", "-y", help
     from remit.agents.coding.detect import detect
 
     found, _ = asyncio.run(detect())
-    return write_settings(project, found, yes=yes)
+    return write_settings(project, found, yes=yes, with_model=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,17 +84,17 @@ class Additions:
         )
 
 
-def write_settings(project: Project, found: "Sequence[DetectedAgent]", *, yes: bool) -> Exit:
+def write_settings(project: Project, found: "Sequence[DetectedAgent]", *, yes: bool, with_model: bool) -> Exit:
     """Show the additions to remit.toml, ask, write and approve them."""
-    additions = plan(project, found)
+    additions = plan(project, found, with_model=with_model)
     file = inside(project.root / FILE, project.root)
     before = bytes_of(file)
     try:
         text = (before or b"").decode()
-        changes = bool(additions.agents or additions.model or not text.strip())
+        changes = bool(additions.agents or additions.model or (with_model and not text.strip()))
         after = additions.applied_to(text).encode() if changes else before
     except ValueError as error:
-        advice = "Declare its agents as tables, [agents.NAME], and try again."
+        advice = "Declare its agents as tables, [agents.NAME], and try again; or add what `remit agents --detect` prints by hand."
         raise Misused(f"Nothing can be added to {file}, which was not changed: {error}.", advice=advice) from None
     change = FileChange(root=project.root, file=file, before=before, after=after)
     code = Exit.OK
@@ -123,7 +123,7 @@ def write_settings(project: Project, found: "Sequence[DetectedAgent]", *, yes: b
     return project.answer(document, done if done else lambda: None, code)
 
 
-def plan(project: Project, found: "Sequence[DetectedAgent]") -> Additions:
+def plan(project: Project, found: "Sequence[DetectedAgent]", *, with_model: bool) -> Additions:
     """The additions: findings that no project file declares yet, approved or not."""
     settings = project.settings  # raises if the file is not valid TOML
     written = tomllib.loads((bytes_of(project.root / FILE) or b"").decode())
@@ -131,7 +131,7 @@ def plan(project: Project, found: "Sequence[DetectedAgent]") -> Additions:
     startable = sorted((one for one in found if not one.fault and one.known.name not in known), key=lambda one: not one.login)
     unapproved = [item for item in project.trust.left_out if item.kind == "model"]
     has_model = bool(written.keys() & {"model", "models"} or settings.model or settings.models or unapproved)
-    model, notes = ("", []) if has_model else _model()
+    model, notes = _model() if with_model and not has_model else ("", [])
     if without := [one.known.name for one in startable if not one.login]:
         notes.append(f"No login was found for {', '.join(without)}: log in once there, or set the key.")
     if startable and not has_mcp():
@@ -172,7 +172,7 @@ def _show(found: "Sequence[DetectedAgent]", additions: Additions, change: FileCh
     say(
         f"Coding agents on PATH: {', '.join(names)}."
         if names
-        else "No coding agent that starts was found on PATH; `remit doctor` has details."
+        else "No coding agent was found on PATH: `remit agents --detect` has details."
     )
     if change.diff():
         change.show()

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from remit.cli.agents import write_agent_file
 from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.cli.render import console, cut, say, say_aside, table
@@ -68,17 +69,11 @@ def _show(role: "RoleInfo", project: Project) -> Exit:
 def _write(role: "RoleInfo", project: Project) -> Exit:
     """Copy the file that comes with remit; a file of the project is never overwritten."""
     from remit.agents.roles import file_of
-    from remit.system.trust import create_approved
 
     if role.is_own:
         where = project.inside(role.source)
         raise Misused(f"The project has its own {role.name} in {where}.", advice="Edit that file, or move it away first.")
-    path = project.folder / "agents" / f"{role.name}.md"
-    written = project.inside(str(path))
-    try:
-        create_approved(project.root, path, file_of(role.name).read_bytes())
-    except FileExistsError:
-        raise Misused(f"{written} exists already.", advice="Edit that file.") from None
+    written = write_agent_file(project, role.name, file_of(role.name).read_text(encoding="utf-8"))
     text = f"Written: {written}. This file now defines the role; {role.carried_by} still carries it out."
     if role.by == "built-in":
         text += f'\nThe built-in agent does not read it: bind one that does, in remit.toml: [roles] {role.name} = "claude"'

@@ -205,7 +205,7 @@ def test_profile_without_an_executor_names_the_settings_to_add(tmp_path: Path) -
     error = why_unavailable(found)
     assert error.code == "TOOL_UNAVAILABLE"
     assert "[agents.claude]" in error.advice
-    assert "remit init" in error.advice
+    assert "remit agents --detect" in error.advice
     named = why_unavailable(profile(tmp_path, "", toml='profiles_on = "gone"'))
     assert "'gone'" in named.message
     assert "[agents.gone]" in named.advice

@@ -1,4 +1,4 @@
-"""Finds installed coding agents, checks whether they start, and builds their lines for remit.toml: `remit init`."""
+"""Finds installed coding agents, checks whether they start, and builds their lines for remit.toml: `remit agents --detect`."""
 
 import asyncio
 import contextlib

@@ -59,7 +59,7 @@ def generating(on: str | None, models: TextModel) -> FunctionAgent:
             "No language model is configured to write code.",
             code="TOOL_UNAVAILABLE",
             advice='Set model = "PROVIDER:MODEL" in remit.toml (or REMIT_MODEL) to have a model write it, or generate_on = "NAME" to have '
-            "a coding agent of the project do it (`remit init` finds those that are installed), or hand the specification to one "
+            "a coding agent of the project do it (`remit agents --detect` shows which are installed), or hand the specification to one "
             "yourself: remit delegate NAME task=…",
         )
 
