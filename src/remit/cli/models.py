@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ from remit.core.errors import RemitError, Unavailable
 from remit.core.redaction import redact_text
 from remit.core.settings import Price, Settings
 from remit.models.local import DEFAULT_CONTEXT_TOKENS, find_weights
-from remit.models.prices import context_of, price_for
+from remit.models.prices import price_for
 from remit.models.providers import LOCAL, PROVIDERS, ModelRef, resolve_model
 
 NONE_YET = """No language model is configured. Everything but the assistant and agents that need a model works without one.
@@ -185,7 +186,7 @@ def _listed(settings: Settings, root: Path, name: str, place: int | None) -> Con
         source=source,
         meant=meant,
         price=price_for(settings, meant),
-        context_tokens=context_tokens or context_of(meant),
+        context_tokens=context_tokens or _known_context(meant.provider, meant.model),
         fault=fault,
         advice=advice,
     )
@@ -194,6 +195,19 @@ def _listed(settings: Settings, root: Path, name: str, place: int | None) -> Con
 def _or_none(settings: Settings, name: str) -> ModelRef | None:
     with suppress(Unavailable):
         return resolve_model(settings, name)
+    return None
+
+
+@lru_cache(maxsize=256)
+def _known_context(provider: str, model: str) -> int | None:
+    """Context size from the price table."""
+    try:
+        from genai_prices.data_snapshot import get_snapshot
+    except ImportError:
+        return None
+    with suppress(LookupError, ValueError):
+        _, found = get_snapshot().find_provider_model(model, provider=None, provider_id=provider.partition("-")[0], provider_api_url=None)
+        return found.context_window
     return None
 
 
