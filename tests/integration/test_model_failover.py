@@ -107,7 +107,7 @@ async def test_error_names_every_model_that_failed() -> None:
     assert "m1: it failed (500)" in str(error)
     assert "m2: no server answers at http://127.0.0.1:9/v1" in str(error)
     assert "m3: its key was refused (401)" in str(error)
-    assert "remit models test" in error.advice
+    assert "remit doctor" in error.advice
 
 
 @pytest.mark.parametrize(

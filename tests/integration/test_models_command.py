@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from remit.cli.doctor import doctor, look
+from remit.cli.doctor import doctor, model_findings
 from remit.cli.models import models, try_each
 from remit.cli.project import Project
 from remit.testing import Fail, Say, ScriptedModels, Silence
@@ -94,24 +94,34 @@ async def test_models_test_asks_each_model_separately(tmp_path: Path, capfd: pyt
         )  # fmt: skip
         document = await asyncio.to_thread(document_of, capfd, try_each, tmp_path, seconds=3.0)
         one = await asyncio.to_thread(document_of, capfd, try_each, tmp_path, "good")
+        findings = {
+            each.name: each for each in await asyncio.to_thread(lambda: list(model_findings(Project(tmp_path), 1.5, is_online=True)))
+        }
     answers = {each["name"]: each for each in document["models"]}
     assert {name: each["answers"] for name, each in answers.items()} == {"good": True, "bad": False, "silent": False}
     assert (answers["good"]["said"], answers["good"]["input_tokens"] > 0) == ("Yes.", True)
     assert answers["silent"]["seconds"] < 10
     assert KEY not in json.dumps(document)
     assert [each["name"] for each in one["models"]] == ["good"]
+    assert {name: str(each.mark) for name, each in findings.items()} == {"good": "ok", "bad": "worse", "silent": "worse"}
+    assert "price is unknown" in findings["good"].found
+    assert KEY not in str(findings)
 
 
-async def test_doctor_contacts_no_model(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_doctor_contacts_models_only_with_online(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     async with ScriptedModels(lambda _: Say("Yes.")) as server:
         write_settings(tmp_path, 'model = "good"', table("good", server.openai_url))
         offline = await asyncio.to_thread(document_of, capfd, doctor, tmp_path)
         assert server.requests == []
+        online = await asyncio.to_thread(document_of, capfd, doctor, tmp_path, is_online=True)
+        assert len(server.requests) == 1
     (found,) = (one["found"] for one in offline["findings"] if one["part"] == "models")
     assert found == "configured; not contacted"
+    (found,) = (one["found"] for one in online["findings"] if one["part"] == "models")
+    assert found.startswith("answers")
 
 
 def test_doctor_reports_a_missing_model_and_the_key_that_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    (only,) = [one for one in look(Project(tmp_path)) if one.part == "models"]
+    (only,) = model_findings(Project(tmp_path))
     assert (str(only.mark), "ANTHROPIC_API_KEY" in only.found, KEY in str(only)) == ("ok", True, False)

@@ -681,7 +681,7 @@ def test_api_keys_are_not_sent_to_addresses_from_a_clone(tmp_path: Path, monkeyp
     with socket.create_server(("127.0.0.1", 0)) as attacker:
         url = f"http://127.0.0.1:{attacker.getsockname()[1]}/v1"
         (tmp_path / "remit.toml").write_text(f'model = "m"\n[models.m]\nurl = "{url}"\nkey_variable = "SOMEBODYS_KEY"\n')
-        for words in ("models test --seconds 1", "ask hello", "delegate assistant message=hello"):
+        for words in ("doctor --online", "models test --seconds 1", "ask hello", "delegate assistant message=hello"):
             done = run(*words.split(), cwd=tmp_path)
             assert "remit trust" in done.stderr, words
         attacker.settimeout(0)

@@ -13,18 +13,22 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from remit.cli.exits import Exit
-from remit.cli.models import keys_present, listed
+from remit.cli.models import keys_present, listed, try_models
 from remit.cli.project import Project
 from remit.cli.render import count, harmless, painted
-from remit.core.errors import Misused, RemitError
+from remit.core.errors import RemitError
 from remit.core.record import HistoryQuery
 from remit.stores import without_password
+from remit.system.artifact_files import read_bounded
 from remit.system.interpreter import BASIC, TOOLCHAINS, listed_environment
+
+if TYPE_CHECKING:
+    from remit.cli.models import ConfiguredModel
 
 _MARKS = {"ok": ("✓", "green"), "worse": ("!", "yellow"), "missing": ("✗", "red")}
 EXTRAS = {
@@ -56,6 +60,9 @@ _PROGRAMS = (
     ("Node", "node", "JavaScript in coder.execute_code", "apt install nodejs"),
 )
 VERSION_SECONDS = 5.0
+TRIAL_SECONDS = 5.0
+LARGE_BYTES = 2_000_000_000
+"""A larger local model is not loaded just to test it."""
 _MANY_FILES = 1024
 LARGE_LOG_BYTES = 256_000_000
 """The write-ahead log is checkpointed every second. If it grows beyond this, checkpoints do not succeed."""
@@ -83,15 +90,16 @@ def _missing(name: str, found: str, advice: str = "") -> Finding:
     return Finding(name, found, advice, "missing")
 
 
-def doctor(project: Project, is_online: Annotated[bool, typer.Option("--online", hidden=True)] = False) -> Exit:
+def doctor(
+    project: Project,
+    is_online: Annotated[bool, typer.Option("--online", help="Ask every configured model; without it no host is contacted.")] = False,
+) -> Exit:
     """Print what this machine offers: sandbox, programs, packages, coding agents, models, the project; with advice on what is missing.
 
     Exits 0 also when optional parts are missing."""
     from remit.system.sandbox.probe import probe
 
-    if is_online:
-        raise Misused("`remit doctor --online` was removed.", advice="`remit models test` asks each model.")
-    found = look(project)
+    found = look(project, is_online=is_online)
     return project.answer({"sandbox": probe().stack, "findings": [one.to_dict() for one in found]}, lambda: _print(found))
 
 
@@ -107,15 +115,16 @@ def _print(findings: Sequence[Finding]) -> None:
             print(painted(f"    {' ' * width}  → {harmless(one.advice)}", "dim"))
 
 
-def look(project: Project) -> list[Finding]:
-    """Collect the findings. Contacts no host: a cloned project names hosts, and the variables that would be sent to them."""
+def look(project: Project, *, is_online: bool = False) -> list[Finding]:
+    """Collect the findings. Contacts no host unless `is_online`: a cloned project names hosts, and the variables that would be sent to
+    them."""
     parts = {
         "machine": _machine(),
         "sandbox": _sandbox(),
         "programs": _programs(),
         "extras": _extras(),
         "coding agents": _coding_agents(),
-        "models": _models(project),
+        "models": model_findings(project, is_online=is_online),
         "project": _project(project),
     }
     return [Finding(one.name, one.found, one.advice, one.mark, part) for part, findings in parts.items() for one in findings]
@@ -131,23 +140,40 @@ def _machine() -> Iterator[Finding]:
 
 
 def _sandbox() -> Iterator[Finding]:
+    from remit.system.sandbox import landlock
     from remit.system.sandbox.probe import probe
 
     offer = probe()
-    if offer.has_bubblewrap:
-        yield Finding("bubblewrap", f"{offer.bubblewrap}, tried")
+    if offer.bubblewrap is None:
+        yield _missing("bubblewrap", "not found", offer.advice())
+    elif offer.fault:
+        yield _missing("bubblewrap", f"{offer.bubblewrap} does not work: {offer.fault}", offer.advice())
     else:
-        why = "not found" if offer.bubblewrap is None else f"{offer.bubblewrap} does not work: {offer.fault}"
-        yield _missing("bubblewrap", f"{why}; agents with contain = true are refused", offer.advice())
+        yield Finding("bubblewrap", f"{offer.bubblewrap}, tried")
     if closed := offer.closed_switches():
         yield _worse("user namespaces", "forbidden to users", ", ".join(closed))
-    landlock = Finding("Landlock", f"version {offer.landlock}") if offer.landlock else _missing("Landlock", "none", "Linux 5.13 and later.")
-    seccomp = Finding("seccomp", "system calls are filtered") if offer.seccomp else _missing("seccomp", "none", "CONFIG_SECCOMP_FILTER.")
-    yield from (landlock, seccomp)
+    else:
+        untried = "no setting of the kernel forbids them; not tried without bubblewrap"
+        yield Finding("user namespaces", "allowed" if offer.has_bubblewrap else untried)
+    if not offer.landlock:
+        yield _missing("Landlock", "none", "Linux 5.13 and later, with lsm=…,landlock.")
+    elif offer.landlock >= landlock.SCOPES_SINCE:
+        yield Finding("Landlock", f"version {offer.landlock}")
+    else:
+        covers = f"version {offer.landlock}: files{' and TCP' if offer.landlock >= 4 else ''}, not signals"
+        yield _worse("Landlock", covers, "Linux 6.12 and later confines signals as well; with bubblewrap it does not matter.")
+    if offer.seccomp:
+        yield Finding("seccomp", "system calls are filtered")
+    else:
+        yield _missing("seccomp", "none", "For x86_64 and aarch64, with CONFIG_SECCOMP_FILTER.")
     if offer.is_enough:
         yield (Finding if offer.has_bubblewrap else _worse)("in force", offer.stack)
     else:
         yield _missing("in force", "code cannot be confined here: coder.execute_code refuses", offer.advice())
+    if offer.has_bubblewrap:
+        yield Finding("containment", 'agents with contain = true or "auto" are contained')
+    else:
+        yield _missing("containment", 'agents with contain = true are refused, with "auto" they run uncontained', offer.advice())
 
 
 def _programs() -> Iterator[Finding]:
@@ -218,9 +244,10 @@ def _engine(project: Project) -> Iterator[Finding]:
     yield Finding("engine", f"temporal, project {chosen.project}, server {address}", "`remit workers` lists the workers.")
     if not chosen.ships_files:
         yield Finding("files", "in this directory, which all workers must share")
-    elif chosen.temporal.blobs is None or importlib.util.find_spec("obstore") is None:
-        advice = "Set [engine.temporal] blobs = \"s3://BUCKET/PREFIX\" in remit.toml, and pip install 'remit[blobs]'."
-        yield _missing("files", "shipped, without an object store or the package obstore", advice)
+    elif chosen.temporal.blobs is None:
+        yield _missing("files", "shipped, without an object store", 'Set [engine.temporal] blobs = "s3://BUCKET/PREFIX" in remit.toml.')
+    elif importlib.util.find_spec("obstore") is None:
+        yield _missing("files", f"shipped through {chosen.temporal.blobs}, without the package obstore", "pip install 'remit[blobs]'")
     else:
         yield Finding("files", f"shipped through {chosen.temporal.blobs}/{chosen.project}")
 
@@ -241,6 +268,7 @@ def _project(project: Project) -> Iterator[Finding]:
     yield from _agent_files(project)
     yield from _roles(project)
     yield from _commands(project)
+    yield from _editable_install(project)
     yield _server(project)
     yield _database(project)
     free = shutil.disk_usage(project.root).free
@@ -249,6 +277,20 @@ def _project(project: Project) -> Iterator[Finding]:
     yield (_worse if is_low else Finding)("disk", f"{free / 1e9:.1f} GB free", advice)
     if not os.access(project.folder if project.folder.exists() else project.root, os.W_OK):
         yield _worse("writable", f"{project.root} is not writable", "chown or chmod it.")
+
+
+def _editable_install(project: Project) -> Iterator[Finding]:
+    """Warn if the environment imports the project from its folder: tests in a worktree would test the project, not the worktree."""
+    root = project.root.resolve()
+    places = dict.fromkeys([project.root / ".venv", project.root / "venv", Path(os.environ.get("VIRTUAL_ENV", "") or root / ".venv")])
+    for folder in places:
+        for path in sorted(folder.glob("lib/python*/site-packages/*.pth")):
+            text = (read_bounded(path, 1 << 16) or b"").decode(errors="replace")
+            lines = [line for line in text.splitlines() if line and not line.startswith(("import ", "#"))]
+            if any(Path(line).is_absolute() and Path(line).resolve().is_relative_to(root) for line in lines):
+                advice = 'Give each worktree its own environment: [workspace] setup = ["uv sync"]; or run tests with PYTHONPATH=src.'
+                yield _worse("worktrees", f"{folder.name} imports the project from {root}; tests in a worktree would test that", advice)
+                return
 
 
 def _database(project: Project) -> Finding:
@@ -325,7 +367,7 @@ def _roles(project: Project) -> Iterator[Finding]:
         yield Finding("roles", "each has an agent")
 
 
-def _models(project: Project) -> Iterator[Finding]:
+def model_findings(project: Project, seconds: float = TRIAL_SECONDS, *, is_online: bool = False) -> Iterator[Finding]:
     try:
         found = listed(project.settings, project.root)
     except RemitError:  # reported among the findings of the project
@@ -337,8 +379,31 @@ def _models(project: Project) -> Iterator[Finding]:
             "no language model is configured; optional" + (f"; there is a key in {keys}" if keys else ""),
             'For `remit ask` and model agents: model = "anthropic:…" in remit.toml, or "local:/path/to/file.gguf".',
         )
+        return
+    large = {one.name: size for one in found if is_online and one.is_local and (size := _size(one, project.root)) > LARGE_BYTES}
+    names = [one.name for one in found if not one.fault and one.name not in large] if is_online else []
+    trials = {one.name: one for one in try_models(project.settings, project.root, names, seconds)}
     for one in found:
-        if one.fault:
-            yield _worse(one.name, one.fault.removeprefix(f"{one.name} "), one.advice)
+        trial = trials.get(one.name)
+        fault, advice = (one.fault, one.advice) if trial is None else (trial.fault, trial.advice)
+        if fault:
+            test = f"`remit models test {one.name}`" if is_online else ""
+            yield _worse(one.name, fault.removeprefix(f"{one.name} "), advice or test)
+        elif one.name in large:
+            yield Finding(
+                one.name, f"a local model of {large[one.name] / 1e9:.1f} GB; not loaded now", f"`remit models test {one.name}` loads it."
+            )
+        elif trial is None:
+            yield Finding(one.name, "configured; not contacted", "`remit doctor --online` asks every model.")
         else:
-            yield Finding(one.name, "configured; not contacted", "`remit models test` asks every model.")
+            price = "" if one.price is not None else "; its price is unknown, so no money is counted"
+            yield Finding(one.name, f"answers, in {trial.seconds:.1f} s{price}")
+
+
+def _size(one: "ConfiguredModel", root: Path) -> int:
+    from remit.models.local import find_weights
+
+    try:
+        return find_weights(one.meant.model, root).stat().st_size if one.meant is not None else 0
+    except (RemitError, OSError):
+        return 0

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from remit.runtime.error_ledger import Entry
 
 
+WATCH_SECONDS = 2.0
 FULL = 20
 """Number of targets and operations listed, those with most errors first."""
 
@@ -57,11 +58,14 @@ def metrics(
     since: Annotated[
         str | None, typer.Option(help="30m, 2h, 1d ago, or an ISO time. Default: everything on record.", show_default=False)
     ] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every two seconds, until Ctrl-C.")] = False,
 ) -> Exit:
     """Show totals, rates and latency of delegations, errors by target and operation, and alerts.
 
     Exits 0 also when there are alerts."""
     with project.history() as store:
+        if watch and store is not None and not project.as_json:
+            return _watched(store, since)
         found = _read(store, since)
     empty = NOTHING_YET if store is None else "Nothing was delegated in that time."
     return project.answer(found.to_dict, (lambda: _print_metrics(found)) if found.total else empty)
@@ -71,6 +75,18 @@ def _read(store: Store | None, since: str | None) -> Metrics:
     now = time.time()
     begin = parse_time(since, "--since", now)
     return metrics_of(Tally() if store is None else store.tally(begin, None), since=begin, until=now)
+
+
+def _watched(store: Store, since: str | None) -> Exit:
+    """Redraw on a terminal; elsewhere print one after the other."""
+    try:
+        while True:
+            found = _read(store, since)
+            console().clear()
+            _print_metrics(found)
+            time.sleep(WATCH_SECONDS)
+    except KeyboardInterrupt:
+        return Exit.OK
 
 
 def _print_metrics(found: Metrics) -> None:

@@ -135,6 +135,10 @@ class ConfiguredModel:
     """Why it cannot be used, with advice."""
     advice: str = ""
 
+    @property
+    def is_local(self) -> bool:
+        return self.meant is not None and self.meant.provider == LOCAL
+
     def to_dict(self) -> dict[str, Any]:
         meant, price = self.meant, self.price
         return {
@@ -271,7 +275,7 @@ async def _try(models: Any, name: str, seconds: float) -> Trial:
     except RemitError as error:
         fault = f"It did not answer within {seconds:g} s." if error.code == "TIMEOUT" else _alone(error.message, name)
         return Trial(
-            name=name, seconds=time.monotonic() - began, fault=fault, advice="" if "remit models test" in error.advice else error.advice
+            name=name, seconds=time.monotonic() - began, fault=fault, advice="" if "remit doctor" in error.advice else error.advice
         )
     return Trial(
         name=name,

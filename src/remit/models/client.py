@@ -224,7 +224,7 @@ class Models:
 def _all_failed(tried: Sequence[FailedAttempt], code: str) -> Unavailable:
     reasons = " ".join(f"{one.model}: {one.fault}" for one in tried)
     what = "The model did not answer." if len(tried) == 1 else f"None of {len(tried)} models answered."
-    return Unavailable(f"{what} {reasons}", code=code, advice="`remit models test` says which models answer.")
+    return Unavailable(f"{what} {reasons}", code=code, advice="`remit doctor` says which models answer.")
 
 
 class _Attempt:

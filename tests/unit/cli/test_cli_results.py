@@ -93,16 +93,26 @@ def test_merged_edits_of_todo_are_notes_and_rejected_ones_warnings(capsys: pytes
         ("two\nlines", ["two", "lines"]),
         (7, ["7"]),
         ({}, ["{}"]),
-        ({"path": "a.txt", "size": 3, "cut": None}, ["path: a.txt", "size: 3", "cut: null"]),
-        ({"note": "one\n  two\n", "path": "a"}, ["note:", "  one", "    two", "path: a"]),
-        ([{"name": "a", "n": 1}], ['[{"name":"a","n":1}]']),
-        ({"words": ["a" * 100, "b" * 100]}, ["words:", "  [", f'    "{"a" * 100}",', f'    "{"b" * 100}"', "  ]"]),
-        ({"x": ""}, ['x: ""']),
-        ({"inf": float("inf"), 3: "x"}, ["inf: null", "3: x"]),
+        ({"path": "a.txt", "size": 3, "cut": None}, ["path  a.txt", "size  3", "cut   null"]),
+        ({"note": "one\n  two\n", "path": "a"}, ["path  a", "note:", "  one", "    two"]),
+        ([{"name": "a", "n": 1}, {"name": "bb", "n": 22}], ["name   n", "a      1", "bb    22"]),
+        ([1, 2], ["- 1", "- 2"]),
+        ({"words": ["a", "b"], "none": []}, ["words  a, b", "none   []"]),
+        ({"x": ""}, ['x  ""']),
+        ({"a": {"b": {"c": 1}}}, ["a:", "  b:", "    c  1"]),
+        ([{"a": [{"b": 1}]}], ["- a:", "    - b  1"]),
+        ({"inf": float("inf"), 3: "x"}, ["inf  null", "3    x"]),
     ],
 )
 def test_each_field_has_a_line_and_text_is_shown_as_text(data: Any, lines: list[str]) -> None:
     assert list(data_lines(data)) == lines
+
+
+def test_lines_of_deep_data_have_bounded_length() -> None:
+    deep: Any = "bottom"
+    for _ in range(200):
+        deep = {"down": deep, "list": [deep] if isinstance(deep, str) else []}
+    assert max(map(len, data_lines(deep))) < 200
 
 
 LISTINGS: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -117,7 +127,7 @@ LISTINGS: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["a-1- one", "a:2: two", "a-3- three", "a:4: four", "--", "a-8- eight", "a:9: nine"],
     ),
     "a text": ({"path": "a", "encoding": "utf-8", "content": "one\ntwo\n"}, ["one", "two"]),
-    "bytes": ({"path": "a", "encoding": "base64", "content": "AAAA"}, ["path: a", "encoding: base64", "content: AAAA"]),
+    "bytes": ({"path": "a", "encoding": "base64", "content": "AAAA"}, ["path      a", "encoding  base64", "content   AAAA"]),
     "a program": ({"exitCode": 0, "stdout": "hi\n", "stderr": "careful\n", "sandbox": {}}, ["hi", "stderr:", "careful"]),
     "a web search": (
         {"results": [{"title": "Owls", "url": "https://owls.example/", "snippet": "They\nfly."}]},
