@@ -35,6 +35,12 @@ from remit.cli.project import Project
 from remit.cli.render import advice_lines, console, harmless, json_text, one_line, report, say_aside, say_json_line
 from remit.core.errors import RemitError, Unavailable
 
+HELP = """\
+/new   start a new conversation; `remit conversations` lists the earlier ones
+/quit  exit; Ctrl-D does the same
+/help  print this list
+Anything else is a message. Alt-Enter begins a new line, Ctrl-C stops what runs."""
+
 
 def chat(
     project: Project,
@@ -43,7 +49,7 @@ def chat(
     latest: Latest = False,
     new: Annotated[bool, typer.Option("--new", help="Start a new conversation, which is the default.")] = False,
 ) -> Exit:
-    """Talk with the assistant: it streams its words, shows its delegations, and keeps the conversation. Ctrl-D exits."""
+    """Talk with the assistant: it streams its words and shows its delegations. `/help` lists commands, Ctrl-D exits."""
     return asyncio.run(_chat(project, picked(project, conversation, latest=latest, new=new), model))
 
 
@@ -144,9 +150,14 @@ class Chat:
             while True:
                 self._interrupts.forget()
                 message = await reader.read()
-                if message is None:
+                if message is None or message.strip() in ("/quit", "/exit"):
                     return self._exit
-                await self._ask(message, was_interrupted=reader.take_interrupt)
+                if message.strip() == "/new":
+                    self._conversation, self._title, self._spent = None, "", Spent()
+                elif message.strip() == "/help":
+                    say_aside(HELP)
+                else:
+                    await self._ask(message, was_interrupted=reader.take_interrupt)
 
     def _status(self) -> str:
         """The line below the prompt."""

@@ -47,7 +47,7 @@ COMMANDS = {
     "ledger": CommandEntry("metrics:ledger", LOOK, "List recorded errors."),
     "metrics": CommandEntry("metrics:metrics", LOOK, "Print figures of a period."),
     "audit": CommandEntry("policy:audit", LOOK, "Print or verify the log of policy decisions."),
-    "agents": CommandEntry("agents:agents", LOOK, "List agents, or show one."),
+    "agents": CommandEntry("agents:agents", LOOK, "List agents, show one, write a new one, find installed coding agents."),
     "roles": CommandEntry("roles:roles", LOOK, "Show which agent carries out each role of the board."),
     "commands": CommandEntry("command_files:commands", LOOK, "List the commands that files of the project add."),
     "demo": CommandEntry("demo:demo", SETUP, "Show what remit promises, without a key or a server."),
@@ -69,6 +69,7 @@ COMMANDS = {
     "workers": CommandEntry("workers:workers", LOOK, "List the processes that take work for this project."),
 }
 SUBCOMMANDS = {
+    "agents new": "agents:new",
     "audit verify": "policy:verify",
     "board import": "board:import_",
     "cache list": "cache:cache",
