@@ -18,7 +18,7 @@ import pytest
 from remit import BlockingContext, Context, Misused, Remit, Return, Status, StopReason, agent
 from remit.core.events import EventKind
 from remit.core.states import State
-from remit.testing.engine_samples import code_of, until
+from support.engine_samples import code_of, until
 from support.pace import allowed
 
 GRACE_SECONDS = 1.0

@@ -12,7 +12,7 @@ from remit import MemoryStore, Misused, Remit, RemitError, SqliteStore, StopReas
 from remit.core.record import StartDelegation
 from remit.core.states import State
 from remit.testing import JumpingClock, Scripted, answer, hang, wait
-from remit.testing.engine_samples import until
+from support.engine_samples import until
 from support.pace import allowed
 
 HOUR = 3600.0

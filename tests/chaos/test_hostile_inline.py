@@ -1,6 +1,7 @@
 """Hostile agents on the event loop and on threads: unstoppable ones are abandoned and reported, and no caller waits for them."""
 
 import asyncio
+import os
 import subprocess
 import sys
 import threading
@@ -13,8 +14,7 @@ import pytest
 from remit import Remit, Status, StopReason, agent
 from remit.core.agents import Isolation
 from remit.core.events import EventKind
-from remit.testing import hostile_agents
-from remit.testing.hostile import HOSTILE
+from support.hostile import HOSTILE, hostile_agents
 from support.pace import allowed
 
 OVERRUN_SECONDS = 1.0
@@ -117,7 +117,7 @@ def _agent_threads() -> int:
 PROGRAM = """
 import asyncio, sys
 from remit import Remit
-from remit.testing.hostile import hostile_agents
+from support.hostile import hostile_agents
 
 async def main():
     async with Remit.open(sys.argv[1], agents=hostile_agents()) as remit:
@@ -130,5 +130,6 @@ asyncio.run(main())
 
 
 def test_program_exits_while_its_agents_still_run(tmp_path: Path) -> None:
-    ended = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=20, check=False)
+    command, tests = [sys.executable, "-c", PROGRAM, str(tmp_path)], {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    ended = subprocess.run(command, env=tests, capture_output=True, text=True, timeout=20, check=False)
     assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (0, "3", "")

@@ -12,9 +12,8 @@ import pytest_asyncio
 
 from remit import Remit, Status, StopReason
 from remit.core.agents import Isolation
-from remit.testing import hostile_agents
-from remit.testing.hostile import HOSTILE
 from support.census import census, processes_left
+from support.hostile import HOSTILE, hostile_agents
 from support.lab import is_lab, rounds
 from support.pace import allowed, until
 from support.witness import Witness, late_by

@@ -1,4 +1,4 @@
-"""The Temporal engine passes `remit.testing.engine_suite` over SQLite: with caller and worker in one process, and with a caller that
+"""The Temporal engine passes `support.engine_suite` over SQLite: with caller and worker in one process, and with a caller that
 runs no agents and two worker processes."""
 
 import hashlib
@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from remit import Remit
-from remit.testing import ENGINE_CHECKS, engine_suite, engine_time_suite, engine_tree_suite
-from remit.testing.engine_suite import Check, OpenRemit
+from support import engine_suite, engine_time_suite, engine_tree_suite
 from support.engine_features import engine_cache_suite, engine_composition_suite, engine_group_suite
+from support.engine_suite import ENGINE_CHECKS, Check, OpenRemit
 from support.temporal_server import TemporalServer, temporal_server
 from support.worker_processes import AgentServer, WorkerForks, worker_forks
 

@@ -1,4 +1,4 @@
-"""Both engines pass `remit.testing.engine_suite`: the embedded engine over each store, and an engine built on the port alone."""
+"""Both engines pass `support.engine_suite`: the embedded engine over each store, and an engine built on the port alone."""
 
 import subprocess
 import sys
@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from remit import MemoryStore, Remit
-from remit.testing import ENGINE_CHECKS
-from remit.testing.engine_suite import DURABILITY_CHECKS, Check, OpenRemit
 from support import engine_features
+from support.engine_suite import DURABILITY_CHECKS, ENGINE_CHECKS, Check, OpenRemit
 from support.memory_engine import MemoryEngine
 from support.postgres import new_schema, postgres_server
 
@@ -52,6 +51,6 @@ async def test_engine_passes_the_check(check: Check, open_remit: OpenRemit, tmp_
 
 
 def test_conformance_suites_need_no_test_framework() -> None:
-    modules = "clock, scripted, hostile, engine_suite, store_suite"
+    modules = "clock, scripted, store_suite"
     blocked = "import sys; sys.modules['pytest'] = sys.modules['hypothesis'] = None"
     subprocess.run([sys.executable, "-c", f"{blocked}; from remit.testing import {modules}"], check=True, timeout=30)

@@ -15,7 +15,7 @@ from remit import Remit, Status, StopReason
 from remit.core.context import Handle
 from remit.core.events import EventKind
 from remit.system.processes import is_alive, process_start
-from remit.testing.engine_samples import until
+from support.engine_samples import until
 from support.pace import allowed
 
 DAEMON = "setsid sh -c 'trap \"\" TERM HUP; echo $$ > daemon.pid; sleep 1000' >/dev/null 2>&1 &"

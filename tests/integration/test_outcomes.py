@@ -15,7 +15,7 @@ from remit.core import ids
 from remit.core.deadline import Clock
 from remit.core.states import State
 from remit.testing import ManualClock, Scripted, answer, hang, wait
-from remit.testing.engine_samples import code_of
+from support.engine_samples import code_of
 
 
 def dated_by(clock: ManualClock) -> Clock:

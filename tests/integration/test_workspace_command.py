@@ -13,8 +13,8 @@ from cli_project import remit_json, started, wait_for_line
 from workspace_project import branches, commit_all, git, new_repository, status, work_folders
 
 from remit import Context, Remit, Return, agent
-from remit.testing.engine_samples import until
 from support.cli import start
+from support.engine_samples import until
 
 both = pytest.mark.parametrize("kind", ["worktree", "copy"])
 

@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,46 +52,11 @@ VOID = "The text above is discarded: another model starts again."
 
 
 class Stage(Show, Protocol):
-    def hear(self, text: str, at: float) -> None:
-        """Show text and the wall clock time at which it was written."""
-        ...
+    def hear(self, text: str) -> None: ...
 
     def void(self) -> None:
         """Discard the text since the last delegation: another model starts again."""
         ...
-
-
-class Breaks:
-    """Inserts a paragraph break between text before and after delegations."""
-
-    def __init__(self) -> None:
-        self._held = ""
-        """Line ends to print before the next text; dropped at the end."""
-        self._at = 0.0
-        self.has_words = False
-
-    def noticed(self, begun: Sequence[Record]) -> bool:
-        """Whether new delegations began after the latest text. They may be reported late."""
-        is_after = any(record.created_at >= self._at for record in begun)
-        if is_after:
-            self.due()
-        return is_after
-
-    def due(self) -> None:
-        self._held = "\n\n"
-
-    def joined(self, text: str, at: float) -> str:
-        self._at = max(self._at, at)
-        words = text if self.has_words else text.lstrip("\n")
-        inked = words.rstrip("\n")
-        if not inked:
-            self._held = (self._held + words)[-2:] if self.has_words else ""
-            return ""
-        before = ("\n\n" if len(self._held) > 1 else self._held) if self.has_words else ""
-        if before == "\n\n":
-            inked = inked.lstrip("\n")
-        self._held, self.has_words = words[len(words.rstrip("\n")) :], True
-        return before + inked
 
 
 class Plain:
@@ -101,8 +65,7 @@ class Plain:
     def __init__(self, aside: Show, write: Callable[[str], None]) -> None:
         self._aside = aside
         self._write = write
-        self._breaks = Breaks()
-        self._seen = 0
+        self._last = ""
 
     def __enter__(self) -> "Plain":
         self._aside.__enter__()
@@ -110,21 +73,19 @@ class Plain:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._aside.__exit__(kind, error, trace)
-        if self._breaks.has_words:
+        if self._last and not self._last.endswith("\n"):
             self._write("\n")
 
-    def hear(self, text: str, at: float) -> None:
-        self._write(self._breaks.joined(harmless(text), at))
+    def hear(self, text: str) -> None:
+        shown = harmless(text if self._last else text.lstrip("\n"))
+        self._write(shown)
+        self._last = shown or self._last
 
     def void(self) -> None:
         """The text has been printed already, so only print a notice."""
-        self._breaks.due()
-        self._write(self._breaks.joined(f"[{VOID}]", time.time()))
-        self._breaks.due()
+        self.hear(f"\n\n[{VOID}]\n\n")
 
     def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None:
-        self._breaks.noticed(records[max(1, self._seen) :])
-        self._seen = len(records)
         # The text of the root delegation is the answer itself.
         asked = records[0].session_id if records else ""
         told = [event for event in events if event.session_id != asked or event.kind not in (EventKind.DATA, EventKind.SPENT)]
@@ -327,13 +288,13 @@ class _SpokenHandle:
     async def result(self) -> Return:
         async for event in self._handle.stream():
             if event.kind is EventKind.DATA:
-                self._hear(event.body.get("chunk"), event.at)
+                self._hear(event.body.get("chunk"))
         result = await self._handle.result()
         if not self._said and result.ok and (text := text_of(result)):
-            self._stage.hear(text, time.time())  # an agent that replaces the assistant may not stream
+            self._stage.hear(text)  # an agent that replaces the assistant may not stream
         return result
 
-    def _hear(self, chunk: Any, at: float) -> None:
+    def _hear(self, chunk: Any) -> None:
         match chunk:
             case {"restart": True}:
                 del self._said[self._replied :]
@@ -343,7 +304,7 @@ class _SpokenHandle:
             case {"text": str(text)} | str(text) if text:
                 self._said.append(text)
                 self._replied = len(self._said) if text == REPLY_ENDS else self._replied
-                self._stage.hear(text, at)
+                self._stage.hear(text)
 
 
 def text_of(result: Return) -> str:

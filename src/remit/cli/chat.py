@@ -2,13 +2,9 @@
 
 import asyncio
 import contextlib
-import re
 import signal
 import sys
-import time
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
-from difflib import get_close_matches
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Annotated
 
@@ -16,7 +12,7 @@ import typer
 from rich.text import Text
 
 from remit.app import Remit
-from remit.builtin.assistant.conversations import Conversation, Conversations, CostLine
+from remit.builtin.assistant.conversations import Conversations, CostLine
 from remit.cli.ask import (
     Answer,
     Asides,
@@ -24,7 +20,6 @@ from remit.cli.ask import (
     Model,
     OneConversation,
     Plain,
-    Stage,
     answer_to,
     closing_line,
     model_name,
@@ -32,18 +27,19 @@ from remit.cli.ask import (
     print_ending,
     to_stdout,
 )  # fmt: skip
-from remit.cli.chat_prompt import PromptSetup, Reader, is_terminal, reader_for
-from remit.cli.conversations import print_list
+from remit.cli.chat_prompt import is_terminal, reader_for
 from remit.cli.events import Spent
 from remit.cli.exits import Exit, exit_of_return
 from remit.cli.live import Silence, report_dead_work
 from remit.cli.project import Project
-from remit.cli.render import advice_lines, console, harmless, json_text, one_line, report, say, say_aside, say_json_line
-from remit.cli.tree import View, draw, forest
-from remit.core.errors import Misused, RemitError, Unavailable
+from remit.cli.render import advice_lines, console, harmless, json_text, one_line, report, say_aside, say_json_line
+from remit.core.errors import RemitError, Unavailable
 
-_COMMAND = re.compile(r"/([a-z]+|\?)(?:\s+(.*))?", re.DOTALL)
-LISTED = 20
+HELP = """\
+/new   start a new conversation; `remit conversations` lists the earlier ones
+/quit  exit; Ctrl-D does the same
+/help  print this list
+Anything else is a message. Alt-Enter begins a new line, Ctrl-C stops what runs."""
 
 
 def chat(
@@ -53,25 +49,21 @@ def chat(
     latest: Latest = False,
     new: Annotated[bool, typer.Option("--new", help="Start a new conversation, which is the default.")] = False,
 ) -> Exit:
-    """Talk with the assistant: it streams its words, shows its delegations, and keeps the conversation. /help lists its commands."""
+    """Talk with the assistant: it streams its words and shows its delegations. `/help` lists commands, Ctrl-D exits."""
     return asyncio.run(_chat(project, picked(project, conversation, latest=latest, new=new), model))
 
 
 async def _chat(project: Project, conversation: str | None, model: str | None) -> Exit:
-    talk = Talk(conversation=conversation, model=model, as_json=project.as_json)
     with _hanging_up() as was_hung_up:
         try:
-            while not talk.is_over:
-                async with project.open(settings={} if talk.model is None else {"model": talk.model}) as remit:
-                    if talk.reader is None:
-                        await report_dead_work(remit)
-                    await Session(remit, talk).run()
+            async with project.open(settings={} if model is None else {"model": model}) as remit:
+                await report_dead_work(remit)
+                return await Chat(remit, conversation, as_json=project.as_json).run()
         except (asyncio.CancelledError, OSError):
             # The terminal was closed. By now everything is stopped and recorded.
             if not was_hung_up():
                 raise
             return Exit.INTERRUPTED
-    return talk.exit
 
 
 @contextlib.contextmanager
@@ -93,34 +85,6 @@ def _hanging_up() -> "Iterator[Callable[[], bool]]":
     finally:
         for number in signals:
             loop.remove_signal_handler(number)
-
-
-@dataclass(slots=True, kw_only=True)
-class Talk:
-    """State of the chat."""
-
-    conversation: str | None
-    """Conversation id; None: the next message starts a new one."""
-    model: str | None
-    """The model from --model or /model; None: that of the settings."""
-    as_json: bool = False
-    title: str = ""
-    spent: Spent = field(default_factory=Spent)
-    message: str = ""
-    """The last message."""
-    answer: Answer | None = None
-    reader: Reader | None = None
-    session: "Session | None" = None
-    """The open session."""
-    is_over: bool = False
-    exit: Exit = Exit.OK
-    """Exit code of a chat through a pipe: that of the first message without a good answer."""
-
-    def status(self) -> str:
-        """The line below the prompt."""
-        model = model_name(self.session.remit) if self.session is not None else ""
-        title = one_line(self.title, 40) if self.conversation else "new conversation"
-        return " · ".join(part for part in (one_line(model, 40), self.spent.words(), title, "/help") if part)
 
 
 class Interrupts:
@@ -165,192 +129,91 @@ class Interrupts:
             self._earlier(number, frame)
 
 
-class Session:
-    def __init__(self, remit: Remit, talk: Talk) -> None:
-        self.remit = remit
-        self.talk = talk
-        self.kept = Conversations(remit.root)
-        self.is_terminal = is_terminal() and not talk.as_json and not console().is_dumb_terminal
-        self.is_left = False
-        """Whether the project must be opened again."""
-        self._interrupts = Interrupts(is_ignored_when_idle=self.is_terminal)
-        talk.session = self
+class Chat:
+    def __init__(self, remit: Remit, conversation: str | None, *, as_json: bool) -> None:
+        """`conversation`: its id; None: the first message starts a new one."""
+        self._remit = remit
+        self._conversation = conversation
+        self._as_json = as_json
+        self._kept = Conversations(remit.root)
+        self._title = ""
+        self._spent = Spent()
+        self._exit = Exit.OK
+        """Through a pipe: that of the first message without a good answer."""
+        self._is_terminal = is_terminal() and not as_json and not console().is_dumb_terminal
+        self._interrupts = Interrupts(is_ignored_when_idle=self._is_terminal)
 
-    async def run(self) -> None:
-        """Run until the chat ends or the project must be opened again."""
-        talk = self.talk
+    async def run(self) -> Exit:
         with self._interrupts:
-            if talk.reader is None:
-                self._greet()
-                commands = {f"/{name}": command.meaning for name, command in COMMANDS.items()}
-                talk.reader = reader_for(PromptSetup(folder=self.remit.folder, commands=commands, status=talk.status))
-            while not self.is_left and not talk.is_over:
+            self._greet()
+            reader = reader_for(self._remit.folder, self._status)
+            while True:
                 self._interrupts.forget()
-                message = await talk.reader.read()
-                if message is None:
-                    talk.is_over = True
-                elif (command := command_in(message)) is not None:
-                    await self._carry_out(*command)
+                message = await reader.read()
+                if message is None or message.strip() in ("/quit", "/exit"):
+                    return self._exit
+                if message.strip() == "/new":
+                    self._conversation, self._title, self._spent = None, "", Spent()
+                elif message.strip() == "/help":
+                    say_aside(HELP)
                 else:
-                    await self.ask(message.removeprefix("/") if message.startswith("//") else message)
+                    await self._ask(message, was_interrupted=reader.take_interrupt)
 
-    # ---- a message
+    def _status(self) -> str:
+        """The line below the prompt."""
+        title = one_line(self._title, 40) if self._conversation else "new conversation"
+        return " · ".join(part for part in (one_line(model_name(self._remit), 40), self._spent.words(), title, "Ctrl-D exits") if part)
 
-    async def ask(self, message: str) -> None:
-        talk = self.talk
-        talk.message = message
+    async def _ask(self, message: str, was_interrupted: Callable[[], bool]) -> None:
+        stage = Plain(Silence(), lambda _: None) if self._as_json else Plain(Asides(), to_stdout)
         try:
             with self._interrupts.passed_to(asyncio.Event()) as stop:
-                if talk.reader is not None and talk.reader.take_interrupt():
+                if was_interrupted():
                     stop.set()
-                answer = await answer_to(self.remit, message, self._stage(), conversation=talk.conversation, stop=stop)
+                answer = await answer_to(self._remit, message, stage, conversation=self._conversation, stop=stop)
         except RemitError as error:
-            self._note(report(error, as_json=talk.as_json))
+            self._note(report(error, as_json=self._as_json))
             return
-        talk.answer = answer
         self._note(Exit.INTERRUPTED if answer.was_interrupted else exit_of_return(answer.result))
-        talk.spent += answer.spent
-        if answer.conversation and (answer.conversation != talk.conversation or not talk.title):
-            talk.conversation = answer.conversation
+        self._spent += answer.spent
+        if answer.conversation and (answer.conversation != self._conversation or not self._title):
+            self._conversation = answer.conversation
             with contextlib.suppress(RemitError):
-                talk.title = self.kept.open(answer.conversation).title
-        if talk.as_json:
+                self._title = self._kept.open(answer.conversation).title
+        if self._as_json:
             say_json_line(json_text(answer.to_dict()))
         else:
             self._conclude(answer)
 
     def _note(self, ended: Exit) -> None:
         """Record the exit code for scripts. At a terminal the person has seen the result."""
-        if not self.is_terminal:
-            self.talk.exit = self.talk.exit or ended
-
-    def _stage(self) -> Stage:
-        return Plain(Silence(), lambda _: None) if self.talk.as_json else Plain(Asides(), to_stdout)
+        if not self._is_terminal:
+            self._exit = self._exit or ended
 
     def _conclude(self, answer: Answer) -> None:
         if not answer.result.ok:
-            go_on = "The conversation is kept: continue, or /retry." if answer.was_interrupted else ""
-            print_ending(answer, self.remit.root, go_on, sys.stdout if self.is_terminal else sys.stderr)
-        elif self.is_terminal:
-            console().print(closing_line(self.remit, answer, with_conversation=False))
-        if self.is_terminal:
+            go_on = "The conversation is kept: your next message continues it." if answer.was_interrupted else ""
+            print_ending(answer, self._remit.root, go_on, sys.stdout if self._is_terminal else sys.stderr)
+        elif self._is_terminal:
+            console().print(closing_line(self._remit, answer, with_conversation=False))
+        if self._is_terminal:
             console().print()
 
-    # ---- commands and conversations
-
-    async def _carry_out(self, name: str, rest: str) -> None:
-        try:
-            command = COMMANDS.get(ALIASES.get(name, name))
-            if command is None:
-                close = get_close_matches(name, COMMANDS, n=1)
-                advice = f"Did you mean /{close[0]}?" if close else "/help lists them; // sends a slash."
-                raise Misused(f"There is no /{name}.", advice=advice)
-            await command.act(self, rest)
-        except RemitError as error:
-            report(error, as_json=False)
-
-    def begin(self, conversation: Conversation | None) -> None:
-        """Continue this conversation; None starts a new one."""
-        talk = self.talk
-        talk.message, talk.answer, talk.spent = "", None, Spent()
-        talk.conversation, talk.title = (conversation.conversation_id, conversation.title) if conversation is not None else (None, "")
-        if conversation is None:
-            return
-        for line in conversation.lines:
-            if isinstance(line, CostLine):
-                talk.spent += Spent(tokens=line.tokens, cost=line.cost or 0.0, has_unknown=line.cost is None and line.tokens > 0)
-        if not talk.as_json:
-            say_aside(
-                "\n".join(
-                    [f"{conversation.conversation_id}  {conversation.title}", *(f"! {harmless(one)}" for one in conversation.notices)]
-                )
-            )
-
     def _greet(self) -> None:
-        if self.is_terminal:
-            line = Text("remit chat", style="bold").append(f" · {one_line(model_name(self.remit), 60)}", style="cyan")
-            console().print(line.append(" · /help lists commands, Ctrl-D exits", style="dim"))
+        if self._is_terminal:
+            line = Text("remit chat", style="bold").append(f" · {one_line(model_name(self._remit), 60)}", style="cyan")
+            console().print(line.append(" · Ctrl-C stops what runs, Ctrl-D exits", style="dim"))
             try:
-                self.remit.models.choice()  # before the first message, so that /model can name one
+                self._remit.models.choice()
             except Unavailable as error:
                 for words in (error.message, *advice_lines(error.advice)):
                     console().print(Text(words, style="yellow"))
             console().print()
-        if self.talk.conversation is not None:
-            self.begin(self.kept.open(self.talk.conversation))
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    takes: str
-    meaning: str
-    act: Callable[[Session, str], Awaitable[None]]
-
-
-def command_in(message: str) -> tuple[str, str] | None:
-    """The command name and its argument; None for a message, which may begin with a path."""
-    found = _COMMAND.fullmatch(message)
-    return (found[1], (found[2] or "").strip()) if found else None
-
-
-async def _help(session: Session, rest: str) -> None:
-    for name, command in COMMANDS.items():
-        say(f"  {f'/{name} {command.takes}':14}  {command.meaning}")
-    say("\n  Alt-Enter, or a backslash at the end, begins a new line. Ctrl-C stops what runs, or clears the line; Ctrl-D exits.")
-
-
-async def _new(session: Session, rest: str) -> None:
-    session.begin(None)
-    say("A new conversation begins with your next message.")
-
-
-async def _list(session: Session, rest: str) -> None:
-    print_list(session.kept.list(limit=LISTED), current=session.talk.conversation)
-
-
-async def _resume(session: Session, rest: str) -> None:
-    session.begin(session.kept.open(rest or "latest"))
-
-
-async def _model(session: Session, rest: str) -> None:
-    from remit.models.client import Models
-    from remit.system.settings_files import load_settings
-
-    if not rest:
-        say(", ".join(session.remit.settings.model) or "No model is configured. /model NAME takes one for this chat.")
-        return
-    Models(load_settings(session.remit.root, {"model": rest}, trust=session.remit.trust)).choice()  # raises if the model is not usable
-    session.talk.model = rest
-    session.is_left = True
-    say(f"From now on {rest}.")
-
-
-async def _tree(session: Session, rest: str) -> None:
-    answer = session.talk.answer
-    if answer is None:
-        raise Misused("Nothing has been asked yet.", advice="/tree shows the delegations of the last message.")
-    for root in forest(await session.remit.tree(answer.result.session_id)):
-        console().print(draw(root, View(now=time.time())))
-
-
-async def _retry(session: Session, rest: str) -> None:
-    if not session.talk.message:
-        raise Misused("Nothing has been asked yet.", advice="/retry asks the last message once more.")
-    await session.ask(session.talk.message)
-
-
-async def _quit(session: Session, rest: str) -> None:
-    session.talk.is_over = True
-
-
-COMMANDS: dict[str, Command] = {
-    "help": Command("", "these commands", _help),
-    "new": Command("", "start a new conversation", _new),
-    "list": Command("", "the latest conversations", _list),
-    "resume": Command("[ID]", "continue another conversation; without an id the latest", _resume),
-    "model": Command("[NAME]", "use another model in this chat; without a name: show it", _model),
-    "tree": Command("", "delegations of the last message; remit show ID has the result of one", _tree),
-    "retry": Command("", "ask the last message once more", _retry),
-    "quit": Command("", "exit; the conversation is kept", _quit),
-}
-ALIASES = {"exit": "quit", "q": "quit", "h": "help", "?": "help"}
+        if self._conversation is None:
+            return
+        found = self._kept.open(self._conversation)
+        self._title = found.title
+        for cost in (line for line in found.lines if isinstance(line, CostLine)):
+            self._spent += Spent(tokens=cost.tokens, cost=cost.cost or 0.0, has_unknown=cost.cost is None and cost.tokens > 0)
+        if not self._as_json:
+            say_aside("\n".join([f"{found.conversation_id}  {found.title}", *(f"! {harmless(one)}" for one in found.notices)]))

@@ -4,8 +4,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -35,19 +34,9 @@ class Reader(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptSetup:
-    """Content of the prompt and its completions."""
-
-    folder: Path
-    """`.remit`"""
-    commands: Mapping[str, str]
-    """Commands such as `/help`, with their descriptions."""
-    status: Callable[[], str]
-
-
-def reader_for(setup: PromptSetup) -> Reader:
-    return Editor(setup) if is_terminal() else LineReader()
+def reader_for(folder: Path, status: Callable[[], str]) -> Reader:
+    """`folder`: `.remit`, which contains the history. `status`: the line below the prompt."""
+    return Editor(folder, status) if is_terminal() else LineReader()
 
 
 def is_terminal() -> bool:
@@ -104,11 +93,11 @@ async def _read_stdin() -> bytes:
 
 
 class Editor:
-    """A line editor with history and completion. Enter sends; Alt-Enter, or a backslash before Enter, begins a new line."""
+    """A line editor with history. Enter sends; Alt-Enter, or a backslash before Enter, begins a new line."""
 
-    def __init__(self, setup: PromptSetup) -> None:
+    def __init__(self, folder: Path, status: Callable[[], str]) -> None:
         need("prompt_toolkit", "models")
-        self._session = _session(setup)
+        self._session = _session(folder, status)
 
     async def read(self) -> str | None:
         while True:
@@ -131,22 +120,19 @@ class Editor:
         return len(others) < len(typed)
 
 
-def _session(setup: PromptSetup) -> "PromptSession[str]":
+def _session(folder: Path, status: Callable[[], str]) -> "PromptSession[str]":
     from prompt_toolkit import PromptSession
-    from prompt_toolkit.completion import WordCompleter
     from prompt_toolkit.history import InMemoryHistory
     from prompt_toolkit.styles import Style
 
-    file = history_file(setup.folder)
+    file = history_file(folder)
     return PromptSession(
         [("class:prompt", PROMPT)],
         multiline=True,
         prompt_continuation=lambda width, number, wrapped: [("fg:ansibrightblack", MORE)],
         history=InMemoryHistory() if file is None else _history(file),
-        completer=WordCompleter(list(setup.commands), meta_dict=dict(setup.commands), sentence=True),
-        complete_while_typing=False,
         key_bindings=_bindings(),
-        bottom_toolbar=lambda: [("class:bottom-toolbar", harmless(setup.status()))],
+        bottom_toolbar=lambda: [("class:bottom-toolbar", harmless(status()))],
         style=Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack", "prompt": "bold fg:ansicyan"}),
     )
 

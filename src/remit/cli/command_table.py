@@ -18,7 +18,7 @@ ASKING = (CHAT, DELEGATE, BOARD)
 COMMANDS = {
     "ask": CommandEntry("ask:ask", CHAT, "Ask the assistant one question."),
     "chat": CommandEntry("chat:chat", CHAT, "Talk with the assistant."),
-    "conversations": CommandEntry("conversations:conversations", CHAT, "List, show, export, rename or delete conversations."),
+    "conversations": CommandEntry("conversations:conversations", CHAT, "List conversations, or show one."),
     "delegate": CommandEntry("delegate:delegate", DELEGATE, "Hand work to an agent and wait for its return."),
     "run": CommandEntry("flows:run", DELEGATE, "Run a flow: several delegations declared in a file."),
     "tool": CommandEntry("tool:tool", DELEGATE, "Call the delegate tool as a model does, or print its schema."),
@@ -76,9 +76,6 @@ SUBCOMMANDS = {
     "cache clear": "cache:clear",
     "conversations list": "conversations:conversations",
     "conversations show": "conversations:show",
-    "conversations export": "conversations:show",
-    "conversations rename": "conversations:rename",
-    "conversations delete": "conversations:delete",
     "models list": "models:models",
     "models test": "models:try_each",
     "policy show": "policy:policy",

@@ -464,20 +464,15 @@ def _print_history(records: list[Record], gone: Collection[str], now: float, lim
 # ---- follow
 
 
-def follow(
-    project: Project,
-    session: Session,
-    steps: Annotated[bool, typer.Option("--steps", help="Show the steps of the flow as well.")] = False,
-    only: Annotated[bool, typer.Option("--only", help="Without the delegations below it.")] = False,
-) -> Exit:
+def follow(project: Project, session: Session) -> Exit:
     """Follow a delegation until its return; the exit code is that of `remit delegate`."""
     with project.store() as store:
         record = find_session(store, session)
-        events = _events(store, project, record, only=only)
-        return _follow_as_json(store, record, events) if project.as_json else _follow(store, record, events, project, steps=steps)
+        events = _events(store, project, record)
+        return _follow_as_json(store, record, events) if project.as_json else _follow(store, record, events, project)
 
 
-def _events(store: Store, project: Project, asked: Record, *, only: bool) -> Iterator[tuple[Event, str]]:
+def _events(store: Store, project: Project, asked: Record) -> Iterator[tuple[Event, str]]:
     """Events with their agent, past ones first, until the delegation is settled or its process is gone."""
     watch = Watch(store)
     stamp: int | None = None
@@ -491,7 +486,7 @@ def _events(store: Store, project: Project, asked: Record, *, only: bool) -> Ite
         if (seen := store.change_stamp()) != stamp or is_gone:
             stamp = seen
             # Read the records before the events: a delegation that is settled by then emits no more.
-            records = [r for r in below(store.tree(asked.root_id), asked.session_id) if not only or r.session_id == asked.session_id]
+            records = below(store.tree(asked.root_id), asked.session_id)
             agents = {record.session_id: record.agent for record in records}
             yield from ((event, agents[event.session_id]) for event in watch.look(records))
             if is_gone or (records and records[0].state.is_settled):
@@ -499,11 +494,11 @@ def _events(store: Store, project: Project, asked: Record, *, only: bool) -> Ite
         time.sleep(LOOK_SECONDS)
 
 
-def _follow(store: Store, asked: Record, events: Iterator[tuple[Event, str]], project: Project, *, steps: bool) -> Exit:
+def _follow(store: Store, asked: Record, events: Iterator[tuple[Event, str]], project: Project) -> Exit:
     rendered = EventText()
     for event, agent in events:
         text = rendered.render(event)
-        if not text or (event.kind is EventKind.STEP and not steps):
+        if not text or event.kind is EventKind.STEP:
             continue
         label = f"{moment(event.at)[11:]}.{int(event.at * 1000) % 1000:03} {agent} {short(event.session_id)} {event.kind:<9}"
         fraction = event.body.get("fraction")

@@ -57,8 +57,6 @@ class ToolOffer:
     description: str
     schema: Mapping[str, Any]
     """JSON schema of its arguments."""
-    strict: Callable[[], Mapping[str, Any]] | None = field(default=None, repr=False, compare=False)
-    """The same with conditions between arguments, for providers that can enforce them; created on demand."""
 
 
 # ---- questions

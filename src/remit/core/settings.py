@@ -110,7 +110,7 @@ class ModelAddress(NamedTuple):
     context_tokens: Count | None = None
     """Context size; None: the known size of the model."""
     tools: Literal["native", "prompted"] | None = None
-    """How it calls tools: natively, or by JSON requested in the prompt; None: native, for a local model as its template allows."""
+    """`native`: it can call tools; None: yes, a local one as its template allows. `prompted`, of earlier versions: it cannot."""
 
 
 class Price(NamedTuple):

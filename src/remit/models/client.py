@@ -17,7 +17,6 @@ from remit.core.settings import Settings
 from remit.models.connections import Connection, Connections, missing
 from remit.models.local import DEFAULT_CONTEXT_TOKENS as DEFAULT_TOKENS
 from remit.models.prices import TokenUsage, context_of, cost_by_name, cost_of, load_prices, most_tokens, price_for, usage_of
-from remit.models.prompted_tools import as_prompt, is_needed, parse_reply
 from remit.models.providers import EXAMPLE, LOCAL, ModelRef, resolve_model
 from remit.system.trust import ADVICE, CODE
 
@@ -78,6 +77,7 @@ RETRY_SECONDS = 20.0
 """Maximum wait for a busy model, if no other can be used."""
 QUICK_RETRY_SECONDS = 2.0
 """The same if another can be used."""
+NO_TOOLS = "it cannot call tools: its chat template has none. Use another model; most newer ones can."
 PASSED_OVER = f"it failed several times in a row and is passed over for {PAUSE_SECONDS:g} s."
 
 
@@ -169,6 +169,9 @@ class Models:
                 tried.append(FailedAttempt(model=one.name, fault=f"{error.message} {error.advice}".strip()))
                 all_lack = all_lack and error.code == "TOOL_UNAVAILABLE"
                 continue
+            if question.tools and not connection.calls_tools:
+                tried.append(FailedAttempt(model=one.name, fault=NO_TOOLS))
+                continue
             all_lack = False
             attempt = _Attempt(self._settings, self._breaker, sink, question, connection, is_last=place == len(ready) - 1)
             asked = await attempt.made(tried) if self._on_call is None else await self._heard(sink, one, attempt, tried)
@@ -232,8 +235,7 @@ class _Attempt:
     ) -> None:
         self._settings, self._breaker, self._sink, self._connection = settings, breaker, sink, connection
         self._is_last = is_last
-        self._asked = question
-        self._question = as_prompt(question) if connection.is_prompted and is_needed(question) else question
+        self._question = question
         self._price = price_for(settings, connection.meant)
 
     async def made(self, tried: list[FailedAttempt]) -> Answer | None:
@@ -280,7 +282,7 @@ class _Attempt:
         cost = self._drawn(answered.used)
         used = answered.used
         return Answer(
-            reply=answered.reply if self._question is self._asked else parse_reply(answered.reply, self._asked),
+            reply=answered.reply,
             ended=answered.ended,
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,

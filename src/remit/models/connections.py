@@ -41,8 +41,7 @@ class Connection:
     is_ours: bool
     """Whether it uses remit's HTTP client, which sees every byte; otherwise only whole events are seen."""
     idle_seconds: float
-    is_prompted: bool = False
-    """Whether it calls tools through JSON in its reply; see `prompted`."""
+    calls_tools: bool = True
     context_tokens: int | None = None
     """Its context size, if known."""
     key: str | None = field(default=None, repr=False)
@@ -96,7 +95,7 @@ class Connections:
 
     async def _endpoint(self, model: ModelRef, sink: SpendSink) -> Endpoint:
         if model.provider != LOCAL:
-            return Endpoint(url=model.url, key=model.key, context_tokens=model.context_tokens, is_prompted=model.tools == "prompted")
+            return Endpoint(url=model.url, key=model.key, context_tokens=model.context_tokens, calls_tools=model.tools != "prompted")
         return await self._local.address(model.name if model.is_named else model.model, sink)
 
     def _connect(self, meant: ModelRef, endpoint: Endpoint) -> Connection:
@@ -122,7 +121,7 @@ class Connections:
             url=url,
             is_ours=is_ours,
             idle_seconds=idle,
-            is_prompted=endpoint.is_prompted,
+            calls_tools=endpoint.calls_tools,
             context_tokens=endpoint.context_tokens,
             key=key,
             held=register_secrets({"api_key": key}) if key else None,

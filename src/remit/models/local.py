@@ -38,8 +38,8 @@ class Endpoint:
     url: str | None
     key: str | None = field(repr=False)
     context_tokens: int | None = None
-    is_prompted: bool = False
-    """The model's chat template has no tools, or its settings say so: calls are made through JSON in its reply (`prompted_tools`)."""
+    calls_tools: bool = True
+    """False: its chat template has no tools."""
 
 
 def find_weights(model: str, root: Path) -> Path:
@@ -95,9 +95,9 @@ class LocalModels:
                 advice="It continues to load while this project is open: give it more time, or use a smaller model.",
             )
         facts = waiting.result()
-        tools = declared.tools or ("native" if facts["has_tools"] else "prompted")
+        calls_tools = facts["has_tools"] if declared.tools is None else declared.tools == "native"
         tokens = int(facts["context_tokens"])
-        return Endpoint(url=f"{facts['url']}/v1", key=server.key, context_tokens=tokens, is_prompted=tools == "prompted")
+        return Endpoint(url=f"{facts['url']}/v1", key=server.key, context_tokens=tokens, calls_tools=calls_tools)
 
     def _server(self, path: Path, context_tokens: int) -> "_Server":
         with self._lock:

@@ -108,7 +108,7 @@ class ModelRef:
     max_tokens: int | None = None
     context_tokens: int | None = None
     tools: Literal["native", "prompted"] | None = None
-    """How it calls tools; None: natively, a local one as its template allows."""
+    """`native`: it can call tools; None: yes, a local one as its template allows. `prompted`, of earlier versions: it cannot."""
     is_named: bool = False
     """Whether it has a table `[models.NAME]`."""
 

@@ -1,15 +1,13 @@
-"""Test support for your agents, stores and engines: scripted agents and models, hostile agents, clocks, and conformance suites of each
-port.
+"""Test support for your agents and stores: scripted agents and models, clocks, and the conformance
+suite of stores.
 
-`ENGINE_CHECKS` and `STORE_CHECKS` run over every engine and store of remit, and can be run over yours. Needs no test framework."""
+`STORE_CHECKS` run over every store of remit, and can be run over yours. Needs no test framework."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from remit.testing.clock import JumpingClock, ManualClock
-    from remit.testing.engine_suite import ENGINE_CHECKS
-    from remit.testing.hostile import hostile_agents
     from remit.testing.load import load_agents
     from remit.testing.models.request import ModelRequest, valid_return
     from remit.testing.models.server import ScriptedModels
@@ -19,14 +17,12 @@ if TYPE_CHECKING:
     from remit.testing.store_suite import STORE_CHECKS
 
 __all__ = [
-    "ENGINE_CHECKS", "STORE_CHECKS", "Call", "Cut", "Drip", "Fail", "Garbled", "JumpingClock", "ManualClock", "ModelRequest",
+    "STORE_CHECKS", "Call", "Cut", "Drip", "Fail", "Garbled", "JumpingClock", "ManualClock", "ModelRequest",
     "ModelTurn", "Reply", "Say", "Scripted", "ScriptedModels", "Silence", "Stray", "Think", "Turn", "Usage", "answer", "fail",
-    "hand_on", "hang", "hostile_agents", "load_agents", "say", "valid_return", "wait",
+    "hand_on", "hang", "load_agents", "say", "valid_return", "wait",
 ]  # fmt: skip
 _PUBLIC = {
     "remit.testing.clock": "JumpingClock ManualClock",
-    "remit.testing.engine_suite": "ENGINE_CHECKS",
-    "remit.testing.hostile": "hostile_agents",
     "remit.testing.load": "load_agents",
     "remit.testing.models.request": "ModelRequest valid_return",
     "remit.testing.models.server": "ScriptedModels",

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 
 from remit.server.service import TABLE
-from remit.testing.engine_samples import until
 from support.apis.agents import folder, marks
 from support.apis.client import ApiClient, ApiStage, Said, Seen, Standing, asked, done, ended, fault, heard
+from support.engine_samples import until
 
 Check = Callable[[ApiStage], Awaitable[None]]
 API_CHECKS: list[Check] = []

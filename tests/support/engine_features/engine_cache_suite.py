@@ -8,7 +8,7 @@ from remit import Context, Misused, StopReason, agent, call
 from remit.core.policy import Effect
 from remit.core.states import State
 from remit.testing import Scripted, answer, fail, wait
-from remit.testing.engine_samples import OpenRemit, code_of, durable, promise, raised, until
+from support.engine_samples import OpenRemit, code_of, durable, promise, raised, until
 
 READING: dict[str, Any] = {"effects": (Effect.READ,), "cache_seconds": 3600.0}
 WRITING: dict[str, Any] = {"effects": (Effect.WRITE,)}

@@ -9,7 +9,7 @@ from remit.core.composition import Step
 from remit.core.request import Composition
 from remit.core.states import State
 from remit.testing import Scripted, answer, fail, hang, wait
-from remit.testing.engine_samples import OpenRemit, code_of, durable, promise
+from support.engine_samples import OpenRemit, code_of, durable, promise
 
 
 async def _hand_on(ctx: Context, arguments: dict[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from remit.agents.definition import definition_of
 from remit.core.policy import Effect
 from remit.core.states import State
 from remit.testing import Scripted, answer, fail, hang, wait
-from remit.testing.engine_samples import OpenRemit, code_of, promise, until
+from support.engine_samples import OpenRemit, code_of, promise, until
 
 READS: dict[str, Any] = {"effects": (Effect.READ,)}
 

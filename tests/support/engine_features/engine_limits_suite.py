@@ -7,8 +7,8 @@ from typing import Any
 from remit import Context, Remit, StopReason, agent
 from remit.core.record import RecordDelegation
 from remit.core.states import State
-from remit.testing.engine_samples import OpenRemit, promise, until
 from remit.testing.store_samples import outcome, record, said
+from support.engine_samples import OpenRemit, promise, until
 
 RUNS = 30
 

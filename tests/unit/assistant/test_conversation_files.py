@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import Conversations, Failed, Misused, Refused, Unavailable
+from remit import Conversations, Failed, Misused, Refused
 from remit.builtin.assistant.conversations import (
     CONVERSATION_ID,
     MAX_BYTES,
@@ -17,11 +17,12 @@ from remit.builtin.assistant.conversations import (
     MessageLine,
     StopLine,
     SummaryLine,
+    TitleLine,
     Turn,
     decode_line,
     encode_line,
 )
-from remit.builtin.assistant.export import export_document, export_text
+from remit.builtin.assistant.export import export_text
 from remit.builtin.assistant.memory import history_of
 from remit.core.model_messages import NO_RESULT, Message, Reply, ToolCall, ToolResult, UserMessage, repaired
 from support.histories import faults_of
@@ -111,10 +112,6 @@ def test_one_process_writes_at_a_time_and_others_learn_which_delegation(tmp_path
         with pytest.raises(Refused, match="is answering another message") as refused, conversation.writing():
             pass
         assert "remit cancel sess_1760000000_abc123" in refused.value.advice
-        with pytest.raises(Refused):
-            kept.delete("latest")
-        with pytest.raises(Refused):
-            kept.rename("latest", "x")
         assert kept.open("latest").messages == LINES
         process.kill()
         process.wait()
@@ -122,20 +119,12 @@ def test_one_process_writes_at_a_time_and_others_learn_which_delegation(tmp_path
         pass
 
 
-def test_conversations_are_renamed_exported_and_deleted(tmp_path: Path) -> None:
+def test_conversation_is_shown_as_markdown(tmp_path: Path) -> None:
     kept = Conversations(tmp_path)
-    conversation = make_conversation(kept, *LINES)
-    assert kept.rename("latest", "  A better\ttitle \x1b[31m ").title == "A better title [31m"
-    with pytest.raises(Misused):
-        kept.rename("latest", " ")
+    make_conversation(kept, *LINES, TitleLine(at=9.0, title="A better\ttitle \x1b[31m "))
     text = export_text(kept.open("latest"))
-    assert text.startswith("# A better title")
+    assert text.startswith("# A better title [31m"), "earlier versions could rename a conversation"
     assert "All done." in text
-    document = export_document(kept.open("latest"))
-    assert [one["role"] for one in document["messages"]] == ["user", "assistant", "result", "assistant"]
-    assert kept.delete("latest") == conversation.conversation_id
-    assert kept.list() == []
-    assert list(kept.folder.iterdir()) == []
 
 
 def test_listing_survives_any_file_in_the_folder(tmp_path: Path) -> None:
@@ -161,14 +150,6 @@ def test_listing_survives_any_file_in_the_folder(tmp_path: Path) -> None:
         if name != good.conversation_id:
             with pytest.raises(Failed):
                 kept.open(name)
-    for name in ("conv_1760000000_cccccc", "conv_1760000000_aaaaaa", "conv_1760000000_eeeeee"):
-        assert kept.delete(name) == name
-    assert Path("/etc/passwd").exists()
-    with pytest.raises(Unavailable):
-        kept.delete("conv_1760000000_dddddd")
-    with (folder / "conv_1760000000_ffffff.jsonl").open("wb") as file:
-        file.truncate(50 * 1024**3)  # deleted without being read
-    assert kept.delete("conv_1760000000_ffffff") == "conv_1760000000_ffffff"
 
 
 def test_invalid_lines_are_skipped_and_counted(tmp_path: Path) -> None:

@@ -1,17 +1,13 @@
-"""Model output on its way to a terminal, and commands of a chat."""
+"""Model output on its way to a terminal."""
 
-import time
 from collections.abc import Sequence
 from itertools import pairwise
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.cli.ask import Breaks, Plain
-from remit.cli.chat import command_in
+from remit.cli.ask import Plain
 from remit.cli.events import Spent
 from remit.cli.live import Silence
 from remit.cli.render import harmless
@@ -48,41 +44,15 @@ def test_neutralizing_is_independent_of_chunk_boundaries(text: str, cuts: list[i
     assert "\x7f" not in whole
 
 
-def test_replies_of_one_turn_are_paragraphs_of_one_answer() -> None:
+def test_answer_begins_with_words_and_ends_with_one_line_end() -> None:
     written: list[str] = []
     with Plain(Silence(), written.append) as plain:
-        for piece in ("\n", "One", "\n\n", "", "\n", "Two\n", "three", "\n\n"):
-            plain.hear(piece, time.time())
+        for piece in ("\n", "One", "\n\n", "Two\n", "three"):
+            plain.hear(piece)
     assert "".join(written) == "One\n\nTwo\nthree\n"
     with Plain(Silence(), written.append):
         pass
     assert "".join(written) == "One\n\nTwo\nthree\n", "an empty answer writes nothing"
-
-
-def test_break_noticed_late_is_ignored() -> None:
-    before, after = (SimpleNamespace(created_at=at) for at in (4.0, 7.0))
-    breaks, records = Breaks(), list[Any]
-    assert breaks.joined("a", 5.0) == "a"
-    assert not breaks.noticed(records([before]))
-    assert breaks.joined("b", 6.0) == "b"
-    assert breaks.noticed(records([before, after]))
-    assert breaks.joined("c", 8.0) == "\n\nc"
-
-
-@pytest.mark.parametrize(
-    ("typed", "command"),
-    [
-        ("/help", ("help", "")),
-        ("/resume  conv_1 ", ("resume", "conv_1")),
-        ("/?", ("?", "")),
-        ("/etc/hosts is what?", None),
-        ("//help", None),
-        ("what is /help", None),
-        ("/", None),
-    ],
-)
-def test_line_that_begins_with_a_slash_and_a_word_is_a_command(typed: str, command: tuple[str, str] | None) -> None:
-    assert command_in(typed) == command
 
 
 def test_cost_is_a_sum_or_unknown() -> None:

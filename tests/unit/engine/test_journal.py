@@ -11,8 +11,8 @@ from remit import MemoryStore, Unavailable, Write, WriteResult
 from remit.core.record import RecordDelegation
 from remit.core.states import State
 from remit.engines.embedded.journal import PATIENCE_SECONDS, RETRY_SECONDS, Clash, Journal, Problem
-from remit.testing.engine_samples import until
 from remit.testing.store_samples import outcome, record, said, session
+from support.engine_samples import until
 
 
 class BadStore(MemoryStore):

@@ -9,7 +9,7 @@ import pytest
 from remit import Context, Remit, agent
 from remit.engines.embedded import maintenance
 from remit.testing import JumpingClock, Scripted, hang
-from remit.testing.engine_samples import until
+from support.engine_samples import until
 
 HOUR = 3600.0
 DAY = 24 * HOUR

@@ -452,12 +452,7 @@ class _Conversation:
 def offer_of(tool: DelegateTool) -> ToolOffer:
     """The tool as offered to a model."""
     schema = tool.plain_schema()
-    return ToolOffer(
-        name=schema["name"],
-        description=schema["description"],
-        schema=schema["inputSchema"],
-        strict=lambda: tool.schema()["inputSchema"],
-    )
+    return ToolOffer(name=schema["name"], description=schema["description"], schema=schema["inputSchema"])
 
 
 def in_words(messages: Sequence[Message]) -> list[Message]:

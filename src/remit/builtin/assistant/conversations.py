@@ -2,7 +2,7 @@
 
     conversations = Conversations(root)
     with conversations.new("Hello").writing() as conversation: conversation.append(…)
-    conversations.latest(); conversations.open("conv_17"); conversations.list(); conversations.rename(…); conversations.delete(…)
+    conversations.latest(); conversations.open("conv_17"); conversations.list()
 
 Independent of models and delegations. Blocking, and quick. The folder may come from a clone: links are not followed, pipes not awaited,
 huge files not read, and the listing shows unreadable ones with the reason."""
@@ -490,29 +490,6 @@ class Conversations:
                 found.append(Overview(conversation_id=conversation_id, title="", created=updated, updated=updated, fault=error.message))
         return found
 
-    def rename(self, named: str, title: str) -> Conversation:
-        conversation = self.open(named)
-        title = shorten_title(title)
-        if not title:
-            raise Misused("The title is empty.", advice="Give a title with at least one letter.")
-        with conversation.writing():
-            conversation.append(TitleLine(at=time.time(), title=title))
-        return conversation
-
-    def delete(self, named: str) -> str:
-        """Delete and return its id. Never while it is open; also unreadable ones."""
-        path = self._path(self.find(named))
-        with contextlib.ExitStack() as stack:
-            with contextlib.suppress(Failed):  # a link, or not a file at all
-                stack.enter_context(contextlib.closing(ConversationWriter(path)))
-            try:
-                path.unlink(missing_ok=True)
-                for rest in self.folder.glob(f"{path.stem}.*"):  # of earlier versions
-                    rest.unlink(missing_ok=True)
-            except OSError as error:
-                raise _failed("removed", path, error) from None
-        return path.stem
-
     def _path(self, conversation_id: str) -> Path:
         return self.folder / f"{conversation_id}.jsonl"
 
@@ -570,7 +547,7 @@ def _read(path: Path) -> Conversation:
         except ValueError:
             unread += 1
     if not lines or not isinstance(lines[0], Header) or lines[0].conversation_id != path.stem:
-        raise Failed(f"{path.name} is not a conversation: its first line is not a header.", advice=f"Move it away, or delete it: {path}")
+        raise Failed(f"{path.name} is not a conversation: its first line is not a header.", advice=f"Move it away: {path}")
     rest: list[Line] = [line for line in lines[1:] if not isinstance(line, Header)]
     return Conversation(header=lines[0], path=path, lines=rest, unread=unread + len(lines) - 1 - len(rest), _size=len(data))
 

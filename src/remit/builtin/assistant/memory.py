@@ -4,7 +4,6 @@ One per message. Combines history and compaction with the file: a summary is wri
 start from it."""
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -27,8 +26,6 @@ _SUMMARY_CHARACTERS = 6000
 _PINNED_CHARACTERS = 1500
 _LINE_CHARACTERS = 1200
 _EXCERPT_CHARACTERS = 160
-_TASKS_NAMED = 40
-_TASK_ID = re.compile(r"sess_[0-9]{8,}_[a-z0-9]{6}")
 _INSTRUCTIONS = (
     f"You keep the memory of a conversation between a person and an assistant that delegates work. {UNTRUSTED} Write what the assistant"
     " must still know: what the person wants and has decided, what was done and found, with exact names, paths, numbers and task ids"
@@ -87,22 +84,15 @@ def cut_of(messages: Sequence[Message], room: Room) -> int:
     return said[0] if said else fitting[0] if fitting else allowed[-1]
 
 
-def preamble_of(summary: str, first: str, message: str, tasks: Sequence[str], room: Room) -> str:
-    """Replaces omitted messages: the first message, the summary, the ids, and the message being answered, if that is omitted."""
+def preamble_of(summary: str, first: str, message: str, room: Room) -> str:
+    """Replaces omitted messages: the first message, the summary, and the message being answered, if that is omitted."""
     parts = [
         "[The older part of this conversation is left out. It was summarised:]",
         f"The person began with: {shorten_middle(first, room.pinned_characters)}" if first else "",
         shorten_middle(summary, room.summary_characters),
-        f"Delegations of that part, readable with results.read: {', '.join(tasks)}" if tasks else "",
         f"[The message to be answered now:]\n{message}" if message else "[End of the summary.]",
     ]
     return "\n\n".join(part for part in parts if part)
-
-
-def tasks_in(messages: Sequence[Message]) -> list[str]:
-    """Delegation ids named in results, newest last."""
-    found = [one for message in messages if isinstance(message, ToolResult) for one in _TASK_ID.findall(message.text[:2000])[:1]]
-    return list(dict.fromkeys(found))[-_TASKS_NAMED:]
 
 
 def fitted(messages: Sequence[Message], room: Room) -> list[Message]:
@@ -201,7 +191,6 @@ class Memory:
         self._summary = "" if conversation.compacted is None else conversation.compacted.summary
         old = conversation.messages[: conversation.compacted.count] if conversation.compacted is not None else []
         self._first = first_said(old)
-        self._tasks = tasks_in(old)
         self._began_with = self._preamble("") if self._summary else ""
         history = history_of(conversation, self._began_with)
         self.messages = history.messages
@@ -227,7 +216,6 @@ class Memory:
     async def _compact(self, models: Models, payer: Payer, seconds: float, messages: list[Message], at: int) -> None:
         old = self._bare(messages[self._dropped : at])
         self._first = self._first or first_said(old)
-        self._tasks = list(dict.fromkeys([*self._tasks, *tasks_in(old)]))[-40:]
         seconds = seconds / 3 if seconds >= _LEAST_SECONDS else 0.0
         summary = await summarised(models, payer, old, self._summary, self.room, seconds)
         self._summary, self._dropped = summary.text, at
@@ -252,7 +240,7 @@ class Memory:
         return [*([UserMessage(text=rest)] if rest else []), *old[1:]]
 
     def _preamble(self, message: str) -> str:
-        return preamble_of(self._summary, self._first, message, self._tasks, self.room)
+        return preamble_of(self._summary, self._first, message, self.room)
 
 
 def room_for(setting: int, window: int | None, overhead: int, characters: int) -> Room:

@@ -30,8 +30,6 @@ _SIGNS = {
 }
 """Last output of a program that hit a limit: then the limit is the reason."""
 
-_OF_THE_NETWORK = ("socket", "getaddrinfo", "urlopen", "name resolution", "resolve host", "ENOTFOUND", "ENETUNREACH", "connect EACCES")
-
 
 # ---- files taken in
 
@@ -144,15 +142,9 @@ class ExecutionResult:
         hits = [hit for hit in self.hits if hit != "output"]
         message = self._how() + (f" It ran into the limit of {hits[0]}." if hits else "")
         last = self.stderr.strip().rpartition("\n")[2][:300]
-        advice = _MORE[hits[0]] if hits else self._mend()
+        advice = _MORE[hits[0]] if hits else "Read stderr in the data, fix the code and run it again."
+        advice += "" if hits or self.job.grants.network else " The sandbox has no network."
         return "failed", [_error("execution", LIMIT_EXCEEDED if hits else "BUILD_ERROR", f"{message} {last}".rstrip(), advice)]
-
-    def _mend(self) -> str:
-        wanted_network = not self.job.grants.network and any(sign in self.stderr for sign in _OF_THE_NETWORK)
-        alone = (
-            "The sandbox has no network: have the worker fetch what the code needs, and take it in as a file. " if wanted_network else ""
-        )
-        return f"{alone}Read stderr in the data, fix the code and run it again."
 
     def _how(self) -> str:
         ended, name = self.ran.ended, _NAMES[self.job.language]

@@ -12,8 +12,8 @@ from remit.core.errors import Stopped
 from remit.core.request import call
 from remit.core.result import Status, StopReason
 from remit.core.states import State
-from remit.testing.engine_samples import OpenRemit, code_of, promise, until
 from remit.testing.scripted import Scripted, hang, wait
+from support.engine_samples import OpenRemit, code_of, promise, until
 
 OVERRUN_SECONDS = 1.0
 """How late a return may come after the hard deadline."""

@@ -1,4 +1,4 @@
-"""Hostile agents: everything an agent can do to hang, outlive or deceive its caller. For tests, and for `bench`.
+"""Hostile agents: everything an agent can do to hang, outlive or deceive its caller. For tests.
 
 Each is a function and the isolations in which it can do harm without ending the test (`os._exit` inline ends the program, about which
 nothing can be promised). `hostile_agents()` declares them; `tests/chaos` checks what the caller sees. Never call one of these yourself."""

@@ -1,6 +1,6 @@
-"""What every `Engine` must do, as checks that the author of one can run over it. Needs no test framework.
+"""What every `Engine` must do, as checks.
 
-    from remit.testing.engine_suite import ENGINE_CHECKS
+    from support.engine_suite import ENGINE_CHECKS
 
     @pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
     async def test_engine(check, tmp_path):
@@ -20,9 +20,9 @@ from remit.core.context import Context
 from remit.core.events import EventKind
 from remit.core.result import Status, StopReason
 from remit.core.states import State
-from remit.testing import engine_time_suite, engine_tree_suite
-from remit.testing.engine_samples import DURABILITY_CHECKS, ENGINE_CHECKS, Check, OpenRemit, code_of, durable, promise, until
 from remit.testing.scripted import Scripted, answer, fail, hang, say, wait
+from support import engine_time_suite, engine_tree_suite
+from support.engine_samples import DURABILITY_CHECKS, ENGINE_CHECKS, Check, OpenRemit, code_of, durable, promise, until
 
 __all__ = ["DURABILITY_CHECKS", "ENGINE_CHECKS", "Check", "OpenRemit", "engine_time_suite", "engine_tree_suite"]
 

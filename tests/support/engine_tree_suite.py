@@ -12,8 +12,8 @@ from remit.core.errors import Stopped, Unavailable
 from remit.core.request import call
 from remit.core.result import Evidence, Status, StopReason
 from remit.core.states import State
-from remit.testing.engine_samples import OpenRemit, code_of, promise, raised, until
 from remit.testing.scripted import Scripted, answer, fail, hang
+from support.engine_samples import OpenRemit, code_of, promise, raised, until
 
 
 async def _ledger(remit: Remit) -> str:
