@@ -250,7 +250,7 @@ def import_(
     def shown() -> None:
         say("\n".join(_lines(found)))
         labels = (("warning", "yellow", found.commit_warning), ("commit", "green", found.commit))
-        for label, style, words in (*labels, ("next", "cyan", "remit board" if found.is_done else "")):
+        for label, style, words in (*labels, ("next", "cyan", "remit board" if found.kept_in else "")):
             if words:
                 say_labelled(label, style, words)
 
@@ -258,15 +258,9 @@ def import_(
 
 
 def _lines(found: "ImportResult") -> "Iterator[str]":
-    if found.was_done:
-        yield from found.notes
-        return
-    verb = "Imported" if found.is_done else "Would import"
+    verb = "Imported" if found.kept_in else "Would import"
     archived = f", and {found.archived} into the archive" if found.archived else ""
     yield f"{verb} {count(found.tasks, 'task')} from {found.folder}{archived}."
-    for where, numbers in (("state.json", found.only_in_state), ("TODO.md", found.only_in_todo)):
-        if numbers:
-            yield f"Only in {where}: {list_some(list(numbers), _SHOWN)}."
     if found.merged:
         yield f"TODO.md differed from state.json in {count(len(found.merged), 'place')} and was merged:"
         yield from (f"  {line}" for line in found.merged[:_SHOWN])
@@ -276,4 +270,4 @@ def _lines(found: "ImportResult") -> "Iterator[str]":
     if len(found.notes) > _SHOWN:
         yield f"and {len(found.notes) - _SHOWN} more things to know: --json lists all."
     if found.kept_in:
-        yield f"The old files are kept in {found.kept_in}. Replaced values are in each task's entry under `imported`."
+        yield f"The old files are kept in {found.kept_in}."
