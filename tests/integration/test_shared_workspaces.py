@@ -60,10 +60,10 @@ async def branches_off(ctx: Context, path: str = "child.txt", text: str = "child
 CHILDREN = [write, look, between, merges, branches_off]
 
 
-async def run_under(project: Path, body, *others, **declared: object) -> Return:  # type: ignore[no-untyped-def]
+async def run_under(project: Path, body, *others, kind: str = "worktree", **declared: object) -> Return:  # type: ignore[no-untyped-def]
     """Run `body` as an agent with its own workspace."""
 
-    @agent("caller", workspace="worktree", timeout=60, **declared)
+    @agent("caller", workspace=kind, timeout=60, **declared)
     async def caller(ctx: Context) -> object:
         return await body(ctx)
 
@@ -111,7 +111,7 @@ async def test_workspace_is_shared_at_any_depth(project: Path) -> None:
     result = await run_under(project, body)
     assert result.data == ["caller's", str(project / ".remit" / "work" / result.session_id)], result
     assert not (project / "child.txt").exists()
-    result = await run_under(project, "shared", body)
+    result = await run_under(project, body, kind="shared")
     assert result.data == ["caller's", str(project)], "a caller in the project shares the project"
 
 
