@@ -31,8 +31,6 @@ def board(
         str | None, typer.Argument(metavar="N", help="Show task N in full.", show_default=False, autocompletion=tasks)
     ] = None,
     status: Annotated[str, typer.Option(help="Only tasks with these, like planned,blocked; or running, ready, waiting.")] = "",
-    priority: Annotated[str, typer.Option(help="Only high, medium or low.")] = "",
-    language: Annotated[str, typer.Option(help="Only tasks with this language.")] = "",
     every: Annotated[bool, typer.Option("--all", help="All of them, the archive too, however many there are.")] = False,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the dependencies into an SVG file.", show_default=False)] = None,
     html: Annotated[
@@ -50,7 +48,7 @@ def board(
     if [str(svg), str(html), "-" if project.as_json else ""].count("-") > 1:
         raise Misused("Only one of --svg -, --html - and --json can go to stdout.", advice="Name a file for the others.")
     view = view_of(board, archived_tasks(board), with_archive=every)
-    view = chosen(view, status=status, priority=priority, language=language)
+    view = chosen(view, status)
     written = [str(_drawn(view, path, kind)) for path, kind in ((svg, "svg"), (html, "html")) if path is not None]
     text = (lambda: _print_written(view, written)) if written else (lambda: print_board(view, every=every))
     return project.answer(lambda: {**view.to_dict(), **({"written": written} if written else {})}, text)
