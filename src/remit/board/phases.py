@@ -186,8 +186,8 @@ def summary_text(task: Task, plan: Plan, records: Sequence[PhaseRecord], at: str
         parts.append("\n".join((title, "", *_record_lines(by_number.get(phase.number), phase.status, task))))
     if 0 in by_number:
         parts.append("\n".join(("## What was done", "", *_record_lines(by_number[0], PhaseStatus.COMPLETED, task))))
-    if lines := task.landing:
-        parts.append("\n".join(("## Landing", "", *(f"- {line}" for line in lines))))
+    if told := task.landing:
+        parts.append("\n".join(("## Landing", "", *(f"- {line}" for line in told))))
     return "\n\n".join(parts) + "\n"
 
 

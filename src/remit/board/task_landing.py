@@ -276,23 +276,23 @@ class TaskLanding:
     async def _take_over(self, task: Task, records: Sequence[PhaseRecord], hand_back: "HandBack") -> ErrorInfo | None:
         """Uncommitted files in the folder: of a person who resolved a conflict or a failure there; or of an unanswered return, which is
         handed back again."""
-        pending = read_state(self.workspace).returning
+        owed = read_state(self.workspace).returning
         is_taken = self._options.is_taken
-        if pending and not pending.get("is_placed"):
+        if owed and not owed.get("is_placed"):
             if not is_taken:
                 return await self._return_again(hand_back)
             self._workspace = await off_loop(finish_return, self.workspace)
         placed = Place(**await self.place(task, records))
-        parent = str(pending["tip"]) if pending else placed.parent
-        subject = str(pending["subject"]) if pending.get("conflicts") else f"task {self._number}: change it by hand"
+        parent = str(owed["tip"]) if owed else placed.parent
+        subject = str(owed["subject"]) if owed.get("conflicts") else f"task {self._number}: change it by hand"
         message = f"{subject}\n\nSession: {task.session_id or self.workspace.maker}\n"
         changes = await off_loop(commit_by_hand, self.workspace, replace(placed, parent=parent), message)
-        left = await off_loop(unresolved, self.workspace, changes.commit, pending["conflicts"]) if pending else ()
+        left = await off_loop(unresolved, self.workspace, changes.commit, owed["conflicts"]) if owed else ()
         if left and is_taken:
             return _unresolved_error(left, self._advice(CONFLICT))
-        if pending and not is_taken and (left or changes.tree == pending["tree"]):
+        if owed and not is_taken and (left or changes.tree == owed["tree"]):
             return await self._return_again(hand_back)
-        if pending or changes.count:
+        if owed or changes.count:
             await off_loop(end_return, self.workspace, changes.commit)
         return None
 
@@ -308,14 +308,14 @@ class TaskLanding:
     async def _return(self, hand_back: "HandBack") -> ErrorInfo | None:
         """Give pending work back to its agent and wait; None: it has changed it. Otherwise it stays pending."""
         self._workspace = await off_loop(finish_return, self.workspace)
-        pending = read_state(self.workspace).returning
-        result = await hand_back(str(pending["message"]), str(pending["name"]), str(pending["subject"]))
+        owed = read_state(self.workspace).returning
+        result = await hand_back(str(owed["message"]), str(owed["name"]), str(owed["subject"]))
         place = result.extra.get("workspace")
         commit = place.get("commit") if isinstance(place, dict) else None
         error: ErrorInfo | None = None
         if result.status is not ReturnStatus.COMPLETED or not isinstance(commit, str):
             error = result.errors[0] if result.errors else new_error("execution", "UNKNOWN_ERROR", result.summary, "")
-        elif left := await off_loop(unresolved, self.workspace, commit, pending["conflicts"]):
+        elif left := await off_loop(unresolved, self.workspace, commit, owed["conflicts"]):
             error = _unresolved_error(left)
         if error is not None:
             await off_loop(rename_return, self.workspace)

@@ -215,15 +215,8 @@ def begin_return(workspace: Workspace, rebased: RebaseResult, message: str, subj
     """Record that the work goes back to its agent, on top of `rebased`. `message` is for the agent, `subject` names its commit, `state`
     is the outcome of its merge."""
     tree = rebased.tree or git_of(workspace).says("rev-parse", f"{rebased.tip}^{{tree}}")
-    described = {
-        "name": secrets.token_hex(6),
-        "onto": rebased.onto,
-        "tip": rebased.tip,
-        "tree": tree,
-        "message": message,
-        "subject": subject,
-    }
-    returning = {**described, "conflicts": list(rebased.conflicts), "is_placed": False, "state": state}
+    owed = {"name": secrets.token_hex(6), "onto": rebased.onto, "tip": rebased.tip, "tree": tree, "message": message, "subject": subject}
+    returning = {**owed, "conflicts": list(rebased.conflicts), "is_placed": False, "state": state}
     write_state(workspace, replace(read_state(workspace), returning=returning, candidate=""))
 
 
