@@ -20,7 +20,7 @@ def test_tasks_are_added_shown_and_drawn(tmp_path: Path) -> None:
     assert "Task 1 is recorded: Fix the parser" in first.stdout
     assert "next  remit research 1" in first.stdout
     second = remit_json(tmp_path, "task", "-", "--depends", "1", stdin="From a file.\nWith more.\n")
-    assert (second["task_number"], second["title"]) == (2, "From a file")
+    assert (second["task_number"], second["title"], second["dry_run"]) == (2, "From a file", False)
     assert remit_json(tmp_path, "board")["tasks"][1]["waits_for"] == [1]
     drawn = remit(tmp_path, "board", "--svg", "a.svg", "--html", "a.html")
     assert drawn.stdout == "a.svg: 2 tasks\na.html: 2 tasks\n"
@@ -44,7 +44,7 @@ def test_tasks_are_added_shown_and_drawn(tmp_path: Path) -> None:
         (("task", "--sync", "--priority", "high"), "--priority is for recording"),
         (("task", "--abandon", "1,99999999999999999999", "--reason", "x"), "This project has no board yet."),
         (("review", "9" * 5000), "Task number must be an integer. Got: 999"),
-        (("task", "--review", "7"), "Task 7 not found"),
+        (("task", "--review", "7", "--dry-run"), "Task 7 not found"),
         (("board", "--svg", "-", "--html", "-"), "Only one of --svg -, --html - and --json can go to stdout."),
         (("board", "--status", "x"), "Unknown status 'x'."),
         (("board", "show"), "Task number must be an integer. Got: show"),
@@ -80,6 +80,16 @@ def test_task_page_reads_no_pipe_and_no_file_outside_as_plan(tmp_path: Path, cap
         page = capsys.readouterr().out
         assert "Secret" not in page
         assert "why end" in page, "the page of one task is not truncated"
+
+
+def test_dry_run_of_a_review_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from remit.cli.task import task
+
+    task(Project(tmp_path), text=["First"])
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    assert task(Project(tmp_path), review="1", dry_run=True) == 0
+    assert "Would review task 1" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
 def test_missing_board_is_shown_as_empty(tmp_path: Path) -> None:

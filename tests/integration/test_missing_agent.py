@@ -30,6 +30,7 @@ def state_of(root: Path) -> tuple[str, ...]:
     return git(root, "log", "--format=%H"), git(root, "status", "--porcelain"), *((root / file).read_text() for file in files)
 
 
+@pytest.mark.parametrize("is_dry_run", [False, True])
 @pytest.mark.parametrize(
     ("words", "role"),
     [
@@ -39,9 +40,11 @@ def state_of(root: Path) -> tuple[str, ...]:
         (("meta", "Finds dead links"), "meta-builder"),
     ],
 )
-def test_command_without_an_agent_is_refused_with_the_lines_to_add(project: Path, words: tuple[str, ...], role: str) -> None:
+def test_command_without_an_agent_is_refused_with_the_lines_to_add(
+    project: Path, words: tuple[str, ...], role: str, is_dry_run: bool
+) -> None:
     before = state_of(project)
-    ran = run_remit(project, *words)
+    ran = run_remit(project, *words, *(["--dry-run"] if is_dry_run else []))
     assert ran.returncode == Exit.REFUSED, ran.stderr
     lines = [line.strip() for line in (ran.stdout + ran.stderr).splitlines() if line.startswith("    ")]
     toml = "\n".join(lines)
@@ -56,11 +59,11 @@ def test_command_without_an_agent_is_refused_with_the_lines_to_add(project: Path
 def test_plan_and_revise_write_templates_and_implement_is_refused(project: Path) -> None:
     assert run_remit(project, "plan", "1").returncode == 0
     (phase,) = read_plan((project / PLAN).read_text()).phases
-    assert phase.name == "Log rotation is broken"
+    assert (phase.name, phase.goal) == ("Log rotation is broken", "Log rotation is broken.")
     assert run_remit(project, "revise", "1", "Rotate", "by", "size").returncode == 0
     again = (project / PLAN.replace("001.md", "002.md")).read_text()
     assert "> Rotate by size" in again
-    assert [one.name for one in read_plan(again).phases] == ["Log rotation is broken"]
+    assert [one.goal for one in read_plan(again).phases] == ["Log rotation is broken."]
     before = state_of(project)
     ran = run_remit(project, "implement", "1")
     assert (ran.returncode, state_of(project)) == (Exit.REFUSED, before)

@@ -11,9 +11,10 @@ import pytest
 
 from remit import Board, Context, Misused, Remit, ReviewRequest, Task, agent, load_settings
 from remit.board.outcome import Outcome
-from remit.board.review import check, review
+from remit.board.review import dry_run_review, review
 from remit.board.reviewer import change_of_path
 from remit.board.task import State, Status, TaskArtifact, slug_of
+from support.cli import run_json
 from support.repository import begin, git
 
 RISKY = "import subprocess\n\n\ndef run(text):\n    breakpoint()\n    subprocess.run(text, shell=True)\n    return eval(text)\n"
@@ -171,7 +172,7 @@ async def test_review_without_a_report_fails(project: Path) -> None:
 def test_unknown_task_or_path_is_refused(project: Path, asked: dict[str, Any], words: str) -> None:
     board_with(project, task(4, "Run it"))
     with pytest.raises(Misused, match=words):
-        check(Board(project), load_settings(project), ReviewRequest(**asked))
+        dry_run_review(Board(project), load_settings(project), no_agent, ReviewRequest(**asked))
 
 
 def permit_all(paths: Sequence[str]) -> list[str]:
@@ -210,6 +211,12 @@ def test_board_files_and_forbidden_files_are_not_reviewed(project: Path) -> None
     change = change_of_path(project, "", "", deadline(), lambda paths: [one for one in paths if "secret" not in one])
     assert change.files == ["new.py", "specs/model_spec.rb"]
     assert change.not_seen == ["`secret.txt`: the policy does not let it be read."]
+
+
+def test_review_path_is_relative_to_the_current_folder(project: Path) -> None:
+    (project / ".remit").mkdir()
+    outcome = run_json("review", "a.py", "--dry-run", cwd=project / "src")
+    assert outcome["summary"].startswith("Would review src/a.py and file the report as specs/reviews/review-001.md")
 
 
 async def test_hostile_findings_are_sanitised(project: Path) -> None:

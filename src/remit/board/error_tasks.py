@@ -14,7 +14,7 @@ from remit.app import Remit
 from remit.board import claims
 from remit.board.archive import archived_tasks
 from remit.board.board import Board
-from remit.board.command_lifecycle import checked_route
+from remit.board.command_lifecycle import Find, checked_route
 from remit.board.outcome import Outcome, Waiting, count_words, wait_for_result
 from remit.board.research_plan import DocumentCommand, work_on
 from remit.board.task import ENDED, Priority, Status, Task, is_legal
@@ -22,6 +22,7 @@ from remit.board.task_commands import NewTask, add_task, number_task
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import Refused, RemitError
 from remit.core.redaction import redact_text
+from remit.core.settings import Settings
 from remit.core.text import list_some, one_line
 from remit.runtime.error_ledger import Entry, ErrorLedger, Fix
 from remit.system.threads import off_loop
@@ -159,6 +160,20 @@ def nothing_to_do(ledger: ErrorLedger, kind: str | None) -> Outcome:
     steps = f"`remit implement {tasks[0]}` carries out the plan." if tasks else ""
     data = {"groups": [], "error_ids": [], "tasks": tasks}
     return Outcome(command=COMMAND, status="completed", summary=words, next_steps=steps, data=data)
+
+
+def dry_run_errors(
+    board: Board, ledger: ErrorLedger, settings: Settings, find: Find, kind: str | None = None, timeout: float | None = None
+) -> Outcome:
+    """What would be done; writes nothing."""
+    allowed_timeout(timeout, settings.limits_for(COMMAND))
+    found = find_errors(board, ledger, kind)
+    if not found.groups:
+        return nothing_to_do(ledger, kind)
+    chosen = checked_route(settings, find, COMMAND, found.task)
+    whose = f"task {found.task.number}, which has no plan yet" if found.task else "one new task"
+    summary = f"{count_words(len(found.groups), 'group')} of errors would be diagnosed and planned as {whose}."
+    return Outcome.dry_run(COMMAND, summary, **found.to_dict(), route=chosen.log_line)
 
 
 # ---- the task

@@ -14,13 +14,14 @@ from remit.agents.agent_files import Page, check_guest, ours, page_of
 from remit.agents.profiles import definition_for
 from remit.app import Remit
 from remit.board import command_files
-from remit.board.command_lifecycle import checked_route, new_error
+from remit.board.command_lifecycle import Find, checked_route, new_error
 from remit.board.commits import commit, note_failed_commit
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.verdicts import find_document
 from remit.core.agents import AGENT_FOLDERS, BUILTIN_TARGETS, ROLES
 from remit.core.errors import Misused, Refused, RemitError
 from remit.core.result import Artifact, Return, Status, StopReason
+from remit.core.settings import Settings
 from remit.core.text import fence_untrusted
 from remit.system.artifact_files import checked_artifacts
 from remit.system.threads import off_loop
@@ -120,6 +121,14 @@ async def meta(remit: Remit, request: MetaRequest, *, waiting: Waiting = wait_fo
         summary = f"No {place.kind} was made. {result.summary}"
         return Outcome.of_return(COMMAND, result, summary=summary, data={"kind": str(place.kind), "name": place.name})
     return await off_loop(_file, remit.root, place, result, remit.directory.names())
+
+
+def dry_run_meta(root: Path, settings: Settings, find: Find, request: MetaRequest, agents: Collection[str]) -> Outcome:
+    """What would be written; writes nothing."""
+    chosen = checked_route(settings, find, COMMAND, None, request.timeout)
+    place = find_place(root, request, agents)
+    summary = f"The {place.kind} {place.name} would be written to {place.path}."
+    return Outcome.dry_run(COMMAND, summary, kind=str(place.kind), name=place.name, path=place.path, route=chosen.log_line)
 
 
 def _words(request: MetaRequest, place: Place) -> str:

@@ -18,7 +18,7 @@ from remit.app import Remit
 from remit.board import claims
 from remit.board.archive import find_tasks
 from remit.board.board import Board, Draft
-from remit.board.command_lifecycle import checked_route, delegate_task, new_error
+from remit.board.command_lifecycle import Find, checked_route, delegate_task, new_error
 from remit.board.commits import commit, find_repository, task_commits
 from remit.board.outcome import Outcome, Waiting, count_words, wait_for_result
 from remit.board.plans import Plan, read_plan
@@ -173,6 +173,16 @@ async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: W
             )
         done = Review(asked=asked, task=task, write_to=write_to, result=result, record=record, warnings=warnings)
         return await off_loop(_file, board, done)
+
+
+def dry_run_review(board: Board, settings: Settings, find: Find, asked: ReviewRequest) -> Outcome:
+    """What would be reviewed and where the report would go. Blocking; changes nothing."""
+    task, warnings = check(board, settings, asked)
+    chosen = checked_route(settings, find, "review", task)
+    write_to = _next_path(board, task)
+    summary = f"Would review {asked.what} and file the report as {write_to}."
+    more = {"route": chosen.log_line, "write_to": write_to, "tasks": asked.make_tasks}
+    return Outcome.dry_run("review", summary, task=task, warnings=warnings, **more)
 
 
 def check(board: Board, settings: Settings, asked: ReviewRequest) -> tuple[Task | None, tuple[str, ...]]:

@@ -50,13 +50,13 @@ class NewTask:
     parent: int | None = None
 
 
-def record(board: Board, new: NewTask) -> Outcome:
+def record(board: Board, new: NewTask, *, dry_run: bool = False) -> Outcome:
     """Record the task under the next number. A project without a board gets one."""
     if new.language and not _LANGUAGE.fullmatch(new.language):
         advice = "Use one word, like lean or python; it decides the route."
         raise Misused(f"{one_line(new.language)!r} is not a language.", advice=advice)
     is_first = not board.state_path.exists()
-    with board.change(make=True) as draft:
+    with board.change(make=True, dry_run=dry_run) as draft:
         task = number_task(board, draft.state, new, at=draft.at)
         title = task.title.casefold()
         same = next((one for one in draft.state.tasks if one.status not in CLOSED and one.title.casefold() == title), None)
@@ -65,14 +65,14 @@ def record(board: Board, new: NewTask) -> Outcome:
     _log_route()
     undo = f"`remit task --abandon {task.number} --reason …` removes it again."
     warnings = [f"Task {same.number} has the same title and is [{same.status.marker}]: {undo}"] if same is not None else []
-    made = "\nThe project had no board: specs/TODO.md and specs/state.json are new." if is_first else ""
+    made = "\nThe project had no board: specs/TODO.md and specs/state.json are new." if is_first and not dry_run else ""
     return _outcome(
         draft,
-        f"Task {task.number} is recorded: {task.title}{made}",
+        f"Task {task.number} {'would be' if dry_run else 'is'} recorded: {task.title}{made}",
         [task.number],
         warnings,
         next_steps=f"remit research {task.number}",
-        data={"title": task.title, "route": ROUTING_LINE},
+        data={"title": task.title, "route": ROUTING_LINE, "dry_run": dry_run},
     )
 
 
@@ -155,12 +155,12 @@ def title_of(text: str) -> str:
 # ---- abandon and recover
 
 
-def abandon(board: Board, numbers: Sequence[int], reason: str, *, force: bool = False) -> Outcome:
+def abandon(board: Board, numbers: Sequence[int], reason: str, *, force: bool = False, dry_run: bool = False) -> Outcome:
     why = one_line(reason)
     if not why:
         raise Misused("[ABANDONED] needs a reason.", advice=f"remit task --abandon {spell_numbers(numbers)} --reason 'why'")
     warnings: list[str] = []
-    with board.change() as draft:
+    with board.change(dry_run=dry_run) as draft:
         tasks, working = find_tasks(board, draft.state, numbers), holders(board)
         for task in tasks:
             if task.number in working and not force:
@@ -176,12 +176,12 @@ def abandon(board: Board, numbers: Sequence[int], reason: str, *, force: bool = 
         warnings.append(f"Still waiting for an abandoned task: {name_tasks(waiting[:MAX_NAMED])}{more}.")
     it = "it" if len(numbers) == 1 else "them"
     after = f"`remit task --recover {spell_numbers(numbers)}` brings {it} back, `remit todo` archives {it}"
-    return _moved_outcome(draft, numbers, "abandoned", warnings, after)
+    return _moved_outcome(draft, numbers, "abandoned", warnings, after, dry_run=dry_run)
 
 
-def recover(board: Board, numbers: Sequence[int]) -> Outcome:
+def recover(board: Board, numbers: Sequence[int], *, dry_run: bool = False) -> Outcome:
     """[ABANDONED] → [NOT STARTED], also for archived tasks."""
-    with board.change() as draft:
+    with board.change(dry_run=dry_run) as draft:
         away = [number for number in numbers if draft.state.find(number) is None]
         archived = [task for task in archived_tasks(board) if task.number in away] if away else []
         for task in archived:
@@ -191,7 +191,7 @@ def recover(board: Board, numbers: Sequence[int]) -> Outcome:
         for task in tasks:
             _check_abandoned(task)
         _move_all(board, draft, tasks, Status.NOT_STARTED, "recover", "recovered")
-    return _moved_outcome(draft, numbers, "recovered", [], f"remit research {numbers[0]}")
+    return _moved_outcome(draft, numbers, "recovered", [], f"remit research {numbers[0]}", dry_run=dry_run)
 
 
 def _move_all(board: Board, draft: Draft, tasks: Sequence[Task], status: Status, verb: str, words: str, *, reason: str = "") -> None:
@@ -219,9 +219,9 @@ def _check_abandoned(task: Task) -> None:
         raise Refused(words, code="INVALID_STATUS_TRANSITION", advice=advice)
 
 
-def _moved_outcome(draft: Draft, numbers: Sequence[int], verb: str, warnings: Sequence[str], after: str) -> Outcome:
-    are = "is" if len(numbers) == 1 else "are"
-    data = {"task_numbers": list(numbers)}
+def _moved_outcome(draft: Draft, numbers: Sequence[int], verb: str, warnings: Sequence[str], after: str, *, dry_run: bool) -> Outcome:
+    are = "would be" if dry_run else "is" if len(numbers) == 1 else "are"
+    data = {"task_numbers": list(numbers), "dry_run": dry_run}
     return _outcome(draft, f"{name_tasks(numbers)} {are} {verb}.", numbers, warnings, next_steps=after, data=data)
 
 
@@ -238,9 +238,9 @@ class Parts:
     source: str = ""
 
 
-def divide(board: Board, number: int, prompt: str = "", *, force: bool = False) -> Outcome:
+def divide(board: Board, number: int, prompt: str = "", *, force: bool = False, dry_run: bool = False) -> Outcome:
     """Divide a task into two to five. Refused without written parts: none are invented."""
-    with board.change() as draft:
+    with board.change(dry_run=dry_run) as draft:
         (task,) = find_tasks(board, draft.state, [number])
         if number in holders(board):
             advice = "Divide it when that has ended, or stop it with `remit cancel`."
@@ -253,14 +253,14 @@ def divide(board: Board, number: int, prompt: str = "", *, force: bool = False) 
         numbers = [one.number for one in made]
         board.commit_for(draft, f"task {number}: divide into {spell_numbers(numbers)}", command="task", task_number=number)
     order = "each after the one before it" if parts.in_turn else "in any order"
-    head = f"Task {number} is divided into {len(made)} tasks, {order}: {spell_numbers(numbers)}"
+    head = f"Task {number} {'would be' if dry_run else 'is'} divided into {len(made)} tasks, {order}: {spell_numbers(numbers)}"
     return _outcome(
         draft,
         "\n".join([head, *(f"  {one.number}. {one.title}" for one in made)]),
         [number],
         warnings,
         next_steps=f"remit research {numbers[0]}",
-        data={"created": numbers, "in_turn": parts.in_turn, "taken_from": parts.source},
+        data={"created": numbers, "in_turn": parts.in_turn, "taken_from": parts.source, "dry_run": dry_run},
     )
 
 
@@ -365,18 +365,18 @@ def _archived_summary(tasks: Sequence[Task], *, dry_run: bool) -> str:
 # ---- sync
 
 
-def sync(board: Board) -> Outcome:
+def sync(board: Board, *, dry_run: bool = False) -> Outcome:
     """Complete what a crash left, merge TODO.md and draw it again."""
     before = read_or_none(board.todo_path)
-    with board.change() as draft:
+    with board.change(dry_run=dry_run) as draft:
         board.commit_for(draft, "task: sync TODO.md and state.json", command="task")
     is_changed = before != read_or_none(board.todo_path) or bool(draft.notices)
-    done = "are brought together" if is_changed else "agree"
+    done = f"{'would be' if dry_run else 'are'} brought together" if is_changed else "agree"
     return _outcome(
         draft,
         f"TODO.md and state.json {done}: {count_words(len(draft.state.tasks), 'task')}.",
         [],
-        data={"changed": is_changed},
+        data={"changed": is_changed, "dry_run": dry_run},
     )
 
 

@@ -18,7 +18,7 @@ from remit.cli.completion import tasks
 from remit.cli.exits import Exit, exit_of_ending
 from remit.cli.live import LiveView, LiveWait, wait_for_resumed
 from remit.cli.project import Project
-from remit.cli.render import duration, harmless, say, say_aside
+from remit.cli.render import count, duration, harmless, one_line, say, say_aside
 from remit.cli.results import answer_outcome, print_outcome, print_warnings, title
 from remit.core.errors import Misused
 from remit.core.result import Status, StopReason
@@ -246,6 +246,7 @@ def review(
     tasks: Annotated[bool, typer.Option("--tasks", help="Create a task for each file with a finding of medium or worse.")] = False,
     base: Annotated[str, typer.Option("--base", metavar="COMMIT", help="Review the changes since this commit.", show_default=False)] = "",
     timeout: Timeout = None,
+    dry_run: DryRun = False,
     comment: Annotated[str | None, typer.Option("--comment", hidden=True)] = None,
 ) -> Exit:
     """Review the project, a path or a task: the report is written to specs/reviews, or to the task's folder."""
@@ -264,14 +265,14 @@ def review(
         make_tasks=tasks,
         timeout=seconds(timeout, "--timeout"),
     )
-    return _reviewed(project, asked)
+    return _reviewed(project, asked, dry_run=dry_run)
 
 
-def review_one(project: Project, which: str) -> Exit:
+def review_one(project: Project, which: str, *, dry_run: bool) -> Exit:
     """`remit task --review N`."""
     from remit.board.review import ReviewRequest
 
-    return _reviewed(project, ReviewRequest(number=number_of(which, "remit task --review N")))
+    return _reviewed(project, ReviewRequest(number=number_of(which, "remit task --review N")), dry_run=dry_run)
 
 
 def _number(what: str) -> int | None:
@@ -288,11 +289,13 @@ def _from_root(folder: Path, what: str) -> str:
     return "" if inside == "." else inside
 
 
-def _reviewed(project: Project, asked: "ReviewRequest") -> Exit:
-    from remit.board.review import check
+def _reviewed(project: Project, asked: "ReviewRequest", *, dry_run: bool) -> Exit:
+    from remit.board.review import check, dry_run_review
     from remit.board.review import review as review_work
 
     board = Board(project.root)
+    if dry_run:
+        return answer_outcome(project, dry_run_review(board, project.routed_settings, project.directory.find, asked))
     check(board, project.settings, asked)  # before the database is opened, which would create it
     return _run(project, lambda remit, shown: review_work(remit, board, asked, waiting=shown))
 
@@ -306,12 +309,29 @@ def errors(
         str | None, typer.Option("--type", metavar="TYPE", help="Only errors of this type (or with this code).", show_default=False)
     ] = None,
     timeout: Timeout = None,
+    dry_run: DryRun = False,
 ) -> Exit:
     """Diagnose the open errors of the ledger: they become one task with a plan to fix them."""
+    from remit.board.error_tasks import dry_run_errors
     from remit.board.error_tasks import errors as diagnose
+    from remit.runtime.error_ledger import ErrorLedger
 
     limit, board = seconds(timeout, "--timeout"), Board(project.root)
+    if dry_run:
+        ledger = ErrorLedger(project.folder / "errors.json")
+        outcome = dry_run_errors(board, ledger, project.routed_settings, project.directory.find, type_, limit)
+        return project.answer(outcome.to_dict(), lambda: _print_groups(outcome))
     return _run(project, lambda remit, shown: diagnose(remit, board, kind=type_, timeout=limit, waiting=shown))
+
+
+def _print_groups(outcome: "Outcome") -> None:
+    print(title(outcome), flush=True)
+    say(outcome.summary)
+    if "route" in outcome.data:
+        say(f"  route   {outcome.data['route']}")
+    for group in outcome.data["groups"]:
+        how_often = f"{len(group['errors'])} in the ledger, seen {count(group['count'], 'time')}"
+        say(f"  group   {one_line(group['name'], 120)}, {how_often}: {one_line(group['message'], 160)}")
 
 
 def meta(
@@ -321,9 +341,10 @@ def meta(
     as_command: Annotated[bool, typer.Option("--command", help="A command file, .remit/commands/NAME.md.")] = False,
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Default: made from the words.", show_default=False)] = None,
     timeout: Timeout = None,
+    dry_run: DryRun = False,
 ) -> Exit:
     """Write a new agent or command from a description; it is kept only if it loads."""
-    from remit.board.meta import Kind, MetaRequest
+    from remit.board.meta import Kind, MetaRequest, dry_run_meta
     from remit.board.meta import meta as build
     from remit.cli.command_table import COMMANDS
 
@@ -336,4 +357,7 @@ def meta(
         timeout=seconds(timeout, "--timeout"),
         built_in_commands=tuple(COMMANDS),
     )
+    if dry_run:
+        directory = project.directory
+        return answer_outcome(project, dry_run_meta(project.root, project.routed_settings, directory.find, wish, directory.names()))
     return _run(project, lambda remit, shown: build(remit, wish, waiting=shown))

@@ -63,10 +63,11 @@ def task(
     ] = None,
     sync: Annotated[
         bool,
-        typer.Option("--sync", help="Read TODO.md back, finish what a crash interrupted.", rich_help_panel=_ONE),
+        typer.Option("--sync", help="Read TODO.md back, finish what a crash interrupted, report contradictions.", rich_help_panel=_ONE),
     ] = False,
     review: Annotated[str | None, _numbered("N", "Review what was done for a task.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Skip the check of the status, with a warning.", rich_help_panel=_ONE)] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and report, change nothing.")] = False,
 ) -> Exit:
     """Record a task; nothing is carried out. Or abandon, recover, divide, sync, review tasks."""
     words = sys.stdin.read().strip() if text == ["-"] else " ".join(text or ()).strip()
@@ -82,11 +83,11 @@ def task(
     if what == "--review":
         from remit.cli.board_commands import review_one
 
-        return review_one(project, which)
-    done = _done(board, what, words, which, reason, force=force)
+        return review_one(project, which, dry_run=dry_run)
+    done = _done(board, what, words, which, reason, force=force, dry_run=dry_run)
     if done is None and language:
         _check_language(project, language)
-    outcome = done or _recorded(board, words, title, _priority(priority), (effort, language, depends), accept or [])
+    outcome = done or _recorded(board, words, title, _priority(priority), (effort, language, depends), accept or [], dry_run=dry_run)
     return answer_outcome(project, outcome)
 
 
@@ -100,27 +101,29 @@ def _check_language(project: Project, language: str) -> None:
         check_language(language, (*settings.languages, *agents), settings.routing)
 
 
-def _done(board: "Board", what: str, words: str, which: str, reason: str, *, force: bool) -> "Outcome | None":
+def _done(board: "Board", what: str, words: str, which: str, reason: str, *, force: bool, dry_run: bool) -> "Outcome | None":
     """Run the operation of a flag; None: record a task."""
     if what == "--sync":
         from remit.board.task_commands import sync
 
-        return sync(board)
+        return sync(board, dry_run=dry_run)
     if what == "--divide":
         from remit.board.task_commands import divide
 
-        return divide(board, number_of(which, "remit task --divide N [PROMPT]"), words, force=force)
+        return divide(board, number_of(which, "remit task --divide N [PROMPT]"), words, force=force, dry_run=dry_run)
     if what in ("--abandon", "--recover"):
         from remit.board.task_commands import abandon, recover
 
         numbers = numbers_of(which, f"remit task {what} R" + (" --reason 'why'" if what == "--abandon" else ""))
         if what == "--recover":
-            return recover(board, numbers)
-        return abandon(board, numbers, reason, force=force)
+            return recover(board, numbers, dry_run=dry_run)
+        return abandon(board, numbers, reason, force=force, dry_run=dry_run)
     return None
 
 
-def _recorded(board: "Board", words: str, title: str, priority: "Priority", more: tuple[str, str, str], accept: list[str]) -> "Outcome":
+def _recorded(
+    board: "Board", words: str, title: str, priority: "Priority", more: tuple[str, str, str], accept: list[str], *, dry_run: bool
+) -> "Outcome":
     from remit.board.task_commands import NewTask, record
 
     effort, language, depends = more
@@ -140,7 +143,7 @@ def _recorded(board: "Board", words: str, title: str, priority: "Priority", more
         dependencies=tuple(numbers_of(depends)) if depends.strip() else (),
         accept=tuple(accept),
     )
-    return record(board, wanted)
+    return record(board, wanted, dry_run=dry_run)
 
 
 def _only_one(asked: dict[str, str], words: str) -> tuple[str, str, str]:

@@ -110,11 +110,19 @@ def test_open_task_with_the_same_title_is_reported(board: Board) -> None:
     assert record(board, NewTask(text="Same thing")).warnings == ()
 
 
-def test_dry_run_of_todo_changes_nothing(board: Board) -> None:
-    add(board, "One")
-    abandon(board, [1], "no")
+def test_dry_run_changes_nothing(board: Board) -> None:
+    assert record(board, NewTask(text="One"), dry_run=True).summary == "Task 1 would be recorded: One"
+    assert not board.specs.exists()
+    for text in ("One", "Two\n- a\n- b"):
+        add(board, text)
     before = {path: path.read_bytes() for path in (board.state_path, board.todo_path)}
-    assert todo(board, agreed=agreed, dry_run=True).data["would_archive"] == [1]
+    abandon(board, [1], "x", dry_run=True)
+    divide(board, 2, dry_run=True)
+    sync(board, dry_run=True)
+    set_status(board, 1, Status.ABANDONED)
+    before = {path: path.read_bytes() for path in (board.state_path, board.todo_path)}
+    recover(board, [1], dry_run=True)
+    todo(board, agreed=agreed, dry_run=True)
     assert {path: path.read_bytes() for path in before} == before
     assert not board.archive_path.exists()
 
