@@ -17,6 +17,8 @@ from workspace_project import branches, commit_all, diff_of, git, new_repository
 
 from remit import Context, Remit, Return, agent, call
 
+both = pytest.mark.parametrize("kind", ["worktree", "copy"])
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
@@ -57,10 +59,18 @@ async def branches_off(ctx: Context, path: str = "child.txt", text: str = "child
     return "done"
 
 
-CHILDREN = [write, look, between, merges, branches_off]
+@agent("copies", workspace="copy", timeout=30)
+async def copies(ctx: Context, sees: str = "") -> str:
+    if sees:
+        assert (ctx.workspace / sees).read_text() == "caller, not committed\n"
+    (ctx.workspace / "child.txt").write_text("child\n")
+    return "done"
 
 
-async def run_under(project: Path, body, *others, kind: str = "worktree", **declared: object) -> Return:  # type: ignore[no-untyped-def]
+CHILDREN = [write, look, between, merges, branches_off, copies]
+
+
+async def run_under(project: Path, kind: str, body, *others, **declared: object) -> Return:  # type: ignore[no-untyped-def]
     """Run `body` as an agent with its own workspace."""
 
     @agent("caller", workspace=kind, timeout=60, **declared)
@@ -81,14 +91,15 @@ def run_shell(command: str, folder: Path) -> None:
 # ---- shared workspace
 
 
-async def test_shared_child_works_in_the_workspace_of_its_caller(project: Path) -> None:
+@both
+async def test_shared_child_works_in_the_workspace_of_its_caller(project: Path, kind: str) -> None:
     """Folder, artifacts and acceptance are those of the caller; its changes are in the diff of the caller."""
     children: list[Return] = []
 
     async def body(ctx: Context) -> None:
         children.append(await ctx.delegate("write", accept=["test -f child.txt", "test $(pwd) = " + str(ctx.workspace)]))
 
-    result = await run_under(project, body)
+    result = await run_under(project, kind, body)
     (child,) = children
     folder = f".remit/work/{result.session_id}"
     assert (child.status, child.evidence) == ("completed", "verified"), child
@@ -108,10 +119,10 @@ async def test_workspace_is_shared_at_any_depth(project: Path) -> None:
         deep = await ctx.delegate("between")
         return [read.data, deep.data]
 
-    result = await run_under(project, body)
+    result = await run_under(project, "worktree", body)
     assert result.data == ["caller's", str(project / ".remit" / "work" / result.session_id)], result
     assert not (project / "child.txt").exists()
-    result = await run_under(project, body, kind="shared")
+    result = await run_under(project, "shared", body)
     assert result.data == ["caller's", str(project)], "a caller in the project shares the project"
 
 
@@ -123,7 +134,7 @@ async def test_command_agent_runs_in_the_workspace_of_its_caller(project: Path) 
     async def body(ctx: Context) -> str:
         return (await ctx.delegate("shell", task="go")).data
 
-    result = await run_under(project, body)
+    result = await run_under(project, "worktree", body)
     assert str(result.data).strip() == str(project / ".remit" / "work" / result.session_id), result
     assert "+made" in diff_of(project, result)
 
@@ -134,7 +145,7 @@ async def test_changes_of_shared_children_are_merged_with_their_caller(project: 
         assert all(child.ok for child in done)
         assert not (project / "one.txt").exists(), "the child does not merge"
 
-    result = await run_under(project, body, merge=True)
+    result = await run_under(project, "worktree", body, merge=True)
     assert result.ok, result
     assert (project / "one.txt").read_text() == (project / "two.txt").read_text() == "child\n"
     assert git(project, "log", "-1", "--format=%B").strip() == f"caller\n\nSession: {result.session_id}"
@@ -151,11 +162,12 @@ async def test_artifact_outside_the_workspace_of_the_caller_is_refused(project: 
     async def body(ctx: Context) -> object:
         return (await ctx.delegate("reaches")).errors[0].message
 
-    result = await run_under(project, body, reaches)
+    result = await run_under(project, "worktree", body, reaches)
     assert "'up' leads out of the workspace" in result.data
 
 
-async def test_shared_child_at_its_deadline_returns_its_files(project: Path) -> None:
+@both
+async def test_shared_child_at_its_deadline_returns_its_files(project: Path, kind: str) -> None:
     """Files of the caller and of the checkout are not artifacts of the child."""
     children: list[Return] = []
 
@@ -169,7 +181,7 @@ async def test_shared_child_at_its_deadline_returns_its_files(project: Path) -> 
         ctx.artifact("callers.txt", type="report")
         children.append(await ctx.delegate("hangs", timeout=1))
 
-    result = await run_under(project, body, hangs)
+    result = await run_under(project, kind, body, hangs)
     (child,) = children
     assert (child.status, child.errors[0].code) == ("partial", "TIMEOUT")
     assert paths(child) == [f".remit/work/{result.session_id}/half.txt"]
@@ -199,7 +211,7 @@ async def test_delegations_of_another_process_share_the_workspace(project: Path)
             answer = await client.call_tool("delegate", {"target": "write", "parameters": {"path": "by-mcp.txt"}})
         results["mcp"] = answer.structured_content or {}
 
-    result = await run_under(project, body)
+    result = await run_under(project, "worktree", body)
     assert result.ok, result
     folder = f".remit/work/{result.session_id}"
     assert results["write"]["data"] == results["mcp"]["data"] == str(project / folder), results
@@ -226,7 +238,7 @@ async def test_child_worktree_starts_from_its_caller_and_merges_into_it(project:
         assert not (ctx.workspace / "src" / "old.py").exists()
         assert [git(ctx.workspace, "rev-parse", "HEAD"), git(ctx.workspace, "ls-files", "-s")] == before, "branch and index are unchanged"
 
-    result = await run_under(project, body)
+    result = await run_under(project, "worktree", body)
     (child,) = children
     folder = f".remit/work/{result.session_id}"
     assert child.ok, child
@@ -252,7 +264,7 @@ async def test_concurrent_merges_into_a_working_caller_lose_nothing(project: Pat
         assert [child.status for child in done] == ["completed"] * 5, done
         assert (ctx.workspace / "list.txt").read_text().startswith("first\n1\n")
 
-    result = await run_under(project, body, merge=True)
+    result = await run_under(project, "worktree", body, merge=True)
     assert result.ok, result
     assert sorted(name for name in os.listdir(project) if name.endswith(".txt")) == [
         *(f"file{n}.txt" for n in range(4)),
@@ -287,13 +299,47 @@ async def test_conflict_with_the_caller_names_a_command_that_applies_it(project:
         (ctx.workspace / path).write_text(text)
         return "done"
 
-    result = await run_under(project, body, slow)
+    result = await run_under(project, "worktree", body, slow)
     assert result.status == "completed", result
     (child,) = children
     assert (child.status, child.errors[0].code) == ("partial", "MERGE_CONFLICT")
     assert "both.txt" in child.errors[0].message
     assert f"Nothing was changed in .remit/work/{result.session_id}" in child.errors[0].recommendation
     assert git(project, "show", f"remit/{child.session_id}:both.txt") == "child's\n"
+
+
+@both
+async def test_copy_is_made_of_the_workspace_of_the_caller(project: Path, kind: str) -> None:
+    children: list[Return] = []
+
+    async def body(ctx: Context) -> None:
+        (ctx.workspace / "seen.txt").write_text("caller, not committed\n")
+        children.append(await ctx.delegate("copies", sees="seen.txt"))
+        assert not (ctx.workspace / "child.txt").exists()
+
+    result = await run_under(project, kind, body)
+    (child,) = children
+    assert child.ok, child
+    assert diff_of(project, child).count("+++ b/") == 1
+    assert "seen.txt" not in diff_of(project, child)
+    assert sorted(work_folders(project)) == sorted([result.session_id, child.session_id])
+    shutil.rmtree(project / ".remit" / "work" / ".books" / f"{result.session_id}.git", ignore_errors=True)
+    own = project / ".remit" / "work" / ".books" / f"{child.session_id}.git"
+    assert git(own, "show", "HEAD:seen.txt") == "caller, not committed\n", "it does not depend on the repository of its caller"
+
+
+async def test_worktree_below_a_copy_is_refused_with_advice(project: Path) -> None:
+    children: list[Return] = []
+
+    async def body(ctx: Context) -> None:
+        children.append(await ctx.delegate("merges"))
+
+    await run_under(project, "copy", body)
+    (child,) = children
+    assert (child.status, child.errors[0].code) == ("failed", "INVALID_PARAMETERS")
+    assert "copy of the project" in child.errors[0].message
+    assert 'workspace = "copy" or "shared"' in child.errors[0].recommendation
+    assert branches(project) == ["main"]
 
 
 async def test_resumed_child_of_a_workspace_is_not_merged_into_the_project(project: Path) -> None:

@@ -14,7 +14,6 @@ import pytest
 
 from remit import Context, Remit, Return, agent
 from remit.system.edits import TEMPORARY
-from support.repository import begin, git
 
 
 @pytest.fixture
@@ -161,16 +160,12 @@ async def test_write_supports_base64_and_named_encodings(remit: Remit, tmp_path:
 
 
 async def test_worker_uses_the_workspace_of_its_caller(tmp_path: Path) -> None:
-    begin(tmp_path)
-    (tmp_path / "note.txt").write_text("in the project")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-q", "-m", "begin")
-
-    @agent("copyist", workspace="worktree")
+    @agent("copyist", workspace="copy")
     async def copyist(ctx: Context) -> Any:
         await ctx.delegate("worker.write_file", path="note.txt", content="in the copy")
         return (await ctx.delegate("worker.read_file", path="note.txt")).data["content"]
 
+    (tmp_path / "note.txt").write_text("in the project")
     async with Remit.open(tmp_path, agents=[copyist]) as remit:
         assert (await remit.delegate("copyist")).data == "in the copy"
     assert (tmp_path / "note.txt").read_text() == "in the project"

@@ -16,16 +16,18 @@ from remit import Context, Remit, Return, agent
 from remit.testing.engine_samples import until
 from support.cli import start
 
+both = pytest.mark.parametrize("kind", ["worktree", "copy"])
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     return new_repository(tmp_path / "project")
 
 
-def hanging(does: str = "nothing") -> Any:
+def hanging(kind: str, does: str = "nothing") -> Any:
     """An agent that acts once, then waits."""
 
-    @agent("hangs", workspace="worktree", timeout=30)
+    @agent("hangs", workspace=kind, timeout=30)
     async def hangs(ctx: Context) -> str:
         await perform(ctx, does)
         ctx.progress("there")
@@ -73,11 +75,11 @@ def is_removed(project: Path) -> bool:
 # ---- automatic removal
 
 
-@pytest.mark.parametrize("does", ["nothing", "caches"])
-async def test_unchanged_workspace_of_a_stopped_delegation_is_removed(project: Path, does: str) -> None:
+@pytest.mark.parametrize(("kind", "does"), [("worktree", "nothing"), ("copy", "nothing"), ("worktree", "caches")])
+async def test_unchanged_workspace_of_a_stopped_delegation_is_removed(project: Path, kind: str, does: str) -> None:
     (project / ".gitignore").write_text("node_modules/\n.remit/\n")
     commit_all(project, "ignore")
-    async with Remit.open(project, agents=[hanging(does)]) as remit:
+    async with Remit.open(project, agents=[hanging(kind, does)]) as remit:
         result = await remit.delegate("hangs", timeout=1)
         assert (result.status, result.errors[0].code) == ("partial", "TIMEOUT")
         assert "workspace" not in result.extra
@@ -88,9 +90,15 @@ async def test_unchanged_workspace_of_a_stopped_delegation_is_removed(project: P
     await until(lambda: is_removed(project), seconds=10)
 
 
-@pytest.mark.parametrize("does", ["writes", "deletes", "ignored", "artifact", "saves", "commits and reverts"])
-async def test_changed_workspace_of_a_stopped_delegation_is_kept_and_named(project: Path, does: str) -> None:
-    async with Remit.open(project, agents=[hanging(does)]) as remit:
+@pytest.mark.parametrize(
+    ("kind", "does"),
+    [
+        ("copy", "writes"),
+        *(("worktree", does) for does in ("deletes", "ignored", "artifact", "saves", "commits and reverts")),
+    ],
+)
+async def test_changed_workspace_of_a_stopped_delegation_is_kept_and_named(project: Path, kind: str, does: str) -> None:
+    async with Remit.open(project, agents=[hanging(kind, does)]) as remit:
         result = await stopped(remit)
         assert result.extra["workspace"]["folder"] == f".remit/work/{result.session_id}"
         assert any("Its workspace stays" in warning for warning in result.warnings)
@@ -100,7 +108,7 @@ async def test_changed_workspace_of_a_stopped_delegation_is_kept_and_named(proje
 
 async def test_workspace_with_a_checkpoint_is_kept_until_the_registry_forgets_it(project: Path) -> None:
     """The session of a coding agent may depend on its folder: `resume` needs it."""
-    async with Remit.open(project, agents=[hanging("saves")], settings={"retention_seconds": 0}) as remit:
+    async with Remit.open(project, agents=[hanging("worktree", "saves")], settings={"retention_seconds": 0}) as remit:
         result = await stopped(remit)
         assert work_folders(project) == [result.session_id]
         await remit.engine.clean_up()
@@ -111,9 +119,9 @@ DIES = """
 import asyncio, os, signal, sys
 from remit import Context, Remit, agent
 
-@agent("dies", workspace="worktree", timeout=30)
+@agent("dies", workspace=sys.argv[2], timeout=30)
 async def dies(ctx: Context) -> str:
-    if sys.argv[2] == "writes":
+    if sys.argv[3] == "writes":
         (ctx.workspace / "half.txt").write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -125,15 +133,15 @@ asyncio.run(main())
 """
 
 
-def run_and_kill(project: Path, does: str) -> None:
-    ran = subprocess.run([sys.executable, "-c", DIES, str(project), does], capture_output=True, timeout=60, check=False)
+def run_and_kill(project: Path, kind: str, does: str) -> None:
+    ran = subprocess.run([sys.executable, "-c", DIES, str(project), kind, does], capture_output=True, timeout=60, check=False)
     assert ran.returncode == -9, ran.stderr
     assert len(work_folders(project)) == 1
 
 
-@pytest.mark.parametrize("does", ["nothing", "writes"])
-async def test_unchanged_workspace_of_a_crash_is_removed_at_the_next_open(project: Path, does: str) -> None:
-    run_and_kill(project, does)
+@pytest.mark.parametrize(("kind", "does"), [("worktree", "nothing"), ("copy", "nothing"), ("worktree", "writes")])
+async def test_unchanged_workspace_of_a_crash_is_removed_at_the_next_open(project: Path, kind: str, does: str) -> None:
+    run_and_kill(project, kind, does)
     async with Remit.open(project) as remit:
         record = (await remit.history())[0]
         assert record.result is not None
@@ -155,6 +163,11 @@ from remit import Context, agent
 @agent("writes", workspace="worktree", timeout=30)
 async def writes(ctx: Context, path: str = "new.txt", text: str = "new\\n") -> str:
     (ctx.workspace / path).write_text(text)
+    return "written"
+
+@agent("copies", workspace="copy", timeout=30)
+async def copies(ctx: Context) -> str:
+    (ctx.workspace / "new.txt").write_text("new\\n")
     return "written"
 
 @agent("saves", workspace="worktree", timeout=2)
@@ -200,12 +213,14 @@ def test_empty_list_and_invalid_options(project: Path) -> None:
 
 def test_list_has_owner_changes_and_merge_state(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # wide enough for all cells
-    written, saved = ask(shop, "writes"), ask(shop, "saves", code=3)
-    first, third = remit_json(shop, "workspaces")["workspaces"]
+    written, copied = ask(shop, "writes"), ask(shop, "copies")
+    saved = ask(shop, "saves", code=3)
+    first, second, third = remit_json(shop, "workspaces")["workspaces"]
     assert (first["session_id"], first["agent"], first["kind"], first["state"]) == (written, "writes", "worktree", "completed")
     assert (first["branch"], first["folder"]) == (f"remit/{written}", f".remit/work/{written}")
     assert (first["changed_files"], first["is_merged"], first["is_unchanged"]) == (1, False, False)
     assert 0 <= first["age_seconds"] < 600
+    assert (second["session_id"], second["branch"], second["changed_files"], second["is_merged"]) == (copied, None, 1, None)
     assert (third["session_id"], third["state"], third["is_unchanged"]) == (saved, "timeout", True)
     git(shop, "merge", "-q", f"remit/{written}")
     assert remit_json(shop, "workspaces", written)["workspaces"][0]["is_merged"] is True
@@ -288,7 +303,7 @@ def test_merge_command_merges_and_keeps_ignored_files(shop: Path) -> None:
 
 
 def test_failed_merge_command_names_the_reason_and_changes_nothing(shop: Path) -> None:
-    written = ask(shop, "writes", "path=src/a.py", "text=theirs")
+    written, copied = ask(shop, "writes", "path=src/a.py", "text=theirs"), ask(shop, "copies")
     (shop / "src" / "a.py").write_text("mine\n")
     before = commit_all(shop, "meanwhile")
     done = run_remit(shop, "workspaces", written, "--merge")
@@ -296,4 +311,6 @@ def test_failed_merge_command_names_the_reason_and_changes_nothing(shop: Path) -
     assert "src/a.py" in done.stdout
     assert "both sides changed the same lines" in done.stdout
     assert (git(shop, "rev-parse", "HEAD").strip(), status(shop)) == (before, "")
-    assert work_folders(shop) == [written]
+    done = run_remit(shop, "workspaces", copied, "--merge")
+    assert (done.returncode, "git apply" in done.stdout) == (1, True)
+    assert work_folders(shop) == [written, copied]

@@ -1,4 +1,4 @@
-"""Workspaces of delegations: worktrees, diffs, merges, acceptance and interruptions."""
+"""Workspaces of delegations: worktrees and copies, diffs, merges, acceptance and interruptions."""
 
 import asyncio
 import os
@@ -11,6 +11,8 @@ import pytest
 from workspace_project import branches, commit_all, diff_of, git, new_repository, run, status, work_folders
 
 from remit import Context, Misused, Remit, Return, agent
+
+both = pytest.mark.parametrize("kind", ["worktree", "copy"])
 
 
 @pytest.fixture
@@ -49,6 +51,7 @@ async def write(ctx: Context, path: str = "src/a.py", text: str = "written\n") -
 
 AGENTS = [
     editing("edit.worktree", workspace="worktree"),
+    editing("edit.copy", workspace="copy"),
     editing("edit.merged", workspace="worktree", merge=True),
     write,
 ]
@@ -70,9 +73,10 @@ def contents(folder: Path) -> dict[str, object]:
     return found
 
 
-async def test_changes_are_a_diff_and_the_project_is_unchanged(project: Path, tmp_path: Path) -> None:
+@both
+async def test_changes_are_a_diff_and_the_project_is_unchanged(project: Path, tmp_path: Path, kind: str) -> None:
     before = contents(project)
-    result = await ask(project, "edit.worktree")
+    result = await ask(project, f"edit.{kind}")
     assert result.ok, result
     session = result.session_id
     assert contents(project) == before
@@ -86,16 +90,18 @@ async def test_changes_are_a_diff_and_the_project_is_unchanged(project: Path, tm
     shutil.copytree(project, fresh, symlinks=True, ignore=shutil.ignore_patterns(".remit"))
     git(fresh, "apply", str(diff))
     assert contents(fresh) == contents(project / ".remit" / "work" / session)
-    assert branches(project) == ["main", f"remit/{session}"]
-    assert git(project, "log", "-1", "--format=%s", f"remit/{session}").strip() == "edit.worktree"
-    assert git(project, "log", "-1", "--format=%(trailers:key=Session,valueonly)", f"remit/{session}").strip() == session
-    assert git(project, "show", f"remit/{session}:src/new.py") == "new = True\n"
-    assert f"remit workspaces {session} --merge" in result.next_steps
-    assert status(project / ".remit" / "work" / session) == ""
+    if kind == "worktree":
+        assert branches(project) == ["main", f"remit/{session}"]
+        assert git(project, "log", "-1", "--format=%s", f"remit/{session}").strip() == "edit.worktree"
+        assert git(project, "log", "-1", "--format=%(trailers:key=Session,valueonly)", f"remit/{session}").strip() == session
+        assert git(project, "show", f"remit/{session}:src/new.py") == "new = True\n"
+        assert f"remit workspaces {session} --merge" in result.next_steps
+        assert status(project / ".remit" / "work" / session) == ""
 
 
-async def test_unchanged_workspace_is_removed(project: Path) -> None:
-    @agent("look", workspace="worktree", timeout=30)
+@both
+async def test_unchanged_workspace_is_removed(project: Path, kind: str) -> None:
+    @agent("look", workspace=kind, timeout=30)
     async def look(ctx: Context) -> str:
         ctx.artifact("src/a.py", type="implementation")
         return (ctx.workspace / "src" / "a.py").read_text()
@@ -109,10 +115,11 @@ async def test_unchanged_workspace_is_removed(project: Path) -> None:
     assert git(project, "worktree", "list").count("\n") == 1
 
 
-async def test_caches_of_tools_are_not_part_of_the_diff(project: Path) -> None:
+@both
+async def test_caches_of_tools_are_not_part_of_the_diff(project: Path, kind: str) -> None:
     """Even if the project does not ignore them."""
 
-    @agent("imports", workspace="worktree", timeout=30)
+    @agent("imports", workspace=kind, timeout=30)
     async def imports(ctx: Context, writes: bool) -> str:
         (ctx.workspace / "src/__pycache__").mkdir()
         (ctx.workspace / "src/__pycache__/a.pyc").write_bytes(b"compiled")
@@ -140,13 +147,51 @@ async def test_worktree_without_uncommitted_changes_has_a_warning(project: Path)
     assert (project / "src" / "a.py").read_text() == "uncommitted\n"
 
 
-async def test_project_without_a_commit_has_no_worktree(tmp_path: Path) -> None:
+async def test_copy_has_uncommitted_files_and_no_ignored_ones(project: Path) -> None:
+    (project / "src" / "a.py").write_text("uncommitted\n")
+    (project / "draft.txt").write_text("untracked\n")
+    (project / "build").mkdir()
+    (project / "build" / "out").write_text("ignored")
+    (project / "out").symlink_to("/etc")
+
+    @agent("look", workspace="copy", timeout=30)
+    async def look(ctx: Context) -> list[str]:
+        assert (ctx.workspace / "src" / "a.py").read_text() == "uncommitted\n"
+        assert (ctx.workspace / "out").is_symlink()
+        return sorted(contents(ctx.workspace))
+
+    result = await run(project, look)
+    assert result.data == [".gitignore", "draft.txt", "out", "picture.bin", "src/a.py", "src/old.py"]
+
+
+async def test_project_without_git_can_be_copied_but_has_no_worktree(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules" / "x.js").write_text("x")
     refused = await ask(tmp_path, "write", path="b.txt")
     assert (refused.status, refused.errors[0].code) == ("failed", "INVALID_PARAMETERS")
     assert "not a git checkout" in refused.errors[0].message
-    assert "git init" in refused.errors[0].recommendation
+    assert 'workspace = "copy"' in refused.errors[0].recommendation
+
+    @agent("change", workspace="copy", timeout=30)
+    async def change(ctx: Context) -> str:
+        assert not (ctx.workspace / "node_modules").exists()
+        (ctx.workspace / "a.txt").write_text("two\n")
+        return "changed"
+
+    result = await run(tmp_path, change)
+    assert "-one\n+two\n" in diff_of(tmp_path, result)
+    assert (tmp_path / "a.txt").read_text() == "one\n"
     git(tmp_path, "init", "-q")
     assert "without a commit" in (await ask(tmp_path, "write")).errors[0].message
+
+
+async def test_copy_of_a_too_large_project_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remit.runtime.workspaces.MOST_FILES", 2)
+    result = await ask(project, "edit.copy")
+    assert result.status == "failed"
+    assert "too large" in result.errors[0].message
+    assert "worktree" in result.errors[0].recommendation
 
 
 async def test_completed_work_is_merged_and_its_workspace_removed(project: Path) -> None:
@@ -363,17 +408,18 @@ async def test_failed_agent_leaves_its_diff(project: Path) -> None:
 def test_only_a_worktree_can_be_merged() -> None:
     with pytest.raises(Misused, match="worktree"):
 
-        @agent("wrong", workspace="scratch", merge=True)
+        @agent("wrong", workspace="copy", merge=True)
         async def wrong() -> str:
             return ""
 
 
+@both
 @pytest.mark.parametrize("isolation", ["inline", "process"])
-async def test_timeout_returns_partial_files_and_the_diff(project: Path, isolation: str) -> None:
+async def test_timeout_returns_partial_files_and_the_diff(project: Path, kind: str, isolation: str) -> None:
     from workspace_agents import HANGING
 
     async with Remit.open(project, agents=HANGING) as remit:
-        result = await remit.delegate(f"hangs.worktree.{isolation}", timeout=1.5)
+        result = await remit.delegate(f"hangs.{kind}.{isolation}", timeout=1.5)
     assert (result.status, result.errors[0].code) == ("partial", "TIMEOUT")
     session = result.session_id
     paths = [a.path for a in result.artifacts]

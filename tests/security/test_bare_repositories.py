@@ -59,7 +59,7 @@ def test_git_runs_nothing_from_a_planted_bare_repository(tmp_path: Path, folder:
                 (root / folder / path).write_text(text)
         return refused
 
-    @agent("copying", workspace="worktree")
+    @agent("copying", workspace="copy")
     async def copying(ctx: Context) -> str:
         (ctx.workspace / "a.txt").write_text("a")
         return "done"

@@ -215,9 +215,8 @@ def _require_known(declared: Mapping[str, Any]) -> None:
 def _choice(kind: Any, option: str, value: Any) -> Any:
     try:
         return kind(value)
-    except ValueError as error:
-        fault = f"{option}: {error}." if "was removed" in str(error) else f"{option} {value!r} is unknown."
-        raise Misused(fault, advice=f"Use {', '.join(kind)}.") from None
+    except ValueError:
+        raise Misused(f"{option} {value!r} is unknown.", advice=f"Use {', '.join(kind)}.") from None
 
 
 def _names(option: str, value: Any) -> tuple[str, ...]:

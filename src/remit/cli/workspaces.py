@@ -1,4 +1,4 @@
-"""`remit workspaces`: list, merge and remove the worktrees that delegations worked in."""
+"""`remit workspaces`: list, merge and remove the worktrees and copies that delegations worked in."""
 
 import sys
 import time
@@ -80,7 +80,7 @@ def workspaces(
     diff: Annotated[bool, typer.Option("--diff", help="Show what was changed in them.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> Exit:
-    """List the worktrees that agents worked in; show, remove or merge them."""
+    """List the worktrees and copies that agents worked in; show, remove or merge them."""
     if remove and merge:
         raise Misused("--merge and --remove exclude one another.", advice="--merge removes what it has merged.")
     if merge and not sessions:
@@ -191,7 +191,7 @@ def _permitted(places: Sequence[Place], project: Project) -> Exit:
     if not needed:
         return Exit.OK
     for place in needed:
-        name = place.workspace.branch
+        name = place.workspace.branch or place.workspace.inside
         say_aside(f"{place.workspace.session_id}  {_agent(place)}  {name}: {_contents(place)}")
     if project.as_json or not sys.stdin.isatty():
         say_aside("Nothing was removed: this work exists nowhere else, and there is no terminal to ask at. Run it again with --yes.")
@@ -327,7 +327,7 @@ def _document(place: Place, outcome: Outcome | None) -> dict[str, Any]:
         "agent": None if place.record is None else place.record.agent,
         "kind": str(workspace.kind),
         "folder": workspace.inside,
-        "branch": workspace.branch,
+        "branch": workspace.branch or None,
         "state": place.state,
         "age_seconds": round(max(0.0, time.time() - workspace.made_at), 3),
         "is_in_use": seen is None,
@@ -357,7 +357,7 @@ def _print(places: Sequence[Place], project: Project, *, is_filtered: bool) -> N
         task = str(workspace.task) if workspace.task else "-"
         state = Text(f"{mark} {place.state}".strip(), style=style)
         session = workspace.session_id if is_roomy else short(workspace.session_id)
-        branch = (cut(workspace.branch),) if is_roomy else ()
+        branch = (cut(workspace.branch or "-"),) if is_roomy else ()
         shown.add_row(
             task, session, _agent(place), str(workspace.kind), state, duration(now - workspace.made_at), _contents(place), *branch
         )

@@ -98,11 +98,8 @@ class WorkspaceKind(StrEnum):
     """It writes no files."""
     WORKTREE = "worktree"
     """Its own git worktree: its changes are a diff, merged only on request."""
-
-    @classmethod
-    def _missing_(cls, value: object) -> None:
-        if value == "copy":
-            raise ValueError('"copy" was removed: run `git init`, commit, and use workspace = "worktree"')
+    COPY = "copy"
+    """A copy of the project: its changes are a diff, and nothing else is touched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

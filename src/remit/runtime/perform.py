@@ -100,9 +100,9 @@ async def _prepare_folder(work: Work) -> None:
 
         work.placed = await place(work)
     if spec.workspace is not _SHARED:  # imported only if needed
-        from remit.runtime.workspace_session import open_session
+        from remit.runtime.workspace_session import OWN_FOLDER, open_session
 
-        if spec.workspace is WorkspaceKind.WORKTREE:
+        if spec.workspace in OWN_FOLDER:
             await open_session(work)
 
 

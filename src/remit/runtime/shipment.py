@@ -352,7 +352,7 @@ def restore_worktree(root: Path, session_id: str, base: str, diff: Path, *, seco
     except GitFailed:
         message = f"This checkout does not have the commit {base}, which the work began from."
         raise Misused(message, advice="Fetch it, then try again.") from None
-    workspace, was_there = open_workspace(root, session_id, earlier=None, seconds=seconds, base=base)
+    workspace, was_there = open_workspace(root, session_id, WorkspaceKind.WORKTREE, earlier=None, seconds=seconds, base=base)
     if was_there:
         return workspace
     try:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from remit.core.agents import WorkspaceKind
 from remit.core.delegation import ROOT_CALLER, Delegation
 from remit.core.errors import ErrorInfo, Misused, RemitError, Unavailable
 from remit.core.ids import new_session_id
@@ -64,7 +65,7 @@ def make_task_workspace(root: Path, number: int, *, seconds: float) -> Workspace
                 "No branch is checked out in the project (HEAD is detached), so the work of a task cannot be merged.",
                 advice="Check out a branch: git switch NAME",
             ) from None
-    return make_workspace(root, new_session_id(time.time()), seconds=seconds, task=(number, onto))
+    return make_workspace(root, new_session_id(time.time()), WorkspaceKind.WORKTREE, seconds=seconds, task=(number, onto))
 
 
 def find_task_workspace(root: Path, number: int) -> Workspace | None:

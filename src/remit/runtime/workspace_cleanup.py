@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from remit.core.agents import WorkspaceKind
 from remit.core.errors import RemitError, Unavailable
 from remit.runtime.workspaces import (
     LOCK,
@@ -58,7 +59,7 @@ class WorkspaceStatus:
     has_commits: bool = False
     """Whether it has its own commits, merged or not."""
     is_merged: bool | None = None
-    """Whether the project's branch contains all its changes; None if unknown: no changes."""
+    """Whether the project's branch contains all its changes; None if unknown: a copy, or no changes."""
     doubt: str = ""
     """Why the rest is uncertain."""
 
@@ -78,7 +79,7 @@ def workspace_status(workspace: Workspace, *, seconds: float = LOOKING_SECONDS) 
     try:
         with open_git(workspace, seconds=seconds) as git:
             seen = _status_with(git, workspace)
-            commit = _whole_branch(git, workspace) if seen.changed and not workspace.host else ""
+            commit = _whole_branch(git, workspace) if seen.changed and workspace.branch and not workspace.host else ""
         if not commit:
             return seen
         return replace(seen, is_merged=is_merged(workspace, commit, seconds=seconds))
@@ -96,8 +97,8 @@ def _status_with(git: Git, workspace: Workspace) -> WorkspaceStatus:
     return WorkspaceStatus(
         changed=changed,
         ignored=_ignored(git),
-        has_commits=not _is_at_base(git, workspace),
-        is_merged=False if changed and not workspace.host else None,
+        has_commits=workspace.kind is WorkspaceKind.WORKTREE and not _is_at_base(git, workspace),
+        is_merged=False if changed and workspace.branch and not workspace.host else None,
         doubt=doubt,
     )
 
@@ -107,7 +108,7 @@ def _names(listed: bytes) -> tuple[str, ...]:
 
 
 def _ignored(git: Git) -> tuple[str, ...]:
-    """Ignored files in it: worktrees start without any, so all were created in it."""
+    """Ignored files in it: worktrees and copies start without any, so all were created in it."""
     listed = git.run("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory", "--no-empty-directory")
     return tuple(name for name in _names(listed) if TOOL_FOLDERS.isdisjoint(PurePosixPath(name).parts))
 
@@ -137,16 +138,22 @@ def _whole_branch(git: Git, workspace: Workspace) -> str:
 def remove_workspace(workspace: Workspace, *, with_branch: bool) -> None:
     """Remove the folder, its metadata, and the branch if its work is elsewhere. Metadata is removed last, so that an interrupted removal is
     found again."""
-    git = Git(folder=workspace.root, stop_at=time.monotonic() + REMOVING_SECONDS)
-    with file_lock(workspace.common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS):
-        with contextlib.suppress(GitFailed):
-            git.run("worktree", "remove", "--force", "--force", str(workspace.tree))
-        _empty(workspace)
-        with contextlib.suppress(GitFailed):
-            git.run("worktree", "prune")
-        if with_branch:
+    if workspace.kind is WorkspaceKind.WORKTREE:
+        git = Git(folder=workspace.root, stop_at=time.monotonic() + REMOVING_SECONDS)
+        with file_lock(workspace.common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS):
             with contextlib.suppress(GitFailed):
-                git.run("update-ref", "-d", f"refs/heads/{workspace.branch}")
+                git.run("worktree", "remove", "--force", "--force", str(workspace.tree))
+            _empty(workspace)
+            with contextlib.suppress(GitFailed):
+                git.run("worktree", "prune")
+            if with_branch:
+                with contextlib.suppress(GitFailed):
+                    git.run("update-ref", "-d", f"refs/heads/{workspace.branch}")
+    else:
+        _empty(workspace)
+        shutil.rmtree(
+            metadata_folder(workspace.root, f"{workspace.maker}.git"), ignore_errors=True
+        )  # not from the note, which an agent could write
     remove_metadata(workspace.metadata_folder)
 
 
@@ -175,6 +182,7 @@ def remove_forgotten(root: Path, session_id: str) -> bool:
                 if time.time() - folder.stat().st_mtime < UNFINISHED_SECONDS:
                     return True  # possibly in creation, for a task of the board: no delegation is on record for that
             shutil.rmtree(work_root(root) / session_id, ignore_errors=True)
+            shutil.rmtree(folder.with_name(f"{session_id}.git"), ignore_errors=True)
         remove_metadata(folder)
         return True
     if workspace.task:
@@ -239,7 +247,8 @@ def remove_unfinished(root: Path, session_id: str) -> bool:
                 clear_worktree(git, session_id, tree)
     except (RemitError, OSError):
         return False
-    shutil.rmtree(tree, ignore_errors=True)
+    for left in (tree, folder.with_name(f"{session_id}.git")):
+        shutil.rmtree(left, ignore_errors=True)
     remove_metadata(folder)
     return True
 
@@ -264,6 +273,8 @@ def merge_by_hand(workspace: Workspace, message: str, may_write: Callable[[Seque
     """Merge its changes into the project's checked-out branch, as `merge = true` does. Removes nothing.
 
     `may_write`: which files may be merged; the others are left out."""
+    if not workspace.branch:
+        return MergeResult(is_done=False, reason="it is a copy, which has no branch; its diff can be applied with git apply")
     if workspace.host:
         return MergeResult(
             is_done=False, reason=f"it began from the workspace of {workspace.host}, and its branch also contains that one's work"

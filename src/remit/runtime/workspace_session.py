@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from remit.core.agents import WorkspaceKind
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, RemitError
 from remit.core.jsonable import clean_text
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from remit.runtime.local_context import Work
 
 
+OWN_FOLDER = frozenset({WorkspaceKind.WORKTREE, WorkspaceKind.COPY})
 MERGE_ENDS_SECONDS = 0.2
 """How long to wait for a merge that cannot be cancelled any more when its delegation is stopped."""
 MERGED_BEFORE = "Its changes were merged into the project before it was stopped."
@@ -99,10 +101,10 @@ async def open_session(work: "Work") -> None:
     """Create the workspace, or find the one to continue in. Facts that the agent must know become warnings."""
     if work.workspace_session is not None or (work.own_workspace is not None and work.own_workspace.task):
         return  # all delegations of a task work in its one worktree
-    delegation, host = work.delegation, work.own_workspace
+    delegation, kind, host = work.delegation, work.agent.spec.workspace, work.own_workspace
     seconds = max(0.0, work.remaining())
     opening = asyncio.ensure_future(
-        off_loop(lambda: open_workspace(work.root, delegation.session_id, earlier=delegation.resumes, seconds=seconds, host=host))
+        off_loop(lambda: open_workspace(work.root, delegation.session_id, kind, earlier=delegation.resumes, seconds=seconds, host=host))
     )
     try:
         workspace, was_there = await asyncio.shield(opening)
@@ -174,7 +176,8 @@ async def late_changes(work: "Work", seconds: float) -> tuple[Changes | None, tu
 
 
 def kept_message(workspace: Workspace) -> str:
-    return f"Its workspace stays: {workspace.inside} (branch {workspace.branch})."
+    branch = f" (branch {workspace.branch})" if workspace.branch else ""
+    return f"Its workspace stays: {workspace.inside}{branch}."
 
 
 async def is_removable(workspace: Workspace, changes: Changes | None, artifacts: Iterable[Artifact], *, seconds: float) -> bool:
@@ -386,7 +389,7 @@ def _by_hand(session: WorkspaceSession, changes: Changes, merge: str) -> str:
     if session.host is not None and changes.diff is not None:
         diff, there = os.path.relpath(changes.diff, session.host.tree), session.host.tree.relative_to(session.host.root).as_posix()
         return f"Take it over in {there}: git add --all && git apply --3way {diff}"
-    return merge
+    return merge if session.workspace.branch else ""
 
 
 def _kept_return(session: WorkspaceSession, changes: Changes | None, result: Return) -> Return:
@@ -395,13 +398,14 @@ def _kept_return(session: WorkspaceSession, changes: Changes | None, result: Ret
     result = _with_location(result, workspace)
     if changes is None or result.next_steps:
         return result
+    where = f"on the branch {workspace.branch}" if workspace.branch else f"in {workspace.inside}"
     how = _by_hand(session, changes, f"Merge them: remit workspaces {workspace.session_id} --merge")
-    return replace(result, next_steps=f"Its changes are on the branch {workspace.branch}. {how}")
+    return replace(result, next_steps=f"Its changes are {where}. {how}".rstrip())
 
 
 def describe_workspace(workspace: Workspace) -> dict[str, Any]:
     """The location of the work, for the return."""
-    return {"kind": str(workspace.kind), "folder": workspace.inside, "branch": workspace.branch}
+    return {"kind": str(workspace.kind), "folder": workspace.inside, **({"branch": workspace.branch} if workspace.branch else {})}
 
 
 def _with_location(result: Return, workspace: Workspace) -> Return:

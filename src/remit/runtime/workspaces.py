@@ -1,4 +1,4 @@
-"""Workspaces: git worktrees for one delegation each; their changes, and merging them.
+"""Workspaces: folders for one delegation each, as git worktrees or copies of the project; their changes, and merging them.
 
 `.remit/work/SESSION` is the folder, `.remit/work/.books/SESSION` its metadata (`note.json`, written last, and a separate git index), out of
 the agent's reach. Resuming a delegation takes over its metadata. Blocking: call it off the event loop."""
@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -86,7 +87,7 @@ class Workspace:
 
     @property
     def tree(self) -> Path:
-        """The whole checkout."""
+        """The whole checkout or copy."""
         return work_root(self.root) / self.maker
 
     @property
@@ -101,7 +102,7 @@ class Workspace:
 
     @property
     def branch(self) -> str:
-        return f"remit/{self.maker}"
+        return f"remit/{self.maker}" if self.kind is WorkspaceKind.WORKTREE else ""
 
     @property
     def metadata_folder(self) -> Path:
@@ -167,7 +168,7 @@ def load_workspace(root: Path, session_id: str, *, is_adopted: bool = False) -> 
         workspace = replace(Workspace(root=root, **fields), session_id=session_id)
         is_ours = is_adopted or is_sealed(_sealed_text(workspace), found)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return None  # missing, damaged, or a copy made by an earlier version: treated as never created
+        return None  # missing or damaged: treated as never created
     return workspace if is_ours and is_session_id(workspace.maker) else None
 
 
@@ -225,7 +226,7 @@ def take_changes(workspace: Workspace, *, message: str, diff_in: Path | None, se
         warnings = stage_changes(git)
         entries = list(parse_raw_diff(git.run("diff", "--cached", *RAW_DIFF, workspace.base)))
         diff = _write_diff(git, workspace, diff_in) if entries and diff_in is not None else None
-        commit = _commit(git, workspace, message)
+        commit = _commit(git, workspace, message) if workspace.kind is WorkspaceKind.WORKTREE else None
     if any(entry.mode == _SUBMODULE for entry in entries):
         warnings += ("A repository inside the workspace is in the diff as a reference only; its files are in the folder.",)
     doubt = "nothing of it could be taken" if warnings and not entries else ""
@@ -353,29 +354,35 @@ def _commit_of(git: Git, workspace: Workspace, message: str) -> str:
 MAKING_SECONDS = 120.0
 FILE_TICK_SECONDS = 0.012
 """Resolution of file times; after this long the clock has advanced."""
+MOST_BYTES = 512 * 1024 * 1024
+MOST_FILES = 50_000
+_SKIPPED = TOOL_FOLDERS | {".git", ".hg", ".svn", ".remit"}
 
 
 def open_workspace(
-    root: Path, session_id: str, *, earlier: str | None, seconds: float, host: Workspace | None = None, base: str = ""
+    root: Path, session_id: str, kind: WorkspaceKind, *, earlier: str | None, seconds: float, host: Workspace | None = None, base: str = ""
 ) -> tuple[Workspace, bool]:
     """The workspace of this delegation, based on `host` if given, and whether it existed. Raises `Misused`, `Unavailable`."""
     workspace = find_workspace(root, session_id)
     if workspace is None and earlier is not None:
         workspace = take_over_workspace(root, earlier, session_id)
-    if workspace is not None:
+    if workspace is not None and workspace.kind is kind:
         return workspace, True
-    return make_workspace(root, session_id, seconds=seconds, host=host, base=base), False
+    return make_workspace(root, session_id, kind, seconds=seconds, host=host, base=base), False
 
 
 def make_workspace(
-    root: Path, session_id: str, *, seconds: float, host: Workspace | None = None, base: str = "",
+    root: Path, session_id: str, kind: WorkspaceKind, *, seconds: float, host: Workspace | None = None, base: str = "",
     task: tuple[int, str] = (0, ""),
 ) -> Workspace:  # fmt: skip
     """A new workspace. `task`: the task of the board that owns it, and the branch that its work is merged into. See `open_workspace`."""
     stop_at = time.monotonic() + min(seconds, MAKING_SECONDS)
     tree = work_root(root) / session_id
     (work_root(root) / METADATA / session_id).mkdir(mode=0o700, parents=True, exist_ok=True)
-    workspace = _worktree(root, session_id, tree, stop_at, host, base)
+    if kind is WorkspaceKind.WORKTREE:
+        workspace = _worktree(root, session_id, tree, stop_at, host, base)
+    else:
+        workspace = _copy(root, session_id, tree, stop_at, host)
     workspace.folder.mkdir(parents=True, exist_ok=True)  # a project that is in no commit yet has no folder there
     mark = workspace.metadata_folder / "made"
     mark.touch()
@@ -424,7 +431,7 @@ def _head(git: Git) -> tuple[str, bool]:
     except GitFailed:
         raise Misused(
             f"{git.folder} is a git checkout without a commit: there is nothing to make a worktree of.",
-            advice="Commit something first.",
+            advice='Commit something first, or declare the agent with workspace = "copy".',
         ) from None
     more = git.run("status", "--porcelain", "-z", NO_SUBMODULES, "--untracked-files=normal", "--", ":/", ":(exclude,top,glob)**/.remit/**")
     return base, bool(more)
@@ -432,6 +439,12 @@ def _head(git: Git) -> tuple[str, bool]:
 
 def _snapshot(host: Workspace, stop_at: float) -> str:
     """A commit of its current state, on no branch: the base of a nested workspace."""
+    if host.kind is not WorkspaceKind.WORKTREE:
+        # Its branch would be in the copy's own repository, and removed with it.
+        raise Misused(
+            f"The caller works in a copy of the project ({host.inside}), and no worktree can be made of a copy.",
+            advice='Declare this agent with workspace = "copy" or "shared", or its caller with workspace = "worktree".',
+        )
     with open_git(host, seconds=stop_at - time.monotonic()) as git:
         stage_changes(git)
         return _commit_of(git, host, f"{host.maker}: as it stood")
@@ -449,14 +462,109 @@ def clear_worktree(git: Git, session_id: str, tree: Path) -> None:
         git.run("branch", "-D", "--quiet", f"remit/{session_id}")
 
 
+def _copy(root: Path, session_id: str, tree: Path, stop_at: float, host: Workspace | None) -> Workspace:
+    git_dir = work_root(root) / METADATA / f"{session_id}.git"
+    for left in (tree, git_dir):
+        if left.exists():
+            shutil.rmtree(left)
+    workspace = Workspace(
+        root=root, session_id=session_id, maker=session_id, kind=WorkspaceKind.COPY, base="", git_dir=git_dir, common_dir=git_dir
+    )  # fmt: skip
+    git = Git(folder=root, stop_at=stop_at)
+    if host is not None:
+        git = replace(git, folder=host.folder, git_dir=host.git_dir, work_tree=host.tree, index=host.index)
+    objects = _objects(git, host)
+    _copy_project(git, tree)
+    git = Git(folder=tree, stop_at=stop_at)
+    git.run("init", "--quiet", "--template=", f"--separate-git-dir={git_dir}", ".")
+    if objects is not None:  # objects in the project's repository are not written again
+        (git_dir / "objects" / "info").mkdir(parents=True, exist_ok=True)
+        (git_dir / "objects" / "info" / "alternates").write_bytes(os.fsencode(objects) + b"\n")
+    git = replace(git, git_dir=git_dir)
+    git.using(workspace.index).run("add", "--all", "--force", "--", ".")
+    tree_id = git.using(workspace.index).says("write-tree")
+    base = git.says("commit-tree", tree_id, "-m", "The project as it was copied")
+    git.run("update-ref", "HEAD", base)
+    shutil.copy2(workspace.index, git_dir / "index")
+    settings = settings_of(git)
+    return replace(workspace, base=base, commands=settings.commands, fetching=settings.fetching)
+
+
+def _objects(git: Git, host: Workspace | None) -> Path | None:
+    """The object store of the project's repository. A copy's own repository does not qualify: it is removed with the copy."""
+    if host is not None and host.kind is WorkspaceKind.COPY:
+        with contextlib.suppress(OSError):
+            return Path(os.fsdecode((host.git_dir / "objects" / "info" / "alternates").read_bytes().rstrip(b"\n")))
+        return None
+    with contextlib.suppress(GitFailed):
+        return (git.folder / git.says("rev-parse", "--git-path", "objects")).resolve()
+    return None
+
+
 def _no_repository(root: Path, failed: GitFailed) -> Misused:
     if "not a git repository" in failed.words or BARE in failed.words:
         return Misused(
             f"{root} is not a git checkout, so no worktree can be made of it.",
-            advice='Run `git init` and commit, or declare the agent with workspace = "shared".',
+            advice='Run `git init` and commit, or declare the agent with workspace = "copy".',
         )
-    advice = 'Fix that, or declare the agent with workspace = "shared".'
+    advice = 'Fix that, or declare the agent with workspace = "copy".'
     return Misused(f"git cannot create a worktree of {root}: {failed.message}", advice=advice)
+
+
+# ---- copying
+
+
+def _copy_project(git: Git, target: Path) -> None:
+    """Copy the folder of `git` to `target`."""
+    root = git.folder
+    try:
+        names = [os.fsdecode(name) for name in git.run("ls-files", "-z", "-co", "--exclude-standard").split(b"\0") if name]
+    except GitFailed:
+        names = None
+    target.mkdir(parents=True)
+    _copy_all(root, target, _walk(root) if names is None else dict.fromkeys(names), git.stop_at)
+
+
+def _copy_all(root: Path, target: Path, names: Iterable[str], stop_at: float) -> None:
+    count = size = 0
+    for name in names:
+        if ".remit" in name.split("/"):
+            continue
+        try:
+            found = os.lstat(root / name)
+        except OSError:
+            continue  # deleted but not committed, or removed meanwhile
+        if not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
+            continue  # a submodule, a pipe, a socket: cannot be copied
+        count, size = count + 1, size + found.st_size
+        if count > MOST_FILES or size > MOST_BYTES:
+            raise Misused(
+                f"The project is too large to be copied: more than {MOST_FILES} files or {MOST_BYTES >> 20} MiB.",
+                advice='Ignore what need not be copied (.gitignore), or declare the agent with workspace = "worktree".',
+            )
+        if time.monotonic() > stop_at:
+            raise Unavailable("The project could not be copied in the available time.", advice="Give the delegation a longer timeout.")
+        _copy_one(root / name, target / name)
+
+
+def _copy_one(source: Path, target: Path) -> None:
+    """With its times: files that the agent did not touch keep their age."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        shutil.copy2(source, target, follow_symlinks=False)
+    except FileNotFoundError:
+        return  # removed meanwhile
+    except OSError as error:
+        raise Unavailable(f"{source} could not be copied: {error.strerror or error}.", advice="Make it readable, or ignore it.") from None
+
+
+def _walk(root: Path) -> Iterator[str]:
+    for folder, folders, files in os.walk(root):
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        folders[:] = sorted(name for name in folders if name not in _SKIPPED and name not in links)
+        for name in sorted((*files, *links)):
+            if name not in _SKIPPED:
+                yield os.path.relpath(os.path.join(folder, name), root)
 
 
 # ---- merging

@@ -109,7 +109,7 @@ class TemporalEngine(EmbeddedEngine):
             return True
         assert submission.agent is not None
         spec = submission.agent.spec
-        own_folder = spec.workspace is WorkspaceKind.WORKTREE
+        own_folder = spec.workspace in (WorkspaceKind.WORKTREE, WorkspaceKind.COPY)
         if caller.own_workspace is not None and not own_folder:
             return False
         return not serves or spec.spread or submission.spread or self.scheduler.room(agent) <= 0
