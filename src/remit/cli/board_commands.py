@@ -247,15 +247,10 @@ def review(
     base: Annotated[str, typer.Option("--base", metavar="COMMIT", help="Review the changes since this commit.", show_default=False)] = "",
     timeout: Timeout = None,
     dry_run: DryRun = False,
-    comment: Annotated[str | None, typer.Option("--comment", hidden=True)] = None,
 ) -> Exit:
     """Review the project, a path or a task: the report is written to specs/reviews, or to the task's folder."""
     from remit.board.review import ReviewRequest
 
-    if comment is not None:
-        raise Misused(
-            "--comment was removed.", advice="Change the files in the worktree (`remit workspaces N`), then: remit workspaces N --merge"
-        )
     number = _number(what)
     asked = ReviewRequest(
         path=_from_root(project.root, what) if number is None else "",

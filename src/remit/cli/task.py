@@ -208,7 +208,7 @@ def show_task(project: Project, board: Board, text: str) -> Exit:
 
 
 def _document(view: View, task: Task, plan: "Plan | None", delegations: "list[Record]") -> dict[str, Any]:
-    phases = [{"number": one.number, "name": one.name, "status": str(one.status)} for one in plan.phases] if plan else []
+    phases = [{"number": one.number, "name": one.name, "status": str(one.status), "goal": one.goal} for one in plan.phases] if plan else []
     return {
         **view.entry(task),
         "needed_by": _needed_by(view, task),
