@@ -13,7 +13,7 @@ from implement_harness import returned
 from landing_harness import GREEN, Writer, branches, made_board, status, writes
 
 from remit import Context, Limits, ParallelOptions, Refused, Remit, Unavailable, agent, implement_parallel
-from remit.board.implement import implement, merge_work
+from remit.board.implement import comment_on_work, implement, merge_work
 from remit.board.parallel import ready_tasks
 from remit.board.task_landing import LandingOptions
 from support import cli
@@ -439,6 +439,24 @@ async def test_time_and_budget_limits_apply_to_all_tasks(tmp_path: Path) -> None
     assert "the time limit for all tasks was reached" in late.summary
 
 
+async def test_candidates_are_accepted_in_a_batch_and_a_failing_one_is_isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remit.runtime.merge_queue.SLOW_SECONDS", 0.0)
+    board = made_board(tmp_path, 4, accept=("true",))
+
+    async def script(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
+        (folder / f"part{more['number']}").write_text("x")
+        return returned()
+
+    settings = {"workspace": {"accept": ["test $(ls part* 2> /dev/null | grep -c '[13]') -lt 2"]}}  # 1 and 3 do not go together
+    writer = Writer(script)
+    async with Remit.open(tmp_path, agents=writer.agents(), recover=False, settings=settings) as remit:
+        outcome = await implement_parallel(remit, board, [1, 2, 3, 4], ParallelOptions(width=4))
+    assert len(outcome.data["completed"]) == 3
+    assert [error.code for error in outcome.errors] == ["MERGE_RED"]
+    on_main = {name for name in git(tmp_path, "ls-tree", "--name-only", "main").split() if name.startswith("part")}
+    assert on_main in ({"part1", "part2", "part4"}, {"part2", "part3", "part4"})
+
+
 # ---- set-up of worktrees
 
 
@@ -466,7 +484,25 @@ async def test_worktree_is_set_up_once_and_shared_files_are_not_committed(tmp_pa
     assert not {"secret.env", "modules", "made.txt"} & set(names)
 
 
-# ---- looking at the work, merging and discarding it
+# ---- looking at the work, commenting on it, merging and discarding it
+
+
+async def test_review_comments_go_to_the_session_and_the_work_can_be_merged(tmp_path: Path) -> None:
+    board, writer = made_board(tmp_path), Writer(writes("new.txt"), writes("new.txt", "better\n"), merge=False)
+    await writer.implement(board)
+    async with Remit.open(tmp_path, agents=writer.agents(), recover=False) as remit:
+        outcome = await comment_on_work(remit, board, 1, ["new.txt:1 say it better"])
+        assert outcome.status == "completed", outcome
+        assert "new.txt:1 say it better" in writer.requests[1]["task"]
+        assert writer.resumed[1] == {"vendor": "scripted", "turn": 1}
+        assert status(board) == "partial"
+        assert "new.txt" not in git(tmp_path, "ls-tree", "--name-only", "main").split()
+        assert (await comment_on_work(remit, board, 1, ["better still"])).status == "partial", "its agent changed nothing"
+        merged = await merge_work(remit, board, 1)
+        assert len(writer.requests) == 3, "a person takes it as it is"
+    assert (merged.status, status(board)) == ("completed", "completed")
+    assert git(tmp_path, "show", "main:new.txt") == "better\n"
+    assert clean(tmp_path)
 
 
 async def test_user_can_merge_work_despite_the_verdict(tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ from remit.board.verdicts import (
 )
 from remit.core.errors import ErrorInfo, Refused, RemitError, Unavailable
 from remit.core.result import Artifact, Evidence, Return, StopReason
+from remit.core.text import fence_untrusted
 from remit.runtime.deps import AcceptanceRules
 from remit.runtime.landing import read_state
 from remit.runtime.task_workspace import PLACE, find_task_workspace
@@ -110,6 +111,25 @@ async def implement(
     await off_loop(remove_landed, board)
     with run.claimed():
         return await run.carry_out()
+
+
+async def comment_on_work(
+    remit: Remit, board: Board, number: int, comments: Sequence[str], *, timeout: float | None = None, waiting: Waiting = wait_for_result
+) -> Outcome:
+    """Pass comments on the unmerged work of a task to the agent's own session. Raises `Refused` if there is no such work."""
+    await off_loop(must_exist, board, number)
+    if await off_loop(find_task_workspace, remit.root, number) is None:
+        raise Refused(
+            f"Task {number} has no work that is not merged.",
+            code="INVALID_OPERATION",
+            advice=f'Make a task of it: remit task "TEXT" --depends {number}',
+        )
+    listed = "\n".join(f"- {one.strip()}" for one in comments)
+    words = f"A person reviewed your work on task {number}, which is in your folder, and asks for changes:\n\n{fence_untrusted(listed)}"
+    run = ImplementRun(remit, board, number, "implement", timeout=timeout, waiting=waiting)
+    run.landing = TaskLanding(remit, number, LandingOptions(mode=False))
+    with run.claimed():
+        return await run.take_comments(words)
 
 
 async def merge_work(remit: Remit, board: Board, number: int) -> Outcome:
@@ -261,6 +281,19 @@ class ImplementRun(TaskRun):
             self.show(f"Task {self.number} resumes from phase {piece.phase.number} ({len(done)} of {len(phases)} done).")
         at = [phase.number for phase in phases].index(piece.phase.number) + 1
         self.show(f"phase {at} of {len(phases)}: {piece.phase.name}")
+
+    async def take_comments(self, words: str) -> Outcome:
+        """Pass a person's comments on the work to its agent's session; the work stays in its worktree."""
+        await self._begin()
+        assert self.landing is not None
+        error = await self.landing.comment(records_of(await off_loop(self.task)), words, self._hand_back)
+        self.must_hold()
+        look = f"Look at it: remit workspaces {self.number} --diff. Merge it: remit workspaces {self.number} --merge"
+        if error is not None:
+            message = f"The comments were not applied. {error.message}"
+            return await off_loop(partial(self._halt, "partial", message, error, Status.PARTIAL, next_steps=look))
+        message = f"The agent changed its work on task {self.number} after the comments."
+        return await off_loop(partial(self._halt, "completed", message, None, Status.PARTIAL, next_steps=look))
 
     # ---- one piece
 

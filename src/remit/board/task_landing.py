@@ -19,7 +19,7 @@ from remit.board.phases import PhaseRecord, read_plan_text, records_of, without_
 from remit.board.plans import Plan, with_phase
 from remit.board.task import PhaseStatus, State, Status, Task
 from remit.core.agents import AgentSpec, WorkspaceKind
-from remit.core.errors import ErrorInfo, Misused, Refused, RemitError, Unavailable
+from remit.core.errors import ErrorInfo, Misused, Refused, RemitError
 from remit.core.ports import Store
 from remit.core.result import Return
 from remit.core.result import Status as ReturnStatus
@@ -27,6 +27,7 @@ from remit.core.settings import Settings
 from remit.core.text import fence_untrusted
 from remit.runtime.deps import AcceptanceRules, WorkspaceRules
 from remit.runtime.landing import (
+    RebaseResult,
     begin_return,
     end_return,
     finish_return,
@@ -226,25 +227,24 @@ class TaskLanding:
             if not self._can_return(landing, work):
                 break
             is_last = turn == RETURNS
-            async with contextlib.AsyncExitStack() as held:
+            async with self._queue.exclusive(self.workspace, work.stop_at) if is_last else contextlib.nullcontext():
                 if is_last:  # on the current branch: from here on nothing else is merged before this
-                    try:
-                        await held.enter_async_context(self._queue.turn(self.workspace, work.stop_at))
-                    except Unavailable:  # the time is up
-                        break
-                    landing = await self._try(records, work, has_turn=True)
+                    landing = await self._try(records, work)
                     if not self._can_return(landing, work):
                         break
                 if (error := await self._give_back(landing, await self._tip(records), work)) is not None:
                     return error
-                landing = await self._try(records, work, has_turn=is_last)
+                landing = await self._try(records, work)
         if landing.error is None:
             return None
         return replace(landing.error, recommendation=self._advice(landing.state))
 
-    async def _try(self, records: Sequence[PhaseRecord], work: "LandingWork", *, has_turn: bool = False) -> Landing:
-        candidate = Candidate(workspace=self.workspace, tip=await self._tip(records), accept=work.commands, stop_at=work.stop_at)
-        landing = await self._queue.land(candidate, has_turn=has_turn)
+    async def _try(self, records: Sequence[PhaseRecord], work: "LandingWork") -> Landing:
+        tip = await self._tip(records)
+        try:
+            landing = await self._queue.land(Candidate(workspace=self.workspace, tip=tip, accept=work.commands, stop_at=work.stop_at))
+        finally:
+            self._queue.release(self.workspace)
         self.notes, self.summary = (*self.notes, *landing.notes), landing.summary
         return landing
 
@@ -262,16 +262,30 @@ class TaskLanding:
         subject = f"task {self._number}: fix it on top of {self.workspace.onto}"
         if landing.state == CONFLICT:
             subject = await off_loop(subject_of_commit, self.workspace, tip)
+            self._queue.reserve(self.workspace, landing.rebased.conflicts)
         message = _message(self._number, landing, self.workspace.onto)
         await off_loop(begin_return, self.workspace, landing.rebased, message, subject, landing.state)
-        error = await self._return(work.hand_back)
+        error: ErrorInfo | None = None
+        try:
+            error = await self._return(work.hand_back)
+        except BaseException:
+            self._queue.release(self.workspace)
+            raise
         if error is None:
             return None
+        self._queue.release(self.workspace)
         words = f"{reason} Its agent did not fix that: {error.message}"
         return replace(landing.error, message=words, recommendation=self._advice(landing.state))
 
     async def _tip(self, records: Sequence[PhaseRecord]) -> str:
         return await off_loop(newest_tip, self.workspace, [one.commit for one in records if one.commit])
+
+    async def comment(self, records: Sequence[PhaseRecord], words: str, hand_back: "HandBack") -> ErrorInfo | None:
+        """Pass a person's comments to the agent's session; None: it has changed its work."""
+        tip = await self._tip(records)
+        subject = f"task {self._number}: change it after review"
+        await off_loop(begin_return, self.workspace, RebaseResult(onto=self.workspace.base, tip=tip), words, subject)
+        return await self._return(hand_back)
 
     async def _take_over(self, task: Task, records: Sequence[PhaseRecord], hand_back: "HandBack") -> ErrorInfo | None:
         """Uncommitted files in the folder: of a person who resolved a conflict or a failure there; or of an unanswered return, which is

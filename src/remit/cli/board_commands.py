@@ -245,6 +245,10 @@ def review(
     focus: Focus = None,
     tasks: Annotated[bool, typer.Option("--tasks", help="Create a task for each file with a finding of medium or worse.")] = False,
     base: Annotated[str, typer.Option("--base", metavar="COMMIT", help="Review the changes since this commit.", show_default=False)] = "",
+    comment: Annotated[
+        list[str] | None,
+        typer.Option("--comment", metavar="TEXT", help="Give this to the agent whose work on task N is not merged.", show_default=False),
+    ] = None,
     timeout: Timeout = None,
     dry_run: DryRun = False,
 ) -> Exit:
@@ -252,6 +256,10 @@ def review(
     from remit.board.review import ReviewRequest
 
     number = _number(what)
+    if comment:
+        if number is None or tasks or base or focus or dry_run:
+            raise Misused("--comment belongs to a task, without other options.", advice='remit review 12 --comment "a.py:3 use a set"')
+        return _comment(project, number, comment, seconds(timeout, "--timeout"))
     asked = ReviewRequest(
         path=_from_root(project.root, what) if number is None else "",
         number=number,
@@ -261,6 +269,15 @@ def review(
         timeout=seconds(timeout, "--timeout"),
     )
     return _reviewed(project, asked, dry_run=dry_run)
+
+
+def _comment(project: Project, number: int, comments: list[str], limit: float | None) -> Exit:
+    from remit.board.command_lifecycle import must_exist
+    from remit.board.implement import comment_on_work
+
+    board = Board(project.root)
+    must_exist(board, number)
+    return _run(project, lambda remit, shown: comment_on_work(remit, board, number, comments, timeout=limit, waiting=shown))
 
 
 def review_one(project: Project, which: str, *, dry_run: bool) -> Exit:

@@ -141,6 +141,12 @@ def _recommit(git: Git, message: bytes, tree: str, parent: str) -> str:
     return os.fsdecode(said.rstrip(b"\n"))
 
 
+def changed_names(workspace: Workspace, tip: str) -> frozenset[str]:
+    """Files that the work changes."""
+    names = git_of(workspace).run("diff-tree", "-r", "--name-only", "-z", "--no-renames", workspace.base, tip).split(b"\0")
+    return frozenset(os.fsdecode(name) for name in names if name)
+
+
 def only_board_changed(workspace: Workspace, before: str, after: str) -> bool:
     """Whether only board commits moved the branch: then acceptance on `before` also counts for `after`."""
     git = git_of(workspace)

@@ -1,14 +1,15 @@
 """The merge queue: candidates are merged one after the other, each rebased on the current branch, accepted on the merged tree, then
 fast-forwarded.
 
-One landing per repository at a time, also across processes. A failing candidate is tried once more, since tests can be flaky, and that is
-recorded."""
+One queue per repository at a time, also across processes. If acceptance is slow, waiting candidates are accepted together; a failing batch
+is split until the failing candidate is found. A failing candidate is tried once more, since tests can be flaky, and that is recorded."""
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from remit.core.errors import ErrorInfo, RemitError, Unavailable
 from remit.runtime.deps import AcceptanceRules, WorkspaceRules
 from remit.runtime.landing import (
     RebaseResult,
+    changed_names,
     fresh_worktree,
     head_of,
     move_branch,
@@ -32,6 +34,9 @@ from remit.system.threads import off_loop
 QUEUE_LOCK = "remit-queue.lock"
 TURN_LOCK = "remit-queue-next.lock"
 """Held by the process that is next in the queue, so that processes merge in turn."""
+SLOW_SECONDS = 5.0
+"""Acceptance time from which waiting candidates are batched."""
+BATCH = 8
 MOVES = 5
 """How often a candidate is rebased again because the branch moved."""
 POLL_SECONDS = 0.2
@@ -72,12 +77,21 @@ class Landing:
     """How it was merged, in a sentence."""
 
 
+@dataclass(slots=True)
+class _QueuedCandidate:
+    candidate: Candidate
+    landing: "asyncio.Future[Landing]" = field(repr=False)
+    files: frozenset[str] = frozenset()
+    """Files that it changes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
     """Result of the acceptance commands on one commit."""
 
     failed: Check | None = None
     error: ErrorInfo | None = None
+    seconds: float = 0.0
     commands: tuple[str, ...] = ()
     """That exited 0."""
     flaky: str = ""
@@ -101,33 +115,73 @@ class MergeQueue:
         self._rules = rules
         self._acceptance = acceptance
         self._is_accepting = is_accepting
+        self._waiting: list[_QueuedCandidate] = []
+        self._worker: asyncio.Task[None] | None = None
+        self._slow = 0.0
+        """Duration of the last acceptance."""
+        self._reserved: dict[str, frozenset[str]] = {}
+        """Files in which an agent resolves a conflict, by its worktree; the oldest first."""
         self._turn = asyncio.Lock()
         """One landing of this process at a time."""
+        self._exclusive = asyncio.Lock()
+        self._owner = ""
+        """The worktree whose agent has its last turn: nothing else lands, in other processes neither."""
+        self._news = asyncio.Event()
         self._base = asyncio.Lock()
         self._base_proof: Proof | None = None
 
-    async def land(self, candidate: Candidate, *, has_turn: bool = False) -> Landing:
-        """Wait until it is merged or cannot be. `has_turn`: the caller is within `turn`."""
+    async def land(self, candidate: Candidate) -> Landing:
+        """Wait until it is merged or cannot be. Cancellation removes it from the queue."""
+        files = await off_loop(changed_names, candidate.workspace, candidate.tip)
+        waiting = _QueuedCandidate(candidate, asyncio.get_running_loop().create_future(), files)
+        self._waiting.append(waiting)
+        self._news.set()
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
         try:
-            async with contextlib.nullcontext() if has_turn else self.turn(candidate.workspace, candidate.stop_at):
-                return await self._land(candidate)
-        except (RemitError, OSError) as error:
-            return _failed(error)
+            return await waiting.landing
+        except asyncio.CancelledError:
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+            raise
+
+    def reserve(self, workspace: Workspace, files: Sequence[str]) -> None:
+        """Block merges that change these files while an agent resolves a conflict in them."""
+        self._reserved[workspace.session_id] = frozenset(files)
+
+    def release(self, workspace: Workspace) -> None:
+        self._reserved.pop(workspace.session_id, None)
+        self._news.set()
 
     @contextlib.asynccontextmanager
-    async def turn(self, workspace: Workspace, stop_at: float) -> AsyncIterator[None]:
-        """Nothing else lands meanwhile, in other processes neither. Raises `Unavailable` at `stop_at`."""
+    async def exclusive(self, workspace: Workspace, stop_at: float) -> AsyncIterator[None]:
+        """While its agent has its last turn: nothing else lands, so that what it is given stays true. Bounded by its deadline."""
         with contextlib.ExitStack() as held:
-            try:
+            with contextlib.suppress(TimeoutError, Unavailable):
                 async with asyncio.timeout(max(0.0, stop_at - time.monotonic())):
-                    await self._turn.acquire()
-            except TimeoutError:
-                raise Unavailable("Other work was landing until the time was up.") from None
-            held.callback(self._turn.release)
-            with contextlib.ExitStack() as next_one:  # released when the queue is held: processes merge in turn
-                for name, stack in ((TURN_LOCK, next_one), (QUEUE_LOCK, held)):
-                    await _lock_file(stack, workspace.common_dir / name, stop_at)
-            yield
+                    await self._exclusive.acquire()
+                held.callback(self._exclusive.release)
+                async with self._turn:
+                    await self._lock(held, workspace, stop_at)
+                    self._owner = workspace.session_id
+            try:
+                yield
+            finally:
+                if self._owner == workspace.session_id:
+                    self._owner = ""
+                self._news.set()
+
+    def _free(self) -> list[_QueuedCandidate]:
+        """Candidates that may be merged now, without those that would invalidate work an agent is changing."""
+        if self._owner:
+            return [one for one in self._waiting if one.candidate.workspace.session_id == self._owner]
+        free = []
+        for one in self._waiting:
+            own = one.candidate.workspace.session_id
+            earlier = itertools.takewhile(lambda name, own=own: name != own, self._reserved)  # type: ignore[misc]
+            if not any(self._reserved[name] & one.files for name in earlier):
+                free.append(one)
+        return free
 
     async def base_proof(self, workspace: Workspace, stop_at: float) -> Proof:
         """The project's commands on its current branch: run once, since only accepted work is merged later."""
@@ -135,37 +189,117 @@ class MergeQueue:
             return Proof()
         async with self._base:
             if self._base_proof is None or not self._base_proof.is_met:
-                async with self.turn(workspace, stop_at):
+                async with self._held(workspace, stop_at):
                     head = await off_loop(head_of, workspace)
                     self._base_proof = await self._prove(workspace, head, (), stop_at)
             return self._base_proof
 
-    async def _land(self, candidate: Candidate) -> Landing:
-        workspace = candidate.workspace
-        for _ in range(MOVES):
-            head = await off_loop(head_of, workspace)
-            rebased = await off_loop(rebase, workspace, candidate.tip, head)
-            if not rebased.is_clean:
-                return _conflict(rebased, workspace.onto)
-            proof = Proof() if rebased.is_empty else await self._prove_twice(candidate, rebased.tip)
-            if not proof.is_met:
-                return _red(proof, rebased)
-            if (landing := await self._move(candidate, rebased, proof)) is not None:
-                return landing
-        return _not_landed(WAITS, f"{workspace.onto} moved {MOVES} times while the work was accepted.")
+    async def _work(self) -> None:
+        while self._waiting:
+            self._news.clear()
+            free = self._free()
+            if not free:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._news.wait(), 1.0)
+                self._expire()
+                continue
+            batch = free[:1]
+            try:
+                async with self._held(batch[0].candidate.workspace, batch[0].candidate.stop_at):
+                    batch = self._free()[: BATCH if self._slow >= SLOW_SECONDS else 1]
+                    self._waiting = [one for one in self._waiting if one not in batch]
+                    await self._land(batch)
+            except (RemitError, OSError) as error:
+                self._waiting = [one for one in self._waiting if one not in batch]
+                _answer(batch, _failed(error))
+            except Exception as error:  # noqa: BLE001 - the queue must continue, and its waiters must receive the error
+                self._waiting = [one for one in self._waiting if one not in batch]
+                for one in batch:
+                    if not one.landing.done():
+                        one.landing.set_exception(error)
 
-    async def _prove_twice(self, candidate: Candidate, commit: str) -> Proof:
-        """Acceptance may be flaky: a failure is repeated once."""
-        proof = await self._prove(candidate.workspace, commit, candidate.accept, candidate.stop_at)
-        if proof.error is None or time.monotonic() >= candidate.stop_at:
-            return proof
-        again = await self._prove(candidate.workspace, commit, candidate.accept, candidate.stop_at)
-        return replace(again, flaky=f"Flaky: {proof.error.message} It exited 0 when it was run again.") if again.is_met else again
+    def _expire(self) -> None:
+        """Fail candidates whose time ended while they waited."""
+        late = [one for one in self._waiting if time.monotonic() >= one.candidate.stop_at]
+        self._waiting = [one for one in self._waiting if one not in late]
+        _answer(late, _not_landed(WAITS, "The time ended while the queue waited for another agent to change its work."))
+
+    @contextlib.asynccontextmanager
+    async def _held(self, workspace: Workspace, stop_at: float) -> AsyncIterator[None]:
+        """The queue of the repository, also against other processes."""
+        async with self._turn:
+            with contextlib.ExitStack() as held:
+                await self._lock(held, workspace, stop_at)
+                yield
+
+    async def _lock(self, held: contextlib.ExitStack, workspace: Workspace, stop_at: float) -> None:
+        """Lock out other processes, in turn with them; not if an exclusive merge of this one has the lock."""
+        with contextlib.ExitStack() as turn:
+            for name, stack in ((TURN_LOCK, turn), (QUEUE_LOCK, held)):
+                while not self._owner:
+                    try:
+                        await off_loop(stack.enter_context, file_lock(workspace.common_dir / name, timeout=POLL_SECONDS))
+                        break
+                    except Unavailable:
+                        if time.monotonic() >= stop_at:
+                            raise Unavailable("Another process was landing its work until the time was up.") from None
+
+    async def _land(self, batch: Sequence[_QueuedCandidate]) -> None:
+        """Merge a batch if it is accepted, else split it."""
+        batch = [one for one in batch if not one.landing.done()]
+        if not batch:
+            return
+        for _ in range(MOVES):
+            head, stacked = await self._stack(batch)
+            if not stacked:
+                return
+            batch = [one for one, _ in stacked]
+            tip = stacked[-1][1].tip
+            workspace = batch[-1].candidate.workspace
+            proof = Proof()
+            if tip != head:
+                commands = tuple(dict.fromkeys(command for one in batch for command in one.candidate.accept))
+                stop_at = max(one.candidate.stop_at for one in batch)
+                proof = await self._prove(workspace, tip, commands, stop_at)
+                if not proof.is_met and len(batch) > 1:
+                    half = len(batch) // 2
+                    await self._land(batch[:half])
+                    await self._land(batch[half:])
+                    return
+                if not proof.is_met and time.monotonic() < stop_at:
+                    again = await self._prove(workspace, tip, commands, stop_at)
+                    if again.is_met and proof.error is not None:
+                        again = replace(again, flaky=f"Flaky: {proof.error.message} It exited 0 when it was run again.")
+                    proof = again
+                if not proof.is_met:
+                    _answer(batch, _red(proof, stacked[-1][1]))
+                    return
+            if await self._move(head, stacked, proof):
+                return
+        _answer(batch, _not_landed(WAITS, f"{workspace.onto} moved {MOVES} times while the work was accepted."))
+
+    async def _stack(self, batch: Sequence[_QueuedCandidate]) -> tuple[str, list[tuple[_QueuedCandidate, RebaseResult]]]:
+        """Stack the candidates on the branch. One that conflicts with the branch is answered; one that conflicts only with another
+        candidate waits."""
+        workspace = batch[0].candidate.workspace
+        head = onto = await off_loop(head_of, workspace)
+        stacked: list[tuple[_QueuedCandidate, RebaseResult]] = []
+        for one in batch:
+            rebased = await off_loop(rebase, one.candidate.workspace, one.candidate.tip, onto)
+            if rebased.is_clean:
+                stacked.append((one, rebased))
+                onto = rebased.tip
+            elif onto == head:
+                _answer([one], _conflict(rebased, workspace.onto))
+            else:
+                self._waiting.insert(0, one)
+        return head, stacked
 
     async def _prove(self, workspace: Workspace, commit: str, commands: Sequence[str], stop_at: float) -> Proof:
         """Run the project's and the given commands in a temporary worktree of `commit`."""
         if not self._is_accepting or not (commands or self._rules.accept):
             return Proof()
+        began = time.monotonic()
         with contextlib.ExitStack() as held:
             folder = await off_loop(held.enter_context, fresh_worktree(workspace, commit))
             try:
@@ -173,10 +307,11 @@ class MergeQueue:
                 async for proof in self._proofs(folder, commands, stop_at):
                     if proof.error is not None:
                         failed = next(check for check in proof.checks if not check.is_met)
-                        return Proof(failed=failed, error=proof.error)
+                        return Proof(failed=failed, error=proof.error, seconds=time.monotonic() - began)
             finally:
                 await off_loop(held.close)
-        return Proof(commands=tuple(dict.fromkeys((*self._rules.accept, *commands))))
+        self._slow = time.monotonic() - began
+        return Proof(seconds=self._slow, commands=tuple(dict.fromkeys((*self._rules.accept, *commands))))
 
     async def _proofs(self, folder: Path, commands: Sequence[str], stop_at: float) -> AsyncIterator[Acceptance]:
         yield await run_setup(folder, self._root, self._rules, self._acceptance, seconds=stop_at - time.monotonic())
@@ -184,39 +319,33 @@ class MergeQueue:
             site = AcceptanceSite(folder=folder, root=self._root, rules=self._acceptance, is_asked_here=is_asked_here)
             yield await run_acceptance(wanted, site, seconds_left=stop_at - time.monotonic())
 
-    async def _move(self, candidate: Candidate, rebased: RebaseResult, proof: Proof) -> Landing | None:
-        """Move the branch to the accepted work; None: it moved meanwhile, so rebase and accept again."""
-        workspace = candidate.workspace
+    async def _move(self, head: str, stacked: Sequence[tuple[_QueuedCandidate, RebaseResult]], proof: Proof) -> bool:
+        """Move the branch to the accepted work; False: it moved meanwhile, so rebase and accept again."""
+        workspace = stacked[-1][0].candidate.workspace
         until = time.monotonic() + DIRTY_SECONDS
         while True:
-            await off_loop(remember_candidate, workspace, rebased.tip)
-            moved = await _to_end(off_loop(move_branch, workspace, rebased.onto, rebased.tip))
+            for one, rebased in stacked:
+                await off_loop(remember_candidate, one.candidate.workspace, rebased.tip)
+            moved = await _to_end(off_loop(move_branch, workspace, head, stacked[-1][1].tip))
             if moved.is_done:
-                return _landed(workspace.onto, rebased, proof)
+                for one, rebased in stacked:
+                    _answer([one], _landed(workspace.onto, rebased, proof, len(stacked)))
+                return True
             if moved.is_outdated:
                 now = await off_loop(head_of, workspace)
-                if not await off_loop(only_board_changed, workspace, rebased.onto, now):
-                    return None
-                rebased = await off_loop(rebase, workspace, candidate.tip, now)
-                if not rebased.is_clean:
-                    return None
+                if not await off_loop(only_board_changed, workspace, head, now):
+                    return False
+                again = await self._stack([one for one, _ in stacked])
+                if [one for one, _ in again[1]] != [one for one, _ in stacked]:
+                    return False
+                head, stacked = again
             elif time.monotonic() >= until:
                 files = f" ({', '.join(moved.files[:10])})" if moved.files else ""
                 words = f"The work is accepted, but cannot be merged into {workspace.onto}: {moved.reason}{files}."
-                return _not_landed(WAITS, words, notes=proof.notes)
+                _answer([one for one, _ in stacked], _not_landed(WAITS, words, notes=proof.notes))
+                return True
             else:
                 await asyncio.sleep(POLL_SECONDS)
-
-
-async def _lock_file(held: contextlib.ExitStack, path: Path, stop_at: float) -> None:
-    """Lock out other processes."""
-    while True:
-        try:
-            await off_loop(held.enter_context, file_lock(path, timeout=POLL_SECONDS))
-            return
-        except Unavailable:
-            if time.monotonic() >= stop_at:
-                raise Unavailable("Another process was landing its work until the time was up.") from None
 
 
 async def _to_end(work: "Coroutine[object, object, T]") -> T:
@@ -229,14 +358,21 @@ async def _to_end(work: "Coroutine[object, object, T]") -> T:
         raise
 
 
+def _answer(waiting: Sequence[_QueuedCandidate], landing: Landing) -> None:
+    for one in waiting:
+        if not one.landing.done():
+            one.landing.set_result(landing)
+
+
 def _not_landed(state: str, message: str, advice: str = "", **more: Any) -> Landing:
     error = ErrorInfo(type="merge_conflict", code=CODES[state], message=message, recoverable=True, recommendation=advice)
     return Landing(state=state, error=error, **more)
 
 
-def _landed(onto: str, rebased: RebaseResult, proof: Proof) -> Landing:
+def _landed(onto: str, rebased: RebaseResult, proof: Proof, count: int) -> Landing:
     accepted = f"accepted by {', '.join(f'`{one}`' for one in proof.commands)}" if proof.commands else "no acceptance command was run"
-    summary = f"Merged into {onto} as {rebased.tip[:9]}, rebased on {rebased.onto[:9]}; {accepted}."
+    together = f", together with {count - 1} more" if proof.commands and count > 1 else ""
+    summary = f"Merged into {onto} as {rebased.tip[:9]}, rebased on {rebased.onto[:9]}; {accepted}{together}."
     return Landing(state=LANDED, commit=rebased.tip, notes=proof.notes, summary=summary)
 
 
