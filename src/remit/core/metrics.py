@@ -1,8 +1,7 @@
 """Metrics of delegations: names and alerts in one table, sums and percentiles."""
 
 import math
-from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +10,11 @@ from remit.core.states import LIVE, State
 MOST_NAMES = 5_000
 OTHERS = "(others)"
 """Collects all further names, which callers may invent, in one count."""
+_GROWTH = 1.02
+_SHORTEST_SECONDS = 1e-4
+_BUCKETS = 1150
+"""Up to 8 days; longer values count as 8 days."""
+_LOG_GROWTH = math.log(_GROWTH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +45,45 @@ FAILED_STARTS = Metric(name="delegation.failed_starts", words="agent or what it 
 METRICS = (TOTAL, SUCCESS_RATE, LATENCY_P99, TIMEOUT_RATE, ERRORS_BY_TARGET, ERRORS_BY_OPERATION)
 
 
-def percentile(seconds: Sequence[float], share: float) -> float | None:
-    """The nearest rank of sorted values; None without values."""
-    return seconds[max(1, math.ceil(share * len(seconds))) - 1] if seconds else None
+class Histogram:
+    """A histogram of seconds."""
+
+    __slots__ = ("_buckets", "count", "longest", "shortest", "total")
+
+    def __init__(self) -> None:
+        self._buckets = [0] * _BUCKETS
+        self.count = 0
+        self.total = 0.0
+        self.shortest = math.inf
+        self.longest = 0.0
+
+    def add(self, seconds: float) -> None:
+        seconds = max(seconds, 0.0)  # the clock was set back
+        place = 0 if seconds <= _SHORTEST_SECONDS else int(math.log(seconds / _SHORTEST_SECONDS) / _LOG_GROWTH) + 1
+        self._buckets[min(place, _BUCKETS - 1)] += 1
+        self.count += 1
+        self.total += seconds
+        self.shortest = min(self.shortest, seconds)
+        self.longest = max(self.longest, seconds)
+
+    def merge(self, other: "Histogram") -> None:
+        self._buckets = [mine + theirs for mine, theirs in zip(self._buckets, other._buckets, strict=True)]
+        self.count += other.count
+        self.total += other.total
+        self.shortest = min(self.shortest, other.shortest)
+        self.longest = max(self.longest, other.longest)
+
+    def percentile(self, share: float) -> float | None:
+        """The nearest-rank percentile in seconds; None without values."""
+        if not self.count:
+            return None
+        rank, seen = max(1, math.ceil(share * self.count)), 0
+        for place, count in enumerate(self._buckets):
+            seen += count
+            if seen >= rank:
+                middle = _SHORTEST_SECONDS * _GROWTH ** (place - 0.5) if place else 0.0
+                return min(max(middle, self.shortest), self.longest)
+        return self.longest
 
 
 @dataclass(slots=True)
@@ -51,7 +91,7 @@ class Tally:
     """Sums that a store computes: counts by agent and state."""
 
     states: dict[tuple[str, State], int] = field(default_factory=dict)
-    latencies: "array[float]" = field(default_factory=lambda: array("d"))
+    latencies: Histogram = field(default_factory=Histogram)
     tokens: int = 0
     cost: float = 0.0
     tokens_of: dict[str, int] = field(default_factory=dict)
@@ -65,13 +105,25 @@ class Tally:
             agent = OTHERS
         self.states[agent, state] = self.states.get((agent, state), 0) + 1
         if seconds is not None and state not in (State.REFUSED, State.CANCELLED):
-            self.latencies.append(max(seconds, 0.0))  # the clock may have been set back
+            self.latencies.add(seconds)
         self.tokens += tokens
         self.cost += cost
         if tokens:
             self.tokens_of[agent] = self.tokens_of.get(agent, 0) + tokens
         if is_unavailable:
             self.failed_starts[agent] = self.failed_starts.get(agent, 0) + 1
+
+    def merge(self, other: "Tally") -> None:
+        for (agent, state), count in other.states.items():
+            name = agent if (agent, state) in self.states or len(self.states) < MOST_NAMES else OTHERS
+            self.states[name, state] = self.states.get((name, state), 0) + count
+        self.latencies.merge(other.latencies)
+        self.tokens += other.tokens
+        self.cost += other.cost
+        for mine, theirs in ((self.tokens_of, other.tokens_of), (self.failed_starts, other.failed_starts)):
+            for agent, count in theirs.items():
+                name = agent if agent in mine or len(mine) < MOST_NAMES else OTHERS
+                mine[name] = mine.get(name, 0) + count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +214,6 @@ def metrics_of(tally: Tally, *, since: float | None, until: float) -> Metrics:
     states: dict[str, int] = {}
     for (_, state), count in sorted(tally.states.items()):
         states[str(state)] = states.get(str(state), 0) + count
-    latencies = sorted(tally.latencies)
     live = sum(count for state, count in states.items() if state in LIVE)
     cancelled = states.get(State.CANCELLED, 0)
     judged = sum(states.values()) - live - cancelled
@@ -175,8 +226,8 @@ def metrics_of(tally: Tally, *, since: float | None, until: float) -> Metrics:
         success=Share(count=states.get(State.COMPLETED, 0), total=judged),
         timeout=Share(count=states.get(State.TIMEOUT, 0), total=judged),
         latency={
-            **{f"p{share}": percentile(latencies, share / 100) for share in (50, 95, 99)},
-            "max": latencies[-1] if latencies else None,
+            **{f"p{share}": tally.latencies.percentile(share / 100) for share in (50, 95, 99)},
+            "max": tally.latencies.longest if tally.latencies.count else None,
         },
         errors_by_target=_errors(tally, lambda agent: agent.partition(".")[0]),
         errors_by_operation=_errors(tally, lambda agent: agent),

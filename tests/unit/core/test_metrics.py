@@ -1,6 +1,11 @@
-"""Metrics: values, alerts and percentiles."""
+"""Metrics: values, alerts, and percentiles in constant memory."""
 
-from remit.core.metrics import METRICS, MOST_NAMES, OTHERS, Tally, metrics_of, percentile
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.core.metrics import METRICS, MOST_NAMES, OTHERS, Histogram, Tally, metrics_of
 from remit.core.states import State
 
 
@@ -13,10 +18,24 @@ def tally(**counts: int) -> Tally:
     return made
 
 
-def test_percentile_is_the_nearest_rank() -> None:
-    seconds = [float(one) for one in range(1, 201)]
-    assert [percentile(seconds, share) for share in (0.0, 0.5, 0.99, 1.0)] == [1.0, 100.0, 198.0, 200.0]
-    assert percentile([], 0.5) is None
+@given(st.lists(st.floats(min_value=0.0, max_value=600_000.0), min_size=1, max_size=200), st.sampled_from([0.5, 0.95, 0.99]))
+def test_percentile_is_accurate_to_one_percent(seconds: list[float], share: float) -> None:
+    histogram = Histogram()
+    for one in seconds:
+        histogram.add(one)
+    exact = sorted(seconds)[max(1, math.ceil(share * len(seconds))) - 1]
+    found = histogram.percentile(share)
+    assert found is not None
+    assert abs(found - exact) <= max(0.0101 * exact, 1.1e-4)
+
+
+def test_durations_below_zero_and_above_a_week_are_counted() -> None:
+    histogram = Histogram()
+    histogram.add(-3.0)
+    histogram.add(1e9)
+    assert histogram.count == 2
+    assert histogram.percentile(0.99) is not None
+    assert Histogram().percentile(0.5) is None
 
 
 def test_metric_names_and_thresholds() -> None:

@@ -12,8 +12,8 @@ from remit import ErrorInfo, Remit, agent
 from remit.core.delegation import ORIGIN, CallerInfo, Origin
 from remit.core.metrics import METRICS, OTHERS
 from remit.core.states import State
-from remit.runtime.telemetry.metrics import prometheus_page
-from remit.runtime.telemetry.names import INSTRUMENTS, LATENCY, SECONDS, Kind
+from remit.runtime.telemetry.metrics import WINDOW_PARTS, Window, prometheus_page
+from remit.runtime.telemetry.names import INSTRUMENTS, LATENCY, SECONDS, WINDOW_SECONDS, Kind
 from remit.server.http.api import metrics_routes
 from remit.server.tokens import OWNER, Grants, Permission, Principal
 
@@ -57,7 +57,7 @@ def total(found: dict[tuple[str, tuple[tuple[str, str], ...]], float], name: str
 
 
 async def test_prometheus_page_has_the_counts(remit: Remit) -> None:
-    page = prometheus_page(remit.engine, remit.directory.find)
+    page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
     for fail in (False, False, True):
         await remit.delegate("shelf.look", fail=fail)
     running = await remit.start("waits")
@@ -73,6 +73,9 @@ async def test_prometheus_page_has_the_counts(remit: Remit) -> None:
     assert (total(found, "delegation_running", target="waits"), total(found, "delegation_queued", target="waits")) == (1, 1)
     assert total(found, "delegation_latency_seconds_bucket", le="+Inf") == total(found, "delegation_latency_seconds_count") == 3
     assert total(found, "delegation_latency_seconds_bucket", le="30.0") == 3
+    assert found["delegation_success_rate", ()] == pytest.approx(2 / 3)
+    assert total(found, "delegation_errors_by_operation", target="shelf", operation="look") == pytest.approx(1 / 3)
+    assert 0 < found["delegation_latency_p99_seconds", ()] < 5
     await remit.cancel(queued.session_id)
     await remit.cancel(running.session_id)
     assert total(samples(page), "delegation_running") == 0
@@ -85,7 +88,7 @@ async def test_failed_starts_availability_and_tokens_are_counted_by_operation(re
     async def needy() -> None:
         return None
 
-    page = prometheus_page(remit.engine, remit.directory.find)
+    page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
     remit.register(needy)
     for _ in range(2):
         assert (await remit.delegate("needy")).stop_reason == "unavailable"
@@ -93,6 +96,8 @@ async def test_failed_starts_availability_and_tokens_are_counted_by_operation(re
     found = samples(page)
     assert total(found, "delegation_failed_starts_total", target="needy") == 2
     assert total(found, "delegation_failed_starts_total", target="shelf") == 0
+    assert total(found, "agent_availability", target="needy") == 0
+    assert total(found, "agent_availability", target="shelf", operation="look") == 1
     assert total(found, "delegation_tokens_total", target="shelf", operation="look") == 5
     recorded = (await remit.metrics()).to_dict()
     assert recorded["delegation.failed_starts"] == {"needy": 2}
@@ -101,7 +106,7 @@ async def test_failed_starts_availability_and_tokens_are_counted_by_operation(re
 
 
 async def test_label_values_are_bounded_for_any_request(remit: Remit) -> None:
-    page = prometheus_page(remit.engine, remit.directory.find)
+    page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
     for number in range(5):
         await remit.delegate(f"invented{number}")
     ORIGIN.set(Origin(caller_info=CallerInfo("token:alice", "http", "talk 7")))
@@ -127,7 +132,7 @@ async def test_targets_beyond_the_limit_count_as_others(tmp_path: Path, monkeypa
         return quick
 
     async with Remit.open(tmp_path, agents=[made(number) for number in range(15)]) as remit:
-        page = prometheus_page(remit.engine, remit.directory.find)
+        page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
         for number in range(15):
             await remit.delegate(f"t{number}")
         found = samples(page)
@@ -136,13 +141,25 @@ async def test_targets_beyond_the_limit_count_as_others(tmp_path: Path, monkeypa
 
 
 async def test_requests_are_counted_by_api_and_reason(remit: Remit) -> None:
-    page = prometheus_page(remit.engine, remit.directory.find)
+    page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
     error = ErrorInfo(type="permission", message="no", code="UNAUTHENTICATED", recoverable=False, recommendation="ask")
     remit.note_visit("http", "token:ci")
     remit.note_visit("grpc", None, error)
     found = samples(page)
     assert total(found, "door_requests_total", door="http", code="") == 1
     assert total(found, "door_requests_total", door="grpc", code="UNAUTHENTICATED") == 1
+
+
+def test_window_drops_old_values() -> None:
+    window = Window()
+    window.add(1000.0, "a", State.TIMEOUT, 1.0)
+    assert window.read(1000.0).timeout.rate == 1.0
+    window.add(1000.0 + WINDOW_SECONDS / WINDOW_PARTS, "a", State.COMPLETED, 1.0)
+    assert window.read(1100.0).timeout.rate == 0.5
+    assert window.read(1000.0 + WINDOW_SECONDS + 1).timeout.rate in (0.0, None)
+    assert window.read(10_000.0).total == 0
+    window.add(900.0, "a", State.COMPLETED, 1.0)  # the clock was set back
+    assert window.read(1100.0).total == 3
 
 
 @pytest.mark.parametrize(
@@ -157,7 +174,7 @@ async def test_metrics_page_needs_a_grant(remit: Remit, principal: Principal, st
     import httpx
     from starlette.applications import Starlette
 
-    app = Starlette(routes=metrics_routes(prometheus_page(remit.engine, remit.directory.find)))
+    app = Starlette(routes=metrics_routes(prometheus_page(remit.engine, remit.directory.find, remit.clock)))
 
     async def authenticated(scope: Any, receive: Any, send: Any) -> None:
         scope["remit.principal"] = principal
@@ -176,7 +193,7 @@ async def test_metrics_page_needs_a_grant(remit: Remit, principal: Principal, st
 async def test_every_alert_rule_uses_existing_metrics(remit: Remit) -> None:
     import yaml
 
-    page = prometheus_page(remit.engine, remit.directory.find)
+    page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
     await remit.delegate("shelf.look")
     found = samples(page)
     given: dict[str, set[str]] = {}

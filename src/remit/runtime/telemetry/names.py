@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from remit.core.lifecycle import LifecycleKind
-from remit.core.metrics import FAILED_STARTS, LATENCY_P99, TOTAL
+from remit.core.metrics import (
+    AVAILABILITY,
+    ERRORS_BY_OPERATION,
+    ERRORS_BY_TARGET,
+    FAILED_STARTS,
+    LATENCY_P99,
+    SUCCESS_RATE,
+    TIMEOUT_RATE,
+    TOTAL,
+    Metric,
+)
 from remit.core.ports import AgentPort
 from remit.core.states import LIVE, State
 from remit.runtime.engine import LiveDelegation
@@ -87,6 +97,8 @@ class Instrument:
     """In OpenTelemetry notation: `s`, `{token}`. Not `1` for shares: Prometheus would make it part of the name."""
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
+    metric: Metric | None = None
+    """The metric of `remit metrics` that it exports."""
 
     @property
     def prometheus(self) -> str:
@@ -105,7 +117,15 @@ MODEL_TOKENS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 2
 """These two as the conventions recommend."""
 
 
-ENDED = Instrument(TOTAL.name, Kind.COUNTER, "Delegations that ended, by state", labels=("target", "operation", "state", "principal"))
+def _recent(metric: Metric, words: str, labels: tuple[str, ...] = (), unit: str = "") -> Instrument:
+    return Instrument(metric.name, Kind.GAUGE, f"Of the last {WINDOW_SECONDS:g} s{words}", unit, labels, metric=metric)
+
+
+WINDOW_SECONDS = 300.0
+"""Period of the gauges `RATES` and `ERROR_RATES`."""
+ENDED = Instrument(
+    TOTAL.name, Kind.COUNTER, "Delegations that ended, by state", labels=("target", "operation", "state", "principal"), metric=TOTAL
+)
 STARTED = Instrument("delegation.started", Kind.COUNTER, "Delegations whose agent was started", labels=("target", "operation"))
 RUNNING = Instrument("delegation.running", Kind.GAUGE, "Delegations running now", labels=("target",))
 QUEUED = Instrument("delegation.queued", Kind.GAUGE, "Delegations waiting for a slot now", labels=("target",))
@@ -117,8 +137,19 @@ TOKENS = Instrument("delegation.tokens", Kind.COUNTER, "Tokens drawn from budget
 COST = Instrument("delegation.cost", Kind.COUNTER, "Money drawn from budgets", labels=("target", "operation"))
 FAILED_START = Instrument(
     FAILED_STARTS.name, Kind.COUNTER, "Delegations whose agent could not be started or reached", labels=("target", "operation"),
+    metric=FAILED_STARTS,
 )  # fmt: skip
 VISITS = Instrument("door.requests", Kind.COUNTER, "Requests at the APIs; code: why refused", labels=("door", "code"))
+RATES = (
+    _recent(SUCCESS_RATE, f": {SUCCESS_RATE.words}"),
+    _recent(TIMEOUT_RATE, f": {TIMEOUT_RATE.words}"),
+    _recent(LATENCY_P99, ", right to 1 %", unit="s"),
+)
+ERROR_RATES = (
+    _recent(ERRORS_BY_TARGET, f": {ERRORS_BY_TARGET.words}", ("target",)),
+    _recent(ERRORS_BY_OPERATION, f": {ERRORS_BY_OPERATION.words}", ("target", "operation")),
+)
+AVAILABLE = _recent(AVAILABILITY, f": {AVAILABILITY.words}", ("target", "operation"))
 MODEL_LABELS = (str(Attribute.OPERATION), str(Attribute.PROVIDER), str(Attribute.MODEL), str(Attribute.ERROR))
 MODEL_DURATION = Instrument(
     "gen_ai.client.operation.duration", Kind.HISTOGRAM, "Of questions to language models", "s", MODEL_LABELS, MODEL_SECONDS
@@ -128,7 +159,7 @@ MODEL_USAGE = Instrument(
     (*MODEL_LABELS[:-1], str(Attribute.TOKEN_TYPE)), MODEL_TOKENS,
 )  # fmt: skip
 INSTRUMENTS = (
-    ENDED, STARTED, RUNNING, QUEUED, LATENCY, TOKENS, COST, FAILED_START, VISITS, MODEL_DURATION,
+    ENDED, STARTED, RUNNING, QUEUED, LATENCY, TOKENS, COST, FAILED_START, VISITS, *RATES, *ERROR_RATES, AVAILABLE, MODEL_DURATION,
     MODEL_USAGE,
 )  # fmt: skip
 METRIC_EVENTS = (
