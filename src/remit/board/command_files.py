@@ -24,7 +24,13 @@ MAX_FILES = 1000
 LONGEST_NAME = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _KNOWN = frozenset({"name", "description", "agent", "timeout", "argument-hint", "arguments", "model", "remit"})
-_MARK = re.compile(r"\\(?P<escaped>\$(?:ARGUMENTS\b|[1-9](?!\d)))|\$(?P<which>ARGUMENTS\b|[1-9](?!\d))")
+_MARK = re.compile(
+    r"\\(?P<escaped>\$(?:ARGUMENTS\b|[1-9](?!\d)))"
+    r"|(?<![\w./@])@(?P<named>\$ARGUMENTS\b|\$[1-9](?!\d)|(?:\./)?[\w.-]*\w(?:/[\w.-]*\w)*)"
+    r"|\$(?P<which>ARGUMENTS\b|[1-9](?!\d))"
+)
+_SHELL = re.compile(r"(?:^|(?<=\s))!`[^`\n]*`", re.MULTILINE)
+MAX_INCLUDED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +48,8 @@ class CommandFile:
     """Requested language model; used only if a model executes it."""
     hint: str = ""
     """Description of its arguments, for the help."""
+    rules: "tuple[ArgumentRule, ...] | None" = None
+    """Rules of its arguments, in order; None: any arguments."""
     warnings: tuple[str, ...] = ()
     """Entries that have no effect here."""
 
@@ -121,6 +129,7 @@ def command_of(page: "Page", root: Path) -> CommandFile:
     if not page.body:
         raise Misused(f"{where}: it has no text below its front matter.")
     words = {key: _text(where, page, head, key) for key in ("description", "agent", "model", "argument-hint")}
+    rules = _rules(f"{where}: line {page.lines.get('arguments', 2)}", head["arguments"]) if "arguments" in head else None
     return CommandFile(
         name=page.path.stem,
         path=where,
@@ -129,7 +138,8 @@ def command_of(page: "Page", root: Path) -> CommandFile:
         agent=words["agent"] or None,
         timeout=_seconds(where, page, head.get("timeout")),
         model=words["model"],
-        hint=words["argument-hint"],
+        hint=words["argument-hint"] or " ".join(rule.usage for rule in rules or ()),
+        rules=rules,
         warnings=tuple(_doubts(where, page, head)),
     )
 
@@ -195,8 +205,6 @@ def _doubts(where: str, page: "Page", head: Mapping[str, Any]) -> Iterator[str]:
     unknown = sorted(str(key) for key in set(head) - _KNOWN)
     if unknown and where.startswith(f"{OWN}/"):
         yield f"{where}: ignored keys: {', '.join(unknown)[:200]}."
-    if "arguments" in head and where.startswith(f"{OWN}/"):
-        yield f"{where}: `arguments` is no longer checked. Describe them in argument-hint, and say in the text what is wrong with others."
 
 
 def _first_line(body: str) -> str:
@@ -208,9 +216,75 @@ def _first_line(body: str) -> str:
 # ---- arguments
 
 
+_KINDS = {"text": str, "integer": int, "number": float}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArgumentRule:
+    name: str
+    kind: str = "text"
+    choices: tuple[str, ...] = ()
+    is_required: bool = True
+    is_rest: bool = False
+    """It takes all remaining arguments."""
+
+    @property
+    def usage(self) -> str:
+        word = f"{self.name.upper()}{'...' if self.is_rest else ''}"
+        return word if self.is_required else f"[{word}]"
+
+    def check(self, given: str) -> None:
+        if self.choices and given not in self.choices:
+            raise Misused(f"Argument {self.name} must be one of {', '.join(self.choices)}. Got: {shorten(given, 60)}")
+        try:
+            _KINDS[self.kind](given)
+        except ValueError:
+            article = "an" if self.kind == "integer" else "a"
+            raise Misused(f"Argument {self.name} must be {article} {self.kind}. Got: {shorten(given, 60)}") from None
+
+
+def _rules(where: str, given: object) -> tuple[ArgumentRule, ...]:
+    """`arguments` of the front matter: names with `text`, `integer`, `number` or a list of words; `?` suffix:
+    optional, `...`: one or more."""
+    if not isinstance(given, Mapping):
+        raise Misused(f"{where}: arguments must be names with their kinds.", advice="E.g. arguments: {number: integer, focus: text?}.")
+    rules: list[ArgumentRule] = []
+    for name, value in given.items():
+        choices = tuple(map(str, value)) if isinstance(value, list) else ()
+        words = "text" if choices else str(value)
+        kind = words.removesuffix("?").removesuffix("...")
+        if kind not in _KINDS or not is_name(str(name)):
+            raise Misused(f"{where}: argument {name!s:.40} has the kind {words!r:.40}.", advice=f"Use {', '.join(_KINDS)}, with ? or ....")
+        rule = ArgumentRule(
+            name=str(name), kind=kind, choices=choices, is_required=not words.endswith("?"), is_rest=words.removesuffix("?").endswith("...")
+        )
+        if rules and (rules[-1].is_rest or (rule.is_required and not rules[-1].is_required)):
+            raise Misused(f"{where}: argument {name} cannot follow {rules[-1].name}.", advice="Optional ones, then one with ..., go last.")
+        rules.append(rule)
+    return tuple(rules)
+
+
+def check_arguments(command: CommandFile, arguments: Sequence[str]) -> None:
+    """Raise `Misused` if they break the rules of the file."""
+    if command.rules is None:
+        return
+    usage = f"Usage: remit {' '.join((command.name, *(rule.usage for rule in command.rules)))}"
+    for place, rule in enumerate(command.rules):
+        given = arguments[place:] if rule.is_rest else arguments[place : place + 1]
+        if not given and rule.is_required:
+            raise Misused(f"Argument {rule.name} required. {usage}")
+        for one in given:
+            rule.check(one)
+    most = len(command.rules)
+    if len(arguments) > most and not (command.rules and command.rules[-1].is_rest):
+        raise Misused(f"Too many arguments: {shorten(arguments[most], 60)}. {usage}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilledText:
     text: str
+    files: tuple[str, ...] = ()
+    """Paths written as `@path` in the file: included if they can be read."""
     warnings: tuple[str, ...] = ()
 
 
@@ -219,22 +293,39 @@ def fill_arguments(body: str, arguments: Sequence[str]) -> FilledText:
 
     Arguments that the text does not use are appended, so that the user's input always reaches the agent."""
     asked: list[str] = []
+    files: list[str] = []
 
     def put(match: "re.Match[str]") -> str:
         if match["escaped"]:
             return match["escaped"]
-        asked.append(match["which"])
-        return " ".join(arguments if match["which"] == "ARGUMENTS" else arguments[int(match["which"]) - 1 : int(match["which"])])
+        mark = match["which"] or (match["named"] or "")[1:]
+        value = ""
+        if match["which"] or match["named"].startswith("$"):
+            asked.append(mark)
+            value = " ".join(arguments if mark == "ARGUMENTS" else arguments[int(mark) - 1 : int(mark)])
+        if match["which"]:
+            return value
+        named = value if match["named"].startswith("$") else match["named"]
+        if named:
+            files.append(named)
+        return f"@{named}"
 
     text = _MARK.sub(put, body)
     rest = [one for number, one in enumerate(arguments, start=1) if str(number) not in asked and "ARGUMENTS" not in asked]
     if rest:
         text = f"{text.rstrip()}\n\n{'More arguments' if asked else 'Arguments'}: {' '.join(rest)}"
-    return FilledText(text=text, warnings=_missing_arguments(arguments, asked))
+    return FilledText(text=text, files=tuple(dict.fromkeys(files)), warnings=tuple(_warnings(body, arguments, asked)))
 
 
-def _missing_arguments(arguments: Sequence[str], asked: Sequence[str]) -> tuple[str, ...]:
+def _warnings(body: str, arguments: Sequence[str], asked: Sequence[str]) -> list[str]:
+    said: list[str] = []
+    shell = _SHELL.findall(body)
+    if shell:
+        more = f" (and {len(shell) - 1} more)" if len(shell) > 1 else ""
+        said.append(f"Shell commands in a command file are not executed: {shell[0][:80]}{more} is passed to the agent as text.")
     missing = sorted({mark for mark in asked if mark != "ARGUMENTS" and int(mark) > len(arguments)})
     if missing:
-        return (f"No value was given for {', '.join(f'${mark}' for mark in missing)}.",)
-    return ("No arguments were given: $ARGUMENTS is empty.",) if "ARGUMENTS" in asked and not arguments else ()
+        said.append(f"No value was given for {', '.join(f'${mark}' for mark in missing)}.")
+    elif "ARGUMENTS" in asked and not arguments:
+        said.append("No arguments were given: $ARGUMENTS is empty.")
+    return said

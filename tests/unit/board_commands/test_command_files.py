@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit import Misused, Remit, bind_command
-from remit.board.command_files import CommandFile, every, fill_arguments, find, names
+from remit.board.command_files import CommandFile, check_arguments, every, fill_arguments, find, names
 from remit.board.project_commands import BoundCommand, command_outcome, dry_run_command, run, unavailable_outcome
 from remit.testing import Reply, Say, Scripted, ScriptedModels, answer, valid_return
 from support import cli
@@ -31,9 +31,16 @@ def test_arguments_are_substituted_once_literally_and_missing_ones_are_reported(
     assert (found.text, found.warnings) == ("Fix it in ", ("No value was given for $2.",))
 
 
-def test_paths_and_shell_lines_stay_text() -> None:
-    found = fill_arguments("Look at @docs/a.md and @$1.\n!`git status`", ["src/x.py"])
-    assert (found.text, found.warnings) == ("Look at @docs/a.md and @src/x.py.\n!`git status`", ())
+def test_only_the_command_text_names_files_to_attach() -> None:
+    found = fill_arguments("Look at @docs/a.md, @$1 and a@b.c; not @$2.", ["src/x.py"])
+    assert found.files == ("docs/a.md", "src/x.py")
+    assert fill_arguments("$ARGUMENTS", ["@secret.md"]).files == ()
+
+
+def test_shell_line_is_reported_and_stays_text() -> None:
+    found = fill_arguments("State: !`git status` and\n!`rm x`\nNow.", [])
+    assert found.text == "State: !`git status` and\n!`rm x`\nNow."
+    assert "!`git status` (and 1 more) is passed to the agent as text" in found.warnings[0]
 
 
 @given(st.text(), st.lists(st.text(), max_size=12))
@@ -123,6 +130,26 @@ async def test_command_file_runs_its_agent_under_its_own_name(tmp_path: Path) ->
     assert (done.command, done.status, done.data["data"]) == ("fix", "completed", "Fixed.")
 
 
+async def test_named_files_are_attached_if_the_policy_allows(tmp_path: Path) -> None:
+    put(tmp_path, ".remit/commands/fix.md", HEAD + "See @notes.md, @.env, @../x.md, @gone.md and ask @someone.")
+    put(tmp_path, "notes.md", "the notes")
+    put(tmp_path, ".env", "PASSWORD=1")
+    fixer = Scripted("fixer", answer("Fixed."))
+    done, _ = await run_command(tmp_path, "fix", agent=fixer)
+    asked = fixer.calls[0]["task"]
+    assert "--- notes.md\nthe notes" in asked
+    assert "PASSWORD" not in asked
+    assert [one.partition(" ")[0] for one in done.warnings] == ["@.env", "@gone.md"]
+
+
+async def test_argument_that_cannot_be_a_file_is_passed_as_text(tmp_path: Path) -> None:
+    put(tmp_path, ".remit/commands/see.md", "---\nagent: reader\n---\nSee @$ARGUMENTS\n")
+    reader = Scripted("reader", answer("read"))
+    for words in ("x" * 6_000, "a\0b.md"):
+        assert (await run_command(tmp_path, "see", words, agent=reader))[0].status == "completed"
+    assert "x" * 6_000 in reader.calls[0]["task"]
+
+
 def test_help_lists_command_files_with_escaped_text(tmp_path: Path) -> None:
     put(tmp_path, ".remit/commands/plain.md", "---\ndescription: Plain text\n---\nDo $ARGUMENTS\n")
     put(tmp_path, ".remit/commands/evil.md", '---\ndescription: "\\e[2J[bold]x[/] \\u202e"\n---\nx\n')
@@ -179,8 +206,38 @@ def test_command_file_of_another_tool_cannot_choose_the_model(tmp_path: Path) ->
     assert "the project's model is used" in found.warnings[0]
 
 
-def test_rules_of_arguments_are_ignored_with_a_warning(tmp_path: Path) -> None:
-    put(tmp_path, ".remit/commands/fix.md", "---\narguments: {number: integer}\n---\nFix $1\n")
+RULES = "---\ndescription: x\narguments: {number: integer, level: [low, high], focus: 'text...?'}\n---\nDo $1 $ARGUMENTS\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        ((), "Argument number required. Usage: remit fix NUMBER LEVEL [FOCUS...]"),
+        (("x", "low"), "Argument number must be an integer. Got: x"),
+        (("3", "middle"), "Argument level must be one of low, high. Got: middle"),
+        (("3", "low"), ""),
+        (("3", "low", "and", "more"), ""),
+    ],
+)
+def test_arguments_that_break_the_rules_of_the_file_are_refused(tmp_path: Path, arguments: tuple[str, ...], fault: str) -> None:
+    folder = tmp_path / ".remit" / "commands"
+    folder.mkdir(parents=True)
+    (folder / "fix.md").write_text(RULES)
     command = find(tmp_path, "fix")
     assert command is not None
-    assert "Describe them in argument-hint" in command.warnings[0]
+    assert command.hint == "NUMBER LEVEL [FOCUS...]"
+    message = ""
+    try:
+        check_arguments(command, arguments)
+    except Misused as error:
+        message = error.message
+    assert message == fault
+
+
+@pytest.mark.parametrize("rules", ["[a]", "{a: integr}", "{a: text?, b: text}", "{a: 'text...', b: text?}"])
+def test_invalid_argument_rules_are_an_error_in_the_file(tmp_path: Path, rules: str) -> None:
+    folder = tmp_path / ".remit" / "commands"
+    folder.mkdir(parents=True)
+    (folder / "fix.md").write_text(f"---\narguments: {rules}\n---\nDo it\n")
+    with pytest.raises(Misused, match=r"fix\.md: line 2"):
+        find(tmp_path, "fix")
