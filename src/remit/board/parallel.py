@@ -17,6 +17,7 @@ from remit.board.claims import holder_of, holders
 from remit.board.implement import check_agents, implement, refused_outcome, show_nothing
 from remit.board.outcome import Outcome, Waiting, name_tasks, wait_for_result
 from remit.board.phases import plan_of, read_plan_text
+from remit.board.plans import read_plan
 from remit.board.task import IN_PROGRESS, Status, Task
 from remit.board.task_landing import QUEUE, LandingOptions, check_acceptance, queue_for
 from remit.board.task_order import order_tasks, unmet
@@ -271,4 +272,5 @@ def _named_files(board: Board, task: Task) -> frozenset[str]:
     text = read_plan_text(board, task)
     lines = [line for line in text.splitlines() if "accept" not in line.lower()]
     found = (name for line in lines for name in _PATH.findall(line))
-    return frozenset(name for name in found if "/" in name.strip("/") or re.search(r"\w\.\w+$", name))
+    planned = (name for phase in read_plan(text).phases for name in phase.files)
+    return frozenset((*planned, *(name for name in found if "/" in name.strip("/") or re.search(r"\w\.\w+$", name))))

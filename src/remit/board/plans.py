@@ -28,7 +28,9 @@ _OTHER_FIELD = re.compile(r"[ \t]*(?:[-*+][ \t]+)?\*\*[^*]{1,60}(?:\*\*[ \t]*:|:
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d+[.)])[ \t]+(?:\[[ xX]\][ \t]+)?(?P<words>\S.*)")
 _FENCE = re.compile(r"[ \t]*(?:[-*+][ \t]+)?(?P<fence>`{3,}|~{3,})(?P<after>.*)")
 _CODE = re.compile(r"(?<!`)(?P<ticks>`+)(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)")
+_NEW = re.compile(r"[ \t*_:–—-]*\(?new\b", re.IGNORECASE)
 _STATUSES = {**{str(one): one for one in PhaseStatus}, "COMPLETE": PhaseStatus.COMPLETED, "DONE": PhaseStatus.COMPLETED}
+_FIELDS = {"goals": "goal", "task": "tasks", "steps": "tasks", "estimated effort": "timing", "effort": "timing", "acceptance": "accept"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,13 @@ class Phase:
     number: int
     name: str
     status: PhaseStatus
+    goal: str = ""
+    tasks: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    """Paths that it changes or creates."""
+    new_files: tuple[str, ...] = ()
+    """Paths that are marked as new."""
+    timing: str = ""
     accept: tuple[str, ...] = ()
     """Commands that must exit 0 for this phase to be done."""
     text: str = ""
@@ -152,11 +161,18 @@ def _phase_of(text: str, lines: Sequence[_Line], faults: list[str]) -> Phase:
     status, (marker_start, marker_end) = _marker_in(rest)
     if status is None and (shouted := _SHOUTED.search(rest)):
         faults.append(f"Phase {number} (line {head.number}): {shouted[0]} is not a phase status; read as [NOT STARTED].")
+    fields = _fields(lines[1:])
+    files = list(_files(fields))
     end = lines[-1].start + len(lines[-1].text)
     return Phase(
         number=number,
         name=_name_in(rest[:marker_start] + rest[marker_end:]) or f"Phase {number}",
         status=status or PhaseStatus.NOT_STARTED,
+        goal=_prose(fields, "goal"),
+        tasks=tuple(_items(fields, "tasks")),
+        files=tuple(dict.fromkeys(path for path, _ in files)),
+        new_files=tuple(dict.fromkeys(path for path, is_new in files if is_new)),
+        timing=_prose(fields, "timing"),
         accept=_commands(lines[1:], faults, of=f"Phase {number}: "),
         text=text[head.start : end].rstrip(),
         line=head.number,
@@ -186,34 +202,64 @@ def _marker_in(rest: str) -> tuple[PhaseStatus | None, tuple[int, int]]:
     return None, (len(plain), len(plain))
 
 
-def _acceptance(lines: Sequence[_Line]) -> Iterator[list[str]]:
-    """The texts of each `Accept:` field: of its own line, and of a list below."""
-    texts: list[str] | None = None
+def _fields(lines: Sequence[_Line]) -> list[tuple[str, list[str]]]:
+    """Each named field with its lines, the rest of its own line first. A paragraph's end ends prose."""
+    fields: list[tuple[str, list[str]]] = []
+    is_in_field = False
     for line in lines:
         if line.is_code:
             continue
-        found = _FIELD.match(line.text)
-        if found or _OTHER_FIELD.match(line.text) or _HEADING.match(line.text):
-            if texts is not None:
-                yield texts
-            texts = [found["value"].strip()] if found and found["name"].lower().startswith("accept") else None
-        elif texts is not None and (item := _ITEM.match(line.text)):
-            texts.append(item["words"].strip())
-    if texts is not None:
-        yield texts
+        if found := _FIELD.match(line.text):
+            name = found["name"].lower()
+            fields.append((_FIELDS.get(name, name), [found["value"]]))
+            is_in_field = True
+        elif _OTHER_FIELD.match(line.text) or _HEADING.match(line.text):
+            is_in_field = False
+        elif is_in_field:
+            fields[-1][1].append(line.text)
+    return fields
+
+
+def _prose(fields: Sequence[tuple[str, list[str]]], name: str) -> str:
+    """The first field of that name as one line: its text up to a blank line or a list."""
+    words: list[str] = []
+    for line in next((body for one, body in fields if one == name), []):
+        if words and (not line.strip() or _ITEM.match(line)):
+            break
+        words += line.split()
+    return " ".join(words)
+
+
+def _items(fields: Sequence[tuple[str, list[str]]], name: str) -> Iterator[str]:
+    for one, body in fields:
+        if one == name:
+            yield from (words for words in (body[0].strip(),) if words)
+            yield from (found["words"].strip() for line in body[1:] if (found := _ITEM.match(line)))
+
+
+def _files(fields: Sequence[tuple[str, list[str]]]) -> Iterator[tuple[str, bool]]:
+    """Paths after `Files:`, in backticks or between commas, and whether `(new)` follows."""
+    for words in _items(fields, "files"):
+        codes = list(_CODE.finditer(words))
+        named = [(code["code"], code.end()) for code in codes] or [(one, len(words)) for one in words.split(",")]
+        for name, end in named:
+            is_new = name.rstrip().lower().endswith("(new)")
+            path = name.rstrip()[: -len("(new)")].strip() if is_new else name.strip()
+            if path.lower().strip(".") not in ("none", "-", ""):
+                yield path, is_new or _NEW.match(words, end) is not None
 
 
 def _commands(lines: Sequence[_Line], faults: list[str], *, of: str = "") -> tuple[str, ...]:
     """Commands in backticks after `Accept:`, on its line or as a list below. Other text is reported, never run."""
     commands: dict[str, None] = {}
-    for texts in _acceptance(lines):
-        if not any(texts):
-            faults.append(f"{of}`Accept:` names no command: write it in backticks on the same line.")
-        for words in filter(None, texts):
-            found = [command for code in _CODE.finditer(words) if (command := code["code"].strip())]
-            commands |= dict.fromkeys(found)
-            if not found and words.lower().strip(".") not in ("none", "-"):
-                faults.append(f"{of}`Accept: {words}` is not a command; to run it, write it in backticks.")
+    fields = [field for field in _fields(lines) if field[0] == "accept"]
+    empty = sum(not any(_items([field], "accept")) for field in fields)
+    faults += [f"{of}`Accept:` names no command: write it in backticks on the same line."] * empty
+    for words in _items(fields, "accept"):
+        found = [command for code in _CODE.finditer(words) if (command := code["code"].strip())]
+        commands |= dict.fromkeys(found)
+        if not found and words.lower().strip(".") not in ("none", "-"):
+            faults.append(f"{of}`Accept: {words}` is not a command; to run it, write it in backticks.")
     return tuple(commands)
 
 

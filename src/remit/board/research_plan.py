@@ -2,6 +2,7 @@
 
 A `DocumentCommand` defines what differs between them. `command_lifecycle` has the steps around the agent, `verdicts` the checks."""
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,17 +28,19 @@ from remit.board.command_lifecycle import (
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.plans import read_plan
 from remit.board.task import BEGINS, PlanVersion, State, Status, Task, TaskArtifact
-from remit.board.task_prompts import Brief, brief_parameters, depends_on, read_text
+from remit.board.task_prompts import Brief, brief_parameters, depends_on, faulty_plan_request, read_text
 from remit.board.verdicts import KINDS, MAX_BYTES, Verdict, judge_document, next_path, stays_inside
 from remit.core.deadline import allowed_timeout
-from remit.core.errors import Misused
+from remit.core.errors import Misused, RemitError
 from remit.core.result import Artifact, Return, StopReason
+from remit.core.result import Status as ReturnStatus
 from remit.core.routing import Route
 from remit.core.settings import Settings
 from remit.system.artifact_files import checked_artifacts, read_bounded
 from remit.system.threads import off_loop
 
 PLAN_CHARACTERS = 2_000_000
+LEAST_SECONDS = 1.0
 REMEMBERED = ("write_to", "version", "focus")
 """Parts of a brief recorded with every delegation, so that another process can file its return."""
 NEXT = {"research": "`remit plan {number}` plans it.", "plan": "`remit implement {number}` carries it out."}
@@ -119,7 +122,8 @@ async def work_on(remit: Remit, board: Board, command: DocumentCommand, *, waiti
     with run.claimed():
         unfiled = await _unfiled(run, command)
         if unfiled is not None:
-            return await run_to_end(_file, run, *unfiled)
+            brief, finished, name = unfiled
+            return await run_to_end(_file, run, *await _checked(run, command, brief, finished, name))
         await off_loop(run.mark, open_dependencies)
         assert run.before is not None
         brief = await off_loop(command.brief, board, run.state, run.before)
@@ -135,7 +139,7 @@ async def work_on(remit: Remit, board: Board, command: DocumentCommand, *, waiti
             timeout=command.timeout,
             agent=command.agent,
         )
-        return await run_to_end(_file, run, brief, result, earlier)
+        return await run_to_end(_file, run, *await _checked(run, command, brief, result, run.run), earlier)
 
 
 def check(board: Board, settings: Settings, find: Find, command: DocumentCommand) -> tuple[State, Task, Brief, Route]:
@@ -200,8 +204,8 @@ def _read_all(root: Path, paths: Sequence[str]) -> dict[str, bytes]:
     return {path: data for path in paths if (data := read_bounded(root / path, MAX_BYTES)) is not None}
 
 
-async def _unfiled(run: TaskRun, command: DocumentCommand) -> tuple[Brief, Return] | None:
-    """A finished return that a killed process did not file, with its brief."""
+async def _unfiled(run: TaskRun, command: DocumentCommand) -> tuple[Brief, Return, str] | None:
+    """A finished return that a killed process did not file, with its brief and the name of its run."""
     state = (await off_loop(run.board.look)).state
     task = state.task(command.number)
     name = unfiled_run(task, command.name)
@@ -216,7 +220,52 @@ async def _unfiled(run: TaskRun, command: DocumentCommand) -> tuple[Brief, Retur
     asked = record.task.extra if record.task is not None else {}
     remembered = {name: asked[name] for name in REMEMBERED if name in asked}
     brief = replace(command, focus="").brief(run.board, state, task)
-    return replace(brief, **remembered, begun_at=record.created_at), finished
+    return replace(brief, **remembered, begun_at=record.created_at), finished, name
+
+
+async def _checked(run: TaskRun, command: DocumentCommand, brief: Brief, result: Return, name: str) -> tuple[Brief, Return]:
+    """Brief and return to file. A faulty plan is returned to its agent once. `name`: of the run."""
+    root = run.board.root
+    chosen = route_task(run.remit.settings.routing, command.routed_as, brief.task)
+    is_template = not chosen.then and carried_by(run.remit.directory.find(command.agent or chosen.agent or "")) == "built-in"
+    brief = replace(brief, is_checked=KINDS[brief.command] == "plan" and not is_template)
+    verdict = await off_loop(judge_document, root, brief, result)
+    if not brief.is_checked or verdict.document is None or not verdict.faults:
+        return brief, result
+    refused = replace(brief, refused=verdict.document.data)
+    try:
+        again = await _handed_back(run, command, refused, verdict.faults, (name, result.session_id))
+    except RemitError as error:
+        run.warn(f"The plan could not be handed back to its agent: {error.message}")
+        return brief, result
+    if again.status is ReturnStatus.COMPLETED:
+        found = (await off_loop(judge_document, root, refused, again)).document
+        run.warn("The first plan had faults and was handed back." if found is not None else "The plan was handed back and is unchanged.")
+        return (refused, again) if found is not None else (brief, result)
+    run.warn(*(f"The plan has a fault: {fault}" for fault in verdict.faults))
+    return brief, result if again.stop_reason is StopReason.REFUSED else again
+
+
+async def _handed_back(run: TaskRun, command: DocumentCommand, brief: Brief, faults: Sequence[str], of: tuple[str, str]) -> Return:
+    """The return of the same agent, asked again in its own session if it kept one. `of`: the run and its delegation."""
+    name, session_id = of
+    key = f"{name}-again"
+    found, record = await run.recovered(key)
+    if found is not None:
+        return found
+    state = (await off_loop(run.board.look)).state
+    is_kept = await off_loop(run.remit.store.checkpoint, session_id) is not None
+    request = replace(brief, request=faulty_plan_request(brief, faults))
+    return await run.delegate(
+        brief.task,
+        await off_loop(brief_parameters, request, run.board.root),
+        key=key if record is None else f"{key}-{secrets.token_hex(4)}",
+        state=state,
+        extra={name: value for name in REMEMBERED if (value := getattr(brief, name))} | ({"then": []} if command.route else {}),
+        timeout=max(LEAST_SECONDS, run.seconds_left),
+        agent=command.agent,
+        resume=session_id if is_kept else None,
+    )
 
 
 # ---- filing
@@ -237,8 +286,6 @@ def _file(run: TaskRun, brief: Brief, result: Return, earlier: Mapping[str, byte
     def change(task: Task, draft: Draft) -> tuple[Task, Sequence[str]]:
         return _apply(run, task, draft.at, brief, verdict)
 
-    if verdict.is_done and found is not None and KINDS[brief.command] == "plan":
-        run.warn(*(f"{brief.write_to}: {fault}" for fault in read_plan(found.data.decode("utf-8", "replace")).faults))
     task = run.file(
         f"Task {number}: {brief.command} {verdict.status}",
         change,

@@ -29,13 +29,13 @@ The plan is Markdown with at least one phase, each in exactly this form (numbers
 - **Tasks**:
   - [ ] one step
   - [ ] the next step
-- **Files**: `path/it/changes.py`, `path/it/makes.py`
+- **Files**: `path/it/changes.py`, `path/it/makes.py` (new)
 - **Timing**: about 1 hour
 - **Accept**: `command that exits 0 when the phase is done`
 
-Files names paths from the project's root. Accept is one command of sh in backticks whose program is installed or in the project, never a
-sentence; the line may be repeated, or left out where no command can tell. Each phase is carried out on its own, committed on its own and
-must leave the project working."""
+Files names paths from the project's root; each exists, or has (new) behind it. Accept is one command of sh in backticks whose program is
+installed or in the project, never a sentence; the line may be repeated, or left out where no command can tell. A program checks all this
+before the plan is filed. Each phase is carried out on its own, committed on its own and must leave the project working."""
 _HEADINGS = {"research": "Research", "plan": "Plan", "revise": "Revise the plan of", "implement": "Implement"}
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 """A file written by an agent may contain anything; a command line cannot contain NUL."""
@@ -61,6 +61,10 @@ class Brief:
     """The tasks it depends on, a line each."""
     begun_at: float = 0.0
     """Wall clock. An older file is not its work."""
+    is_checked: bool = False
+    """Its plan is an agent's work, not a template: files and commands are checked."""
+    refused: bytes = b""
+    """The faulty plan that was returned: the same text again is refused."""
     request: str = ""
     """Replaces the usual request of the command."""
     more: tuple[tuple[str, Any], ...] = ()
@@ -86,6 +90,16 @@ def _document_request(brief: Brief) -> str:
     return (
         f"Write version {brief.version} of the plan quoted below. Leave phases that are completed as they are, with their numbers and "
         f"markers, and say at the top what changed and why. Change no code.\n\n{PLAN_FORMAT}"
+    )
+
+
+def faulty_plan_request(brief: Brief, faults: Sequence[str]) -> str:
+    listed = "\n".join(f"- {fault}" for fault in faults)
+    text = _CONTROL.sub("\ufffd", brief.refused.decode("utf-8", "replace"))[:QUOTED_CHARACTERS]
+    return (
+        f"The plan you wrote was not accepted. A program found these faults:\n\n{listed}\n\nCorrect just these and return the whole plan "
+        f"again, in the same way; a second faulty plan fails. Change no code.\n\n{PLAN_FORMAT}\n\nThe plan with the faults:\n\n"
+        f"{fence_untrusted(text)}"
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from remit.board.board import SPECS
 from remit.board.command_lifecycle import new_error
 from remit.board.commits import find_repository
+from remit.board.plan_check import plan_faults
 from remit.board.plans import read_plan
 from remit.board.task import BEGINS, DONE, PhaseStatus, Status, Task
 from remit.board.task_prompts import Brief
@@ -64,6 +65,8 @@ class Verdict:
     """Why it is blocked, for a line of TODO.md."""
     errors: tuple[ErrorInfo, ...] = ()
     document: Document | None = None
+    faults: tuple[str, ...] = ()
+    """Faults of the plan, one sentence each."""
     artifacts: tuple[Artifact, ...] = ()
     """Files of an implementation in the project."""
     deleted: tuple[str, ...] = ()
@@ -113,13 +116,13 @@ def judge_document(root: Path, brief: Brief, result: Return) -> Verdict:
     # A link that the agent created is neither read nor written through.
     is_safe = result.stop_reason is not StopReason.REFUSED and stays_inside(root, brief.write_to)
     kind = KINDS[brief.command]
-    found = find_document(root, result, kind, _candidates(brief, result), brief.write_to) if is_safe else None
+    found = find_document(root, result, kind, _candidates(brief, result), brief.write_to, brief.refused) if is_safe else None
     verdict = _verdict(result, document=found)
     if verdict.is_undone or verdict.moves_to is not None:
         return verdict
     if not verdict.is_done:
         return replace(verdict, errors=tuple(_with_resume_command(error, brief, result) for error in result.errors))
-    faults = _plan_faults(found) if found is not None and kind == "plan" else ()
+    faults = _plan_faults(root, brief, found) if found is not None and kind == "plan" else ()
     code, fault = _fault(brief, result, found, faults)
     if not fault:
         return replace(verdict, moves_to=DONE[BEGINS[brief.command]])
@@ -127,7 +130,7 @@ def judge_document(root: Path, brief: Brief, result: Return) -> Verdict:
     again = f"The status stays [{BEGINS[brief.command].marker}]: run `remit {brief.command} {brief.task.number}` again."
     advice = f"{again} `remit show {result.session_id}` shows what it did."
     errors = tuple(new_error("validation", code, words, advice) for words in faults or (fault,))
-    return replace(verdict, status=returns.Status.FAILED, summary=fault, errors=errors)
+    return replace(verdict, status=returns.Status.FAILED, summary=fault, errors=errors, faults=faults)
 
 
 def _with_resume_command(error: ErrorInfo, brief: Brief, result: Return) -> ErrorInfo:
@@ -148,17 +151,18 @@ def next_path(root: Path, task: Task | None, folder: str, name: str, taken: Coll
     return f"{folder}/{name}-{1 + max((int(found[1]) for one in names if (found := pattern.match(one))), default=0):03d}.md"
 
 
-def find_document(root: Path, result: Return, kind: str, candidates: Iterable[Artifact], write_to: str = "") -> Document | None:
-    """At the wanted path; else one of these files that the return names; else the text of that kind in its data."""
+def find_document(
+    root: Path, result: Return, kind: str, candidates: Iterable[Artifact], write_to: str = "", but: bytes = b""
+) -> Document | None:  # fmt: skip
+    """At the wanted path; else one of these files that the return names; else the text of that kind in its data. Never `but`."""
     wanted = next((one for one in result.artifacts if one.path == write_to), Artifact(type=kind, path=write_to))
     for artifact in (*([wanted] if write_to else []), *candidates):
         data = _read_inside(root, artifact.path)
-        if data is not None and data.strip():
+        if data is not None and data.strip() and data != but:
             return Document(data=data, summary=artifact.summary, came_from="" if artifact.path == write_to else artifact.path)
     text = result.data.get(kind) if isinstance(result.data, dict) else None
-    if not isinstance(text, str) or text.strip() in ("", write_to):
-        return None
-    return Document(data=text.encode("utf-8", "replace"), came_from="the data of its return")
+    data = text.encode("utf-8", "replace") if isinstance(text, str) and text.strip() not in ("", write_to) else but
+    return Document(data=data, came_from="the data of its return") if data != but else None
 
 
 def _candidates(brief: Brief, result: Return) -> Iterator[Artifact]:
@@ -183,12 +187,13 @@ def _read_inside(root: Path, path: str) -> bytes | None:
     return data if data and len(data) <= MAX_BYTES else None
 
 
-def _plan_faults(found: Document) -> tuple[str, ...]:
-    """Faults that prevent the execution of a plan."""
-    plan = read_plan(found.data.decode("utf-8", "replace"))
-    if not plan.phases:
-        return (*plan.faults, "No phase can be read: write `### Phase 1: Name [NOT STARTED]`.")
-    return plan.faults if plan.doubled else ()
+def _plan_faults(root: Path, brief: Brief, found: Document) -> tuple[str, ...]:
+    """For a template only faults that prevent its execution: it is copied from a person's words."""
+    text = found.data.decode("utf-8", "replace")
+    if brief.is_checked:
+        return plan_faults(root, text, (_read_inside(root, brief.plan) or b"").decode("utf-8", "replace") if brief.plan else "")
+    plan = read_plan(text)
+    return plan.faults or ("No phase can be read.",) if plan.doubled or not plan.phases else ()
 
 
 def _fault(brief: Brief, result: Return, found: Document | None, faults: Sequence[str]) -> tuple[str, str]:
@@ -202,7 +207,7 @@ def _fault(brief: Brief, result: Return, found: Document | None, faults: Sequenc
     if not faults:
         return "", ""
     count = f"{len(faults)} faults" if faults[1:] else "a fault"
-    return "VALIDATION_FAILED", f"The plan {brief.write_to} has {count}."
+    return "VALIDATION_FAILED", f"The plan {brief.write_to} has {count}{', also after it was handed back once' if brief.refused else ''}."
 
 
 # ---- implementations

@@ -40,6 +40,9 @@ def test_plan_in_the_usual_format_is_parsed_completely() -> None:
     plan = read_plan(PLAN)
     first, second = plan.phases
     assert (first.number, first.name, first.status) == (1, "Read rows", PhaseStatus.COMPLETED)
+    assert first.goal == "Rows come out of the file, in order."
+    assert first.tasks == ("read", "count")
+    assert first.timing == "1 hour"
     assert first.accept == ("test -s rows.py", "python -m rows")
     assert first.text.startswith("### Phase 1: Read rows [COMPLETED]\n")
     assert first.text.endswith("`python -m rows`")
