@@ -1,8 +1,7 @@
 """`meta "TEXT"`: a new agent file or command file of the project, written from a description.
 
-The agent of the role `meta-builder` writes the text; program code checks whether it loads and files it. A text that does not load is
-returned to its writer once, with the fault; if that fails it is kept aside and reported. Existing files are not overwritten, and no file is
-accepted that gives itself more rights than its executor has."""
+The agent of the role `meta-builder` writes the text; program code checks whether it loads and files it. Existing files are not overwritten,
+and no file is accepted that gives itself more rights than its executor has."""
 
 import os
 import re
@@ -25,15 +24,11 @@ from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.settings import Settings
 from remit.core.text import fence_untrusted
 from remit.system.artifact_files import checked_artifacts
-from remit.system.beneath import resolve_inside
-from remit.system.files import write_beside
 from remit.system.threads import off_loop
 from remit.system.trust import create_approved
 
 COMMAND = "meta"
 MAX_TEXT = 50_000
-ASIDE = ".remit/meta"
-"""Folder of texts that do not load."""
 NAME_WORDS, NAME_LENGTH = 4, 40
 MAX_BYTES = 256 * 1024
 
@@ -120,17 +115,12 @@ async def meta(remit: Remit, request: MetaRequest, *, waiting: Waiting = wait_fo
     """Raises `Refused` before anything is written if no agent or model is configured."""
     checked_route(remit.settings, remit.directory.find, COMMAND, None, request.timeout)
     place = await off_loop(find_place, remit.root, request, remit.directory.names())
-    result, text, fault = await _written(remit, request, place, waiting, "")
-    if fault and text is not None:
-        result, text, fault = await _written(
-            remit, request, place, waiting, f"{fault}\n\nThe file was:\n\n{fence_untrusted(text[:MAX_TEXT])}"
-        )
+    parameters = {"task": _words(request, place), "description": request.text.strip(), "kind": str(place.kind), "name": place.name}
+    result = await waiting(remit, await remit.start(f"/{COMMAND}", parameters=parameters, timeout=request.timeout))
     if result.status is not Status.COMPLETED:
         summary = f"No {place.kind} was made. {result.summary}"
         return Outcome.of_return(COMMAND, result, summary=summary, data={"kind": str(place.kind), "name": place.name})
-    if fault or text is None:
-        return await off_loop(_not_loaded, remit.root, place, result, text, fault)
-    return await off_loop(_file, remit.root, place, result, text)
+    return await off_loop(_file, remit.root, place, result, remit.directory.names())
 
 
 def dry_run_meta(root: Path, settings: Settings, find: Find, request: MetaRequest, agents: Collection[str]) -> Outcome:
@@ -141,27 +131,14 @@ def dry_run_meta(root: Path, settings: Settings, find: Find, request: MetaReques
     return Outcome.dry_run(COMMAND, summary, kind=str(place.kind), name=place.name, path=place.path, route=chosen.log_line)
 
 
-async def _written(remit: Remit, request: MetaRequest, place: Place, waiting: Waiting, fault: str) -> tuple[Return, str | None, str]:
-    """The builder's return, its text, and the text's fault."""
-    parameters = {"task": _words(request, place, fault), "description": request.text.strip(), "kind": str(place.kind), "name": place.name}
-    handle = await remit.start(f"/{COMMAND}", parameters=parameters, timeout=request.timeout)
-    result = await waiting(remit, handle)
-    if result.status is not Status.COMPLETED:
-        return result, None, ""
-    text = await off_loop(_text_in, remit.root, place, result)
-    if text is None:
-        return result, None, "it names no file, and its data contains none."
-    return result, text, await off_loop(fault_in, remit.root, place, text, remit.directory.names())
-
-
-def _words(request: MetaRequest, place: Place, fault: str) -> str:
+def _words(request: MetaRequest, place: Place) -> str:
     parts = [
         _FORMS[place.kind],
         f"Write the file of a new {place.kind} named {place.name}. It is wanted for this:\n\n{fence_untrusted(request.text)}",
         f"Write it as `{place.name}.md` into your folder for intermediate files and name that path as an artifact of type documentation, "
         'or put its whole text into data as {"file": "…"}. It is checked, and filed in its place, afterwards. Do not do what it is for.',
     ]
-    return "\n\n".join([*parts, *([f"What you wrote before does not load: {fault}"] if fault else [])])
+    return "\n\n".join(parts)
 
 
 def _text_in(root: Path, place: Place, result: Return) -> str | None:
@@ -172,11 +149,16 @@ def _text_in(root: Path, place: Place, result: Return) -> str | None:
     return found.data.decode("utf-8", "replace").removeprefix("\ufeff") if found is not None else None
 
 
-def _file(root: Path, place: Place, result: Return, text: str) -> Outcome:
+def _file(root: Path, place: Place, result: Return, agents: Collection[str]) -> Outcome:
+    text = _text_in(root, place, result)
+    if text is None:
+        return _not_filed(place, result, "it names no file, and its data contains none.")
+    if fault := fault_in(root, place, text, agents):
+        return _not_filed(place, result, fault)
     try:
         write_new(root, place, text)
-    except RemitError as error:  # what was written is kept
-        return _not_loaded(root, place, result, text, error.message)
+    except RemitError as error:
+        return _not_filed(place, result, error.message)
     made = commit(root, [place.path], f"meta: add {place.kind} {place.name}", session_id=result.session_id)
     if made.warning:
         note_failed_commit(root, made.warning, COMMAND, session_id=result.session_id)
@@ -193,20 +175,18 @@ def _file(root: Path, place: Place, result: Return, text: str) -> Outcome:
     )
 
 
-def _not_loaded(root: Path, place: Place, result: Return, text: str | None, fault: str) -> Outcome:
-    aside = kept_aside(root, place, text) if text else ""
-    message = f"What {result.metadata.agent_type} wrote could not be filed: {fault}{f' It is kept as {aside}.' if aside else ''}"
-    advice = f"Fix it and put it at {place.path}, or describe more and try again." if aside else "Describe more, and try again."
+def _not_filed(place: Place, result: Return, fault: str) -> Outcome:
+    message = f"What {result.metadata.agent_type} wrote could not be filed: {fault}"
+    advice = f"Describe more, and try again. `remit show {result.session_id}` has what it wrote."
     return Outcome.of_return(
         COMMAND,
         result,
         status="failed",
         summary=f"No {place.kind} was made. {message}",
-        artifacts=(),
         errors=(new_error("validation", "VALIDATION_FAILED", message, advice),),
         next_steps=advice,
         stop_reason=str(StopReason.INVALID_RETURN),
-        data={"kind": str(place.kind), "name": place.name, "kept": aside or None},
+        data={"kind": str(place.kind), "name": place.name},
     )
 
 
@@ -239,16 +219,6 @@ def write_new(root: Path, place: Place, text: str) -> None:
         create_approved(root, root / place.path, data)
     except FileExistsError:
         raise Refused(f"{place.path} exists already and is not overwritten.", advice="Give another name with --name.") from None
-
-
-def kept_aside(root: Path, place: Place, text: str) -> str:
-    """Its path, relative to the root; empty if it cannot be kept."""
-    folder = root / ASIDE
-    try:
-        resolve_inside(root, folder).mkdir(parents=True, exist_ok=True)
-        return write_beside(folder, f"{place.kind}-{place.name}.md", text.encode("utf-8", "replace")).relative_to(root).as_posix()
-    except (OSError, RemitError):
-        return ""
 
 
 def _fault_of_agent(page: Page | None, place: Place, agents: Collection[str]) -> str:

@@ -1,4 +1,4 @@
-"""The built-in agents of the board's roles: planner, researchers, task-executor, committer, status and numbering of tasks.
+"""The built-in agents of the board's roles: planner, researchers, task-executor, and the numbering of tasks.
 
 None of them uses a model. The planner fills a template, the researchers compose a question for `researcher.deep_research` and file its
 report; the others do one step by the rules of the board. `agents.roles` lists them; `reviewer` is a separate module."""
@@ -14,7 +14,7 @@ from remit.agents.function import FunctionAgent, agent
 from remit.board.plans import list_items, read_plan
 from remit.board.task import PhaseStatus
 from remit.core.context import Context
-from remit.core.errors import ErrorInfo, Failed, Misused, Refused
+from remit.core.errors import ErrorInfo, Failed, Misused
 from remit.core.result import Return, Status
 from remit.core.text import one_line
 from remit.system.artifact_files import read_inside
@@ -23,7 +23,6 @@ from remit.system.files import atomic_write
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.board.task import Status as TaskStatus
     from remit.core.settings import Settings
 
 
@@ -311,64 +310,6 @@ TITLE_LENGTH = 120
 IMPLEMENTER = "implementer"
 
 
-@agent("git-workflow-manager", effects=("write",), acts_on={"paths": "path"})
-async def committer(
-    ctx: Context,
-    paths: Annotated[list[str], Field(min_length=1, description="The files to commit, from the project's root; nothing else is touched.")],
-    subject: Annotated[str, Field(min_length=1, description="The first line of the commit's message.")],
-    session_id: Annotated[str, Field(description="For its trailer; this delegation's unless given.")] = "",
-    task: str = "",
-    **more: Any,
-) -> dict[str, Any]:
-    """Commit named files, and only those."""
-    from remit.board.commits import commit
-
-    made = await off_loop(lambda: commit(ctx.root, paths, subject, session_id=session_id or ctx.session_id))
-    files = f"{len(paths)} named file{'s' * (len(paths) != 1)}"
-    data = {"hash": made.hash, "nothing": made.nothing, "warning": made.warning}
-    if made.warning:
-        advice = "Commit them by hand."
-        error = ErrorInfo(type="git", message=made.warning, code="GIT_COMMIT_FAILED", recoverable=True, recommendation=advice)
-        return answered("failed", f"{files.capitalize()} could not be committed. {made.warning}", errors=[error], data=data)
-    if made.nothing:
-        return answered("completed", f"There was nothing to commit of {files}. Nothing was changed.", data=data)
-    return answered("completed", f"Committed {files} as {made.hash[:9]}. Whatever else was changed or staged is as it was.", data=data)
-
-
-@agent("status-sync-manager", effects=("write",))
-async def status_keeper(
-    ctx: Context,
-    number: Annotated[int, Field(ge=1, description="The task.")],
-    status: Annotated[str, Field(min_length=1, description="What it becomes: researched, PLANNED, [BLOCKED], …")],
-    reason: Annotated[str, Field(description="For blocked and abandoned.")] = "",
-    task: str = "",
-    **more: Any,
-) -> dict[str, Any]:
-    """Move a task of the board to another status, by the rules of the board; state.json and TODO.md are written as one."""
-    from remit.board.board import Board
-    from remit.board.task import Status as TaskStatus
-    from remit.board.task import check_move, status_of
-
-    new = status_of(status)
-
-    def move() -> "TaskStatus":
-        board = Board(ctx.root)
-        with board.change(f"Task {number} is {new.marker}") as draft:
-            found = draft.state.task(number)
-            try:
-                check_move(number, found.status, new, reason=reason)
-            except Refused as no:  # an agent cannot force it, so that advice is omitted
-                raise Refused(no.message, code=no.code, advice="Move it by one of these, or ask a person.") from None
-            if new is TaskStatus.NOT_STARTED:
-                raise Misused(f"Task {number} is recovered by a person alone.", advice=f"remit task --recover {number}")
-            draft.state = draft.state.with_task(found.moved(new, at=draft.at, reason=reason))
-            return found.status
-
-    old = await off_loop(move)
-    words = f"Task {number} was [{old.marker}] and is [{new.marker}] now. state.json and TODO.md say the same."
-    return answered("completed", words, data={"number": number, "before": str(old), "status": str(new)})
-
-
 @agent("atomic-task-numberer", effects=("write",))
 async def numberer(
     ctx: Context,
@@ -397,8 +338,6 @@ async def numberer(
     return answered("completed", summary, data=data, task_number=made.task_number)
 
 
-COMMITTER: FunctionAgent = committer
-STATUS_KEEPER: FunctionAgent = status_keeper
 NUMBERER: FunctionAgent = numberer
 
 

@@ -12,8 +12,8 @@ from remit.board.archive import archived_tasks, bring_back, find_tasks, put_away
 from remit.board.board import Board, Draft
 from remit.board.claims import holders
 from remit.board.outcome import Outcome, count_words, name_tasks, spell_numbers
-from remit.board.task import IN_PROGRESS, Priority, State, Status, Task, check_move, linked_files, slug_of
-from remit.board.view import CLOSED, circle_words, closing, cycles, next_command
+from remit.board.task import Priority, State, Status, Task, check_move, slug_of
+from remit.board.view import CLOSED, closing
 from remit.board.write_set import read_or_none
 from remit.core.errors import Misused, Refused
 from remit.core.text import one_line, shorten
@@ -331,15 +331,9 @@ def todo(board: Board, *, agreed: Callable[[Sequence[Task]], bool], dry_run: boo
             put_away(board, draft, numbers)
             draft.state = draft.state.noting(draft.at, f"{name_tasks(numbers)} archived", task_numbers=numbers)
             board.commit_for(draft, f"todo: archive {count_words(len(gone), 'task')}", command="todo")
-    orphans, misnamed = folders_without_task(board, draft.state, moved=frozenset(draft.moves))
-    missing = {
-        task.number: task.folder
-        for task in draft.state.tasks
-        if any(artifact.path.startswith(f"{task.folder}/") for artifact in task.artifacts) and not (board.root / task.folder).is_dir()
-    }
+    orphans = folders_without_task(board, draft.state, moved=frozenset(draft.moves))
     warnings = [f"Task {task.number} is still being worked on: it stays." for task in claimed]
-    warnings += [*_folder_lines(orphans, misnamed)]
-    warnings += [f"Task {number} has files on record, but its folder {folder} does not exist." for number, folder in missing.items()]
+    warnings += [f"{folder} belongs to no task." for folder in orphans]
     abandoned = [task.number for task in gone if task.status is Status.ABANDONED]
     back = f"`remit task --recover {spell_numbers(abandoned)}` brings back what was abandoned" if abandoned and not dry_run else ""
     data = {
@@ -347,8 +341,6 @@ def todo(board: Board, *, agreed: Callable[[Sequence[Task]], bool], dry_run: boo
         "would_archive": numbers if dry_run else [],
         "dry_run": dry_run,
         "orphan_folders": list(orphans),
-        "misnamed_folders": list(misnamed),
-        "missing_folders": {str(number): folder for number, folder in missing.items()},
     }
     return _outcome(draft, _archived_summary(gone, dry_run=dry_run), [], _first(warnings), command="todo", next_steps=back, data=data)
 
@@ -374,74 +366,26 @@ def _archived_summary(tasks: Sequence[Task], *, dry_run: bool) -> str:
 
 
 def sync(board: Board, *, dry_run: bool = False) -> Outcome:
-    """Complete what a crash left, merge TODO.md, draw it again, and report inconsistencies."""
+    """Complete what a crash left, merge TODO.md and draw it again."""
     before = read_or_none(board.todo_path)
     with board.change(dry_run=dry_run) as draft:
         board.commit_for(draft, "task: sync TODO.md and state.json", command="task")
-    data, lines = find_inconsistencies(board, draft.state)
     is_changed = before != read_or_none(board.todo_path) or bool(draft.notices)
     done = f"{'would be' if dry_run else 'are'} brought together" if is_changed else "agree"
-    more = f" {count_words(len(lines), 'finding')} below." if lines else ""
     return _outcome(
         draft,
-        f"TODO.md and state.json {done}: {count_words(len(draft.state.tasks), 'task')}.{more}",
+        f"TODO.md and state.json {done}: {count_words(len(draft.state.tasks), 'task')}.",
         [],
-        lines,
-        next_steps=data["stopped"][0]["run"] if data["stopped"] else "",
-        data={"changed": is_changed, "dry_run": dry_run, **data},
+        data={"changed": is_changed, "dry_run": dry_run},
     )
 
 
-def find_inconsistencies(board: Board, state: State) -> tuple[dict[str, Any], list[str]]:
-    """Inconsistencies by kind, and as lines. Changes nothing."""
-    working = holders(board)
-    known = {task.number for task in (*state.tasks, *archived_tasks(board))}
-    stopped = [task for task in state.tasks if task.status in IN_PROGRESS and task.number not in working]
-    missing = {task.number: paths for task in state.tasks if (paths := _missing_files(board, task))}
-    unknown = {task.number: found for task in state.tasks if (found := [one for one in task.dependencies if one not in known])}
-    circles = cycles(task for task in state.tasks if task.status not in CLOSED)
-    orphans, misnamed = folders_without_task(board, state)
-    data = {
-        "stopped": [{"task_number": task.number, "status": str(task.status), "run": next_command(task)} for task in stopped],
-        "missing_files": {str(number): paths for number, paths in missing.items()},
-        "unknown_dependencies": {str(number): found for number, found in unknown.items()},
-        "cycles": [list(circle) for circle in circles],
-        "orphan_folders": list(orphans),
-        "misnamed_folders": list(misnamed),
-    }
-    kinds: Sequence[Iterable[str]] = (
-        (f"Task {task.number} is [{task.status.marker}] but no command works on it: `{next_command(task)}`" for task in stopped),
-        (f"Task {number} names files that do not exist: {', '.join(paths)}." for number, paths in missing.items()),
-        (f"Task {number} depends on {name_tasks(found).lower()}, which does not exist." for number, found in unknown.items()),
-        (f"{circle_words(circle)}." for circle in circles),
-        _folder_lines(orphans, misnamed),
-    )
-    return data, [line for lines in kinds for line in _first(lines)]
-
-
-def _missing_files(board: Board, task: Task) -> list[str]:
-    return [path for path in linked_files(task) if "://" not in path and not (board.root / path).exists()]
-
-
-def folders_without_task(board: Board, state: State, *, moved: Collection[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Folders in specs/ without a task, and those not named like their task. `moved`: folders that are being moved away."""
-    known = {task.number: task.folder for task in state.tasks}
-    orphans, misnamed = [], []
-    for entry in sorted(os.scandir(board.specs), key=lambda one: one.name) if board.specs.is_dir() else ():
-        path = f"{board.specs.name}/{entry.name}"
-        named = _FOLDER.fullmatch(entry.name)
-        if named is None or path in moved or not entry.is_dir(follow_symlinks=False):
-            continue
-        if int(named[1]) not in known:
-            orphans.append(path)
-        elif known[int(named[1])] != path:
-            misnamed.append(path)
-    return tuple(orphans), tuple(misnamed)
-
-
-def _folder_lines(orphans: Sequence[str], misnamed: Sequence[str]) -> Iterator[str]:
-    yield from (f"{folder} belongs to no task." for folder in orphans)
-    yield from (f"{folder} is not named like its task." for folder in misnamed)
+def folders_without_task(board: Board, state: State, *, moved: Collection[str] = ()) -> list[str]:
+    """Folders in specs/ without a task. `moved`: folders that are being moved away."""
+    numbers = {task.number for task in state.tasks}
+    folders = sorted(entry.name for entry in os.scandir(board.specs) if entry.is_dir(follow_symlinks=False)) if board.specs.is_dir() else []
+    named = [(name, found) for name in folders if (found := _FOLDER.fullmatch(name)) and f"{board.specs.name}/{name}" not in moved]
+    return [f"{board.specs.name}/{name}" for name, found in named if int(found[1]) not in numbers]
 
 
 def _first(found: Iterable[str]) -> Iterator[str]:

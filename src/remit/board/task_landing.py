@@ -70,7 +70,7 @@ class LandingOptions:
     is_accepting: bool = True
     """`--no-accept`: also without acceptance commands."""
     is_taken: bool = False
-    """A person takes the work as it is: comments and failures that its agent did not take up are no longer owed."""
+    """A person takes the work as it is: failures that its agent did not fix are no longer returned to it."""
     slots: asyncio.Semaphore | None = None
     """Maximum parallel agents; None: unlimited."""
 

@@ -219,20 +219,13 @@ def view_of(board: Board, archive: Iterable[Task] = (), *, with_archive: bool = 
     )
 
 
-def chosen(view: View, *, status: str = "", priority: str = "", language: str = "") -> View:
+def chosen(view: View, status: str) -> View:
     """Filter by statuses or states separated by commas. Raises `Misused` for an unknown word."""
-    if not (status or priority or language):
-        return view
     states, statuses = _asked_statuses(status)
-    priorities = {_priority(part) for part in _parts(priority)}
-    languages = {part.casefold() for part in _parts(language)}
-
-    def fits(task: Task) -> bool:
-        is_meant = not (states or statuses) or view.states[task.number] in states or task.status in statuses
-        is_urgent = not priorities or task.priority in priorities
-        return is_meant and is_urgent and (not languages or (task.language or "general").casefold() in languages)
-
-    return replace(view, tasks=tuple(filter(fits, view.tasks)), is_chosen=True)
+    if not (states or statuses):
+        return view
+    tasks = tuple(task for task in view.tasks if view.states[task.number] in states or task.status in statuses)
+    return replace(view, tasks=tasks, is_chosen=True)
 
 
 def _state_of(task: Task, graph: Graph, working: Collection[int], archived: Collection[int]) -> TaskState:
@@ -249,7 +242,7 @@ def _state_of(task: Task, graph: Graph, working: Collection[int], archived: Coll
 
 def _asked_statuses(text: str) -> tuple[set[TaskState], set[Status]]:
     states, statuses = set(), set()
-    for part in _parts(text):
+    for part in filter(None, map(str.strip, text.split(","))):
         word = part.lower()
         if word in set(TaskState) and word != TaskState.BLOCKED:
             states.add(TaskState(word))
@@ -260,14 +253,3 @@ def _asked_statuses(text: str) -> tuple[set[TaskState], set[Status]]:
             more = ", ".join(one for one in TaskState if one != TaskState.BLOCKED)
             raise Misused(misused.message, advice=f"{misused.advice} Or a state: {more}.") from None
     return states, statuses
-
-
-def _priority(text: str) -> Priority:
-    try:
-        return Priority(text.lower())
-    except ValueError:
-        raise Misused(f"Unknown priority {text!r}.", advice="Use high, medium or low.") from None
-
-
-def _parts(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]

@@ -31,8 +31,6 @@ def board(
         str | None, typer.Argument(metavar="N", help="Show task N in full.", show_default=False, autocompletion=tasks)
     ] = None,
     status: Annotated[str, typer.Option(help="Only tasks with these, like planned,blocked; or running, ready, waiting.")] = "",
-    priority: Annotated[str, typer.Option(help="Only high, medium or low.")] = "",
-    language: Annotated[str, typer.Option(help="Only tasks with this language.")] = "",
     every: Annotated[bool, typer.Option("--all", help="All of them, the archive too, however many there are.")] = False,
     svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the dependencies into an SVG file.", show_default=False)] = None,
     html: Annotated[
@@ -50,7 +48,7 @@ def board(
     if [str(svg), str(html), "-" if project.as_json else ""].count("-") > 1:
         raise Misused("Only one of --svg -, --html - and --json can go to stdout.", advice="Name a file for the others.")
     view = view_of(board, archived_tasks(board), with_archive=every)
-    view = chosen(view, status=status, priority=priority, language=language)
+    view = chosen(view, status)
     written = [str(_drawn(view, path, kind)) for path, kind in ((svg, "svg"), (html, "html")) if path is not None]
     text = (lambda: _print_written(view, written)) if written else (lambda: print_board(view, every=every))
     return project.answer(lambda: {**view.to_dict(), **({"written": written} if written else {})}, text)
@@ -250,7 +248,7 @@ def import_(
     def shown() -> None:
         say("\n".join(_lines(found)))
         labels = (("warning", "yellow", found.commit_warning), ("commit", "green", found.commit))
-        for label, style, words in (*labels, ("next", "cyan", "remit board" if found.is_done else "")):
+        for label, style, words in (*labels, ("next", "cyan", "remit board" if found.kept_in else "")):
             if words:
                 say_labelled(label, style, words)
 
@@ -258,15 +256,9 @@ def import_(
 
 
 def _lines(found: "ImportResult") -> "Iterator[str]":
-    if found.was_done:
-        yield from found.notes
-        return
-    verb = "Imported" if found.is_done else "Would import"
+    verb = "Imported" if found.kept_in else "Would import"
     archived = f", and {found.archived} into the archive" if found.archived else ""
     yield f"{verb} {count(found.tasks, 'task')} from {found.folder}{archived}."
-    for where, numbers in (("state.json", found.only_in_state), ("TODO.md", found.only_in_todo)):
-        if numbers:
-            yield f"Only in {where}: {list_some(list(numbers), _SHOWN)}."
     if found.merged:
         yield f"TODO.md differed from state.json in {count(len(found.merged), 'place')} and was merged:"
         yield from (f"  {line}" for line in found.merged[:_SHOWN])
@@ -276,4 +268,4 @@ def _lines(found: "ImportResult") -> "Iterator[str]":
     if len(found.notes) > _SHOWN:
         yield f"and {len(found.notes) - _SHOWN} more things to know: --json lists all."
     if found.kept_in:
-        yield f"The old files are kept in {found.kept_in}. Replaced values are in each task's entry under `imported`."
+        yield f"The old files are kept in {found.kept_in}."

@@ -21,7 +21,7 @@ BUILTIN_TARGETS = ("worker", "researcher", "coder", COMPOSE_TARGET)
 """Built-in targets; the setting `builtin_agents` can omit them."""
 ROLES = (
     "researcher", "planner", "implementer", "task-executor", "reviewer", "error-diagnostics-agent", "lean-research-agent",
-    "lean-implementation-agent", "web-research-specialist", "git-workflow-manager", "status-sync-manager", "atomic-task-numberer",
+    "lean-implementation-agent", "web-research-specialist", "atomic-task-numberer",
     "meta-builder",
 )  # fmt: skip
 """The roles of the board, which are agents too; `builtin_agents` can omit them with `ROLES_GROUP`."""

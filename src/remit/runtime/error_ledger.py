@@ -82,7 +82,6 @@ def similarity_key(type_: str, code: str, origin: str, message: str) -> str:
 
 MESSAGE_LIMIT = 2_000
 STACK_LIMIT = 8_000
-KINDS_LIMIT = 2_000
 
 _NOTHING = re.compile(r"nothing (?:added )?to commit", re.IGNORECASE)
 _ONLY_NOTHING = re.compile(r"\s*(?:git(?: commit)?(?: failed)?:?\s*)?(?:on branch \S+\s+)?nothing (?:added )?to commit", re.IGNORECASE)
@@ -160,20 +159,20 @@ class Entry:
     timestamp: str
     """Creation time of the entry. Times are UTC."""
     type: str
-    severity: str
-    context: Mapping[str, Any]
+    severity: str = "high"
+    context: Mapping[str, Any] = field(default_factory=dict)
     """The latest occurrence: code, agent, command, session, tree, task, path, recommendation."""
     message: str
     """The latest message."""
-    stack_trace: str
-    fix_status: str
-    fix_plan_ref: str | None
-    fix_task_ref: str | int | None
-    recurrence_count: int
+    stack_trace: str = ""
+    fix_status: str = "not_addressed"
+    fix_plan_ref: str | None = None
+    fix_task_ref: str | int | None = None
+    recurrence_count: int = 1
     """Number of occurrences."""
-    first_seen: str
-    last_seen: str
-    related_errors: tuple[str, ...]
+    first_seen: str = ""
+    last_seen: str = ""
+    related_errors: tuple[str, ...] = ()
     """Ids of entries of the same tree, or of the same agent and code."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
@@ -240,30 +239,9 @@ def first_entry(occurrence: ErrorOccurrence, at: float) -> Entry:
         context=_context(noted),
         message=error.message,
         stack_trace=noted.stack_trace,
-        fix_status="not_addressed",
-        fix_plan_ref=None,
-        fix_task_ref=None,
-        recurrence_count=1,
         first_seen=moment,
         last_seen=moment,
-        related_errors=(),
     )
-
-
-class NewEntries(dict[str, Entry]):
-    """Entries by similarity key, not yet in the file; beyond a limit of kinds, errors are only counted."""
-
-    def add_all(self, occurrences: Iterable[tuple[ErrorOccurrence, float]]) -> None:
-        for occurrence, at in occurrences:
-            if occurrence.is_an_error:
-                self.absorb(first_entry(occurrence, at))
-
-    def absorb(self, entry: Entry) -> None:
-        if entry.key not in self and len(self) >= KINDS_LIMIT:
-            message = "Too many different errors at once: this entry only counts further ones of its type."
-            entry = replace(entry, message=message, stack_trace="")
-            entry = replace(entry, id=f"error_{entry.key}")
-        self[entry.key] = self[entry.key].absorb(entry) if entry.key in self else entry
 
 
 def _context(noted: ErrorOccurrence) -> dict[str, Any]:
@@ -280,36 +258,24 @@ def _context(noted: ErrorOccurrence) -> dict[str, Any]:
     }
 
 
-def _text(value: Any) -> bool:
-    return value is None or isinstance(value, str)
+@lru_cache(maxsize=1)
+def _validator() -> Any:
+    from pydantic import TypeAdapter  # slow to import, and most programs read no ledger
 
-
-_CHECKS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("timestamp", "type", "message", "severity", "fix_status"), lambda value: isinstance(value, str)),
-    **dict.fromkeys(("stack_trace", "first_seen", "last_seen", "fix_plan_ref"), _text),
-    "id": lambda value: isinstance(value, str) and value != "",
-    "context": lambda value: isinstance(value, dict),
-    "fix_task_ref": lambda value: _text(value) or type(value) is int,
-    "recurrence_count": lambda value: type(value) is int and value >= 1,
-    "related_errors": lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
-}
-_REQUIRED = frozenset({"id", "timestamp", "type", "message"})
-_DEFAULTS: dict[str, Any] = {"severity": "high", "context": {}, "stack_trace": "", "fix_status": "not_addressed", "fix_plan_ref": None,
-             "fix_task_ref": None, "recurrence_count": 1, "first_seen": "", "last_seen": "", "related_errors": []}  # fmt: skip
+    return TypeAdapter(Entry)
 
 
 def entry_from(value: Any) -> Entry | None:
     """Parse an entry; None if invalid: people and other programs also write the file."""
-    if not isinstance(value, dict) or not value.keys() >= _REQUIRED:
+    if not isinstance(value, dict):
         return None
-    if not all(is_right(value[name]) for name, is_right in _CHECKS.items() if name in value):
+    known = {name: value[name] for name in _FIELDS if value.get(name) is not None}
+    known |= {name: value.get(name) or value.get("timestamp") for name in ("first_seen", "last_seen")}
+    try:
+        entry: Entry = _validator().validate_python(known)
+    except ValueError:
         return None
-    known = {**_DEFAULTS, **{name: value[name] for name in _FIELDS if name in value}}
-    known["stack_trace"] = known["stack_trace"] or ""
-    known["related_errors"] = tuple(known["related_errors"])
-    known["first_seen"] = known["first_seen"] or known["timestamp"]
-    known["last_seen"] = known["last_seen"] or known["timestamp"]
-    return Entry(**known, extra={name: field for name, field in value.items() if name not in _FIELDS})
+    return replace(entry, extra={name: field for name, field in value.items() if name not in _FIELDS}) if entry.id else None
 
 
 SCHEMA_VERSION = "1.0.0"
@@ -336,13 +302,10 @@ class ErrorLedger:
         self._clock = clock
         self._limit = limit
 
-    def note(self, errors: Sequence[ErrorOccurrence]) -> None:
-        """Record the errors; on disk when this returns. An event loop uses `LedgerWriter` instead."""
-        new = NewEntries()
-        new.add_all((error, self._clock.wall()) for error in errors)
-        self.enter(new)
-
-    def enter(self, new: NewEntries) -> None:
+    def note(self, errors: Sequence[ErrorOccurrence], at: Sequence[float] = ()) -> None:
+        """Record the errors; on disk when this returns. An event loop uses `LedgerWriter` instead. `at`: their times, unless now."""
+        times = at or [self._clock.wall()] * len(errors)
+        new = [first_entry(error, time) for error, time in zip(errors, times, strict=True) if error.is_an_error]
         if new:
             self._change(lambda entries: _merged(entries, new))
 
@@ -416,17 +379,20 @@ def _serialised(contents: _Contents, now: float) -> bytes:
     return to_json(document, indent=2, inf_nan_mode="null") + b"\n"
 
 
-def _merged(entries: Iterable[Entry], new: Mapping[str, Entry]) -> tuple[Entry, ...]:
+def _merged(entries: Iterable[Entry], new: Iterable[Entry]) -> tuple[Entry, ...]:
     merged = list(entries)
     # Entries of other programs may be similar to one another: each is kept, and the last one is counted.
     places = {entry.key: place for place, entry in enumerate(merged)}
-    for key, entry in new.items():
+    seen: dict[str, None] = {}
+    for entry in new:
+        key = entry.key
+        seen[key] = None
         if key in places:
             merged[places[key]] = merged[places[key]].absorb(entry)
         else:
             places[key] = len(merged)
             merged.append(entry)
-    _relate(merged, [places[key] for key in new])
+    _relate(merged, [places[key] for key in seen])
     return tuple(merged)
 
 
@@ -456,7 +422,8 @@ GATHER_SECONDS = 0.05
 RETRY_SECONDS = 1.0
 REST_SHARE = 5
 """The pause grows with the size of the ledger, so that writing takes at most a sixth of a core."""
-INBOX_LIMIT = 1_000
+INBOX_LIMIT = 10_000
+"""Errors in memory while the file cannot be written; further ones are only counted in the log."""
 CLOSE_SECONDS = 5.0
 
 
@@ -470,7 +437,6 @@ class LedgerWriter:
         self._changed = threading.Condition()
         """Guards everything below; not held during file writes."""
         self._inbox: list[tuple[ErrorOccurrence, float]] = []
-        self._new = NewEntries()
         self._posted = self._written = self._attempts = 0
         self._waiting = 0
         """Waiting calls of `flush`; if any, there is no pause before a write."""
@@ -483,11 +449,11 @@ class LedgerWriter:
         """Record an error soon; callable from any thread."""
         with self._changed:
             is_idle = self._posted == self._written
+            if len(self._inbox) >= INBOX_LIMIT:
+                logger.error("Too many errors at once, not written to %s: %s", self._ledger.path, occurrence.error.message)
+                return
             self._inbox.append((occurrence, self._clock.wall()))
             self._posted += 1
-            if len(self._inbox) > INBOX_LIMIT:
-                self._new.add_all(self._inbox)
-                self._inbox.clear()
             self._start()
             if is_idle:  # otherwise the thread is already notified: hundreds of errors must not wake it hundreds of times
                 self._changed.notify_all()
@@ -529,12 +495,10 @@ class LedgerWriter:
             with self._changed:
                 self._changed.wait_for(lambda: self._closing or self._written < self._posted)
                 self._changed.wait_for(lambda: self._closing or self._waiting, self._pause_seconds)
-                posted, is_last = self._posted, self._closing
-                (new, self._new), (inbox, self._inbox) = (self._new, NewEntries()), (self._inbox, [])
+                posted, is_last, inbox = self._posted, self._closing, list(self._inbox)
             began = time.monotonic()
             try:
-                new.add_all(inbox)
-                self._ledger.enter(new)
+                self._ledger.note([error for error, _ in inbox], [at for _, at in inbox])
                 trouble = ""
             except Exception as error:  # noqa: BLE001 - the thread must survive any disk or file error
                 trouble = str(error) or type(error).__name__
@@ -543,11 +507,8 @@ class LedgerWriter:
             with self._changed:
                 self.trouble = trouble
                 self._attempts += 1
-                if trouble:
-                    for entry in self._new.values():
-                        new.absorb(entry)
-                    self._new = new
-                else:
+                if not trouble:
+                    del self._inbox[: len(inbox)]
                     self._written = posted
                 self._pause_seconds = RETRY_SECONDS if trouble else max(self._gather_seconds, REST_SHARE * (time.monotonic() - began))
                 self._changed.notify_all()

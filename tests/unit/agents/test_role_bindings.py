@@ -89,7 +89,7 @@ def test_file_of_the_project_replaces_the_role(tmp_path: Path, head: str, toml: 
 def test_file_of_another_tool_replaces_a_role_without_a_built_in(tmp_path: Path, folder: str) -> None:
     own_file(tmp_path, "planner", folder=folder)
     assert executor(tmp_path, "planner", CODERS) == ("claude", "first")
-    own_file(tmp_path, "planner", "remit:\n  built_in: git-workflow-manager\n", folder=folder)
+    own_file(tmp_path, "planner", "remit:\n  built_in: atomic-task-numberer\n", folder=folder)
     assert any("built_in would give it more" in problem for problem in directory(tmp_path).problems)
 
 

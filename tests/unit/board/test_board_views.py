@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.cells import cell_len
 
 from remit import Board, Misused, Task
 from remit.board import claims
-from remit.board.picture import ALONE_AT_MOST, BOXES_AT_MOST, HEIGHT, WIDTH, draw, page, safe, wrap
+from remit.board.picture import BOXES_AT_MOST, HEIGHT, WIDTH, draw, page, safe
 from remit.board.task import Priority, Status
 from remit.board.view import TaskState, View, chosen, view_of
 from remit.cli.board import lines_of
@@ -71,17 +70,15 @@ def test_running_command_of_a_task_is_shown(tmp_path: Path) -> None:
 
 
 def test_filters_select_tasks(view: View) -> None:
-    def numbers(**asked: str) -> list[int]:
-        return sorted(one.number for one in chosen(view, **asked).tasks)
+    def numbers(status: str) -> list[int]:
+        return sorted(one.number for one in chosen(view, status).tasks)
 
     assert numbers(status="ready") == [2]
     assert numbers(status="planned, [BLOCKED]") == [3, 4]
-    assert numbers(priority="high") == [2]
-    assert numbers(language="lean") == [2]
-    assert numbers(language="general", status="waiting") == [3, 6, 7]
+    assert numbers(status="waiting") == [3, 6, 7]
     with pytest.raises(Misused, match="Unknown status 'nope'"):
         numbers(status="nope")
-    assert "No task matches." in lines_of(chosen(view, status="partial"), 80)
+    assert "No task matches." in lines_of(chosen(view, "partial"), 80)
 
 
 def test_long_board_is_cut_with_a_note_and_shown_whole_on_request(tmp_path: Path) -> None:
@@ -122,20 +119,11 @@ def test_no_title_injects_markup_into_a_picture_or_a_page(titles: list[str]) -> 
     assert not tags.handlers
 
 
-@given(st.text(max_size=120), st.integers(min_value=6, max_value=60))
-def test_title_wraps_to_fitting_lines_with_a_visible_cut(title: str, columns: int) -> None:
-    lines = wrap(title, columns)
-    assert 1 <= len(lines) <= 2
-    assert all(cell_len(line) <= columns for line in lines)
-    whole = wrap(title, columns, most=1000)
-    assert lines == whole if len(whole) <= 2 else lines[-1].endswith("…")
-
-
 def test_bidi_override_is_replaced() -> None:
     assert safe("\u202egnp.exe") == "\ufffdgnp.exe"
 
 
-def test_picture_shows_every_task_arrow_and_legend(view: View) -> None:
+def test_picture_shows_every_task_and_arrow(view: View) -> None:
     root = ET.fromstring(draw(view, "Tasks of it"))
     texts = [text for element in root.iter(f"{SVG}text") if (text := "".join(element.itertext()))]
     assert {f"Task {number}" for number in range(1, 8)} <= set(texts)
@@ -143,7 +131,7 @@ def test_picture_shows_every_task_arrow_and_legend(view: View) -> None:
     assert sorted(arrows) == ["2 waits for 1", "3 waits for 2", "6 waits for 7", "7 waits for 6"]
     assert [element.get("class") for element in root.iter(f"{SVG}path") if element.get("class") == "cycle"] == ["cycle", "cycle"]
     assert any("6 → 7 → 6 wait for one another" in text for text in texts)
-    assert {"blocked", "planned", "completed"} <= set(texts)
+    assert "4 · blocked · blocked" in texts
 
 
 @given(st.dictionaries(st.integers(1, 14), st.sets(st.integers(1, 14), max_size=4), min_size=1), st.integers(1, 14))
@@ -160,7 +148,7 @@ def test_boxes_of_any_dependency_graph_do_not_overlap(graph: dict[int, set[int]]
 def test_page_has_a_row_per_task_and_forbids_scripts(view: View) -> None:
     text = page(view, "Tasks of it")
     assert all(f'<tr id="t{number}">' in text for number in range(1, 8))
-    assert all(f'<a href="#t{number}">' in text for number in range(1, 8))
+    assert '<a href="#t2">2</a>' in text
     assert "default-src 'none'" in text
     assert "http" not in re.sub(r"http://www\.w3\.org/2000/svg|http-equiv", "", text)
 
@@ -168,7 +156,7 @@ def test_page_has_a_row_per_task_and_forbids_scripts(view: View) -> None:
 def test_large_board_is_drawn_in_part_with_a_note() -> None:
     tasks = [task(number, *([number - 1] if number % 3 else [])) for number in range(1, 3001)]
     text = draw(_view(*tasks, task(3001, 3001)), "x")
-    assert text.count("<rect x=") <= BOXES_AT_MOST + ALONE_AT_MOST + len(Status)
+    assert text.count("<rect x=") <= BOXES_AT_MOST
     assert re.search(r"[\d,]+ left out of the picture", text)
     assert "Task 3001 waits for itself" in text
 

@@ -42,21 +42,12 @@ async def test_file_written_by_the_agent_is_saved_if_it_loads(tmp_path: Path) ->
         ("---\ndescription: [\n---\nx", "its front matter is not YAML"),
     ],
 )
-async def test_invalid_file_is_returned_once_for_repair_then_set_aside(tmp_path: Path, text: str, fault: str) -> None:
+async def test_invalid_file_is_refused_with_its_fault(tmp_path: Path, text: str, fault: str) -> None:
     builder = Scripted("meta-builder", wrote(text))
     outcome = await made(tmp_path, "Finds dead links", builder=builder, name="links")
     assert (outcome.status, outcome.errors[0].code) == ("failed", "VALIDATION_FAILED")
     assert fault in outcome.summary
-    assert len(builder.calls) == 2
-    assert fault in builder.calls[1]["task"]
     assert not (tmp_path / ".remit/agents/links.md").exists()
-    assert (tmp_path / outcome.data["kept"]).read_text() == text
-
-
-async def test_repaired_file_that_loads_is_saved(tmp_path: Path) -> None:
-    builder = Scripted("meta-builder", wrote("Nothing."), wrote("---\ndescription: x\n---\nYou are it."))
-    outcome = await made(tmp_path, "Finds dead links", builder=builder, name="links")
-    assert outcome.status == "completed"
 
 
 async def test_command_cannot_name_an_unknown_agent(tmp_path: Path) -> None:
@@ -105,7 +96,7 @@ async def test_derived_name_is_unused_and_no_file_is_overwritten(tmp_path: Path)
     assert mine.read_text() == before
 
 
-async def test_file_is_set_aside_if_its_name_was_taken_during_the_run(tmp_path: Path) -> None:
+async def test_file_whose_name_was_taken_during_the_run_is_not_written(tmp_path: Path) -> None:
     text = "---\ndescription: x\n---\nYou are it."
 
     async def while_another(ctx: Context, _arguments: dict[str, Any]) -> Any:
@@ -116,18 +107,10 @@ async def test_file_is_set_aside_if_its_name_was_taken_during_the_run(tmp_path: 
     outcome = await made(tmp_path, "Finds links", builder=Scripted("meta-builder", while_another), name="links")
     assert "exists already and is not overwritten" in outcome.summary
     assert (tmp_path / ".remit/agents/links.md").read_text() == "mine"
-    assert (tmp_path / outcome.data["kept"]).read_text() == text
-
-
-async def test_file_that_cannot_be_set_aside_is_not_written_elsewhere(tmp_path: Path) -> None:
-    (tmp_path / ".remit").mkdir(parents=True)
-    (tmp_path / ".remit/meta").write_text("a file in the way")
-    outcome = await made(tmp_path, "Finds links", builder=Scripted("meta-builder", wrote("bad"), wrote("bad")), name="links")
-    assert (outcome.status, outcome.data["kept"]) == ("failed", None)
 
 
 async def test_agent_cannot_run_on_an_unknown_executor(tmp_path: Path) -> None:
     text = "---\ndescription: Finds dead links.\nremit: {runs_on: root}\n---\nYou find dead links."
-    outcome = await made(tmp_path, "Finds links", builder=Scripted("meta-builder", wrote(text), wrote(text)), name="links")
+    outcome = await made(tmp_path, "Finds links", builder=Scripted("meta-builder", wrote(text)), name="links")
     assert outcome.status == "failed"
     assert "no agent 'root' can carry it out" in outcome.summary

@@ -266,25 +266,13 @@ def test_sync_merges_edits_and_renders_todo_again(board: Board) -> None:
         sync(board)
 
 
-def test_sync_reports_inconsistencies_and_changes_no_status(board: Board) -> None:
-    for text in ("One", "Two", "Three"):
-        add(board, text)
-    set_status(board, 1, Status.RESEARCHING)
-    set_status(board, 2, Status.NOT_STARTED, dependencies=(3, 77), artifacts=(TaskArtifact(type="research", path="specs/none.md"),))
-    set_status(board, 3, Status.NOT_STARTED, dependencies=(2,))
+def test_todo_reports_folders_of_no_task(board: Board) -> None:
+    add(board, "One")
     (board.specs / "099_orphan").mkdir()
     (board.specs / "001_other_name").mkdir()
-    outcome = sync(board)
-    assert outcome.data["stopped"] == [{"task_number": 1, "status": "researching", "run": "remit research 1"}]
-    assert outcome.data["missing_files"] == {"2": ["specs/none.md"]}
-    assert outcome.data["unknown_dependencies"] == {"2": [77]}
-    assert outcome.data["cycles"] == [[2, 3]]
+    outcome = todo(board, agreed=agreed, dry_run=True)
     assert outcome.data["orphan_folders"] == ["specs/099_orphan"]
-    assert outcome.data["misnamed_folders"] == ["specs/001_other_name"]
-    assert any("2 → 3 → 2" in warning for warning in outcome.warnings)
-    assert task_of(board, 1).status is Status.RESEARCHING
-    with claims.claim(board, 1, "research", seconds=60):
-        assert sync(board).data["stopped"] == []
+    assert outcome.warnings == ("specs/099_orphan belongs to no task.",)
 
 
 def test_todo_archives_closed_tasks_and_asks_above_five(board: Board) -> None:

@@ -26,15 +26,13 @@ BUILT_INS: Mapping[str, str] = {
     "planner": "remit.board.role_agents:PLANNER",
     "task-executor": "remit.board.role_agents:task_executor",
     "reviewer": "remit.board.reviewer:REVIEWER",
-    "git-workflow-manager": "remit.board.role_agents:COMMITTER",
-    "status-sync-manager": "remit.board.role_agents:STATUS_KEEPER",
     "atomic-task-numberer": "remit.board.role_agents:NUMBERER",
 }
 """Module and name of the agent that executes a role, or of the function that creates it from the settings."""
 FALLBACKS = frozenset({"planner"})
 """Built-in agents that only fill a template: a coding agent or model of the project takes precedence."""
-REMOVED = frozenset({"error-diagnostics-agent", "meta-builder"})
-"""Built-in agents of earlier versions, which agent files may still name: these roles now need a coding agent or a model."""
+REMOVED = frozenset({"error-diagnostics-agent", "meta-builder", "git-workflow-manager", "status-sync-manager"})
+"""Built-in agents of earlier versions, which agent files may still name: they now need a coding agent or a model."""
 
 
 def file_of(role: str) -> Path:

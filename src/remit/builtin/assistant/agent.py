@@ -136,7 +136,7 @@ def _not_yours(task_id: str) -> Refused:
 # ---- the assistant
 
 DESCRIPTION = "A language model that answers in words and has work done by delegating; it keeps the conversation."
-INTERNAL = frozenset({"atomic-task-numberer", "status-sync-manager", "git-workflow-manager"})
+INTERNAL = frozenset({"atomic-task-numberer"})
 """Roles for the board's own bookkeeping: only commands call them."""
 
 
