@@ -23,8 +23,8 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from remit.core.errors import Unavailable
 from remit.core.record import HistoryQuery, Write, WriteResult
 from remit.core.states import LIVE
-from remit.stores.rows import NOTHING_MET, PARENT, ROOT, Group, Row, RowByRow, full_row
-from remit.stores.sql_store import OF_TREE, Change, Found, Scan, SqlStore
+from remit.stores.rows import NOTHING_MET, Group, RowByRow
+from remit.stores.sql_store import OF_TREE, Change, Found, Scan, SqlStore, spending_below
 
 VERSION = 2
 """The newest `sql/postgres_NNN.sql`."""
@@ -116,7 +116,7 @@ class PostgresStore(SqlStore):
         def write(connection: Connection) -> WriteResult:
             if group.draws:
                 self._take_locks(connection, group)
-            if not group.draws or self._has_room(connection, group):
+            if not group.limited_trees and (not group.draws or self._has_room(connection, group)):
                 try:
                     with connection.transaction():
                         with connection.pipeline():
@@ -129,7 +129,7 @@ class PostgresStore(SqlStore):
                 except CLASHES:
                     pass  # one by one; the rollback released locks that were taken inside
             self._take_locks(connection, group)
-            return RowByRow(connection, self.owner_id, self._lack).write(writes)
+            return RowByRow(connection, self.owner_id, self._drawn, spending_below).write(writes)
 
         return self._transact(write)
 
@@ -138,10 +138,8 @@ class PostgresStore(SqlStore):
         return self.apply(writes)
 
     def _take_locks(self, connection: Connection, group: Group) -> None:
-        """In one order for all writers. A tree is locked before it gets a child, so that the place of the child in it is final: no process
-        commits one before it later. Budgets that span processes count by it."""
-        rows = [row if len(row) == len(Row._fields) else full_row(row) for row in group.new_rows]
-        names = sorted({row[ROOT] for row in rows if row[PARENT] is not None})
+        """In one order for all writers. A tree is locked before its limits are compared: other processes draw from them, too."""
+        names = sorted(group.limited_trees)
         if group.is_drawn:
             names.append(SPENDING)
         if names:
