@@ -114,24 +114,39 @@ class PostgresStore(SqlStore):
         group = Group(writes, self.owner_id)
 
         def write(connection: Connection) -> WriteResult:
-            if group.draws:
-                self._take_locks(connection, group)
+            """With locks, and one by one if that is needed."""
+            self._take_locks(connection, group)
             if not group.limited_trees and (not group.draws or self._has_room(connection, group)):
                 try:
                     with connection.transaction():
                         with connection.pipeline():
-                            if not group.draws:  # in the same round trip as the rows
-                                self._take_locks(connection, group)
                             settled = group.write(connection)
                         if settled is None or settled.rowcount == len(group.settlements):
                             return NOTHING_MET
                         raise psycopg.Rollback
                 except CLASHES:
-                    pass  # one by one; the rollback released locks that were taken inside
-            self._take_locks(connection, group)
+                    pass
             return RowByRow(connection, self.owner_id, self._drawn, spending_below).write(writes)
 
-        return self._transact(write)
+        is_plain = not group.limited_trees and not group.is_drawn
+        return NOTHING_MET if is_plain and self._is_written_at_once(group) else self._transact(write)
+
+    def _is_written_at_once(self, group: Group) -> bool:
+        """In one round trip, and another one for outcomes. False, and nothing written: a clash, or an outcome that was recorded before."""
+        with self._lock, self._errors():
+            connection = self._open_writer()
+            try:
+                with connection.pipeline() as pipeline, connection.transaction():
+                    settled = group.write(connection)
+                    self._notify(connection, "write")
+                    if settled is not None:
+                        pipeline.sync()
+                        if settled.rowcount != len(group.settlements):
+                            raise psycopg.Rollback
+                    return True
+            except CLASHES:
+                pass
+        return False
 
     def try_apply(self, writes: Sequence[Write]) -> WriteResult | None:
         """Rows are locked, not the database: there is no writer to wait for."""
@@ -204,14 +219,21 @@ class PostgresStore(SqlStore):
     def _transact(self, function: Callable[[Any], Found], change: Change = "write") -> Found:
         """With the notification of others. A lost connection is reopened the next time."""
         with self._lock, self._errors():
-            if self._writer is None or self._writer.closed:
-                self._writer = self._connect()
-            with self._writer.transaction():
-                found = function(self._writer)
-                with self._writer.pipeline():
-                    self._writer.execute(COUNT_WRITE, (self._writer_id,))
-                    self._writer.execute("SELECT pg_notify(?, ?)", (self._channel, f"{change} {self._writer_id}"))
+            connection = self._open_writer()
+            with connection.transaction():
+                found = function(connection)
+                with connection.pipeline():
+                    self._notify(connection, change)
             return found
+
+    def _open_writer(self) -> Connection:
+        if self._writer is None or self._writer.closed:
+            self._writer = self._connect()
+        return self._writer
+
+    def _notify(self, connection: Connection, change: Change) -> None:
+        connection.execute(COUNT_WRITE, (self._writer_id,))
+        connection.execute("SELECT pg_notify(?, ?)", (self._channel, f"{change} {self._writer_id}"))
 
     def _read(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """Retried once if the server closed the connection since its last use."""
