@@ -128,7 +128,7 @@ class PostgresStore(SqlStore):
                     pass
             return RowByRow(connection, self.owner_id, self._drawn, spending_below).write(writes)
 
-        is_plain = not group.limited_trees and not group.is_drawn
+        is_plain = not group.limited_trees and not group.draws
         return NOTHING_MET if is_plain and self._is_written_at_once(group) else self._transact(write)
 
     def _is_written_at_once(self, group: Group) -> bool:
@@ -137,6 +137,7 @@ class PostgresStore(SqlStore):
             connection = self._open_writer()
             try:
                 with connection.pipeline() as pipeline, connection.transaction():
+                    self._take_locks(connection, group)
                     settled = group.write(connection)
                     self._notify(connection, "write")
                     if settled is not None:

@@ -401,17 +401,14 @@ class DelegationRun(LocalRun):
         late: Return | None = None
         crash: BaseException | None = None
         try:
-            late = await self._perform_and_draw()
+            late = await self._engine.perform(self)
+            if self.draws:
+                await asyncio.wait(self.draws, timeout=DRAW_SECONDS)
         except asyncio.CancelledError:
             late = self.held
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
-        except BlockedLoop as blocked:
-            detail = blocked.message or self._engine.watchdog.take_message(self)
-            self.stopped_by = self.stopped_by or Stop(
-                reason=StopReason.DEADLINE, source="the watchdog", detail=detail, traceback=format_traceback(blocked)
-            )
-        except OutOfTime as early:
+        except (BlockedLoop, OutOfTime) as early:
             self.stopped_by = self.stopped_by or self._stop_of(early)
         except KeyboardInterrupt:
             raise
@@ -434,12 +431,6 @@ class DelegationRun(LocalRun):
             log.exception("The outcome of %s could not be settled", self.delegation.session_id)
             self._report_fault(error)
 
-    async def _perform_and_draw(self) -> Return:
-        result = await self._engine.perform(self)
-        if self.draws:
-            await asyncio.wait(self.draws, timeout=DRAW_SECONDS)
-        return result
-
     def _with_overrun(self, late: Return) -> Return:
         overrun = self._engine.loop.time() - self.delegation.deadline.hard_at
         return replace(late, warnings=(*late.warnings, f"It finished {overrun:.1f} s after its deadline: the event loop was blocked."))
@@ -453,7 +444,10 @@ class DelegationRun(LocalRun):
         message = f"remit could not settle {self.delegation.session_id}: {describe_exception(error)}."
         self.fail(Unavailable(message, advice="This is a fault of remit. Please report it with the log."))
 
-    def _stop_of(self, early: OutOfTime) -> Stop:
+    def _stop_of(self, early: BlockedLoop | OutOfTime) -> Stop:
+        if isinstance(early, BlockedLoop):
+            detail = early.message or self._engine.watchdog.take_message(self)
+            return Stop(reason=StopReason.DEADLINE, source="the watchdog", detail=detail, traceback=format_traceback(early))
         said = early.message.rstrip(".")
         if early.code == "BUDGET_EXCEEDED":
             return Stop(reason=StopReason.BUDGET, source="the budget", detail=said)
