@@ -88,8 +88,10 @@ def main() -> int:
             each = left if wanted & LONG else min(sizes.seconds_each, left)
             figures += _measured(measure, replace(sizes, seconds_each=each), wanted)
     faulthandler.cancel_dump_traceback_later()
+    if is_plain := asked.only == frozenset(NAMES) - LONG:
+        figures += [Figure(section=name, what="takes minutes", measured=f"python -m bench --only {name}") for name in sorted(LONG)]
     print(table(figures))
-    out = asked.out or (None if asked.quick or asked.only != frozenset(NAMES) - LONG else RESULTS)
+    out = asked.out or (RESULTS if is_plain and not asked.quick else None)
     if out is not None:
         out.write_text(report(figures, title="Speed and endings, measured", seconds=time.monotonic() - began), encoding="utf-8")
     return int(any(f.measured.startswith("not measured") for f in figures))

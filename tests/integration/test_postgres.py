@@ -20,8 +20,10 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from remit import Context, Remit, RemitError, SqliteStore, Write, agent, call
+from remit.core.budget import Limits, TreeLimits
 from remit.core.delegation import CallerInfo
-from remit.core.record import RecordDelegation, Spending
+from remit.core.events import Event, EventKind
+from remit.core.record import AppendEvent, RecordDelegation, Spending
 from remit.core.states import State
 from remit.stores import postgres
 from remit.stores.postgres import PostgresStore
@@ -228,23 +230,33 @@ def test_time_to_connect_is_the_users(query: str, variable: str, seconds: str | 
     assert {conninfo_to_dict(one).get("connect_timeout") for one in asked} == {seconds}
 
 
-def test_position_of_a_child_in_its_tree_is_final(server: str) -> None:
-    """Budgets that several processes share count by it: were another child to come before it later, both would draw the last of it."""
+def test_writers_at_once_never_pass_the_limits_of_a_tree(server: str) -> None:
     schema = new_schema()
-    PostgresStore(server, schema=schema).close()
-    places: dict[str, int] = {}
+    limits = TreeLimits(session(1), ((session(1), Limits(delegations=40, tokens=490)),))
+    refused: list[str] = []
+    passed: list[tuple[str, int]] = []
 
-    def add(first: int) -> None:
+    def draw(first: int) -> None:
         with contextlib.closing(PostgresStore(server, schema=schema)) as store:
-            for number in range(first, first + 25):
-                store.apply([RecordDelegation(record(number, parent=1))])
-                tree = [one.session_id for one in store.tree(session(1))]
-                places[session(number)] = tree.index(session(number))
+            for number in range(25):
+                refused.extend(store.apply([RecordDelegation(record(first + number + 1, parent=1), limits)]).over_limits)
+                spent = Event(
+                    session_id=session(first),
+                    number=8 + number,
+                    at=1.0,
+                    kind=EventKind.SPENT,
+                    body={"tokens": 10 * (number + 1), "cost": 0.0},
+                )
+                passed.extend(store.apply([AppendEvent(spent, limits)]).overspent)
 
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(add, (100, 200, 300, 400)))
     with contextlib.closing(PostgresStore(server, schema=schema)) as store:
-        assert places == {one.session_id: number for number, one in enumerate(store.tree(session(1)))}
+        store.apply([RecordDelegation(record(1)), *(RecordDelegation(record(first, parent=1)) for first in (100, 200, 300, 400))])
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(draw, (100, 200, 300, 400)))
+        assert len(store.tree(session(1))) == 40
+        assert store.spent_below(session(1), session(1)).tokens == 1000
+    assert len(refused) == 100 - 35
+    assert len(passed) == 100 - 49, "the first 49 of them"
 
 
 def test_commit_with_a_lost_reply_is_recognised(server: str) -> None:

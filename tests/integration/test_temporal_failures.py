@@ -19,9 +19,9 @@ import pytest
 from temporalio.client import Client, WorkflowHistory
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from remit import Context, Misused, Remit, Status, Unavailable, agent
+from remit import Misused, Remit, Status, Unavailable, agent
+from remit.core.record import Record
 from remit.core.states import State
-from remit.engines.embedded.budgets import lack_on_record
 from remit.engines.temporal import engine as temporal_engine
 from remit.engines.temporal.workflow import DelegationWorkflow
 from remit.system.processes import is_alive
@@ -69,6 +69,12 @@ async def quick(ctx: Context, n: int) -> int:
     note(ctx, "quick")
     return n
 
+@agent("busy", spread=True)
+async def busy(ctx: Context) -> None:
+    note(ctx, "busy")
+    await asyncio.sleep(0.1)
+    note(ctx, "done")
+
 @agent("leaf", isolation="process", spread=True)
 def leaf(ctx, n: int) -> None:
     note(ctx, "leaf")
@@ -81,16 +87,25 @@ async def tree(ctx: Context) -> None:
 @agent("spends", spread=True)
 async def spends(ctx: Context, tokens: int) -> None:
     ctx.spend(tokens=tokens)
-    await asyncio.sleep(0.3)
+
+@agent("draws", spread=True)
+async def draws(ctx: Context) -> None:
+    for n in range(100):
+        ctx.spend(tokens=10)
+        await ctx.checkpoint(n)
 
 @agent("branch", spread=True)
 async def branch(ctx: Context, agent: str, count: int, **given) -> list:
+    note(ctx, "branch")
     results = await asyncio.gather(*(ctx.delegate(agent, **given) for _ in range(count)))
+    note(ctx, "branched")
     return [one.errors[0].code if one.errors else "ok" for one in results]
 
 @agent("trunk")
 async def trunk(ctx: Context, agent: str, count: int, given: dict) -> list:
+    note(ctx, "trunk")
     found = await asyncio.gather(*(ctx.delegate("branch", agent=agent, count=count, **given) for _ in range(3)))
+    note(ctx, "grown")
     return [code for one in found for code in one.data]
 
 @agent("deep", spread=True)
@@ -247,16 +262,28 @@ async def test_budgets_are_exact_across_workers(made: Cluster) -> None:
     """Three workers draw from one budget at the same time."""
     await made.start(3, slots=6)
     async with made.open() as remit:
-        many = {"agent": "quick", "count": 4, "given": {"n": 1}}
-        result = await remit.delegate("trunk", **many, timeout=100, budget={"delegations": 9})
-        assert Counter(result.data) == {"ok": 5, "BUDGET_EXCEEDED": 7}, "trunk and three branches are four of nine"
-        spends = {"agent": "spends", "count": 2, "given": {"tokens": 10}}
-        result = await remit.delegate("trunk", **spends, timeout=100, budget={"tokens": 35})
-        tree = await remit.tree(result.session_id)
-        spent = [one.tokens for one in tree if one.agent == "spends" and one.started_at is not None]
-        assert "BUDGET_EXCEEDED" in result.data
-        assert 40 <= sum(spent) <= 60, "a child that passes the limit is stopped, and none starts after it"
-        later = await remit.delegate("trunk", **spends, timeout=100, budget={"tokens": 0})
+
+        async def tree(*, agent: str, count: int, given: dict[str, Any], **budget: int) -> tuple[Counter[str], list[Record]]:
+            result = await remit.delegate("trunk", agent=agent, count=count, given=given, timeout=100, budget=budget)
+            assert await made.wrong(remit) == []
+            found = await remit.tree(result.session_id)
+            return Counter(result.data), [one for one in found if one.state is not State.REFUSED]
+
+        codes, drawn = await tree(agent="quick", count=4, given={"n": 1}, delegations=9)
+        assert codes == {"ok": 5, "BUDGET_EXCEEDED": 7}, "trunk and three branches are four of nine"
+        assert len(drawn) == 9
+        codes, drawn = await tree(agent="busy", count=4, given={}, alive=6)
+        assert len(drawn) == 4 + codes["ok"], "one that is refused draws nothing"
+        spans = [[line.at for line in made.lines() if line.session_id == one.session_id] for one in drawn]
+        assert max(sum(began <= at <= ended for began, ended in spans) for at, _ in spans) <= 6
+        codes, drawn = await tree(agent="spends", count=2, given={"tokens": 10}, tokens=35)
+        assert codes == {"ok": 3, "BUDGET_EXCEEDED": 3}, "the fourth passes the limit, and none is allowed after it"
+        codes, drawn = await tree(agent="draws", count=2, given={}, tokens=400)
+        assert codes == {"BUDGET_EXCEEDED": 6}
+        assert sum(one.tokens for one in drawn) == 460, "each is stopped by its first draw that passes the limit"
+        root = drawn[0].session_id
+        assert remit.store.spent_below(root, root).tokens == 460
+        later = await remit.delegate("trunk", agent="quick", count=1, given={}, timeout=100, budget={"tokens": 0})
         assert later.errors[0].code == "BUDGET_EXCEEDED"
 
 
@@ -422,41 +449,6 @@ async def test_delegation_without_a_worker_warns_and_is_unavailable(
         result = await handle.result()
     assert result.errors[0].code == "AGENT_UNAVAILABLE"
     assert "remit worker --agents lonely" in result.errors[0].message
-
-
-@pytest.mark.parametrize("failures", [3, 10_000], ids=["for a moment", "until the deadline"])
-@pytest.mark.parametrize("spread", [False, True], ids=["local child", "remote child"])
-async def test_child_waits_for_an_unavailable_store_until_its_deadline(
-    failures: int, spread: bool, server: TemporalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = 0
-
-    def away(store: Any, delegation: Any, limits: Any) -> str | None:
-        nonlocal asked
-        asked += delegation.agent == "inner"
-        if delegation.agent == "inner" and asked <= failures:
-            raise Unavailable("the database is away", code="STORE_UNAVAILABLE")
-        return lack_on_record(store, delegation, limits)
-
-    @agent("inner")
-    async def inner() -> str:
-        return "ran"
-
-    @agent("outer")
-    async def outer(ctx: Context) -> Any:
-        child = await ctx.delegate("inner", timeout=40 if failures == 3 else 3, spread=spread)
-        return [child.data, child.stop_reason]
-
-    @agent("root")
-    async def root(ctx: Context) -> Any:
-        return (await ctx.delegate("outer", spread=True)).data  # what it delegates shares the budget of its tree with other processes
-
-    monkeypatch.setattr(temporal_engine, "lack_on_record", away)
-    async with Remit.open(tmp_path, agents=[inner, outer, root], settings=_settings(server, tmp_path)) as remit:
-        await remit.work()
-        result = await asyncio.wait_for(remit.delegate("root", timeout=60), allowed(60))
-    assert asked >= min(failures, 4)
-    assert result.data == (["ran", "finished"] if failures == 3 else [None, "unavailable"])
 
 
 async def test_projects_with_one_name_and_different_stores_are_refused(server: TemporalServer, tmp_path: Path) -> None:

@@ -15,6 +15,9 @@ PROGRAM = Path(sys.executable).with_name("temporal")
 TUNED = ("history.transferProcessorMaxPollRPS", "history.timerProcessorMaxPollRPS", "history.visibilityProcessorMaxPollRPS")
 """The development server polls its single shard 20 times a second, which costs 150 ms per delegation."""
 
+NOTICES_LOST_MACHINES = ('frontend.keepAliveTime="1s"', 'frontend.keepAliveTimeout="1s"')
+"""The server keeps polls of a machine that disappeared without closing its connections for 70 s by default, and gives work to them."""
+
 
 def free_port() -> int:
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listening:
@@ -40,7 +43,8 @@ class TemporalServer:
         return f"{self.ip}:{self.port}"
 
     def start(self) -> None:
-        tuning = [word for key in TUNED for word in ("--dynamic-config-value", f"{key}=2000")]
+        chosen = [*(f"{key}=2000" for key in TUNED), *NOTICES_LOST_MACHINES]
+        tuning = [word for value in chosen for word in ("--dynamic-config-value", value)]
         kept = [] if self.database is None else ["--db-filename", str(self.database)]
         words = [str(PROGRAM), "server", "start-dev", "--headless", "--ip", self.listens, "--port", str(self.port), "--log-level", "never"]
         environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/tmp")}

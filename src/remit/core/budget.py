@@ -5,7 +5,7 @@ Every draw goes up the chain, so no scope can be refilled, and a refusal names t
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.core.deadline import Deadline
 from remit.core.errors import Misused
@@ -44,16 +44,28 @@ class Limits:
         }
 
 
+class TreeLimits(NamedTuple):
+    """The scopes of a tree that a delegation draws from, innermost first."""
+
+    root_id: str
+    scopes: tuple[tuple[str, Limits], ...]
+    """Limits of a delegation with everything below it."""
+    principal: str | None = None
+    """Whose limits, which the store has, are compared with spending, too."""
+
+
 class Budget:
     """A scope of limits and its spending. Shared by all delegations inside it; used on one thread."""
 
-    __slots__ = ("alive", "cost", "delegations", "ends_at", "is_shared", "limits", "opened_at", "outer", "tokens")
+    __slots__ = ("alive", "cost", "delegations", "ends_at", "is_shared", "limits", "opened_at", "outer", "session_id", "tokens")
 
-    def __init__(self, limits: Limits, opened_at: float, outer: "Budget | None" = None) -> None:
+    def __init__(self, limits: Limits, opened_at: float, outer: "Budget | None" = None, session_id: str | None = None) -> None:
         self.limits = limits
         self.outer = outer
+        self.session_id = session_id
+        """The delegation that it is for, with everything below it; empty: not named yet; None: it is for more than one tree."""
         self.is_shared = False
-        """Whether other processes draw from it, too: then the record decides."""
+        """Whether other processes draw from it, too: then the store compares each draw."""
         self.opened_at = opened_at
         self.ends_at: float | None = None if limits.seconds is None else opened_at + limits.seconds
         """When the wall clock of the tightest scope ends (monotonic)."""
@@ -64,8 +76,15 @@ class Budget:
         self.tokens = 0
         self.cost = 0.0
 
-    def narrowed(self, limits: Limits, now: float) -> "Budget":
-        return Budget(limits, opened_at=now, outer=self)
+    def narrowed(self, limits: Limits, now: float, session_id: str = "") -> "Budget":
+        return Budget(limits, opened_at=now, outer=self, session_id=session_id)
+
+    def name_scopes(self, session_id: str, before: str = "") -> None:
+        """The scopes without a name, or with the name `before`, are for this delegation."""
+        scope: Budget | None = self
+        while scope is not None and scope.session_id == before:
+            scope.session_id = session_id
+            scope = scope.outer
 
     def scopes(self) -> Iterator["Budget"]:
         scope: Budget | None = self
@@ -78,9 +97,14 @@ class Budget:
         for scope in self.scopes():
             scope.is_shared = True
 
-    @property
-    def draws_from_shared(self) -> bool:
-        return any(scope.is_shared for scope in self.scopes())
+    def tree_limits(self, root_id: str) -> TreeLimits | None:
+        """What the store compares, if other processes draw from it, too."""
+        scope: Budget | None = self
+        while scope is not None and not scope.is_shared:
+            scope = scope.outer
+        if scope is None:
+            return None
+        return TreeLimits(root_id, tuple((one.session_id, one.limits) for one in self.scopes() if one.session_id is not None))
 
     def lacks(self, now: float) -> str | None:
         """Why the budget does not allow another delegation, or None."""

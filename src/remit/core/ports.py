@@ -82,6 +82,10 @@ class Store(Protocol):
         """Spending of everything this principal ever requested, with all children. Live delegations count with their reported spending."""
         ...
 
+    def spent_below(self, root_id: str, session_id: str) -> Spending:
+        """Spending of a delegation of this tree with everything below it. Live delegations count with their reported spending."""
+        ...
+
     def limits(self, principal: str) -> Limits: ...
     def set_limits(self, principal: str, limits: Limits) -> None:
         """From now on `apply` records no delegation of this principal, by any process, that its spending leaves no room for."""

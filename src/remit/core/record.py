@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from remit.core.budget import Budget, Limits
+from remit.core.budget import Budget, Limits, TreeLimits
 from remit.core.delegation import CallerInfo, Delegation, TaskContext
 from remit.core.errors import Misused
 from remit.core.events import STEPS, Event
@@ -106,6 +106,8 @@ class RecordDelegation(NamedTuple):
     """Record a delegation (queued or running; or settled, if it was refused)."""
 
     record: Record
+    limits: TreeLimits | None = None
+    """As in `BeginDelegation`."""
 
     @property
     def session_id(self) -> str:
@@ -122,6 +124,8 @@ class BeginDelegation(NamedTuple):
     step_times: Sequence[float | None]
     queue: str | None = None
     """Its task queue (see `Record.queue`)."""
+    limits: TreeLimits | None = None
+    """Compared in the transaction that records it, by what all processes recorded before; None: only this process draws from them."""
 
     @property
     def session_id(self) -> str:
@@ -153,6 +157,8 @@ class AppendEvent(NamedTuple):
     """A numbered event that is not a step: progress, data, artifact, notice, cancel."""
 
     event: Event
+    limits: TreeLimits | None = None
+    """Of spending: compared in the transaction that records it."""
 
 
 class SaveCheckpoint(NamedTuple):
@@ -173,8 +179,16 @@ class WriteResult(NamedTuple):
     """Session ids of `RecordDelegation` whose idempotency key belongs to another delegation, with its id."""
     over_budget: Mapping[str, str] = {}
     """Session ids of `BeginDelegation` and `RecordDelegation` that were not recorded, with the limit that their principal has reached."""
+    over_limits: Mapping[str, str] = field(default_factory=dict)
+    """The same for a limit of their tree."""
+    overspent: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """Session ids and numbers of `AppendEvent` that passed a limit of their tree, with that limit. They are recorded nevertheless."""
     already_settled: tuple[str, ...] = ()
     """Session ids of `SettleDelegation` that already had an outcome, or belong to another owner now: the recorded outcome is kept."""
+
+    def __bool__(self) -> bool:
+        budgets = self.over_budget or self.over_limits or self.overspent
+        return bool(self.clashes or self.taken_keys or budgets or self.already_settled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +254,7 @@ class Head(NamedTuple):
 
 
 class Spending(NamedTuple):
-    """Spending of everything that a principal ever requested, including pruned history."""
+    """Spending of a principal, including pruned history, or of a delegation with everything below it."""
 
     delegations: int = 0
     tokens: int = 0
@@ -251,9 +265,16 @@ class Spending(NamedTuple):
 
     def lack(self, limits: Limits) -> str | None:
         """The limit that leaves no room for another delegation, or None. The wall clock is not considered."""
+        return self._drawn(limits).lacks(float("-inf"))
+
+    def overspent(self, limits: Limits) -> str | None:
+        """The limit on tokens or money that was passed, or None."""
+        return self._drawn(limits).overspent()
+
+    def _drawn(self, limits: Limits) -> Budget:
         budget = Budget(limits, opened_at=0.0)
         budget.delegations, budget.tokens, budget.cost, budget.alive = self.delegations, self.tokens, self.cost, self.alive
-        return budget.lacks(float("-inf"))
+        return budget
 
 
 class CancelRequest(NamedTuple):

@@ -107,17 +107,15 @@ def cycle(case: GuardInput) -> ErrorInfo:
     )
 
 
-def budget(case: GuardInput, lack: str) -> ErrorInfo:
-    return _final(
-        "budget",
-        f"The budget of this tree is used up: {lack} ({_walk(case)}).",
-        "BUDGET_EXCEEDED",
-        "Continue without this delegation, or start the root again with a larger budget.",
-    )
+def tree_budget(walk: str, lack: str) -> ErrorInfo:
+    advice = "Continue without this delegation, or start the root again with a larger budget."
+    return _final("budget", f"The budget of this tree is used up: {lack} ({walk}).", "BUDGET_EXCEEDED", advice)
 
 
-def principal_budget(delegation: Delegation, lack: str) -> ErrorInfo:
-    """Found when it was recorded: all processes of the project draw from the budget of its principal."""
+def recorded_budget(delegation: Delegation, lack: str, *, is_of_tree: bool) -> ErrorInfo:
+    """Found when it was recorded: other processes draw from the budget of its tree or its principal, too."""
+    if is_of_tree:
+        return tree_budget(" → ".join(delegation.lineage.path), lack)
     principal = delegation.caller_info.principal if delegation.caller_info is not None else delegation.caller
     message = f"The budget of {principal} is used up: {lack} ({' → '.join(delegation.lineage.path)})."
     return _final("budget", message, "BUDGET_EXCEEDED", "Continue without this delegation, or ask for a larger budget.")
@@ -178,7 +176,7 @@ def first_refusal(case: GuardInput) -> ErrorInfo | None:
     if case.target in case.caller_path if tasks is None else (case.target, case.task) in tasks:
         return cycle(case)
     if (lack := case.budget.lacks(case.now)) is not None:
-        return budget(case, lack)
+        return tree_budget(_walk(case), lack)
     if not case.known:
         return unknown_agent(case)
     return None if case.fault is None else bad_parameters(case, case.fault)
@@ -231,7 +229,7 @@ def guard_input(terms: _Terms, caller: Caller | None, deps: RuntimeDeps, now: fl
     """Facts about the caller and the request."""
     rules, target = deps.rules, terms.target
     if caller is None:
-        budget = Budget(rules.budget, now, None if origin is None else origin.budget)
+        budget = Budget(rules.budget, now, None if origin is None else origin.budget, session_id="")
         case = GuardInput(target, now, ROOT_LINEAGE.path, 0, None, rules.max_depth, budget)
     else:
         delegation = caller.delegation
@@ -462,6 +460,7 @@ def _submission(
         terms.limits_reason,
     )
     delegation = _new(Delegation, fields)
+    case.budget.name_scopes(session_id)
     submission = Submission(delegation, terms.agent, terms.arguments, tree, case.budget, caller, steps, terms.warnings)
     if pending is not None:
         submission.pending = pending
@@ -516,6 +515,7 @@ def redraw_session_id(submission: Submission, policy: Policy = ALLOW_ALL) -> Non
     session_id = new_session_id(delegation.created_at)
     lineage = old._replace(session_id=session_id, root_id=session_id if old.parent_id is None else old.root_id)
     submission.delegation = delegation._replace(lineage=lineage)
+    submission.budget.name_scopes(session_id, old.session_id)
     policy.renamed(old.session_id, session_id)
 
 

@@ -391,8 +391,6 @@ class Submission:
     """Approval required before its agent runs."""
     spread: bool = False
     """Whether the caller requested any worker of the task queue."""
-    is_admitted: bool = True
-    """False: other processes draw from its budget, and once it is recorded the record decides whether it is within the limits."""
     secrets: SecretValues | None = None
     """Secrets in its parameters: redacted from everything stored while this object lives."""
     cache: CacheTerms | None = None

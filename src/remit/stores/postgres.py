@@ -23,8 +23,8 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from remit.core.errors import Unavailable
 from remit.core.record import HistoryQuery, Write, WriteResult
 from remit.core.states import LIVE
-from remit.stores.rows import NOTHING_MET, PARENT, ROOT, Group, Row, RowByRow, full_row
-from remit.stores.sql_store import OF_TREE, Change, Found, Scan, SqlStore
+from remit.stores.rows import NOTHING_MET, Group, RowByRow
+from remit.stores.sql_store import OF_TREE, Change, Found, Scan, SqlStore, spending_below
 
 VERSION = 2
 """The newest `sql/postgres_NNN.sql`."""
@@ -114,34 +114,48 @@ class PostgresStore(SqlStore):
         group = Group(writes, self.owner_id)
 
         def write(connection: Connection) -> WriteResult:
-            if group.draws:
-                self._take_locks(connection, group)
-            if not group.draws or self._has_room(connection, group):
+            """With locks, and one by one if that is needed."""
+            self._take_locks(connection, group)
+            if not group.limited_trees and (not group.draws or self._has_room(connection, group)):
                 try:
                     with connection.transaction():
                         with connection.pipeline():
-                            if not group.draws:  # in the same round trip as the rows
-                                self._take_locks(connection, group)
                             settled = group.write(connection)
                         if settled is None or settled.rowcount == len(group.settlements):
                             return NOTHING_MET
                         raise psycopg.Rollback
                 except CLASHES:
-                    pass  # one by one; the rollback released locks that were taken inside
-            self._take_locks(connection, group)
-            return RowByRow(connection, self.owner_id, self._lack).write(writes)
+                    pass
+            return RowByRow(connection, self.owner_id, self._drawn, spending_below).write(writes)
 
-        return self._transact(write)
+        is_plain = not group.limited_trees and not group.draws
+        return NOTHING_MET if is_plain and self._is_written_at_once(group) else self._transact(write)
+
+    def _is_written_at_once(self, group: Group) -> bool:
+        """In one round trip, and another one for outcomes. False, and nothing written: a clash, or an outcome that was recorded before."""
+        with self._lock, self._errors():
+            connection = self._open_writer()
+            try:
+                with connection.pipeline() as pipeline, connection.transaction():
+                    self._take_locks(connection, group)
+                    settled = group.write(connection)
+                    self._notify(connection, "write")
+                    if settled is not None:
+                        pipeline.sync()
+                        if settled.rowcount != len(group.settlements):
+                            raise psycopg.Rollback
+                    return True
+            except CLASHES:
+                pass
+        return False
 
     def try_apply(self, writes: Sequence[Write]) -> WriteResult | None:
         """Rows are locked, not the database: there is no writer to wait for."""
         return self.apply(writes)
 
     def _take_locks(self, connection: Connection, group: Group) -> None:
-        """In one order for all writers. A tree is locked before it gets a child, so that the place of the child in it is final: no process
-        commits one before it later. Budgets that span processes count by it."""
-        rows = [row if len(row) == len(Row._fields) else full_row(row) for row in group.new_rows]
-        names = sorted({row[ROOT] for row in rows if row[PARENT] is not None})
+        """In one order for all writers. A tree is locked before its limits are compared: other processes draw from them, too."""
+        names = sorted(group.limited_trees)
         if group.is_drawn:
             names.append(SPENDING)
         if names:
@@ -206,14 +220,21 @@ class PostgresStore(SqlStore):
     def _transact(self, function: Callable[[Any], Found], change: Change = "write") -> Found:
         """With the notification of others. A lost connection is reopened the next time."""
         with self._lock, self._errors():
-            if self._writer is None or self._writer.closed:
-                self._writer = self._connect()
-            with self._writer.transaction():
-                found = function(self._writer)
-                with self._writer.pipeline():
-                    self._writer.execute(COUNT_WRITE, (self._writer_id,))
-                    self._writer.execute("SELECT pg_notify(?, ?)", (self._channel, f"{change} {self._writer_id}"))
+            connection = self._open_writer()
+            with connection.transaction():
+                found = function(connection)
+                with connection.pipeline():
+                    self._notify(connection, change)
             return found
+
+    def _open_writer(self) -> Connection:
+        if self._writer is None or self._writer.closed:
+            self._writer = self._connect()
+        return self._writer
+
+    def _notify(self, connection: Connection, change: Change) -> None:
+        connection.execute(COUNT_WRITE, (self._writer_id,))
+        connection.execute("SELECT pg_notify(?, ?)", (self._channel, f"{change} {self._writer_id}"))
 
     def _read(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """Retried once if the server closed the connection since its last use."""

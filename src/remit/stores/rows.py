@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from remit.core.budget import Limits
+from remit.core.budget import Limits, TreeLimits
 from remit.core.deadline import LONGEST_SECONDS
 from remit.core.delegation import CallerInfo, Delegation, TaskContext, caller_info_from
 from remit.core.events import STEPS
@@ -23,6 +23,7 @@ from remit.core.record import (
     RecordDelegation,
     SaveCheckpoint,
     SettleDelegation,
+    Spending,
     StartDelegation,
     StepTimes,
     Write,
@@ -469,7 +470,7 @@ def _fit(value: Any) -> Any:
 NOTHING_MET = WriteResult()
 AT_ONCE = 16
 """New delegations per statement, which share its cost."""
-ROOT, PARENT, PRINCIPAL = (Row._fields.index(name) for name in ("root_id", "parent_id", "principal"))
+PRINCIPAL = Row._fields.index("principal")
 INSERT = f"INSERT INTO delegations ({COLUMNS}) VALUES ({', '.join('?' * len(Row._fields))})"
 _CONSTANT = "attempt, tokens, cost, chunk_count", "1, 0, 0.0, 0"
 INSERTS = {
@@ -521,10 +522,24 @@ class Connection(Protocol):
 class Group:
     """The writes of one transaction, as rows by kind. `owner_id`, if known, prevents a superseded process from writing outcomes."""
 
-    __slots__ = ("charges", "checkpoints", "draws", "inserts", "owner_id", "said", "settlements", "starts")
+    __slots__ = (
+        "charges",
+        "checkpoints",
+        "draws",
+        "inserts",
+        "limited_trees",
+        "limits_principal",
+        "owner_id",
+        "said",
+        "settlements",
+        "starts",
+    )
 
     def __init__(self, writes: Sequence[Write], owner_id: str | None) -> None:
         self.owner_id = owner_id
+        self.limited_trees: set[str] = set()
+        """Those whose limits are compared, row by row."""
+        self.limits_principal = False
         self.inserts: dict[int, list[Columns]] = {}
         """New rows, by the number of their columns."""
         self.draws: list[Row] = []
@@ -540,11 +555,13 @@ class Group:
             kind = type(write)
             if kind is BeginDelegation:
                 new = row_of_new(write)  # type: ignore[arg-type]  # `type is` is quicker than isinstance
+                self._note_limits(write.limits)  # type: ignore[union-attr]
                 if len(new) > PRINCIPAL:
                     self._add_whole(new)
                 else:
                     self.inserts.setdefault(len(new), []).append(new)
             elif kind is RecordDelegation:
+                self._note_limits(write.limits)  # type: ignore[union-attr]
                 self._add_whole(row_of(write.record))  # type: ignore[union-attr]
             elif kind is SettleDelegation:
                 self.settlements.append(settlement_of(write) + ours)  # type: ignore[arg-type]
@@ -552,6 +569,11 @@ class Group:
                     self.charges.append((write.tokens, write.cost, write.session_id))  # type: ignore[union-attr]
             else:
                 self._add_other(write, ours)
+
+    def _note_limits(self, limits: TreeLimits | None) -> None:
+        if limits is not None:
+            self.limited_trees.add(limits.root_id)
+            self.limits_principal |= limits.principal is not None
 
     def _add_whole(self, row: Columns) -> None:
         self.inserts.setdefault(len(row), []).append(row)
@@ -563,19 +585,16 @@ class Group:
             self.starts.append((write.at, pack_times(write.step_times), write.session_id, *ours))
         elif isinstance(write, AppendEvent):
             event = write.event
+            self._note_limits(write.limits)
             self.said.append((event.session_id, event.number, event.at, event.kind._value_, to_json_text(event.body, EVENT_OURS)))
         elif isinstance(write, SaveCheckpoint):
             session_id, owner_id = write.session_id, self.owner_id
             self.checkpoints.append((session_id, write.at, to_json_text(write.value), owner_id, session_id, owner_id))
 
     @property
-    def new_rows(self) -> list[Columns]:
-        return [row for rows in self.inserts.values() for row in rows]
-
-    @property
     def is_drawn(self) -> bool:
-        """Whether it changes the spending of principals."""
-        return bool(self.draws or self.charges)
+        """Whether it changes the spending of principals, or compares it."""
+        return bool(self.draws or self.charges or self.limits_principal)
 
     def write(self, connection: Connection) -> Cursor | None:
         """The cursor of the settlements: if it has fewer rows, something was settled before, and the caller rolls back."""
@@ -615,16 +634,25 @@ def _insert_many(connection: Connection, count: int, rows: list[Columns]) -> lis
 
 
 class RowByRow:
-    """The slow path: each write separately, in order, with its conflicts."""
+    """The slow path: each write separately, in order, with its conflicts, and compared with the limits of its tree."""
 
-    def __init__(self, connection: Connection, owner_id: str | None, lack: Callable[[Connection, str], str | None]) -> None:
-        """`lack`: which limit of a principal is reached."""
+    def __init__(
+        self,
+        connection: Connection,
+        owner_id: str | None,
+        drawn: Callable[[Connection, str], tuple[Spending, Limits]],
+        spent_below: Callable[[Connection, str, str], Spending],
+    ) -> None:
+        """`drawn`: spending and limits of a principal."""
         self._connection = connection
         self._owner_id = owner_id
-        self._lack = lack
+        self._drawn = drawn
+        self._spent_below = spent_below
         self._clashes: list[str] = []
         self._taken_keys: dict[str, str] = {}
         self._over_budget: dict[str, str] = {}
+        self._over_limits: dict[str, str] = {}
+        self._overspent: dict[tuple[str, int], str] = {}
         self._already_settled: list[str] = []
         self._not_recorded: set[str] = set()
         """Later writes for these belong to the unrecorded delegation, not to the one that has the id."""
@@ -632,44 +660,60 @@ class RowByRow:
     def write(self, writes: Sequence[Write]) -> WriteResult:
         for write in writes:
             if isinstance(write, BeginDelegation):
-                self._record(full_row(row_of_new(write)))
+                self._record(full_row(row_of_new(write)), write.limits)
             elif isinstance(write, RecordDelegation):
-                self._record(row_of(write.record))
+                self._record(row_of(write.record), write.limits)
             elif (write.event if isinstance(write, AppendEvent) else write).session_id not in self._not_recorded:
                 self._write_one(write)
         return WriteResult(
             clashes=tuple(self._clashes),
             taken_keys=self._taken_keys,
             over_budget=self._over_budget,
+            over_limits=self._over_limits,
+            overspent=self._overspent,
             already_settled=tuple(self._already_settled),
         )
 
     def _find(self, condition: str, *values: Any) -> Any:
         return self._connection.execute(f"SELECT session_id FROM delegations WHERE {condition}", values).fetchone()
 
-    def _record(self, columns: Columns) -> None:
+    def _record(self, columns: Columns, limits: TreeLimits | None) -> None:
         row = Row._make(fit_columns(columns))
         if self._find("session_id=?", row.session_id) and self._is_ours(row):
             return
-        if not self._is_refused(row):
+        if not self._is_refused(row, limits):
             if self._connection.execute(f"{INSERT} ON CONFLICT DO NOTHING", row).rowcount == 1:
                 if row.principal is not None:
                     self._connection.execute(DRAW, draw_of(row))
                 return
-            self._is_refused(row)  # another process was faster
+            self._is_refused(row, limits)  # another process was faster
         self._not_recorded.add(row.session_id)
 
-    def _is_refused(self, row: Row) -> bool:
-        """Whether its id or key is taken, or its principal has no budget left; then that is in the result."""
+    def _is_refused(self, row: Row, limits: TreeLimits | None) -> bool:
+        """Whether its id or key is taken, or its tree or principal has no budget left; then that is in the result."""
         if self._find("session_id=?", row.session_id):
             self._clashes.append(row.session_id)
         elif row.key is not None and (holder := self._find("key=?", row.key)):
             self._taken_keys[row.session_id] = holder[0]
-        elif row.principal is not None and row.status != State.REFUSED and (lack := self._lack(self._connection, row.principal)):
+        elif row.status == State.REFUSED:
+            return False
+        elif limits is not None and (lack := self._first(limits, Spending.lack)) is not None:
+            self._over_limits[row.session_id] = lack
+        elif row.principal is not None and (lack := self._of_principal(row.principal, Spending.lack)) is not None:
             self._over_budget[row.session_id] = lack
         else:
             return False
         return True
+
+    def _first(self, limits: TreeLimits, passed: Callable[[Spending, Limits], str | None]) -> str | None:
+        """The first limit that is passed, the innermost scope first."""
+        for session_id, of_one in limits.scopes:
+            if (lack := passed(self._spent_below(self._connection, limits.root_id, session_id), of_one)) is not None:
+                return lack
+        return None if limits.principal is None else self._of_principal(limits.principal, passed)
+
+    def _of_principal(self, principal: str, passed: Callable[[Spending, Limits], str | None]) -> str | None:
+        return passed(*self._drawn(self._connection, principal))
 
     def _is_ours(self, row: Row) -> bool:
         """Written before, by an attempt whose commit was cut off."""
@@ -683,6 +727,9 @@ class RowByRow:
         for statement, rows in ((start, one.starts), (SAY, one.said), (CHECKPOINT, one.checkpoints)):
             for columns in rows:
                 self._connection.execute(statement, fit_columns(columns))
+        limits = write.limits if isinstance(write, AppendEvent) else None
+        if limits is not None and (passed := self._first(limits, Spending.overspent)) is not None:
+            self._overspent[one.said[0][:2]] = passed
         for columns in map(fit_columns, one.settlements):
             if self._connection.execute(settle, columns).rowcount == 1:
                 for charge in one.charges:

@@ -39,6 +39,13 @@ _SPENT = (
     "coalesce((SELECT body FROM events e WHERE e.session_id=d.session_id AND kind='spent' ORDER BY number DESC LIMIT 1), '{}') "
     "FROM delegations d WHERE principal=? AND settled_at IS NULL"
 )
+_SPENT_BELOW = (
+    "WITH RECURSIVE below(session_id) AS (SELECT session_id FROM delegations WHERE session_id=? UNION ALL SELECT d.session_id "
+    "FROM below JOIN delegations d ON d.parent_id=below.session_id WHERE d.root_id=? AND d.parent_id IS NOT NULL) "
+    "SELECT CASE WHEN status='refused' THEN 0 ELSE 1 END, d.tokens, d.cost, NULL, CASE WHEN settled_at IS NULL THEN coalesce("
+    "(SELECT body FROM events e WHERE e.session_id=d.session_id AND kind='spent' ORDER BY number DESC LIMIT 1), '{}') END "
+    "FROM below JOIN delegations d ON d.session_id=below.session_id"
+)
 _OLD_ROOTS = (
     "parent_id IS NULL AND created_at<? AND settled_at<? AND NOT EXISTS (SELECT 1 FROM delegations c WHERE c.root_id=d.session_id "
     "AND c.parent_id IS NOT NULL AND (c.settled_at IS NULL OR c.settled_at>=? OR c.created_at>=?))"
@@ -96,20 +103,16 @@ class SqlStore:
             if row.status == State.REFUSED or row.principal is None:
                 continue
             if row.principal not in spent:
-                limits = self._limits(connection, row.principal)
-                spent[row.principal] = (Spending() if limits == Limits() else _spending(connection, row.principal), limits)
+                spent[row.principal] = self._drawn(connection, row.principal)
             before, limits = spent[row.principal]
             if before.lack(limits) is not None:
                 return False
             spent[row.principal] = before._replace(delegations=before.delegations + 1, alive=before.alive + 1), limits
         return True
 
-    def _lack(self, connection: Connection, principal: str) -> str | None:
-        limits = self._limits(connection, principal)
-        return None if limits == Limits() else _spending(connection, principal).lack(limits)
-
-    def _limits(self, connection: Connection, principal: str) -> Limits:
-        return _limits_of(connection.execute("SELECT limits FROM principal_limits WHERE principal=?", (principal,)).fetchall())
+    def _drawn(self, connection: Connection, principal: str) -> tuple[Spending, Limits]:
+        limits = _limits_of(connection.execute("SELECT limits FROM principal_limits WHERE principal=?", (principal,)).fetchall())
+        return Spending() if limits == Limits() else _total(connection.execute(_SPENT, (principal, principal)).fetchall()), limits
 
     # ---- one delegation
 
@@ -265,10 +268,13 @@ class SqlStore:
                 total.add(agent, State(status), seconds, tokens, cost, is_unavailable=is_unavailable)
         return total
 
-    # ---- budgets of principals
+    # ---- budgets
 
     def spent(self, principal: str) -> Spending:
         return _total(self._read(_SPENT, (principal, principal)))
+
+    def spent_below(self, root_id: str, session_id: str) -> Spending:
+        return _total(self._read(_SPENT_BELOW, (session_id, root_id)))
 
     def limits(self, principal: str) -> Limits:
         return _limits_of(self._read("SELECT limits FROM principal_limits WHERE principal=?", (principal,)))
@@ -382,12 +388,12 @@ def _limits_of(rows: list[Any]) -> Limits:
     return Limits(**from_json_text(rows[0][0])) if rows else Limits()
 
 
-def _spending(connection: Connection, principal: str) -> Spending:
-    return _total(connection.execute(_SPENT, (principal, principal)).fetchall())
+def spending_below(connection: Connection, root_id: str, session_id: str) -> Spending:
+    return _total(connection.execute(_SPENT_BELOW, (session_id, root_id)).fetchall())
 
 
 def _total(rows: list[Any]) -> Spending:
-    """From the principal's row, and one for each of its live delegations with what that reported."""
+    """From rows of what has ended, and one for each live delegation with what that reported."""
     total = Spending()
     for delegations, tokens, cost, since, told in rows:
         spent = from_json_text(told) if told is not None else {"tokens": tokens, "cost": cost}

@@ -22,7 +22,7 @@ from remit.core.states import LIVE, State
 from remit.stores import database
 from remit.stores.database import BUSY_SECONDS, VERSION, Durability
 from remit.stores.rows import INSERTS, NOTHING_MET, PRINCIPAL, SETTLE_OURS, Group, RowByRow, row_of_new, settlement_of
-from remit.stores.sql_store import SETTLED, Change, Found, Scan, SqlStore
+from remit.stores.sql_store import SETTLED, Change, Found, Scan, SqlStore, spending_below
 from remit.system.ownership import DatabaseBinding
 
 READERS_KEPT = 4
@@ -112,13 +112,13 @@ class SqliteStore(SqlStore):
         try:
             if kind is BeginDelegation:
                 new = row_of_new(write)  # type: ignore[arg-type]  # `type is` is quicker than isinstance
-                if len(new) <= PRINCIPAL or new[PRINCIPAL] is None:
+                if write.limits is None and (len(new) <= PRINCIPAL or new[PRINCIPAL] is None):  # type: ignore[union-attr]
                     self._cursor.execute(INSERTS[len(new)], new)
                     return True
             elif kind is SettleDelegation and self.owner_id is not None and not (write.tokens or write.cost):  # type: ignore[union-attr]
                 self._cursor.execute(SETTLE_OURS, (*settlement_of(write), self.owner_id))  # type: ignore[arg-type]
                 return self._cursor.rowcount == 1
-            elif kind is AppendEvent:
+            elif kind is AppendEvent and write.limits is None:  # type: ignore[union-attr]
                 Group((write,), self.owner_id).write(self._writer)
                 return True
         except CLASHES:
@@ -140,7 +140,7 @@ class SqliteStore(SqlStore):
             database.roll_back(connection)
             if not database.try_begin(connection):
                 return None
-            applied = RowByRow(connection, group.owner_id, self._lack).write(writes)
+            applied = RowByRow(connection, group.owner_id, self._drawn, spending_below).write(writes)
             connection.execute("COMMIT")
         except BaseException:
             database.roll_back(connection)
@@ -148,7 +148,9 @@ class SqliteStore(SqlStore):
         return applied
 
     def _is_written_quickly(self, group: Group) -> bool:
-        """False: a clash; the transaction is left open."""
+        """False: a clash, or limits to compare; the transaction is left open."""
+        if group.limited_trees:
+            return False
         if group.draws and not self._has_room(self._writer, group):
             return False
         try:

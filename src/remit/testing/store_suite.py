@@ -14,11 +14,12 @@ from dataclasses import replace
 from queue import Queue
 from typing import Any
 
-from remit.core.budget import Limits
+from remit.core.budget import Limits, TreeLimits
 from remit.core.delegation import CallerInfo, TaskContext
 from remit.core.events import Event, EventKind
 from remit.core.record import (
     AppendEvent,
+    BeginDelegation,
     CancelRequest,
     Head,
     HistoryQuery,
@@ -383,6 +384,41 @@ def nothing_is_recorded_beyond_the_limits_of_a_principal(open_store: OpenStore) 
         other.set_limits("token:ci", Limits())
         assert not store.apply([begun(12, "token:ci")]).over_budget
         assert store.spent("token:ci") == Spending(5, 24, 1.0, 1001.0, alive=3)
+
+
+@_promise
+def nothing_is_recorded_beyond_the_limits_of_a_tree(open_store: OpenStore) -> None:
+    """Whichever process records it. Spending is recorded, and what passes a limit is reported, in the order of the record."""
+
+    def child(number: int, limits: TreeLimits, parent: int = 1) -> BeginDelegation:
+        write = begun(number)
+        lineage = write.delegation.lineage._replace(root_id=session(1), parent_id=session(parent))
+        return write._replace(delegation=write.delegation._replace(lineage=lineage), limits=limits)
+
+    def spending(number: int, event_number: int, tokens: int) -> AppendEvent:
+        event = Event(session_id=session(number), number=event_number, at=1.0, kind=EventKind.SPENT, body={"tokens": tokens, "cost": 0.5})
+        return AppendEvent(event, tree)
+
+    tree = TreeLimits(session(1), ((session(1), Limits(delegations=4, alive=3, tokens=30)),))
+    inner = tree._replace(scopes=((session(2), Limits(delegations=2)), *tree.scopes))
+    with opened(open_store, 2) as (store, other):
+        store.apply([begun(1)])
+        applied = store.apply([child(2, inner), child(3, tree), child(4, tree), begun(9)])
+        assert dict(applied.over_limits) == {session(4): "3 delegations alive at once"}
+        late = other.try_apply([child(5, tree)])
+        assert late is not None
+        assert dict(late.over_limits) == {session(5): "3 delegations alive at once"}
+        store.apply([outcome(3)])
+        assert not other.apply([child(6, inner, 2)])
+        assert dict(store.apply([child(7, inner, 2)]).over_limits) == {session(7): "2 delegations in all"}
+        assert dict(other.apply([child(8, tree)]).over_limits) == {session(8): "4 delegations in all"}
+        assert numbers_of(other.live()) == [1, 2, 9, 6]
+        assert not store.apply([spending(6, 8, 10)])
+        applied = other.apply([spending(2, 8, 8), spending(6, 9, 11)])
+        assert dict(applied.overspent) == {(session(6), 9): "30 tokens"}
+        assert [event.number for event in store.events(session(6)) if event.kind is EventKind.SPENT] == [8, 9]
+        assert store.spent_below(session(1), session(2)) == Spending(2, 19, 1.0, alive=2)
+        assert other.spent_below(session(1), session(1)) == Spending(4, 31, 1.5, alive=3)
 
 
 @_promise

@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 
 from remit.core.budget import Budget, Limits
 from remit.core.deadline import Clock
-from remit.core.delegation import CallerInfo, Delegation
+from remit.core.delegation import CallerInfo
 from remit.core.events import EventKind
 from remit.core.ports import Store
 from remit.core.record import Record
-from remit.core.states import State
 from remit.engines.embedded.journal import Journal
 from remit.system.liveness import below
 from remit.system.threads import off_loop
@@ -59,15 +58,6 @@ class PrincipalBudgets:
         budget = self._budgets.get(principal)
         return budget is not None and (budget.limits.tokens is not None or budget.limits.cost is not None)
 
-    async def overspent(self, principal: str) -> str | None:
-        """The limit on tokens or money that was passed, by what all processes recorded up to now."""
-        await self._journal.call(lambda _store: None)  # calls and writes take turns: after the next one, what was said is written
-        await self._journal.call(lambda _store: None)
-        budget = self._budgets[principal]
-        async with self._reading:
-            await self._read(principal, budget)
-        return budget.overspent()
-
     async def restore(self, record: Record) -> Budget | None:
         """The budget that a recovered delegation draws from; the delegation is already counted in it."""
         if record.caller_info is None:
@@ -99,7 +89,7 @@ def recovered_budget(
 
     `limits`: of the tree; `outer`: of its principal."""
     if caller is None:
-        budget = Budget(limits, opened_at=opened_at, outer=outer)
+        budget = Budget(limits, opened_at=opened_at, outer=outer, session_id=record.root_id)
         _draw(store, budget, tree)
         nodes = lineage_of(record, tree)
     else:
@@ -112,37 +102,10 @@ def recovered_budget(
         for narrower in (_callers_limits(node, above), node.limits):
             if narrower is not None:
                 # Its deadline has the wall clock of its callers: clocks of several machines are not compared.
-                budget = budget.narrowed(narrower, opened_at)
+                budget = budget.narrowed(narrower, opened_at, node.session_id)
                 _draw(store, budget, below(tree, node.session_id))
         above = node.caller_info
     return budget
-
-
-def lack_on_record(store: Store, delegation: Delegation, limits: Limits) -> str | None:
-    """Which limit of its tree a delegation passes that was recorded, counting what was recorded before it by any process. Blocking."""
-    tree = store.tree(delegation.lineage.root_id)
-    place = next(number for number, one in enumerate(tree) if one.session_id == delegation.session_id)
-    budget = recovered_budget(store, tree[place], tree[: place + 1], None, limits, None, 0.0)
-    for scope, node in zip(budget.scopes(), _scope_nodes(tree[place], tree), strict=True):
-        scope.alive = sum(not one.state.is_settled for one in below(tree[:place], node))
-    return budget.lacks(float("-inf"))
-
-
-def overspent_on_record(store: Store, delegation: Delegation, limits: Limits) -> str | None:
-    """Which limit on tokens or money of its tree was passed, counting what every process has recorded. Blocking."""
-    tree = store.tree(delegation.lineage.root_id)
-    record = next(one for one in tree if one.session_id == delegation.session_id)
-    budget = recovered_budget(store, record, tree, None, limits, None, 0.0)
-    return next((passed for scope in budget.scopes() if (passed := scope.overspent()) is not None), None)
-
-
-def _scope_nodes(record: Record, tree: list[Record]) -> list[str]:
-    """The sessions whose limits the scopes of `recovered_budget` are, innermost first."""
-    nodes, above = [tree[0].session_id], None
-    for node in lineage_of(record, tree):
-        nodes += [node.session_id for narrower in (_callers_limits(node, above), node.limits) if narrower is not None]
-        above = node.caller_info
-    return nodes[::-1]
 
 
 def lineage_of(record: Record, tree: list[Record]) -> list[Record]:
@@ -169,9 +132,7 @@ def _callers_limits(record: Record, above: CallerInfo | None) -> Limits | None:
 
 
 def _draw(store: Store, budget: Budget, records: list[Record]) -> None:
-    """Count the spending of these records. The first enters again by itself; refused ones spent nothing."""
-    budget.delegations = sum(record.state is not State.REFUSED for record in records) - 1
+    """Count what is on record. The first enters again by itself."""
+    spent = store.spent_below(records[0].root_id, records[0].session_id)
+    budget.delegations, budget.tokens, budget.cost = spent.delegations - 1, spent.tokens, spent.cost
     budget.alive = sum(record.queue is not None and not record.state.is_settled for record in records[1:])
-    spent = [spent_of(store, record) for record in records]
-    budget.tokens = sum(tokens for tokens, _ in spent)
-    budget.cost = sum(cost for _, cost in spent)

@@ -18,9 +18,9 @@ from remit.core.result import Artifact, Return, Status, StopReason, state_of
 from remit.core.states import State
 from remit.engines.embedded.deadlines import BlockedLoop, RunTimer, let_go
 from remit.engines.embedded.handles import LocalHandle, Node, WaitedHandle
-from remit.engines.embedded.journal import Clash, KeyTaken, OverBudget, Overruled, Problem
+from remit.engines.embedded.journal import Clash, KeyTaken, OverBudget, Overruled, Problem, Then
 from remit.runtime import reply
-from remit.runtime.accept import accept, principal_budget, queue_full
+from remit.runtime.accept import accept, queue_full, recorded_budget
 from remit.runtime.deps import RuntimeDeps, Submission
 from remit.runtime.local_context import LocalRun, Output
 from remit.runtime.reply import NOTHING_LEFT, PartialWork, Stop, describe_exception, format_traceback
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("remit.engine")
 
+DRAW_SECONDS = 5.0
+"""How long an outcome waits until its spending is on record, if other processes draw from the budget."""
 CHILDREN_SECONDS = 0.9
 """How long an ending caller waits for its children to end."""
 PROCESS_GRACE_SECONDS = 0.5
@@ -204,6 +206,8 @@ class DelegationRun(LocalRun):
     task: "asyncio.Task[None] | None" = None
     children: "dict[str, Node] | None" = None
     callers_elsewhere: tuple[Delegation, ...] = ()  # those in other processes, nearest first
+    draws: "tuple[asyncio.Future[None], ...]" = ()
+    """Spending that is not on record yet."""
     tokens: int = 0
     cost: float = 0.0
     replay: "Replay | None" = None
@@ -301,21 +305,14 @@ class DelegationRun(LocalRun):
         state, started_at = (State.RUNNING, now) if has_slot else (State.QUEUED, None)
         if has_slot:
             steps[6] = now
-        begin = tuple.__new__(BeginDelegation, (self.delegation, state, owner_id, started_at, steps, None))  # as in `_settle`
+        limits = self.budget.tree_limits(self.delegation.lineage.root_id)
+        begin = tuple.__new__(BeginDelegation, (self.delegation, state, owner_id, started_at, steps, None, limits))  # as in `_settle`
         engine.journal.write(begin, self._on_recorded, at_once=at_once)
 
     def _on_recorded(self, problem: Problem) -> None:
         if problem is not None:
             self._not_recorded(problem)
-        elif self.submission.is_admitted:
-            self.begin(None)
-        else:
-            self._engine.admit(self)
-
-    def begin(self, refusal: Stop | None) -> None:
-        """It is on record. `refusal`: why it must not run."""
-        if refusal is not None and self.stopped_by is None:
-            self.stopped_by = refusal
+            return
         try:
             if self.stopped_by is not None:
                 self._settle_unstarted()
@@ -334,17 +331,17 @@ class DelegationRun(LocalRun):
             self._engine.redraw(self)
             self._record(self._engine.scheduler.has_slot(self))
         elif isinstance(problem, OverBudget):
-            self._engine.spawn(self._refuse_over_budget(problem.lack))
+            self._engine.spawn(self._refuse_over_budget(problem))
         else:
             self._drop(problem)
 
-    async def _refuse_over_budget(self, lack: str) -> None:
+    async def _refuse_over_budget(self, over: OverBudget) -> None:
         try:
-            if await self._engine.removed_limits(self.submission):
+            if not over.is_of_tree and await self._engine.removed_limits(self.submission):
                 self._record(self._engine.scheduler.has_slot(self))
             else:
                 self._drop(None)
-                self._refuse(principal_budget(self.delegation, lack))
+                self._refuse(recorded_budget(self.delegation, over.lack, is_of_tree=over.is_of_tree))
         except Unavailable as error:
             self._drop(error)
 
@@ -405,16 +402,13 @@ class DelegationRun(LocalRun):
         crash: BaseException | None = None
         try:
             late = await self._engine.perform(self)
+            if self.draws:
+                await asyncio.wait(self.draws, timeout=DRAW_SECONDS)
         except asyncio.CancelledError:
             late = self.held
             if (task := asyncio.current_task()) is not None:
                 task.uncancel()
-        except BlockedLoop as blocked:
-            detail = blocked.message or self._engine.watchdog.take_message(self)
-            self.stopped_by = self.stopped_by or Stop(
-                reason=StopReason.DEADLINE, source="the watchdog", detail=detail, traceback=format_traceback(blocked)
-            )
-        except OutOfTime as early:
+        except (BlockedLoop, OutOfTime) as early:
             self.stopped_by = self.stopped_by or self._stop_of(early)
         except KeyboardInterrupt:
             raise
@@ -450,7 +444,10 @@ class DelegationRun(LocalRun):
         message = f"remit could not settle {self.delegation.session_id}: {describe_exception(error)}."
         self.fail(Unavailable(message, advice="This is a fault of remit. Please report it with the log."))
 
-    def _stop_of(self, early: OutOfTime) -> Stop:
+    def _stop_of(self, early: BlockedLoop | OutOfTime) -> Stop:
+        if isinstance(early, BlockedLoop):
+            detail = early.message or self._engine.watchdog.take_message(self)
+            return Stop(reason=StopReason.DEADLINE, source="the watchdog", detail=detail, traceback=format_traceback(early))
         said = early.message.rstrip(".")
         if early.code == "BUDGET_EXCEEDED":
             return Stop(reason=StopReason.BUDGET, source="the budget", detail=said)
@@ -729,10 +726,25 @@ class DelegationRun(LocalRun):
         if kind is not EventKind.NOTICE:  # remit's own notices are not a sign of life
             self.heard()
         event = self.output.append(self.delegation.session_id, kind, body, engine.deps.clock.wall())
-        engine.journal.write(AppendEvent(event), self.output.written)
+        limits = engine.spending_limits(self) if kind is EventKind.SPENT else None
+        engine.journal.write(AppendEvent(event, limits), self.output.written if limits is None else self._draw())
         if engine.bus.wants_details:
             engine.bus.said(self.delegation, self.state, event)
         self._notify()
+
+    def _draw(self) -> Then:
+        """Other processes draw from its budget, too: the store says whether a limit is passed. Its outcome waits for that."""
+        answered: asyncio.Future[None] = self._engine.loop.create_future()
+        self.draws = (*self.draws, answered)
+
+        def then(problem: Problem) -> None:
+            self.output.written()
+            self.draws = tuple(one for one in self.draws if one is not answered)
+            if isinstance(problem, OverBudget):
+                self.stop(Stop(reason=StopReason.BUDGET, source="the budget", detail=problem.lack))
+            answered.set_result(None)
+
+        return then
 
     def notice_later(self, message: str) -> None:
         """Called by a signal handler inside its agent: emitted when the agent yields to the loop, and at the latest before its outcome."""
@@ -758,7 +770,6 @@ class DelegationRun(LocalRun):
         passed = self.budget.charge(tokens=tokens, cost=cost)
         self.tokens += tokens
         self.cost += cost
-        self._engine.on_spent(self)
         return self.tokens, self.cost, passed
 
     async def save_checkpoint(self, value: Any) -> None:

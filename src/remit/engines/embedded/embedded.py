@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from remit.core.budget import Budget, Limits
+from remit.core.budget import Budget, Limits, TreeLimits
 from remit.core.cache import CACHE_KEYS
 from remit.core.context import Handle, RecordedHandle, SettledHandle
 from remit.core.delegation import Lineage
@@ -35,7 +35,7 @@ from remit.engines.embedded.recovery import Recovery
 from remit.engines.embedded.replay import earlier_run, refused_for, refused_meanwhile
 from remit.engines.embedded.scheduler import Scheduler
 from remit.runtime import reply
-from remit.runtime.accept import normalised_call, principal_budget, redraw_session_id
+from remit.runtime.accept import normalised_call, recorded_budget, redraw_session_id
 from remit.runtime.deps import CURRENT, RuntimeDeps, Submission
 from remit.runtime.engine import EngineConfig, Middleware, Perform, Recovered, WorkerInfo
 from remit.runtime.lifecycle import LifecycleBus, LifecycleEvents, Listener
@@ -227,14 +227,16 @@ class EmbeddedEngine:
         written: asyncio.Future[Problem] = self.loop.create_future()
         record = _settled_record(submission, result, self.owner.owner_id)
         then = lambda problem: None if written.done() else written.set_result(problem)  # noqa: E731
-        self.journal.write(RecordDelegation(record), then, at_once=not self._runs)  # nothing would join its group
+        limits = submission.budget.tree_limits(record.root_id)
+        self.journal.write(RecordDelegation(record, limits), then, at_once=not self._runs)  # nothing would join its group
         problem = written.result() if written.done() else await written
         if isinstance(problem, Clash):
             redraw_session_id(submission, self.deps.policy)
             metadata = result.metadata._replace(session_id=submission.delegation.session_id)
             return await self._record_unrun(submission, replace(result, metadata=metadata))
         if isinstance(problem, OverBudget):  # a cached result counts as a delegation, too
-            submission.refusal = reply.refused_return(submission.delegation, principal_budget(submission.delegation, problem.lack))
+            error = recorded_budget(submission.delegation, problem.lack, is_of_tree=problem.is_of_tree)
+            submission.refusal = reply.refused_return(submission.delegation, error)
             for scope in submission.budget.scopes():
                 scope.delegations -= 1
             return await self.refuse(submission)
@@ -354,19 +356,13 @@ class EmbeddedEngine:
     def limit_slots(self, agent: str, slots: int | None, *, is_default: bool = False) -> None:
         self.scheduler.limit(agent, slots, is_default=is_default)
 
-    def admit(self, run: DelegationRun) -> None:
-        """Begin what was recorded, if it is within a budget that other processes share."""
-        raise NotImplementedError("The processes of this engine share no budgets.")
-
-    def on_spent(self, run: DelegationRun) -> None:
-        """Whether a budget that other processes draw from is spent is looked up."""
-        if run.delegation.caller_info is not None and self.budgets.limits_spending(run.delegation.caller_info.principal):
-            self.spawn(self._stop_if_principal_overspent(run, run.delegation.caller_info.principal))
-
-    async def _stop_if_principal_overspent(self, run: DelegationRun, principal: str) -> None:
-        with contextlib.suppress(Unavailable):  # then the next spending or start is compared
-            if (passed := await self.budgets.overspent(principal)) is not None and not run.outcome.is_known:
-                run.stop(Stop(reason=StopReason.BUDGET, source="the budget", detail=passed))
+    def spending_limits(self, run: DelegationRun) -> TreeLimits | None:
+        """What the store compares with its spending; None: only this process draws from its budget."""
+        root_id, info = run.delegation.lineage.root_id, run.delegation.caller_info
+        limits = run.budget.tree_limits(root_id)
+        if info is None or not self.budgets.limits_spending(info.principal):
+            return limits
+        return (limits or TreeLimits(root_id, ()))._replace(principal=info.principal)
 
     async def removed_limits(self, submission: Submission) -> bool:
         """Limits of its principal that the store has from before are removed, if the request came without any. Then it is within them."""

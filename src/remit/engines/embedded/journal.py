@@ -39,9 +39,10 @@ class KeyTaken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OverBudget:
-    """Its principal has reached a limit, by what any process has recorded."""
+    """Its tree or its principal has reached a limit, or passed it with this spending, by what any process has recorded."""
 
     lack: str
+    is_of_tree: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +233,7 @@ class Journal:
             self._armed = self._loop.call_soon(self._flush, context=self._context)
 
     def _tell(self, writes: list[Write], thens: list[Then | None], applied: WriteResult) -> None:
-        met = bool(applied.clashes or applied.taken_keys or applied.over_budget or applied.already_settled)
+        met = bool(applied)
         for position, then in enumerate(thens):
             if then is not None:
                 try:
@@ -325,6 +326,10 @@ def _problem(write: Write, applied: WriteResult) -> Problem:
             return KeyTaken(applied.taken_keys[session_id])
         if session_id in applied.over_budget:
             return OverBudget(applied.over_budget[session_id])
+        if session_id in applied.over_limits:
+            return OverBudget(applied.over_limits[session_id], is_of_tree=True)
+    elif isinstance(write, AppendEvent) and (lack := applied.overspent.get((write.event.session_id, write.event.number))) is not None:
+        return OverBudget(lack, is_of_tree=True)
     elif isinstance(write, SettleDelegation) and write.session_id in applied.already_settled:
         return Overruled()
     return None

@@ -19,7 +19,6 @@ from remit.core.record import CancelRequest, Record
 from remit.core.redaction import is_redacted, redact_parameters, redact_value
 from remit.core.result import Return, StopReason
 from remit.core.states import State
-from remit.engines.embedded.budgets import lack_on_record, overspent_on_record
 from remit.engines.embedded.delegation_run import CHILDREN_SECONDS, DelegationRun, Phase
 from remit.engines.embedded.embedded import STOP_SECONDS, EmbeddedEngine
 from remit.engines.embedded.events import known
@@ -34,7 +33,7 @@ from remit.engines.temporal.connection import (
     poll_times,
     target_of,
 )
-from remit.engines.temporal.remote_run import AGAIN_SECONDS, RemoteHandle, RemoteRun
+from remit.engines.temporal.remote_run import RemoteHandle, RemoteRun
 from remit.runtime import reply
 from remit.runtime.deps import Submission
 from remit.runtime.engine import EngineConfig, Perform, Recovered, WorkerInfo
@@ -121,7 +120,6 @@ class TemporalEngine(EmbeddedEngine):
     def _new_run(self, submission: Submission) -> Node:
         if self._is_remote(submission):
             return RemoteRun(submission, self)
-        submission.is_admitted = not submission.budget.draws_from_shared
         return super()._new_run(submission)
 
     def _not_for_workers(self, submission: Submission) -> Return | None:
@@ -412,42 +410,12 @@ class TemporalEngine(EmbeddedEngine):
         """Workers spend too, so their recorded spending is read each time."""
         return await self.budgets.get(principal, limits, is_shared=True)
 
-    def admit(self, run: DelegationRun) -> None:
-        async def begin() -> None:
-            run.begin(await self.refusal_on_record(run.delegation))
-
-        self.spawn(begin())
-
-    async def refusal_on_record(self, delegation: Delegation) -> Stop | None:
-        """Why it must not begin: the limit of its tree that it passes, counting what any process recorded before it, or a store that
-        cannot be read until its deadline."""
-        while True:
-            try:
-                lack = await off_loop(lack_on_record, self.store, delegation, self.deps.rules.budget)
-            except Unavailable as error:
-                if self.is_closed or self.loop.time() >= delegation.deadline.soft_at:
-                    return Stop(reason=StopReason.UNAVAILABLE, source="the store", detail=f"Its budget could not be checked: {error}")
-                await asyncio.sleep(AGAIN_SECONDS)
-            else:
-                return None if lack is None else Stop(reason=StopReason.BUDGET, source="the budget", detail=lack)
-
-    def on_spent(self, run: DelegationRun) -> None:
-        super().on_spent(run)
-        if run.budget.draws_from_shared:
-            self.spawn(self._stop_if_overspent(run))
-
-    async def _stop_if_overspent(self, run: DelegationRun) -> None:
-        """Its own spending is on record first: of two that pass a limit at once, one at least sees it."""
-        limits, passed = self.deps.rules.budget, None
-        while not run.outcome.is_known:
-            try:
-                await self.journal.call(lambda _store: None)  # calls and writes take turns: after the next one, what was said is written
-                passed = await self.journal.call(lambda store: overspent_on_record(store, run.delegation, limits))
-                break
-            except Unavailable:
-                await asyncio.sleep(AGAIN_SECONDS)
-        if passed is not None and not run.outcome.is_known:
-            run.stop(Stop(reason=StopReason.BUDGET, source="the budget", detail=passed))
+    async def note_spending(self, submission: Submission) -> None:
+        """What other processes spent of its budget is known here, too, from now on. The store compares every draw with the limits."""
+        for scope in submission.budget.scopes():
+            if scope.session_id is not None:
+                spent = await off_loop(self.store.spent_below, submission.delegation.lineage.root_id, scope.session_id)
+                scope.tokens, scope.cost = max(scope.tokens, spent.tokens), max(scope.cost, spent.cost)
 
     def free_slot_listener(self) -> Callable[[], None]:
         return self._on_free_slot

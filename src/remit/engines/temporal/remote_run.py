@@ -15,7 +15,7 @@ from remit.core.states import State
 from remit.engines.embedded.delegation_run import DelegationRun, Outcome
 from remit.engines.embedded.handles import LocalHandle
 from remit.engines.embedded.journal import CLOSED, Clash, KeyTaken, OverBudget, Problem
-from remit.runtime.accept import principal_budget, redraw_session_id
+from remit.runtime.accept import recorded_budget, redraw_session_id
 from remit.runtime.deps import Submission
 from remit.runtime.reply import Stop, refused_return
 from remit.system.threads import off_loop
@@ -104,7 +104,9 @@ class RemoteRun:
     def _record(self) -> None:
         steps = self.submission.step_times
         steps[5] = self._engine.deps.clock.wall()
-        begin = BeginDelegation(self.delegation, State.QUEUED, "", None, steps, self._engine.temporal.queue_of(self.delegation.agent))
+        limits = self.submission.budget.tree_limits(self.delegation.lineage.root_id)
+        queue = self._engine.temporal.queue_of(self.delegation.agent)
+        begin = BeginDelegation(self.delegation, State.QUEUED, "", None, steps, queue, limits)
         self._engine.journal.write(begin, self._on_recorded)
 
     def _on_recorded(self, problem: Problem) -> None:
@@ -116,14 +118,14 @@ class RemoteRun:
             self._is_recorded = True
             if self._stopped_by is not None:
                 self._engine.spawn(self._cancel(self._stopped_by))
+            self._engine.start_soon(self)
             if self.parent is None:
-                self._engine.start_soon(self)
                 self._watch()
             else:
-                self._engine.spawn(self._carry_out_child())
+                self._engine.spawn(self._wait())
             self.outcome.set_recorded()
         elif isinstance(problem, OverBudget):
-            self._engine.spawn(self._refuse(problem.lack))
+            self._engine.spawn(self._refuse(problem))
         else:
             self._unregister(was_recorded=False)
             if not isinstance(problem, KeyTaken):
@@ -132,14 +134,15 @@ class RemoteRun:
             elif not self.outcome.yield_key(problem.session_id):
                 self._engine.spawn(self._engine.answer_from_holder(self, problem.session_id))
 
-    async def _refuse(self, lack: str) -> None:
-        """Its principal has no budget left."""
+    async def _refuse(self, over: OverBudget) -> None:
+        """Its tree or its principal has no budget left."""
         with contextlib.suppress(Unavailable):
-            if await self._engine.removed_limits(self.submission):
+            if not over.is_of_tree and await self._engine.removed_limits(self.submission):
                 self._record()
                 return
         self._unregister(was_recorded=False)
-        self.submission.refusal = refused_return(self.delegation, principal_budget(self.delegation, lack))
+        error = recorded_budget(self.delegation, over.lack, is_of_tree=over.is_of_tree)
+        self.submission.refusal = refused_return(self.delegation, error)
         try:
             self.outcome.set(await self._engine.refuse(self.submission))
         finally:
@@ -162,15 +165,6 @@ class RemoteRun:
         if self._end_watch is not None:
             self._end_watch()
             self._end_watch = None
-
-    async def _carry_out_child(self) -> None:
-        refusal = await self._engine.refusal_on_record(self.delegation)
-        if refusal is None:
-            self._engine.start_soon(self)
-        else:
-            with contextlib.suppress(Unavailable):  # `_wait` settles it at its deadline
-                await self._engine.settle(self.delegation.session_id, refusal)
-        await self._wait()
 
     async def _wait(self) -> None:
         """Wait until the outcome is recorded; this caller gives up last."""
@@ -204,7 +198,7 @@ class RemoteRun:
         if self.parent is not None:
             record = await off_loop(self._engine.store.get, self.delegation.session_id)
             if record is not None and (record.tokens or record.cost):
-                self.submission.budget.charge(tokens=record.tokens, cost=record.cost)
+                await self._engine.note_spending(self.submission)
         result = await self._engine.fetch_files(self.delegation, result)
         self._unregister()
         if self.parent is not None:
