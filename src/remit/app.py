@@ -20,7 +20,7 @@ from remit.core.agents import AgentSpec
 from remit.core.cache import cache_prefix, cached_results
 from remit.core.context import Handle
 from remit.core.deadline import SYSTEM_CLOCK, Clock
-from remit.core.delegation import ORIGIN, Delegation, Origin
+from remit.core.delegation import ORIGIN, Delegation, Origin, on_behalf_of
 from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.core.events import Event
 from remit.core.ids import new_token
@@ -579,8 +579,6 @@ class Remit:
         return list(addresses_in(to_jsonable_python(self.settings, fallback=str)))
 
     def _principal_of(self, session_id: str) -> str | None:
-        from remit.runtime.authorize import on_behalf_of
-
         record = self.store.get(session_id)
         return None if record is None else on_behalf_of(record.caller_info)
 

@@ -71,6 +71,11 @@ def caller_info_from(principal: str | None, kept: Mapping[str, Any] | None) -> C
     return CallerInfo(principal, **known)
 
 
+def on_behalf_of(caller_info: CallerInfo | None) -> str:
+    """The caller of the whole tree."""
+    return ROOT_CALLER if caller_info is None else caller_info.principal
+
+
 class Origin(NamedTuple):
     caller_info: CallerInfo
     depth: int = 0

@@ -199,24 +199,10 @@ def redact_parameters(parameters: Mapping[str, Any], *, are_headers: bool = Fals
     }
 
 
-def recorded_parameters(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Parameters as the record has them."""
-    return parameters if isinstance(parameters, _Harmless) or not _may_have_secrets(parameters) else redact_parameters(parameters)
-
-
-class _Harmless(dict[str, Any]):
+class HarmlessParameters(dict[str, Any]):
     """Received parameters, and nothing in their JSON looks like a secret."""
 
 
-def _may_have_secrets(parameters: Mapping[str, Any], data: bytes = b"") -> bool:
-    """Whether they must be searched. Long lists, as of steps, are looked at as a whole first: in `data`, their JSON."""
-    if not any(value.__class__ is list and len(value) >= _LONG for value in parameters.values()):
-        return True
-    data = (data or to_json(parameters, fallback=repr, inf_nan_mode="constants")).lower()
-    return any(map(data.__contains__, _SIGNS_OF_SECRETS))
-
-
-_LONG = 16
 _SIGNS_OF_SECRETS = tuple(b"pass pwd secret token key auth cookie credential bearer jwt headers = @".split())
 """In the JSON of any parameters with a secret: each word of `_NAMES` has one of them, and so have headers, queries and addresses."""
 
@@ -296,9 +282,9 @@ def _refresh() -> None:
 def receive_parameters(parameters: Mapping[str, Any]) -> tuple[dict[str, Any], SecretValues | None]:
     """The parameters of a call for the record and for other processes, and the secrets in them."""
     plain, data = plain_parameters(parameters)
-    if not _may_have_secrets(plain, data):
-        return _Harmless(plain), None
-    return plain, register_secrets(plain)
+    if any(map(data.lower().__contains__, _SIGNS_OF_SECRETS)):
+        return plain, register_secrets(plain)
+    return HarmlessParameters(plain), None
 
 
 def register_secrets(parameters: Mapping[str, Any]) -> SecretValues | None:

@@ -15,7 +15,7 @@ from remit.core.budget import Budget, Limits, effective_deadline
 from remit.core.cache import CACHE_KEYS, CacheTerms, cache_terms
 from remit.core.context import level_of
 from remit.core.deadline import LONGEST_SECONDS, allowed_timeout
-from remit.core.delegation import ROOT_CALLER, CallerInfo, Delegation, Lineage, Origin, TaskContext
+from remit.core.delegation import ROOT_CALLER, CallerInfo, Delegation, Lineage, Origin, TaskContext, on_behalf_of
 from remit.core.errors import ErrorInfo, Misused, Refused, RemitError
 from remit.core.events import NOT_REACHED, STEPS
 from remit.core.ids import is_session_id, new_session_id
@@ -34,7 +34,6 @@ from remit.runtime.authorize import (
     decide_all,
     delegation_requests,
     effects_of,
-    on_behalf_of,
     refusal,
     with_tree_facts,
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remit.core.agents import AgentSpec
-from remit.core.delegation import ROOT_CALLER, CallerInfo, Delegation, Lineage
+from remit.core.delegation import ROOT_CALLER, Delegation, Lineage, on_behalf_of
 from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.core.policy import Decision, Effect, Fact, PendingApproval, PolicyRequest, Verdict
 from remit.core.protected_paths import Protection, session_of
@@ -33,10 +33,6 @@ class Principals(NamedTuple):
     """The caller of this action."""
     on_behalf: str
     """The caller of the whole tree."""
-
-
-def on_behalf_of(caller_info: CallerInfo | None) -> str:
-    return ROOT_CALLER if caller_info is None else caller_info.principal
 
 
 def asker_of(caller: Caller | None) -> Delegation | None:

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from remit.core.agents import WorkspaceKind
 from remit.core.budget import Limits
 from remit.core.context import Context, ContextFacts, ContextFiles, Handle, Repair
-from remit.core.delegation import Delegation, Lineage
+from remit.core.delegation import Delegation, Lineage, on_behalf_of
 from remit.core.errors import ErrorInfo, Misused, Refused, Unavailable
 from remit.core.events import BEFORE_RUN, Event, EventKind
 from remit.core.ids import CALLER, TRACEPARENT, traceparent_of
@@ -26,7 +26,7 @@ from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Return
 from remit.core.states import State
 from remit.runtime import reply
 from remit.runtime.accept import redraw_session_id
-from remit.runtime.authorize import filter_permitted, on_behalf_of, permit
+from remit.runtime.authorize import filter_permitted, permit
 from remit.runtime.deps import ActsFor, RuntimeDeps, Submission, TreeFacts
 from remit.runtime.engine import Engine, EngineConfig
 from remit.runtime.lifecycle import LifecycleBus

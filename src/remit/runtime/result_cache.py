@@ -18,14 +18,13 @@ from pydantic_core import to_json
 from remit.core.agents import may_write
 from remit.core.cache import CACHE_KEYS, CacheTerms
 from remit.core.context import Handle, SettledHandle, final_event
-from remit.core.delegation import Delegation
+from remit.core.delegation import Delegation, on_behalf_of
 from remit.core.events import Event
 from remit.core.record import CACHED_FROM, Record
 from remit.core.redaction import SECRETS_REMOVED
 from remit.core.result import Return, StopReason, state_of
 from remit.core.states import State
 from remit.runtime import reply
-from remit.runtime.authorize import on_behalf_of
 from remit.runtime.deps import Submission
 from remit.runtime.policy_facts import as_declared
 from remit.runtime.reply import Stop

@@ -31,7 +31,7 @@ from remit.core.delegate_results import (
     result_of,
     result_of_record,
 )
-from remit.core.delegation import ORIGIN, ROOT_CALLER, CallerInfo, Origin
+from remit.core.delegation import ORIGIN, ROOT_CALLER, CallerInfo, Origin, on_behalf_of
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.events import LAST, Event, EventKind, Step
 from remit.core.ids import is_session_id, parse_traceparent
@@ -41,7 +41,6 @@ from remit.core.protected_paths import is_private, session_of
 from remit.core.record import HistoryQuery, Record
 from remit.core.result import Return
 from remit.core.states import State
-from remit.runtime.authorize import on_behalf_of
 from remit.runtime.engine import LiveHandle
 from remit.runtime.tool.delegate_tool import DelegateTool
 from remit.server.tokens import Permission, Principal

@@ -26,7 +26,7 @@ from remit.core.states import LIVE
 from remit.stores.rows import NOTHING_MET, Group, RowByRow
 from remit.stores.sql_store import OF_TREE, Change, Found, Scan, SqlStore, spending_below
 
-VERSION = 2
+VERSION = 3
 """The newest `sql/postgres_NNN.sql`."""
 CODE = "STORE_UNAVAILABLE"
 CONNECT_SECONDS = 5

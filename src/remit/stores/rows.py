@@ -33,11 +33,12 @@ from remit.core.redaction import (
     ALL_FREE,
     REDACTED,
     SECRETS_REMOVED,
+    HarmlessParameters,
     Shape,
     has_known_secrets,
     is_harmless,
-    recorded_parameters,
     redact_json,
+    redact_parameters,
 )
 from remit.core.result import Evidence, Return, Status, StopReason
 from remit.core.states import LIVE, Priority, State
@@ -282,7 +283,7 @@ def _beyond_columns(caller_info: CallerInfo) -> dict[str, Any]:
 
 def _without_secrets(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
-        return recorded_parameters(parameters)
+        return parameters if isinstance(parameters, HarmlessParameters) else redact_parameters(parameters)
     except RecursionError:  # no delegation has such: what JSON cannot hold is described, not kept (see `to_json_text`)
         return parameters
 

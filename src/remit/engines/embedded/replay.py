@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from remit.core.budget import grace_seconds
 from remit.core.deadline import Deadline
-from remit.core.delegation import Delegation, Lineage
+from remit.core.delegation import Delegation, Lineage, on_behalf_of
 from remit.core.errors import ErrorInfo, Misused
 from remit.core.ports import Store
 from remit.core.record import Record
@@ -13,7 +13,6 @@ from remit.core.result import Return, StopReason
 from remit.core.states import State
 from remit.runtime import reply
 from remit.runtime.accept import GuardInput, first_refusal, normalised_call
-from remit.runtime.authorize import on_behalf_of
 from remit.runtime.deps import RuntimeDeps, Submission, facts_of_records
 
 CHAIN_LIMIT = 100

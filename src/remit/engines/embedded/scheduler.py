@@ -125,7 +125,8 @@ class Scheduler:
             self._lent[item] = children + 1
             if children == 0:
                 self._give(item.delegation.agent)
-                self.fill()
+                if self.waiting:
+                    self.fill()
 
     def take_back(self, item: Schedulable) -> None:
         children = self._lent.get(item)

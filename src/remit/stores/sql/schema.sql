@@ -31,7 +31,7 @@ CREATE TABLE delegations (
 -- Agents and states are few, so a question that names neither asks each pair of them that occurs (see sqlite.py).
 CREATE INDEX delegations_by_agent ON delegations (agent, status, created_at);
 -- These cost nothing to a delegation that has no caller, task or key.
-CREATE INDEX delegations_in_tree ON delegations (root_id, parent_id) WHERE parent_id IS NOT NULL;
+CREATE INDEX delegations_in_tree ON delegations (root_id) WHERE parent_id IS NOT NULL;
 CREATE INDEX delegations_by_task ON delegations (task_number, created_at) WHERE task_number IS NOT NULL;
 CREATE UNIQUE INDEX delegations_by_key ON delegations (key) WHERE key IS NOT NULL;
 CREATE INDEX delegations_by_principal ON delegations (principal, created_at) WHERE principal IS NOT NULL;
