@@ -179,9 +179,9 @@ class WriteResult(NamedTuple):
     """Session ids of `RecordDelegation` whose idempotency key belongs to another delegation, with its id."""
     over_budget: Mapping[str, str] = {}
     """Session ids of `BeginDelegation` and `RecordDelegation` that were not recorded, with the limit that their principal has reached."""
-    over_limits: Mapping[str, str] = field(default_factory=dict)
+    over_limits: Mapping[str, str] = {}
     """The same for a limit of their tree."""
-    overspent: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    overspent: Mapping[tuple[str, int], str] = {}
     """Session ids and numbers of `AppendEvent` that passed a limit of their tree, with that limit. They are recorded nevertheless."""
     already_settled: tuple[str, ...] = ()
     """Session ids of `SettleDelegation` that already had an outcome, or belong to another owner now: the recorded outcome is kept."""
