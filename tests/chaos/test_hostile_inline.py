@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import Remit, Status, StopReason, agent
-from remit.core.agents import Isolation
-from remit.core.events import EventKind
+from remit import EventKind, Isolation, Remit, Status, StopReason, agent
 from remit.testing import hostile_agents
 from remit.testing.hostile import HOSTILE
 from support.pace import allowed

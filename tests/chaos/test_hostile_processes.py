@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from remit import Remit, Status, StopReason
-from remit.core.agents import Isolation
+from remit import Isolation, Remit, Status, StopReason
 from remit.testing import hostile_agents
 from remit.testing.hostile import HOSTILE
 from support.census import census, processes_left

@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 
-from remit import Record, Remit, SqliteStore, Status, StopReason, agent
-from remit.core.record import Owner, RecordDelegation
-from remit.core.states import Priority, State
+from remit import Owner, Priority, Record, RecordDelegation, Remit, SqliteStore, State, Status, StopReason, agent
 from remit.system.processes import pid_space, process_start
 from support.lab import is_lab, rounds
 

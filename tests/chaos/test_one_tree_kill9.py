@@ -8,8 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from remit import Remit
-from remit.core.states import State
+from remit import Remit, State
 from remit.stores.sqlite import open_read_only
 from remit.system.processes import all_pids, mark_of
 from support.pace import until

@@ -12,10 +12,7 @@ from typing import Any
 
 import pytest
 
-from remit import Context, LifecycleKind, Record, Remit, SqliteStore, Status, StopReason, Unavailable, agent
-from remit.core.context import Handle
-from remit.core.record import Owner
-from remit.core.states import State
+from remit import Context, Handle, LifecycleKind, Owner, Record, Remit, SqliteStore, State, Status, StopReason, Unavailable, agent
 from remit.testing import JumpingClock, Scripted, answer, hang
 from support.pace import allowed
 

@@ -12,12 +12,8 @@ import pytest
 from remit import MemoryStore, Remit
 from remit.testing import ENGINE_CHECKS
 from remit.testing.engine_suite import DURABILITY_CHECKS, Check, OpenRemit
-from support import engine_features
 from support.memory_engine import MemoryEngine
 from support.postgres import new_schema, postgres_server
-
-FEATURES = engine_features.__all__
-"""Suites that register in `ENGINE_CHECKS` on import."""
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from remit import Board, Context, Remit, Task, agent
-from remit.board.implement import implement
+from remit import TaskStatus as Status
+from remit import implement_task as implement
 from remit.board.outcome import Outcome
-from remit.board.task import Status
 from support.repository import begin, git
 
 PLAN_PATH = "specs/001_csv/plans/implementation-001.md"

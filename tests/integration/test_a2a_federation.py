@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from a2a_harness import Harness, a2a_harness
 
-from remit import Context, agent
-from remit.core.states import State
+from remit import Context, State, agent
 from remit.server.tokens import Permission
 from support.pace import until
 

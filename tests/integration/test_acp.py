@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 from recording_backend import ProcessHarness, process_harness_fixture
 
-from remit import AgentCrashed, Failed, Misused, Remit, Status, StopReason, Unavailable
+from remit import AgentCrashed, EventKind, Failed, Misused, Remit, Status, StopReason, Unavailable
 from remit.agents.acp.acp_agent import AcpAgent
 from remit.agents.definition import definition_of
-from remit.core.events import EventKind
 from remit.system.interpreter import remit_command
 from support.pace import allowed
 from support.witness import LoopWatch

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from remit import Context, Remit, agent
+from remit import Context, Remit, TimeLimits, agent
 from remit.core.adaptive import RunSample, learned_limits
-from remit.core.deadline import TimeLimits
 from remit.core.settings import is_harmless
 from support.cli import run
 

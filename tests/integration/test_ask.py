@@ -15,7 +15,7 @@ from remit.cli.ask import ask
 from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.testing import Call, Fail, ModelRequest, Say
-from remit.testing.models.turns import Turn
+from remit.testing import ModelTurn as Turn
 from support import cli
 
 Captured = pytest.CaptureFixture[str]

@@ -10,11 +10,10 @@ from typing import Any
 import assistant_harness
 import pytest
 
-from remit import Context, Conversations, Misused, Remit, Return, Status, StopReason, agent, ask
+from remit import Context, Conversations, Misused, Remit, Return, State, Status, StopReason, agent, ask
 from remit.builtin.assistant.conversations import CostLine
 from remit.cli.chat_prompt import HISTORY, _history, history_file
 from remit.core.model_messages import Reply, UserMessage, repaired
-from remit.core.states import State
 from remit.server.service import Call as ServiceCall
 from remit.server.service import Service
 from remit.server.tokens import OWNER, Principal

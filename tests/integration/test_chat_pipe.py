@@ -14,7 +14,7 @@ from remit.cli.chat import chat
 from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.testing import Call, ModelRequest, Say
-from remit.testing.models.turns import Turn
+from remit.testing import ModelTurn as Turn
 
 Captured = pytest.CaptureFixture[str]
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from command_agents import HAND_IN, RETURN, left, project, python, sh
 
-from remit import Status, StopReason
-from remit.core.events import EventKind
+from remit import EventKind, Status, StopReason
 
 # ---- the prompt
 

@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 from command_agents import HAND_IN, left, project, python, sh
 
-from remit import Remit, Status, StopReason
-from remit.core.context import Handle
-from remit.core.events import EventKind
+from remit import EventKind, Handle, Remit, Status, StopReason
 from remit.system.processes import is_alive, process_start
 from remit.testing.engine_samples import until
 from support.pace import allowed

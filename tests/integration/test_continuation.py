@@ -7,8 +7,8 @@ from typing import Any
 
 from assistant_harness import project
 
-from remit import Context, DelegateTool, Remit, agent, ask
-from remit.core.delegation import ORIGIN, CallerInfo, Origin
+from remit import CallerInfo, Context, DelegateTool, Remit, agent, ask
+from remit.core.delegation import ORIGIN, Origin
 from remit.server.mcp.delegations import Delegations, Progress
 from remit.server.service import Service
 from remit.testing import Call, ModelRequest, Say

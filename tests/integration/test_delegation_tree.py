@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from tree_project import PYTHON, clean_environment, make_project, secret_in
 
-from remit import Context, Remit, Return, agent
-from remit.core.states import State
+from remit import Context, Remit, Return, State, agent
 from remit.system.processes import marked
 from support.pace import until
 

@@ -9,8 +9,7 @@ import assistant_harness
 import pytest
 from web_server import Request, WebServer, answer, web_server
 
-from remit import Context, Remit, Return, agent, ask
-from remit.core.policy import Decision, PolicyRequest
+from remit import Context, Decision, PolicyRequest, Remit, Return, agent, ask
 from remit.policy.rules import default_text
 from remit.runtime.deps import TreeFacts, facts_of_records
 from remit.testing import Call, Say

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from remit import Context, Event, Remit, agent
-from remit.core.events import EventKind
+from remit import Context, Event, EventKind, Remit, agent
 from support.pace import until
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from remit import Remit, Return
-from remit.core.events import EventKind
+from remit import EventKind, Remit, Return
 from remit.system.sandbox.recipes import node
 
 NAME = "coder.execute_code"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from remit import Context, Remit, RemitError, Return, agent, call
-from remit.core.delegation import CallerInfo, Origin
+from remit import CallerInfo, Context, Remit, RemitError, Return, agent, call
+from remit.core.delegation import Origin
 from remit.core.policy import ALLOW_ALL, Verdict
 from remit.policy.audit import check_log, entries
 from remit.runtime.accept import accept

@@ -10,8 +10,8 @@ import pytest
 from scripted_coder import run_operation
 
 from remit import Remit, Return, Status
+from remit.testing import ModelTurn as Turn
 from remit.testing import Say
-from remit.testing.models.turns import Turn
 
 WRITES = """
 import json, os, pathlib, sys

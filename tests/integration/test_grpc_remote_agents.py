@@ -11,7 +11,7 @@ import pytest
 from grpc_harness import Harness, ask, bearer, refusal, trailer
 from remote_agent_harness import RemoteAgent, joined, remote_agent_harness
 
-from remit.core.events import EventKind
+from remit import EventKind
 from remit.server.tokens import Permission
 from support.pace import until
 

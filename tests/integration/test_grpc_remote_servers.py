@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from grpc_harness import AGENTS, Authority, Harness, grpc_harness
 
-from remit import Context, Remit, agent, span_id_of
-from remit.core.events import EventKind
+from remit import Context, EventKind, Remit, agent, span_id_of
 from remit.core.ids import parse_traceparent
 from remit.server.tokens import Permission
 from support.pace import until

@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 from implement_harness import PLAN, PLAN_PATH, Worker, entry, files_of, git, made_project, returned, subjects, writes
 
-from remit import Board, Context, Misused, ParallelOptions, Refused, Remit, Task, load_settings
+from remit import Board, Clock, Context, Misused, ParallelOptions, Refused, Remit, Task, load_settings
+from remit import TaskStatus as Status
+from remit import implement_task as implement
 from remit.board.claims import claim
-from remit.board.implement import implement
 from remit.board.parallel import implement_each
 from remit.board.plans import read_plan
-from remit.board.task import Status
 from remit.board.task_order import dry_run_implement
-from remit.core.deadline import Clock
 
 BOARD_FILES = {"specs/state.json", "specs/TODO.md"}
 

@@ -13,7 +13,8 @@ from implement_harness import returned
 from landing_harness import GREEN, Writer, branches, made_board, status, writes
 
 from remit import Context, Limits, ParallelOptions, Refused, Remit, Unavailable, agent, implement_parallel
-from remit.board.implement import comment_on_work, implement, merge_work
+from remit import implement_task as implement
+from remit.board.implement import comment_on_work, merge_work
 from remit.board.parallel import ready_tasks
 from remit.board.task_landing import LandingOptions
 from support import cli

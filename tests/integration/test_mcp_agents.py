@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from mcp_harness import HOSTILE, hostile, node_server, processes_with, started, write_settings
 
-from remit import Remit, Status, StopReason
-from remit.core.events import EventKind
+from remit import EventKind, Remit, Status, StopReason
 from remit.system.processes import is_alive
 from remit.system.sandbox.probe import probe
 from support import cli

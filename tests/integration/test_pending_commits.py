@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from remit import Board
+from remit import Board, TaskArtifact
 from remit.board.commits import GIVEN_UP_SECONDS, NOTES, PendingCommit
-from remit.board.task import TaskArtifact
 from remit.board.task_commands import NewTask, abandon, divide, record, recover, todo
 
 KILLED_BEFORE_GIT = """

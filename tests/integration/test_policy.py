@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from remit import BlockingContext, Context, Refused, Remit, StopReason, agent
-from remit.core.policy import Decision, PolicyRequest
-from remit.core.states import State
+from remit import BlockingContext, Context, Decision, PolicyRequest, Refused, Remit, State, StopReason, agent
 from remit.policy.audit import FILE, check_log
 
 ran: list[str] = []

@@ -19,10 +19,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from remit import Context, Remit, RemitError, SqliteStore, Write, agent, call
-from remit.core.delegation import CallerInfo
-from remit.core.record import RecordDelegation, Spending
-from remit.core.states import State
+from remit import CallerInfo, Context, RecordDelegation, Remit, RemitError, SqliteStore, State, Write, agent, call
+from remit.core.record import Spending
 from remit.stores import postgres
 from remit.stores.postgres import PostgresStore
 from remit.stores.rows import COLUMNS, TABLES, Row, row_of

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from remit import HistoryQuery, Limits, Remit, agent
-from remit.core.budget import Budget
+from remit import Budget, HistoryQuery, Limits, Remit, agent
 from remit.server.service import Call, Service
 from remit.server.tokens import Principal
 from support.postgres import new_schema, postgres_server

@@ -12,9 +12,8 @@ import process_agents as agents
 import pytest
 from recording_backend import ProcessHarness, process_harness_fixture
 
-from remit import AgentCrashed, Context, Failed, Misused, Remit, RemitError, agent
+from remit import AgentCrashed, Context, Deadline, Failed, Misused, Remit, RemitError, agent
 from remit.agents.process.target import target_of
-from remit.core.deadline import Deadline
 from remit.system.processes import descendants
 from remit.testing import Say, ScriptedModels
 from support.pace import allowed

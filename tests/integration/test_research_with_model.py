@@ -10,7 +10,7 @@ import pytest
 
 from remit import Remit, Return, Status
 from remit.testing import Fail, ModelRequest, Say, ScriptedModels, Silence
-from remit.testing.models.turns import Turn
+from remit.testing import ModelTurn as Turn
 
 HANDBOOK = """\
 # Tea

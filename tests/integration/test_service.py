@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from remit import Context, DelegateError, HistoryQuery, Limits, Misused, Refused, Remit, Return, StopReason, agent
-from remit.core.budget import Budget
-from remit.core.delegate_results import TaskState
+from remit import Budget, Context, DelegateError, HistoryQuery, Limits, Misused, Refused, Remit, Return, StopReason, TaskState, agent
 from remit.server.service import Call, Service
 from remit.server.tokens import OWNER, Grants, Permission, Principal
 

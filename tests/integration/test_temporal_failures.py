@@ -19,8 +19,7 @@ import pytest
 from temporalio.client import Client, WorkflowHistory
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from remit import Context, Misused, Remit, Status, Unavailable, agent
-from remit.core.states import State
+from remit import Context, Misused, Remit, State, Status, Unavailable, agent
 from remit.engines.embedded.budgets import lack_on_record
 from remit.engines.temporal import engine as temporal_engine
 from remit.engines.temporal.workflow import DelegationWorkflow

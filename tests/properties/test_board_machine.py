@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from remit import Board, RemitError
+from remit import TaskStatus as Status
 from remit.board.state_file import read_state
-from remit.board.task import Status, check_move
+from remit.board.task import check_move
 from remit.board.task_commands import NewTask, abandon, record, recover, todo
 from remit.board.todo import draw
 from support.lab import is_lab, rounds

@@ -6,8 +6,7 @@ import tempfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit import Context, Event, Remit, agent
-from remit.core.delegate_results import Chunk
+from remit import Chunk, Context, Event, Remit, agent
 from remit.server.service import Call, Service
 from remit.server.tokens import Principal
 

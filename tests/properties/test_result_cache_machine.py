@@ -15,12 +15,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from remit import Context, MemoryStore, Remit, agent
-from remit.core.deadline import Deadline
-from remit.core.delegation import Delegation, Lineage
+from remit import BeginDelegation, Context, Deadline, Delegation, MemoryStore, Owner, Priority, Remit, State, agent
+from remit.core.delegation import Lineage
 from remit.core.ids import new_session_id
-from remit.core.record import BeginDelegation, Owner
-from remit.core.states import Priority, State
 from remit.system.processes import pid_space
 from remit.testing import JumpingClock
 from support.lab import rounds

@@ -14,7 +14,7 @@ from stage import CLAUDE, Stage, need, staged
 
 from board_reader import disagreements, git, log_of, phases_of, state_of
 from remit.testing import ModelRequest, Say, Silence, valid_return
-from remit.testing.models.turns import Turn
+from remit.testing import ModelTurn as Turn
 
 pytestmark = pytest.mark.timeout(150)
 PLAN = """# Plan

@@ -18,13 +18,12 @@ from typing import Any
 import pytest
 from stage import CLAUDE, CODERS, CODEX, OPENCODE, OPENCODE_ACP, TOOLS, Coder, Stage, need, staged
 
-from remit import Limits, Return
+from remit import EventKind, Limits, Return
 from remit.agents.coding.detect import detect
 from remit.agents.command import STARTED_AGAIN
-from remit.core.events import EventKind
 from remit.system.processes import look
 from remit.testing import Call, Fail, ModelRequest, Reply, Say, Silence, valid_return
-from remit.testing.models.turns import Turn
+from remit.testing import ModelTurn as Turn
 
 pytestmark = pytest.mark.timeout(150)
 WRITE_REPORT = "printf 'three findings' > report.md"

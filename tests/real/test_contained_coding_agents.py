@@ -11,7 +11,7 @@ from remit import Return
 from remit.system.sandbox.probe import probe
 from remit.system.sandbox.recipes import python
 from remit.testing import Call, ModelRequest, Say, Silence, valid_return
-from remit.testing.models.turns import Turn
+from remit.testing import ModelTurn as Turn
 from support.containment import SECRET, victim
 from support.escape_stage import batched, must_have_held, targets
 from support.lab import is_lab

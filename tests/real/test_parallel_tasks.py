@@ -11,7 +11,7 @@ from stage import CLAUDE, CODEX, OPENCODE, Coder, need, staged
 
 from board_reader import git, log_of, state_of
 from remit.testing import ModelRequest, Say, valid_return
-from remit.testing.models.turns import Turn
+from remit.testing import ModelTurn as Turn
 
 pytestmark = pytest.mark.timeout(200)
 DOINGS = {

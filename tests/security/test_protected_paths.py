@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from remit import Context, Remit, Return, agent, ask
-from remit.core.policy import Decision, PolicyRequest
+from remit import Context, Decision, PolicyRequest, Remit, Return, agent, ask
 from remit.core.protected_paths import Protection, protection_of
 from remit.server.service import Call as ServiceCall
 from remit.server.service import Service

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from remit import ErrorInfo, Unavailable
-from remit.core.deadline import Clock
+from remit import Clock, ErrorInfo, Unavailable
 from remit.runtime.error_ledger import Entry, ErrorLedger, ErrorOccurrence, Fix
 
 MOMENT = 1766743200.0  # 2025-12-26T10:00:00Z

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.runtime.engine import Engine
+from remit import Engine
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "remit"

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from remit import Misused, agent, load_settings
+from remit import AgentSpec, Misused, agent, load_settings
 from remit.agents.directory import Directory
 from remit.agents.routing import Routes, with_agents
-from remit.core.agents import AgentSpec
 from remit.core.routing import DEFAULT_TABLE, Rule, route
 
 RUST = AgentSpec(name="rust-coder", operations=("implement", "plan"), languages=("rust", "c"))

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from remit import Misused
+from remit import Isolation, Misused
 from remit.agents.definition import Kind, PromptBy, definition_of
-from remit.core.agents import Answers, Isolation, WorkspaceKind
+from remit.core.agents import Answers, WorkspaceKind
 
 
 def faults(**table: Any) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from remit import BlockingContext, Context, Misused, agent
-from remit.core.agents import Answers, Isolation
+from remit import BlockingContext, Context, Isolation, Misused, agent
+from remit.core.agents import Answers
 
 
 class Point(BaseModel):

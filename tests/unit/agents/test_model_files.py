@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import Settings, load_settings
+from remit import Isolation, Settings, load_settings
 from remit.agents import declarations as files
 from remit.agents.declarations import definitions_of
 from remit.agents.definition import Definition, Kind
@@ -14,7 +14,6 @@ from remit.agents.model_agents import OPERATIONS, is_reached, reach_of
 from remit.agents.python_files import describe_project
 from remit.builtin import TARGETS, loader
 from remit.builtin.compose import SPEC
-from remit.core.agents import Isolation
 from remit.models.client import Models
 
 PROJECT = 'model = "openai:gpt-5"\n'

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from remit import Board, Task, Unavailable
+from remit import Board, Task, TaskArtifact, Unavailable
+from remit import TaskStatus as Status
 from remit.board.archive import archived, put_away
-from remit.board.task import PlanVersion, Status, TaskArtifact
+from remit.board.task import PlanVersion
 
 REPORT = "specs/002_two/reports/research-001.md"
 PLAN = "specs/002_two/plans/implementation-001.md"

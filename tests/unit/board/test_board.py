@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from remit import Board, Misused, Refused, Task, Unavailable
+from remit import BoardState as State
+from remit import TaskStatus as Status
 from remit.board import todo, user_edits, write_set
-from remit.board.task import State, Status
 from remit.system import edits
 
 Save = Callable[[Path, str], None]

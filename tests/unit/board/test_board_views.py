@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from remit import Board, Misused, Task
+from remit import TaskPriority as Priority
+from remit import TaskStatus as Status
 from remit.board import claims
 from remit.board.picture import ALONE_AT_MOST, BOXES_AT_MOST, HEIGHT, WIDTH, draw, page, safe, wrap
-from remit.board.task import Priority, Status
 from remit.board.view import TaskState, View, chosen, view_of
 from remit.cli.board import lines_of
 from remit.cli.render import width

@@ -5,8 +5,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remit import BoardState as State
 from remit import Task
-from remit.board.task import State, Status
+from remit import TaskStatus as Status
 from remit.board.view import closing, cycles, graph_of, next_command
 
 

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from remit import BoardState as State
 from remit import Refused, Task
-from remit.board.task import Priority, State, Status
+from remit import TaskPriority as Priority
+from remit import TaskStatus as Status
 from remit.board.todo import draw
 from remit.board.todo_merge import MergeResult, merge
 

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit import Misused, Remit, bind_command
-from remit.board.command_files import CommandFile, check_arguments, every, fill_arguments, find, names
-from remit.board.project_commands import BoundCommand, command_outcome, dry_run_command, run, unavailable_outcome
+from remit import find_command as find
+from remit import run_command as run
+from remit.board.command_files import CommandFile, check_arguments, every, fill_arguments, names
+from remit.board.project_commands import BoundCommand, command_outcome, dry_run_command, unavailable_outcome
 from remit.testing import Reply, Say, Scripted, ScriptedModels, answer, valid_return
 from support import cli
 

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from remit import Board, Context, ErrorInfo, Misused, Refused, Remit, agent
-from remit.board.error_tasks import _record, dry_run_errors, errors, find_errors, ids_of, note_fixed, settle_ledger
-from remit.board.task import State, Status
+from remit import BoardState as State
+from remit import TaskStatus as Status
+from remit import errors_to_task as errors
+from remit.board.error_tasks import _record, dry_run_errors, find_errors, ids_of, note_fixed, settle_ledger
 from remit.core.deadline import iso
 from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence, Fix
 from remit.testing import Scripted, answer

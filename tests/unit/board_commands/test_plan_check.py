@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from remit import Board, BoardState, Context, Remit, Task, agent, plan_task, revise_plan
+from remit import TaskStatus as Status
 from remit.board.plan_check import plan_faults
 from remit.board.plans import read_plan
-from remit.board.task import Status
 from remit.testing import ModelRequest, Say, ScriptedModels, valid_return
 
 PHASE = "### Phase 1: Fix it [NOT STARTED]\n- **Goal**: fixed\n- **Tasks**:\n  - [ ] fix\n"

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from remit import Board, Misused, Refused, Task, Unavailable
+from remit import Board, Misused, Refused, Task, TaskArtifact, Unavailable
+from remit import BoardState as State
+from remit import TaskPriority as Priority
+from remit import TaskStatus as Status
 from remit.board import archive, claims
 from remit.board import todo as drawing
 from remit.board.archive import archived_tasks, find_tasks
 from remit.board.command_lifecycle import must_exist
-from remit.board.task import Priority, State, Status, TaskArtifact
 from remit.board.task_commands import NewTask, abandon, divide, record, recover, sync, title_of, todo
 from remit.board.task_order import order_tasks
 from remit.core.routing import DEFAULT_TABLE, GENERAL, route

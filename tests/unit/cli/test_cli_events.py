@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from remit import Event, Metadata, Record, Return, Status
+from remit import Event, EventKind, Metadata, Priority, Record, Return, State, Status
 from remit.cli.events import EventText, Word, event_text, gist_of
 from remit.cli.render import at_the_prompt, count, duration, money, one_line, size, spent, wrapped
 from remit.cli.tree import View, draw, forest
-from remit.core.events import EventKind
-from remit.core.states import Priority, State
 from remit.system.liveness import signs_with_children
 
 SESSION = "sess_1700000000_abcdef"

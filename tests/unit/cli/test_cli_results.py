@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from remit import Artifact, ErrorInfo, Failed, InvalidReturn, Metadata, Misused, Refused, Return, Status, StopReason, Unavailable
+from remit import Artifact, ErrorInfo, Failed, InvalidReturn, Metadata, Misused, Refused, Return, State, Status, StopReason, Unavailable
 from remit.board.outcome import Outcome
 from remit.cli.exits import MEANINGS, Exit, exit_of_ending, exit_of_error, exit_of_state, legend
 from remit.cli.results import FROM_TODO, REPORT_LINES, beginning, beginning_of, data_lines, print_outcome, print_return
-from remit.core.states import State
 from remit.runtime.reply import advice
 
 

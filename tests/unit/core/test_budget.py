@@ -2,8 +2,7 @@
 
 import pytest
 
-from remit import Limits, Misused
-from remit.core.budget import Budget
+from remit import Budget, Limits, Misused
 
 
 def test_each_exceeded_limit_is_named() -> None:

@@ -5,8 +5,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remit import State
 from remit.core.metrics import METRICS, MOST_NAMES, OTHERS, Histogram, Tally, metrics_of
-from remit.core.states import State
 
 
 def tally(**counts: int) -> Tally:

@@ -1,9 +1,8 @@
 """Trace and span ids are derived from session ids."""
 
-from remit.core.deadline import Deadline
-from remit.core.delegation import CallerInfo, Delegation, Lineage
+from remit import CallerInfo, Deadline, Delegation, Priority
+from remit.core.delegation import Lineage
 from remit.core.ids import parent_span_of, parse_traceparent, span_of, traceparent_of, tree_span_of
-from remit.core.states import Priority
 
 GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit import Artifact, ErrorInfo, Evidence, Metadata, Misused, Refused, Return, Status, StopReason
+from remit import Artifact, ErrorInfo, Evidence, Metadata, Misused, Refused, Return, Status, StopReason, TimeLimits
 from remit.core.budget import effective_deadline
-from remit.core.deadline import TimeLimits, allowed_timeout, iso
+from remit.core.deadline import allowed_timeout, iso
 from remit.core.events import STEPS, events_of_steps
 from remit.core.ids import is_session_id, new_session_id
 

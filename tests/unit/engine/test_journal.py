@@ -7,9 +7,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from remit import MemoryStore, Unavailable, Write, WriteResult
-from remit.core.record import RecordDelegation
-from remit.core.states import State
+from remit import MemoryStore, RecordDelegation, State, Unavailable, Write, WriteResult
 from remit.engines.embedded.journal import PATIENCE_SECONDS, RETRY_SECONDS, Clash, Journal, Problem
 from remit.testing.engine_samples import until
 from remit.testing.store_samples import outcome, record, said, session

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.core.states import Priority
+from remit import Priority
 from remit.engines.embedded.scheduler import Scheduler
 
 

@@ -5,12 +5,8 @@ from typing import Any
 
 import pytest
 
-from remit import Limits, call
-from remit.core.deadline import TimeLimits
-from remit.core.ports import AgentPort
-from remit.core.request import Request
+from remit import AgentPort, Limits, Priority, Request, TimeLimits, call
 from remit.core.routing import DEFAULT_TABLE
-from remit.core.states import Priority
 from remit.runtime.accept import accept, normalised_call, normalised_task
 from remit.runtime.authorize import effects_of
 from remit.runtime.deps import Rules, RuntimeDeps, Submission

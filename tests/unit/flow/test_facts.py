@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import Misused
-from remit.core.agents import AgentSpec
+from remit import AgentSpec, Misused
 from remit.core.policy import Fact
 from remit.runtime.policy_facts import address_kind, command_facts, facts_of, path_facts, real_path_facts, reported_facts, url_facts
 

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from remit import Limits
-from remit.core.budget import Budget
+from remit import Budget, Limits
 from remit.runtime.accept import GuardInput, first_refusal
 
 FINE = GuardInput(

@@ -2,8 +2,7 @@
 
 import pytest
 
-from remit import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Metadata, Misused, Return, Status, Stopped, Unavailable
-from remit.core.agents import AgentSpec
+from remit import AgentCrashed, AgentSpec, ErrorInfo, Failed, InvalidReturn, Metadata, Misused, Return, Status, Stopped, Unavailable
 from remit.runtime.perform import looks_like_return, with_child_errors
 from remit.runtime.reply import error_of
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.core.policy import PolicyRequest, Verdict
+from remit import PolicyRequest
+from remit.core.policy import Verdict
 from remit.policy.engine import PolicyEvaluator
 from remit.policy.rules import PolicyError, default_text, fill_in, groups_of, read_rules
 from remit.runtime.policy_facts import path_facts

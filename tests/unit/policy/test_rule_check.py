@@ -2,8 +2,8 @@
 
 import pytest
 
-from remit.core.agents import AgentSpec
-from remit.core.policy import Effect, Fact
+from remit import AgentSpec, Effect
+from remit.core.policy import Fact
 from remit.policy.rule_check import check_rules, known_actions, known_facts, schema_text
 from remit.policy.rules import default_text
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from remit import ErrorInfo, Remit, agent
-from remit.core.delegation import ORIGIN, CallerInfo, Origin
+from remit import CallerInfo, ErrorInfo, Remit, State, agent
+from remit.core.delegation import ORIGIN, Origin
 from remit.core.metrics import METRICS, OTHERS
-from remit.core.states import State
 from remit.runtime.telemetry.metrics import WINDOW_PARTS, Window, prometheus_page
 from remit.runtime.telemetry.names import INSTRUMENTS, LATENCY, SECONDS, WINDOW_SECONDS, Kind
 from remit.server.http.api import metrics_routes

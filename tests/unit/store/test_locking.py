@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import HistoryQuery, SqliteStore, Unavailable
-from remit.core.record import RecordDelegation
+from remit import HistoryQuery, RecordDelegation, SqliteStore, Unavailable
 from remit.stores import database
 from remit.testing.store_samples import numbers_of, outcome, record
 

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from remit import HistoryQuery, SqliteStore
-from remit.core.delegation import CallerInfo
-from remit.core.record import RecordDelegation, Spending
-from remit.core.states import State
+from remit import CallerInfo, HistoryQuery, RecordDelegation, SqliteStore, State
+from remit.core.record import Spending
 from remit.stores.database import APPLICATION_ID, VERSION, migrations_after, statements_of
 from remit.stores.rows import Row, row_of
 from remit.stores.sqlite import ForeignStore, ReadOnlyStore

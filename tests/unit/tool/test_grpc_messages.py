@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit import Artifact, DelegateResult, Evidence
+from remit import Artifact, CallerInfo, Chunk, DelegateResult, Evidence, TaskState
 from remit import tasks_pb2 as pb
 from remit.agents.grpc.messages import chunk_of_message, message_of_chunk, result_of_task, task_of
 from remit.agents.proto.values import MAX_LEVELS, json_of, nanoseconds, seconds, value_of
-from remit.core.delegate_results import Chunk, ChunkType, TaskError, TaskMetadata, TaskState, final_chunk
-from remit.core.delegation import CallerInfo
+from remit.core.delegate_results import ChunkType, TaskError, TaskMetadata, final_chunk
 from remit.testing.store_samples import record
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)

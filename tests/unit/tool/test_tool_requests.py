@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 
-from remit import DelegateError, agent
+from remit import DelegateError, Priority, TimeLimits, agent
 from remit.agents.directory import Directory
-from remit.core.deadline import TimeLimits
 from remit.core.delegate_requests import Catalogue, Reader
-from remit.core.states import Priority
 
 
 @agent("worker.read_file", timeout=30)

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from remit import DelegateResult, ErrorInfo, Metadata, Record, Refused, Return, Status, StopReason, Unavailable
-from remit.core.delegate_results import TaskState, result_of, result_of_error, result_of_record
-from remit.core.states import Priority, State
+from remit import DelegateResult, ErrorInfo, Metadata, Priority, Record, Refused, Return, State, Status, StopReason, TaskState, Unavailable
+from remit.core.delegate_results import result_of, result_of_error, result_of_record
 
 FIELDS = {"success", "taskId", "taskState", "data", "output", "artifacts", "error", "metadata"}
 METADATA = {"target", "operation", "createdAt", "completedAt", "duration", "agentId", "status", "stopReason"}
