@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import Isolation, Settings, load_settings
-from remit.agents import declarations as files
+from remit import Settings, load_settings
 from remit.agents.declarations import definitions_of
 from remit.agents.definition import Definition, Kind
 from remit.agents.directory import Directory
@@ -50,49 +49,6 @@ def test_every_parameter_of_a_built_in_operation_has_a_description() -> None:
     parameters = {(one.spec.name, name): schema for one in agents for name, schema in one.spec.parameters_schema["properties"].items()}
     described = {key for key, schema in parameters.items() if any(kind.get("description") for kind in (schema, *schema.get("anyOf", ())))}
     assert parameters.keys() - described == set()
-
-
-def test_kind_model_makes_an_inline_model_agent_that_answers_with_a_return(tmp_path: Path) -> None:
-    found = good(tmp_path, "remit:\n  kind: model\n  timeout: 30\n  requests: 7\n  slots: 2\n  retries: 1\n  requires_artifacts: true")
-    assert (found.kind, found.models, found.tools, found.requests) == (Kind.MODEL, (), None, 7)
-    assert (found.spec.isolation, found.spec.kind, found.spec.timeout_seconds) == (Isolation.INLINE, "model", 30)
-    assert (found.spec.slots, found.spec.retries, found.spec.requires_artifacts, found.spec.answers) == (2, 1, True, "return")
-    assert found.instructions == "You are P."
-
-
-@pytest.mark.parametrize(
-    ("given", "models"),
-    [
-        ("anthropic:claude-x", ("anthropic:claude-x",)),
-        ("anthropic/claude-x", ("anthropic:claude-x",)),
-        ("claude-x", ("anthropic:claude-x",)),
-        ("ollama:qwen3:0.6b", ("ollama:qwen3:0.6b",)),
-        ("openrouter/qwen/qwen3:free", ("openrouter:qwen/qwen3:free",)),
-        ("[small, anthropic:claude-x]", ("small", "anthropic:claude-x")),
-        ("small, small", ("small",)),
-        ("sonnet", ()),
-        ("opus", ("opus",)),
-        ("inherit", ()),
-    ],
-)
-def test_models_are_named_in_every_common_way(tmp_path: Path, given: str, models: tuple[str, ...]) -> None:
-    toml = PROJECT + "".join(f'[models.{name}]\nurl = "http://127.0.0.1:1/v1"\n' for name in ("small", "opus"))
-    assert good(tmp_path, f"model: {given}\nremit:\n  kind: model", toml=toml).models == models
-
-
-def test_own_file_that_names_a_provider_is_a_model_agent(tmp_path: Path) -> None:
-    toml = '[agents.claude]\nkind = "claude"\n'
-    assert good(tmp_path, "model: anthropic:claude-x", toml=toml).kind is Kind.MODEL
-    assert good(tmp_path, "model: sonnet", toml=toml).kind is Kind.CLAUDE
-    assert good(tmp_path, "model: anthropic:claude-x\nremit:\n  runs_on: claude", toml=toml).kind is Kind.CLAUDE
-
-
-def test_settings_may_declare_a_model_agent(tmp_path: Path) -> None:
-    lines = '[agents.p2]\nkind = "model"\nmodel = ["anthropic:a", "openai:b"]\ntools = ["worker.read_file"]\ninstructions = "Be brief."\n'
-    (tmp_path / "remit.toml").write_text(lines)
-    (found,), problems = definitions_of(tmp_path, load_settings(tmp_path, environ={}))
-    assert problems == []
-    assert (found.kind, found.models, found.tools) == (Kind.MODEL, ("anthropic:a", "openai:b"), ("worker.read_file",))
 
 
 @pytest.mark.parametrize("folder", [OWN, CLAUDE, OPENCODE])
@@ -178,17 +134,6 @@ def test_file_of_another_tool_adds_no_provider_and_no_requests(tmp_path: Path) -
     assert any("operations would give it more" in problem for problem in problems)
 
 
-def test_ignored_keys_of_vendor_files_are_noted(tmp_path: Path) -> None:
-    head = "color: red\nhooks: {}\nmaxTurns: many\ntools: Read, TodoWrite, Bash(git *)\ntemprature: 1"
-    notes = "\n".join(good(tmp_path, head, folder=CLAUDE).notes)
-    for word in ("color, hooks, temprature", "maxTurns: 'many'", "TodoWrite: remit has no equivalent", "Bash(git *): some uses"):
-        assert word in notes
-    found = good(tmp_path, "temperature: 0.2\nmode: subagent\nsteps: 4", folder=OPENCODE)
-    assert (found.requests, found.temperature) == (4, 0.2)
-    assert found.notes == ("name, mode: ignored",)
-    assert good(tmp_path, "temperature: hot", folder=OPENCODE).notes[-1].startswith("temperature: 'hot' is not supported")
-
-
 @pytest.mark.parametrize(
     ("head", "line", "fault"),
     [
@@ -250,14 +195,6 @@ def test_unknown_tool_is_a_problem_until_its_agent_exists(tmp_path: Path) -> Non
     assert "'helper.look'" in second
 
 
-def test_number_of_scanned_folders_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MOST_FOLDERS", 3)
-    for number in range(6):
-        (tmp_path / f".claude/agents/{number}").mkdir(parents=True)
-    _, (problem,) = definitions_of(tmp_path, load_settings(tmp_path, environ={}))
-    assert "more than 3 folders" in problem
-
-
 def test_names_in_other_scripts_are_valid_and_confusable_ones_refused(tmp_path: Path) -> None:
     names = ["\u00fcbersetzer", "u\u0308ber", "\u0447\u0438\u0442\u0430\u0442\u0435\u043b\u044c", "\u7ffb\u8a33\u8005-2"]
     (tmp_path / OWN).mkdir(parents=True)
@@ -284,11 +221,6 @@ def test_names_in_other_scripts_are_valid_and_confusable_ones_refused(tmp_path: 
 )
 def test_deny_takes_precedence_over_allow_in_any_spelling(tmp_path: Path, tools: str, denied: str, left: tuple[str, ...]) -> None:
     assert good(tmp_path, f"tools: {tools}\ndisallowedTools: {denied}\nremit: {{kind: model}}").tools == left
-
-
-def test_denying_an_absent_tool_is_noted(tmp_path: Path) -> None:
-    found = good(tmp_path, "tools: worker.read_file\ndisallowedTools: helpr, Bash\nremit: {kind: model}")
-    assert found.notes == ("disallowedTools: helpr: it has no access to that anyway",)
 
 
 def test_file_of_another_tool_cannot_choose_a_command_or_another_model(tmp_path: Path) -> None:

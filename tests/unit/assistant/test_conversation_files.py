@@ -18,10 +18,7 @@ from remit.builtin.assistant.conversations import (
     StopLine,
     SummaryLine,
     Turn,
-    decode_line,
-    encode_line,
 )
-from remit.builtin.assistant.export import export_document, export_text
 from remit.builtin.assistant.memory import history_of
 from remit.core.model_messages import NO_RESULT, Message, Reply, ToolCall, ToolResult, UserMessage, repaired
 from support.histories import faults_of
@@ -122,22 +119,6 @@ def test_one_process_writes_at_a_time_and_others_learn_which_delegation(tmp_path
         pass
 
 
-def test_conversations_are_renamed_exported_and_deleted(tmp_path: Path) -> None:
-    kept = Conversations(tmp_path)
-    conversation = make_conversation(kept, *LINES)
-    assert kept.rename("latest", "  A better\ttitle \x1b[31m ").title == "A better title [31m"
-    with pytest.raises(Misused):
-        kept.rename("latest", " ")
-    text = export_text(kept.open("latest"))
-    assert text.startswith("# A better title")
-    assert "All done." in text
-    document = export_document(kept.open("latest"))
-    assert [one["role"] for one in document["messages"]] == ["user", "assistant", "result", "assistant"]
-    assert kept.delete("latest") == conversation.conversation_id
-    assert kept.list() == []
-    assert list(kept.folder.iterdir()) == []
-
-
 def test_listing_survives_any_file_in_the_folder(tmp_path: Path) -> None:
     kept = Conversations(tmp_path)
     good = make_conversation(kept, *LINES)
@@ -221,21 +202,6 @@ def test_secrets_are_redacted_by_name_and_by_format(tmp_path: Path) -> None:
     assert isinstance(read, Reply)
     assert read.raw is None
     assert read.calls[0].call_id == "c"
-
-
-def test_any_message_can_be_encoded() -> None:
-    nested: list[object] = []
-    for _ in range(300):
-        nested = [nested]
-    for message in (
-        UserMessage(text="half \ud83d of a pair"),
-        Reply(text="x", raw={"\udc00": float("nan")}),
-        Reply(calls=(ToolCall(call_id="1", name="x", arguments={"deep": nested}),)),
-    ):
-        line = encode_line(MessageLine(at=1.0, message=message))
-        assert line.endswith(b"\n")
-        assert line.count(b"\n") == 1
-        assert isinstance(decode_line(line), MessageLine)
 
 
 def test_interrupted_turn_reads_as_a_history_that_providers_accept(tmp_path: Path) -> None:

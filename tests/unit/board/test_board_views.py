@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.cells import cell_len
 
 from remit import Board, Misused, Task
 from remit import TaskPriority as Priority
 from remit import TaskStatus as Status
 from remit.board import claims
-from remit.board.picture import ALONE_AT_MOST, BOXES_AT_MOST, HEIGHT, WIDTH, draw, page, safe, wrap
+from remit.board.picture import draw, page, safe
 from remit.board.view import TaskState, View, chosen, view_of
 from remit.cli.board import lines_of
 from remit.cli.render import width
@@ -85,12 +84,6 @@ def test_filters_select_tasks(view: View) -> None:
     assert "No task matches." in lines_of(chosen(view, status="partial"), 80)
 
 
-def test_long_board_is_cut_with_a_note_and_shown_whole_on_request(tmp_path: Path) -> None:
-    seen = view_of(board_of(tmp_path, *(task(number) for number in range(1, 828))))
-    assert "  … and 812 more (--all)" in lines_of(seen, 80)
-    assert len(list(lines_of(seen, 80, every=True))) > 827
-
-
 @given(st.text(max_size=300), st.integers(40, 200), st.text(max_size=100))
 def test_no_line_exceeds_the_terminal_or_controls_it(title: str, wide: int, reason: str) -> None:
     tasks = (
@@ -123,15 +116,6 @@ def test_no_title_injects_markup_into_a_picture_or_a_page(titles: list[str]) -> 
     assert not tags.handlers
 
 
-@given(st.text(max_size=120), st.integers(min_value=6, max_value=60))
-def test_title_wraps_to_fitting_lines_with_a_visible_cut(title: str, columns: int) -> None:
-    lines = wrap(title, columns)
-    assert 1 <= len(lines) <= 2
-    assert all(cell_len(line) <= columns for line in lines)
-    whole = wrap(title, columns, most=1000)
-    assert lines == whole if len(whole) <= 2 else lines[-1].endswith("…")
-
-
 def test_bidi_override_is_replaced() -> None:
     assert safe("\u202egnp.exe") == "\ufffdgnp.exe"
 
@@ -147,31 +131,12 @@ def test_picture_shows_every_task_arrow_and_legend(view: View) -> None:
     assert {"blocked", "planned", "completed"} <= set(texts)
 
 
-@given(st.dictionaries(st.integers(1, 14), st.sets(st.integers(1, 14), max_size=4), min_size=1), st.integers(1, 14))
-def test_boxes_of_any_dependency_graph_do_not_overlap(graph: dict[int, set[int]], parent: int) -> None:
-    """Cycles too, with open, closed and divided tasks."""
-    statuses = (Status.COMPLETED, Status.NOT_STARTED)
-    tasks = [task(number, *after, status=statuses[number % 2], parent=parent if number % 3 else None) for number, after in graph.items()]
-    drawn = ET.fromstring(draw(_view(*tasks), "x"))
-    corners = [(float(box.attrib["x"]), float(box.attrib["y"])) for box in drawn.iter(f"{SVG}rect") if box.get("rx") == "6"]
-    assert len(corners) == len(tasks)
-    assert not any(abs(x - u) < WIDTH and abs(y - v) < HEIGHT for n, (x, y) in enumerate(corners) for u, v in corners[:n])
-
-
 def test_page_has_a_row_per_task_and_forbids_scripts(view: View) -> None:
     text = page(view, "Tasks of it")
     assert all(f'<tr id="t{number}">' in text for number in range(1, 8))
     assert all(f'<a href="#t{number}">' in text for number in range(1, 8))
     assert "default-src 'none'" in text
     assert "http" not in re.sub(r"http://www\.w3\.org/2000/svg|http-equiv", "", text)
-
-
-def test_large_board_is_drawn_in_part_with_a_note() -> None:
-    tasks = [task(number, *([number - 1] if number % 3 else [])) for number in range(1, 3001)]
-    text = draw(_view(*tasks, task(3001, 3001)), "x")
-    assert text.count("<rect x=") <= BOXES_AT_MOST + ALONE_AT_MOST + len(Status)
-    assert re.search(r"[\d,]+ left out of the picture", text)
-    assert "Task 3001 waits for itself" in text
 
 
 def _view(*tasks: Task) -> View:

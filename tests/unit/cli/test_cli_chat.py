@@ -1,6 +1,5 @@
 """Model output on its way to a terminal, and commands of a chat."""
 
-import time
 from collections.abc import Sequence
 from itertools import pairwise
 from types import SimpleNamespace
@@ -10,10 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.cli.ask import Breaks, Plain
+from remit.cli.ask import Breaks
 from remit.cli.chat import command_in
-from remit.cli.events import Spent
-from remit.cli.live import Silence
 from remit.cli.render import harmless
 
 
@@ -48,17 +45,6 @@ def test_neutralizing_is_independent_of_chunk_boundaries(text: str, cuts: list[i
     assert "\x7f" not in whole
 
 
-def test_replies_of_one_turn_are_paragraphs_of_one_answer() -> None:
-    written: list[str] = []
-    with Plain(Silence(), written.append) as plain:
-        for piece in ("\n", "One", "\n\n", "", "\n", "Two\n", "three", "\n\n"):
-            plain.hear(piece, time.time())
-    assert "".join(written) == "One\n\nTwo\nthree\n"
-    with Plain(Silence(), written.append):
-        pass
-    assert "".join(written) == "One\n\nTwo\nthree\n", "an empty answer writes nothing"
-
-
 def test_break_noticed_late_is_ignored() -> None:
     before, after = (SimpleNamespace(created_at=at) for at in (4.0, 7.0))
     breaks, records = Breaks(), list[Any]
@@ -83,11 +69,3 @@ def test_break_noticed_late_is_ignored() -> None:
 )
 def test_line_that_begins_with_a_slash_and_a_word_is_a_command(typed: str, command: tuple[str, str] | None) -> None:
     assert command_in(typed) == command
-
-
-def test_cost_is_a_sum_or_unknown() -> None:
-    known, unknown = Spent(tokens=1000, cost=0.5), Spent(tokens=10, has_unknown=True)
-    assert Spent().words() == ""
-    assert known.words() == "1,000 tokens, 0.50"
-    assert unknown.words() == "10 tokens, money unknown"
-    assert (known + unknown).words() == "1,010 tokens, at least 0.50"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.core.model_messages import RESTART, Choice, Question, Reply, ToolCall, ToolOffer, ToolResult, UserMessage
-from remit.models.prompted_tools import AnswerStream, as_prompt, parse_reply, reply_schema
+from remit.core.model_messages import Choice, Question, Reply, ToolCall, ToolOffer, ToolResult, UserMessage
+from remit.models.prompted_tools import as_prompt, parse_reply, reply_schema
 
 STRICT: dict[str, Any] = {
     "type": "object",
@@ -70,20 +70,6 @@ def test_schema_allows_exactly_the_parameters_of_the_tool(reply: Any, is_valid: 
     assert jsonschema.Draft202012Validator(reply_schema([TOOL])).is_valid(reply) is is_valid
 
 
-def test_tool_without_conditions_keeps_its_schema() -> None:
-    schema = reply_schema([ToolOffer(name="t", description="", schema={"type": "object", "properties": {"a": {"type": "integer"}}})])
-    assert jsonschema.Draft202012Validator(schema).is_valid({"t": {"a": 1}})
-    assert not jsonschema.Draft202012Validator(schema).is_valid({"t": {"a": "x"}})
-
-
-def test_answer_may_have_its_own_schema() -> None:
-    wanted = {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}, "required": ["n"], "$defs": {"n": {"type": "integer"}}}
-    validator = jsonschema.Draft202012Validator(reply_schema([TOOL], wanted))
-    assert validator.is_valid({"answer": {"n": 1}})
-    assert not validator.is_valid({"answer": {"n": "x"}})
-    assert json.loads(reply_of('{"answer": {"n": 1}}').text) == {"n": 1}
-
-
 def test_earlier_calls_are_shown_in_the_requested_format() -> None:
     call = ToolCall(call_id="1", name="delegate", arguments={"target": "r", "parameters": {}})
     asked = as_prompt(
@@ -131,25 +117,3 @@ def test_no_reply_of_a_model_raises(text: str) -> None:
     reply_of(text)
     reply_of(f'{{"answer": "{text}')
     reply_of(f'{{"delegate": {text}')
-
-
-@given(st.text(), st.lists(st.integers(min_value=1, max_value=7), max_size=400), st.booleans())
-def test_answer_is_streamed_as_it_arrives(answer: str, cuts: list[int], is_ascii: bool) -> None:
-    answer = answer.encode("utf-8", "replace").decode()
-    text, heard = json.dumps({"answer": answer}, ensure_ascii=is_ascii), []
-    listening = AnswerStream(heard.append)
-    for cut in (*cuts, len(text)):
-        piece, text = text[:cut], text[cut:]
-        if piece:
-            listening(piece)
-    assert "".join(heard) == answer
-
-
-def test_calls_are_not_streamed_and_a_restart_starts_over() -> None:
-    heard: list[str] = []
-    listening = AnswerStream(heard.append)
-    listening('{"delegate": {"target": "answer", ' + '"x" ' * 100)
-    assert heard == []
-    listening(RESTART)
-    listening('{"answer": "yes"}')
-    assert heard == [RESTART, "yes"]

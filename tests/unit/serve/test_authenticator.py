@@ -1,8 +1,6 @@
 """Authentication: accepted and refused credentials, rate limits, and tokens at rest."""
 
-import asyncio
 import json
-import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,9 +15,7 @@ from remit.core.settings import ServeSettings
 from remit.server.authenticator import (
     FAILURES_BURST,
     NOTES_BURST,
-    PEERS_KEPT,
     Authenticator,
-    Buckets,
     Certificate,
     Credentials,
     RateLimited,
@@ -120,67 +116,12 @@ def test_flood_of_wrong_tokens_is_slowed_and_valid_ones_are_accepted(authenticat
     assert len(notes) <= NOTES_BURST
 
 
-def test_refusals_omitted_from_the_log_are_counted(authenticator: Authenticator, notes: list[Any], time: Time) -> None:
-    for number in range(int(NOTES_BURST) + 50):
-        refusal(authenticator, authorization=f"Bearer {number}")
-    time.now += 10
-    refusal(authenticator, authorization="Bearer later")
-    assert notes[-1]["more"] == 50
-
-
-def test_number_of_remembered_peers_is_bounded(authenticator: Authenticator) -> None:
-    for number in range(PEERS_KEPT + 500):
-        refusal(authenticator, authorization="Bearer x", peer=f"peer {number}")
-    assert len(authenticator._failures) <= PEERS_KEPT
-
-
-def test_requests_of_a_principal_are_rate_limited_with_retry_after(authenticator: Authenticator, time: Time) -> None:
-    principal = authenticator.authenticate(Credentials(authorization=bearer(authenticator, requests_per_second=2.0, burst=3)))
-    other = authenticator.authenticate(Credentials(authorization=bearer(authenticator, "other")))
-    for _ in range(3):
-        authenticator.admit(principal)
-    with pytest.raises(RateLimited) as found:
-        authenticator.admit(principal)
-    assert found.value.retry_after_seconds == pytest.approx(0.5)
-    authenticator.admit(other)
-    time.now += 0.5
-    authenticator.admit(principal)
-    for _ in range(1000):
-        authenticator.admit(OWNER)
-
-
 def test_budget_of_a_principal_counts_from_the_creation_of_its_token(authenticator: Authenticator, time: Time) -> None:
     shown = bearer(authenticator, budget=Limits(cost=2.0, seconds=60))
     time.now += 50
     budget = authenticator.authenticate(Credentials(authorization=shown)).budget
     assert budget.lacks(time.now) is None
     assert budget.lacks(time.now + 10) == "60 s of wall clock"
-
-
-def test_bucket_refills_and_a_clock_set_back_adds_nothing() -> None:
-    time = Time()
-    buckets = Buckets(time, most=3)
-    assert [buckets.take("a", 1.0, 2) for _ in range(3)] == [0.0, 0.0, 1.0]
-    time.now -= 100
-    assert buckets.take("a", 1.0, 2) > 0
-    for name in "bcde":
-        buckets.take(name, 1.0, 2)
-    assert len(buckets) == 3
-
-
-async def test_cancelled_stream_stays_cancelled(authenticator: Authenticator) -> None:
-    principal = authenticator.authenticate(Credentials(authorization=bearer(authenticator)))
-
-    async def follow() -> None:
-        with authenticator.stream(principal):
-            await asyncio.Event().wait()
-
-    task = asyncio.create_task(follow())
-    await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert authenticator._streams.count("token:ci") == 0
 
 
 # ---- certificates
@@ -276,47 +217,6 @@ def test_only_a_hash_is_stored_readable_by_the_owner(folder: Path) -> None:
     assert Tokens(folder / "other").find(secret) is None, "a token belongs to one project"
 
 
-def test_grants_round_trip(folder: Path) -> None:
-    limits = {"budget": Limits(cost=2.5, delegations=10), "tree": Limits(tokens=1000), "timeout_seconds": 60.0, "max_depth": 2}
-    rates = {"expires_at": 2e9, "requests_per_second": 1.5, "burst": 3, "request_bytes": 1000, "streams": 2}
-    grants = Grants(permissions=frozenset({Permission.DELEGATE, Permission.RELAY}), agents=("worker", "code*"), **limits, **rates)  # type: ignore[arg-type]
-    assert Grants.from_dict(json.loads(json.dumps(grants.to_dict()))) == grants
-    Tokens(folder).new("ci", grants)
-    assert Tokens(folder).all()[0].grants == grants
-
-
-@pytest.mark.parametrize("wrong", [{"doing": ["fly"]}, {"later": 1}, {"agents": "worker"}, {"max_depth": True}, {"budget": {"euros": 1}}])
-def test_unknown_grant_is_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises((ValueError, TypeError)):
-        Grants.from_dict({"doing": ["delegate"], **wrong})
-
-
-def test_revocation_is_seen_by_an_open_store(folder: Path) -> None:
-    server, person = Tokens(folder), Tokens(folder)
-    made, secret = person.new("ci", Grants())
-    found = server.find(secret)
-    assert found.fault(made.created_at) is None
-    assert [one.name for one in person.revoke("ci")] == ["ci"]
-    found = server.find(secret)
-    assert found.fault(made.created_at) == "revoked"
-    assert person.revoke("ci") == []
-    with pytest.raises(Misused, match="no token"):
-        person.revoke("nobody")
-
-
-def test_name_is_taken_while_its_token_is_valid(folder: Path) -> None:
-    tokens = Tokens(folder)
-    tokens.new("ci", Grants())
-    with pytest.raises(Refused, match="There is a token ci"):
-        tokens.new("ci", Grants())
-    tokens.revoke("ci")
-    tokens.new("ci", Grants(expires_at=1.0))
-    assert tokens.new("ci", Grants())[1]
-    for bad in ("", "a b", "../x", "token:x", "a\n", "é"):
-        with pytest.raises(Misused):
-            tokens.new(bad, Grants())
-
-
 def test_concurrent_creation_loses_no_token(folder: Path) -> None:
     def make(number: int) -> str | None:
         return Tokens(folder).new(f"t{number}", Grants())[1]
@@ -355,17 +255,6 @@ def test_token_file_accessible_to_others_is_not_used(folder: Path) -> None:
     moved = tokens.path.rename(folder / "elsewhere.json")
     tokens.path.symlink_to(moved)
     assert tokens.find(secret) is None
-
-
-def test_last_use_is_stored_apart_from_the_tokens(folder: Path) -> None:
-    tokens = Tokens(folder)
-    token, _ = tokens.new("ci", Grants())
-    before = os.stat(tokens.path).st_mtime_ns
-    tokens.used(token)
-    assert Tokens(folder).last_used()[token.token_id] > 0
-    assert os.stat(tokens.path).st_mtime_ns == before
-    (tokens.path.parent / "used.json").write_text("[]")
-    assert Tokens(folder).last_used() == {}
 
 
 def test_local_token_is_private_to_its_owner(folder: Path) -> None:

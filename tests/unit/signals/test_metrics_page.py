@@ -11,8 +11,7 @@ import pytest
 from remit import CallerInfo, ErrorInfo, Remit, State, agent
 from remit.core.delegation import ORIGIN, Origin
 from remit.core.metrics import METRICS, OTHERS
-from remit.runtime.telemetry.metrics import WINDOW_PARTS, Window, prometheus_page
-from remit.runtime.telemetry.names import INSTRUMENTS, LATENCY, SECONDS, WINDOW_SECONDS, Kind
+from remit.runtime.telemetry.metrics import prometheus_page
 from remit.server.http.api import metrics_routes
 from remit.server.tokens import OWNER, Grants, Permission, Principal
 
@@ -120,25 +119,6 @@ async def test_label_values_are_bounded_for_any_request(remit: Remit) -> None:
         assert word not in str(found)
 
 
-async def test_targets_beyond_the_limit_count_as_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remit.runtime.telemetry.metrics.MAX_SERIES", 10)
-
-    def made(number: int) -> Any:
-        @agent(f"t{number}")
-        async def quick() -> str:
-            return "done"
-
-        return quick
-
-    async with Remit.open(tmp_path, agents=[made(number) for number in range(15)]) as remit:
-        page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
-        for number in range(15):
-            await remit.delegate(f"t{number}")
-        found = samples(page)
-    assert len({dict(labels)["target"] for name, labels in found if name == "delegation_total"}) == 11
-    assert total(found, "delegation_total", target=OTHERS, state="completed") == 5
-
-
 async def test_requests_are_counted_by_api_and_reason(remit: Remit) -> None:
     page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
     error = ErrorInfo(type="permission", message="no", code="UNAUTHENTICATED", recoverable=False, recommendation="ask")
@@ -147,18 +127,6 @@ async def test_requests_are_counted_by_api_and_reason(remit: Remit) -> None:
     found = samples(page)
     assert total(found, "door_requests_total", door="http", code="") == 1
     assert total(found, "door_requests_total", door="grpc", code="UNAUTHENTICATED") == 1
-
-
-def test_window_drops_old_values() -> None:
-    window = Window()
-    window.add(1000.0, "a", State.TIMEOUT, 1.0)
-    assert window.read(1000.0).timeout.rate == 1.0
-    window.add(1000.0 + WINDOW_SECONDS / WINDOW_PARTS, "a", State.COMPLETED, 1.0)
-    assert window.read(1100.0).timeout.rate == 0.5
-    assert window.read(1000.0 + WINDOW_SECONDS + 1).timeout.rate in (0.0, None)
-    assert window.read(10_000.0).total == 0
-    window.add(900.0, "a", State.COMPLETED, 1.0)  # the clock was set back
-    assert window.read(1100.0).total == 3
 
 
 @pytest.mark.parametrize(
@@ -212,13 +180,3 @@ async def test_every_alert_rule_uses_existing_metrics(remit: Remit) -> None:
         for state in re.findall(r'state[!=~]+"([^"]*)"', expression):
             assert {State(one) for one in state.split("|")}
         assert expression.count("(") == expression.count(")")
-
-
-def test_latency_threshold_is_a_bucket_bound() -> None:
-    assert 30.0 in SECONDS
-    assert LATENCY.buckets == tuple(sorted(SECONDS))
-
-
-def test_instrument_names_are_unique() -> None:
-    assert len({one.prometheus for one in INSTRUMENTS}) == len(INSTRUMENTS)
-    assert all(one.prometheus.endswith("_total") == (one.kind is Kind.COUNTER) for one in INSTRUMENTS)

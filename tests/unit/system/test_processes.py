@@ -9,7 +9,6 @@ import pytest
 
 from remit.system import processes
 from remit.system.processes import padded
-from support.witness import LoopWatch
 
 FORKS = """
 import os, signal, sys, time
@@ -45,38 +44,6 @@ def test_process_is_identified_by_its_start_time() -> None:
     assert not processes.is_alive(os.getpid(), started + "1")
 
 
-def test_process_name_with_spaces_and_parentheses_is_parsed(tmp_path: os.PathLike[str]) -> None:
-    odd = os.path.join(tmp_path, "a) S 1 (b")
-    os.symlink("/bin/sleep", odd)
-    process = subprocess.Popen([odd, "60"])
-    try:
-        found = processes.look(process.pid)
-        assert found is not None
-        assert found.parent == os.getpid()
-    finally:
-        process.kill()
-        process.wait()
-
-
-def test_zombie_is_dead() -> None:
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    started = processes.process_start(process.pid)
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert not processes.is_alive(process.pid, started)
-    process.wait()
-
-
-def test_marks_are_found_by_prefix(marker: str) -> None:
-    process = start("print('up', flush=True); import time; time.sleep(60)", marker + "one")
-    try:
-        assert processes.marked(marker) == [process.pid]
-        assert processes.mark_of(process.pid) == marker + "one"
-        assert processes.marked(marker + "two") == []
-    finally:
-        process.kill()
-        process.wait()
-
-
 def test_descendants_are_found() -> None:
     code = "import subprocess,time; subprocess.Popen(['sleep', '60']); print('up', flush=True); time.sleep(60)"
     process = start(code, "")
@@ -94,15 +61,6 @@ def test_killing_a_tree_reaches_a_detached_daemon(marker: str) -> None:
     assert processes.kill_tree(process.pid, marker=marker, term_grace=0.1)
     assert processes.marked(marker) == []
     process.wait()
-
-
-async def test_asynchronous_kill_does_not_block_the_event_loop(marker: str) -> None:
-    process = start(FORKS, marker)
-    async with LoopWatch() as loop:
-        assert await processes.kill_tree_async(process.pid, marker=marker, term_grace=0.05)
-    process.wait()
-    assert processes.marked(marker) == []
-    assert loop.held < 0.1
 
 
 def test_reused_pid_is_not_killed() -> None:
