@@ -24,7 +24,7 @@ import remit.policy.engine  # noqa: F401 - imported once, before the forks
 from remit import Context, Record, Remit, State, agent, call, each, first, parallel, sequence
 from remit.agents.directory import ENTRY_POINTS
 from remit.system.packages import offered
-from remit.system.processes import marked
+from support.processes import marked
 
 STAGES = 6
 EXPECTED = [n * 10 for n in range(STAGES)]

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from remit.system.sandbox.recipes import node
 from support import escape_stage, escapes
 from support.escape_stage import STACKS, offer_of, targets, try_all, try_outside
 from support.escapes import ATTEMPTS, Attempt
+from support.sandboxes import node
 
 SOURCE = Path(__file__).parents[2] / "src"
 STRANGER = 61_234

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from remit import Owner, Priority, Record, RecordDelegation, Remit, SqliteStore, State, Status, StopReason, agent
-from remit.system.processes import pid_space, process_start
 from support.lab import is_lab, rounds
+from support.processes import pid_space, process_start
 
 WORKLOAD = Path(__file__).with_name("crash_workload.py")
 

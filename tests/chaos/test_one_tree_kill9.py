@@ -10,8 +10,8 @@ from pathlib import Path
 
 from remit import Remit, State
 from remit.stores.sqlite import open_read_only
-from remit.system.processes import all_pids, mark_of
 from support.pace import until
+from support.processes import all_pids, mark_of
 
 AGENTS = '''
 import os, subprocess, sys, time

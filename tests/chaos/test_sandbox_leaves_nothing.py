@@ -13,16 +13,13 @@ from pathlib import Path
 import pytest
 
 from remit import Unavailable
-from remit.system.processes import descendants
 from remit.system.sandbox import probe
-from remit.system.sandbox.boxes import Job
 from remit.system.sandbox.keeper import clear
-from remit.system.sandbox.probe import Offer, required
-from remit.system.sandbox.recipes import MEBIBYTE, Limits
-from remit.system.sandbox.run import run
 from remit.system.sandbox.wire import BOOT
 from support.escape_stage import STACKS, offer_of, processes_marked, sandboxed
 from support.pace import allowed
+from support.processes import descendants
+from support.sandboxes import MEBIBYTE, Job, Limits, Offer, required, run
 
 each_stack = pytest.mark.parametrize("stack", STACKS)
 each_alone = pytest.mark.parametrize("stack", STACKS[1:])

@@ -9,12 +9,9 @@ from pathlib import Path
 import pytest
 
 from remit import Unavailable
-from remit.system.sandbox.boxes import Job
-from remit.system.sandbox.probe import Offer, required
-from remit.system.sandbox.recipes import MEBIBYTE, Limits
-from remit.system.sandbox.run import run
 from support.escape_stage import STACKS, offer_of, processes_marked, sandboxed
 from support.pace import allowed, wait_until
+from support.sandboxes import MEBIBYTE, Job, Limits, Offer, required, run
 
 each_stack = pytest.mark.parametrize("stack", STACKS)
 

@@ -11,9 +11,8 @@ from typing import Any
 from mcp_types import CallToolRequestParams, CallToolResult
 
 from remit import Context, Remit, agent
-from remit.server.addresses import Place, bound
 from remit.server.mcp.server import ToolServer, http_address, served_http
-from remit.server.service import Service
+from support.server import Place, Service, bound
 
 
 @agent("says")

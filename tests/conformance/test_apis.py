@@ -17,11 +17,11 @@ import pytest
 import pytest_asyncio
 
 from remit import Remit
-from remit.server.tokens import Grants, Permission
 from support.apis import agents
 from support.apis.agents import API_AGENTS, POLICY, SETTINGS
 from support.apis.checks import API_CHECKS, Check
 from support.apis.client import ApiClient, Standing
+from support.server import Grants, Permission
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -17,7 +17,7 @@ from remit.core.context import ContextFacts, ContextFiles, Repair
 from remit.core.delegation import Lineage, TaskContext
 from remit.core.ids import new_session_id
 from remit.system.context_files import CONTEXT_FOLDER, context_files
-from remit.system.processes import marked
+from support.processes import marked
 
 
 class RecordingBackend:

@@ -14,8 +14,8 @@ import pytest
 from a2a_harness import Harness, a2a_harness
 
 from remit import Context, State, agent
-from remit.server.tokens import Permission
 from support.pace import until
+from support.server import Permission
 
 
 @agent("deep")
@@ -99,7 +99,7 @@ async def test_remote_server_is_verified_by_its_certificate(tmp_path: Path, monk
     from grpc_harness import Authority
 
     from remit import Remit
-    from remit.server.addresses import Certificates
+    from support.server import Certificates
 
     certificate, key = Authority(tmp_path).issue("far.example")
     async with a2a_harness(tmp_path / "far", [place], tls=Certificates(certificate=certificate, key=key)) as remote:

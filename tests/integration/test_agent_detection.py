@@ -9,8 +9,8 @@ import pytest
 
 from remit.agents.coding.detect import KNOWN, detect, lines_for
 from remit.agents.definition import definition_of
-from remit.system.processes import look
 from support import cli
+from support.processes import look
 
 
 def program(folder: Path, name: str, body: str) -> None:

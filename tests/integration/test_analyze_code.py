@@ -13,7 +13,7 @@ from remit.builtin.coder.analysis.analysis import Analysis
 from remit.builtin.coder.analysis.file_facts import Facts, ParserPool, read_file
 from remit.builtin.coder.analysis.files import SourceFile, list_files
 from remit.system.beneath import Root
-from remit.system.processes import children
+from support.processes import children
 from support.repository import begin, git
 
 PYTHON = """# TODO: tidy up

@@ -13,8 +13,7 @@ import pytest_asyncio
 from http_harness import Harness, http_harness
 
 from remit import RemitError
-from remit.server.service import Call, Service
-from remit.server.tokens import Grants, Permission, Principal
+from support.server import Call, Grants, Permission, Principal, Service
 
 ONLY = frozenset({Permission.DELEGATE})
 MCP = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}

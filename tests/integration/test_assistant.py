@@ -13,13 +13,11 @@ import pytest
 from remit import Context, Conversations, Misused, Remit, Return, State, Status, StopReason, agent, ask
 from remit.builtin.assistant.conversations import CostLine
 from remit.cli.chat_prompt import HISTORY, _history, history_file
-from remit.core.model_messages import Reply, UserMessage, repaired
-from remit.server.service import Call as ServiceCall
-from remit.server.service import Service
-from remit.server.tokens import OWNER, Principal
 from remit.testing import Call, Drip, Fail, Say, Silence, Stray
-from support.histories import faults_of
+from support.histories import Reply, UserMessage, faults_of, repaired
 from support.pace import allowed, until
+from support.server import OWNER, Principal, Service
+from support.server import Call as ServiceCall
 
 
 @agent("long")

@@ -12,9 +12,9 @@ import pytest
 from command_agents import HAND_IN, left, project, python, sh
 
 from remit import EventKind, Handle, Remit, Status, StopReason
-from remit.system.processes import is_alive, process_start
 from remit.testing.engine_samples import until
 from support.pace import allowed
+from support.processes import is_alive, process_start
 
 DAEMON = "setsid sh -c 'trap \"\" TERM HUP; echo $$ > daemon.pid; sleep 1000' >/dev/null 2>&1 &"
 """A grandchild in its own session that ignores SIGTERM."""

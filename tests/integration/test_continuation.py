@@ -9,9 +9,8 @@ from assistant_harness import project
 
 from remit import CallerInfo, Context, DelegateTool, Remit, agent, ask
 from remit.core.delegation import ORIGIN, Origin
-from remit.server.mcp.delegations import Delegations, Progress
-from remit.server.service import Service
 from remit.testing import Call, ModelRequest, Say
+from support.server import Delegations, Progress, Service
 
 
 @agent("steps", resumable=True)

@@ -11,8 +11,8 @@ import pytest
 from tree_project import PYTHON, clean_environment, make_project, secret_in
 
 from remit import Context, Remit, Return, State, agent
-from remit.system.processes import marked
 from support.pace import until
+from support.processes import marked
 
 WAYS = ("context", "library", "command line")
 

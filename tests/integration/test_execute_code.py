@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from remit import EventKind, Remit, Return
-from remit.system.sandbox.recipes import node
+from support.sandboxes import node
 
 NAME = "coder.execute_code"
 

@@ -14,10 +14,8 @@ from remit.core.policy import ALLOW_ALL, Verdict
 from remit.policy.audit import check_log, entries
 from remit.runtime.accept import accept
 from remit.runtime.authorize import pending_after_restart
-from remit.server.authenticator import Authenticator, Credentials
-from remit.server.service import Call, Service
-from remit.server.tokens import OWNER, Grants, Principal
 from remit.testing import ManualClock
+from support.server import OWNER, Authenticator, Call, Credentials, Grants, Principal, Service
 
 RULES = """
 @id("agents-may-work")

@@ -12,8 +12,7 @@ import pytest
 from grpc_harness import Authority, Harness, ask, bearer, grpc_harness, messages, refusal, trailer
 
 from remit import Misused, RemitError, Unavailable
-from remit.server.addresses import Place, bound
-from remit.server.tokens import Grants, Permission
+from support.server import Grants, Permission, Place, bound
 
 LOOPBACK = "127.0.0.1:0"
 

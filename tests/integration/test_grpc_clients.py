@@ -10,7 +10,7 @@ import pytest
 from grpc_harness import Harness, grpc_harness
 
 from remit import Client, DelegateError, Misused, discover
-from remit.server.authenticator import Credentials
+from support.server import Credentials
 
 READ: Any = {"target": "worker", "operation": "read_file", "parameters": {"path": "a.txt"}}
 
@@ -63,7 +63,7 @@ def test_invalid_address_or_option_is_refused_at_once() -> None:
 
 async def test_server_of_a_project_is_found_by_its_folder(harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from remit import Unavailable
-    from remit.server.discovery import announce, withdraw
+    from support.server import announce, withdraw
 
     with pytest.raises(Unavailable, match="remit serve"):
         discover(tmp_path)

@@ -12,8 +12,9 @@ from grpc_harness import Harness, ask, bearer, refusal, trailer
 from remote_agent_harness import RemoteAgent, joined, remote_agent_harness
 
 from remit import EventKind
-from remit.server.tokens import Permission
 from support.pace import until
+from support.protobuf import value_of
+from support.server import Permission
 
 SERVE_ONLY = frozenset({Permission.SERVE})
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"], "additionalProperties": False}
@@ -90,7 +91,6 @@ async def test_messages_of_the_agent_reach_the_delegation(harness: Harness, tmp_
     old_file(tmp_path / ".env")
 
     async def tells(remote: RemoteAgent, order: Any) -> Any:
-        from remit.agents.proto.values import value_of
 
         (tmp_path / "out.txt").write_text("made")
         key = {"work_id": order.work_id}
@@ -114,7 +114,6 @@ async def test_messages_of_the_agent_reach_the_delegation(harness: Harness, tmp_
 
 
 async def test_returns_and_failures_are_handled_as_for_local_agents(harness: Harness) -> None:
-    from remit.agents.proto.values import value_of
 
     async def returns(remote: RemoteAgent, order: Any) -> None:
         kind = order.parameters["kind"]
@@ -140,7 +139,6 @@ async def test_returns_and_failures_are_handled_as_for_local_agents(harness: Har
 
 async def test_agent_is_asked_to_hand_in_then_stopped_and_late_messages_are_ignored(harness: Harness) -> None:
     async def late(remote: RemoteAgent, order: Any) -> None:
-        from remit.agents.proto.values import value_of
 
         await remote.until(lambda: any("WorkStop" in type(one).__name__ for one in remote.messages))
         await remote.send(done=remote.pb.WorkDone(work_id=order.work_id, result=value_of("too late")))
@@ -331,7 +329,6 @@ async def test_stolen_or_foreign_secret_is_refused(harness: Harness) -> None:
 
 
 async def test_floods_unknown_ids_and_duplicate_results_are_ignored(harness: Harness) -> None:
-    from remit.agents.proto.values import value_of
 
     async def floods(remote: RemoteAgent, order: Any) -> Any:
         for number in range(3000):
@@ -361,7 +358,6 @@ async def test_return_cannot_claim_existing_files(harness: Harness, tmp_path: Pa
     old_file(tmp_path / ".env")
 
     async def takes(remote: RemoteAgent, order: Any) -> None:
-        from remit.agents.proto.values import value_of
 
         returned = {"status": "completed", "summary": "It is done. Look.", "artifacts": [{"type": "data", "path": ".env"}], "errors": []}
         await remote.send(done=remote.pb.WorkDone(work_id=order.work_id, result=value_of(returned), is_return=is_return))

@@ -11,8 +11,8 @@ from grpc_harness import AGENTS, Authority, Harness, grpc_harness
 
 from remit import Context, EventKind, Remit, agent, span_id_of
 from remit.core.ids import parse_traceparent
-from remit.server.tokens import Permission
 from support.pace import until
+from support.server import Permission
 
 RELAYING = frozenset({Permission.DELEGATE, Permission.RELAY})
 

@@ -11,7 +11,7 @@ from grpc_harness import Authority
 from http_harness import Harness, http_harness, status_of, statuses_of
 
 from remit import Misused
-from remit.server.tokens import Grants, Permission
+from support.server import Grants, Permission
 
 DELEGATES = frozenset({Permission.DELEGATE})
 
@@ -165,7 +165,7 @@ async def test_client_certificate_identifies_the_principal(tmp_path: Path) -> No
     """Mutual TLS: a certificate needs our signature and a grant; the signature alone is not enough."""
     import httpx
 
-    from remit.server.addresses import Certificates
+    from support.server import Certificates
 
     (tmp_path / "elsewhere").mkdir()
     authority, other = Authority(tmp_path), Authority(tmp_path / "elsewhere")
@@ -200,8 +200,8 @@ async def test_client_certificate_identifies_the_principal(tmp_path: Path) -> No
 
 
 def test_invalid_tls_files_are_refused(tmp_path: Path) -> None:
-    from remit.server.addresses import Certificates
     from remit.server.http.http_server import HttpServer
+    from support.server import Certificates
 
     (tmp_path / "c.pem").write_text("no certificate")
     with pytest.raises(Misused, match=r"tls_certificate"):

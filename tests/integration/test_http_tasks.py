@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from http_harness import Harness, events_of, http_harness
 
-from remit.server.tokens import Permission
+from support.server import Permission
 
 COUNT = {"target": "text", "operation": "count", "parameters": {"text": "one two three"}}
 SLOW = {"target": "slow", "parameters": {"seconds": 30}}

@@ -15,11 +15,11 @@ import pytest
 from mcp_harness import HOSTILE, hostile, node_server, processes_with, started, write_settings
 
 from remit import EventKind, Remit, Status, StopReason
-from remit.system.processes import is_alive
-from remit.system.sandbox.probe import probe
 from support import cli
 from support.lab import is_lab, rounds
 from support.pace import allowed
+from support.processes import is_alive
+from support.sandboxes import probe
 
 TIME = str(Path(sys.executable).with_name("mcp-server-time"))
 Places = tuple[Path, Path]

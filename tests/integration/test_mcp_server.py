@@ -13,9 +13,9 @@ from mcp_project import GREETING, RawClient, is_alive, make_project, owner_pid, 
 
 from remit import Remit, agent
 from remit.server.mcp import server as mcp_server
-from remit.server.service import Service
 from support import cli
 from support.pace import wait_until
+from support.server import Service
 
 
 @pytest.fixture

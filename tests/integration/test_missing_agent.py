@@ -9,7 +9,6 @@ from cli_project import remit as run_remit
 from remit import ErrorInfo
 from remit.agents.profiles import By
 from remit.board.plans import read_plan
-from remit.cli.exits import Exit
 from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence
 from support.repository import begin, git
 
@@ -45,7 +44,7 @@ def test_command_without_an_agent_is_refused_with_the_lines_to_add(
 ) -> None:
     before = state_of(project)
     ran = run_remit(project, *words, *(["--dry-run"] if is_dry_run else []))
-    assert ran.returncode == Exit.REFUSED, ran.stderr
+    assert ran.returncode == 5, ran.stderr
     lines = [line.strip() for line in (ran.stdout + ran.stderr).splitlines() if line.startswith("    ")]
     toml = "\n".join(lines)
     added = tomllib.loads(toml[toml.index("[agents.") :])
@@ -66,14 +65,14 @@ def test_plan_and_revise_write_templates_and_implement_is_refused(project: Path)
     assert [one.goal for one in read_plan(again).phases] == ["Log rotation is broken."]
     before = state_of(project)
     ran = run_remit(project, "implement", "1")
-    assert (ran.returncode, state_of(project)) == (Exit.REFUSED, before)
+    assert (ran.returncode, state_of(project)) == (5, before)
 
 
 def test_role_bound_to_an_undeclared_agent_is_refused(project: Path) -> None:
     (project / "remit.toml").write_text('[roles]\nresearcher = "gone"\n')
     before = state_of(project)
     ran = run_remit(project, "research", "1")
-    assert ran.returncode == Exit.REFUSED
+    assert ran.returncode == 5
     assert "'gone'" in ran.stderr
     assert state_of(project) == before
 

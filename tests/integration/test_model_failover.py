@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from model_harness import SpendRecorder
 
 from remit import Limits, Misused, Settings, Unavailable, load_settings
-from remit.core.model_messages import RESTART, Answer, Question, UserMessage
 from remit.core.settings import ModelAddress
 from remit.models import bounded_responses
 from remit.models.client import FAILURES, CircuitBreaker, Models
@@ -25,6 +24,7 @@ from remit.models.prices import UNPRICED
 from remit.models.providers import resolve_model
 from remit.models.stream import KeyRedactor
 from remit.testing import Cut, Drip, Fail, Say, ScriptedModels, Silence
+from support.histories import RESTART, Answer, Question, UserMessage
 from support.pace import allowed
 
 KEY = "sk-hostile-0011223344556677"

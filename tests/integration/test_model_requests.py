@@ -12,11 +12,11 @@ from model_harness import SpendRecorder
 
 from remit import Limits, Settings, Stopped, Unavailable
 from remit.core.errors import OutOfTime
-from remit.core.model_messages import Answer, EndReason, Message, Question, ToolOffer, ToolResult, UserMessage
 from remit.core.settings import ModelAddress, Price
 from remit.models.client import Models
 from remit.testing import Call, Cut, Drip, Fail, Garbled, Say, ScriptedModels, Silence, Stray, Think
 from remit.testing.models.turns import Script
+from support.histories import Answer, EndReason, Message, Question, ToolOffer, ToolResult, UserMessage
 from support.pace import allowed
 
 KEY = "sk-scripted-4f1d2c7b9e"

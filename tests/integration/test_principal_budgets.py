@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from remit import Budget, HistoryQuery, Limits, Remit, agent
-from remit.server.service import Call, Service
-from remit.server.tokens import Principal
 from support.postgres import new_schema, postgres_server
+from support.server import Call, Principal, Service
 
 PROCESSES = 3
 REQUESTS = 12

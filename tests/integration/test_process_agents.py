@@ -14,9 +14,9 @@ from recording_backend import ProcessHarness, process_harness_fixture
 
 from remit import AgentCrashed, Context, Deadline, Failed, Misused, Remit, RemitError, agent
 from remit.agents.process.target import target_of
-from remit.system.processes import descendants
 from remit.testing import Say, ScriptedModels
 from support.pace import allowed
+from support.processes import descendants
 
 
 def children() -> set[str]:

@@ -18,8 +18,8 @@ import pytest_asyncio
 from recording_backend import ProcessHarness, RecordingBackend
 
 from remit import AgentCrashed
-from remit.system.processes import descendants, is_alive, marked, process_start
 from support.pace import allowed, wait_until
+from support.processes import descendants, is_alive, marked, process_start
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 Known = frozenset[tuple[int, str | None]]

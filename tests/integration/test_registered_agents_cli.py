@@ -8,7 +8,7 @@ from typing import Any
 from remote_agent_harness import joined, remote_agent_harness
 
 from forking import run
-from remit.server.discovery import announce, withdraw
+from support.server import announce, withdraw
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"], "additionalProperties": False}
 

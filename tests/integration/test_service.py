@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from remit import Budget, Context, DelegateError, HistoryQuery, Limits, Misused, Refused, Remit, Return, StopReason, TaskState, agent
-from remit.server.service import Call, Service
-from remit.server.tokens import OWNER, Grants, Permission, Principal
+from support.server import OWNER, Call, Grants, Permission, Principal, Service
 
 GO: dict[str, asyncio.Event] = {}
 

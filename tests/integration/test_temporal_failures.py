@@ -23,10 +23,10 @@ from remit import Context, Misused, Remit, State, Status, Unavailable, agent
 from remit.engines.embedded.budgets import lack_on_record
 from remit.engines.temporal import engine as temporal_engine
 from remit.engines.temporal.workflow import DelegationWorkflow
-from remit.system.processes import is_alive
 from remit.testing import Scripted, hang
 from support.lab import is_lab
 from support.pace import allowed
+from support.processes import is_alive
 from support.temporal_cluster import HEARTBEAT, Cluster, cluster
 from support.temporal_server import TemporalServer, free_port, temporal_server
 from support.worker_processes import WorkerForks, worker_forks

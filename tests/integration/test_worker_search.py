@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from remit import Remit
-from remit.system.processes import MARK
 from support.pace import until
+from support.processes import MARK
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit import Chunk, Context, Event, Remit, agent
-from remit.server.service import Call, Service
-from remit.server.tokens import Principal
+from support.server import Call, Principal, Service
 
 ACTS = st.lists(
     st.one_of(

@@ -18,9 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from remit import BeginDelegation, Context, Deadline, Delegation, MemoryStore, Owner, Priority, Remit, State, agent
 from remit.core.delegation import Lineage
 from remit.core.ids import new_session_id
-from remit.system.processes import pid_space
 from remit.testing import JumpingClock
 from support.lab import rounds
+from support.processes import pid_space
 
 TTL = 3600.0
 STEPS = 100

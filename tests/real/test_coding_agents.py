@@ -21,9 +21,9 @@ from stage import CLAUDE, CODERS, CODEX, OPENCODE, OPENCODE_ACP, TOOLS, Coder, S
 from remit import EventKind, Limits, Return
 from remit.agents.coding.detect import detect
 from remit.agents.command import STARTED_AGAIN
-from remit.system.processes import look
 from remit.testing import Call, Fail, ModelRequest, Reply, Say, Silence, valid_return
 from remit.testing import ModelTurn as Turn
+from support.processes import look
 
 pytestmark = pytest.mark.timeout(150)
 WRITE_REPORT = "printf 'three findings' > report.md"

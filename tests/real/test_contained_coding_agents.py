@@ -8,13 +8,12 @@ import pytest
 from stage import CLAUDE, CODEX, OPENCODE, OPENCODE_ACP, Coder, Stage, need, staged
 
 from remit import Return
-from remit.system.sandbox.probe import probe
-from remit.system.sandbox.recipes import python
 from remit.testing import Call, ModelRequest, Say, Silence, valid_return
 from remit.testing import ModelTurn as Turn
 from support.containment import SECRET, victim
 from support.escape_stage import batched, must_have_held, targets
 from support.lab import is_lab
+from support.sandboxes import probe, python
 
 pytestmark = [
     pytest.mark.timeout(150),

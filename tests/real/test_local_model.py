@@ -18,7 +18,7 @@ import pytest
 
 from remit import Unavailable, load_settings
 from remit.models.local import Endpoint, LocalModels
-from remit.system.processes import is_alive, process_start
+from support.processes import is_alive, process_start
 
 DATA = Path(__file__).parents[2] / ".tools" / "models"
 SETTINGS = """

@@ -252,8 +252,7 @@ async def test_acceptance_command_from_an_agent_never_runs_on_the_host(victim: V
 
 
 async def test_acceptance_command_over_mcp_never_runs_on_the_host(victim: Victim) -> None:
-    from remit.server.mcp.delegations import LOCAL
-    from remit.server.service import Service
+    from support.server import LOCAL, Service
 
     async with Remit.open(victim.project, agents=[writer({})], settings={"accept_in": "host"}) as remit:
         handle = await Service(remit).begin(LOCAL, {"target": "writer", "accept": [LOOK]})

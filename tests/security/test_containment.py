@@ -26,10 +26,10 @@ from remit.agents.profiles import carried
 from remit.policy.audit import entries
 from remit.system.http import parse_target
 from remit.system.ip_addresses import Address
-from remit.system.sandbox.probe import probe
 from support.cli import run
 from support.containment import SECRET, victim
 from support.repository import git
+from support.sandboxes import probe
 
 needs_bubblewrap = pytest.mark.skipif(not probe().has_bubblewrap, reason="bubblewrap does not work here")
 

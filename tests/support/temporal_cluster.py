@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from remit import Handle, Remit, State
-from remit.system.processes import is_alive, mark_of, marked
+from support.processes import is_alive, mark_of, marked
 from support.worker_processes import WorkerForks, WorkerProcess
 
 HEARTBEAT = 3.0
