@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from remit.agents.function import agent
+    from remit.agents.function import FunctionAgent, agent
     from remit.agents.proto.v1 import tasks_pb2, tasks_pb2_grpc
     from remit.app import Remit, run
     from remit.board.board import Board
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from remit.board.error_tasks import errors as errors_to_task
     from remit.board.implement import implement as implement_task
     from remit.board.importer import import_board
+    from remit.board.outcome import Outcome
     from remit.board.parallel import ParallelOptions, implement_parallel
     from remit.board.project_commands import bind_command
     from remit.board.project_commands import run as run_command
@@ -27,6 +28,13 @@ if TYPE_CHECKING:
     from remit.board.task import State as BoardState
     from remit.board.task import Status as TaskStatus
     from remit.board.task import Task, TaskArtifact
+    from remit.board.task_commands import NewTask
+    from remit.board.task_commands import abandon as abandon_tasks
+    from remit.board.task_commands import divide as divide_task
+    from remit.board.task_commands import record as add_task
+    from remit.board.task_commands import recover as recover_tasks
+    from remit.board.task_commands import sync as sync_board
+    from remit.board.task_commands import todo as archive_tasks
     from remit.builtin.assistant.conversations import Conversations
     from remit.builtin.assistant.stream import ask
     from remit.builtin.worker.web_search import SearchClient, SearchHit, SearchNotConfigured, SearchProvider
@@ -37,10 +45,10 @@ if TYPE_CHECKING:
     from remit.core.deadline import Clock, Deadline, TimeLimits
     from remit.core.delegate_requests import DelegateError
     from remit.core.delegate_results import Chunk, DelegateResult, TaskState
-    from remit.core.delegation import CallerInfo, Delegation
+    from remit.core.delegation import CallerInfo, Delegation, Lineage, TaskContext
     from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, Refused, RemitError, Stopped, Unavailable
     from remit.core.events import Event, EventKind
-    from remit.core.ids import span_id_of
+    from remit.core.ids import new_session_id, span_id_of
     from remit.core.lifecycle import LifecycleEvent, LifecycleKind
     from remit.core.policy import Decision, Effect, PolicyRequest
     from remit.core.ports import AgentPort, Store
@@ -57,7 +65,7 @@ if TYPE_CHECKING:
         Write,
         WriteResult,
     )
-    from remit.core.request import Request, call
+    from remit.core.request import Composition, Request, call
     from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
     from remit.core.settings import Settings
     from remit.core.states import Priority, State
@@ -75,26 +83,30 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentCrashed", "AgentPort", "AgentSpec", "AppendEvent", "Artifact", "BeginDelegation", "BlockingContext", "Board", "BoardState",
-    "Budget", "CallerInfo", "Chunk", "Client", "Clock", "Context", "Conversations", "Deadline", "Decision", "DelegateError",
+    "Budget", "CallerInfo", "Chunk", "Client", "Clock", "Composition", "Context", "Conversations", "Deadline", "Decision", "DelegateError",
     "DelegateResult", "DelegateTool", "Delegation", "Effect", "Engine", "EngineConfig", "ErrorInfo", "Event", "EventKind", "Evidence",
-    "Failed", "Handle", "HistoryQuery", "InvalidReturn", "Isolation", "LifecycleEvent", "LifecycleKind", "Limits", "MemoryStore",
-    "Metadata", "Misused", "Owner", "ParallelOptions", "PolicyRequest", "Priority", "Record", "RecordDelegation", "Refused", "Remit",
-    "RemitError", "RemitPlugin", "Request", "Return", "ReviewRequest", "SaveCheckpoint", "SearchClient", "SearchHit",
-    "SearchNotConfigured", "SearchProvider", "Settings", "SettleDelegation", "SqliteStore", "StartDelegation", "State", "Status",
-    "StopReason", "Stopped", "Store", "Task", "TaskArtifact", "TaskPriority", "TaskState", "TaskStatus", "TimeLimits", "Toolbox",
-    "Unavailable", "Write", "WriteResult", "agent", "ask", "best", "bind_command", "call", "check_return", "discover", "each",
-    "errors_to_task", "find_command", "first", "implement_parallel", "implement_task", "import_board", "langchain_tool", "load_settings",
-    "openai_agents_tool", "parallel", "plan_task", "pydantic_ai_toolset", "research_task", "review_work", "revise_plan", "run",
-    "run_command", "sequence", "set_up_logs", "span_id_of", "tasks_pb2", "tasks_pb2_grpc", "workflow_delegate",
+    "Failed", "FunctionAgent", "Handle", "HistoryQuery", "InvalidReturn", "Isolation", "LifecycleEvent", "LifecycleKind", "Limits",
+    "Lineage", "MemoryStore", "Metadata", "Misused", "NewTask", "Outcome", "Owner", "ParallelOptions", "PolicyRequest", "Priority",
+    "Record", "RecordDelegation", "Refused", "Remit", "RemitError", "RemitPlugin", "Request", "Return", "ReviewRequest", "SaveCheckpoint",
+    "SearchClient", "SearchHit", "SearchNotConfigured", "SearchProvider", "Settings", "SettleDelegation", "SqliteStore", "StartDelegation",
+    "State", "Status", "StopReason", "Stopped", "Store", "Task", "TaskArtifact", "TaskContext", "TaskPriority", "TaskState", "TaskStatus",
+    "TimeLimits", "Toolbox", "Unavailable", "Write", "WriteResult", "abandon_tasks", "add_task", "agent", "archive_tasks", "ask", "best",
+    "bind_command", "call", "check_return", "discover", "divide_task", "each", "errors_to_task", "find_command", "first",
+    "implement_parallel", "implement_task", "import_board", "langchain_tool", "load_settings", "new_session_id", "openai_agents_tool",
+    "parallel", "plan_task", "pydantic_ai_toolset", "recover_tasks", "research_task", "review_work", "revise_plan", "run", "run_command",
+    "sequence", "set_up_logs", "span_id_of", "sync_board", "tasks_pb2", "tasks_pb2_grpc", "workflow_delegate",
 ]  # fmt: skip
 _PUBLIC = {
+    "remit.board.outcome": "Outcome",
+    "remit.board.task_commands": "NewTask record=add_task abandon=abandon_tasks recover=recover_tasks divide=divide_task "
+    "todo=archive_tasks sync=sync_board",
     "remit.runtime.engine": "Engine EngineConfig",
     "remit.core.policy": "Decision Effect PolicyRequest",
     "remit.core.deadline": "Clock Deadline TimeLimits",
-    "remit.core.delegation": "CallerInfo Delegation",
+    "remit.core.delegation": "CallerInfo Delegation Lineage TaskContext",
     "remit.core.agents": "AgentSpec Isolation",
     "remit.core.states": "Priority State",
-    "remit.agents.function": "agent",
+    "remit.agents.function": "agent FunctionAgent",
     "remit.agents.proto.v1": "tasks_pb2 tasks_pb2_grpc",
     "remit.app": "Remit run",
     "remit.board.board": "Board",
@@ -118,10 +130,10 @@ _PUBLIC = {
     "remit.core.ports": "Store AgentPort",
     "remit.core.record": "HistoryQuery Owner Record Write WriteResult AppendEvent BeginDelegation RecordDelegation SaveCheckpoint "
     "SettleDelegation StartDelegation",
-    "remit.core.request": "call Request",
+    "remit.core.request": "call Request Composition",
     "remit.core.result": "Artifact Evidence Metadata Return Status StopReason",
     "remit.core.settings": "Settings",
-    "remit.core.ids": "span_id_of",
+    "remit.core.ids": "span_id_of new_session_id",
     "remit.core.context": "Context BlockingContext Handle",
     "remit.engines.temporal.plugin": "RemitPlugin workflow_delegate",
     "remit.runtime.telemetry.logs": "set_up_logs",

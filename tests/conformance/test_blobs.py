@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import Misused, RemitError
-from remit.core.ids import new_session_id
+from remit import Misused, RemitError, new_session_id
 from remit.core.ports import Manifest, ShippedFile
 from remit.stores import blobs as module
 from remit.stores.blobs import PART_BYTES, BlobStore

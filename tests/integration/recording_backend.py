@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from remit import Context, Delegation, Limits, Priority
+from remit import Context, Delegation, Limits, Lineage, Priority, TaskContext, new_session_id
 from remit.agents.process.pool import Job, ProcessPool
 from remit.agents.process.target import target_of
 from remit.core.budget import effective_deadline
 from remit.core.context import ContextFacts, ContextFiles, Repair
-from remit.core.delegation import Lineage, TaskContext
-from remit.core.ids import new_session_id
 from remit.system.context_files import CONTEXT_FOLDER, context_files
 from support.processes import marked
 

@@ -11,8 +11,7 @@ import pydantic_ai.models.openai  # noqa: F401 - takes seconds: loaded before th
 import pytest
 from model_harness import AGENTS, COUNT, DONE, ask_thinker, model_project, settings_for, tool_results
 
-from remit import Limits, Remit, Status, StopReason, agent
-from remit.agents.function import FunctionAgent
+from remit import FunctionAgent, Limits, Remit, Status, StopReason, agent
 from remit.agents.model.context_window import room_in
 from remit.runtime.return_format import format_instruction
 from remit.testing import Call, Cut, Drip, Garbled, ModelRequest, Reply, Say, ScriptedModels, Silence, Stray, valid_return

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from remit import Board, Context, Misused, Remit, ReviewRequest, Task, TaskArtifact, agent, load_settings
+from remit import Board, Context, Misused, Outcome, Remit, ReviewRequest, Task, TaskArtifact, agent, load_settings
 from remit import BoardState as State
 from remit import TaskStatus as Status
 from remit import review_work as review
-from remit.board.outcome import Outcome
 from remit.board.review import dry_run_review
 from remit.board.reviewer import change_of_path
 from remit.board.task import slug_of

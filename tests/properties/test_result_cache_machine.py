@@ -15,9 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from remit import BeginDelegation, Context, Deadline, Delegation, MemoryStore, Owner, Priority, Remit, State, agent
-from remit.core.delegation import Lineage
-from remit.core.ids import new_session_id
+from remit import BeginDelegation, Context, Deadline, Delegation, Lineage, MemoryStore, Owner, Priority, Remit, State, agent, new_session_id
 from remit.testing import JumpingClock
 from support.lab import rounds
 from support.processes import pid_space

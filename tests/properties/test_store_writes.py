@@ -5,8 +5,18 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit import CallerInfo, HistoryQuery, MemoryStore, Record, RecordDelegation, SaveCheckpoint, StartDelegation, State, Write
-from remit.core.delegation import TaskContext
+from remit import (
+    CallerInfo,
+    HistoryQuery,
+    MemoryStore,
+    Record,
+    RecordDelegation,
+    SaveCheckpoint,
+    StartDelegation,
+    State,
+    TaskContext,
+    Write,
+)
 from remit.core.states import LIVE
 from remit.stores.rows import from_json_text, pack_times, record_of, row_of, to_json_text, unpack_times
 from remit.testing.store_samples import outcome, record, said, session

@@ -19,9 +19,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from remit import AgentPort, AgentSpec, Context, Isolation, Remit, RemitError, Stopped
+from remit import AgentPort, AgentSpec, Context, FunctionAgent, Isolation, Remit, RemitError, Stopped
 from remit.agents.definition import Definition
-from remit.agents.function import FunctionAgent
 from remit.agents.remote_context import ContextService, RemoteBackend, facts_to_wire
 from remit.agents.rpc import Connection
 from remit.agents.thread import ThreadAgent

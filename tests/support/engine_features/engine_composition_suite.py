@@ -4,9 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from remit import Context, State, Status, StopReason, Unavailable, agent, call, each, first, parallel, sequence
+from remit import Composition, Context, State, Status, StopReason, Unavailable, agent, call, each, first, parallel, sequence
 from remit.core.composition import Step
-from remit.core.request import Composition
 from remit.testing import Scripted, answer, fail, hang, wait
 from remit.testing.engine_samples import OpenRemit, code_of, durable, promise
 

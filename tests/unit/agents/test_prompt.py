@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from remit import Context
+from remit import Context, TaskContext
 from remit.agents.definition import Definition, definition_of
 from remit.agents.prompt import first_prompt, hand_in_prompt, repair_prompt
 from remit.core.context import Repair
-from remit.core.delegation import TaskContext
 from remit.runtime.return_format import format_instruction
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "integration"))

@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from remit import Board, Context, Misused, Refused, Remit, Task, Unavailable, agent
+from remit import Board, Context, Misused, Outcome, Refused, Remit, Task, Unavailable, agent
 from remit import BoardState as State
 from remit import TaskStatus as Status
 from remit import plan_task as plan
 from remit import research_task as research
 from remit import revise_plan as revise
 from remit.board.command_lifecycle import complexity_of, context_words, loaded_context
-from remit.board.outcome import Outcome
 from remit.board.task import slug_of
 from support.repository import begin, git
 from support.repository import git as git_in

@@ -7,15 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from remit import Board, Misused, Refused, Task, TaskArtifact, Unavailable
+from remit import Board, Misused, NewTask, Refused, Task, TaskArtifact, Unavailable
 from remit import BoardState as State
 from remit import TaskPriority as Priority
 from remit import TaskStatus as Status
+from remit import abandon_tasks as abandon
+from remit import add_task as record
+from remit import archive_tasks as todo
+from remit import divide_task as divide
+from remit import recover_tasks as recover
+from remit import sync_board as sync
 from remit.board import archive, claims
 from remit.board import todo as drawing
 from remit.board.archive import archived_tasks, find_tasks
 from remit.board.command_lifecycle import must_exist
-from remit.board.task_commands import NewTask, abandon, divide, record, recover, sync, title_of, todo
+from remit.board.task_commands import title_of
 from remit.board.task_order import order_tasks
 from remit.core.routing import DEFAULT_TABLE, GENERAL, route
 

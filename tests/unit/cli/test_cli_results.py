@@ -7,8 +7,21 @@ from typing import Any
 
 import pytest
 
-from remit import Artifact, ErrorInfo, Failed, InvalidReturn, Metadata, Misused, Refused, Return, State, Status, StopReason, Unavailable
-from remit.board.outcome import Outcome
+from remit import (
+    Artifact,
+    ErrorInfo,
+    Failed,
+    InvalidReturn,
+    Metadata,
+    Misused,
+    Outcome,
+    Refused,
+    Return,
+    State,
+    Status,
+    StopReason,
+    Unavailable,
+)
 from remit.cli.exits import MEANINGS, Exit, exit_of_ending, exit_of_error, exit_of_state, legend
 from remit.cli.results import beginning_of, data_lines, print_outcome, print_return
 from remit.runtime.reply import advice

@@ -1,7 +1,6 @@
 """Trace and span ids are derived from session ids."""
 
-from remit import CallerInfo, Deadline, Delegation, Priority
-from remit.core.delegation import Lineage
+from remit import CallerInfo, Deadline, Delegation, Lineage, Priority
 from remit.core.ids import parse_traceparent
 
 GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit import ErrorInfo, Metadata, Misused, Refused, Return, Status, StopReason, TimeLimits
+from remit import ErrorInfo, Metadata, Misused, Refused, Return, Status, StopReason, TimeLimits, new_session_id
 from remit.core.budget import effective_deadline
 from remit.core.deadline import allowed_timeout
-from remit.core.ids import is_session_id, new_session_id
+from remit.core.ids import is_session_id
 
 METADATA = Metadata(
     session_id="sess_1766700000_abc123", agent_type="a", delegation_depth=1, delegation_path=("o", "a"), duration_seconds=0.5

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit import Artifact, Delegation, ErrorInfo, Priority, Return, State, Status, StopReason, check_return
+from remit import Artifact, Delegation, ErrorInfo, Lineage, Priority, Return, State, Status, StopReason, check_return
 from remit.core.budget import effective_deadline
-from remit.core.delegation import Lineage
 from remit.core.result import state_of
 from remit.runtime import reply
 from remit.runtime.perform import completed_return

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import Misused, Refused
-from remit.core.delegation import TaskContext
+from remit import Misused, Refused, TaskContext
 from remit.core.routing import DEFAULT_TABLE, check_route, language_of, route
 from remit.system.context_files import context_files
 
