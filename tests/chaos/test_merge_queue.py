@@ -20,6 +20,7 @@ from support.repository import git
 pytestmark = pytest.mark.timeout(3600 if is_lab() else 240)
 SCRIPT = Path(writers.__file__)
 COMPILED = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+COMPILED["PYTHONPATH"] = str(Path(__file__).parents[1])
 """Environment for programs that start often."""
 
 

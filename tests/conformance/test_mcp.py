@@ -1,5 +1,6 @@
 """The MCP conformance suite (npm `@modelcontextprotocol/conformance`) against `remit mcp --http`."""
 
+import os
 import re
 import signal
 import subprocess
@@ -39,7 +40,8 @@ def node() -> Path:
 @contextmanager
 def served(*command: str) -> Iterator[str]:
     """Start a server and yield the address from its first output line."""
-    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()

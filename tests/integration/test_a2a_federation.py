@@ -38,7 +38,7 @@ async def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     }
     async with a2a_harness(tmp_path / "near", [deep, deeper], agents=agents, max_depth=6) as local:
         token = local.token("far", frozenset({Permission.DELEGATE, Permission.RELAY}))
-        environment = {**os.environ, "NEAR_URL": local.url, "NEAR_TOKEN": token}
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "NEAR_URL": local.url, "NEAR_TOKEN": token}
         program = Path(__file__).with_name("a2a_remote_server.py")
         remote_process = await asyncio.create_subprocess_exec(
             sys.executable, program, remote_root, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -9,8 +9,8 @@ import pytest
 
 from remit import Board, Misused, NewTask, Refused, Unavailable, import_board
 from remit import add_task as record
-from remit.board.todo import draw
 from support import cli
+from support.boards import draw
 
 TODO = """# TODO
 

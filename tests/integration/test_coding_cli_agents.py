@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from cli_project import remit as remit_at_the_terminal
+from model_harness import Models
 from recording_backend import ProcessHarness, process_harness_fixture
 
 from remit import AgentCrashed, Failed, Remit, Settings, Status, StopReason, Unavailable
@@ -20,7 +21,6 @@ from remit.agents.coding.coding_agent import CodingAgent
 from remit.agents.command import STARTED_AGAIN
 from remit.agents.definition import definition_of
 from remit.core.context import Repair
-from remit.models.client import Models
 from support.pace import allowed
 from support.witness import LoopWatch
 

@@ -144,7 +144,7 @@ async def test_closing_remit_ends_running_commands(tmp_path: Path) -> None:
 ORCHESTRATOR = """
 import asyncio, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[2])
+sys.path[:0] = [sys.argv[2], str(Path(sys.argv[2]).parent)]
 from command_agents import project, sh
 async def main():
     async with project(Path(sys.argv[1]), sh(sys.argv[3])) as remit:

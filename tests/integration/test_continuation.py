@@ -8,9 +8,8 @@ from typing import Any
 from assistant_harness import project
 
 from remit import CallerInfo, Context, DelegateTool, Remit, agent, ask
-from remit.core.delegation import ORIGIN, Origin
 from remit.testing import Call, ModelRequest, Say
-from support.server import Delegations, Progress, Service
+from support.server import ORIGIN, Delegations, Origin, Progress, Service
 
 
 @agent("steps", resumable=True)

@@ -14,10 +14,7 @@ from implement_harness import PLAN, PLAN_PATH, Worker, entry, files_of, git, mad
 from remit import Board, Clock, Context, Misused, ParallelOptions, Refused, Remit, Task, load_settings
 from remit import TaskStatus as Status
 from remit import implement_task as implement
-from remit.board.claims import claim
-from remit.board.parallel import implement_each
-from remit.board.plans import read_plan
-from remit.board.task_order import dry_run_implement
+from support.boards import claim, dry_run_implement, implement_each, read_plan
 
 BOARD_FILES = {"specs/state.json", "specs/TODO.md"}
 

@@ -14,10 +14,8 @@ from landing_harness import GREEN, Writer, branches, made_board, status, writes
 
 from remit import Context, Limits, ParallelOptions, Refused, Remit, Unavailable, agent, implement_parallel
 from remit import implement_task as implement
-from remit.board.implement import comment_on_work, merge_work
-from remit.board.parallel import ready_tasks
-from remit.board.task_landing import LandingOptions
 from support import cli
+from support.boards import LandingOptions, comment_on_work, merge_work, ready_tasks
 from support.repository import git
 
 PLAN = """# Plan

@@ -14,12 +14,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from model_harness import SpendRecorder
+from model_harness import FAILURES, CircuitBreaker, ModelAddress, Models, SpendRecorder
 
 from remit import Limits, Misused, Settings, Unavailable, load_settings
-from remit.core.settings import ModelAddress
 from remit.models import bounded_responses
-from remit.models.client import FAILURES, CircuitBreaker, Models
 from remit.models.prices import UNPRICED
 from remit.models.providers import resolve_model
 from remit.models.stream import KeyRedactor

@@ -10,9 +10,9 @@ from scripted_coder import run_operation
 from workspace_project import commit_all, git, new_repository, status
 
 from remit import BlockingContext, CallerInfo, Remit, Return, Status, agent
-from remit.core.delegation import ORIGIN, Origin
 from remit.testing import Fail, Say
 from remit.testing import ModelTurn as Turn
+from support.server import ORIGIN, Origin
 
 TOKEN = "gh" + "p_" + "Z9y8X7w6V5u4T3s2R1q0" * 2
 CHANGE = """\

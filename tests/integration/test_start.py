@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from remit.agents.definition import definition_of
-from remit.cli.command_table import ALIASES, COMMANDS
-from remit.cli.init import EXAMPLES
 from support import cli
+from support.cli import ALIASES, COMMANDS
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 
@@ -161,11 +159,13 @@ def test_init_without_agents_writes_valid_examples_as_comments(project: Path, va
     nothing = {name: value for name, value in variables.items() if name != "OPENAI_API_KEY"} | {"PATH": "/nowhere"}
     assert cli.run("init", "--yes", cwd=project, env=nothing).code == 0
     assert tomllib.loads((project / "remit.toml").read_text()) == {}
-    lines = [line.removeprefix("# ") for line in EXAMPLES.splitlines() if not line.endswith(":")]
+    lines = [line.removeprefix("# ") for line in (project / "remit.toml").read_text().splitlines()[1:] if not line.endswith(":")]
+    (project / "remit.toml").write_text("\n".join(lines))
     examples = tomllib.loads("\n".join(lines))
     assert examples["model"]
-    for name, table in examples["agents"].items():
-        definition_of(name, table, source="remit.toml")
+    listed = cli.run_json("agents", cwd=project)
+    assert listed["problems"] == []
+    assert set(examples["agents"]) <= {one["name"] for one in listed["agents"]}
 
 
 def test_init_does_not_change_a_file_that_it_cannot_extend(project: Path, variables: dict[str, str]) -> None:

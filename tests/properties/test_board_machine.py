@@ -26,7 +26,7 @@ from remit import archive_tasks as todo
 from remit import recover_tasks as recover
 from remit.board.state_file import read_state
 from remit.board.task import check_move
-from remit.board.todo import draw
+from support.boards import draw
 from support.lab import is_lab, rounds
 
 LEGAL = {

@@ -23,9 +23,9 @@ from remit.agents.containment.hosts import HostList, parse_host
 from remit.agents.containment.vendor_home import refreshed, vendor_home
 from remit.agents.definition import Declaration, definition_of
 from remit.agents.profiles import carried
-from remit.policy.audit import entries
 from remit.system.http import parse_target
 from remit.system.ip_addresses import Address
+from support.audit import audit_log
 from support.cli import run
 from support.containment import SECRET, victim
 from support.repository import git
@@ -85,7 +85,7 @@ async def test_contained_program_cannot_reach_the_host_and_its_work_is_harvested
             await remit.delegate("free", task="Attack.", timeout=60)
             host.check_attacks(project / "report.json")
         assert any(message.startswith("Contained by bubblewrap") for message in said), said
-        denied = [one for one in entries(project / ".remit") if one.get("rules") == ["hosts"]]
+        denied = [one for one in audit_log(project) if one.get("rules") == ["hosts"]]
         assert {"exfiltration.example.com", "127.0.0.1", "localhost"} <= {one["facts"]["host"] for one in denied}
         assert {one["verdict"] for one in denied} == {"deny"}
         assert run("audit", "verify", cwd=project).code == 0

@@ -19,6 +19,7 @@ from typing import Any
 
 import typer
 
+from remit.cli.command_table import ALIASES as ALIASES
 from remit.cli.command_table import COMMANDS, SUBCOMMANDS
 from remit.cli.main import build, main
 from remit.cli.project import Project

@@ -3,6 +3,7 @@
 Tests import them from here, so that the modules of the server can move. Tests of one API use a client of its protocol instead.
 """
 
+from remit.core.delegation import ORIGIN, Origin
 from remit.server.addresses import Certificates, Place, bound
 from remit.server.authenticator import Authenticator, Credentials
 from remit.server.discovery import ServerEntry, announce, announced, withdraw
@@ -11,7 +12,30 @@ from remit.server.service import Call, Service
 from remit.server.tokens import EVERYTHING, LOCAL_FILE, OWNER, Grants, LocalToken, Permission, Principal, Tokens, local_token, new_secret
 
 __all__ = [
-    "EVERYTHING", "LOCAL", "LOCAL_FILE", "OWNER", "Authenticator", "Call", "Certificates", "Credentials", "Delegations", "Grants",
-    "LocalToken", "Permission", "Place", "Principal", "Progress", "ServerEntry", "Service", "Tokens", "announce", "announced", "bound",
-    "local_token", "new_secret", "withdraw",
+    "EVERYTHING",
+    "LOCAL",
+    "LOCAL_FILE",
+    "ORIGIN",
+    "OWNER",
+    "Authenticator",
+    "Call",
+    "Certificates",
+    "Credentials",
+    "Delegations",
+    "Grants",
+    "LocalToken",
+    "Origin",
+    "Permission",
+    "Place",
+    "Principal",
+    "Progress",
+    "ServerEntry",
+    "Service",
+    "Tokens",
+    "announce",
+    "announced",
+    "bound",
+    "local_token",
+    "new_secret",
+    "withdraw",
 ]  # fmt: skip
