@@ -12,7 +12,6 @@ import pytest
 
 from remit import Context, Conversations, Misused, Remit, Return, State, Status, StopReason, agent, ask
 from remit.builtin.assistant.conversations import CostLine
-from remit.cli.chat_prompt import HISTORY, _history, history_file
 from remit.testing import Call, Drip, Fail, Say, Silence, Stray
 from support.histories import Reply, UserMessage, faults_of, repaired
 from support.pace import allowed, until
@@ -343,24 +342,3 @@ async def test_long_conversation_is_compacted_for_the_model_and_stored_whole(tmp
     spent = [line for line in saved.lines if isinstance(line, CostLine)]
     assert sum(line.tokens for line in spent) == 1000 + 120 * questions
     assert sum(line.cost or 0.0 for line in spent) == pytest.approx(0.5 + questions * 0.00014)
-
-
-def test_conversation_title_is_escaped_for_the_terminal(tmp_path: Path) -> None:
-    created = Conversations(tmp_path).new("Fine")
-    with created.path.open("a") as file:
-        file.write(json.dumps({"kind": "title", "at": 1, "title": "T\x1b]0;mine\x07\x1b[2J\u202eturned"}) + "\n")
-    read = Conversations(tmp_path).open("latest")
-    assert read.title == "T ]0;mine [2J turned"
-
-
-def test_input_history_omits_secrets_and_survives_invalid_bytes(tmp_path: Path) -> None:
-    secret = "ghp_" + "a1B2" * 9
-    file = history_file(tmp_path)
-    assert file is not None
-    history = _history(file)
-    history.store_string(f"use {secret}")
-    history.store_string("half \udcff")
-    saved = (tmp_path / HISTORY).read_text()
-    assert secret not in saved
-    assert "use [redacted]" in saved
-    assert "half �" in saved

@@ -26,8 +26,6 @@ command = ["cat"]
 tmeout = 20
 """
 
-GUIDE = "# Tea\n\nGreen tea is brewed at 80 °C for two minutes. Hotter water makes it bitter.\n"
-
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -158,23 +156,6 @@ def test_json_is_the_only_output_whatever_agents_print(tmp_path: Path) -> None:
 # ---- rendering
 
 
-def test_research_and_file_results_are_rendered_as_text(tmp_path: Path) -> None:
-    (tmp_path / "guide.md").write_text(GUIDE)
-    (tmp_path / "kettle.py").write_text("KETTLE_DEGREES = 80  # for green tea\n")
-    done = remit(tmp_path, "delegate", "researcher.deep_research", "query=Why does green tea get bitter?")
-    lines = done.stdout.splitlines()
-    assert (done.returncode, len(lines) < 25) == (0, True), done.stdout
-    assert any("Hotter water makes it bitter." in line for line in lines)
-    assert sum("--json shows the data" in line for line in lines) == 1
-    assert any(line.startswith("  artifact  ") and "report.md" in line for line in lines)
-    listed = remit(tmp_path, "delegate", "worker.list_files").stdout.splitlines()
-    assert [line.split()[-1] for line in listed[2:]] == ["guide.md", "kettle.py"]
-    found = remit(tmp_path, "delegate", "worker.search_files", "pattern=green tea").stdout.splitlines()
-    assert found[2:] == ["  kettle.py:1: KETTLE_DEGREES = 80  # for green tea"]
-    done = remit(tmp_path, "delegate", "researcher.synthesize_sources", 'sources=["guide.md", "missing.md"]')
-    assert (done.stderr.count("worker.read_file"), "failed." in done.stderr) == (1, True), "a failed child has a line"
-
-
 def test_history_lists_newest_first_and_filters(project: Path) -> None:
     def listed(*arguments: str) -> list[dict[str, object]]:
         found: list[dict[str, object]] = remit_json(project, "history", *arguments)["delegations"]
@@ -237,18 +218,6 @@ def test_agents_lists_parameters_and_load_problems(tmp_path: Path) -> None:
         done = remit(tmp_path, "agents", name)
         assert (done.returncode, output in done.stderr) == (2, True)
     assert sorted(os.listdir(tmp_path / ".remit")) == ["agents"]
-
-
-def test_config_shows_the_source_of_each_value(tmp_path: Path) -> None:
-    (tmp_path / "remit.toml").write_text("max_depth = 5\n")
-    settings = {one["key"]: one for one in remit_json(tmp_path, "config")["settings"]}
-    assert (settings["max_depth"]["value"], settings["max_depth"]["source"]) == (5, "remit.toml:max_depth")
-    short, whole = remit(tmp_path, "config").stdout, remit(tmp_path, "config", "--all").stdout
-    assert ("max_depth" in short, "cycles" in short, "--all" in short) == (True, False, True)
-    assert whole.index("max_depth") < whole.index("cycles"), "changed values come first"
-    (tmp_path / "remit.toml").write_text("max_dept = 5\n")
-    done = remit(tmp_path, "config")
-    assert (done.returncode, "did you mean max_depth?" in done.stderr) == (2, True)
 
 
 # ---- empty and damaged projects

@@ -1,20 +1,16 @@
 """External callers as principals of the policy and the audit log; delegation tokens."""
 
 import asyncio
-import dataclasses
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remit import CallerInfo, Context, Remit, RemitError, Return, agent, call
-from remit.core.policy import ALLOW_ALL, Verdict
-from remit.runtime.accept import accept
-from remit.runtime.authorize import pending_after_restart
+from remit import Context, Remit, RemitError, Return, agent
 from remit.testing import ManualClock
 from support.audit import audit_log, is_intact
-from support.server import OWNER, Authenticator, Call, Credentials, Grants, Origin, Principal, Service
+from support.server import OWNER, Authenticator, Call, Credentials, Grants, Principal, Service
 
 RULES = """
 @id("agents-may-work")
@@ -120,16 +116,6 @@ async def test_rules_see_the_principal_of_the_whole_tree(harness: Harness) -> No
     below = [entry for entry in audit_log(harness.remit.root) if entry.get("caller") == "host"]
     output = {(entry.get("on_behalf"), entry["verdict"]) for entry in below}
     assert output == {(None, "allow"), ("token:ci", "allow"), ("token:guest", "deny")}
-
-
-async def test_recovered_delegation_is_authorized_as_its_original_principal(harness: Harness) -> None:
-    """Not as the owner, who has more permissions."""
-    deps = harness.remit._deps
-    caller_info = Origin(caller_info=CallerInfo("token:ci", "http"), path=("token:ci",))
-    order = accept(call("leaf"), None, dataclasses.replace(deps, policy=ALLOW_ALL), caller_info)
-    pending = pending_after_restart(order, None, deps)
-    assert pending.decision.verdict is Verdict.DENY
-    assert pending_after_restart(accept(call("leaf"), None, deps), None, deps) is None
 
 
 async def test_refused_callers_are_audited_without_their_secret(harness: Harness) -> None:

@@ -110,17 +110,3 @@ async def check_shutdown(stage: Harness, client: Any) -> None:
         await stopping
     assert any(line.startswith(": the server stops") for line in rest)
     assert stage.server.connections == 0
-
-
-async def test_idle_stream_sends_keep_alive_comments(stage: Harness) -> None:
-    from remit.core.delegate_results import Chunk
-    from remit.server.http.handlers import event_lines
-
-    async def silence() -> AsyncIterator[Chunk]:
-        await asyncio.sleep(60)
-        raise AssertionError
-        yield
-
-    lines = event_lines(silence(), asyncio.Event(), keep_alive_seconds=0.02)
-    assert [await anext(lines) for _ in range(3)] == [b"retry: 1000\n\n", b": still here\n\n", b": still here\n\n"]
-    await lines.aclose()

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -13,18 +12,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 
 from remit import CallerInfo, Context, RecordDelegation, Remit, RemitError, SqliteStore, State, Write, agent, call
 from remit.core.record import Spending
-from remit.stores import postgres
 from remit.stores.postgres import PostgresStore
 from remit.stores.rows import COLUMNS, TABLES, Row, row_of
-from remit.testing.store_samples import outcome, record, said, session
+from remit.testing.store_samples import outcome, record, said
 from support import cli
 from support.postgres import Proxy, new_schema, postgres_server
 
@@ -188,61 +184,6 @@ def test_connection_errors_are_named_with_advice(tmp_path: Path, monkeypatch: py
             assert "wrong" not in str(refused.value)
         monkeypatch.setenv("PGPASSWORD", "right")
         PostgresStore(server.url, schema="other").close()
-
-
-def keepalives(url: str) -> set[tuple[int, ...]]:
-    """Idle seconds, seconds between probes, probes, and milliseconds without an acknowledgement, of all connections of a new store."""
-    port, found = conninfo_to_dict(url)["port"], set()
-    with contextlib.closing(PostgresStore(url, schema=new_schema())) as store:
-        store.apply([RecordDelegation(record(1))])
-        assert store.count() == 1
-        for name in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as end:
-                if end.family == socket.AF_INET and end.getpeername()[1] == int(str(port)):
-                    assert end.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-                    options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
-                    found.add(tuple(end.getsockopt(socket.IPPROTO_TCP, option) for option in options))
-    return found
-
-
-def test_connections_notice_a_dead_host_unless_the_url_says_otherwise(server: str) -> None:
-    assert keepalives(server) == {(10, 5, 3, 25_000)}
-    assert keepalives(f"{server}?keepalives_idle=77&tcp_user_timeout=9000") == {(77, 5, 3, 9_000)}
-
-
-@pytest.mark.parametrize(("query", "variable", "seconds"), [("", "", "5"), ("?connect_timeout=60", "", "60"), ("", "30", None)])
-def test_time_to_connect_is_the_users(query: str, variable: str, seconds: str | None, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    connect = postgres.Connection.connect
-
-    def spy(conninfo: str = "", **options: Any) -> Any:
-        asked.append(conninfo)
-        return connect(conninfo, **options)
-
-    if variable:
-        monkeypatch.setenv("PGCONNECT_TIMEOUT", variable)
-    monkeypatch.setattr(postgres.Connection, "connect", spy)
-    PostgresStore(server + query, schema=new_schema()).close()
-    assert {conninfo_to_dict(one).get("connect_timeout") for one in asked} == {seconds}
-
-
-def test_position_of_a_child_in_its_tree_is_final(server: str) -> None:
-    """Budgets that several processes share count by it: were another child to come before it later, both would draw the last of it."""
-    schema = new_schema()
-    PostgresStore(server, schema=schema).close()
-    places: dict[str, int] = {}
-
-    def add(first: int) -> None:
-        with contextlib.closing(PostgresStore(server, schema=schema)) as store:
-            for number in range(first, first + 25):
-                store.apply([RecordDelegation(record(number, parent=1))])
-                tree = [one.session_id for one in store.tree(session(1))]
-                places[session(number)] = tree.index(session(number))
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(add, (100, 200, 300, 400)))
-    with contextlib.closing(PostgresStore(server, schema=schema)) as store:
-        assert places == {one.session_id: number for number, one in enumerate(store.tree(session(1)))}
 
 
 def test_commit_with_a_lost_reply_is_recognised(server: str) -> None:

@@ -12,8 +12,7 @@ import process_agents as agents
 import pytest
 from recording_backend import ProcessHarness, process_harness_fixture
 
-from remit import AgentCrashed, Context, Deadline, Failed, Misused, Remit, RemitError, agent
-from remit.agents.process.target import target_of
+from remit import AgentCrashed, Context, Deadline, Failed, Remit, RemitError, agent
 from remit.testing import Say, ScriptedModels
 from support.pace import allowed
 from support.processes import descendants
@@ -46,14 +45,6 @@ async def test_oversized_or_non_json_answer_is_refused(stage: ProcessHarness) ->
         await stage.run(agents.large, megabytes=70)
     with pytest.raises(Failed, match="JSON"):
         await stage.run(agents.not_json)
-
-
-async def test_functions_that_cannot_be_imported_are_refused_with_advice() -> None:
-    def inner() -> None: ...
-
-    for function in (inner, lambda: None):
-        with pytest.raises(Misused, match="top level of a module"):
-            target_of(function)
 
 
 async def test_function_of_a_single_file_can_be_run(stage: ProcessHarness, tmp_path: Path) -> None:

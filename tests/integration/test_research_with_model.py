@@ -155,12 +155,6 @@ async def test_silent_or_unaffordable_model_still_gives_an_answer(project: Path)
     assert all("it was not ask" in warning for warning in dear.data["warnings"])
 
 
-async def test_data_without_a_model_has_no_model_fields(project: Path) -> None:
-    async with Remit.open(project) as remit:
-        done = await remit.delegate("researcher.deep_research", query=QUESTION)
-    assert not {"written", "warnings", "uncited"} & set(done.data)
-
-
 async def test_researcher_role_returns_the_written_answer(project: Path) -> None:
     async with ScriptedModels(Model(BITTER)) as server:
         known = {"scripted": {"kind": "openai", "url": server.openai_url, "model": "scripted"}}

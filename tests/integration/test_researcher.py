@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from research_corpus import DOCUMENTS, PROGRAM_QUESTIONS, QUESTIONS
+from research_corpus import DOCUMENTS, PROGRAM_QUESTIONS
 from web_server import WebServer, answer, web_server
 
 from remit import Limits, Remit, Return, Status
@@ -81,15 +81,6 @@ async def test_eight_of_ten_questions_about_real_packages_are_answered(tmp_path:
                 wrong.append(question)
             check_citations(tmp_path, result.data, report_of(tmp_path, result))
     assert len(wrong) <= 2, wrong
-
-
-async def test_first_citation_is_the_right_document_for_most_questions(remit: Remit) -> None:
-    wrong = []
-    for question, expected in QUESTIONS.items():
-        result = await ask(remit, question, max_depth=1)
-        if not result.data["answer"] or result.data["citations"][0]["path"] != expected:
-            wrong.append(question)
-    assert len(QUESTIONS) - len(wrong) >= 13, wrong
 
 
 async def test_question_is_answered_from_project_files(remit: Remit, project: Path) -> None:
@@ -174,13 +165,6 @@ async def test_links_of_pages_are_followed_to_the_given_depth(remit: Remit, proj
     assert f"{server.url}/owls/feathers" in deep.data["searched"]["pages"]
     first = next(one for one in deep.data["citations"] if "no sound" in one["quote"])
     assert (first["kind"], first["url"]) == ("page", f"{server.url}/owls/feathers")
-
-
-async def test_docs_source_reads_only_documents(remit: Remit) -> None:
-    result = await ask(remit, "When is a message returned to its sender?", sources="docs,!docs/history.md")
-    assert result.data["searched"]["files"]
-    assert all(path.startswith("docs/") or "/" not in path for path in result.data["searched"]["files"])
-    assert "docs/history.md" not in result.data["searched"]["files"]
 
 
 async def test_report_is_written_if_time_is_short(remit: Remit) -> None:

@@ -53,13 +53,6 @@ def test_token_is_shown_once_listed_and_revoked(project: Path) -> None:
     assert all(secret.encode() not in path.read_bytes() for path in project.rglob("*") if path.is_file())
 
 
-def test_certificate_is_granted_permissions_without_a_secret(project: Path) -> None:
-    made = json_of(project, "token", "new", "boxes", "--certificate", "*.example.com", "--may", "serve")
-    assert made["token"] is None
-    assert made["certificate"] == "*.example.com"
-    assert "cert:*.example.com" in remit(project, "audit").stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -18,7 +18,7 @@ from remit import (
     Write,
 )
 from remit.core.states import LIVE
-from remit.stores.rows import from_json_text, pack_times, record_of, row_of, to_json_text, unpack_times
+from remit.stores.rows import from_json_text, record_of, row_of, to_json_text
 from remit.testing.store_samples import outcome, record, said, session
 
 NUMBERS = st.integers(0, 14)
@@ -131,16 +131,6 @@ def test_record_round_trips(recording: RecordDelegation) -> None:
     assert record_of(row_of(recording.record)) == recording.record
 
 
-@given(value=JSON)
-def test_json_round_trips(value: Any) -> None:
-    assert from_json_text(to_json_text(value)) == value
-
-
 @given(value=st.recursive(st.binary() | st.text(st.characters()) | st.builds(object), lambda inner: st.dictionaries(st.text(), inner)))
 def test_any_value_can_be_stored(value: Any) -> None:
     from_json_text(to_json_text(value))
-
-
-@given(times=st.lists(st.none() | st.floats(allow_nan=False), min_size=13, max_size=13).map(tuple))
-def test_step_times_round_trip(times: tuple[float | None, ...]) -> None:
-    assert unpack_times(pack_times(times)) == times
