@@ -55,12 +55,6 @@ def test_busy_agent_is_stopped_on_a_loop_outside_the_main_thread(tmp_path: Path)
     assert seconds < allowed(1.6)
 
 
-def test_late_result_is_accepted_with_a_warning(tmp_path: Path) -> None:
-    done, _ = on_another_thread(tmp_path, "naps")
-    assert done.data == "woke"
-    assert any("after its deadline" in warning for warning in done.warnings)
-
-
 @agent("blocks")
 async def blocks() -> None:
     time.sleep(0.9)  # noqa: ASYNC251 - blocks the loop on purpose

@@ -113,7 +113,7 @@ WAYS: dict[str, Way] = {
 
 
 @dataclass
-class Stage:
+class Harness:
     root: Path
     served: Served
     way: Way
@@ -175,4 +175,4 @@ async def test_mcp_over_stdio_passes_the_check(check: Check, by_stdio: Alone) ->
 @pytest.mark.parametrize("api", WAYS)
 async def test_api_passes_the_check(api: str, check: Check, served: Served) -> None:
     async with contextlib.AsyncExitStack() as closing, asyncio.timeout(60):
-        await check(Stage(served.root, replace(served, closing=closing), WAYS[api]))
+        await check(Harness(served.root, replace(served, closing=closing), WAYS[api]))

@@ -80,7 +80,7 @@ def test_applicable_mcp_scenarios_pass(node: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scenario", ["tools-call-simple-text", "tools-call-error", "tools-call-with-progress"])
 def test_delegation_passes_the_tool_call_scenarios(node: Path, tmp_path: Path, scenario: str) -> None:
-    with served(str(HERE / "mcp_lent_names.py"), str(tmp_path)) as address:
+    with served(str(HERE / "mcp_conformance_server.py"), str(tmp_path)) as address:
         assert "Passed: 1/1" in judged(node, address, "--scenario", scenario)
 
 

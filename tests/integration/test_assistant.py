@@ -256,24 +256,6 @@ async def test_model_failure_names_the_conversation_to_continue(tmp_path: Path) 
         assert conversation in returned.errors[0].recommendation
 
 
-async def test_oversized_message_is_refused_before_the_model_is_called(tmp_path: Path) -> None:
-    async with project(tmp_path, [Say("No.")], assistant={"compact_tokens": 2000}) as (remit, models):
-        returned = await ask(remit, "word " * 40_000)
-        assert "too long" in returned.errors[0].message
-        assert "file" in returned.errors[0].recommendation
-        assert models.requests == []
-    assert Conversations(tmp_path).list() == []
-
-
-async def test_project_instructions_reach_the_assistant(tmp_path: Path) -> None:
-    (tmp_path / ".remit").mkdir()
-    (tmp_path / ".remit" / "assistant.md").write_text("Always answer in verse.")
-    async with project(tmp_path, [Say("Roses are red.")]) as (remit, models):
-        await ask(remit, "Hello")
-        assert "Always answer in verse." in models.requests[0].system
-        assert "only tool is `delegate`" in models.requests[0].system
-
-
 ALICE, EVE = (ServiceCall(principal=Principal(name=name), api="http") for name in ("token:alice", "token:eve"))
 
 

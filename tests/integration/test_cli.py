@@ -90,19 +90,6 @@ def test_invalid_option_exits_2_and_records_nothing(tmp_path: Path, option: tupl
     assert sorted(os.listdir(tmp_path / ".remit")) == ["agents"]
 
 
-def test_positional_text_is_the_task(project: Path) -> None:
-    assert remit_json(project, "delegate", "words", "Fix it")["status"] == "completed"
-    assert remit_json(project, "show", "last")["delegation"]["parameters"] == {"task": "Fix it"}
-    before = len(remit_json(project, "history", "--all")["delegations"])
-    for arguments, advice in (
-        (("echo", "Fix it"), "Write text='Fix it'"),
-        (("words", "task=Count", "resume=sess_1700000000_abcdef"), "Write --resume sess_1700000000_abcdef"),
-    ):
-        done = remit(project, "delegate", *arguments)
-        assert (done.returncode, advice in done.stderr) == (2, True)
-    assert len(remit_json(project, "history", "--all")["delegations"]) == before
-
-
 def test_printed_resume_command_works(project: Path) -> None:
     done = remit(project, "delegate", "again", "--timeout", "1")
     assert done.returncode == 3
@@ -195,11 +182,6 @@ def test_session_is_selected_by_prefix_suffix_or_last(project: Path) -> None:
     for name, output in (("sess_1", "could be sess_1"), ("nothing-like-it", "remit history")):
         done = remit(project, "show", name)
         assert (done.returncode, output in done.stderr) == (2, True)
-
-
-def test_error_ledger_lists_and_filters_by_type(project: Path) -> None:
-    assert {error["type"] for error in remit_json(project, "ledger", "--type", "timeout")["errors"]} == {"timeout"}
-    assert "TIMEOUT" in remit(project, "ledger").stdout
 
 
 def test_agents_lists_parameters_and_load_problems(tmp_path: Path) -> None:

@@ -181,19 +181,6 @@ async def test_instances_of_one_name_share_work_within_their_slots(harness: Harn
         await harness.remit.cancel(handle.session_id)
 
 
-async def test_instance_can_be_addressed_by_its_id(harness: Harness) -> None:
-    async def own_id(remote: RemoteAgent, order: Any) -> Any:
-        return remote.registered.agent_id
-
-    both = [await joined(harness, does=own_id, slots=4) for _ in range(2)]
-    tasks = await harness.tasks()
-    for remote in both:
-        for _ in range(2):
-            answer = await tasks.ExecuteTask(ask("count", agent_id=remote.registered.agent_id))
-            assert answer.task.data.string_value == remote.registered.agent_id
-    assert [len(remote.orders) for remote in both] == [2, 2]
-
-
 # ---- lost instances
 
 
@@ -247,26 +234,6 @@ async def test_draining_instance_finishes_its_work_and_gets_no_more(harness: Har
     assert names(harness) == []
     go.set()
     assert (await handle.result()).unwrap() == "finished"
-
-
-async def test_urgent_work_is_dispatched_first(harness: Harness) -> None:
-    """Also between operations that share the slots of one agent."""
-    go, done = asyncio.Event(), []
-
-    async def notes(remote: RemoteAgent, order: Any) -> Any:
-        await go.wait()
-        done.append(order.parameters["n"])
-        return "noted"
-
-    remote = await joined(harness, does=notes)
-    handles = []
-    for number, priority in enumerate(("normal", "low", "normal", "critical")):
-        handles.append(await harness.remit.start("words.count", parameters={"n": number}, priority=priority, timeout=30))
-        await until(lambda: remote.orders)
-    go.set()
-    for handle in handles:
-        await handle.result()
-    assert done == [0, 3, 2, 1]
 
 
 # ---- authorization
@@ -380,20 +347,3 @@ async def test_agent_name_belongs_to_one_principal_while_in_use(harness: Harness
     assert trailer(await refusal(RemoteAgent(harness, second).register()), "remit-code") == "NAME_TAKEN"  # its work still waits for it
     await handle.cancel()
     await joined(harness, second)
-
-
-async def test_work_for_a_lost_agent_ends_at_its_deadline(tmp_path: Path) -> None:
-    """As after a crash of the server: the recorded owner is dead, and the work is not settled."""
-    async with remote_agent_harness(tmp_path) as harness:
-        remote = await joined(harness, harness.token("first", SERVE_ONLY), is_safe_to_repeat=True, does=forever)
-        handle = await harness.remit.start("words.count", parameters={}, timeout=2)
-        await remote.until(lambda: remote.orders)
-        harness.service.is_stopping = True
-        assert await harness.remit.close(hand_over=True) == [handle.session_id]
-    async with remote_agent_harness(tmp_path) as harness:
-        assert not (await harness.remit.describe(handle.session_id)).state.is_settled
-        assert trailer(await refusal(RemoteAgent(harness, harness.token("second", SERVE_ONLY)).register()), "remit-code") == "NAME_TAKEN"
-        finished = await harness.remit.result(handle.session_id, wait_seconds=60)
-        assert finished is not None
-        assert (finished.status, [error.code for error in finished.errors]) == ("partial", ["AGENT_CRASHED"])
-        await joined(harness, harness.token("second", SERVE_ONLY))

@@ -65,16 +65,6 @@ async def test_parameters_results_and_chunks_pass_through(tmp_path: Path) -> Non
         assert (wrong.status, wrong.errors[0].code) == ("failed", "INVALID_PARAMETERS")
 
 
-async def test_parameters_come_from_the_remote_server(tmp_path: Path) -> None:
-    async with both(tmp_path, "text.count") as (local, _):
-        await local.delegate("far-text-count", text="two words")
-        port: Any = local.directory.find("far-text-count")
-        assert port.spec.parameters_schema.get("required") == ["text"]
-        assert port.spec.description == "Count the words of a text."
-        refused = await local.delegate("far-text-count", parameters={})
-        assert (refused.stop_reason, refused.errors[0].code) == ("refused", "INVALID_PARAMETERS")
-
-
 async def test_depth_path_deadline_and_trace_continue_with_the_relay_grant(tmp_path: Path) -> None:
     async with both(tmp_path, "place") as (local, remote_server):
         returned = await local.delegate("far-place", timeout=20)

@@ -110,13 +110,6 @@ def test_server_with_an_invalid_caller_token_does_not_start(project: Path, token
     assert "Unset REMIT_CALLER" in done.stderr
 
 
-def test_error_names_the_missing_extra(project: Path) -> None:
-    code = "import sys; sys.modules['mcp'] = None; sys.argv = ['remit', 'mcp']; from remit.cli.main import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, timeout=30, check=False)
-    assert done.returncode == 2
-    assert "pip install 'remit[mcp]'" in done.stderr
-
-
 async def test_server_started_by_an_agent_uses_the_budget_of_the_agent(project: Path) -> None:
     noop, slow = {"target": "noop", "parameters": {}}, {"target": "slow", "parameters": {"seconds": 1}}
     async with Remit.open(project) as opened:

@@ -218,23 +218,6 @@ CITY = {
 OSLO = {"name": "Oslo", "people": 700_000}
 
 
-async def test_data_that_violates_the_output_schema_is_repaired_once(tmp_path: Path) -> None:
-    wrong = Reply(lambda request: Say(valid_return(request, data={"name": "", "people": "many"})))
-    right = Reply(lambda request: Say(valid_return(request, data=OSLO)))
-    async with model_project(tmp_path, [wrong, right], output_schema=CITY) as (remit, server):
-        result = await ask_thinker(remit)
-    assert result.ok, result
-    assert result.data == OSLO
-    assert '"minLength"' in server.requests[0].text
-    results = server.requests[1].last.text
-    assert "- data.people: 'many' is not of type 'integer'" in results
-    assert "- data.name: " in results
-    async with model_project(tmp_path, [DONE], output_schema=CITY) as (remit, _):
-        result = await ask_thinker(remit)
-    assert result.errors[0].code == "VALIDATION_FAILED"
-    assert result.errors[0].message.startswith("data: is required")
-
-
 async def test_plain_answer_is_the_data_of_the_result(tmp_path: Path) -> None:
     async with model_project(tmp_path, [Say("Forty-two.")], answers="value") as (remit, server):
         result = await ask_thinker(remit)

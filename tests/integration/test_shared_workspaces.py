@@ -136,43 +136,6 @@ async def test_changes_of_shared_children_are_merged_with_their_caller(project: 
     assert git(project, "log", "-1", "--format=%B").strip() == f"caller\n\nSession: {result.session_id}"
 
 
-async def test_artifact_outside_the_workspace_of_the_caller_is_refused(project: Path) -> None:
-    @agent("reaches", answers="return", timeout=30)
-    async def reaches(ctx: Context) -> dict[str, object]:
-        (ctx.workspace / "up").symlink_to("../../../src/a.py")
-        metadata = {"session_id": ctx.session_id, "agent_type": "reaches", "delegation_depth": 2, "delegation_path": list(ctx.path)}
-        artifacts = [{"type": "report", "path": "up"}]
-        return {"status": "completed", "summary": "Did it. All is well.", "artifacts": artifacts, "errors": [], "metadata": metadata}
-
-    async def body(ctx: Context) -> object:
-        return (await ctx.delegate("reaches")).errors[0].message
-
-    result = await run_under(project, "worktree", body, reaches)
-    assert "'up' leads out of the workspace" in result.data
-
-
-@both
-async def test_shared_child_at_its_deadline_returns_its_files(project: Path, kind: str) -> None:
-    """Files of the caller and of the checkout are not artifacts of the child."""
-    children: list[Return] = []
-
-    @agent("hangs", timeout=30)
-    async def hangs(ctx: Context) -> None:
-        (ctx.workspace / "half.txt").write_text("half")
-        await asyncio.sleep(60)
-
-    async def body(ctx: Context) -> None:
-        (ctx.workspace / "callers.txt").write_text("mine")
-        ctx.artifact("callers.txt", type="report")
-        children.append(await ctx.delegate("hangs", timeout=1))
-
-    result = await run_under(project, kind, body, hangs)
-    (child,) = children
-    assert (child.status, child.errors[0].code) == ("partial", "TIMEOUT")
-    assert paths(child) == [f".remit/work/{result.session_id}/half.txt"]
-    assert "+half" in diff_of(project, result)
-
-
 def remit_command(folder: Path, environment: dict[str, str], *words: str) -> dict[str, Any]:
     ran = subprocess.run(
         [sys.executable, "-m", "remit", *words, "--json"], cwd=folder, env={**os.environ, **environment},

@@ -52,12 +52,6 @@ def test_aliases_are_documented_and_are_not_commands(project: Path) -> None:
         assert f"{meaning}`" in line
 
 
-def test_command_file_takes_precedence_over_an_alias(project: Path) -> None:
-    (project / ".remit" / "commands").mkdir()
-    (project / ".remit" / "commands" / "log.md").write_text("---\ndescription: Print the log.\nagent: worker.list_files\n---\nList.\n")
-    assert "ARGUMENTS" in cli.run("log", "--help", cwd=project).stdout
-
-
 def commands_shown(folder: Path, variables: dict[str, str]) -> list[str]:
     """The commands of the start screen, which must be short."""
     done = cli.run(cwd=folder, env=variables | {"COLUMNS": "80"})
@@ -202,10 +196,3 @@ def test_completion_runs_no_code_of_a_project_and_shows_no_error(project: Path, 
     (project / "remit.toml").unlink()
     assert "worker.read_file" in completions("remit delegate wor", project, variables)
     assert not (project / "ran").exists()
-
-
-def test_task_list_is_refused_as_a_title(project: Path) -> None:
-    refused = cli.run("task", "list", cwd=project)
-    assert (refused.code, "remit board" in refused.stderr) == (2, True)
-    assert not (project / "specs").exists()
-    assert cli.run("task", "list", "--title", "list", cwd=project).code == 0

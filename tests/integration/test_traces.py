@@ -150,30 +150,6 @@ async def test_unsampled_caller_gets_no_trace(tmp_path: Path) -> None:
     assert values["gen_ai.conversation.id"] == "their talk"
 
 
-async def test_spans_of_instrumented_code_join_the_trace(tmp_path: Path) -> None:
-    from opentelemetry import trace
-    from opentelemetry.sdk.trace import TracerProvider
-
-    tracer = TracerProvider().get_tracer("theirs")
-    seen: list[Any] = []
-
-    @agent("instrumented")
-    async def instrumented() -> str:
-        with tracer.start_as_current_span("inside") as span:
-            seen.append(span)
-        return "done"
-
-    with collecting() as collected:
-        async with open_project(tmp_path, collected.url, instrumented) as remit:
-            with tracer.start_as_current_span("outside") as outside:
-                await remit.delegate("instrumented")
-            assert trace.get_current_span() is trace.INVALID_SPAN
-        tree, mine = collected.span("invoke_workflow instrumented"), collected.span("invoke_agent instrumented")
-    assert tree.parent_span_id.hex() == f"{outside.get_span_context().span_id:016x}"
-    assert f"{seen[0].parent.span_id:016x}" == mine.span_id.hex()
-    assert f"{seen[0].context.trace_id:032x}" == mine.trace_id.hex() == tree.trace_id.hex()
-
-
 async def test_recovered_delegation_has_its_span_in_the_same_trace(tmp_path: Path) -> None:
     """The next process settles it; only the delegation itself was stored."""
     script = tmp_path / "dies.py"

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit import Misused, load_settings
-from remit.agents.coding.dialects import may_change
 from remit.agents.declarations import definitions_of
 from remit.agents.definition import Definition, Kind
 from remit.agents.profiles import narrowed
@@ -124,15 +123,6 @@ def test_file_from_a_clone_cannot_widen_its_permissions(tmp_path: Path, folder: 
 
 def test_own_file_may_set_allow(tmp_path: Path) -> None:
     assert profile(tmp_path, "remit: {allow: [WebFetch]}", folder=".remit/agents").allow == ("WebFetch",)
-
-
-def test_read_only_file_does_not_write_on_codex(tmp_path: Path) -> None:
-    """An empty list means everything its sandbox permits: a file that names tools must not get it."""
-    toml = '[agents.codex]\nkind = "codex"\n'
-    assert not may_change(profile(tmp_path, "tools: Read, Grep", toml=toml).allow)
-    assert not may_change(profile(tmp_path, "tools: []", toml=toml).allow)
-    assert may_change(profile(tmp_path, "tools: Read, Edit", toml=toml).allow)
-    assert profile(tmp_path, "", toml=toml).allow == ()
 
 
 names = st.text("ABCabc_*()[]", max_size=6)

@@ -9,11 +9,8 @@ import pytest
 
 from remit import Conversations, Failed, Misused, Refused, Unavailable
 from remit.builtin.assistant.conversations import (
-    CONVERSATION_ID,
     MAX_BYTES,
-    CallLine,
     Conversation,
-    CostLine,
     MessageLine,
     StopLine,
     SummaryLine,
@@ -39,21 +36,6 @@ def make_conversation(kept: Conversations, *messages: Message) -> Conversation:
         for message in messages:
             conversation.append(MessageLine(at=2.0, message=message))
     return conversation
-
-
-def test_conversation_round_trips(tmp_path: Path) -> None:
-    kept = Conversations(tmp_path)
-    conversation = make_conversation(kept, *LINES)
-    with conversation.writing():
-        conversation.append(CallLine(at=3.0, call_id="c1", session_id="sess_1760000001_abc123"))
-        conversation.append(CostLine(at=4.0, tokens=120, cost=0.5))
-        conversation.append(CostLine(at=5.0, tokens=80, cost=0.25))
-    again = kept.open(conversation.conversation_id)
-    assert again.messages == LINES
-    assert CONVERSATION_ID.match(again.conversation_id)
-    [seen] = kept.list()
-    assert (seen.title, seen.messages, seen.delegations, seen.tokens, seen.cost) == ("Hello, world ☃", 1, 1, 200, 0.75)
-    assert oct(again.path.stat().st_mode & 0o777) == "0o600"
 
 
 def test_conversation_is_found_by_id_prefix_suffix_or_as_the_latest(tmp_path: Path) -> None:

@@ -55,14 +55,6 @@ def test_numbers_of_archived_tasks_are_never_reused(board: Board) -> None:
     assert board.look().state.next_number == 1000, "numbers grow beyond three digits"
 
 
-def test_folder_stays_with_valid_paths_if_its_archive_folder_exists(board: Board) -> None:
-    (board.specs / "archive/002_two").mkdir(parents=True)
-    with board.change() as draft:
-        [archived_task] = put_away(board, draft, [2])
-        assert draft.moves == {}
-    assert (board.root / archived_task.plan_path).exists()
-
-
 def test_two_archived_tasks_with_one_number_are_both_kept(board: Board) -> None:
     """A merge in git can produce this."""
     board.archive_path.parent.mkdir()

@@ -172,16 +172,6 @@ def test_task_is_recognized_by_its_heading_in_many_spellings(heading: str) -> No
     assert merged.state.tasks == board().tasks
 
 
-@pytest.mark.parametrize(
-    "lines", [["```x", "<!-- y"] * 2_000, [f"{'`' * (3 + number % 200)}x" for number in range(5_000)]], ids=["alike", "of all lengths"]
-)
-def test_thousands_of_unclosed_fences_are_parsed(lines: list[str]) -> None:
-    state = board()
-    text = "\n".join(lines)
-    merged = edit(state, ("First words.", text))
-    assert merged.state.task(1).description == text
-
-
 def test_order_is_merged_and_text_moves_with_its_task() -> None:
     state = board(texts={"after:2": "Behind two."})
     two, three = block_of(2, state), block_of(3, state)

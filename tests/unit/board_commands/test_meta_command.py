@@ -53,12 +53,6 @@ async def test_invalid_file_is_returned_once_for_repair_then_set_aside(tmp_path:
     assert (tmp_path / outcome.data["kept"]).read_text() == text
 
 
-async def test_repaired_file_that_loads_is_saved(tmp_path: Path) -> None:
-    builder = Scripted("meta-builder", wrote("Nothing."), wrote("---\ndescription: x\n---\nYou are it."))
-    outcome = await made(tmp_path, "Finds dead links", builder=builder, name="links")
-    assert outcome.status == "completed"
-
-
 async def test_command_cannot_name_an_unknown_agent(tmp_path: Path) -> None:
     builder = Scripted("meta-builder", wrote("---\ndescription: x\nagent: nobody\n---\nDo $ARGUMENTS"))
     outcome = await made(tmp_path, "Does it", builder=builder, kind=Kind.COMMAND, name="doit")
@@ -95,16 +89,6 @@ def test_invalid_or_existing_name_is_refused_before_anything_runs(tmp_path: Path
         find_place(tmp_path, MetaRequest(text="x", kind=kind, name=name, built_in_commands=tuple(COMMANDS)), ["planner"])
 
 
-async def test_derived_name_is_unused_and_no_file_is_overwritten(tmp_path: Path) -> None:
-    good = wrote("---\ndescription: x\n---\nYou are it.")
-    first = await made(tmp_path, "Finds dead links", builder=Scripted("meta-builder", good))
-    mine = tmp_path / ".remit/agents/finds-dead-links.md"
-    before = mine.read_text()
-    second = await made(tmp_path, "Finds dead links", builder=Scripted("meta-builder", good))
-    assert (first.data["name"], second.data["name"]) == ("finds-dead-links", "finds-dead-links-2")
-    assert mine.read_text() == before
-
-
 async def test_file_is_set_aside_if_its_name_was_taken_during_the_run(tmp_path: Path) -> None:
     text = "---\ndescription: x\n---\nYou are it."
 
@@ -117,13 +101,6 @@ async def test_file_is_set_aside_if_its_name_was_taken_during_the_run(tmp_path: 
     assert "exists already and is not overwritten" in outcome.summary
     assert (tmp_path / ".remit/agents/links.md").read_text() == "mine"
     assert (tmp_path / outcome.data["kept"]).read_text() == text
-
-
-async def test_file_that_cannot_be_set_aside_is_not_written_elsewhere(tmp_path: Path) -> None:
-    (tmp_path / ".remit").mkdir(parents=True)
-    (tmp_path / ".remit/meta").write_text("a file in the way")
-    outcome = await made(tmp_path, "Finds links", builder=Scripted("meta-builder", wrote("bad"), wrote("bad")), name="links")
-    assert (outcome.status, outcome.data["kept"]) == ("failed", None)
 
 
 async def test_agent_cannot_run_on_an_unknown_executor(tmp_path: Path) -> None:

@@ -111,13 +111,6 @@ def test_invalid_tasks_are_refused_and_nothing_is_written(board: Board) -> None:
     assert not board.state_path.exists()
 
 
-def test_open_task_with_the_same_title_is_reported(board: Board) -> None:
-    add(board, "Same thing")
-    assert any("Task 1 has the same title" in warning for warning in record(board, NewTask(text="same THING")).warnings)
-    abandon(board, [1, 2], "double")
-    assert record(board, NewTask(text="Same thing")).warnings == ()
-
-
 def test_dry_run_changes_nothing(board: Board) -> None:
     assert record(board, NewTask(text="One"), dry_run=True).summary == "Task 1 would be recorded: One"
     assert not board.specs.exists()
@@ -211,21 +204,6 @@ def test_numbered_list_is_divided_into_dependent_tasks(board: Board) -> None:
     assert [part.accept for part in parts] == [(), (), ("make test",)]
     assert task_of(board, number).status is Status.EXPANDED
     assert "each after the one before it" in outcome.summary
-
-
-@pytest.mark.parametrize(
-    ("prompt", "titles"),
-    [
-        ("- a\n- b", ["a", "b"]),
-        ("* [ ] a\n* [x] b", ["a", "b"]),
-        ("one thing\nanother", ["one thing", "another"]),
-        ("1. read\n   - fast\n2. write", ["read", "write"]),
-    ],
-)
-def test_prompt_may_list_the_parts_in_many_formats(board: Board, prompt: str, titles: list[str]) -> None:
-    add(board, "Something without a list")
-    created = divide(board, 1, prompt).data["created"]
-    assert [task_of(board, number).title for number in created] == titles
 
 
 def test_parts_are_taken_from_the_phases_of_a_plan(board: Board) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from remit import Limits, Misused
-from remit.cli.arguments import OPTIONS, budget, number_of, numbers_of, pairs, parse_time, seconds
+from remit.cli.arguments import OPTIONS, budget, number_of, numbers_of, pairs, parse_time
 
 NOW = 1_700_000_000.0
 TEXTS = {"type": "array", "items": {"type": "string"}}
@@ -101,11 +101,6 @@ def test_option_written_as_a_parameter_is_refused_with_the_option(name: str) -> 
 )
 def test_time_is_an_age_an_iso_time_or_unix_seconds(text: str | None, at: float | None) -> None:
     assert parse_time(text, "--since", NOW) == at
-
-
-@pytest.mark.parametrize(("text", "value"), [("30", 30), ("0.5", 0.5), (".5", 0.5), ("10s", 10), ("2m", 120), ("1.5h", 5400)])
-def test_timeout_is_seconds_or_a_duration(text: str, value: float) -> None:
-    assert seconds(text, "--timeout") == value
 
 
 def test_budget_is_parsed_and_invalid_ones_are_refused() -> None:

@@ -56,14 +56,6 @@ async def test_empty_files_are_omitted_with_a_warning_and_links_are_not_followed
     assert found == Harvest(warnings=("harvest: left out because empty: empty.md",))
 
 
-async def test_artifacts_declared_by_another_delegation_are_excluded(root: Path) -> None:
-    since = time.time()
-    (root / "mine.md").write_text("mine")
-    (root / "theirs.md").write_text("theirs")
-    found = await harvest(HarvestRequest(root=root, since=since, scan_root=True, foreign=frozenset({"theirs.md"})))
-    assert paths(found) == ["mine.md"]
-
-
 async def test_file_written_before_the_request_is_found_during_another_search(root: Path) -> None:
     since = time.time()
     running = []

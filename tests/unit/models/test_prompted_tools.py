@@ -88,24 +88,6 @@ def test_earlier_calls_are_shown_in_the_requested_format() -> None:
     assert json.loads(answered.text) == {"answer": "There."}
 
 
-@pytest.mark.parametrize(
-    "text", ['{"delegate": {"target": "r"}}', 'Sure:\n```json\n{"delegate": {"target": "r"}}\n```', '{"delegate": [{"target": "r"}]}']
-)
-def test_call_is_found_in_a_fence_or_a_list(text: str) -> None:
-    reply = reply_of(text)
-    assert [(one.name, one.arguments) for one in reply.calls] == [("delegate", {"target": "r"})]
-    assert (reply.text, reply.raw, reply.model) == ("", None, "m")
-
-
-def test_several_calls_get_distinct_ids_and_a_truncated_call_is_kept() -> None:
-    reply = reply_of('{"delegate": [{"target": "a"}, {"target": "b"}], "answer": "wait"}')
-    assert ([one.arguments["target"] for one in reply.calls], reply.text) == (["a", "b"], "wait")
-    assert len({one.call_id for one in reply.calls}) == 2
-    reply = reply_of('{"delegate": {"target": "w", "oper')
-    assert [one.arguments for one in reply.calls] == ['{"target": "w", "oper']
-    assert reply_of('{"answer": "one\\ntwo \\u00').text == "one\ntwo "
-
-
 @pytest.mark.parametrize("text", ["Just words.", '{"person": {"name": "x"}}', "[1, 2]", "{", "", '{"a": ' * 2000])
 def test_other_text_is_a_plain_answer(text: str) -> None:
     reply = reply_of(text)

@@ -1,6 +1,5 @@
 """Authentication: accepted and refused credentials, rate limits, and tokens at rest."""
 
-import json
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from remit import Clock, Limits, Misused, Refused, Unavailable
-from remit.core.jsonable import clean_text
-from remit.core.redaction import redact_text, redact_value
+from remit import Clock, Misused, Refused, Unavailable
 from remit.core.settings import ServeSettings
 from remit.server.authenticator import (
     FAILURES_BURST,
@@ -116,14 +113,6 @@ def test_flood_of_wrong_tokens_is_slowed_and_valid_ones_are_accepted(authenticat
     assert len(notes) <= NOTES_BURST
 
 
-def test_budget_of_a_principal_counts_from_the_creation_of_its_token(authenticator: Authenticator, time: Time) -> None:
-    shown = bearer(authenticator, budget=Limits(cost=2.0, seconds=60))
-    time.now += 50
-    budget = authenticator.authenticate(Credentials(authorization=shown)).budget
-    assert budget.lacks(time.now) is None
-    assert budget.lacks(time.now + 10) == "60 s of wall clock"
-
-
 # ---- certificates
 
 
@@ -192,14 +181,6 @@ def test_secret_is_random_and_has_a_checksum() -> None:
     assert not is_whole(one + "A")
     other = "B" if one[20] != "B" else "C"
     assert not is_whole(one[:20] + other + one[21:])
-
-
-def test_secret_is_redacted_everywhere() -> None:
-    secret = new_secret()
-    for text in (secret, f"curl -H 'Authorization: Bearer {secret}'", f"x{secret}y", secret[:30]):
-        assert secret[8:28] not in redact_text(text)
-        assert secret[8:28] not in clean_text(text)
-    assert secret not in json.dumps(redact_value({"a": [secret], secret: {"b": secret}}))
 
 
 def test_only_a_hash_is_stored_readable_by_the_owner(folder: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from remit import CallerInfo, ErrorInfo, Remit, State, agent
+from remit import CallerInfo, Remit, State, agent
 from remit.core.delegation import ORIGIN, Origin
 from remit.core.metrics import METRICS, OTHERS
 from remit.runtime.telemetry.metrics import prometheus_page
@@ -79,30 +79,6 @@ async def test_prometheus_page_has_the_counts(remit: Remit) -> None:
     assert total(samples(page), "delegation_running") == 0
 
 
-async def test_failed_starts_availability_and_tokens_are_counted_by_operation(remit: Remit) -> None:
-    """An agent whose program is missing, on the page and in the record."""
-
-    @agent("needy", requires=["tool:no-such-program"])
-    async def needy() -> None:
-        return None
-
-    page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
-    remit.register(needy)
-    for _ in range(2):
-        assert (await remit.delegate("needy")).stop_reason == "unavailable"
-    await remit.delegate("shelf.look")
-    found = samples(page)
-    assert total(found, "delegation_failed_starts_total", target="needy") == 2
-    assert total(found, "delegation_failed_starts_total", target="shelf") == 0
-    assert total(found, "agent_availability", target="needy") == 0
-    assert total(found, "agent_availability", target="shelf", operation="look") == 1
-    assert total(found, "delegation_tokens_total", target="shelf", operation="look") == 5
-    recorded = (await remit.metrics()).to_dict()
-    assert recorded["delegation.failed_starts"] == {"needy": 2}
-    assert recorded["agent.availability"]["needy"] == {"available": 0, "total": 2, "rate": 0.0}
-    assert recorded["delegation.tokens.by_operation"] == {"shelf.look": 5}
-
-
 async def test_label_values_are_bounded_for_any_request(remit: Remit) -> None:
     page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
     for number in range(5):
@@ -117,16 +93,6 @@ async def test_label_values_are_bounded_for_any_request(remit: Remit) -> None:
     assert {dict(labels).get("principal") for _, labels in found} - {None} == {"orchestrator", "token", "other"}
     for word in ("alice", "invented", "sess_"):
         assert word not in str(found)
-
-
-async def test_requests_are_counted_by_api_and_reason(remit: Remit) -> None:
-    page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
-    error = ErrorInfo(type="permission", message="no", code="UNAUTHENTICATED", recoverable=False, recommendation="ask")
-    remit.note_visit("http", "token:ci")
-    remit.note_visit("grpc", None, error)
-    found = samples(page)
-    assert total(found, "door_requests_total", door="http", code="") == 1
-    assert total(found, "door_requests_total", door="grpc", code="UNAUTHENTICATED") == 1
 
 
 @pytest.mark.parametrize(

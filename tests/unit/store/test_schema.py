@@ -101,17 +101,6 @@ def test_database_of_an_older_remit_is_read_as_it_is(tmp_path: Path, version: in
     assert [file.name for file in tmp_path.iterdir()] == ["remit.db"]
 
 
-def test_log_of_an_older_database_is_read_too(tmp_path: Path) -> None:
-    path = tmp_path / "remit.db"
-    old_database(path, 3)
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as living:  # another process has it open: the log stays
-        living.execute("PRAGMA journal_mode=WAL")
-        living.execute("UPDATE delegations SET agent='other'")
-        for kind in (ReadOnlyStore, ForeignStore):
-            with contextlib.closing(kind(path)) as store:
-                assert [one.agent for one in store.history(HistoryQuery())] == ["other"]
-
-
 def test_spending_is_counted_once_when_a_database_is_upgraded(tmp_path: Path) -> None:
     old_database(tmp_path / "remit.db", 3)
     for _ in range(2):

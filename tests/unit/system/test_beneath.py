@@ -155,16 +155,6 @@ def test_hard_link_to_a_file_outside_is_replaced_not_written(open_root: Open, pr
     assert (project.parent / "outside" / "secret.txt").read_text() == "secret"
 
 
-def test_removing_a_link_keeps_its_target(open_root: Open, project: Path) -> None:
-    for name in ("to_plain", "to_folder", "out", "out_folder", "loop", "dangling_out"):
-        with open_root() as root, root.place(name, follow=False) as place:
-            remove_one(place)
-        assert not (project / name).is_symlink()
-    assert (project / "plain.txt").exists()
-    assert (project / "folder" / "inner.txt").exists()
-    assert (project.parent / "outside" / "secret.txt").exists()
-
-
 @pytest.mark.parametrize("depth", [DEEPEST - 2, DEEPEST * 2])
 def test_tree_is_removed_with_its_links_down_to_a_hundred_levels(open_root: Open, project: Path, depth: int) -> None:
     folder = os.open(project / "folder" / "deep", os.O_RDONLY)

@@ -38,14 +38,6 @@ def another_process_holding(lock: Path) -> Iterator[subprocess.Popen[str]]:
         holder.communicate()
 
 
-def test_link_stays_a_link_and_its_file_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "real").write_bytes(b"old")
-    (tmp_path / "link").symlink_to("real")
-    atomic_write(tmp_path / "link", b"new")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "real").read_bytes() == b"new"
-
-
 def test_failed_write_leaves_the_old_file_and_no_temporary_one(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"old")
