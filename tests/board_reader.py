@@ -61,8 +61,8 @@ def git(root: Path, *arguments: str) -> str:
 
 def log_of(root: Path) -> list[tuple[str, str]]:
     """Subject and session of each commit, the oldest first."""
-    told = git(root, "log", "--reverse", "--format=%s%x09%(trailers:key=Session,valueonly,separator=%x2C)")
-    return [(line.partition("\t")[0], line.partition("\t")[2].strip()) for line in told.splitlines()]
+    listed = git(root, "log", "--reverse", "--format=%s%x09%(trailers:key=Session,valueonly,separator=%x2C)")
+    return [(line.partition("\t")[0], line.partition("\t")[2].strip()) for line in listed.splitlines()]
 
 
 def disagreements(root: Path) -> list[str]:

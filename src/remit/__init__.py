@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from remit.agents.function import agent
+    from remit.agents.function import FunctionAgent, agent
     from remit.agents.proto.v1 import tasks_pb2, tasks_pb2_grpc
     from remit.app import Remit, run
     from remit.board.board import Board
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from remit.board.error_tasks import errors as errors_to_task
     from remit.board.implement import implement as implement_task
     from remit.board.importer import import_board
+    from remit.board.outcome import Outcome
     from remit.board.parallel import ParallelOptions, implement_parallel
     from remit.board.project_commands import bind_command
     from remit.board.project_commands import run as run_command
@@ -23,27 +24,53 @@ if TYPE_CHECKING:
     from remit.board.research_plan import revise as revise_plan
     from remit.board.review import ReviewRequest
     from remit.board.review import review as review_work
+    from remit.board.task import Priority as TaskPriority
     from remit.board.task import State as BoardState
     from remit.board.task import Status as TaskStatus
-    from remit.board.task import Task
+    from remit.board.task import Task, TaskArtifact
+    from remit.board.task_commands import NewTask
+    from remit.board.task_commands import abandon as abandon_tasks
+    from remit.board.task_commands import divide as divide_task
+    from remit.board.task_commands import record as add_task
+    from remit.board.task_commands import recover as recover_tasks
+    from remit.board.task_commands import sync as sync_board
+    from remit.board.task_commands import todo as archive_tasks
     from remit.builtin.assistant.conversations import Conversations
     from remit.builtin.assistant.stream import ask
     from remit.builtin.worker.web_search import SearchClient, SearchHit, SearchNotConfigured, SearchProvider
-    from remit.core.budget import Limits
+    from remit.core.agents import AgentSpec, Isolation
+    from remit.core.budget import Budget, Limits
     from remit.core.composition import best, each, first, parallel, sequence
-    from remit.core.context import BlockingContext, Context
+    from remit.core.context import BlockingContext, Context, Handle
+    from remit.core.deadline import Clock, Deadline, TimeLimits
     from remit.core.delegate_requests import DelegateError
-    from remit.core.delegate_results import DelegateResult
+    from remit.core.delegate_results import Chunk, DelegateResult, TaskState
+    from remit.core.delegation import CallerInfo, Delegation, Lineage, TaskContext
     from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, Refused, RemitError, Stopped, Unavailable
-    from remit.core.events import Event
-    from remit.core.ids import span_id_of
+    from remit.core.events import Event, EventKind
+    from remit.core.ids import new_session_id, span_id_of
     from remit.core.lifecycle import LifecycleEvent, LifecycleKind
-    from remit.core.ports import Store
-    from remit.core.record import HistoryQuery, Record, Write, WriteResult
-    from remit.core.request import call
+    from remit.core.policy import Decision, Effect, PolicyRequest
+    from remit.core.ports import AgentPort, Store
+    from remit.core.record import (
+        AppendEvent,
+        BeginDelegation,
+        HistoryQuery,
+        Owner,
+        Record,
+        RecordDelegation,
+        SaveCheckpoint,
+        SettleDelegation,
+        StartDelegation,
+        Write,
+        WriteResult,
+    )
+    from remit.core.request import Composition, Request, call
     from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
     from remit.core.settings import Settings
+    from remit.core.states import Priority, State
     from remit.engines.temporal.plugin import RemitPlugin, workflow_delegate
+    from remit.runtime.engine import Engine, EngineConfig
     from remit.runtime.telemetry.logs import set_up_logs
     from remit.runtime.tool.delegate_tool import DelegateTool, Toolbox
     from remit.runtime.tool.langchain import delegate_tool as langchain_tool
@@ -55,18 +82,31 @@ if TYPE_CHECKING:
     from remit.system.settings_files import load_settings
 
 __all__ = [
-    "AgentCrashed", "Artifact", "BlockingContext", "Board", "BoardState", "Client", "Context", "Conversations", "DelegateError",
-    "DelegateResult", "DelegateTool", "ErrorInfo", "Event", "Evidence", "Failed", "HistoryQuery", "InvalidReturn", "LifecycleEvent",
-    "LifecycleKind", "Limits", "MemoryStore", "Metadata", "Misused", "ParallelOptions", "Record", "Refused", "Remit", "RemitError",
-    "RemitPlugin", "Return", "ReviewRequest", "SearchClient", "SearchHit", "SearchNotConfigured", "SearchProvider", "Settings",
-    "SqliteStore", "Status", "StopReason", "Stopped", "Store", "Task", "TaskStatus", "Toolbox", "Unavailable", "Write", "WriteResult",
-    "agent", "ask", "best", "bind_command", "call", "check_return", "discover", "each", "errors_to_task", "find_command", "first",
-    "implement_parallel", "implement_task", "import_board", "langchain_tool", "load_settings", "openai_agents_tool", "parallel",
-    "plan_task", "pydantic_ai_toolset", "research_task", "review_work", "revise_plan", "run", "run_command", "sequence", "set_up_logs",
-    "span_id_of", "tasks_pb2", "tasks_pb2_grpc", "workflow_delegate",
+    "AgentCrashed", "AgentPort", "AgentSpec", "AppendEvent", "Artifact", "BeginDelegation", "BlockingContext", "Board", "BoardState",
+    "Budget", "CallerInfo", "Chunk", "Client", "Clock", "Composition", "Context", "Conversations", "Deadline", "Decision", "DelegateError",
+    "DelegateResult", "DelegateTool", "Delegation", "Effect", "Engine", "EngineConfig", "ErrorInfo", "Event", "EventKind", "Evidence",
+    "Failed", "FunctionAgent", "Handle", "HistoryQuery", "InvalidReturn", "Isolation", "LifecycleEvent", "LifecycleKind", "Limits",
+    "Lineage", "MemoryStore", "Metadata", "Misused", "NewTask", "Outcome", "Owner", "ParallelOptions", "PolicyRequest", "Priority",
+    "Record", "RecordDelegation", "Refused", "Remit", "RemitError", "RemitPlugin", "Request", "Return", "ReviewRequest", "SaveCheckpoint",
+    "SearchClient", "SearchHit", "SearchNotConfigured", "SearchProvider", "Settings", "SettleDelegation", "SqliteStore", "StartDelegation",
+    "State", "Status", "StopReason", "Stopped", "Store", "Task", "TaskArtifact", "TaskContext", "TaskPriority", "TaskState", "TaskStatus",
+    "TimeLimits", "Toolbox", "Unavailable", "Write", "WriteResult", "abandon_tasks", "add_task", "agent", "archive_tasks", "ask", "best",
+    "bind_command", "call", "check_return", "discover", "divide_task", "each", "errors_to_task", "find_command", "first",
+    "implement_parallel", "implement_task", "import_board", "langchain_tool", "load_settings", "new_session_id", "openai_agents_tool",
+    "parallel", "plan_task", "pydantic_ai_toolset", "recover_tasks", "research_task", "review_work", "revise_plan", "run", "run_command",
+    "sequence", "set_up_logs", "span_id_of", "sync_board", "tasks_pb2", "tasks_pb2_grpc", "workflow_delegate",
 ]  # fmt: skip
 _PUBLIC = {
-    "remit.agents.function": "agent",
+    "remit.board.outcome": "Outcome",
+    "remit.board.task_commands": "NewTask record=add_task abandon=abandon_tasks recover=recover_tasks divide=divide_task "
+    "todo=archive_tasks sync=sync_board",
+    "remit.runtime.engine": "Engine EngineConfig",
+    "remit.core.policy": "Decision Effect PolicyRequest",
+    "remit.core.deadline": "Clock Deadline TimeLimits",
+    "remit.core.delegation": "CallerInfo Delegation Lineage TaskContext",
+    "remit.core.agents": "AgentSpec Isolation",
+    "remit.core.states": "Priority State",
+    "remit.agents.function": "agent FunctionAgent",
     "remit.agents.proto.v1": "tasks_pb2 tasks_pb2_grpc",
     "remit.app": "Remit run",
     "remit.board.board": "Board",
@@ -78,26 +118,27 @@ _PUBLIC = {
     "remit.board.project_commands": "bind_command run=run_command",
     "remit.board.research_plan": "research=research_task plan=plan_task revise=revise_plan",
     "remit.board.review": "ReviewRequest review=review_work",
-    "remit.board.task": "Task State=BoardState Status=TaskStatus",
+    "remit.board.task": "Task State=BoardState Status=TaskStatus TaskArtifact Priority=TaskPriority",
     "remit.builtin.assistant.conversations": "Conversations",
     "remit.builtin.assistant.stream": "ask",
     "remit.builtin.worker.web_search": "SearchClient SearchHit SearchNotConfigured SearchProvider",
-    "remit.core.budget": "Limits",
+    "remit.core.budget": "Limits Budget",
     "remit.core.composition": "best each first parallel sequence",
     "remit.core.errors": "AgentCrashed ErrorInfo Failed InvalidReturn Misused Refused RemitError Stopped Unavailable",
-    "remit.core.events": "Event",
+    "remit.core.events": "Event EventKind",
     "remit.core.lifecycle": "LifecycleEvent LifecycleKind",
-    "remit.core.ports": "Store",
-    "remit.core.record": "HistoryQuery Record Write WriteResult",
-    "remit.core.request": "call",
+    "remit.core.ports": "Store AgentPort",
+    "remit.core.record": "HistoryQuery Owner Record Write WriteResult AppendEvent BeginDelegation RecordDelegation SaveCheckpoint "
+    "SettleDelegation StartDelegation",
+    "remit.core.request": "call Request Composition",
     "remit.core.result": "Artifact Evidence Metadata Return Status StopReason",
     "remit.core.settings": "Settings",
-    "remit.core.ids": "span_id_of",
-    "remit.core.context": "Context BlockingContext",
+    "remit.core.ids": "span_id_of new_session_id",
+    "remit.core.context": "Context BlockingContext Handle",
     "remit.engines.temporal.plugin": "RemitPlugin workflow_delegate",
     "remit.runtime.telemetry.logs": "set_up_logs",
     "remit.core.delegate_requests": "DelegateError",
-    "remit.core.delegate_results": "DelegateResult",
+    "remit.core.delegate_results": "DelegateResult Chunk TaskState",
     "remit.runtime.tool.delegate_tool": "DelegateTool Toolbox",
     "remit.runtime.tool.langchain": "delegate_tool=langchain_tool",
     "remit.runtime.tool.openai_agents": "delegate_tool=openai_agents_tool",

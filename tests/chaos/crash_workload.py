@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import remit.policy.engine  # noqa: F401 - imported once, before the forks
-from remit import Context, Record, Remit, agent, call, each, first, parallel, sequence
+from remit import Context, Record, Remit, State, agent, call, each, first, parallel, sequence
 from remit.agents.directory import ENTRY_POINTS
-from remit.core.states import State
 from remit.system.packages import offered
-from remit.system.processes import marked
+from support.processes import marked
 
 STAGES = 6
 EXPECTED = [n * 10 for n in range(STAGES)]

@@ -9,10 +9,11 @@ import sys
 from typing import Any
 
 import grpc.aio
+from google.protobuf.json_format import ParseDict
+from google.protobuf.struct_pb2 import Value
 
 from remit import tasks_pb2 as pb
 from remit import tasks_pb2_grpc as rpc
-from remit.agents.proto.values import dict_of, value_of
 
 
 def say(*words: object) -> None:
@@ -22,8 +23,8 @@ def say(*words: object) -> None:
 async def work(stream: Any, order: Any) -> None:
     say("order", order.operation)
     await stream.write(pb.AgentMessage(progress=pb.WorkProgress(work_id=order.work_id, message="begun")))
-    await asyncio.sleep(float(dict_of(order.parameters)["seconds"]))
-    await stream.write(pb.AgentMessage(done=pb.WorkDone(work_id=order.work_id, result=value_of({"by": os.getpid()}))))
+    await asyncio.sleep(float(order.parameters["seconds"]))
+    await stream.write(pb.AgentMessage(done=pb.WorkDone(work_id=order.work_id, result=ParseDict({"by": os.getpid()}, Value()))))
 
 
 async def serve(address: str) -> None:

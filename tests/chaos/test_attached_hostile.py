@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from pydantic_core import from_json, to_json
 
-from remit import Context, Remit, Stopped, agent
+from remit import Context, Remit, State, Stopped, agent
 from remit.agents import attach_server
 from remit.core.ids import CALLER, decode
-from remit.core.states import State
 from remit.system.unix_sockets import connect_to
 
 

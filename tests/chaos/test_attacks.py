@@ -15,9 +15,7 @@ from typing import Any
 
 import pytest
 
-from remit import BlockingContext, Context, Misused, Remit, Return, Status, StopReason, agent
-from remit.core.events import EventKind
-from remit.core.states import State
+from remit import BlockingContext, Context, EventKind, Misused, Remit, Return, State, Status, StopReason, agent
 from support.engine_samples import code_of, until
 from support.pace import allowed
 

@@ -15,8 +15,9 @@ import pytest
 from board_crashes import PLAN, change, die_when_committed, finish
 
 from remit import Board, Task
+from remit import BoardState as State
+from remit import TaskStatus as Status
 from remit.board import archive, todo
-from remit.board.task import State, Status
 from remit.system import edits
 from support.lab import rounds
 

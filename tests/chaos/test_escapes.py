@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from remit.system.sandbox.recipes import node
-from support import escape_stage, escapes
+from support import escape_stage, escapes, processes, sandboxes
 from support.escape_stage import STACKS, offer_of, targets, try_all, try_outside
 from support.escapes import ATTEMPTS, Attempt
+from support.sandboxes import node
 
 SOURCE = Path(__file__).parents[2] / "src"
 STRANGER = 61_234
@@ -52,7 +52,7 @@ def strangers(facts: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("strange")
     shutil.copytree(SOURCE, folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "support").mkdir()
-    for module in (escapes, escape_stage):
+    for module in (escapes, escape_stage, processes, sandboxes):
         shutil.copy(module.__file__, folder / "support")
     for path in (folder, facts["project"], *facts["project"].rglob("*")):
         os.chown(path, STRANGER, STRANGER)

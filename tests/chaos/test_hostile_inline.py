@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import Remit, Status, StopReason, agent
-from remit.core.agents import Isolation
-from remit.core.events import EventKind
+from remit import EventKind, Isolation, Remit, Status, StopReason, agent
 from support.hostile import HOSTILE, hostile_agents
 from support.pace import allowed
 

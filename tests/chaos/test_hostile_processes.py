@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from remit import Remit, Status, StopReason
-from remit.core.agents import Isolation
+from remit import Isolation, Remit, Status, StopReason
 from support.census import census, processes_left
 from support.hostile import HOSTILE, hostile_agents
 from support.lab import is_lab, rounds

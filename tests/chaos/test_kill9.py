@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 
-from remit import Record, Remit, SqliteStore, Status, StopReason, agent
-from remit.core.record import Owner, RecordDelegation
-from remit.core.states import Priority, State
-from remit.system.processes import pid_space, process_start
+from remit import Owner, Priority, Record, RecordDelegation, Remit, SqliteStore, State, Status, StopReason, agent
 from support.lab import is_lab, rounds
+from support.processes import pid_space, process_start
 
 WORKLOAD = Path(__file__).with_name("crash_workload.py")
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
 
 
 def rounds_of(kind: str, folder: Path, rounds: int, *, at_once: int = 1) -> list[dict[str, Any]]:
@@ -26,7 +25,10 @@ def rounds_of(kind: str, folder: Path, rounds: int, *, at_once: int = 1) -> list
     each = rounds // at_once
     launchers = [
         subprocess.Popen(
-            [sys.executable, str(WORKLOAD), kind, str(folder), str(number * each), str(each)], stdout=subprocess.PIPE, text=True
+            [sys.executable, str(WORKLOAD), kind, str(folder), str(number * each), str(each)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
         )
         for number in range(at_once)
     ]

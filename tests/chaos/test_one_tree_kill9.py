@@ -8,11 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from remit import Remit
-from remit.core.states import State
+from remit import Remit, State
 from remit.stores.sqlite import open_read_only
-from remit.system.processes import all_pids, mark_of
 from support.pace import until
+from support.processes import all_pids, mark_of
 
 AGENTS = '''
 import os, subprocess, sys, time

@@ -12,10 +12,7 @@ from typing import Any
 
 import pytest
 
-from remit import Context, LifecycleKind, Record, Remit, SqliteStore, Status, StopReason, Unavailable, agent
-from remit.core.context import Handle
-from remit.core.record import Owner
-from remit.core.states import State
+from remit import Context, Handle, LifecycleKind, Owner, Record, Remit, SqliteStore, State, Status, StopReason, agent
 from remit.testing import JumpingClock, Scripted, answer, hang
 from support.pace import allowed
 
@@ -391,13 +388,3 @@ async def test_waiter_on_a_key_of_a_live_process_times_out_by_its_own_deadline(t
         (holder,) = [record for record in await remit.live() if record.agent == "worker"]
         assert result.session_id == holder.session_id, "the result names the running delegation"
     assert worker.calls == []
-
-
-async def test_close_raises_for_waiters_on_a_key_of_another_process(tmp_path: Path) -> None:
-    remit = Remit.open(tmp_path, agents=[Scripted("worker")])
-    async with living(tmp_path, key="k"):
-        async with remit:
-            waiting = asyncio.create_task(remit.delegate("worker", key="k", timeout=60))
-            await asyncio.sleep(0.2)
-        with pytest.raises(Unavailable, match="closed while it was waited for"):
-            await asyncio.wait_for(waiting, 1)

@@ -4,25 +4,17 @@
 import asyncio
 import os
 import random
-import subprocess
-import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from remit import Unavailable
-from remit.system.processes import descendants
 from remit.system.sandbox import probe
-from remit.system.sandbox.boxes import Job
 from remit.system.sandbox.keeper import clear
-from remit.system.sandbox.probe import Offer, required
-from remit.system.sandbox.recipes import MEBIBYTE, Limits
-from remit.system.sandbox.run import run
-from remit.system.sandbox.wire import BOOT
 from support.escape_stage import STACKS, offer_of, processes_marked, sandboxed
 from support.pace import allowed
+from support.processes import descendants
+from support.sandboxes import MEBIBYTE, Job, Limits, run
 
 each_stack = pytest.mark.parametrize("stack", STACKS)
 each_alone = pytest.mark.parametrize("stack", STACKS[1:])
@@ -44,15 +36,6 @@ async def test_hidden_files_count_against_the_disk_limit(hiding: str, stack: str
     ran, _, stderr = await sandboxed(hiding + WRITE, stack, limits=Limits(seconds=20, disk_bytes=32 * MEBIBYTE))
     assert ran.ended.killed_by == "disk", stderr
     assert os.listdir(box_parent) == []
-
-
-async def test_page_tables_count_against_the_memory_limit() -> None:
-    """Pages that are only read are shared by all processes. Their page tables are not."""
-    program = "import mmap, time\nheld = mmap.mmap(-1, 1 << 40, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, prot=1)\nfor place in range(0, 1 << 40, 1 << 21): held[place]\n"
-    ran, _, stderr = await sandboxed(
-        "python3 p.py", language="shell", files={"p.py": program.encode()}, limits=Limits(seconds=20, memory_bytes=64 * MEBIBYTE)
-    )
-    assert ran.ended.killed_by == "memory", stderr
 
 
 async def test_sandboxed_code_has_the_highest_oom_score() -> None:
@@ -99,15 +82,6 @@ async def test_cancel_at_any_moment_leaves_nothing(stack: str, box_parent: Path,
     assert os.listdir(box_parent) == []
 
 
-def test_keeper_without_complete_orders_removes_its_folders(tmp_path: Path) -> None:
-    folders = [tmp_path / "box" / "workspace", tmp_path / "box" / "tmp", tmp_path / "box"]
-    for folder in folders[:2]:
-        folder.mkdir(parents=True)
-    ran = subprocess.run([sys.executable, "-I", "-S", "-c", BOOT, *map(str, folders)], input=b"half", timeout=30, check=False)
-    assert ran.returncode == 70
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_deep_or_unreadable_folder_is_removed(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("x")
     box = tmp_path / "box"
@@ -136,24 +110,6 @@ def test_hanging_bubblewrap_is_unusable_and_leaves_no_process(tmp_path: Path, mo
     assert "did not end" in probe._try(hanging)[0]
     assert time.monotonic() - began < allowed(20)
     assert processes_marked(mark) == []
-
-
-def test_root_that_cannot_change_user_needs_a_user_namespace() -> None:
-    offer = Offer(bubblewrap=Path("bwrap"), fault="no namespaces", landlock=7, seccomp=True, is_root_for_good=True)
-    assert not offer.is_enough
-    with pytest.raises(Unavailable, match="root") as raised:
-        required(offer)
-    assert "ordinary user" in raised.value.advice
-    assert replace(offer, fault="").is_enough
-
-
-async def test_unwritable_output_file_affects_no_other_file(tmp_path: Path) -> None:
-    """The disk may be full. The output of the code and the remaining files are still returned."""
-    out = tmp_path / "out"
-    (out / "b").mkdir(parents=True)
-    ran, stdout, _ = await sandboxed("for n in 'abc': open(n, 'wb').write(bytes(400_000))\nprint('done')", out=out)
-    assert stdout == "done\n"
-    assert ([left.name for left in ran.ended.files], ran.ended.left_there) == (["a", "c"], 1)
 
 
 @each_stack

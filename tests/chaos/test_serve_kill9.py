@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 from serve_load import APIS, KINDS, LoadTask, Place, is_running, pids_noted, project, runs_noted
 
-from remit import SqliteStore
-from remit.core.events import EventKind
+from remit import EventKind, SqliteStore
 from support.apis.client import ended
 from support.lab import rounds
 

@@ -10,10 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import Remit, Return, Status
-from remit.core.context import Handle
-from remit.core.events import EventKind
-from remit.core.states import State
+from remit import EventKind, Handle, Remit, Return, State, Status
 from support.lab import is_lab, rounds
 from support.temporal_cluster import HEARTBEAT, Cluster, cluster
 from support.temporal_server import TemporalServer, temporal_server

@@ -102,8 +102,7 @@ async def implement_all(root: Path, numbers: "list[int]", *, width: int, wait: f
 
 def main() -> None:
     root, width, wait, seed = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
-    from remit.board.parallel import ready_tasks
-    from remit.board.task_landing import remove_landed
+    from support.boards import ready_tasks, remove_landed
 
     numbers = list(ready_tasks(Board(root)))
     remove_landed(Board(root))  # every command does this; here also without remaining tasks

@@ -17,11 +17,11 @@ import pytest
 import pytest_asyncio
 
 from remit import Remit
-from remit.server.tokens import Grants, Permission
 from support.apis import agents
 from support.apis.agents import API_AGENTS, POLICY, SETTINGS
 from support.apis.checks import API_CHECKS, Check
 from support.apis.client import ApiClient, Standing
+from support.server import Grants, Permission
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -113,7 +113,7 @@ WAYS: dict[str, Way] = {
 
 
 @dataclass
-class Stage:
+class Harness:
     root: Path
     served: Served
     way: Way
@@ -175,4 +175,4 @@ async def test_mcp_over_stdio_passes_the_check(check: Check, by_stdio: Alone) ->
 @pytest.mark.parametrize("api", WAYS)
 async def test_api_passes_the_check(api: str, check: Check, served: Served) -> None:
     async with contextlib.AsyncExitStack() as closing, asyncio.timeout(60):
-        await check(Stage(served.root, replace(served, closing=closing), WAYS[api]))
+        await check(Harness(served.root, replace(served, closing=closing), WAYS[api]))

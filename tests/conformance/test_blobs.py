@@ -12,12 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from remit import Misused, RemitError
-from remit.core.ids import new_session_id
-from remit.core.ports import Manifest, ShippedFile
+from remit import Misused, RemitError, new_session_id
 from remit.stores import blobs as module
-from remit.stores.blobs import PART_BYTES, BlobStore
-from support.s3 import BUCKET, S3Server, s3_server
+from support.s3 import BUCKET, PART_BYTES, BlobStore, Manifest, S3Server, ShippedFile, s3_server
 
 LARGE = 2 * PART_BYTES + 12345
 

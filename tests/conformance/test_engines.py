@@ -10,13 +10,9 @@ from typing import Any
 import pytest
 
 from remit import MemoryStore, Remit
-from support import engine_features
 from support.engine_suite import DURABILITY_CHECKS, ENGINE_CHECKS, Check, OpenRemit
 from support.memory_engine import MemoryEngine
 from support.postgres import new_schema, postgres_server
-
-FEATURES = engine_features.__all__
-"""Suites that register in `ENGINE_CHECKS` on import."""
 
 
 @pytest.fixture(scope="module")

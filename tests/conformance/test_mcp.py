@@ -1,5 +1,6 @@
 """The MCP conformance suite (npm `@modelcontextprotocol/conformance`) against `remit mcp --http`."""
 
+import os
 import re
 import signal
 import subprocess
@@ -39,7 +40,8 @@ def node() -> Path:
 @contextmanager
 def served(*command: str) -> Iterator[str]:
     """Start a server and yield the address from its first output line."""
-    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
@@ -78,7 +80,7 @@ def test_applicable_mcp_scenarios_pass(node: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scenario", ["tools-call-simple-text", "tools-call-error", "tools-call-with-progress"])
 def test_delegation_passes_the_tool_call_scenarios(node: Path, tmp_path: Path, scenario: str) -> None:
-    with served(str(HERE / "mcp_lent_names.py"), str(tmp_path)) as address:
+    with served(str(HERE / "mcp_conformance_server.py"), str(tmp_path)) as address:
         assert "Passed: 1/1" in judged(node, address, "--scenario", scenario)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from remit import Remit
-from remit.server.tokens import Grants, Permission
+from support.server import Grants, Permission
 
 BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
 DELEGATE_ONLY = frozenset({Permission.DELEGATE})
@@ -75,11 +75,10 @@ async def a2a_harness(
     from starlette.applications import Starlette
 
     from remit.server.a2a.api import OPEN_PATHS, A2aApi
-    from remit.server.authenticator import Authenticator
     from remit.server.grpc.auth_interceptor import AuthInterceptor
     from remit.server.http.http_server import HttpServer
     from remit.server.http.middleware import AuthMiddleware
-    from remit.server.service import Service
+    from support.server import Authenticator, Service
 
     root.mkdir(exist_ok=True)  # noqa: ASYNC240 - nothing else runs here yet
     async with contextlib.AsyncExitStack() as closing:

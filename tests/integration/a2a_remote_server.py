@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from remit import Context, agent
-from remit.server.tokens import Permission
+from support.server import Permission
 
 
 @agent("place")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from remit.testing import Call, Fail, ModelRequest, Say, ScriptedModels
-from remit.testing.models.turns import Turn
+from remit.testing import ModelTurn as Turn
 
 AGENTS = """
 import asyncio

@@ -8,7 +8,7 @@ from typing import Any
 
 from remit import Remit
 from remit.agents.definition import definition_of
-from remit.system.processes import marked, marker
+from support.processes import marked, marker
 
 RETURN = (
     '{"status": "completed", "summary": "It is done. All is well.", "artifacts": [], "errors": [], "metadata": {"session_id": "%s", '

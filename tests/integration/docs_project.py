@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from remit import Board, Task
-from remit.board.task import Status
+from remit import TaskStatus as Status
 
 FILES = {
     "README.md": "# Shop\n\nA deadline is checked by `check`. A process is killed with its descendants at the deadline.\n",

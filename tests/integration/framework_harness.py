@@ -12,8 +12,7 @@ import pytest_asyncio
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from pydantic import BaseModel
 
-from remit import Remit, agent
-from remit.core.agents import AgentSpec
+from remit import AgentSpec, Remit, agent
 from remit.testing import Call, ModelRequest, ScriptedModels
 from remit.testing.models.turns import Player, Script
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from remit import Context, Remit, agent
-from remit.server.tokens import Grants, Permission
+from support.server import Grants, Permission
 
 SECOND = 10**9
 DELEGATE_ONLY = frozenset({Permission.DELEGATE})
@@ -107,10 +107,9 @@ async def grpc_harness(
     accepts_agents: bool = False,
     **serve: Any,
 ) -> AsyncIterator[Harness]:
-    from remit.server.authenticator import Authenticator
     from remit.server.grpc.registry import Registry
     from remit.server.grpc.server import GrpcApi
-    from remit.server.service import Service
+    from support.server import Authenticator, Service
 
     async with Remit.open(root, agents=agents, settings=settings) as remit, contextlib.AsyncExitStack() as closing:
         known = remit.settings.serve._replace(**serve)
@@ -136,7 +135,7 @@ def bearer(token: str, *more: tuple[str, str]) -> tuple[tuple[str, str], ...]:
 
 def ask(type_: str, *, agent_id: str = "", wait: float = 10.0, session: str = "", priority: int = 0, **parameters: Any) -> Any:
     from remit import tasks_pb2 as pb
-    from remit.agents.proto.values import struct_of
+    from support.protobuf import struct_of
 
     return pb.ExecuteTaskRequest(
         agent_id=agent_id,

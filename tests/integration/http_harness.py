@@ -13,7 +13,7 @@ from typing import Any
 from grpc_harness import count, fails, loud, slow
 
 from remit import Remit
-from remit.server.tokens import EVERYTHING, Grants, Permission
+from support.server import EVERYTHING, Grants, Permission
 
 AGENTS = (count, slow, fails, loud)
 
@@ -98,10 +98,9 @@ async def http_harness(
     builtin_agents: Sequence[str] = (),
     **serve: Any,
 ) -> AsyncIterator[Harness]:
-    from remit.server.authenticator import Authenticator
     from remit.server.http.api import http_app, routes
     from remit.server.http.http_server import HttpServer
-    from remit.server.service import Service
+    from support.server import Authenticator, Service
 
     async with contextlib.AsyncExitStack() as closing:
         remit = Remit.open(root, agents=agents, settings={"builtin_agents": list(builtin_agents)})

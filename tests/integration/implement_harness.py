@@ -6,10 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from remit import Board, Context, Remit, Task, agent
-from remit.board.implement import implement
-from remit.board.outcome import Outcome
-from remit.board.task import Status
+from remit import Board, Context, Outcome, Remit, Task, agent
+from remit import TaskStatus as Status
+from remit import implement_task as implement
 from support.repository import begin, git
 
 PLAN_PATH = "specs/001_csv/plans/implementation-001.md"

@@ -7,10 +7,9 @@ from typing import Any
 
 from implement_harness import entry, returned
 
-from remit import Board, Context, Remit, Task, agent
-from remit.board.implement import implement
-from remit.board.outcome import Outcome
-from remit.board.task import Status
+from remit import Board, Context, Outcome, Remit, Task, agent
+from remit import TaskStatus as Status
+from remit import implement_task as implement
 from support.repository import begin, git
 
 GREEN = "test ! -e broken"

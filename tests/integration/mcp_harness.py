@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from remit.system.processes import all_pids
+from support.processes import all_pids
 from support.tools import MODULES
 
 HOSTILE = Path(__file__).with_name("hostile_mcp_server.py")

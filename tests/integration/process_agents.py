@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from remit import Stopped
-from remit.system.processes import mark_of
+from support.processes import mark_of
 
 
 def add(a: int, b: int) -> int:

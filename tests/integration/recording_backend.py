@@ -9,16 +9,13 @@ from typing import Any
 
 import pytest
 
-from remit import Context, Limits
+from remit import Context, Delegation, Limits, Lineage, Priority, TaskContext, new_session_id
 from remit.agents.process.pool import Job, ProcessPool
 from remit.agents.process.target import target_of
 from remit.core.budget import effective_deadline
 from remit.core.context import ContextFacts, ContextFiles, Repair
-from remit.core.delegation import Delegation, Lineage, TaskContext
-from remit.core.ids import new_session_id
-from remit.core.states import Priority
 from remit.system.context_files import CONTEXT_FOLDER, context_files
-from remit.system.processes import marked
+from support.processes import marked
 
 
 class RecordingBackend:

@@ -49,7 +49,7 @@ class RemoteAgent:
         self.channel = await self.harness.channel()
         self.calls = rpc.AgentServiceStub(self.channel)
         if isinstance(schema := declared.pop("schema", None), dict):
-            from remit.agents.proto.values import struct_of
+            from support.protobuf import struct_of
 
             declared["parameters_schema"] = struct_of(schema)
         offered = self.pb.Operation(name=operation, description="Counts words.", **declared)
@@ -83,7 +83,7 @@ class RemoteAgent:
                 self.received.set()
 
     async def _work(self, order: Any) -> None:
-        from remit.agents.proto.values import value_of
+        from support.protobuf import value_of
 
         result = await self.does(self, order)
         if result is not None:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from remit import Remit, Return
+from remit.testing import ModelTurn as Turn
 from remit.testing import ScriptedModels
-from remit.testing.models.turns import Turn
 
 
 async def run_operation(root: Path, script: Sequence[Turn], operation: str, **parameters: Any) -> tuple[Return, list[str]]:

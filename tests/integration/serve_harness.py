@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import httpx
 
-from remit.server.discovery import ServerEntry, announced
+from support.server import ServerEntry, announced
 
 AGENTS = """
 import asyncio

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 from a2a_harness import Harness, a2a_harness
 
-from remit import Context, agent
-from remit.core.states import State
-from remit.server.tokens import Permission
+from remit import Context, State, agent
 from support.pace import until
+from support.server import Permission
 
 
 @agent("deep")
@@ -39,7 +38,7 @@ async def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     }
     async with a2a_harness(tmp_path / "near", [deep, deeper], agents=agents, max_depth=6) as local:
         token = local.token("far", frozenset({Permission.DELEGATE, Permission.RELAY}))
-        environment = {**os.environ, "NEAR_URL": local.url, "NEAR_TOKEN": token}
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "NEAR_URL": local.url, "NEAR_TOKEN": token}
         program = Path(__file__).with_name("a2a_remote_server.py")
         remote_process = await asyncio.create_subprocess_exec(
             sys.executable, program, remote_root, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -100,7 +99,7 @@ async def test_remote_server_is_verified_by_its_certificate(tmp_path: Path, monk
     from grpc_harness import Authority
 
     from remit import Remit
-    from remit.server.addresses import Certificates
+    from support.server import Certificates
 
     certificate, key = Authority(tmp_path).issue("far.example")
     async with a2a_harness(tmp_path / "far", [place], tls=Certificates(certificate=certificate, key=key)) as remote:

@@ -195,24 +195,6 @@ async def test_unsupported_protocol_version_is_refused_over_every_binding(harnes
         assert "result" in (await http.post(f"{harness.url}/a2a/", json=LIST, headers={"a2a-version": "1.0"})).json()
 
 
-async def test_subscription_stays_open_while_a_task_waits_for_input(harness: Harness) -> None:
-    from a2a.types import CancelTaskRequest, SubscribeToTaskRequest
-
-    for binding in BINDINGS:
-        client, asker = await harness.client(binding), await harness.client(streaming=False)
-        for answer, end in (("blue", "COMPLETED"), (None, "CANCELED")):
-            waiting_task = await one_task(asker, message("paint", skill="asks"))
-            events = client.subscribe(SubscribeToTaskRequest(id=waiting_task.id))
-            assert state_name((await anext(events)).task) == "INPUT_REQUIRED"
-            if answer is None:
-                await asker.cancel_task(CancelTaskRequest(id=waiting_task.id))
-            else:
-                await one_task(asker, message(answer, task_id=waiting_task.id))
-            rest = [event async for event in events]
-            last = rest[-1].task if rest[-1].HasField("task") else rest[-1].status_update
-            assert state_name(last) == end, (binding, rest)
-
-
 async def test_text_is_routed_only_to_an_agent_that_accepts_text(harness: Harness) -> None:
     from a2a.types import Message, Part, Role
     from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError

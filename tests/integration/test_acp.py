@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 from recording_backend import ProcessHarness, process_harness_fixture
 
-from remit import AgentCrashed, Failed, Misused, Remit, Status, StopReason, Unavailable
+from remit import AgentCrashed, EventKind, Failed, Misused, Remit, Status, StopReason, Unavailable
 from remit.agents.acp.acp_agent import AcpAgent
 from remit.agents.definition import definition_of
-from remit.core.events import EventKind
 from remit.system.interpreter import remit_command
 from support.pace import allowed
 from support.witness import LoopWatch
@@ -83,13 +82,6 @@ async def test_delegating_agent_gets_the_mcp_tools_or_does_not_start(harness: Ac
     assert harness.logged("initialize") == []
 
 
-async def test_configured_model_is_selected_or_reported_as_missing(harness: AcpHarness) -> None:
-    await harness.ask("answer", model="large")
-    assert harness.logged("set") == [{"method": "set", "option": "model", "value": "large"}]
-    await harness.ask("answer", model="enormous")
-    assert any("enormous" in note for note in harness.noted("progress"))
-
-
 # ---- updates
 
 
@@ -102,21 +94,6 @@ async def test_tool_calls_are_progress_and_thoughts_are_not_in_the_answer(harnes
     assert [chunk for chunk in harness.noted("emit") if isinstance(chunk, str)] == ["Let me look at the file first. "], (
         "the return is not streamed"
     )
-
-
-async def test_plan_and_usage_updates_reach_followers(harness: AcpHarness) -> None:
-    assert json.loads(await harness.ask("plan"))["status"] == "completed"
-    plan = {"plan": [{"step": "read", "status": "completed"}, {"step": "write", "status": "in_progress"}]}
-    assert ("progress", "Plan: 1 of 2 done, now: write", 0.5) in harness.backend.notes
-    assert plan in harness.noted("emit")
-    assert harness.spent() == [(100, 0.5), (600, 0.75), (200, 0.0)]
-    async with harness.remit("plan") as remit:
-        handle = await remit.start("agent", task="Say hello.")
-        events = [(event.kind, event.body) async for event in handle.stream()]
-        result = await handle.result()
-    assert (result.status, result.stop_reason) == (Status.COMPLETED, StopReason.FINISHED)
-    assert (EventKind.DATA, {"chunk": plan}) in events
-    assert (EventKind.SPENT, {"tokens": 900, "cost": 1.25}) in events
 
 
 async def test_usage_is_charged_to_the_tree_budget_and_stops_the_agent(harness: AcpHarness) -> None:
@@ -200,11 +177,6 @@ async def test_failure_names_its_cause_and_leaves_no_process(
     assert harness.left() == []
 
 
-async def test_key_in_the_environment_authenticates_the_agent(harness: AcpHarness) -> None:
-    await harness.ask("needs-key", environment={"ACME_KEY": "k"})
-    assert harness.logged("authenticate") == [{"method": "authenticate", "way": "key"}]
-
-
 async def test_missing_or_echoing_command_is_reported(harness: AcpHarness) -> None:
     with pytest.raises(Unavailable, match="no-such-agent"):
         await harness.ask("answer", command=["no-such-agent"])
@@ -213,16 +185,6 @@ async def test_missing_or_echoing_command_is_reported(harness: AcpHarness) -> No
     assert "`cat`" in caught.value.advice
     with pytest.raises(Misused, match="task"):
         harness.agent("answer").check({})
-
-
-async def test_missing_protocol_library_names_its_package(harness: AcpHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [one for one in sys.modules if one.partition(".")[0] == "acp" or one == "remit.agents.acp.connection"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "acp", None)
-    monkeypatch.delitem(sys.modules, "remit.agents.acp.updates", raising=False)
-    with pytest.raises(Unavailable) as caught:
-        await harness.ask("answer")
-    assert "pip install 'remit[acp]'" in caught.value.advice
 
 
 async def test_fifty_megabytes_of_output_do_not_block_the_event_loop(harness: AcpHarness) -> None:
@@ -270,14 +232,6 @@ async def test_cancelled_agent_is_notified_and_leaves_no_process(harness: AcpHar
 
 
 # ---- sessions
-
-
-async def test_replayed_messages_of_a_loaded_session_are_ignored(harness: AcpHarness) -> None:
-    harness.backend.saved = {"vendor": "acp", "session": "conversation-1"}
-    assert json.loads(await harness.ask("loads"))["status"] == "completed"
-    assert harness.logged("load") == [{"method": "load", "session": "conversation-1"}]
-    assert not any("long ago" in str(chunk) for chunk in harness.noted("emit"))
-    assert harness.spent() == [(100, 0.0)]
 
 
 async def test_stopped_agent_resumes_its_session(harness: AcpHarness) -> None:

@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from remit import Context, Remit, agent
-from remit.core.adaptive import RunSample, learned_limits
-from remit.core.deadline import TimeLimits
-from remit.core.settings import is_harmless
+from remit import Context, Remit, TimeLimits, agent
+from remit.core.adaptive import RunSample
 from support.cli import run
 
 LIMITS = TimeLimits(default_seconds=100, maximum_seconds=1000)
@@ -40,39 +38,5 @@ def test_learned_limits_are_shown_with_their_samples(tmp_path: Path, monkeypatch
     assert run("limits", "nobody", cwd=tmp_path).code != 0
 
 
-def test_only_applying_learned_limits_needs_approval() -> None:
-    assert [is_harmless(("adaptive_limits",), mode) for mode in ("off", "observe", "on")] == [True, True, False]
-
-
 def _completed(seconds: float, silence: float | None = None) -> RunSample:
     return RunSample(seconds, True, 100.0, silence, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("samples", "timeout"),
-    [
-        ([_completed(90)] * 19, None),
-        ([_completed(90)] * 20, 180),
-        ([_completed(10)] * 400, None),
-        ([_completed(900)] * 20, 1000),
-        ([RunSample(100, False, 100, 5.0, 1.0)], 200),
-        ([RunSample(100, False, 100, 90.0, 90.0)], None),
-        ([RunSample(100, False, 100, None, None)], None),
-        ([RunSample(5, False, 5, 1.0, 1.0)], None),
-        ([RunSample(400, False, 400, 5.0, 1.0), *[_completed(90)] * 20], 800),
-    ],
-    ids=[
-        "few runs",
-        "twice the longest",
-        "never below the default",
-        "never above the maximum",
-        "cut off at work",
-        "cut off in silence",
-        "cut off without a sign",
-        "cut off by a shorter limit",
-        "cut off at a raised limit",
-    ],
-)
-def test_timeout_is_raised_by_completed_and_by_interrupted_runs(samples: list[RunSample], timeout: float | None) -> None:
-    learned = learned_limits(samples, LIMITS)
-    assert (None if learned is None else learned.timeout_seconds) == timeout

@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 
 from remit import Misused, Remit
-from remit.cli import agents
-from remit.cli.agents import READING
-from remit.cli.exits import Exit
-from remit.cli.project import Project
 from remit.testing import Call, Reply, Say, ScriptedModels, Stray, valid_return
 from remit.testing.models.turns import Script
+from support.cli import typed
 
+READING = "worker.read_file, worker.list_files, worker.search_files"
 DONE = Reply(lambda request: Say(valid_return(request)))
 
 
@@ -43,8 +41,8 @@ def write(root: Path, name: str, head: str = "", body: str = "You are short.", f
     return place
 
 
-def new(name: str, model: str = "", tools: str = READING, description: str = "", *, root: Path) -> Exit:
-    return agents.new(Project(root), name, model, tools, description)
+def new(name: str, model: str = "", tools: str = READING, description: str = "", *, root: Path) -> int:
+    return typed("agents new")(root, name, model, tools, description)
 
 
 MODEL = "remit:\n  kind: model\n"
@@ -78,7 +76,7 @@ async def test_declarations_are_fixed_when_the_project_is_opened(tmp_path: Path)
     "name", ["worker", "Worker", "worker.read_file", "coder.mine", "researcher.deep_research", "results.read", "assistant"]
 )
 @pytest.mark.parametrize("place", ["remit.toml", "pyproject.toml", ".remit/agents/x.md", ".claude/agents/x.md", ".remit/agents/x.py"])
-def test_project_file_cannot_redefine_a_built_in_agent(tmp_path: Path, name: str, place: str) -> None:
+async def test_project_file_cannot_redefine_a_built_in_agent(tmp_path: Path, name: str, place: str) -> None:
     file = tmp_path / place
     file.parent.mkdir(parents=True, exist_ok=True)
     if place.endswith(".toml"):
@@ -87,12 +85,12 @@ def test_project_file_cannot_redefine_a_built_in_agent(tmp_path: Path, name: str
         file.write_text(f"---\nname: {name}\ndescription: It pretends.\n---\nYou lie.\n")
     else:
         file.write_text(f"from remit import agent\n@agent({name!r})\nasync def one() -> str:\n    return 'mine'\n")
-    directory = Project(tmp_path).directory
-    (problem,) = directory.problems
+    async with Remit.open(tmp_path) as remit:
+        (problem,) = remit.directory.problems
+        found = remit.directory.find(name)
     assert place.rpartition("/")[2] in problem
     assert f"{name!r} comes with remit" in problem
     assert "another name" in problem
-    found = directory.find(name)
     assert found is None or found.spec.source.startswith("remit.")
 
 
@@ -136,7 +134,7 @@ async def test_role_bound_to_a_model_writes_through_the_worker(tmp_path: Path) -
 async def test_agent_created_by_agents_new_can_be_delegated_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "notes.txt").write_text("hello\n")
     reading = Call("delegate", target="worker", operation="read_file", parameters={"path": "notes.txt"})
-    assert new("scout", "", READING, "Finds: things # here", root=tmp_path) is Exit.OK
+    assert new("scout", "", READING, "Finds: things # here", root=tmp_path) == 0
     output = capsys.readouterr().out
     async with project(tmp_path, [reading, DONE]) as (remit, _):
         result = await remit.delegate("scout", task="What is in notes.txt?")

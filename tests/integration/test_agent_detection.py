@@ -2,15 +2,13 @@
 
 import asyncio
 import json
-import tomllib
 from pathlib import Path
 
 import pytest
 
-from remit.agents.coding.detect import KNOWN, detect, lines_for
-from remit.agents.definition import definition_of
-from remit.system.processes import look
+from remit.agents.coding.detect import KNOWN, detect
 from support import cli
+from support.processes import look
 
 
 def program(folder: Path, name: str, body: str) -> None:
@@ -51,22 +49,6 @@ async def test_hanging_program_is_killed(tmp_path: Path, bin_folder: Path, monke
     assert "did not print its version" in found[0].fault
     pid = (tmp_path / "pid").read_text().strip()
     assert look(int(pid)) is None
-
-
-async def test_suggested_settings_declare_agents(bin_folder: Path) -> None:
-    found, _ = await detect({"PATH": f"{bin_folder}:/bin:/usr/bin", "HOME": "/nowhere"})
-    tables = tomllib.loads("\n".join("\n".join(lines_for(one, is_git=True)) for one in found))["agents"]
-    assert set(tables) == {"claude", "codex", "gemini"}
-    for name, table in tables.items():
-        definition = definition_of(name, table, source="remit.toml")
-        assert definition.delegates
-        assert definition.spec.workspace == "worktree"
-        assert definition.contain == ("auto" if name in ("claude", "codex") else False)
-    assert tables["gemini"]["command"] == ["gemini", "--experimental-acp"]
-    assert "delegates" not in tomllib.loads("\n".join(lines_for(found[0], is_git=True, can_delegate=False)))["agents"]["claude"]
-    (claude, _, gemini) = ("\n".join(lines_for(one, is_git=True)) for one in found)
-    assert "not tested with remit" in gemini
-    assert "#" not in claude, "only settings are printed"
 
 
 def run(tmp_path: Path, bin_folder: Path, *text: str) -> str:

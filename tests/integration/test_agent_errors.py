@@ -8,10 +8,8 @@ import pytest
 from http_harness import http_harness
 
 from remit import BlockingContext, Context, Misused, Remit, agent
-from remit.server.mcp.delegations import Delegations, Progress
-from remit.server.service import Call
-from remit.server.tokens import EVERYTHING, OWNER, Grants, Permission, Principal
 from support import cli
+from support.server import EVERYTHING, OWNER, Call, Delegations, Grants, Permission, Principal, Progress
 
 LINES = Path(__file__).read_text().splitlines()
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,7 @@ import pytest
 
 from remit import Remit, Return
 from remit.builtin.coder.analysis.analysis import Analysis
-from remit.builtin.coder.analysis.file_facts import Facts, ParserPool, read_file
-from remit.builtin.coder.analysis.files import SourceFile, list_files
-from remit.system.beneath import Root
-from remit.system.processes import children
+from remit.builtin.coder.analysis.files import list_files
 from support.repository import begin, git
 
 PYTHON = """# TODO: tidy up
@@ -123,24 +119,6 @@ SOURCES = {
     "lang/b.weird": "a\n\n  \nb",
     "lang/deep.c": "void f() {" + "if (a) {\n" * 2_000 + "}" * 2_000 + "}",
 }
-SYMBOLS = {
-    "lang/a.py": "class Book 7; method Book.read 8 4/2; function outer 14 1/0; function outer.inner 15 2/0",
-    "lang/a.test.js": "class Counter 5; method Counter.count 5 2/1; "
-    "function arrow 6 3/0; function module.exports.handler 7 1/0; function lazy 8 1/0",
-    "lang/a.ts": "interface Shape 3; type Pair 4; enum Colour 5; module Inner 6; "
-    "function Inner.deep 6 1/0; class Base 7; method Base.go 7 2/0; method Base.run 7 1/0",
-    "lang/a.go": "struct Counter 3; interface Reader 4; type Name 5; method Counter.Add 7 3/1; function main 13 1/0",
-    "lang/a.rs": "struct Counter 3; enum Kind 4; trait Walk 5; method Counter.add 6 2/1; module tests 8; function tests.it_counts 10 2/1",
-    "lang/src/test/java/CounterTest.java": "class Counter 2; enum Counter.Kind 3; interface Counter.Walk 4; "
-    "method Counter.Walk.step 4 1/0; class Counter.Point 5; method Counter.Counter 6 1/0; "
-    "method Counter.count 7 4/2; method Counter.counts 8 1/0",
-    "lang/a.c": "struct word 2; type point 3; enum kind 4; macro TWICE 5; function find 6 4/1",
-    "lang/tests/words.cc": "module words 1; class words.Counter 2; method words.Counter.count 4 4/2; "
-    "function words.pick 6 2/1; method words::Counter.total 8 2/0; function TEST 9 1/0",
-    "lang/a.rb": "function count 3 3/2",
-    "lang/deep.c": "function f 1 2001/2000",
-}
-"""kind name line complexity/nesting; …"""
 
 PROJECTS: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     "py": (
@@ -231,40 +209,6 @@ def reported(symbol: dict[str, Any]) -> str:
     name = f"{symbol['parent']}.{symbol['name']}".strip(".")
     measured = f" {symbol['complexity']}/{symbol['nesting']}" if "complexity" in symbol else ""
     return f"{symbol['kind']} {name} {symbol['line']}{measured}"
-
-
-@pytest.mark.parametrize("path", SYMBOLS)
-def test_symbols_have_parents_lines_complexity_and_nesting(polyglot: dict[str, Any], path: str) -> None:
-    symbols = polyglot["byPath"][path]["symbols"]
-    assert "; ".join(map(reported, symbols)) == SYMBOLS[path]
-    assert all(1 <= one["line"] <= one["endLine"] for one in symbols)
-    assert polyglot["byPath"]["lang/b.tsx"]["symbols"] == polyglot["byPath"]["lang/a.ts"]["symbols"]
-
-
-def test_imports_inside_functions_are_lazy(polyglot: dict[str, Any]) -> None:
-    def imports(path: str) -> list[tuple[str, tuple[str, ...], bool]]:
-        return [(module, tuple(names), lazy) for module, names, _, lazy in polyglot["byPath"][path]["imports"]]
-
-    names = [("os", (), False), ("sys", (), False), ("..above.deep", ("one", "two"), False)]
-    assert imports("lang/a.py") == [*names, ("slow", ("thing",), True), ("later", (), True), ("doctest", (), True)]
-    javascript = [(module, lazy) for module, _, lazy in imports("lang/a.test.js")]
-    assert javascript == [("./a", False), ("../b/index.js", False), ("./c", False), ("./lazy", True)]
-    assert imports("lang/a.ts") == [("./types", (), True), ("@/x", (), False)]
-    assert imports("lang/a.rs")[1] == ("words", (), True)
-
-
-def test_lines_comments_entry_points_and_tests_are_counted(polyglot: dict[str, Any]) -> None:
-    files = polyglot["byPath"]
-    python = files["lang/a.py"]
-    assert (python["lines"], python["code"], python["comments"], python["blank"]) == (21, 17, 1, 3)
-    assert python["entries"] == [[20, 'if __name__ == "__main__"']]
-    assert files["lang/a.go"]["entries"] == [[13, "function main"]]
-    assert files["lang/a.test.js"]["entries"] == [[1, "#!/usr/bin/env node"]]
-    tested = {"lang/a.test.js", "lang/a.rs", "lang/src/test/java/CounterTest.java", "lang/tests/words.cc"}
-    assert {path: one["tests"] for path, one in files.items() if one.get("tests")} == dict.fromkeys(tested, 1)
-    languages = {one["language"]: one for one in polyglot["summary"]["languages"]}
-    assert (languages[".weird"]["code"], languages[".weird"]["isParsed"]) == (2, False)
-    assert (files["lang/a.rb"]["code"], files["lang/a.rb"]["comments"], languages["Ruby"]["isParsed"]) == (7, 1, True)
 
 
 @pytest.mark.parametrize("folder", PROJECTS)
@@ -372,23 +316,6 @@ def test_history_lists_frequent_changes_and_runs_no_repository_code(tmp_path: Pa
     assert not proof.exists()
 
 
-def test_directly_and_indirectly_tested_files_are_distinguished(tmp_path: Path) -> None:
-    body = "def f(x):\n    return x\n"
-    files = {
-        "pkg/__init__.py": "",
-        "pkg/shown.py": "from pkg.behind import f\n" + body,
-        "pkg/behind.py": body,
-        "pkg/named.py": body,
-        "pkg/alone.py": body + "def g(x):\n    return 1 if x else 2\n",
-        "pkg/nothing.py": "X = 1\n",
-        "tests/test_it.py": "from pkg.shown import f\ndef test_f():\n    assert f(1)\n",
-        "tests/test_named.py": "def test_named():\n    pass\n",
-    }
-    tests = run(write_files(tmp_path / "p", files), tmp_path / "out")["data"]["tests"]
-    assert [one["path"] for one in tests["untouchedFiles"]] == ["pkg/alone.py"]
-    assert (tests["functions"], tests["files"], tests["touchedDirectly"], tests["touchedIndirectly"]) == (2, 2, 2, 1)
-
-
 def test_partial_report_is_returned_at_the_soft_deadline(tmp_path: Path) -> None:
     root = write_files(tmp_path / "p", {f"m{n:03}.py": "def f(): pass\n" for n in range(200)})
     reads = iter([*[False] * 230, *[True] * 10_000])
@@ -397,24 +324,3 @@ def test_partial_report_is_returned_at_the_soft_deadline(tmp_path: Path) -> None
     assert 0 < done["data"]["notReached"] < 200
     assert done["data"]["files"] + done["data"]["notReached"] == 200
     assert "**Not complete:**" in (tmp_path / "out/analysis.md").read_text()
-
-
-def _sabotaged(root: Root, file: SourceFile) -> Facts:
-    if file.path == "crash.py":
-        os.abort()
-    if file.path == "hang.py":
-        time.sleep(600)
-    return read_file(root, file) if file.path != "odd.py" else "nonsense"  # type: ignore[return-value]
-
-
-def test_file_that_crashes_or_hangs_the_parser_is_skipped(tmp_path: Path) -> None:
-    root = write_files(tmp_path, {f"{name}.py": "x = 1\n" for name in ["crash", "hang", "odd", *(f"m{n:03}" for n in range(150))]})
-    files = list_files(root, "", [], lambda: False).files
-    before = set(children(os.getpid()) or ())
-    read = {one.file.path: one.facts.get("trouble", "") for one in ParserPool(root, files, _sabotaged, file_seconds=1.0).run(lambda: False)}
-    assert len(read) == 153
-    troubles = {path: why for path, why in read.items() if why}
-    assert troubles.keys() == {"crash.py", "hang.py", "odd.py"}
-    assert "crashed" in troubles["crash.py"]
-    assert "longer than 1 s" in troubles["hang.py"]
-    assert set(children(os.getpid()) or ()) <= before

@@ -10,8 +10,7 @@ import pytest_asyncio
 from http_harness import Harness, http_harness
 
 from remit import RemitError
-from remit.server.service import Call
-from remit.server.tokens import Grants, Permission, Principal
+from support.server import Call, Grants, Permission, Principal
 
 ONLY = frozenset({Permission.DELEGATE})
 

@@ -11,13 +11,11 @@ import pytest
 from chat_harness import echoing_project, last_user_message, scripted_project
 
 from remit import Misused
-from remit.cli.ask import ask
-from remit.cli.exits import Exit
-from remit.cli.project import Project
 from remit.testing import Call, Fail, ModelRequest, Say
-from remit.testing.models.turns import Turn
+from remit.testing import ModelTurn as Turn
 from support import cli
 
+ask = cli.typed("ask")
 Captured = pytest.CaptureFixture[str]
 
 
@@ -28,15 +26,15 @@ def project(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_stdout_contains_only_the_answer(project: Path, capsys: Captured) -> None:
-    assert ask(Project(project), message=["look", "\x1b[2Jaround"]) is Exit.OK
+    assert ask(project, message=["look", "\x1b[2Jaround"]) == 0
     output = capsys.readouterr()
     assert output.out == "You said **look �[2Jaround**.\n\nI have looked:\n\n- one\n- two\n"
-    assert ask(Project(project), message=["hello"], quiet=True) is Exit.OK
+    assert ask(project, message=["hello"], quiet=True) == 0
     assert capsys.readouterr().err == ""
 
 
 def test_json_is_one_object_with_the_delegations(project: Path, capsys: Captured) -> None:
-    assert ask(Project(project, as_json=True), message=["look"]) is Exit.OK
+    assert ask(project, as_json=True, message=["look"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["text"] == "You said **look**.\n\nI have looked:\n\n- one\n- two"
     assert (answer["status"], answer["conversation"][:5]) == ("completed", "conv_")
@@ -45,16 +43,16 @@ def test_json_is_one_object_with_the_delegations(project: Path, capsys: Captured
 
 
 def test_failure_is_printed_on_stderr_with_the_exit_code_of_delegate(project: Path, capsys: Captured) -> None:
-    assert ask(Project(project), message=["fail"]) is Exit.FAILED
+    assert ask(project, message=["fail"]) == 1
     output = capsys.readouterr()
     assert output.out == ""
     assert "400" in output.err
-    assert ask(Project(project), message=["wait"], timeout="0.5") is Exit.PARTIAL
+    assert ask(project, message=["wait"], timeout="0.5") == 3
     assert "remit ask --conversation conv_" in capsys.readouterr().err
 
 
 def test_missing_model_is_blocked_with_the_settings_to_write(tmp_path: Path, capsys: Captured) -> None:
-    assert ask(Project(tmp_path), message=["hello"]) is Exit.BLOCKED
+    assert ask(tmp_path, message=["hello"]) == 4
     output = capsys.readouterr()
     assert output.out == ""
     assert 'model = "' in output.err
@@ -65,9 +63,9 @@ def test_missing_model_is_blocked_with_the_settings_to_write(tmp_path: Path, cap
 def test_invalid_arguments_run_nothing(tmp_path: Path) -> None:
     for passed in ({"message": ["x"], "latest": True}, {"message": ["x"], "conversation": "nope"}, {"message": ["  "]}):
         with pytest.raises(Misused):
-            ask(Project(tmp_path), **passed)  # type: ignore[arg-type]
+            ask(tmp_path, **passed)  # type: ignore[arg-type]
     with pytest.raises(Misused, match="exclude one another"):
-        ask(Project(tmp_path), message=["x"], latest=True, conversation="a")
+        ask(tmp_path, message=["x"], latest=True, conversation="a")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -103,15 +101,15 @@ def _script(request: ModelRequest) -> Turn:
 def test_conversation_is_continued_listed_and_shown(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "notes.txt").write_text("only this\n")
     with scripted_project(tmp_path, _script):
-        assert ask(Project(tmp_path), message=["read", "notes.txt"]) is Exit.OK
+        assert ask(tmp_path, message=["read", "notes.txt"]) == 0
         assert capsys.readouterr().out == "It says: True.\n"
-        assert ask(Project(tmp_path, as_json=True), message=["and", "now"], latest=True) is Exit.OK
+        assert ask(tmp_path, as_json=True, message=["and", "now"], latest=True) == 0
         answer = json.loads(capsys.readouterr().out)
         assert answer["text"] == "2 messages. <b>\x9b31m</b>"
         assert (answer["tokens"], answer["cost"]) == (120, pytest.approx(0.00014))
-        assert ask(Project(tmp_path), message=["fail"], conversation=answer["conversation"]) in (Exit.FAILED, Exit.BLOCKED)
+        assert ask(tmp_path, message=["fail"], conversation=answer["conversation"]) in (1, 4)
         assert "Traceback" not in capsys.readouterr().err
-        assert ask(Project(tmp_path), message=["x"], model="nobody") is Exit.BLOCKED
+        assert ask(tmp_path, message=["x"], model="nobody") == 4
         assert "nobody" in capsys.readouterr().err
     listed = cli.run_json("conversations", cwd=tmp_path)["conversations"]
     assert [(one["id"], one["title"], one["messages"]) for one in listed] == [(answer["conversation"], "read notes.txt", 3)]

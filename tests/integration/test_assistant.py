@@ -10,17 +10,13 @@ from typing import Any
 import assistant_harness
 import pytest
 
-from remit import Context, Conversations, Misused, Remit, Return, Status, StopReason, agent, ask
+from remit import Context, Conversations, Misused, Remit, Return, State, Status, StopReason, agent, ask
 from remit.builtin.assistant.conversations import CostLine
-from remit.cli.chat_prompt import HISTORY, _history, history_file
-from remit.core.model_messages import Reply, UserMessage, repaired
-from remit.core.states import State
-from remit.server.service import Call as ServiceCall
-from remit.server.service import Service
-from remit.server.tokens import OWNER, Principal
 from remit.testing import Call, Drip, Fail, Say, Silence, Stray
-from support.histories import faults_of
+from support.histories import Reply, UserMessage, faults_of, repaired
 from support.pace import allowed, until
+from support.server import OWNER, Principal, Service
+from support.server import Call as ServiceCall
 
 
 @agent("long")
@@ -260,24 +256,6 @@ async def test_model_failure_names_the_conversation_to_continue(tmp_path: Path) 
         assert conversation in returned.errors[0].recommendation
 
 
-async def test_oversized_message_is_refused_before_the_model_is_called(tmp_path: Path) -> None:
-    async with project(tmp_path, [Say("No.")], assistant={"compact_tokens": 2000}) as (remit, models):
-        returned = await ask(remit, "word " * 40_000)
-        assert "too long" in returned.errors[0].message
-        assert "file" in returned.errors[0].recommendation
-        assert models.requests == []
-    assert Conversations(tmp_path).list() == []
-
-
-async def test_project_instructions_reach_the_assistant(tmp_path: Path) -> None:
-    (tmp_path / ".remit").mkdir()
-    (tmp_path / ".remit" / "assistant.md").write_text("Always answer in verse.")
-    async with project(tmp_path, [Say("Roses are red.")]) as (remit, models):
-        await ask(remit, "Hello")
-        assert "Always answer in verse." in models.requests[0].system
-        assert "only tool is `delegate`" in models.requests[0].system
-
-
 ALICE, EVE = (ServiceCall(principal=Principal(name=name), api="http") for name in ("token:alice", "token:eve"))
 
 
@@ -346,24 +324,3 @@ async def test_long_conversation_is_compacted_for_the_model_and_stored_whole(tmp
     spent = [line for line in saved.lines if isinstance(line, CostLine)]
     assert sum(line.tokens for line in spent) == 1000 + 120 * questions
     assert sum(line.cost or 0.0 for line in spent) == pytest.approx(0.5 + questions * 0.00014)
-
-
-def test_conversation_title_is_escaped_for_the_terminal(tmp_path: Path) -> None:
-    created = Conversations(tmp_path).new("Fine")
-    with created.path.open("a") as file:
-        file.write(json.dumps({"kind": "title", "at": 1, "title": "T\x1b]0;mine\x07\x1b[2J\u202eturned"}) + "\n")
-    read = Conversations(tmp_path).open("latest")
-    assert read.title == "T ]0;mine [2J turned"
-
-
-def test_input_history_omits_secrets_and_survives_invalid_bytes(tmp_path: Path) -> None:
-    secret = "ghp_" + "a1B2" * 9
-    file = history_file(tmp_path)
-    assert file is not None
-    history = _history(file)
-    history.store_string(f"use {secret}")
-    history.store_string("half \udcff")
-    saved = (tmp_path / HISTORY).read_text()
-    assert secret not in saved
-    assert "use [redacted]" in saved
-    assert "half �" in saved

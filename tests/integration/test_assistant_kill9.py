@@ -8,9 +8,8 @@ from typing import Any
 from assistant_project import hang, note, settings_for
 
 from remit import Conversations, Remit, Status, ask
-from remit.core.model_messages import repaired
 from remit.testing import Call, Drip, Say, ScriptedModels
-from support.histories import faults_of
+from support.histories import faults_of, repaired
 
 PROJECT = Path(__file__).with_name("assistant_project.py")
 

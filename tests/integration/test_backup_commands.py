@@ -109,15 +109,6 @@ def test_archive_with_paths_outside_the_project_is_refused(name: str, tmp_path: 
     assert not list(other.iterdir())
 
 
-def test_invalid_backup_files_are_refused_with_advice(project: Path, tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("hello")
-    for file in (tmp_path / "text", tmp_path / "missing"):
-        done = cli.run("restore", str(file), cwd=project)
-        assert (done.code, "Name a file that `remit backup` wrote." in done.stderr) == (2, True)
-    assert "There is nothing to back up" in cli.run("backup", cwd=tmp_path).stderr
-    assert "There is no folder" in cli.run("backup", str(tmp_path / "no" / "x.zip"), cwd=project).stderr
-
-
 async def test_prune_removes_only_older_records(tmp_path: Path) -> None:
     clock = JumpingClock()
     clock.jump(-40 * 86_400)

@@ -46,17 +46,3 @@ def test_stopped_agents_leave_no_process() -> None:
     done = bench("--quick", "--only", "orphans,recovery")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "missed" not in done.stdout
-
-
-def test_partial_or_quick_run_does_not_overwrite_results() -> None:
-    results = ROOT / "bench" / "RESULTS.md"
-    before = results.stat().st_mtime_ns if results.exists() else None
-    assert bench("--quick", "--only", "W1").returncode == 0
-    assert (results.stat().st_mtime_ns if results.exists() else None) == before
-
-
-def test_unknown_section_is_refused_with_the_list_of_sections() -> None:
-    done = bench("--only", "W9")
-    assert done.returncode == 2
-    assert "W1" in done.stderr
-    assert "recovery" in done.stderr

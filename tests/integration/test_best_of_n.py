@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from remit import Context, Remit, agent, best, call
-from remit.core.states import State
+from remit import Context, Remit, State, agent, best, call
 from support.cli import run
 from support.repository import begin, git
 

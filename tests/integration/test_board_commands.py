@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from cli_project import remit, remit_json
 
-from remit.cli.command_table import COMMANDS
-from remit.cli.project import Project
-from support.cli import every_command
+from support.cli import COMMANDS, every_command, typed
+
+task = typed("task")
 
 
 def test_tasks_are_added_shown_and_drawn(tmp_path: Path) -> None:
@@ -65,29 +65,26 @@ def test_task_page_reads_no_pipe_and_no_file_outside_as_plan(tmp_path: Path, cap
     from dataclasses import replace
 
     from remit import Board
-    from remit.cli.task import task
 
     project = tmp_path / "project"
     project.mkdir()
-    task(Project(project), text=["First"])
+    task(project, text=["First"])
     os.mkfifo(project / "pipe")
     (tmp_path / "outside.md").write_text("### Phase 1: Secret [NOT STARTED]\n")
     for place in ("pipe", "../outside.md", str(tmp_path / "outside.md")):
         with Board(project).change() as draft:
             draft.state = draft.state.with_task(replace(draft.state.task(1), plan_path=place, blocking_reason="why " * 90 + "end"))
         capsys.readouterr()
-        assert task(Project(project), text=["1"]) == 0
+        assert task(project, text=["1"]) == 0
         page = capsys.readouterr().out
         assert "Secret" not in page
         assert "why end" in page, "the page of one task is not truncated"
 
 
 def test_dry_run_of_a_review_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from remit.cli.task import task
-
-    task(Project(tmp_path), text=["First"])
+    task(tmp_path, text=["First"])
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    assert task(Project(tmp_path), review="1", dry_run=True) == 0
+    assert task(tmp_path, review="1", dry_run=True) == 0
     assert "Would review task 1" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from remit import Board, Misused, Refused, Unavailable, import_board
-from remit.board.task_commands import NewTask, record
-from remit.board.todo import draw
+from remit import Board, Misused, NewTask, Refused, Unavailable, import_board
+from remit import add_task as record
 from support import cli
+from support.boards import draw
 
 TODO = """# TODO
 

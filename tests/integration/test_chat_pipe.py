@@ -11,12 +11,11 @@ import pytest
 from chat_harness import echoing_project, last_user_message, scripted_project
 
 from remit import Conversations
-from remit.cli.chat import chat
-from remit.cli.exits import Exit
-from remit.cli.project import Project
 from remit.testing import Call, ModelRequest, Say
-from remit.testing.models.turns import Turn
+from remit.testing import ModelTurn as Turn
+from support import cli
 
+chat = cli.typed("chat")
 Captured = pytest.CaptureFixture[str]
 
 
@@ -36,7 +35,7 @@ def typed(text: str) -> Iterator[None]:
 
 def test_each_line_of_a_pipe_is_a_message_without_colours(tmp_path: Path, capsys: Captured) -> None:
     with echoing_project(tmp_path), typed("hello \\\nagain\n\nlook\n/etc/hosts\nfail\n"):
-        assert chat(Project(tmp_path)) is Exit.FAILED, "the exit code of the first failed message"
+        assert chat(tmp_path) == 1, "the exit code of the first failed message"
     out, err = capsys.readouterr()
     assert "\x1b" not in out + err
     assert out.startswith("You said **hello \nagain**.\n")
@@ -58,12 +57,12 @@ def test_conversation_is_saved_and_continued(tmp_path: Path, capsys: Captured, m
     (tmp_path / "notes.txt").write_text("only this\n")
     with scripted_project(tmp_path, _script):
         with typed("read notes.txt\nwhat was before"):
-            assert chat(Project(tmp_path)) is Exit.OK
+            assert chat(tmp_path) == 0
         out = capsys.readouterr().out
         assert "I will look.\n\nIt holds **one** line.\nYou said 2 things.\n" in out
         notes = Conversations(tmp_path).latest().conversation_id
         with typed("before\n"):
-            assert chat(Project(tmp_path, as_json=True), conversation=notes) is Exit.OK
+            assert chat(tmp_path, as_json=True, conversation=notes) == 0
         answer = json.loads(capsys.readouterr().out)
         assert (answer["conversation"], answer["text"]) == (notes, "You said 3 things.")
         assert answer["cost"] == pytest.approx(0.00014), "100 input tokens and 20 output tokens at the configured price"

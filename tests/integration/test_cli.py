@@ -26,8 +26,6 @@ command = ["cat"]
 tmeout = 20
 """
 
-GUIDE = "# Tea\n\nGreen tea is brewed at 80 °C for two minutes. Hotter water makes it bitter.\n"
-
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -92,19 +90,6 @@ def test_invalid_option_exits_2_and_records_nothing(tmp_path: Path, option: tupl
     assert sorted(os.listdir(tmp_path / ".remit")) == ["agents"]
 
 
-def test_positional_text_is_the_task(project: Path) -> None:
-    assert remit_json(project, "delegate", "words", "Fix it")["status"] == "completed"
-    assert remit_json(project, "show", "last")["delegation"]["parameters"] == {"task": "Fix it"}
-    before = len(remit_json(project, "history", "--all")["delegations"])
-    for arguments, advice in (
-        (("echo", "Fix it"), "Write text='Fix it'"),
-        (("words", "task=Count", "resume=sess_1700000000_abcdef"), "Write --resume sess_1700000000_abcdef"),
-    ):
-        done = remit(project, "delegate", *arguments)
-        assert (done.returncode, advice in done.stderr) == (2, True)
-    assert len(remit_json(project, "history", "--all")["delegations"]) == before
-
-
 def test_printed_resume_command_works(project: Path) -> None:
     done = remit(project, "delegate", "again", "--timeout", "1")
     assert done.returncode == 3
@@ -158,23 +143,6 @@ def test_json_is_the_only_output_whatever_agents_print(tmp_path: Path) -> None:
 # ---- rendering
 
 
-def test_research_and_file_results_are_rendered_as_text(tmp_path: Path) -> None:
-    (tmp_path / "guide.md").write_text(GUIDE)
-    (tmp_path / "kettle.py").write_text("KETTLE_DEGREES = 80  # for green tea\n")
-    done = remit(tmp_path, "delegate", "researcher.deep_research", "query=Why does green tea get bitter?")
-    lines = done.stdout.splitlines()
-    assert (done.returncode, len(lines) < 25) == (0, True), done.stdout
-    assert any("Hotter water makes it bitter." in line for line in lines)
-    assert sum("--json shows the data" in line for line in lines) == 1
-    assert any(line.startswith("  artifact  ") and "report.md" in line for line in lines)
-    listed = remit(tmp_path, "delegate", "worker.list_files").stdout.splitlines()
-    assert [line.split()[-1] for line in listed[2:]] == ["guide.md", "kettle.py"]
-    found = remit(tmp_path, "delegate", "worker.search_files", "pattern=green tea").stdout.splitlines()
-    assert found[2:] == ["  kettle.py:1: KETTLE_DEGREES = 80  # for green tea"]
-    done = remit(tmp_path, "delegate", "researcher.synthesize_sources", 'sources=["guide.md", "missing.md"]')
-    assert (done.stderr.count("worker.read_file"), "failed." in done.stderr) == (1, True), "a failed child has a line"
-
-
 def test_history_lists_newest_first_and_filters(project: Path) -> None:
     def listed(*arguments: str) -> list[dict[str, object]]:
         found: list[dict[str, object]] = remit_json(project, "history", *arguments)["delegations"]
@@ -216,11 +184,6 @@ def test_session_is_selected_by_prefix_suffix_or_last(project: Path) -> None:
         assert (done.returncode, output in done.stderr) == (2, True)
 
 
-def test_error_ledger_lists_and_filters_by_type(project: Path) -> None:
-    assert {error["type"] for error in remit_json(project, "ledger", "--type", "timeout")["errors"]} == {"timeout"}
-    assert "TIMEOUT" in remit(project, "ledger").stdout
-
-
 def test_agents_lists_parameters_and_load_problems(tmp_path: Path) -> None:
     for expected in ("@agent(", "[agents.claude]", 'kind = "claude"', "remit init"):
         assert expected in remit(tmp_path, "agents").stdout, "an empty project lists every way to add an agent"
@@ -237,18 +200,6 @@ def test_agents_lists_parameters_and_load_problems(tmp_path: Path) -> None:
         done = remit(tmp_path, "agents", name)
         assert (done.returncode, output in done.stderr) == (2, True)
     assert sorted(os.listdir(tmp_path / ".remit")) == ["agents"]
-
-
-def test_config_shows_the_source_of_each_value(tmp_path: Path) -> None:
-    (tmp_path / "remit.toml").write_text("max_depth = 5\n")
-    settings = {one["key"]: one for one in remit_json(tmp_path, "config")["settings"]}
-    assert (settings["max_depth"]["value"], settings["max_depth"]["source"]) == (5, "remit.toml:max_depth")
-    short, whole = remit(tmp_path, "config").stdout, remit(tmp_path, "config", "--all").stdout
-    assert ("max_depth" in short, "cycles" in short, "--all" in short) == (True, False, True)
-    assert whole.index("max_depth") < whole.index("cycles"), "changed values come first"
-    (tmp_path / "remit.toml").write_text("max_dept = 5\n")
-    done = remit(tmp_path, "config")
-    assert (done.returncode, "did you mean max_depth?" in done.stderr) == (2, True)
 
 
 # ---- empty and damaged projects

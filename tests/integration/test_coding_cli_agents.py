@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cli_project import remit as remit_at_the_terminal
+from model_harness import Models
 from recording_backend import ProcessHarness, process_harness_fixture
 
 from remit import AgentCrashed, Failed, Remit, Settings, Status, StopReason, Unavailable
@@ -20,7 +20,6 @@ from remit.agents.coding.coding_agent import CodingAgent
 from remit.agents.command import STARTED_AGAIN
 from remit.agents.definition import definition_of
 from remit.core.context import Repair
-from remit.models.client import Models
 from support.pace import allowed
 from support.witness import LoopWatch
 
@@ -244,39 +243,6 @@ async def test_return_file_counts_whatever_the_output_or_exit_code(tmp_path: Pat
     assert len((tmp_path / "calls.jsonl").read_text().splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    ("turn", "options", "reason"),
-    [
-        ([INIT, result("$RETURN")], {}, StopReason.FINISHED),
-        ([INIT, {"exit": 3}], {}, StopReason.CRASHED),
-        ([INIT, result("prose")], {}, StopReason.INVALID_RETURN),
-        ([INIT, {"sleep": 60}], {"timeout": 1}, StopReason.DEADLINE),
-        ([INIT, message("Working.", tokens=1000), {"sleep": 60}], {"budget": {"tokens": 500}}, StopReason.BUDGET),
-    ],
-    ids=["finished", "crashed", "prose", "deadline", "budget"],
-)
-async def test_return_names_the_vendor_session_for_every_outcome(
-    tmp_path: Path, turn: list[Any], options: dict[str, Any], reason: StopReason
-) -> None:
-    project(tmp_path, turn)
-    async with Remit.open(tmp_path) as remit:
-        done = await remit.delegate("claude", task="Say hello.", **options)
-    assert done.stop_reason is reason, done
-    assert done.to_dict()["agent_session"] == {"vendor": "claude", "session": "c-1"}
-    assert "c-1 of claude" in remit_at_the_terminal(tmp_path, "show", done.session_id).stdout
-
-
-@pytest.mark.parametrize("name", ["--dangerously-skip-permissions", "../../x", "a b", "a\nb", "\x1b[2J", "", 7, "x" * 500])
-async def test_session_id_with_unusual_characters_is_ignored(tmp_path: Path, name: Any) -> None:
-    """The id is passed to the program as an argument."""
-    project(tmp_path, [{**INIT, "session_id": name}, {**result("prose"), "session_id": name}], [result("$RETURN")])
-    async with Remit.open(tmp_path) as remit:
-        done = await remit.delegate("claude", task="Say hello.")
-    assert done.status is Status.COMPLETED, done
-    again = json.loads((tmp_path / "calls.jsonl").read_text().splitlines()[1])["argv"]
-    assert "--resume" not in again
-
-
 @pytest.mark.parametrize(("answers", "last"), [("return", {"sleep": 0}), ("value", {"sleep": 0}), ("return", {"close": 1})])
 async def test_agent_that_answers_but_does_not_exit_has_answered(tmp_path: Path, answers: str, last: dict[str, int]) -> None:
     project(tmp_path, [INIT, result("$RETURN"), last, {"sleep": 60}])
@@ -285,14 +251,6 @@ async def test_agent_that_answers_but_does_not_exit_has_answered(tmp_path: Path,
     async with Remit.open(tmp_path) as remit:
         done = await remit.delegate("claude", task="Say hello.", timeout=2.5)
     assert (done.status, done.stop_reason) == (Status.COMPLETED, StopReason.FINISHED), done
-
-
-async def test_final_answer_at_the_budget_limit_is_returned(tmp_path: Path) -> None:
-    project(tmp_path, [INIT, message("Working."), result("All of it: 42.", tokens=10_000)])
-    async with Remit.open(tmp_path) as remit:
-        done = await remit.delegate("claude", task="Say hello.", budget={"tokens": 500})
-    assert done.stop_reason is StopReason.BUDGET
-    assert "All of it: 42." in done.data["chunks"]
 
 
 async def test_flood_of_lines_delays_neither_event_loop_nor_deadline(tmp_path: Path) -> None:
@@ -316,14 +274,3 @@ async def test_start_that_fails_on_a_locked_database_is_repeated(harness: Coding
     assert await harness.ask(COLLIDED, COLLIDED, DONE, kind="opencode") == "Done."
     assert len(harness.calls()) == 3
     assert str(harness.backend.notes).count(STARTED_AGAIN) == 2
-
-
-@pytest.mark.parametrize(
-    ("turn", "starts"),
-    [(COLLIDED, 3), ([*DONE, *COLLIDED], 1), ([{"err": "Error: no such model"}, {"exit": 1}], 1)],
-    ids=["three times at most", "not after its first word", "not for another error"],
-)
-async def test_only_lock_errors_repeat_a_start(turn: list[Any], starts: int, harness: CodingHarness) -> None:
-    with pytest.raises(AgentCrashed):
-        await harness.ask(turn, kind="opencode")
-    assert len(harness.calls()) == starts

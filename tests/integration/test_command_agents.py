@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from command_agents import HAND_IN, RETURN, left, project, python, sh
 
-from remit import Status, StopReason
-from remit.core.events import EventKind
+from remit import EventKind, Status, StopReason
 
 # ---- the prompt
 
@@ -33,12 +32,6 @@ async def test_command_gets_its_task_by_argument_stdin_or_file(tmp_path: Path, c
     assert output.startswith("You are careful.")
     assert "Count the {scratch} sheep: ¾ of them, 'quoted' $HOME." in output
     assert '- flock: ["a", 2]' in output
-
-
-async def test_command_that_ignores_its_stdin_succeeds(tmp_path: Path) -> None:
-    async with project(tmp_path, sh("exec <&-; sleep 0.1; echo fine"), answers="value") as remit:
-        result = await remit.delegate("cmd", task="x" * 1_000_000)
-    assert result.data == "fine"
 
 
 @pytest.mark.parametrize(
@@ -84,13 +77,6 @@ async def test_parameters_are_passed_as_single_arguments(tmp_path: Path) -> None
             output = f'{word}|--x={word}|{word}|1|{{"a": null}}|{tmp_path}|{{word}}|2.5|'
             assert result.data == output, result
     assert not (tmp_path / "pwned").exists()
-
-
-async def test_prompt_includes_the_parameters(tmp_path: Path) -> None:
-    async with project(tmp_path, [*sh(f"cat > prompt.txt; {HAND_IN}"), "sh", "{path}"]) as remit:
-        result = await remit.delegate("cmd", path="a.txt")
-    assert result.status is Status.COMPLETED, result
-    assert (tmp_path / "prompt.txt").read_text().startswith("## Task\n\nGiven:\n\n- path: a.txt\n\n## Limits")
 
 
 # ---- environment
@@ -182,14 +168,6 @@ async def test_prose_is_repaired_by_one_more_run_with_the_faults(tmp_path: Path)
     assert "I am finished, I think." in prompt
     assert "Return is not valid JSON" in prompt
     assert any("answer.txt" in artifact.path for artifact in result.artifacts), "the prose is kept"
-
-
-async def test_return_file_of_an_earlier_run_is_ignored(tmp_path: Path) -> None:
-    faulty = 'echo \'{"status": "completed"}\' > $REMIT_RETURN_FILE'
-    script = f"cat > prompt.txt; if grep -q 'What was wrong' prompt.txt; then test ! -e $REMIT_RETURN_FILE && {HAND_IN}; else {faulty}; fi"
-    async with project(tmp_path, sh(script)) as remit:
-        result = await remit.delegate("cmd", task="Do it.")
-    assert result.status is Status.COMPLETED, result
 
 
 PROSE = [["echo", "prose"], ["echo", RETURN % "sess_1700000000_abcdef"], ["cat"]]

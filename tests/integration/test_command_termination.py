@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 from command_agents import HAND_IN, left, project, python, sh
 
-from remit import Remit, Status, StopReason
-from remit.core.context import Handle
-from remit.core.events import EventKind
-from remit.system.processes import is_alive, process_start
+from remit import EventKind, Handle, Remit, Status, StopReason
 from support.engine_samples import until
 from support.pace import allowed
+from support.processes import is_alive, process_start
 
 DAEMON = "setsid sh -c 'trap \"\" TERM HUP; echo $$ > daemon.pid; sleep 1000' >/dev/null 2>&1 &"
 """A grandchild in its own session that ignores SIGTERM."""
@@ -146,7 +144,7 @@ async def test_closing_remit_ends_running_commands(tmp_path: Path) -> None:
 ORCHESTRATOR = """
 import asyncio, sys
 from pathlib import Path
-sys.path.insert(0, sys.argv[2])
+sys.path[:0] = [sys.argv[2], str(Path(sys.argv[2]).parent)]
 from command_agents import project, sh
 async def main():
     async with project(Path(sys.argv[1]), sh(sys.argv[3])) as remit:

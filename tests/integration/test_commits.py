@@ -99,15 +99,6 @@ def test_subjects_are_one_line_of_at_most_72_characters() -> None:
     assert "Session" not in message_of("a", "x\nSigned-off-by: Mallory")
 
 
-def test_project_in_a_subfolder_of_the_repository(repository: Path) -> None:
-    root = repository / "sub" / "my project"
-    path = put(root, "specs/TODO.md")
-    link = repository.parent / "link"
-    link.symlink_to(root)
-    commit(link, [path, str(root / put(root, "specs/state.json"))], "task 1: x")
-    assert in_head(repository) == ["sub/my project/specs/TODO.md", "sub/my project/specs/state.json"]
-
-
 def test_nothing_to_commit_is_not_an_error(repository: Path) -> None:
     os.utime(repository / "README.md", (1, 1))
     assert commit(repository, ["README.md"], "task 1: x") == CommitResult(nothing=True)
@@ -136,16 +127,6 @@ def test_commits_are_off_without_git_or_a_checkout(tmp_path: Path, repository: P
     assert commit(repository, ["README.md"], "task 1: x") == CommitResult(nothing=True)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("remit.toml", "board_commits = false\n"), ("pyproject.toml", "[tool.remit]\nboard_commits = false\n")]
-)
-def test_commits_can_be_switched_off(repository: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
-    put(repository, name, text)
-    assert commit(repository, [put(repository, "a.md")], "task 1: x") == CommitResult(nothing=True)
-    monkeypatch.setenv("REMIT_BOARD_COMMITS", "true")
-    assert commit(repository, ["a.md"], "task 1: x").hash
-
-
 def test_repository_without_a_commit_and_detached_head(tmp_path: Path, repository: Path) -> None:
     fresh = tmp_path / "fresh"
     git(tmp_path, "init", "-q", "fresh")
@@ -156,21 +137,6 @@ def test_repository_without_a_commit_and_detached_head(tmp_path: Path, repositor
 
     git(repository, "checkout", "-q", "--detach")
     assert commit(repository, [put(repository, "b.md")], "task 1: x").hash == git(repository, "rev-parse", "HEAD").strip()
-
-
-def test_linked_worktree_commits_to_its_own_branch(repository: Path) -> None:
-    linked = repository.parent / "linked"
-    git(repository, "worktree", "add", "-q", str(linked), "-b", "other")
-    assert commit(linked, [put(linked, "a.md")], "task 1: x").hash == git(repository, "rev-parse", "other").strip()
-    assert status(repository) == status(linked) == []
-
-
-def test_ignored_and_missing_paths_are_reported_and_others_are_committed(repository: Path) -> None:
-    put(repository, ".gitignore", "*.log\n")
-    done = commit(repository, [put(repository, "x.log"), "not-there.md", put(repository, "ok.md")], "task 1: x")
-    assert in_head(repository) == ["ok.md"]
-    assert done.hash
-    assert done.warning == "Not committed: x.log (ignored by git), not-there.md (not there)."
 
 
 def test_paths_outside_or_of_git_or_remit_are_refused(repository: Path) -> None:
@@ -225,13 +191,6 @@ def test_reformatting_hook_is_committed_and_in_the_index(repository: Path) -> No
     assert git(repository, "show", "HEAD:a.md") == "text\nformatted\n"
     assert in_head(repository) == ["README.md", "a.md", "made.txt"]
     assert status(repository) == ["A  staged.md"]
-
-
-def test_message_hooks_are_honoured(repository: Path) -> None:
-    hook(repository, "commit-msg", 'grep -q "^task" "$1" || { echo "bad subject"; exit 1; }; echo "Reviewed-by: hook" >> "$1"')
-    assert "bad subject" in commit(repository, [put(repository, "a.md")], "wrong").warning
-    assert commit(repository, ["a.md"], "task 1: x", session_id=SESSION).hash
-    assert git(repository, "log", "-1", "--format=%(trailers:only)").split("\n")[:2] == [f"Session: {SESSION}", "Reviewed-by: hook"]
 
 
 def test_missing_git_identity_is_reported_with_advice(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,9 @@ from typing import Any
 
 from assistant_harness import project
 
-from remit import Context, DelegateTool, Remit, agent, ask
-from remit.core.delegation import ORIGIN, CallerInfo, Origin
-from remit.server.mcp.delegations import Delegations, Progress
-from remit.server.service import Service
+from remit import CallerInfo, Context, DelegateTool, Remit, agent, ask
 from remit.testing import Call, ModelRequest, Say
+from support.server import ORIGIN, Delegations, Origin, Progress, Service
 
 
 @agent("steps", resumable=True)

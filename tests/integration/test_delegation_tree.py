@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from tree_project import PYTHON, clean_environment, make_project, secret_in
 
-from remit import Context, Remit, Return, agent
-from remit.core.states import State
-from remit.system.processes import marked
+from remit import Context, Remit, Return, State, agent
 from support.pace import until
+from support.processes import marked
 
 WAYS = ("context", "library", "command line")
 

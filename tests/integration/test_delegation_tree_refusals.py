@@ -13,12 +13,11 @@ from typing import IO, Any
 import pytest
 from tree_project import PYTHON, clean_environment, make_project, secret_in
 
-from remit import Context, Refused, Remit, Unavailable, agent
+from remit import Context, EventKind, Refused, Remit, Unavailable, agent
 from remit.agents import (
     attach_client,  # noqa: F401 - imported before a test changes the version
     attach_server,
 )
-from remit.core.events import EventKind
 from remit.core.ids import CallerToken, new_secret
 from remit.system.unix_sockets import connect_to
 from support.pace import until

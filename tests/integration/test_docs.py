@@ -10,12 +10,11 @@ from typing import Any
 
 from documents import DOCUMENTS, ROOT
 
-from remit import Remit, Settings, StopReason
+from remit import EventKind, Remit, Request, Settings, StopReason
 from remit.cli.exits import MEANINGS
 from remit.core.context import DelegationFacts
 from remit.core.errors import CODES
-from remit.core.events import STEPS, EventKind
-from remit.core.request import Request
+from remit.core.events import STEPS
 from remit.core.settings import DEFAULT_TIMEOUTS
 from remit.system.settings_files import describe
 from support.cli import every_command

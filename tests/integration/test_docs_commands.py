@@ -16,8 +16,8 @@ import yaml
 from documented_commands import COMMAND_LANGUAGES, DOCUMENTS, PARTS, TESTED_ELSEWHERE, Part, simple_commands
 from documents import ROOT
 
-from remit.cli.command_table import ALIASES
 from support import cli
+from support.cli import ALIASES
 
 DATA: dict[str, Callable[[str], Any]] = {"json": json.loads, "yaml": yaml.safe_load, "toml": tomllib.loads}
 ABSENT = "which is not an agent|was not found|has no server|is not set|set model|add model"

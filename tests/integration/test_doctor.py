@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from remit.cli.doctor import EXTRAS
-from remit.server.discovery import announce
 from support import cli
+from support.server import announce
 
 
 def doctor(folder: Path, *arguments: str, **environment: str) -> cli.Result:

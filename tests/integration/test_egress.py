@@ -9,12 +9,11 @@ import assistant_harness
 import pytest
 from web_server import Request, WebServer, answer, web_server
 
-from remit import Context, Remit, Return, agent, ask
-from remit.core.policy import Decision, PolicyRequest
-from remit.policy.rules import default_text
+from remit import Context, Decision, PolicyRequest, Remit, Return, agent, ask
 from remit.runtime.deps import TreeFacts, facts_of_records
 from remit.testing import Call, Say
 from support import cli
+from support.audit import DEFAULT_RULES
 
 SECRET = "the plan of the year"
 INSIDE = 'when { context has address && context.address != "public" };'
@@ -49,7 +48,7 @@ def project(tmp_path: Path) -> Path:
     """The default policy, with the loopback test server treated as a public host."""
     (tmp_path / "plan.txt").write_text(SECRET)
     (tmp_path / ".remit").mkdir()
-    text = default_text()
+    text = DEFAULT_RULES
     assert INSIDE in text
     (tmp_path / ".remit" / "policy.cedar").write_text(
         text.replace(INSIDE, INSIDE[:-1] + ' unless { context has host && context.host == "127.0.0.1" };')

@@ -1,23 +1,16 @@
 """External callers as principals of the policy and the audit log; delegation tokens."""
 
 import asyncio
-import dataclasses
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remit import Context, Remit, RemitError, Return, agent, call
-from remit.core.delegation import CallerInfo, Origin
-from remit.core.policy import ALLOW_ALL, Verdict
-from remit.policy.audit import check_log, entries
-from remit.runtime.accept import accept
-from remit.runtime.authorize import pending_after_restart
-from remit.server.authenticator import Authenticator, Credentials
-from remit.server.service import Call, Service
-from remit.server.tokens import OWNER, Grants, Principal
+from remit import Context, Remit, RemitError, Return, agent
 from remit.testing import ManualClock
+from support.audit import audit_log, is_intact
+from support.server import OWNER, Authenticator, Call, Credentials, Grants, Principal, Service
 
 RULES = """
 @id("agents-may-work")
@@ -95,7 +88,7 @@ def code_of(call: Callable[..., Any], *arguments: Any, **named: Any) -> str:
 
 def why(harness: Harness) -> str:
     """The latest refusal in the audit log."""
-    return str([entry for entry in entries(harness.remit.folder) if entry["event"] == "turned_away"][-1]["because"])
+    return str([entry for entry in audit_log(harness.remit.root) if entry["event"] == "turned_away"][-1]["because"])
 
 
 async def test_external_caller_is_a_principal_of_its_kind(harness: Harness) -> None:
@@ -104,13 +97,13 @@ async def test_external_caller_is_a_principal_of_its_kind(harness: Harness) -> N
     assert "token:ci may not have leaf" in refused.errors[0].message
     assert (await harness.ask(harness.principal("other"), "leaf")).status == "completed"
     assert (await harness.ask(OWNER, "leaf")).status == "completed"
-    log = [entry for entry in entries(harness.remit.folder) if entry.get("action") == "leaf"]
+    log = [entry for entry in audit_log(harness.remit.root) if entry.get("action") == "leaf"]
     assert [(entry["caller"], entry["verdict"]) for entry in log] == [
         ("token:ci", "deny"),
         ("token:other", "allow"),
         ("orchestrator", "allow"),
     ]
-    assert not check_log(harness.remit.folder).findings
+    assert is_intact(harness.remit.root)
 
 
 async def test_rules_see_the_principal_of_the_whole_tree(harness: Harness) -> None:
@@ -120,27 +113,17 @@ async def test_rules_see_the_principal_of_the_whole_tree(harness: Harness) -> No
         assert (await harness.remit.delegate("host")).summary.startswith("it may")
         assert (await harness.ask(ci, "host")).summary.startswith("it may")
         assert "Not on behalf of token:guest" in (await harness.ask(guest, "host")).summary
-    below = [entry for entry in entries(harness.remit.folder) if entry.get("caller") == "host"]
+    below = [entry for entry in audit_log(harness.remit.root) if entry.get("caller") == "host"]
     output = {(entry.get("on_behalf"), entry["verdict"]) for entry in below}
     assert output == {(None, "allow"), ("token:ci", "allow"), ("token:guest", "deny")}
 
 
-async def test_recovered_delegation_is_authorized_as_its_original_principal(harness: Harness) -> None:
-    """Not as the owner, who has more permissions."""
-    deps = harness.remit._deps
-    caller_info = Origin(caller_info=CallerInfo("token:ci", "http"), path=("token:ci",))
-    order = accept(call("leaf"), None, dataclasses.replace(deps, policy=ALLOW_ALL), caller_info)
-    pending = pending_after_restart(order, None, deps)
-    assert pending.decision.verdict is Verdict.DENY
-    assert pending_after_restart(accept(call("leaf"), None, deps), None, deps) is None
-
-
 async def test_refused_callers_are_audited_without_their_secret(harness: Harness) -> None:
     code_of(harness.authenticator.authenticate, Credentials(authorization="Bearer rmt_" + "7" * 49, api="grpc", peer="192.0.2.7"))
-    entry = list(entries(harness.remit.folder))[-1]
+    entry = audit_log(harness.remit.root)[-1]
     assert (entry["event"], entry["door"], entry["peer"], entry["because"]) == ("turned_away", "grpc", "192.0.2.7", "unknown token")
     assert "777777" not in (harness.remit.folder / "audit.jsonl").read_text()
-    assert not check_log(harness.remit.folder).findings
+    assert is_intact(harness.remit.root)
 
 
 async def test_delegation_token_expires_with_its_attempt_and_delegation(harness: Harness) -> None:

@@ -16,7 +16,7 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from openai import DefaultAsyncHttpxClient, DefaultHttpxClient
 
 from remit import Misused
-from remit.runtime.tool.langchain import delegate_tool
+from remit import langchain_tool as delegate_tool
 from remit.testing import Call, Say
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

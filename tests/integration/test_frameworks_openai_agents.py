@@ -19,7 +19,7 @@ from agents import (
     function_tool,
 )
 from remit import Toolbox
-from remit.runtime.tool.openai_agents import delegate_tool
+from remit import openai_agents_tool as delegate_tool
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 UNTRACED = RunConfig(tracing_disabled=True, tool_not_found_behavior="return_error_to_model")

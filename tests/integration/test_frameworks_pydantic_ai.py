@@ -12,7 +12,7 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from remit import agent
-from remit.runtime.tool.pydantic_ai import delegate_toolset
+from remit import pydantic_ai_toolset as delegate_toolset
 from remit.testing import Say
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -12,7 +12,7 @@ import pytest
 from grpc_harness import Authority, Harness, ask, bearer, grpc_harness, messages, refusal, trailer
 
 from remit import Misused, RemitError, Unavailable
-from remit.server.addresses import Place, bound
+from support.server import Place, bound
 
 LOOPBACK = "127.0.0.1:0"
 
@@ -127,19 +127,6 @@ async def test_socket_is_private_and_removed_with_the_server(tmp_path: Path) -> 
     finally:
         os.umask(before)
     assert not path.exists()
-
-
-@pytest.mark.parametrize("address", ["unix:nowhere/at/all.sock", "unix:/proc/remit.sock"])
-async def test_socket_that_cannot_be_bound_is_an_error(tmp_path: Path, address: str) -> None:
-    with pytest.raises(Unavailable, match="listen"):
-        await serve(tmp_path, address)
-
-
-async def test_port_in_use_is_an_error(tmp_path: Path) -> None:
-    """Even if another gRPC server holds it with SO_REUSEPORT."""
-    async with grpc_harness(tmp_path, addresses=[LOOPBACK]) as harness:
-        with pytest.raises(Unavailable, match="listen"):
-            await serve(tmp_path, harness.address)
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])

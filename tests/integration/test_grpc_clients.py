@@ -10,7 +10,7 @@ import pytest
 from grpc_harness import Harness, grpc_harness
 
 from remit import Client, DelegateError, Misused, discover
-from remit.server.authenticator import Credentials
+from support.server import Credentials
 
 READ: Any = {"target": "worker", "operation": "read_file", "parameters": {"path": "a.txt"}}
 
@@ -63,7 +63,7 @@ def test_invalid_address_or_option_is_refused_at_once() -> None:
 
 async def test_server_of_a_project_is_found_by_its_folder(harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from remit import Unavailable
-    from remit.server.discovery import announce, withdraw
+    from support.server import announce, withdraw
 
     with pytest.raises(Unavailable, match="remit serve"):
         discover(tmp_path)
@@ -185,19 +185,6 @@ async def test_broken_stream_resumes_and_a_lost_first_response_runs_once(breakin
     assert breaking.requests == [("stream", 2), ("stream", 3)]
 
 
-async def test_server_without_streams_is_polled(breaking: Breaking) -> None:
-    async def status(request: Any, context: Any) -> Any:
-        polls = sum(kind == "status" for kind, _ in breaking.requests)
-        running = breaking.pb.Task(task_id="sess_12345678_abcdef", state=breaking.pb.TASK_STATE_RUNNING)
-        return breaking.done() if polls >= 3 else running
-
-    breaking.status = status
-    async with Client(breaking.address, poll_seconds=0.05) as client:
-        result = await client.delegate(**READ)
-    assert result.success
-    assert [kind for kind, _ in breaking.requests] == ["execute", "status", "status", "status"]
-
-
 async def test_client_waits_at_most_the_timeout_and_its_grace(breaking: Breaking) -> None:
     async def run(request: Any, context: Any) -> Any:
         yield breaking.progress(1)
@@ -215,13 +202,3 @@ async def test_unreachable_server_is_unavailable(tmp_path: Path) -> None:
             result = await client.delegate(**READ)
             assert (result.success, result.task_state, result.error.code, result.task_id) == (False, "FAILED", "AGENT_UNAVAILABLE", None)
             assert (result.metadata.target, result.metadata.operation) == ("worker", "read_file")
-
-
-async def test_provided_channel_is_used_and_not_closed(harness: Harness) -> None:
-    channel = await harness.channel()
-    async with Client(channel) as client:
-        assert (await client.delegate(**READ)).success
-    async with Client(channel) as client:
-        assert (await client.delegate(**READ)).success
-    with pytest.raises(Misused):
-        Client(channel, token="rmt_x")

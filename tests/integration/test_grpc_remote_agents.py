@@ -11,9 +11,10 @@ import pytest
 from grpc_harness import Harness, ask, bearer, refusal, trailer
 from remote_agent_harness import RemoteAgent, joined, remote_agent_harness
 
-from remit.core.events import EventKind
-from remit.server.tokens import Permission
+from remit import EventKind
 from support.pace import until
+from support.protobuf import value_of
+from support.server import Permission
 
 SERVE_ONLY = frozenset({Permission.SERVE})
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"], "additionalProperties": False}
@@ -90,7 +91,6 @@ async def test_messages_of_the_agent_reach_the_delegation(harness: Harness, tmp_
     old_file(tmp_path / ".env")
 
     async def tells(remote: RemoteAgent, order: Any) -> Any:
-        from remit.agents.proto.values import value_of
 
         (tmp_path / "out.txt").write_text("made")
         key = {"work_id": order.work_id}
@@ -114,7 +114,6 @@ async def test_messages_of_the_agent_reach_the_delegation(harness: Harness, tmp_
 
 
 async def test_returns_and_failures_are_handled_as_for_local_agents(harness: Harness) -> None:
-    from remit.agents.proto.values import value_of
 
     async def returns(remote: RemoteAgent, order: Any) -> None:
         kind = order.parameters["kind"]
@@ -140,7 +139,6 @@ async def test_returns_and_failures_are_handled_as_for_local_agents(harness: Har
 
 async def test_agent_is_asked_to_hand_in_then_stopped_and_late_messages_are_ignored(harness: Harness) -> None:
     async def late(remote: RemoteAgent, order: Any) -> None:
-        from remit.agents.proto.values import value_of
 
         await remote.until(lambda: any("WorkStop" in type(one).__name__ for one in remote.messages))
         await remote.send(done=remote.pb.WorkDone(work_id=order.work_id, result=value_of("too late")))
@@ -181,19 +179,6 @@ async def test_instances_of_one_name_share_work_within_their_slots(harness: Harn
     await third.until(lambda: len(third.orders) == 2)
     for handle in handles:
         await harness.remit.cancel(handle.session_id)
-
-
-async def test_instance_can_be_addressed_by_its_id(harness: Harness) -> None:
-    async def own_id(remote: RemoteAgent, order: Any) -> Any:
-        return remote.registered.agent_id
-
-    both = [await joined(harness, does=own_id, slots=4) for _ in range(2)]
-    tasks = await harness.tasks()
-    for remote in both:
-        for _ in range(2):
-            answer = await tasks.ExecuteTask(ask("count", agent_id=remote.registered.agent_id))
-            assert answer.task.data.string_value == remote.registered.agent_id
-    assert [len(remote.orders) for remote in both] == [2, 2]
 
 
 # ---- lost instances
@@ -249,26 +234,6 @@ async def test_draining_instance_finishes_its_work_and_gets_no_more(harness: Har
     assert names(harness) == []
     go.set()
     assert (await handle.result()).unwrap() == "finished"
-
-
-async def test_urgent_work_is_dispatched_first(harness: Harness) -> None:
-    """Also between operations that share the slots of one agent."""
-    go, done = asyncio.Event(), []
-
-    async def notes(remote: RemoteAgent, order: Any) -> Any:
-        await go.wait()
-        done.append(order.parameters["n"])
-        return "noted"
-
-    remote = await joined(harness, does=notes)
-    handles = []
-    for number, priority in enumerate(("normal", "low", "normal", "critical")):
-        handles.append(await harness.remit.start("words.count", parameters={"n": number}, priority=priority, timeout=30))
-        await until(lambda: remote.orders)
-    go.set()
-    for handle in handles:
-        await handle.result()
-    assert done == [0, 3, 2, 1]
 
 
 # ---- authorization
@@ -331,7 +296,6 @@ async def test_stolen_or_foreign_secret_is_refused(harness: Harness) -> None:
 
 
 async def test_floods_unknown_ids_and_duplicate_results_are_ignored(harness: Harness) -> None:
-    from remit.agents.proto.values import value_of
 
     async def floods(remote: RemoteAgent, order: Any) -> Any:
         for number in range(3000):
@@ -361,7 +325,6 @@ async def test_return_cannot_claim_existing_files(harness: Harness, tmp_path: Pa
     old_file(tmp_path / ".env")
 
     async def takes(remote: RemoteAgent, order: Any) -> None:
-        from remit.agents.proto.values import value_of
 
         returned = {"status": "completed", "summary": "It is done. Look.", "artifacts": [{"type": "data", "path": ".env"}], "errors": []}
         await remote.send(done=remote.pb.WorkDone(work_id=order.work_id, result=value_of(returned), is_return=is_return))
@@ -384,20 +347,3 @@ async def test_agent_name_belongs_to_one_principal_while_in_use(harness: Harness
     assert trailer(await refusal(RemoteAgent(harness, second).register()), "remit-code") == "NAME_TAKEN"  # its work still waits for it
     await handle.cancel()
     await joined(harness, second)
-
-
-async def test_work_for_a_lost_agent_ends_at_its_deadline(tmp_path: Path) -> None:
-    """As after a crash of the server: the recorded owner is dead, and the work is not settled."""
-    async with remote_agent_harness(tmp_path) as harness:
-        remote = await joined(harness, harness.token("first", SERVE_ONLY), is_safe_to_repeat=True, does=forever)
-        handle = await harness.remit.start("words.count", parameters={}, timeout=2)
-        await remote.until(lambda: remote.orders)
-        harness.service.is_stopping = True
-        assert await harness.remit.close(hand_over=True) == [handle.session_id]
-    async with remote_agent_harness(tmp_path) as harness:
-        assert not (await harness.remit.describe(handle.session_id)).state.is_settled
-        assert trailer(await refusal(RemoteAgent(harness, harness.token("second", SERVE_ONLY)).register()), "remit-code") == "NAME_TAKEN"
-        finished = await harness.remit.result(handle.session_id, wait_seconds=60)
-        assert finished is not None
-        assert (finished.status, [error.code for error in finished.errors]) == ("partial", ["AGENT_CRASHED"])
-        await joined(harness, harness.token("second", SERVE_ONLY))

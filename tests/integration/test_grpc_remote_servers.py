@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 from grpc_harness import AGENTS, Authority, Harness, grpc_harness
 
-from remit import Context, Remit, agent, span_id_of
-from remit.core.events import EventKind
-from remit.core.ids import parse_traceparent
-from remit.server.tokens import Permission
+from remit import Context, EventKind, Remit, agent, span_id_of
 from support.pace import until
+from support.server import Permission
 
 RELAYING = frozenset({Permission.DELEGATE, Permission.RELAY})
 
@@ -67,16 +65,6 @@ async def test_parameters_results_and_chunks_pass_through(tmp_path: Path) -> Non
         assert (wrong.status, wrong.errors[0].code) == ("failed", "INVALID_PARAMETERS")
 
 
-async def test_parameters_come_from_the_remote_server(tmp_path: Path) -> None:
-    async with both(tmp_path, "text.count") as (local, _):
-        await local.delegate("far-text-count", text="two words")
-        port: Any = local.directory.find("far-text-count")
-        assert port.spec.parameters_schema.get("required") == ["text"]
-        assert port.spec.description == "Count the words of a text."
-        refused = await local.delegate("far-text-count", parameters={})
-        assert (refused.stop_reason, refused.errors[0].code) == ("refused", "INVALID_PARAMETERS")
-
-
 async def test_depth_path_deadline_and_trace_continue_with_the_relay_grant(tmp_path: Path) -> None:
     async with both(tmp_path, "place") as (local, remote_server):
         returned = await local.delegate("far-place", timeout=20)
@@ -86,9 +74,9 @@ async def test_depth_path_deadline_and_trace_continue_with_the_relay_grant(tmp_p
         record = await remote_server.remit.describe(data["session"])
         assert record.caller_info is not None
         assert record.caller_info.traceparent is not None
-        passed = parse_traceparent(record.caller_info.traceparent)
-        assert passed is not None
-        assert passed.span_id == span_id_of(returned.session_id)  # the remote trace is a child of the local delegation
+        assert record.caller_info.traceparent.split("-")[2] == span_id_of(returned.session_id), (
+            "the remote trace is a child of the local delegation"
+        )
 
 
 async def test_depth_and_path_are_ignored_without_the_relay_grant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

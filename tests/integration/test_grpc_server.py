@@ -31,7 +31,7 @@ async def test_errors_carry_standard_details(harness: Harness) -> None:
     from google.rpc.error_details_pb2 import ErrorInfo
     from google.rpc.status_pb2 import Status
 
-    from remit.agents.proto.values import dict_of
+    from support.protobuf import dict_of
 
     tasks = await harness.tasks()
     error = await refusal(tasks.ExecuteTask(ask("read_file", agent_id="text")))

@@ -7,8 +7,8 @@ import pytest
 from assistant_harness import project
 
 from remit import Board, Context, Record, Remit, Task, agent, ask
-from remit.board.research_plan import research
-from remit.board.task import State
+from remit import BoardState as State
+from remit import research_task as research
 from remit.testing import Call, Say
 
 TASK = "What is the limit of the queue?"

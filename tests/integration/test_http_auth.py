@@ -11,7 +11,7 @@ from grpc_harness import Authority
 from http_harness import Harness, http_harness, status_of, statuses_of
 
 from remit import Misused
-from remit.server.tokens import Permission
+from support.server import Permission
 
 DELEGATES = frozenset({Permission.DELEGATE})
 
@@ -20,40 +20,40 @@ in_module_loop = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Harness]:
+async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Harness]:
     async with http_harness(tmp_path_factory.mktemp("served"), allow_hosts=("build.example.org",)) as opened:
         yield opened
 
 
 @in_module_loop
-async def test_requests_without_a_valid_token_are_refused(stage: Harness) -> None:
+async def test_requests_without_a_valid_token_are_refused(harness: Harness) -> None:
     """RFC 6750: a challenge that does not say what is wrong with the token."""
     import httpx
 
-    async with httpx.AsyncClient(base_url=stage.url) as anonymous:
+    async with httpx.AsyncClient(base_url=harness.url) as anonymous:
         for path in ("/v1/tasks", "/v1/agents", "/openapi.json", "/v1/nowhere", "/v1/tasks/x/events"):
             answer = await anonymous.get(path)
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Bearer realm="remit"')
             assert answer.json()["code"] == "UNAUTHENTICATED"
-        stage.token("gone")
-        stage.authenticator.tokens.revoke("gone")
+        harness.token("gone")
+        harness.authenticator.tokens.revoke("gone")
         bodies = set()
-        for wrong in ("Bearer x", f"Bearer {stage.token('gone')}", f"Bearer {stage.token()}x", "Bearer", "Basic YTpi", "x" * 3000):
+        for wrong in ("Bearer x", f"Bearer {harness.token('gone')}", f"Bearer {harness.token()}x", "Bearer", "Basic YTpi", "x" * 3000):
             answer = await anonymous.get("/v1/tasks", headers={"Authorization": wrong})
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Bearer realm="remit", error="invalid_token"')
             bodies.add(answer.json()["detail"])
         assert len(bodies) == 1
-        in_address = await anonymous.get(f"/v1/tasks?access_token={stage.token()}")
+        in_address = await anonymous.get(f"/v1/tasks?access_token={harness.token()}")
         assert in_address.status_code == 401
-    twice = await stage.send_raw(stage.head("GET", "/v1/tasks", "Authorization: Bearer x") + b"\r\n")
+    twice = await harness.send_raw(harness.head("GET", "/v1/tasks", "Authorization: Bearer x") + b"\r\n")
     assert status_of(twice) == 400
     assert b'error="invalid_request"' in twice
 
 
 @in_module_loop
-async def test_unknown_host_names_are_refused(stage: Harness) -> None:
+async def test_unknown_host_names_are_refused(harness: Harness) -> None:
     """DNS rebinding: names are compared whole."""
-    port = stage.address[1]
+    port = harness.address[1]
     good = ("127.0.0.1", f"127.0.0.1:{port}", "localhost", "LOCALHOST:1", "[::1]:80", "build.example.org", f"build.example.org:{port}")
     evil = (
         "evil.example", "localhost:1.evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:80", "localhost@evil",
@@ -63,13 +63,13 @@ async def test_unknown_host_names_are_refused(stage: Harness) -> None:
     for host in (*good, *evil):
         request = f"GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
         expected = 200 if host in good or host == "127.0.0.1 " else 421  # white space around a header value is ignored
-        assert statuses_of(await stage.send_raw(request.encode())) == [expected], host
-    assert statuses_of(await stage.send_raw(b"GET /healthz HTTP/1.0\r\n\r\n")) == [421]
+        assert statuses_of(await harness.send_raw(request.encode())) == [expected], host
+    assert statuses_of(await harness.send_raw(b"GET /healthz HTTP/1.0\r\n\r\n")) == [421]
 
 
 @in_module_loop
-async def test_requests_of_other_origins_are_refused(stage: Harness) -> None:
-    client = await stage.client()
+async def test_requests_of_other_origins_are_refused(harness: Harness) -> None:
+    client = await harness.client()
     for origin in (
         "https://evil.example",
         "null",
@@ -80,17 +80,17 @@ async def test_requests_of_other_origins_are_refused(stage: Harness) -> None:
     ):
         answer = await client.get("/v1/agents", headers={"Origin": origin})
         assert (answer.status_code, answer.json()["code"]) == (403, "WRONG_ORIGIN"), origin
-    same = await client.get("/v1/agents", headers={"Origin": stage.url})
+    same = await client.get("/v1/agents", headers={"Origin": harness.url})
     assert same.status_code == 200
-    asks = {"Origin": stage.url, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+    asks = {"Origin": harness.url, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
     preflight = await client.options("/v1/tasks", headers=asks)
     assert preflight.status_code == 405
     assert not [name for answer in (same, preflight) for name in answer.headers if name.startswith("access-control")]
 
 
 @in_module_loop
-async def test_every_response_has_security_headers_and_a_request_id(stage: Harness) -> None:
-    client = await stage.client()
+async def test_every_response_has_security_headers_and_a_request_id(harness: Harness) -> None:
+    client = await harness.client()
     for path in ("/healthz", "/v1/agents", "/v1/nowhere"):
         headers = (await client.get(path, headers={"X-Request-Id": "mine-1"})).headers
         assert headers["x-request-id"] == "mine-1"
@@ -102,14 +102,14 @@ async def test_every_response_has_security_headers_and_a_request_id(stage: Harne
 
 
 @in_module_loop
-async def test_rate_size_and_stream_limits_apply_per_principal(stage: Harness) -> None:
-    slow = await stage.client(stage.token("slow", DELEGATES, requests_per_second=0.01, burst=2))
+async def test_rate_size_and_stream_limits_apply_per_principal(harness: Harness) -> None:
+    slow = await harness.client(harness.token("slow", DELEGATES, requests_per_second=0.01, burst=2))
     answers = [await slow.get("/v1/agents") for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert int(answers[2].headers["retry-after"]) >= 1
-    small = await stage.client(stage.token("small", DELEGATES, request_bytes=100))
+    small = await harness.client(harness.token("small", DELEGATES, request_bytes=100))
     assert (await small.post("/v1/tasks", json={"target": "fails", "parameters": {"a": "b" * 100}})).status_code == 413
-    one = await stage.client(stage.token("one", DELEGATES, streams=1))
+    one = await harness.client(harness.token("one", DELEGATES, streams=1))
     begin = {"target": "slow", "parameters": {"seconds": 30}}
     async with one.stream("POST", "/v1/tasks", json=begin, headers={"Accept": "text/event-stream"}) as first:
         lines = first.aiter_lines()  # keep a reference: a stream whose iterator is collected is closed
@@ -133,13 +133,13 @@ async def until(lines: AsyncIterator[str], wanted: str) -> AsyncIterator[str]:
 
 
 @in_module_loop
-async def test_revoking_a_token_ends_its_streams(stage: Harness) -> None:
-    client = await stage.client(stage.token("leaving", DELEGATES))
+async def test_revoking_a_token_ends_its_streams(harness: Harness) -> None:
+    client = await harness.client(harness.token("leaving", DELEGATES))
     begin = {"target": "slow", "parameters": {"seconds": 30}}
     async with asyncio.timeout(60), client.stream("POST", "/v1/tasks", json=begin, headers={"Accept": "text/event-stream"}) as answer:
         lines = answer.aiter_lines()
         assert [line async for line in until(lines, "event: data")]
-        stage.authenticator.tokens.revoke("leaving")
+        harness.authenticator.tokens.revoke("leaving")
         assert not [line async for line in lines if line.startswith("event: complete")]
     assert (await client.get("/v1/tasks")).status_code == 401
 
@@ -149,12 +149,12 @@ async def test_unix_socket_authenticates_the_owner(tmp_path: Path) -> None:
     """The permissions of the socket are the credential; a token takes precedence, because it may have fewer grants."""
     import httpx
 
-    async with http_harness(tmp_path, is_unix=True) as stage:
-        transport = httpx.AsyncHTTPTransport(uds=stage.address)
+    async with http_harness(tmp_path, is_unix=True) as harness:
+        transport = httpx.AsyncHTTPTransport(uds=harness.address)
         async with httpx.AsyncClient(transport=transport, base_url="http://anything.example") as client:
             task = (await client.post("/v1/tasks?wait=20", json={"target": "fails"})).json()
             assert task["lineage"]["principal"] == "orchestrator"
-            narrow = {"Authorization": f"Bearer {stage.token('narrow', frozenset({Permission.METRICS}))}"}
+            narrow = {"Authorization": f"Bearer {harness.token('narrow', frozenset({Permission.METRICS}))}"}
             assert (await client.get("/v1/agents", headers=narrow)).status_code == 403
             assert (await client.get("/v1/agents", headers={"Authorization": "Bearer wrong"})).status_code == 401
             assert (await client.get("/v1/agents")).status_code == 200
@@ -164,24 +164,24 @@ async def test_unix_socket_authenticates_the_owner(tmp_path: Path) -> None:
 async def test_tls_serves_only_encrypted_requests(tmp_path: Path) -> None:
     import httpx
 
-    from remit.server.addresses import Certificates
+    from support.server import Certificates
 
     authority = Authority(tmp_path)
     certificate, key = authority.issue("server")
     async with http_harness(tmp_path, tls=Certificates(certificate=certificate, key=key)) as stage:
         headers = {"Authorization": f"Bearer {stage.token()}"}
         context = ssl.create_default_context(cafile=str(authority.certificate))
-        async with httpx.AsyncClient(base_url=stage.url, verify=context, headers=headers) as client:
+        async with httpx.AsyncClient(base_url=harness.url, verify=context, headers=headers) as client:
             answer = await client.get("/v1/tasks")
             assert (answer.status_code, "strict-transport-security" in answer.headers) == (200, True)
-        stage.server.reload_certificate()
-        plain = await stage.send_raw(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        harness.server.reload_certificate()
+        plain = await harness.send_raw(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert b"200 OK" not in plain
 
 
 def test_invalid_tls_files_are_refused(tmp_path: Path) -> None:
-    from remit.server.addresses import Certificates
     from remit.server.http.http_server import HttpServer
+    from support.server import Certificates
 
     (tmp_path / "c.pem").write_text("no certificate")
     with pytest.raises(Misused, match=r"tls_certificate"):

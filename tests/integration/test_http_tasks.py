@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from http_harness import Harness, events_of, http_harness
 
-from remit.server.tokens import Permission
+from support.server import Permission
 
 COUNT = {"target": "text", "operation": "count", "parameters": {"text": "one two three"}}
 SLOW = {"target": "slow", "parameters": {"seconds": 30}}
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Harness]:
+async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Harness]:
     async with http_harness(tmp_path_factory.mktemp("served")) as opened:
         yield opened
 
@@ -29,8 +29,8 @@ async def start_task(client: Any, request: dict[str, Any] = SLOW) -> str:
     return str((await client.post("/v1/tasks", json=request)).json()["taskId"])
 
 
-async def test_post_without_wait_returns_202_and_the_location(stage: Harness) -> None:
-    client = await stage.client()
+async def test_post_without_wait_returns_202_and_the_location(harness: Harness) -> None:
+    client = await harness.client()
     answer = await client.post("/v1/tasks", json=SLOW)
     assert (answer.status_code, answer.json()["success"]) == (202, False)
     assert answer.json()["taskState"] in ("QUEUED", "RUNNING")
@@ -48,9 +48,9 @@ async def test_post_without_wait_returns_202_and_the_location(stage: Harness) ->
         ([], 400, "INVALID_PARAMETERS"),
     ],
 )
-async def test_invalid_request_is_a_problem_document(stage: Harness, request_: Any, status: int, code: str) -> None:
+async def test_invalid_request_is_a_problem_document(harness: Harness, request_: Any, status: int, code: str) -> None:
     """RFC 9457."""
-    answer = await (await stage.client()).post("/v1/tasks", json=request_)
+    answer = await (await harness.client()).post("/v1/tasks", json=request_)
     problem = answer.json()
     assert (answer.status_code, problem["status"], problem["code"]) == (status, status, code)
     assert answer.headers["content-type"] == "application/problem+json"
@@ -58,16 +58,16 @@ async def test_invalid_request_is_a_problem_document(stage: Harness, request_: A
     assert problem["details"]
 
 
-async def test_idempotency_key_in_header_or_body_returns_the_same_task(stage: Harness) -> None:
-    client = await stage.client()
+async def test_idempotency_key_in_header_or_body_returns_the_same_task(harness: Harness) -> None:
+    client = await harness.client()
     first = await client.post("/v1/tasks", json=SLOW, headers={"Idempotency-Key": "once"})
     again = await client.post("/v1/tasks", json={**SLOW, "key": "once"})
     assert first.json()["taskId"] == again.json()["taskId"]
     assert (await client.post("/v1/tasks", json={**SLOW, "key": "a"}, headers={"Idempotency-Key": "b"})).status_code == 400
 
 
-async def test_post_can_start_and_stream_a_task_and_its_events_can_be_read_again(stage: Harness) -> None:
-    client = await stage.client()
+async def test_post_can_start_and_stream_a_task_and_its_events_can_be_read_again(harness: Harness) -> None:
+    client = await harness.client()
     async with client.stream("POST", "/v1/tasks", json=COUNT, headers={"Accept": "text/event-stream"}) as answer:
         assert answer.status_code == 200
         events = await events_of(answer)
@@ -80,14 +80,14 @@ async def test_post_can_start_and_stream_a_task_and_its_events_can_be_read_again
 
 
 async def test_stopping_server_refuses_tasks_and_ends_streams(tmp_path: Path) -> None:
-    async with http_harness(tmp_path) as stage:
-        await check_shutdown(stage, await stage.client())
+    async with http_harness(tmp_path) as harness:
+        await check_shutdown(harness, await harness.client())
 
 
-async def check_shutdown(stage: Harness, client: Any) -> None:
+async def check_shutdown(harness: Harness, client: Any) -> None:
     task_id = await start_task(client)
     assert [(await client.get(path)).status_code for path in ("/healthz", "/readyz")] == [200, 200]
-    stage.service.is_stopping = True
+    harness.service.is_stopping = True
     assert [(await client.get(path)).status_code for path in ("/healthz", "/readyz")] == [200, 503]
     refused = await client.post("/v1/tasks", json=COUNT)
     assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (503, "STOPPING", "1")
@@ -96,22 +96,8 @@ async def check_shutdown(stage: Harness, client: Any) -> None:
         async for line in lines:
             if line == "event: data":
                 break
-        stopping = asyncio.create_task(stage.server.stop(grace_seconds=20))
+        stopping = asyncio.create_task(harness.server.stop(grace_seconds=20))
         rest = [line async for line in lines]
         await stopping
     assert any(line.startswith(": the server stops") for line in rest)
-    assert stage.server.connections == 0
-
-
-async def test_idle_stream_sends_keep_alive_comments(stage: Harness) -> None:
-    from remit.core.delegate_results import Chunk
-    from remit.server.http.handlers import event_lines
-
-    async def silence() -> AsyncIterator[Chunk]:
-        await asyncio.sleep(60)
-        raise AssertionError
-        yield
-
-    lines = event_lines(silence(), asyncio.Event(), keep_alive_seconds=0.02)
-    assert [await anext(lines) for _ in range(3)] == [b"retry: 1000\n\n", b": still here\n\n", b": still here\n\n"]
-    await lines.aclose()
+    assert harness.server.connections == 0

@@ -11,14 +11,10 @@ from typing import Any
 import pytest
 from implement_harness import PLAN, PLAN_PATH, Worker, entry, files_of, git, made_project, returned, subjects, writes
 
-from remit import Board, Context, Misused, ParallelOptions, Refused, Remit, Task, load_settings
-from remit.board.claims import claim
-from remit.board.implement import implement
-from remit.board.parallel import implement_each
-from remit.board.plans import read_plan
-from remit.board.task import Status
-from remit.board.task_order import dry_run_implement
-from remit.core.deadline import Clock
+from remit import Board, Clock, Context, Misused, ParallelOptions, Refused, Remit, Task, load_settings
+from remit import TaskStatus as Status
+from remit import implement_task as implement
+from support.boards import claim, dry_run_implement, implement_each, read_plan
 
 BOARD_FILES = {"specs/state.json", "specs/TODO.md"}
 
@@ -28,11 +24,11 @@ def markers(board: Board) -> list[str]:
 
 
 async def test_phases_are_run_and_committed_in_order(tmp_path: Path) -> None:
-    board, worker, told = made_project(tmp_path), Worker(), list[str]()
-    outcome = await worker.implement(board, show=told.append)
+    board, worker, messages = made_project(tmp_path), Worker(), list[str]()
+    outcome = await worker.implement(board, show=messages.append)
     assert outcome.status == "completed"
     assert worker.phases == [1, 2, 3]
-    assert told == ["phase 1 of 3: Read rows", "phase 2 of 3: Write CSV", "phase 3 of 3: Document it"]
+    assert messages == ["phase 1 of 3: Read rows", "phase 2 of 3: Write CSV", "phase 3 of 3: Document it"]
     commits = ["task 1 phase 1: Read rows", "task 1 phase 2: Write CSV", "task 1 phase 3: Document it"]
     assert subjects(tmp_path) == ["begin", *commits, "task 1: complete implementation"]
     assert files_of(tmp_path, commits[1]) - BOARD_FILES == {"part2.txt", PLAN_PATH}
@@ -75,10 +71,10 @@ async def test_failed_phase_stops_the_run_and_the_next_run_resumes_there(tmp_pat
     assert first.phases == [1, 2]
     assert entry(board)["status"] == "implementing"
     assert markers(board) == ["COMPLETED", "PARTIAL", "NOT STARTED"]
-    second, told = Worker(), list[str]()
-    assert (await second.implement(board, show=told.append)).status == "completed"
+    second, messages = Worker(), list[str]()
+    assert (await second.implement(board, show=messages.append)).status == "completed"
     assert second.phases == [2, 3]
-    assert told[0] == "Task 1 resumes from phase 2 (1 of 3 done)."
+    assert messages[0] == "Task 1 resumes from phase 2 (1 of 3 done)."
     assert "An earlier run began this phase" in second.requests[0]["task"]
     assert second.requests[0]["done"] == ["Phase 1, Read rows: Wrote rows.txt."]
 
@@ -178,8 +174,8 @@ async def test_undeclared_files_are_not_committed_and_are_reported(tmp_path: Pat
 
     outcome = await Worker(p1=two).implement(board)
     assert outcome.status == "completed"
-    told = [warning for warning in outcome.warnings if "not named" in warning]
-    assert told == ["Changed meanwhile, not named by the agent, and not committed: forgotten.txt."]
+    messages = [warning for warning in outcome.warnings if "not named" in warning]
+    assert messages == ["Changed meanwhile, not named by the agent, and not committed: forgotten.txt."]
     assert files_of(tmp_path, "task 1 phase 1") - BOARD_FILES == {"rows.txt", "README", PLAN_PATH}
     left = git(tmp_path, "status", "--short", "--", ".", ":!.remit", ":(exclude)__pycache__").splitlines()
     assert left == ["A  staged.txt", "?? forgotten.txt", "?? mine.txt"]
@@ -319,9 +315,9 @@ def test_dry_run_lists_the_phases_and_changes_nothing(tmp_path: Path) -> None:
     board = made_project(tmp_path, in_git=False, plan=plan, accept=("make check",))
     before = board.state_path.read_bytes()
     outcome = dry_run_implement(load_settings(tmp_path), board, lambda _name: None, [1])
-    (told,) = outcome.data["tasks"]
-    assert (told["agent"], told["mode"], told["left_out"]) == ("task-executor", "phased", [1])
-    assert [(one["phase"], one["accept"]) for one in told["would_run"]] == [(2, []), (3, ["make check"])]
+    (messages,) = outcome.data["tasks"]
+    assert (messages["agent"], messages["mode"], messages["left_out"]) == ("task-executor", "phased", [1])
+    assert [(one["phase"], one["accept"]) for one in messages["would_run"]] == [(2, []), (3, ["make check"])]
     assert "phase 3: Document it [NOT STARTED]: would run\n    accepted by `make check`" in outcome.summary
     assert board.state_path.read_bytes() == before
 
@@ -367,10 +363,10 @@ def test_killed_run_is_resumed_in_its_phase(tmp_path: Path, dies_in: str) -> Non
     assert died.returncode == -9, died.stderr
     assert markers(board) == ["COMPLETED", "IN PROGRESS", "NOT STARTED"]
     assert entry(board)["status"] == "implementing"
-    worker, told = Worker(), list[str]()
-    outcome = asyncio.run(worker.implement(board, show=told.append))
+    worker, messages = Worker(), list[str]()
+    outcome = asyncio.run(worker.implement(board, show=messages.append))
     assert outcome.status == "completed", outcome
-    assert told[0 if dies_in == "working" else 1] == "Task 1 resumes from phase 2 (1 of 3 done)."
+    assert messages[0 if dies_in == "working" else 1] == "Task 1 resumes from phase 2 (1 of 3 done)."
     assert worker.phases == ([2, 3] if dies_in == "working" else [3])
     assert (tmp_path / "half.txt").exists() == (dies_in == "working")
     wanted = ["task 1 phase 1: Read rows", "task 1 phase 2: Write CSV", "task 1 phase 3: Document it", "task 1: complete implementation"]
@@ -405,10 +401,10 @@ async def test_commit_has_no_files_of_other_tasks_or_of_the_user(tmp_path: Path)
     (tmp_path / "README").write_text("A person is at it.\n")
     outcome = await Worker(p1=takes, p2=lambda _ctx, _phase: returned(status="failed")).implement(board)
     assert files_of(tmp_path, "task 1 phase 1") == {"rows.txt", PLAN_PATH, "specs/state.json", "specs/TODO.md"}
-    told = " ".join(outcome.warnings)
-    assert "not its own to commit: " in told
-    assert report in told
-    assert "changed before it began and not by it, so not committed: README" in told
+    messages = " ".join(outcome.warnings)
+    assert "not its own to commit: " in messages
+    assert report in messages
+    assert "changed before it began and not by it, so not committed: README" in messages
     assert " M README" in git(tmp_path, "status", "--short")
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import pty
-import stat
 import sys
 import tomllib
 from pathlib import Path
@@ -167,16 +166,6 @@ def test_json_with_comments_is_not_edited_and_the_entry_is_printed(project: Path
     assert remit_json(project, "install", "opencode", "--yes")["does"] == "nothing", "the pasted entry is recognised"
     undone = remit(project, "install", "opencode", "--undo", "--yes")
     assert (undone.returncode, "Remove mcp.remit from opencode.jsonc." in undone.stdout) == (4, True)
-
-
-def test_backup_has_the_bytes_and_mode_of_the_file(tmp_path: Path) -> None:
-    file = write(tmp_path, CLAUDE, '{"a":1}')
-    file.chmod(0o600)
-    assert install(tmp_path, CLAUDE) is Does.ADD
-    kept = tmp_path / ".mcp.json.remit-backup"
-    assert (kept.read_text(), stat.S_IMODE(kept.stat().st_mode)) == ('{"a":1}', 0o600)
-    assert undo(tmp_path, CLAUDE) is Does.RESTORE
-    assert (file.read_text(), kept.exists()) == ('{"a":1}', False)
 
 
 def test_replaced_entry_is_restored_by_undo(tmp_path: Path) -> None:

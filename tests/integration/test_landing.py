@@ -1,7 +1,6 @@
 """Work of a task in its worktree: one verdict before anything is merged, then it lands once, rebased and green, or not at all."""
 
 import asyncio
-import json
 import socket
 import sys
 from dataclasses import replace
@@ -13,10 +12,9 @@ from implement_harness import returned
 from landing_harness import GREEN, Writer, branches, made_board, status, writes
 
 from remit import Context, Limits, ParallelOptions, Refused, Remit, Unavailable, agent, implement_parallel
-from remit.board.implement import comment_on_work, implement, merge_work
-from remit.board.parallel import ready_tasks
-from remit.board.task_landing import LandingOptions
+from remit import implement_task as implement
 from support import cli
+from support.boards import LandingOptions, comment_on_work, merge_work, ready_tasks
 from support.repository import git
 
 PLAN = """# Plan
@@ -49,9 +47,9 @@ async def test_work_without_declared_files_has_one_verdict_in_record_git_and_boa
     assert record.result.extra["workspace"]["changed"] == ["new.txt"]
     accepted = f"accepted by `{GREEN}`" if merge == "queue" else "no acceptance command was run"
     for shown in (("show", "1"), ("show", outcome.session_id), ("history", "--task", "1")):
-        told = " ".join(cli.run(*shown, cwd=tmp_path).stdout.split())
-        assert "Merged into main as " in told
-        assert accepted in told
+        messages = " ".join(cli.run(*shown, cwd=tmp_path).stdout.split())
+        assert "Merged into main as " in messages
+        assert accepted in messages
     assert status(board) == "completed"
     assert log(tmp_path) == ["begin", "task 1: Task 1", "task 1: complete implementation"]
     assert git(tmp_path, "show", "HEAD:new.txt") == "new\n"
@@ -523,25 +521,6 @@ async def test_user_can_merge_work_despite_the_verdict(tmp_path: Path) -> None:
     assert (merged.status, status(board, 1), status(board, 2)) == ("completed", "completed", "implementing")
     assert git(tmp_path, "show", "main:new.txt") == "new\n"
     assert clean(tmp_path)
-
-
-async def test_list_names_the_task_and_its_work_can_be_shown_and_discarded(tmp_path: Path) -> None:
-    board = made_board(tmp_path, plans={1: PLAN})
-
-    def script(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:
-        (folder / f"part{more['phase']}.txt").write_text("x\n")
-        return returned()
-
-    await Writer(script, merge=False).implement(board)
-    (listed,) = json.loads(cli.run("workspaces", "--json", cwd=tmp_path).stdout)["workspaces"]
-    assert (listed["task"], listed["agent"], listed["state"], listed["changed_files"]) == (1, "task-executor", "partial", 2)
-    assert "+++ b/part2.txt" in cli.run("workspaces", "1", "--diff", cwd=tmp_path).stdout
-    assert cli.run("workspaces", "1", "--remove", "--yes", cwd=tmp_path).code == 0
-    assert branches(tmp_path) == ["main"]
-    assert "[NOT STARTED]" in (tmp_path / "specs/001_task_1/plans/implementation-001.md").read_text()
-    outcome = await Writer(script, merge=True).implement(board)
-    assert outcome.status == "completed", outcome
-    assert (tmp_path / "part1.txt").exists()
 
 
 async def test_worktree_of_a_killed_process_is_removed_by_the_next_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,7 @@ import pytest
 from tree_project import PYTHON, clean_environment, make_project
 from workspace_project import run
 
-from remit import BlockingContext, Context, Misused, Remit, agent
-from remit.agents.function import FunctionAgent
-from remit.core.states import State
+from remit import BlockingContext, Context, FunctionAgent, Misused, Remit, State, agent
 from support.pace import allowed
 
 SCRIPT = """

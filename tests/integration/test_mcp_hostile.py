@@ -13,8 +13,8 @@ from mcp_project import RawClient, is_alive, make_project, request
 from remit import Remit, agent
 from remit.core.delegate_requests import NAMES_IN_SCHEMA
 from remit.server.mcp.server import ToolServer
-from remit.server.service import Service
 from support.pace import wait_until
+from support.server import Service
 
 
 @pytest.fixture

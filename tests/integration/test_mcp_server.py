@@ -13,9 +13,9 @@ from mcp_project import GREETING, RawClient, is_alive, make_project, owner_pid, 
 
 from remit import Remit, agent
 from remit.server.mcp import server as mcp_server
-from remit.server.service import Service
 from support import cli
 from support.pace import wait_until
+from support.server import Service
 
 
 @pytest.fixture
@@ -108,13 +108,6 @@ def test_server_with_an_invalid_caller_token_does_not_start(project: Path, token
     done = subprocess.run(command, input=f"{GREETING}\n", env=environment, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stdout) == (5, "")
     assert "Unset REMIT_CALLER" in done.stderr
-
-
-def test_error_names_the_missing_extra(project: Path) -> None:
-    code = "import sys; sys.modules['mcp'] = None; sys.argv = ['remit', 'mcp']; from remit.cli.main import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, timeout=30, check=False)
-    assert done.returncode == 2
-    assert "pip install 'remit[mcp]'" in done.stderr
 
 
 async def test_server_started_by_an_agent_uses_the_budget_of_the_agent(project: Path) -> None:

@@ -12,7 +12,7 @@ from mcp.client.client import Client
 from mcp_project import make_project, serving_http
 from mcp_types import CallToolResult
 
-from remit.core.agents import ROLES
+from support.apis.agents import ROLES
 
 ANSWER_AFTER = 1.5
 LARGEST_ANSWER = 80_000

@@ -11,8 +11,7 @@ import pydantic_ai.models.openai  # noqa: F401 - takes seconds: loaded before th
 import pytest
 from model_harness import AGENTS, COUNT, DONE, ask_thinker, model_project, settings_for, tool_results
 
-from remit import Limits, Remit, Status, StopReason, agent
-from remit.agents.function import FunctionAgent
+from remit import FunctionAgent, Limits, Remit, Status, StopReason, agent
 from remit.agents.model.context_window import room_in
 from remit.runtime.return_format import format_instruction
 from remit.testing import Call, Cut, Drip, Garbled, ModelRequest, Reply, Say, ScriptedModels, Silence, Stray, valid_return
@@ -217,23 +216,6 @@ CITY = {
     "additionalProperties": False,
 }
 OSLO = {"name": "Oslo", "people": 700_000}
-
-
-async def test_data_that_violates_the_output_schema_is_repaired_once(tmp_path: Path) -> None:
-    wrong = Reply(lambda request: Say(valid_return(request, data={"name": "", "people": "many"})))
-    right = Reply(lambda request: Say(valid_return(request, data=OSLO)))
-    async with model_project(tmp_path, [wrong, right], output_schema=CITY) as (remit, server):
-        result = await ask_thinker(remit)
-    assert result.ok, result
-    assert result.data == OSLO
-    assert '"minLength"' in server.requests[0].text
-    results = server.requests[1].last.text
-    assert "- data.people: 'many' is not of type 'integer'" in results
-    assert "- data.name: " in results
-    async with model_project(tmp_path, [DONE], output_schema=CITY) as (remit, _):
-        result = await ask_thinker(remit)
-    assert result.errors[0].code == "VALIDATION_FAILED"
-    assert result.errors[0].message.startswith("data: is required")
 
 
 async def test_plain_answer_is_the_data_of_the_result(tmp_path: Path) -> None:

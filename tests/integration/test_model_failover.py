@@ -14,17 +14,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from model_harness import SpendRecorder
+from model_harness import FAILURES, CircuitBreaker, ModelAddress, Models, SpendRecorder
 
-from remit import Limits, Misused, Settings, Unavailable, load_settings
-from remit.core.model_messages import RESTART, Answer, Question, UserMessage
-from remit.core.settings import ModelAddress
+from remit import Misused, Settings, Unavailable, load_settings
 from remit.models import bounded_responses
-from remit.models.client import FAILURES, CircuitBreaker, Models
-from remit.models.prices import UNPRICED
-from remit.models.providers import resolve_model
 from remit.models.stream import KeyRedactor
 from remit.testing import Cut, Drip, Fail, Say, ScriptedModels, Silence
+from support.histories import RESTART, Answer, Question, UserMessage
 from support.pace import allowed
 
 KEY = "sk-hostile-0011223344556677"
@@ -170,14 +166,6 @@ async def test_circuit_breaker_never_skips_the_only_model() -> None:
                 await ask(models)
         answers[0] = Say("Well again.")
         assert (await ask(models)).reply.text == "Well again."
-
-
-async def test_refused_request_does_not_open_the_circuit_breaker() -> None:
-    async with ScriptedModels([Fail(400, "prompt is too long")]) as server, chain(server) as models:
-        for _ in range(FAILURES + 1):
-            with pytest.raises(Unavailable, match=r"400"):
-                await ask(models)
-        assert not models._breaker.pause(resolve_model(models._settings, "m1"))
 
 
 async def test_model_without_a_key_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,9 +338,3 @@ async def test_impossible_token_counts_are_estimated(count: str) -> None:
     asked = await answer_to(event("Hello.", ended="stop", usage=usage), spending=spending)
     assert 0 < spending.tokens < 100
     assert asked.details == {"tokens": "estimated"}
-
-
-async def test_unpriced_model_with_a_cost_budget_is_reported() -> None:
-    spending = SpendRecorder(budget=Limits(cost=0.5))
-    assert (await answer_to(event("Hello.", ended="stop"), spending=spending)).cost is None
-    assert spending.messages == [UNPRICED]

@@ -8,15 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from model_harness import SpendRecorder
+from model_harness import ModelAddress, Models, Price, SpendRecorder
 
 from remit import Limits, Settings, Stopped, Unavailable
-from remit.core.errors import OutOfTime
-from remit.core.model_messages import Answer, EndReason, Message, Question, ToolOffer, ToolResult, UserMessage
-from remit.core.settings import ModelAddress, Price
-from remit.models.client import Models
 from remit.testing import Call, Cut, Drip, Fail, Garbled, Say, ScriptedModels, Silence, Stray, Think
 from remit.testing.models.turns import Script
+from support.histories import Answer, EndReason, Message, Question, ToolOffer, ToolResult, UserMessage
 from support.pace import allowed
 
 KEY = "sk-scripted-4f1d2c7b9e"
@@ -161,7 +158,7 @@ async def test_budget_limits_the_length_of_a_reply() -> None:
 async def test_silent_model_is_abandoned_at_the_deadline() -> None:
     async with ScriptedModels([Silence()]) as server:
         began = time.monotonic()
-        with pytest.raises(OutOfTime):
+        with pytest.raises(Stopped):
             await ask(models(server, "openai"), spending=SpendRecorder(remaining=0.4))
     assert time.monotonic() - began < allowed(5)
 

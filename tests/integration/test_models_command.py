@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from remit.cli.doctor import doctor, model_findings
-from remit.cli.models import models, try_each
-from remit.cli.project import Project
 from remit.testing import Fail, Say, ScriptedModels, Silence
 from support import cli
 
+models, try_each, doctor = (cli.typed(name) for name in ("models", "models test", "doctor"))
 KEY = "sk-" + "not-a-real-key-" * 2
 
 
@@ -33,7 +31,7 @@ def write_settings(folder: Path, *parts: str) -> None:
 
 
 def document_of(capfd: pytest.CaptureFixture[str], command: Any, root: Path, *given: Any, **named: Any) -> dict[str, Any]:
-    command(Project(root, as_json=True), *given, **named)
+    command(root, *given, as_json=True, **named)
     document: dict[str, Any] = json.loads(capfd.readouterr().out)
     return document
 
@@ -55,7 +53,7 @@ def test_list_shows_key_variables_and_never_a_key(
         tmp_path, 'model = ["anthropic:claude-sonnet-5", "own"]', table("own", "http://127.0.0.1:9/v1"),
         '[models.gone]\nkind = "local"\nmodel = "no.gguf"', "[prices.own]\ninput = 1.5\noutput = 2.5",
     )  # fmt: skip
-    models(Project(tmp_path))
+    models(tmp_path)
     shown = capfd.readouterr().out
     assert "SCRIPTED_KEY is set" in shown
     assert "ANTHROPIC_API_KEY not set" in shown
@@ -63,7 +61,7 @@ def test_list_shows_key_variables_and_never_a_key(
     assert "Used in this order" in shown
     assert KEY not in shown
     monkeypatch.setenv("COLUMNS", "80")
-    models(Project(tmp_path))
+    models(tmp_path)
     narrow = capfd.readouterr().out
     assert "…" not in narrow, "columns wrap on a narrow terminal"
     document = document_of(capfd, models, tmp_path)
@@ -94,18 +92,17 @@ async def test_models_test_asks_each_model_separately(tmp_path: Path, capfd: pyt
         )  # fmt: skip
         document = await asyncio.to_thread(document_of, capfd, try_each, tmp_path, seconds=3.0)
         one = await asyncio.to_thread(document_of, capfd, try_each, tmp_path, "good")
-        findings = {
-            each.name: each for each in await asyncio.to_thread(lambda: list(model_findings(Project(tmp_path), 1.5, is_online=True)))
-        }
+        checked = await asyncio.to_thread(document_of, capfd, doctor, tmp_path, is_online=True)
     answers = {each["name"]: each for each in document["models"]}
     assert {name: each["answers"] for name, each in answers.items()} == {"good": True, "bad": False, "silent": False}
     assert (answers["good"]["said"], answers["good"]["input_tokens"] > 0) == ("Yes.", True)
     assert answers["silent"]["seconds"] < 10
     assert KEY not in json.dumps(document)
     assert [each["name"] for each in one["models"]] == ["good"]
-    assert {name: str(each.mark) for name, each in findings.items()} == {"good": "ok", "bad": "worse", "silent": "worse"}
-    assert "price is unknown" in findings["good"].found
-    assert KEY not in str(findings)
+    findings = {each["name"]: each for each in checked["findings"] if each["part"] == "models"}
+    assert {name: findings[name]["mark"] for name in answers} == {"good": "ok", "bad": "worse", "silent": "worse"}
+    assert "price is unknown" in findings["good"]["found"]
+    assert KEY not in str(checked)
 
 
 async def test_doctor_contacts_models_only_with_online(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -121,7 +118,9 @@ async def test_doctor_contacts_models_only_with_online(tmp_path: Path, capfd: py
     assert found.startswith("answers")
 
 
-def test_doctor_reports_a_missing_model_and_the_key_that_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_a_missing_model_and_the_key_that_is_set(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
-    (only,) = model_findings(Project(tmp_path))
-    assert (str(only.mark), "ANTHROPIC_API_KEY" in only.found, KEY in str(only)) == ("ok", True, False)
+    document = document_of(capfd, doctor, tmp_path)
+    assert ("ANTHROPIC_API_KEY" in str(document), KEY in str(document)) == (True, False)

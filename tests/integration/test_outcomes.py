@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from remit import Context, Evidence, Remit, Return, Status, StopReason, agent, call
+from remit import Clock, Context, Evidence, Remit, Return, State, Status, StopReason, agent, call
 from remit.core import ids
-from remit.core.deadline import Clock
-from remit.core.states import State
 from remit.testing import ManualClock, Scripted, answer, hang, wait
 from support.engine_samples import code_of
 

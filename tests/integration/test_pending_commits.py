@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from remit import Board
+from remit import Board, NewTask, TaskArtifact
+from remit import abandon_tasks as abandon
+from remit import add_task as record
+from remit import archive_tasks as todo
+from remit import divide_task as divide
+from remit import recover_tasks as recover
 from remit.board.commits import GIVEN_UP_SECONDS, NOTES, PendingCommit
-from remit.board.task import TaskArtifact
-from remit.board.task_commands import NewTask, abandon, divide, record, recover, todo
 
 KILLED_BEFORE_GIT = """
 import os, signal, sys

@@ -1,16 +1,13 @@
 """Policy enforcement: delegations, requests of running agents, modes, approval and the audit log."""
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remit import BlockingContext, Context, Refused, Remit, StopReason, agent
-from remit.core.policy import Decision, PolicyRequest
-from remit.core.states import State
-from remit.policy.audit import FILE, check_log
+from remit import BlockingContext, Context, Decision, PolicyRequest, Refused, Remit, State, StopReason, agent
+from support.audit import audit_log, audit_path, is_intact
 
 ran: list[str] = []
 PERMIT = "permit (principal, action, resource);"
@@ -78,10 +75,6 @@ class Approver:
         return self.answer, "Ada"
 
 
-def log_of(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / ".remit" / FILE).read_text().splitlines()]
-
-
 async def test_forbidden_delegation_is_refused_with_the_rule(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=AGENTS) as remit:
         refused = await remit.delegate("wipe", path="../elsewhere")
@@ -109,7 +102,7 @@ async def test_permit_request_of_an_agent_is_refused_with_the_rule(tmp_path: Pat
         result = await remit.delegate(name, url="http://10.0.0.1/")
         assert "public-addresses-only" in f"{result.summary} {result.errors}"
         assert (await remit.delegate(name, url="https://example.com/x?token=hidden")).data == "fetched"
-    asked = [entry for entry in log_of(tmp_path) if entry.get("on_the_way")]
+    asked = [entry for entry in audit_log(tmp_path) if entry.get("on_the_way")]
     assert [entry["verdict"] for entry in asked] == ["deny", "allow"]
     assert asked[1]["facts"]["url"] == "https://example.com/x"
     assert all(entry["sessions"] == [result.session_id] for entry in asked[:1])
@@ -120,16 +113,16 @@ async def test_decision_is_logged_before_the_agent_runs(tmp_path: Path) -> None:
 
     @agent
     async def look(ctx: Context) -> None:
-        seen.append({session for entry in log_of(tmp_path) for session in entry.get("sessions", ())})
+        seen.append({session for entry in audit_log(tmp_path) for session in entry.get("sessions", ())})
         assert ctx.session_id in seen[-1]
 
     async with Remit.open(tmp_path, agents=[look]) as remit:
         done = await asyncio.gather(*(remit.delegate("look") for _ in range(20)))
         assert all(one.ok for one in done)
     assert len(seen) == 20
-    together = [entry for entry in log_of(tmp_path) if entry.get("action") == "look"]
+    together = [entry for entry in audit_log(tmp_path) if entry.get("action") == "look"]
     assert len(together) < 5  # equal decisions of one turn are one line
-    assert check_log(tmp_path / ".remit").findings == []
+    assert is_intact(tmp_path)
 
 
 async def test_approval_without_an_approver_is_refused(tmp_path: Path) -> None:
@@ -153,7 +146,10 @@ async def test_approved_delegation_runs_after_one_question(tmp_path: Path) -> No
     assert (asked.caller, asked.action, asked.session_id, decision.rules) == ("tidy", "wipe", child, ("ask-before-removing-folders",))
     assert "tidy wants to remove build" in decision.question
     assert 0 < seconds <= 120
-    assert [(e["event"], e["verdict"], e.get("by")) for e in log_of(tmp_path)[-2:]] == [("decided", "ask", None), ("asked", "allow", "Ada")]
+    assert [(e["event"], e["verdict"], e.get("by")) for e in audit_log(tmp_path)[-2:]] == [
+        ("decided", "ask", None),
+        ("asked", "allow", "Ada"),
+    ]
 
 
 async def test_denied_or_unanswered_approval_runs_nothing(tmp_path: Path) -> None:
@@ -176,7 +172,7 @@ async def test_pending_approval_can_be_cancelled_and_ends_at_the_deadline(tmp_pa
         result = await handle.result()
         assert result.stop_reason is StopReason.CANCELLED
     assert ran == []
-    assert log_of(tmp_path)[-1]["by"] == "it was stopped while it waited"
+    assert audit_log(tmp_path)[-1]["by"] == "it was stopped while it waited"
     async with Remit.open(tmp_path, agents=AGENTS, approver=Approver(after=60), policy=rules) as remit:
         late = await remit.delegate("digest", timeout=0.3)
     assert late.stop_reason in (StopReason.DEADLINE, StopReason.REFUSED)
@@ -189,9 +185,9 @@ async def test_permissive_and_disabled_modes_are_logged(tmp_path: Path, mode: st
         for _ in range(3):
             assert (await remit.delegate("wipe", path="../x")).ok
     if mode == "permissive":
-        assert {(e["verdict"], e["strict"]) for e in log_of(tmp_path) if "strict" in e} == {("allow", "deny")}
+        assert {(e["verdict"], e["strict"]) for e in audit_log(tmp_path) if "strict" in e} == {("allow", "deny")}
     else:
-        assert [entry["event"] for entry in log_of(tmp_path)] == ["disabled"], "once"
+        assert [entry["event"] for entry in audit_log(tmp_path)] == ["disabled"], "once"
 
 
 async def test_policy_file_replaces_the_default_and_is_reloaded(tmp_path: Path) -> None:
@@ -240,7 +236,7 @@ async def test_unreadable_policy_refuses_everything(tmp_path: Path, content: byt
 
 
 async def test_unwritable_audit_log_refuses_everything(tmp_path: Path) -> None:
-    (tmp_path / ".remit" / FILE).mkdir(parents=True)
+    audit_path(tmp_path).mkdir(parents=True)
     async with Remit.open(tmp_path, agents=AGENTS) as remit:
         with pytest.raises(Exception, match="audit"):
             await remit.delegate("digest")
@@ -257,4 +253,4 @@ async def test_truncated_secret_is_not_in_the_audit_log(tmp_path: Path) -> None:
 
     async with Remit.open(tmp_path, agents=[runs]) as remit:
         await remit.delegate("runs", password="swordfish-and-more")
-    assert "sword" not in (tmp_path / ".remit" / FILE).read_text()
+    assert "sword" not in audit_path(tmp_path).read_text()

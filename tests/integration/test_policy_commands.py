@@ -8,8 +8,7 @@ import pytest
 from cli_project import remit
 
 from remit import Remit, agent
-from remit.core.redaction import REDACTED
-from remit.policy.audit import FILE
+from support.audit import audit_path
 
 AGENTS = """
 from remit import agent
@@ -81,7 +80,7 @@ def test_audit_lists_and_verifies_the_log(project: Path) -> None:
     assert (verified["valid"], verified["findings"]) == (True, [])
     assert remit(project, "audit", "verify", "--head", verified["head"]).returncode == 0
     assert remit(project, "audit", "verify", "--head", "0" * 64).returncode == 1
-    log = project / ".remit" / FILE
+    log = audit_path(project)
     log.write_text(log.read_text().replace('"verdict":"deny"', '"verdict":"allow"'))
     touched = remit(project, "audit", "verify")
     assert touched.returncode == 1
@@ -92,7 +91,7 @@ def test_audit_lists_and_verifies_the_log(project: Path) -> None:
 def test_audit_verify_names_a_delegation_missing_from_the_log(project: Path, path: str, cut: int) -> None:
     remit(project, "delegate", "wipe", "path=a")
     remit(project, "delegate", "wipe", f"path={path}")
-    log = project / ".remit" / FILE
+    log = audit_path(project)
     lines = log.read_text().splitlines(keepends=True)
     last = json.loads(lines[-1])["sessions"][0]
     log.write_text("".join(lines[:-cut]))  # truncated: the remaining chain is valid
@@ -101,7 +100,7 @@ def test_audit_verify_names_a_delegation_missing_from_the_log(project: Path, pat
 
 def test_audit_verify_detects_a_removed_log(project: Path) -> None:
     remit(project, "delegate", "wipe", "path=a")
-    (project / ".remit" / FILE).unlink()
+    audit_path(project).unlink()
     gone = json_of(project, "audit", "verify")
     assert not gone["valid"]
     assert "1 delegation on record, but there is no log" in gone["findings"][0]
@@ -129,7 +128,7 @@ async def test_secrets_are_redacted_and_idempotency_keys_still_match(tmp_path: P
         again = await opened.delegate("call", key="k", parameters=asked)
         assert (first.session_id, calls) == (again.session_id, ["Bearer abcdef123456"])
         record = await opened.describe(first.session_id)
-        assert record.parameters["headers"] == {"Authorization": REDACTED}
+        assert record.parameters["headers"] == {"Authorization": "[redacted]"}
     kept = b"".join(path.read_bytes() for path in (tmp_path / ".remit").rglob("*") if path.is_file())
     assert b"abcdef123456" not in kept
     assert b"pass1word" not in kept

@@ -1,17 +1,15 @@
 """Policy for many paths and for agents that act for their caller."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from remit import BlockingContext, Context, Remit, agent
-from remit.policy.audit import FILE
-from remit.policy.rules import default_text
 from remit.testing import Scripted
+from support.audit import DEFAULT_RULES, audit_log
 
 RULES = (
-    default_text()
+    DEFAULT_RULES
     + """
 @id("private") forbid (principal, action, resource) when { context has path && context.path like "private/*" };
 """
@@ -34,8 +32,7 @@ async def test_permitted_filters_many_paths_with_a_short_log(tmp_path: Path, nam
         paths = [f"src/{number}.py" for number in range(450)]
         result = await remit.delegate(name, paths=[*paths, "private/x.py", "../out", ".env", "kept"])
         assert result.data == [*paths, "kept"]
-    entries = [json.loads(line) for line in (tmp_path / ".remit" / FILE).read_text().splitlines()]
-    asked = [entry for entry in entries if entry.get("on_the_way")]
+    asked = [entry for entry in audit_log(tmp_path) if entry.get("on_the_way")]
     assert [entry["facts"]["path"] for entry in asked if entry["verdict"] == "deny"] == ["private/x.py", "../out", ".env"]
     assert sum(entry["alike"] for entry in asked if entry["verdict"] == "allow") == 451
     assert len(asked) < 10
@@ -64,7 +61,7 @@ async def test_agent_that_acts_for_its_caller_is_judged_as_the_caller(tmp_path: 
     async def hand_on(ctx: Context, arguments: dict[str, str]) -> str:
         return (await ctx.delegate(arguments["then"])).summary
 
-    rules = default_text() + '@id("limited") forbid (principal == Agent::"limited", action == Action::"leaf", resource);'
+    rules = DEFAULT_RULES + '@id("limited") forbid (principal == Agent::"limited", action == Action::"leaf", resource);'
     agents = [limited, Scripted("leaf"), Scripted("passing", hand_on, acts_for_caller=True)]
     async with Remit.open(tmp_path, agents=agents, policy=rules) as remit:
         done = await remit.delegate("limited", to="leaf" if name == "direct" else "passing")

@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from remit import HistoryQuery, Limits, Remit, agent
-from remit.core.budget import Budget
-from remit.server.service import Call, Service
-from remit.server.tokens import Principal
+from remit import Budget, HistoryQuery, Limits, Remit, agent
 from support.postgres import new_schema, postgres_server
+from support.server import Call, Principal, Service
 
 PROCESSES = 3
 REQUESTS = 12

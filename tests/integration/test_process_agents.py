@@ -12,12 +12,10 @@ import process_agents as agents
 import pytest
 from recording_backend import ProcessHarness, process_harness_fixture
 
-from remit import AgentCrashed, Context, Failed, Misused, Remit, RemitError, agent
-from remit.agents.process.target import target_of
-from remit.core.deadline import Deadline
-from remit.system.processes import descendants
+from remit import AgentCrashed, Context, Deadline, Failed, Remit, RemitError, agent
 from remit.testing import Say, ScriptedModels
 from support.pace import allowed
+from support.processes import descendants
 
 
 def children() -> set[str]:
@@ -25,39 +23,31 @@ def children() -> set[str]:
     return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
 
 
-stage = process_harness_fixture(ProcessHarness)
+harness = process_harness_fixture(ProcessHarness)
 
 
-async def test_worker_has_the_soft_deadline(stage: ProcessHarness) -> None:
+async def test_worker_has_the_soft_deadline(harness: ProcessHarness) -> None:
     now = time.monotonic()
-    stage.backend.delegation = stage.backend.delegation._replace(deadline=Deadline(now + 60, now + 0.3, 60.0))
-    assert await stage.run(agents.wait_for_hand_in) is True
+    harness.backend.delegation = harness.backend.delegation._replace(deadline=Deadline(now + 60, now + 0.3, 60.0))
+    assert await harness.run(agents.wait_for_hand_in) is True
 
 
-async def test_exit_is_a_crash_with_code_and_stderr(stage: ProcessHarness) -> None:
+async def test_exit_is_a_crash_with_code_and_stderr(harness: ProcessHarness) -> None:
     with pytest.raises(AgentCrashed) as crashed:
-        await stage.run(agents.leave, code=9)
+        await harness.run(agents.leave, code=9)
     assert crashed.value.exit_code == 9
     assert "about to leave" in crashed.value.stderr_tail
 
 
-async def test_oversized_or_non_json_answer_is_refused(stage: ProcessHarness) -> None:
-    assert len(await stage.run(agents.large, megabytes=20)) == 20 * 1024 * 1024
+async def test_oversized_or_non_json_answer_is_refused(harness: ProcessHarness) -> None:
+    assert len(await harness.run(agents.large, megabytes=20)) == 20 * 1024 * 1024
     with pytest.raises(Failed, match="file"):
-        await stage.run(agents.large, megabytes=70)
+        await harness.run(agents.large, megabytes=70)
     with pytest.raises(Failed, match="JSON"):
-        await stage.run(agents.not_json)
+        await harness.run(agents.not_json)
 
 
-async def test_functions_that_cannot_be_imported_are_refused_with_advice() -> None:
-    def inner() -> None: ...
-
-    for function in (inner, lambda: None):
-        with pytest.raises(Misused, match="top level of a module"):
-            target_of(function)
-
-
-async def test_function_of_a_single_file_can_be_run(stage: ProcessHarness, tmp_path: Path) -> None:
+async def test_function_of_a_single_file_can_be_run(harness: ProcessHarness, tmp_path: Path) -> None:
     from importlib.util import module_from_spec, spec_from_file_location
 
     file = tmp_path / "loner.py"
@@ -68,10 +58,10 @@ async def test_function_of_a_single_file_can_be_run(stage: ProcessHarness, tmp_p
     module = module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    assert await stage.run(module.double, x=21) == 42
+    assert await harness.run(module.double, x=21) == 42
     file.write_text("raise RuntimeError('broken file')\n")
     with pytest.raises(AgentCrashed, match="broken file") as crashed:
-        await stage.run(module.double, x=21)
+        await harness.run(module.double, x=21)
     assert "RuntimeError" in crashed.value.traceback_text
 
 

@@ -18,14 +18,14 @@ import pytest_asyncio
 from recording_backend import ProcessHarness, RecordingBackend
 
 from remit import AgentCrashed
-from remit.system.processes import descendants, is_alive, marked, process_start
 from support.pace import allowed, wait_until
+from support.processes import descendants, is_alive, marked, process_start
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 Known = frozenset[tuple[int, str | None]]
 
 
-class HostileStage(ProcessHarness):
+class HostileHarness(ProcessHarness):
     fork_servers: Known = frozenset()
 
     async def open(self) -> None:
@@ -67,15 +67,15 @@ def alive(known: Iterable[tuple[int, str | None]]) -> list[int]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[HostileStage]:
-    made = HostileStage(tmp_path_factory.mktemp("project"))
+async def opened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[HostileHarness]:
+    made = HostileHarness(tmp_path_factory.mktemp("project"))
     await made.open()
     yield made
     await made.close()
 
 
 @pytest.fixture
-def stage(opened: HostileStage) -> HostileStage:
+def harness(opened: HostileHarness) -> HostileHarness:
     """One pool for all tests: an agent must not affect the next one."""
     opened.fork_servers = below(os.getpid())
     return opened
@@ -83,76 +83,76 @@ def stage(opened: HostileStage) -> HostileStage:
 
 @pytest.mark.parametrize(("function", "after"), [(agents.stop_supervisor, 0.2), (agents.start_programs, 0.5)])
 async def test_stubborn_agent_and_its_processes_end_within_the_grace_period(
-    stage: HostileStage, function: Callable[..., Any], after: float
+    harness: HostileHarness, function: Callable[..., Any], after: float
 ) -> None:
     """Its supervisor is stopped, or it has started fifty programs in new sessions."""
-    assert await stage.stop_after(after, function) < allowed(0.75)
+    assert await harness.stop_after(after, function) < allowed(0.75)
 
 
-async def test_cooperative_agent_saves_its_work_on_cancellation(stage: HostileStage, tmp_path: Path) -> None:
+async def test_cooperative_agent_saves_its_work_on_cancellation(harness: HostileHarness, tmp_path: Path) -> None:
     note = tmp_path / "note"
-    assert await stage.stop_after(0.3, agents.snooze_and_note, path=str(note)) < allowed(0.25)
+    assert await harness.stop_after(0.3, agents.snooze_and_note, path=str(note)) < allowed(0.25)
     assert note.read_text() == "saved"
-    assert await stage.stop_after(0.3, agents.snooze_async) < allowed(0.25)
-    assert stage.backend.saved == "saved on the way out"
+    assert await harness.stop_after(0.3, agents.snooze_async) < allowed(0.25)
+    assert harness.backend.saved == "saved on the way out"
 
 
-async def test_daemon_has_the_mark_of_its_delegation(stage: HostileStage) -> None:
+async def test_daemon_has_the_mark_of_its_delegation(harness: HostileHarness) -> None:
     """Recovery uses the mark after supervisor, fork server and Remit process have died."""
-    running = asyncio.create_task(stage.run(agents.daemonise))
-    await asyncio.to_thread(wait_until, lambda: len(marked(f"test:{stage.owner}:{stage.backend.delegation.session_id}")) == 3, 5)
+    running = asyncio.create_task(harness.run(agents.daemonise))
+    await asyncio.to_thread(wait_until, lambda: len(marked(f"test:{harness.owner}:{harness.backend.delegation.session_id}")) == 3, 5)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert stage.left() == []
+    assert harness.left() == []
 
 
-async def test_fork_bomb_is_killed_without_blocking_the_caller(stage: HostileStage) -> None:
-    running = asyncio.create_task(stage.run(agents.fork_bomb))
+async def test_fork_bomb_is_killed_without_blocking_the_caller(harness: HostileHarness) -> None:
+    running = asyncio.create_task(harness.run(agents.fork_bomb))
     await asyncio.sleep(0.15)
     began = time.monotonic()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
     assert time.monotonic() - began < allowed(1.0)
-    await asyncio.to_thread(wait_until, lambda: not stage.left() and below(os.getpid()) <= stage.fork_servers, 5)
+    await asyncio.to_thread(wait_until, lambda: not harness.left() and below(os.getpid()) <= harness.fork_servers, 5)
 
 
-async def test_killed_fork_server_is_replaced(stage: HostileStage) -> None:
-    assert await stage.run(agents.kill_fork_server) == "killed it"
-    assert await stage.run(agents.add, a=1, b=2) == 3
+async def test_killed_fork_server_is_replaced(harness: HostileHarness) -> None:
+    assert await harness.run(agents.kill_fork_server) == "killed it"
+    assert await harness.run(agents.add, a=1, b=2) == 3
 
 
-async def test_cancellation_during_startup_leaves_no_process(stage: HostileStage) -> None:
+async def test_cancellation_during_startup_leaves_no_process(harness: HostileHarness) -> None:
     for delay in (0.0, 0.0005, 0.001, 0.002, 0.004, 0.008):
-        running = asyncio.create_task(stage.run(agents.snooze))
+        running = asyncio.create_task(harness.run(agents.snooze))
         await asyncio.sleep(delay)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert stage.left() == []
+        assert harness.left() == []
 
 
 async def test_closing_the_pool_ends_running_agents(tmp_path: Path) -> None:
     before = below(os.getpid())
-    stage = HostileStage(tmp_path)
-    await stage.open()
-    running = asyncio.create_task(stage.run(agents.snooze))
+    harness = HostileHarness(tmp_path)
+    await harness.open()
+    running = asyncio.create_task(harness.run(agents.snooze))
     await asyncio.sleep(0.1)
     seen = below(os.getpid()) - before
-    await stage.pool.close()
+    await harness.pool.close()
     with pytest.raises(AgentCrashed):
         await running
     assert alive(seen) == []
 
 
-async def test_runs_leak_no_descriptor_and_no_process(stage: HostileStage) -> None:
+async def test_runs_leak_no_descriptor_and_no_process(harness: HostileHarness) -> None:
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
-        assert await asyncio.gather(*(stage.run(agents.add, a=n, b=1) for n in range(20))) == list(range(1, 21))
+        assert await asyncio.gather(*(harness.run(agents.add, a=n, b=1) for n in range(20))) == list(range(1, 21))
     assert len(os.listdir("/proc/self/fd")) <= before
-    assert alive(below(os.getpid()) - stage.fork_servers) == []
+    assert alive(below(os.getpid()) - harness.fork_servers) == []
 
 
 PARENT = """

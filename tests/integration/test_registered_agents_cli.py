@@ -8,7 +8,7 @@ from typing import Any
 from remote_agent_harness import joined, remote_agent_harness
 
 from forking import run
-from remit.server.discovery import announce, withdraw
+from support.server import announce, withdraw
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"], "additionalProperties": False}
 
@@ -18,13 +18,13 @@ async def test_registered_agent_is_listed_and_delegated_to_by_the_cli(tmp_path: 
         return await asyncio.to_thread(run, ["-m", "remit", *words], tmp_path)
 
     (tmp_path / "remit.toml").write_text("")
-    async with remote_agent_harness(tmp_path) as stage:
-        announce(tmp_path / ".remit" / "run", grpc=stage.address, http=None, token_file=None)
-        far = await joined(stage, schema=SCHEMA)
+    async with remote_agent_harness(tmp_path) as harness:
+        announce(tmp_path / ".remit" / "run", grpc=harness.address, http=None, token_file=None)
+        far = await joined(harness, schema=SCHEMA)
         done = await remit("delegate", "words.count", "text=one two three", "--json")
         assert (done.returncode, json.loads(done.stdout)["data"]) == (0, 3), done.stderr
         session_id = json.loads(done.stdout)["metadata"]["session_id"]
-        assert (await stage.remit.describe(session_id)).agent == "words.count"  # the server ran it
+        assert (await harness.remit.describe(session_id)).agent == "words.count"  # the server ran it
         assert len(far.orders) == 1
         apart, wrong, unknown = await asyncio.gather(
             remit("delegate", "words", "count", "text=one two"),

@@ -46,9 +46,9 @@ async def started(tmp_path: Path) -> AsyncIterator[Callable[[str], "asyncio.Futu
 
 
 async def test_remote_agent_works_is_killed_and_replaced(tmp_path: Path, started) -> None:  # type: ignore[no-untyped-def]
-    async with remote_agent_harness(tmp_path / "project") as stage:
-        remit = stage.remit
-        first = await started(stage.address)
+    async with remote_agent_harness(tmp_path / "project") as harness:
+        remit = harness.remit
+        first = await started(harness.address)
         returned = await remit.delegate("words.count", parameters={"text": "one two three"}, timeout=20)
         assert returned.unwrap() == {"words": 3, "by": first.pid}
         messages = [event.body["message"] for event in await remit.events(returned.session_id) if event.kind == "progress"]
@@ -60,7 +60,7 @@ async def test_remote_agent_works_is_killed_and_replaced(tmp_path: Path, started
                 if event.kind == "progress":
                     break
         first.send_signal(signal.SIGKILL)
-        second = await started(stage.address)
+        second = await started(harness.address)
         assert (await asyncio.wait_for(handle.result(), 20)).unwrap() == {"words": 3, "by": second.pid}
 
         # At its soft deadline it returns a partial count.
@@ -77,7 +77,7 @@ async def test_remote_agent_reconnects_to_a_new_server(tmp_path: Path, started) 
     socket = f"unix:{tmp_path}/agents.sock"
     async with remote_agent_harness(tmp_path / "one", addresses=[socket]):
         agent = await started(socket)
-    async with remote_agent_harness(tmp_path / "two", addresses=[socket]) as stage:
+    async with remote_agent_harness(tmp_path / "two", addresses=[socket]) as harness:
         assert await asyncio.wait_for(agent.stdout.readline(), 20)
-        await until(lambda: stage.remit.directory.find("words.count") is not None)
-        assert (await stage.remit.delegate("words.count", parameters={"text": "a b"}, timeout=20)).unwrap()["words"] == 2
+        await until(lambda: harness.remit.directory.find("words.count") is not None)
+        assert (await harness.remit.delegate("words.count", parameters={"text": "a b"}, timeout=20)).unwrap()["words"] == 2

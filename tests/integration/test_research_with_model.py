@@ -10,7 +10,7 @@ import pytest
 
 from remit import Remit, Return, Status
 from remit.testing import Fail, ModelRequest, Say, ScriptedModels, Silence
-from remit.testing.models.turns import Turn
+from remit.testing import ModelTurn as Turn
 
 HANDBOOK = """\
 # Tea
@@ -153,12 +153,6 @@ async def test_silent_or_unaffordable_model_still_gives_an_answer(project: Path)
     assert any("did not answer" in warning for warning in never.data["warnings"])
     assert (dear.status, bool(dear.data["answer"])) == (Status.COMPLETED, True), dear
     assert all("it was not ask" in warning for warning in dear.data["warnings"])
-
-
-async def test_data_without_a_model_has_no_model_fields(project: Path) -> None:
-    async with Remit.open(project) as remit:
-        done = await remit.delegate("researcher.deep_research", query=QUESTION)
-    assert not {"written", "warnings", "uncited"} & set(done.data)
 
 
 async def test_researcher_role_returns_the_written_answer(project: Path) -> None:

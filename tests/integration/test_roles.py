@@ -8,14 +8,10 @@ from typing import Any
 import pytest
 from cli_project import remit as run_remit
 
-from remit import Board, DelegateTool, Misused, Refused, Remit, Return, check_return, load_settings
-from remit.cli.delegate import resolve_target
-from remit.cli.doctor import _roles
-from remit.cli.exits import Exit
-from remit.cli.project import Project
-from remit.cli.roles import roles
-from remit.system.settings_files import describe
+from remit import Board, DelegateTool, Misused, Remit, Return, check_return
+from support.cli import typed
 
+roles = typed("roles")
 CODER = Path(__file__).with_name("fake_coder.py")
 TASK = {"task_number": 3, "title": "Retry in the fetcher", "description": "1. Retry in fetcher.py\n2. Document it", "language": "python"}
 
@@ -111,11 +107,11 @@ async def test_role_bound_to_a_coding_agent_has_the_instructions_of_the_role(pro
 
 
 async def test_role_written_to_a_file_is_used(project: Path) -> None:
-    assert roles(Project(project), "planner", write=True) is Exit.OK
+    assert roles(project, "planner", write=True) == 0
     place = project / ".remit" / "agents" / "planner.md"
     assert "built_in: planner" in place.read_text()
     with pytest.raises(Misused, match=r"has its own planner in \.remit/agents/planner\.md"):
-        roles(Project(project), "planner", write=True)
+        roles(project, "planner", write=True)
     result = await delegate_command(project, "/plan", write_to="plan.md")
     assert result.status == "completed"
     place.write_text(place.read_text().replace("You write the plan", "You rhyme the plan"))
@@ -126,11 +122,6 @@ async def test_role_written_to_a_file_is_used(project: Path) -> None:
 
 async def test_target_and_role_may_have_the_same_name(project: Path) -> None:
     async with Remit.open(project) as remit:
-        known = remit.directory
-        assert resolve_target("researcher", ["deep_research", "query=x"], known) == ("researcher.deep_research", ["query=x"])
-        assert resolve_target("researcher", ["How long are timeouts?"], known) == ("researcher", ["How long are timeouts?"])
-        with pytest.raises(Refused, match="has no operation 'deep_reserch'"):
-            resolve_target("researcher", ["deep_reserch", "query=x"], known)
         tool = DelegateTool(remit)
         listed = tool.schema()["inputSchema"]["properties"]["target"]["enum"]
         assert {"researcher", "worker", "planner"} <= set(listed)
@@ -156,15 +147,15 @@ def test_roles_lists_agents_and_invalid_bindings(project: Path) -> None:
     assert by_name["implementer"]["by"] == "first"
     (problem,) = listed["problems"]
     assert problem.startswith("remit.toml:[roles].reviewer: it names 'gone'")
-    assert [finding.found for finding in _roles(Project(project))] == [problem]
-    assert ("roles.planner", "claude", "remit.toml:[roles].planner") in describe(load_settings(project))
+    findings = json.loads(run_remit(project, "doctor", "--json").stdout)["findings"]
+    assert problem in [finding["found"] for finding in findings]
 
 
 def test_unknown_role_is_refused_with_a_suggestion(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Misused, match="no role named 'planer'") as caught:
-        roles(Project(project), "planer")
+        roles(project, "planer")
     assert "Did you mean planner?" in caught.value.advice
     with pytest.raises(Misused, match="--write needs"):
-        roles(Project(project), None, write=True)
-    assert roles(Project(project), "planner") is Exit.OK
+        roles(project, None, write=True)
+    assert roles(project, "planner") == 0
     assert "You write the plan" in capsys.readouterr().out

@@ -9,11 +9,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-import pytest
-
-from remit import check_return
-from remit.runtime.return_format import format_instruction
-from remit.testing import Call, Reply, Say, ScriptedModels, valid_return
+from remit.testing import Call, Reply, Say, ScriptedModels
 from remit.testing.models.request import Api
 
 PATHS = {Api.ANTHROPIC: "/v1/messages", Api.CHAT: "/v1/chat/completions", Api.RESPONSES: "/v1/responses"}
@@ -74,20 +70,6 @@ async def test_tool_call_has_the_full_tool_name_in_each_api() -> None:
     assert json.loads(item["arguments"]) == {"task": "read"}
 
 
-@pytest.mark.parametrize("api", APIS)
-async def test_answer_without_streaming_is_one_document(api: Api) -> None:
-    async with ScriptedModels([Say("Done.")]) as models:
-        status, headers, text = await ask(models, api)
-        assert (status, headers["content-type"]) == (200, "application/json")
-        whole = json.loads(text)
-    text_of = {
-        Api.ANTHROPIC: lambda: whole["content"][0]["text"],
-        Api.CHAT: lambda: whole["choices"][0]["message"]["content"],
-        Api.RESPONSES: lambda: whole["output"][0]["content"][0]["text"],
-    }
-    assert text_of[api]() == "Done."
-
-
 async def test_each_conversation_has_its_own_turn() -> None:
     """Several agents share one server; each conversation continues at its own turn."""
     async with ScriptedModels([Say("first"), Say("second")]) as models:
@@ -140,21 +122,3 @@ async def test_requests_are_recorded() -> None:
         await ask(models, Api.ANTHROPIC, f"{reminder}You review.\n\n## Task\n\nFix it.\n\n## Limits")
         await ask(models, Api.CHAT, f"{reminder}Say hello.")
         assert [request.asked for request in models.requests] == ["Fix it.\n\n## Limits", "Say hello."], "starts with the task"
-
-
-async def test_title_request_takes_no_turn() -> None:
-    async with ScriptedModels([Say("Done.")]) as models:
-        asked = body(Api.CHAT, "Do it.", tools=False)
-        asked["messages"].insert(0, {"role": "system", "content": "You are a title generator."})
-        assert "Untitled" in (await asyncio.to_thread(post, models.openai_url + "/chat/completions", asked))[2]
-        assert "Done." in (await ask(models, Api.CHAT))[2]
-    assert (len(models.asides), len(models.requests), models.requests[0].turn) == (1, 1, 0)
-
-
-async def test_valid_return_is_built_from_the_prompt() -> None:
-    instruction = format_instruction("sess_1700000000_abc123", "claude", 2, ["orchestrator", "boss", "claude"])
-    async with ScriptedModels([Reply(lambda request: Say(valid_return(request, data=[1], words="Here it is.")))]) as models:
-        answer = json.loads((await ask(models, Api.ANTHROPIC, f"Do it.\n\n{instruction}"))[2])["content"][0]["text"]
-    assert models.requests[0].conversation == "sess_1700000000_abc123"
-    checked = check_return(answer, session_id="sess_1700000000_abc123")
-    assert (checked.status, checked.data, checked.metadata.delegation_depth) == ("completed", [1], 2)

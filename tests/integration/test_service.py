@@ -9,11 +9,8 @@ from typing import Any
 
 import pytest
 
-from remit import Context, DelegateError, HistoryQuery, Limits, Misused, Refused, Remit, Return, StopReason, agent
-from remit.core.budget import Budget
-from remit.core.delegate_results import TaskState
-from remit.server.service import Call, Service
-from remit.server.tokens import OWNER, Grants, Permission, Principal
+from remit import Budget, Context, DelegateError, HistoryQuery, Limits, Misused, Refused, Remit, Return, StopReason, TaskState, agent
+from support.server import OWNER, Call, Grants, Permission, Principal, Service
 
 GO: dict[str, asyncio.Event] = {}
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -112,20 +111,6 @@ async def test_shared_child_works_in_the_workspace_of_its_caller(project: Path, 
     assert status(project) == ""
 
 
-async def test_workspace_is_shared_at_any_depth(project: Path) -> None:
-    async def body(ctx: Context) -> object:
-        (ctx.workspace / "mine.txt").write_text("caller's")
-        read = await ctx.delegate("look", path="mine.txt")
-        deep = await ctx.delegate("between")
-        return [read.data, deep.data]
-
-    result = await run_under(project, "worktree", body)
-    assert result.data == ["caller's", str(project / ".remit" / "work" / result.session_id)], result
-    assert not (project / "child.txt").exists()
-    result = await run_under(project, "shared", body)
-    assert result.data == ["caller's", str(project)], "a caller in the project shares the project"
-
-
 async def test_command_agent_runs_in_the_workspace_of_its_caller(project: Path) -> None:
     (project / ".remit").mkdir()
     (project / "remit.toml").write_text('[agents.shell]\ncommand = ["sh", "-c", "pwd; echo made > made.txt"]\nanswers = "value"\n')
@@ -149,43 +134,6 @@ async def test_changes_of_shared_children_are_merged_with_their_caller(project: 
     assert result.ok, result
     assert (project / "one.txt").read_text() == (project / "two.txt").read_text() == "child\n"
     assert git(project, "log", "-1", "--format=%B").strip() == f"caller\n\nSession: {result.session_id}"
-
-
-async def test_artifact_outside_the_workspace_of_the_caller_is_refused(project: Path) -> None:
-    @agent("reaches", answers="return", timeout=30)
-    async def reaches(ctx: Context) -> dict[str, object]:
-        (ctx.workspace / "up").symlink_to("../../../src/a.py")
-        metadata = {"session_id": ctx.session_id, "agent_type": "reaches", "delegation_depth": 2, "delegation_path": list(ctx.path)}
-        artifacts = [{"type": "report", "path": "up"}]
-        return {"status": "completed", "summary": "Did it. All is well.", "artifacts": artifacts, "errors": [], "metadata": metadata}
-
-    async def body(ctx: Context) -> object:
-        return (await ctx.delegate("reaches")).errors[0].message
-
-    result = await run_under(project, "worktree", body, reaches)
-    assert "'up' leads out of the workspace" in result.data
-
-
-@both
-async def test_shared_child_at_its_deadline_returns_its_files(project: Path, kind: str) -> None:
-    """Files of the caller and of the checkout are not artifacts of the child."""
-    children: list[Return] = []
-
-    @agent("hangs", timeout=30)
-    async def hangs(ctx: Context) -> None:
-        (ctx.workspace / "half.txt").write_text("half")
-        await asyncio.sleep(60)
-
-    async def body(ctx: Context) -> None:
-        (ctx.workspace / "callers.txt").write_text("mine")
-        ctx.artifact("callers.txt", type="report")
-        children.append(await ctx.delegate("hangs", timeout=1))
-
-    result = await run_under(project, kind, body, hangs)
-    (child,) = children
-    assert (child.status, child.errors[0].code) == ("partial", "TIMEOUT")
-    assert paths(child) == [f".remit/work/{result.session_id}/half.txt"]
-    assert "+half" in diff_of(project, result)
 
 
 def remit_command(folder: Path, environment: dict[str, str], *words: str) -> dict[str, Any]:
@@ -308,40 +256,6 @@ async def test_conflict_with_the_caller_names_a_command_that_applies_it(project:
     assert git(project, "show", f"remit/{child.session_id}:both.txt") == "child's\n"
 
 
-@both
-async def test_copy_is_made_of_the_workspace_of_the_caller(project: Path, kind: str) -> None:
-    children: list[Return] = []
-
-    async def body(ctx: Context) -> None:
-        (ctx.workspace / "seen.txt").write_text("caller, not committed\n")
-        children.append(await ctx.delegate("copies", sees="seen.txt"))
-        assert not (ctx.workspace / "child.txt").exists()
-
-    result = await run_under(project, kind, body)
-    (child,) = children
-    assert child.ok, child
-    assert diff_of(project, child).count("+++ b/") == 1
-    assert "seen.txt" not in diff_of(project, child)
-    assert sorted(work_folders(project)) == sorted([result.session_id, child.session_id])
-    shutil.rmtree(project / ".remit" / "work" / ".books" / f"{result.session_id}.git", ignore_errors=True)
-    own = project / ".remit" / "work" / ".books" / f"{child.session_id}.git"
-    assert git(own, "show", "HEAD:seen.txt") == "caller, not committed\n", "it does not depend on the repository of its caller"
-
-
-async def test_worktree_below_a_copy_is_refused_with_advice(project: Path) -> None:
-    children: list[Return] = []
-
-    async def body(ctx: Context) -> None:
-        children.append(await ctx.delegate("merges"))
-
-    await run_under(project, "copy", body)
-    (child,) = children
-    assert (child.status, child.errors[0].code) == ("failed", "INVALID_PARAMETERS")
-    assert "copy of the project" in child.errors[0].message
-    assert 'workspace = "copy" or "shared"' in child.errors[0].recommendation
-    assert branches(project) == ["main"]
-
-
 async def test_resumed_child_of_a_workspace_is_not_merged_into_the_project(project: Path) -> None:
     """Its branch contains changes of its caller too, which must not be merged with it."""
     stopped: list[str] = []
@@ -385,50 +299,3 @@ async def test_kill_9_during_a_merge_into_the_caller_loses_nothing(project: Path
 
 
 # ---- an old git
-
-
-def old_git(folder: Path, real: str) -> Path:
-    """A git before 2.38: `merge-tree` has no `--write-tree`."""
-    path = folder / "bin" / "git"
-    path.parent.mkdir()
-    usage = "usage: git merge-tree <base-tree> <branch1> <branch2>"
-    path.write_text(f'#!/bin/sh\ncase "$*" in *" merge-tree --write-tree"*) echo "{usage}" >&2; exit 129;; esac\nexec {real} "$@"\n')
-    path.chmod(0o755)
-    return path.parent
-
-
-async def test_old_git_merges_fast_forwards_and_reports_the_rest(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = shutil.which("git")
-    assert real is not None
-    monkeypatch.setenv("PATH", f"{old_git(tmp_path, real)}:{os.environ['PATH']}")
-
-    @agent("beside", workspace="worktree", merge=True, timeout=30)
-    async def beside(ctx: Context) -> str:
-        (ctx.workspace / "mine.txt").write_text("mine\n")
-        (project / "yours.txt").write_text("yours\n")
-        commit_all(project, "meanwhile")
-        return "done"
-
-    @agent("caller", workspace="worktree", timeout=60)
-    async def caller(ctx: Context) -> None:
-        (ctx.workspace / "seen.txt").write_text("caller, not committed\n")
-        child = await ctx.delegate("merges", sees="seen.txt", path="below.txt")
-        assert child.ok, child
-        assert (ctx.workspace / "below.txt").exists()
-
-    async with Remit.open(project, agents=[beside, caller, *CHILDREN]) as remit:
-        alone = await remit.delegate("merges")
-        below = await remit.delegate("caller")
-        late = await remit.delegate("beside")
-    assert alone.ok, alone
-    assert below.ok, below
-    assert (project / "child.txt").exists()
-    error = late.errors[0]
-    assert (late.status, error.code) == ("partial", "MERGE_CONFLICT")
-    assert "this git is too old" in error.message
-    assert "2.38" in error.message
-    assert f"git merge remit/{late.session_id}" in error.recommendation
-    assert git(project, "show", f"remit/{late.session_id}:mine.txt") == "mine\n"
-    assert not (project / "mine.txt").exists()
-    git(project, "merge", "-q", f"remit/{late.session_id}")
-    assert (project / "mine.txt").exists()

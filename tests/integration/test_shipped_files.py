@@ -14,13 +14,11 @@ from typing import Any
 import pytest
 
 from remit import Remit, RemitError, Return, Status
-from remit.core.ports import Manifest, ShippedFile
 from remit.runtime import shipment as shipping
-from remit.stores.blobs import BlobStore
 from support import cli
 from support.postgres import PostgresServer, new_schema, postgres_server
 from support.repository import begin, git
-from support.s3 import BUCKET, S3Server, s3_server
+from support.s3 import BUCKET, BlobStore, Manifest, S3Server, ShippedFile, s3_server
 from support.temporal_server import TemporalServer, temporal_server
 
 AGENTS = """

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from remit import Context, Remit, agent
-from remit.cli.project import Project
-from remit.cli.sessions import LiveDelegations, show
+from support import cli
+
+show, status = cli.typed("show"), cli.typed("status")
 
 
 @agent("frugal")
@@ -27,17 +28,15 @@ async def test_show_has_the_spending_of_a_delegation_and_its_tree(tmp_path: Path
     async with Remit.open(tmp_path, agents=[frugal, dear]) as remit:
         returned = await remit.delegate("dear")
         child = (await remit.children(returned.session_id))[0].session_id
-        lines = LiveDelegations(remit.store, Project(tmp_path)).lines(0.0)
-    assert lines == [], "nothing is running"
-    show(Project(tmp_path), returned.session_id)
+    show(tmp_path, returned.session_id)
     output = capsys.readouterr().out
     assert "spent     1,000 tokens, 0.25\n" in output
     assert "in all    1,200 tokens, at least 0.25, with all delegations below" in output
-    show(Project(tmp_path), child)
+    show(tmp_path, child)
     output = capsys.readouterr().out
     assert "spent     200 tokens, money unknown\n" in output
     assert "in all" not in output
-    show(Project(tmp_path, as_json=True), returned.session_id)
+    show(tmp_path, returned.session_id, as_json=True)
     assert json.loads(capsys.readouterr().out)["spent"] == {"tokens": 1200, "cost": None}
 
 
@@ -48,7 +47,7 @@ async def test_status_has_the_spending_of_running_delegations(tmp_path: Path) ->
     async def asking(ctx: Context) -> str:
         ctx.spend(tokens=30, cost=0.5)
         await ctx.checkpoint({"written": True})
-        seen.extend((line.tokens, line.cost) for line in LiveDelegations(remit.store, Project(tmp_path)).lines(0.0))
+        seen.extend((one["tokens"], one["cost"]) for one in cli.run_json("status", cwd=tmp_path)["delegations"])
         return "done"
 
     async with Remit.open(tmp_path, agents=[asking]) as remit:

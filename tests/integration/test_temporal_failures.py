@@ -19,15 +19,14 @@ import pytest
 from temporalio.client import Client, WorkflowHistory
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from remit import Misused, Remit, Status, Unavailable, agent
+from remit import Misused, Remit, State, Status, Unavailable, agent
 from remit.core.record import Record
-from remit.core.states import State
 from remit.engines.temporal import engine as temporal_engine
 from remit.engines.temporal.workflow import DelegationWorkflow
-from remit.system.processes import is_alive
 from remit.testing import Scripted, hang
 from support.lab import is_lab
 from support.pace import allowed
+from support.processes import is_alive
 from support.temporal_cluster import HEARTBEAT, Cluster, cluster
 from support.temporal_server import TemporalServer, free_port, temporal_server
 from support.worker_processes import WorkerForks, worker_forks

@@ -8,8 +8,7 @@ from cli_project import remit
 
 from remit import Limits, Refused
 from remit.core.settings import ServeSettings
-from remit.server.authenticator import Authenticator, Credentials
-from remit.server.tokens import Permission
+from support.server import Authenticator, Credentials, Permission
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import pytest
 
 from collector import Collected, attributes, collecting
 from remit import Remit, agent
-from remit.core.ids import parse_traceparent
 from support.cli import run_process
 
 GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -81,8 +80,7 @@ async def test_tree_is_one_trace_with_spans_below_their_callers(tmp_path: Path) 
     # The process agent has its span in TRACEPARENT, and its delegation is a child of it.
     collected.spans = second
     assert is_child(collected, "execute_tool shelf.look", "invoke_agent apart")
-    parent = parse_traceparent(from_process.data)
-    assert parent.span_id == collected.span("invoke_agent apart").span_id.hex()
+    assert from_process.data.split("-")[2] == collected.span("invoke_agent apart").span_id.hex()
     assert {resource["service.name"] for resource in collected.resources} == {"remit"}
 
 
@@ -136,7 +134,8 @@ def test_command_inside_a_trace_continues_it(tmp_path: Path) -> None:
 
 
 async def test_unsampled_caller_gets_no_trace(tmp_path: Path) -> None:
-    from remit.core.delegation import ORIGIN, CallerInfo, Origin
+    from remit import CallerInfo
+    from support.server import ORIGIN, Origin
 
     with collecting() as collected:
         async with open_project(tmp_path, collected.url, look) as remit:
@@ -149,30 +148,6 @@ async def test_unsampled_caller_gets_no_trace(tmp_path: Path) -> None:
     values = attributes(tree)
     assert (tree.kind, values["remit.principal"], values["remit.door"]) == (2, "token:ci", "http")
     assert values["gen_ai.conversation.id"] == "their talk"
-
-
-async def test_spans_of_instrumented_code_join_the_trace(tmp_path: Path) -> None:
-    from opentelemetry import trace
-    from opentelemetry.sdk.trace import TracerProvider
-
-    tracer = TracerProvider().get_tracer("theirs")
-    seen: list[Any] = []
-
-    @agent("instrumented")
-    async def instrumented() -> str:
-        with tracer.start_as_current_span("inside") as span:
-            seen.append(span)
-        return "done"
-
-    with collecting() as collected:
-        async with open_project(tmp_path, collected.url, instrumented) as remit:
-            with tracer.start_as_current_span("outside") as outside:
-                await remit.delegate("instrumented")
-            assert trace.get_current_span() is trace.INVALID_SPAN
-        tree, mine = collected.span("invoke_workflow instrumented"), collected.span("invoke_agent instrumented")
-    assert tree.parent_span_id.hex() == f"{outside.get_span_context().span_id:016x}"
-    assert f"{seen[0].parent.span_id:016x}" == mine.span_id.hex()
-    assert f"{seen[0].context.trace_id:032x}" == mine.trace_id.hex() == tree.trace_id.hex()
 
 
 async def test_recovered_delegation_has_its_span_in_the_same_trace(tmp_path: Path) -> None:

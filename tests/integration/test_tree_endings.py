@@ -4,8 +4,7 @@ import asyncio
 import time
 from pathlib import Path
 
-from remit import Context, Remit, agent
-from remit.core.states import State
+from remit import Context, Remit, State, agent
 
 
 @agent("sleeps-in-a-process", isolation="process")

@@ -110,21 +110,6 @@ async def test_binary_file_is_saved_on_request(remit: Remit) -> None:
         assert Path(kept.artifacts[0].path).name == kept.data["file"] == "owl-20picture..png"
 
 
-async def test_limits_of_the_caller_cannot_exceed_those_of_the_project(project: Path) -> None:
-    (project / "remit.toml").write_text("[web]\nmax_bytes = 1000\n")
-    with web_server({"/": answer("x" * 5000)}) as server:
-        async with Remit.open(project, settings={"web": {"max_bytes": 20}}) as remit:
-            given = await remit.delegate("worker.web_fetch", url=f"{server.url}/")
-        async with Remit.open(project) as remit:
-            less = await remit.delegate("worker.web_fetch", url=f"{server.url}/", maxBytes=10)
-            more = await remit.delegate("worker.web_fetch", url=f"{server.url}/", max_bytes=4000)
-            fewer = await remit.delegate("worker.web_fetch", url=f"{server.url}/", max_characters=7)
-    assert given.data["bytes"] == 20, "settings of `Remit.open` reach the process of the agent"
-    assert [(r.data["bytes"], len(r.data["text"]), r.data["truncated"]) for r in (less, more, fewer)] == [
-        (10, 10, True), (1000, 1000, True), (1000, 7, True),
-    ]  # fmt: skip
-
-
 async def test_errors_about_headers_do_not_repeat_values(remit: Remit) -> None:
     for headers in ("Authorization: Bearer abcdef", {"Authorization": ["Bearer abcdef"]}, {"X": "a\r\nabcdef"}, ["abcdef"]):
         result = await remit.delegate("worker.web_fetch", url="http://127.0.0.1/", headers=headers)

@@ -4,7 +4,6 @@ These tests call `fetch` with their own resolver; `test_web_agents` uses a proje
 """
 
 import ipaddress
-import json
 import socket
 import zlib
 from collections.abc import Sequence
@@ -303,17 +302,6 @@ async def test_main_text_title_metadata_and_links_of_a_page() -> None:
             "How owls hunt.", "Ann Lee", "2024-03-02", "en",
         )  # fmt: skip
         assert page.links == [{"url": f"{server.url}/", "text": "Home"}, {"url": f"{server.url}/study?id=3", "text": "a study"}]
-
-
-async def test_json_is_parsed_as_data() -> None:
-    value = {"owls": [1, 2.5, None, "ü"], "nested": {"a": True}}
-    with web_server(
-        {"/": answer(json.dumps(value), type_="application/json"), "/deep": answer("[" * 100_000, type_="application/ld+json")}
-    ) as server:
-        assert read_answer(await get(f"{server.url}/"), raw=False, seconds=5).json == value
-        deep = read_answer(await get(f"{server.url}/deep"), raw=False, seconds=5)
-        assert deep.json is None
-        assert "not valid JSON" in deep.page.notes[0]
 
 
 def pdf(*pages: str, password: str | None = None) -> bytes:

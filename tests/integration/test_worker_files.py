@@ -136,29 +136,6 @@ async def test_pipes_and_links_to_forbidden_files_are_refused(remit: Remit, tmp_
     assert (await ask(remit, "search_files", pattern="x"))["matches"] == []
 
 
-async def test_written_file_is_an_artifact(remit: Remit, tmp_path: Path) -> None:
-    done = await remit.delegate("worker.write_file", path="docs/new/guide.md", content="# Guide\n", create_parents=True)
-    assert done.summary == "docs/new/guide.md was made. It now has 8 bytes."
-    assert (tmp_path / "docs" / "new" / "guide.md").read_text() == "# Guide\n"
-    assert done.data["created"] is True
-    artifact = done.artifacts[0]
-    assert (artifact.type, artifact.path, artifact.sha256) == ("documentation", "docs/new/guide.md", done.data["sha256"])
-    again = await remit.delegate("worker.write_file", path="docs/new/guide.md", content="")
-    assert again.ok, again.errors
-    assert again.data["created"] is False
-    assert again.artifacts == ()
-
-
-async def test_write_supports_base64_and_named_encodings(remit: Remit, tmp_path: Path) -> None:
-    await ask(remit, "write_file", path="b", content=base64.b64encode(b"\0\xff").decode(), encoding="base64")
-    assert (tmp_path / "b").read_bytes() == b"\0\xff"
-    await ask(remit, "write_file", path="u", content="hé", encoding="utf-16")
-    assert (tmp_path / "u").read_text(encoding="utf-16") == "hé"
-    assert code(await remit.delegate("worker.write_file", path="b", content="no base64!", encoding="base64")) == "INVALID_PARAMETERS"
-    assert code(await remit.delegate("worker.write_file", path="b", content="€", encoding="latin-1")) == "INVALID_PARAMETERS"
-    assert (tmp_path / "b").read_bytes() == b"\0\xff"
-
-
 async def test_worker_uses_the_workspace_of_its_caller(tmp_path: Path) -> None:
     @agent("copyist", workspace="copy")
     async def copyist(ctx: Context) -> Any:
@@ -239,20 +216,6 @@ async def test_listing_omits_ignored_files_and_remit_files(remit: Remit, tmp_pat
     assert [entry["path"] for entry in found["entries"]] == ["build/x.py"]
     found = await ask(remit, "list_files", pattern="*.txt", include_ignored=True)
     assert [entry["path"] for entry in found["entries"]] == ["src/b.txt"]
-
-
-async def test_listing_is_bounded_and_says_so(remit: Remit, tmp_path: Path) -> None:
-    many = tmp_path / "many"
-    many.mkdir()
-    (many / "first").write_text("x")
-    for number in range(11_000):  # hard links are cheap
-        os.link(many / "first", many / f"file{number}")
-    done = await remit.delegate("worker.list_files")
-    assert done.ok
-    assert len(done.data["entries"]) == 10_000
-    assert done.data["truncated"] is True
-    assert "10,000 of 11,0" in done.data["notes"][0]
-    assert "10,000 of 11,0" in done.summary
 
 
 async def test_write_into_a_missing_folder_is_refused_with_advice(remit: Remit, tmp_path: Path) -> None:

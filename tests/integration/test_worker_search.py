@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from remit import Remit
-from remit.system.processes import MARK
 from support.pace import until
+from support.processes import MARK
 
 
 @pytest.fixture
@@ -101,15 +101,6 @@ async def test_glob_filters_and_does_not_include_ignored_files(remit: Remit, tmp
         assert [one["path"] for one in (await search(remit, pattern="hit", glob=glob))["matches"]] == expected, glob
 
 
-async def test_single_file_search_with_context_lines(remit: Remit, tmp_path: Path) -> None:
-    write_files(tmp_path, src__a="1\n2\nhit\n4\nhit\n6\n7\n", b="hit")
-    data = await search(remit, pattern="hit", path="src/a", context_lines=2)
-    assert data["matches"] == [
-        {"path": "src/a", "line": 3, "column": 1, "text": "hit", "before": ["1", "2"], "after": ["4", "hit"]},
-        {"path": "src/a", "line": 5, "column": 1, "text": "hit", "before": ["hit", "4"], "after": ["6", "7"]},
-    ]
-
-
 async def test_encodings_and_odd_names_do_not_hide_a_match(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / "u16").write_text("erste\nhit hier\n", encoding="utf-16")
     (tmp_path / "bom").write_text("\ufeffhit\nhit\n", encoding="utf-8")
@@ -125,18 +116,6 @@ async def test_encodings_and_odd_names_do_not_hide_a_match(remit: Remit, tmp_pat
     assert found["bom", 2] == (1, "hit")
     assert found["latin", 1] == (6, "café hit")
     assert {"new\nline", "-rf", "a:1:2:b"} <= {path for path, _ in found}
-
-
-async def test_many_matches_and_long_lines_are_truncated_with_a_note(remit: Remit, tmp_path: Path) -> None:
-    write_files(tmp_path, many="hit\n" * 5000, long="ä" * 3000 + "hit" + "z" * 3000 + "\n")
-    data = await search(remit, pattern="hit", path="many", max_results=10)
-    assert (len(data["matches"]), data["truncated"]) == (10, True)
-    assert "there are more" in data["notes"][0]
-    (one,) = (await search(remit, pattern="hit", path="long"))["matches"]
-    assert one["column"] == 3001
-    assert len(one["text"]) < 500
-    assert "ähitz" in one["text"]
-    assert one["text"].startswith("…")
 
 
 async def test_files_forbidden_by_the_policy_are_not_searched(remit: Remit, tmp_path: Path) -> None:

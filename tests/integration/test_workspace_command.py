@@ -202,15 +202,6 @@ def ask(shop: Path, *asked: str, code: int = 0) -> str:
     return str(remit_json(shop, "delegate", *asked, code=code)["metadata"]["session_id"])
 
 
-def test_empty_list_and_invalid_options(project: Path) -> None:
-    done = run_remit(project, "workspaces")
-    assert (done.returncode, "No agent has left a workspace" in done.stdout) == (0, True)
-    assert remit_json(project, "workspaces") == {"workspaces": []}
-    for words in (("--remove",), ("--merge",), ("--unchanged", "--merge"), ("last", "--merge", "--remove")):
-        assert run_remit(project, "workspaces", *words).returncode == 2
-    assert not (project / ".remit").exists()
-
-
 def test_list_has_owner_changes_and_merge_state(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")  # wide enough for all cells
     written, copied = ask(shop, "writes"), ask(shop, "copies")

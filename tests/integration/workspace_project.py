@@ -4,8 +4,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from remit import Remit, Return
-from remit.agents.function import FunctionAgent
+from remit import FunctionAgent, Remit, Return
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -18,11 +18,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from remit import Board, RemitError
+from remit import Board, NewTask, RemitError
+from remit import TaskStatus as Status
+from remit import abandon_tasks as abandon
+from remit import add_task as record
+from remit import archive_tasks as todo
+from remit import recover_tasks as recover
 from remit.board.state_file import read_state
-from remit.board.task import Status, check_move
-from remit.board.task_commands import NewTask, abandon, record, recover, todo
-from remit.board.todo import draw
+from remit.board.task import check_move
+from support.boards import draw
 from support.lab import is_lab, rounds
 
 LEGAL = {

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
-from remit import Context, DelegateError, DelegateResult, DelegateTool, Remit, agent
+from remit import Context, DelegateError, DelegateResult, DelegateTool, Remit, TaskState, agent
 from remit.core.delegate_requests import json_text
-from remit.core.delegate_results import TaskState
 
 
 class Span(BaseModel):

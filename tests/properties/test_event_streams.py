@@ -6,10 +6,8 @@ import tempfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit import Context, Event, Remit, agent
-from remit.core.delegate_results import Chunk
-from remit.server.service import Call, Service
-from remit.server.tokens import Principal
+from remit import Chunk, Context, Event, Remit, agent
+from support.server import Call, Principal, Service
 
 ACTS = st.lists(
     st.one_of(

@@ -15,15 +15,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from remit import Context, MemoryStore, Remit, agent
-from remit.core.deadline import Deadline
-from remit.core.delegation import Delegation, Lineage
-from remit.core.ids import new_session_id
-from remit.core.record import BeginDelegation, Owner
-from remit.core.states import Priority, State
-from remit.system.processes import pid_space
+from remit import BeginDelegation, Context, Deadline, Delegation, Lineage, MemoryStore, Owner, Priority, Remit, State, agent, new_session_id
 from remit.testing import JumpingClock
 from support.lab import rounds
+from support.processes import pid_space
 
 TTL = 3600.0
 STEPS = 100

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from remit import new_session_id
 from remit.core.agents import WorkspaceKind
-from remit.core.ids import new_session_id
 from remit.runtime.workspaces import open_workspace, take_changes
 
 NAMES = st.sampled_from(["a", "b.txt", "dir/a", "dir/deeper/c", "ä ö", 'quo"te', "tab\there", "-dash", "new\nline", "x.bin", "spaces in"])

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from stage import CLAUDE, CODEX, OPENCODE, Coder, Stage, need, staged
+from real_harness import CLAUDE, CODEX, OPENCODE, Coder, Harness, need, open_harness
 
 from remit.testing import Call, Reply, Say, valid_return
 from support.temporal_server import TemporalServer, temporal_server
@@ -43,13 +43,13 @@ def server() -> Iterator[TemporalServer]:
 
 
 @contextlib.asynccontextmanager
-async def on_worker(stage: Stage, server: TemporalServer) -> AsyncIterator[int]:
-    """Start a worker of the stage and yield its process id."""
+async def on_worker(harness: Harness, server: TemporalServer) -> AsyncIterator[int]:
+    """Start a worker of the harness and yield its process id."""
     temporal = {"address": server.address, "pass_environment": ["SHOP_*"]}
-    stage.settings |= {"engine": {"kind": "temporal", "project": f"real{os.getpid()}{id(stage)}", "temporal": temporal}}
-    (stage.project / ".remit" / "agents" / "work.py").write_text(AGENTS)
-    stage.write()
-    async with worker_command(stage.project, SECRETS) as process:
+    harness.settings |= {"engine": {"kind": "temporal", "project": f"real{os.getpid()}{id(harness)}", "temporal": temporal}}
+    (harness.project / ".remit" / "agents" / "work.py").write_text(AGENTS)
+    harness.write()
+    async with worker_command(harness.project, SECRETS) as process:
         yield process.pid
 
 
@@ -61,27 +61,27 @@ async def on_worker(stage: Stage, server: TemporalServer) -> AsyncIterator[int]:
 async def test_coding_agent_runs_on_a_worker(coder: Coder, server: TemporalServer, tmp_path: Path) -> None:
     need(coder)
     script = [coder.shell("printf 'three findings' > report.md"), GOOD]
-    async with staged(tmp_path, script, describe_seconds=60.0, builtin_agents=[]) as stage:
-        stage.cast("one", coder)
-        async with on_worker(stage, server) as worker, stage.open() as remit:
+    async with open_harness(tmp_path, script, describe_seconds=60.0, builtin_agents=[]) as harness:
+        harness.cast("one", coder)
+        async with on_worker(harness, server) as worker, harness.open() as remit:
             result = await remit.delegate("one", task="Look around and write a report.", timeout=150)
             record = await remit.describe(result.session_id)
         assert (result.status, result.summary) == ("completed", "Found three things."), result.to_dict()
         assert "report.md" in [artifact.path for artifact in result.artifacts]
         assert record.owner.startswith(f"{worker}-")
-        await stage.wait_for_nobody()
+        await harness.wait_for_nobody()
 
 
 async def test_agents_on_a_worker_run_without_access_to_its_keys(server: TemporalServer, tmp_path: Path) -> None:
     counted = Call("delegate", target="counts", parameters={"word": "shop"})
-    async with staged(tmp_path, [counted, Reply(lambda request: Say(valid_return(request)))], describe_seconds=60.0) as stage:
+    async with open_harness(tmp_path, [counted, Reply(lambda request: Say(valid_return(request)))], describe_seconds=60.0) as harness:
         names = " ".join(SECRETS)
-        stage.settings |= {
+        harness.settings |= {
             "builtin_agents": [],
             "model": "scripted",
-            "models": {"scripted": {"kind": "openai", "url": stage.models.openai_url, "model": "scripted"}},
+            "models": {"scripted": {"kind": "openai", "url": harness.models.openai_url, "model": "scripted"}},
         }
-        stage.agents |= {
+        harness.agents |= {
             "thinker": {"kind": "model", "description": "Thinks.", "tools": ["counts"], "timeout": 60},
             "clock": {"mcp": {"command": [CLOCK]}, "timeout": 60},
             "prints": {
@@ -90,7 +90,7 @@ async def test_agents_on_a_worker_run_without_access_to_its_keys(server: Tempora
                 "command": ["sh", "-c", f"for name in {names}; do printenv $name; done; echo end"],
             },
         }
-        async with on_worker(stage, server) as worker, stage.open() as remit:
+        async with on_worker(harness, server) as worker, harness.open() as remit:
             thought = await remit.delegate("thinker", task="Count.", timeout=100)
             now = await remit.delegate("clock.get_current_time", parameters={"timezone": "Europe/Berlin"}, timeout=100)
             printed = await remit.delegate("prints", task="Print.", timeout=100)

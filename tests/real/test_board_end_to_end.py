@@ -10,11 +10,11 @@ import signal
 from pathlib import Path
 
 import pytest
-from stage import CLAUDE, Stage, need, staged
+from real_harness import CLAUDE, Harness, need, open_harness
 
 from board_reader import disagreements, git, log_of, phases_of, state_of
 from remit.testing import ModelRequest, Say, Silence, valid_return
-from remit.testing.models.turns import Turn
+from remit.testing import ModelTurn as Turn
 
 pytestmark = pytest.mark.timeout(150)
 PLAN = """# Plan
@@ -64,48 +64,48 @@ class Model:
         return Say(valid_return(request, f"Wrote {FILES[phase]}. It says what it is.", artifacts=made))
 
 
-async def remit(stage: Stage, *arguments: str) -> str:
-    done = await asyncio.to_thread(stage.remit, *arguments)
-    assert done.returncode == 0, f"remit {' '.join(arguments)}: {done.stdout}{done.stderr}\n{stage.models.faults}"
+async def remit(harness: Harness, *arguments: str) -> str:
+    done = await asyncio.to_thread(harness.remit, *arguments)
+    assert done.returncode == 0, f"remit {' '.join(arguments)}: {done.stdout}{done.stderr}\n{harness.models.faults}"
     return done.stdout + done.stderr
 
 
 async def test_coding_agent_takes_a_task_from_creation_to_the_archive(tmp_path: Path) -> None:
     need(CLAUDE)
     model = Model()
-    async with staged(tmp_path, model) as stage:
-        stage.cast("claude", CLAUDE)
+    async with open_harness(tmp_path, model) as harness:
+        harness.cast("claude", CLAUDE)
         roles = "".join(f'{role} = "claude"\n' for role in ("researcher", "planner", "implementer"))
-        settings = stage.project / "remit.toml"
+        settings = harness.project / "remit.toml"
         settings.write_text(f"{settings.read_text()}\n[roles]\n{roles}")
-        stage.begin_git()
-        git(stage.project, "config", "user.name", "Ada")
-        git(stage.project, "config", "user.email", "ada@example.com")
+        harness.begin_git()
+        git(harness.project, "config", "user.name", "Ada")
+        git(harness.project, "config", "user.email", "ada@example.com")
 
-        await remit(stage, "task", "Write rows as CSV", "--language", "python")
-        await remit(stage, "research", "1", "which", "separator")
-        await remit(stage, "plan", "1")
-        assert disagreements(stage.project) == []
-        assert any("which separator" in request.text for request in stage.models.requests)
+        await remit(harness, "task", "Write rows as CSV", "--language", "python")
+        await remit(harness, "research", "1", "which", "separator")
+        await remit(harness, "plan", "1")
+        assert disagreements(harness.project) == []
+        assert any("which separator" in request.text for request in harness.models.requests)
 
-        running = stage.remit_started("implement", "1")
-        await stage.wait_for_file(FILES[2])
+        running = harness.remit_started("implement", "1")
+        await harness.wait_for_file(FILES[2])
         running.send_signal(signal.SIGKILL)
         running.wait()
-        assert [marker for _, _, marker in phases_of(stage.project, PLAN_PATH)] == ["COMPLETED", "IN PROGRESS", "NOT STARTED"]
+        assert [marker for _, _, marker in phases_of(harness.project, PLAN_PATH)] == ["COMPLETED", "IN PROGRESS", "NOT STARTED"]
 
         model.is_stuck = False
-        said = await remit(stage, "implement", "1")
+        said = await remit(harness, "implement", "1")
         assert "Task 1 resumes from phase 2 (1 of 3 done)." in said
         assert model.did == ["report", "plan", "phase 1", "phase 2", "phase 2", "phase 3"]
-        assert disagreements(stage.project) == []
-        phases = [f"task 1 phase {number}: {name}" for number, name, _ in phases_of(stage.project, PLAN_PATH)]
-        assert [subject for subject, _ in log_of(stage.project)][-4:] == [*phases, "task 1: complete implementation"]
-        assert git(stage.project, "status", "--porcelain").strip() == ""
+        assert disagreements(harness.project) == []
+        phases = [f"task 1 phase {number}: {name}" for number, name, _ in phases_of(harness.project, PLAN_PATH)]
+        assert [subject for subject, _ in log_of(harness.project)][-4:] == [*phases, "task 1: complete implementation"]
+        assert git(harness.project, "status", "--porcelain").strip() == ""
 
-        await remit(stage, "review", "1")
-        assert disagreements(stage.project) == []
-        await remit(stage, "todo")
-        assert disagreements(stage.project) == []
-        assert state_of(stage.project)["active_projects"] == []
-        await stage.wait_for_nobody()
+        await remit(harness, "review", "1")
+        assert disagreements(harness.project) == []
+        await remit(harness, "todo")
+        assert disagreements(harness.project) == []
+        assert state_of(harness.project)["active_projects"] == []
+        await harness.wait_for_nobody()

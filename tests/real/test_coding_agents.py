@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stage import CLAUDE, CODERS, CODEX, OPENCODE, OPENCODE_ACP, TOOLS, Coder, Stage, need, staged
+from real_harness import CLAUDE, CODERS, CODEX, OPENCODE, OPENCODE_ACP, TOOLS, Coder, Harness, need, open_harness
 
-from remit import Limits, Return
+from remit import EventKind, Limits, Return
 from remit.agents.coding.detect import detect
 from remit.agents.command import STARTED_AGAIN
-from remit.core.events import EventKind
-from remit.system.processes import look
 from remit.testing import Call, Fail, ModelRequest, Reply, Say, Silence, valid_return
-from remit.testing.models.turns import Turn
+from remit.testing import ModelTurn as Turn
+from support.processes import look
 
 pytestmark = pytest.mark.timeout(150)
 WRITE_REPORT = "printf 'three findings' > report.md"
@@ -54,46 +53,46 @@ def good(**more: Any) -> Reply:
     return Reply(lambda request: Say(valid_return(request, **more)).using(500, 40))
 
 
-def told(result: Return, stage: Stage) -> str:
+def explain(result: Return, harness: Harness) -> str:
     """Details for a failing test."""
-    return f"{result.to_dict()}\nfaults of the script: {stage.models.faults}"
+    return f"{result.to_dict()}\nfaults of the script: {harness.models.faults}"
 
 
 async def test_result_is_valid_and_prose_is_repaired_in_the_same_session(coder: Coder, tmp_path: Path) -> None:
     """The result has text, a written file and counted tokens. The repair request with the faults goes to the session that did the work."""
     prose = Say("I did all you wanted, and it was easy.")
     found = good(summary="Found three things. They are written down.", artifacts=["report.md"])
-    async with staged(tmp_path, [coder.shell(WRITE_REPORT).using(300, 30), prose, found]) as stage:
-        stage.cast("one", coder)
-        async with stage.open() as remit:
+    async with open_harness(tmp_path, [coder.shell(WRITE_REPORT).using(300, 30), prose, found]) as harness:
+        harness.cast("one", coder)
+        async with harness.open() as remit:
             result = await remit.delegate("one", task="Look around and write a report.", timeout=90)
             record = await remit.describe(result.session_id)
-            assert result.status == "completed", told(result, stage)
+            assert result.status == "completed", explain(result, harness)
         assert result.summary == "Found three things. They are written down."
         assert ("report.md", len("three findings")) in [(artifact.path, artifact.size) for artifact in result.artifacts]
         # The protocol reports the size of the context, not the tokens of each request of the turn.
         assert record.tokens >= (540 if coder.kind == "acp" else 870), "tokens reported by the model service are counted"
-        assert "Look around and write a report." in stage.models.requests[0].text
-        assert stage.models.requests[0].text.count(result.session_id) >= 1
-        again = stage.models.requests[-1]
+        assert "Look around and write a report." in harness.models.requests[0].text
+        assert harness.models.requests[0].text.count(result.session_id) >= 1
+        again = harness.models.requests[-1]
         assert again.answers >= 1, "earlier answers show that it is the same session"
         assert "could not be accepted" in again.last.text
         assert "Look around and write a report." in again.text
-        await stage.wait_for_nobody()
+        await harness.wait_for_nobody()
 
 
 async def test_hanging_agent_is_killed_at_its_deadline_and_returns_its_partial_file(coder: Coder, tmp_path: Path) -> None:
     """The return is partial with TIMEOUT and the file. No process is left, even one in a separate process session."""
-    async with staged(tmp_path, [coder.shell(HALF_AND_HANG), Silence()]) as stage:
-        stage.cast("one", coder)
-        async with stage.open() as remit:
+    async with open_harness(tmp_path, [coder.shell(HALF_AND_HANG), Silence()]) as harness:
+        harness.cast("one", coder)
+        async with harness.open() as remit:
             handle = await remit.start("one", task="Take your time.", timeout=120)
-            await stage.wait_for_file("half.txt")
+            await harness.wait_for_file("half.txt")
             running = remit.engine.live()[handle.session_id]
             running.look(running.ends_at)  # simulates the clock: the deadline is two minutes away
             result = await asyncio.wait_for(handle.result(), 15)
-            await stage.wait_for_nobody()
-            assert (result.status, result.errors[0].code) == ("partial", "TIMEOUT"), told(result, stage)
+            await harness.wait_for_nobody()
+            assert (result.status, result.errors[0].code) == ("partial", "TIMEOUT"), explain(result, harness)
             assert "half.txt" in [artifact.path for artifact in result.artifacts]
 
 
@@ -106,35 +105,35 @@ async def test_budget_stops_a_turn_within_one_further_request(vendor: Coder, tmp
         return vendor.shell("echo once more").using(10, 5)
 
     names = {"scripted": {"input": 10.0, "output": 20.0}, "scripted/scripted": {"input": 10.0, "output": 20.0}}
-    async with staged(tmp_path, endless, prices=names) as stage:
-        stage.cast("one", vendor, model="scripted/scripted" if vendor is OPENCODE else "scripted")
-        async with stage.open() as remit:
+    async with open_harness(tmp_path, endless, prices=names) as harness:
+        harness.cast("one", vendor, model="scripted/scripted" if vendor is OPENCODE else "scripted")
+        async with harness.open() as remit:
             by_tokens, by_money = await asyncio.gather(
                 remit.delegate("one", task="Count tokens.", timeout=120, budget=Limits(tokens=100)),
                 remit.delegate("one", task="Count money.", timeout=120, budget=Limits(cost=0.0005)),
             )
             for result, words, passed in ((by_tokens, "Count tokens.", 7), (by_money, "Count money.", 3)):
                 record = await remit.describe(result.session_id)
-                asked = len([request for request in stage.models.requests if words in request.text])
-                assert (result.status, result.stop_reason) == ("partial", "budget"), told(result, stage)
+                asked = len([request for request in harness.models.requests if words in request.text])
+                assert (result.status, result.stop_reason) == ("partial", "budget"), explain(result, harness)
                 assert passed <= asked <= passed + 1, (asked, record.tokens, record.cost)
                 assert record.tokens >= 15 * passed
                 assert record.cost == pytest.approx(record.tokens / 15 * 0.0002)
-        await stage.wait_for_nobody()
+        await harness.wait_for_nobody()
 
 
 async def test_running_coding_agent_is_cancelled(tmp_path: Path) -> None:
     """The resume tests below cancel the other coding agents."""
     need(OPENCODE)
-    async with staged(tmp_path, [OPENCODE.shell(HALF_AND_HANG), Silence()]) as stage:
-        stage.cast("one", OPENCODE)
-        async with stage.open() as remit:
+    async with open_harness(tmp_path, [OPENCODE.shell(HALF_AND_HANG), Silence()]) as harness:
+        harness.cast("one", OPENCODE)
+        async with harness.open() as remit:
             handle = await remit.start("one", task="Take your time.", timeout=120)
-            await stage.wait_for_file("half.txt")
+            await harness.wait_for_file("half.txt")
             await handle.cancel("not needed any more")
             result = await asyncio.wait_for(handle.result(), 15)
-            assert (result.stop_reason, result.errors[0].code) == ("cancelled", "CANCELLED"), told(result, stage)
-            await stage.wait_for_nobody()
+            assert (result.stop_reason, result.errors[0].code) == ("cancelled", "CANCELLED"), explain(result, harness)
+            await harness.wait_for_nobody()
 
 
 async def test_coding_agent_delegates_up_to_the_depth_limit(coder: Coder, tmp_path: Path) -> None:
@@ -149,32 +148,32 @@ async def test_coding_agent_delegates_up_to_the_depth_limit(coder: Coder, tmp_pa
             return Call("delegate", target="counter", parameters={"word": "abc"})
         return Say(valid_return(request, data={"heard": request.results[-1][:4000]}))
 
-    async with staged(tmp_path, play, max_depth=2) as stage:
-        stage.cast("one", coder, delegates=True)
-        stage.cast("two", coder if coder is CODEX else CLAUDE, delegates=True)
-        async with stage.open() as remit:
+    async with open_harness(tmp_path, play, max_depth=2) as harness:
+        harness.cast("one", coder, delegates=True)
+        harness.cast("two", coder if coder is CODEX else CLAUDE, delegates=True)
+        async with harness.open() as remit:
             result = await remit.delegate("one", task="You are the first.", timeout=120)
             tree = await remit.tree(result.session_id)
-        assert result.status == "completed", told(result, stage)
+        assert result.status == "completed", explain(result, harness)
         second = next(record for record in tree if record.agent == "two")
         assert (second.depth, second.parent_id, second.state) == (2, result.session_id, "completed")
         assert "MAX_DEPTH_EXCEEDED" in second.result.data["heard"]
         assert [record.state for record in tree if record.agent == "counter"] in ([], ["refused"])
-        await stage.wait_for_nobody()
+        await harness.wait_for_nobody()
 
 
 async def test_coding_agent_dies_with_its_caller(coder: Coder, tmp_path: Path) -> None:
     """kill -9 of the delegating process leaves no process behind."""
-    async with staged(tmp_path, [coder.shell(HALF_AND_HANG), Silence()]) as stage:
-        stage.cast("one", coder)
-        caller = stage.remit_started("delegate", "one", "task=Take your time.", "--timeout", "120")
+    async with open_harness(tmp_path, [coder.shell(HALF_AND_HANG), Silence()]) as harness:
+        harness.cast("one", coder)
+        caller = harness.remit_started("delegate", "one", "task=Take your time.", "--timeout", "120")
         try:
-            await stage.wait_for_file("half.txt")
-            assert stage.left_running()
+            await harness.wait_for_file("half.txt")
+            assert harness.left_running()
         finally:
             os.kill(caller.pid, signal.SIGKILL)
             await asyncio.to_thread(caller.wait)
-        await stage.wait_for_nobody()
+        await harness.wait_for_nobody()
 
 
 async def test_two_vendors_and_a_function_form_one_tree(tmp_path: Path) -> None:
@@ -188,24 +187,24 @@ async def test_two_vendors_and_a_function_form_one_tree(tmp_path: Path) -> None:
             return Call("delegate", target="counter", parameters={"word": "delegate"})
         return Say(valid_return(request, data={"heard": request.results[-1][:4000]}))
 
-    async with staged(tmp_path, play) as stage:
-        stage.cast("boss", CLAUDE, delegates=True)
-        stage.cast("hand", CODEX, delegates=True)
-        async with stage.open() as remit:
+    async with open_harness(tmp_path, play) as harness:
+        harness.cast("boss", CLAUDE, delegates=True)
+        harness.cast("hand", CODEX, delegates=True)
+        async with harness.open() as remit:
             result = await remit.delegate("boss", task="You are the boss.", timeout=120)
             tree = await remit.tree(result.session_id)
-        assert result.status == "completed", told(result, stage)
+        assert result.status == "completed", explain(result, harness)
         assert [(record.agent, record.depth, record.state) for record in tree] == [
             ("boss", 1, "completed"),
             ("hand", 2, "completed"),
             ("counter", 3, "completed"),
         ]
         assert len({record.root_id for record in tree}) == 1
-        shown = stage.remit("show", result.session_id, "--json")
+        shown = harness.remit("show", result.session_id, "--json")
         assert [node["agent"] for node in json.loads(shown.stdout)["tree"]] == ["boss", "hand", "counter"]
-        drawn = [line for line in stage.remit("show", result.session_id).stdout.splitlines() if line.lstrip(" └─").startswith("✓")]
+        drawn = [line for line in harness.remit("show", result.session_id).stdout.splitlines() if line.lstrip(" └─").startswith("✓")]
         assert [line.lstrip(" └─✓").split()[0] for line in drawn[:3]] == ["boss", "hand", "counter"]
-        await stage.wait_for_nobody()
+        await harness.wait_for_nobody()
 
 
 def hanging_hand(request: ModelRequest) -> Turn:
@@ -222,18 +221,18 @@ async def test_cancelling_the_root_ends_every_process_below_two_vendors(tmp_path
         target = "hand" if "the boss" in request.text else "sits"
         return Call("delegate", target=target, parameters={"task": "You are the hand."} if target == "hand" else {})
 
-    async with staged(tmp_path, play) as stage:
-        stage.cast("boss", CLAUDE, delegates=True)
-        stage.cast("hand", CODEX, delegates=True)
-        (stage.project / ".remit" / "agents" / "sits.py").write_text(SITS)
-        async with stage.open() as remit:
+    async with open_harness(tmp_path, play) as harness:
+        harness.cast("boss", CLAUDE, delegates=True)
+        harness.cast("hand", CODEX, delegates=True)
+        (harness.project / ".remit" / "agents" / "sits.py").write_text(SITS)
+        async with harness.open() as remit:
             handle = await remit.start("boss", task="You are the boss.", timeout=120)
-            pid = int((await stage.wait_for_file("half.txt")).read_text())
+            pid = int((await harness.wait_for_file("half.txt")).read_text())
             assert look(pid) is not None
             await handle.cancel("enough")
             result = await asyncio.wait_for(handle.result(), 15)
-            assert result.stop_reason == "cancelled", told(result, stage)
-            await stage.wait_for_nobody()
+            assert result.stop_reason == "cancelled", explain(result, harness)
+            await harness.wait_for_nobody()
             assert look(pid) is None
             states = [(record.agent, record.depth, record.state) for record in await remit.tree(handle.session_id)]
         assert states == [("boss", 1, "cancelled"), ("hand", 2, "cancelled"), ("sits", 3, "cancelled")]
@@ -242,17 +241,17 @@ async def test_cancelling_the_root_ends_every_process_below_two_vendors(tmp_path
 async def test_killing_the_root_process_of_two_vendors_leaves_no_process(tmp_path: Path) -> None:
     """Codex runs for a delegation of claude. Both die with the delegating process and are settled afterwards."""
     need(CLAUDE, CODEX)
-    async with staged(tmp_path, hanging_hand) as stage:
-        stage.cast("boss", CLAUDE, delegates=True)
-        stage.cast("hand", CODEX, delegates=True)
-        caller = stage.remit_started("delegate", "boss", "task=You are the boss.", "--timeout", "120")
+    async with open_harness(tmp_path, hanging_hand) as harness:
+        harness.cast("boss", CLAUDE, delegates=True)
+        harness.cast("hand", CODEX, delegates=True)
+        caller = harness.remit_started("delegate", "boss", "task=You are the boss.", "--timeout", "120")
         try:
-            await stage.wait_for_file("half.txt")
+            await harness.wait_for_file("half.txt")
         finally:
             os.kill(caller.pid, signal.SIGKILL)
             await asyncio.to_thread(caller.wait)
-        await stage.wait_for_nobody()
-        async with stage.open() as remit:
+        await harness.wait_for_nobody()
+        async with harness.open() as remit:
             await remit.recover()
             assert {record.agent: record.state for record in await remit.history()} == {"boss": "partial", "hand": "partial"}
 
@@ -261,11 +260,11 @@ async def test_killing_the_root_process_of_two_vendors_leaves_no_process(tmp_pat
 async def test_rejected_api_key_is_reported_with_advice(coder: Coder, tmp_path: Path) -> None:
     """Vendor errors are mapped to remit errors with advice."""
     need(coder)
-    async with staged(tmp_path, [Fail(401)]) as stage:
-        stage.cast("one", coder)
-        async with stage.open() as remit:
+    async with open_harness(tmp_path, [Fail(401)]) as harness:
+        harness.cast("one", coder)
+        async with harness.open() as remit:
             result = await remit.delegate("one", task="Do what I want.", timeout=60)
-        assert (result.status, result.errors[0].code) == ("failed", "AGENT_UNAVAILABLE"), told(result, stage)
+        assert (result.status, result.errors[0].code) == ("failed", "AGENT_UNAVAILABLE"), explain(result, harness)
         assert "not logged in, or its key is not accepted" in result.errors[0].message
         assert "Log in once" in result.errors[0].recommendation
 
@@ -273,15 +272,15 @@ async def test_rejected_api_key_is_reported_with_advice(coder: Coder, tmp_path: 
 async def test_changes_in_a_worktree_are_accepted_and_merged(tmp_path: Path) -> None:
     """The project does not change before the acceptance commands pass in the worktree."""
     need(CLAUDE)
-    async with staged(tmp_path, [CLAUDE.shell(WRITE_REPORT), good(artifacts=["report.md"])]) as stage:
-        stage.cast("one", CLAUDE, workspace="worktree", merge=True)
-        stage.begin_git()
-        async with stage.open() as remit:
+    async with open_harness(tmp_path, [CLAUDE.shell(WRITE_REPORT), good(artifacts=["report.md"])]) as harness:
+        harness.cast("one", CLAUDE, workspace="worktree", merge=True)
+        harness.begin_git()
+        async with harness.open() as remit:
             result = await remit.delegate(
                 "one", task="Write a report.", accept=["test ! -e ../../../report.md", "grep findings report.md"], timeout=90
             )
-        assert (result.status, result.evidence) == ("completed", "verified"), told(result, stage)
-        assert (stage.project / "report.md").read_text() == "three findings"
+        assert (result.status, result.evidence) == ("completed", "verified"), explain(result, harness)
+        assert (harness.project / "report.md").read_text() == "three findings"
 
 
 # ---- between turns
@@ -297,16 +296,16 @@ async def test_session_returns_its_result_at_the_soft_deadline(coder: Coder, tmp
             return Say(valid_return(request, status="partial", errors=[LATE], data="handed in"))
         return coder.shell(HALF_AND_HANG)
 
-    async with staged(tmp_path, play) as stage:
-        stage.cast("one", coder)
-        async with stage.open() as remit:
+    async with open_harness(tmp_path, play) as harness:
+        harness.cast("one", coder)
+        async with harness.open() as remit:
             handle = await remit.start("one", task="Take your time.", timeout=120)
-            await stage.wait_for_file("half.txt")
+            await harness.wait_for_file("half.txt")
             remit.engine.live()[handle.session_id].timer.reach_soft_deadline()  # simulates the clock: the deadline is two minutes away
             result = await asyncio.wait_for(handle.result(), 60)
-            await stage.wait_for_nobody()
-        assert (result.status, result.stop_reason, result.data) == ("partial", "finished", "handed in"), (result, stage.models.faults)
-        asked = stage.models.requests[-1]
+            await harness.wait_for_nobody()
+        assert (result.status, result.stop_reason, result.data) == ("partial", "finished", "handed in"), (result, harness.models.faults)
+        asked = harness.models.requests[-1]
         assert asked.answers >= 1, "the request goes to the session that did the work"
         assert "Take your time." in asked.text
 
@@ -319,32 +318,32 @@ async def test_stopped_coding_agent_resumes_in_its_own_session(coder: Coder, tmp
     def play(request: ModelRequest) -> Turn:
         return Say(valid_return(request, data="went on")) if "You were interrupted" in request.last.text else coder.shell(HALF_AND_HANG)
 
-    async with staged(tmp_path, play) as stage:
-        stage.cast("one", coder)
-        async with stage.open() as remit:
+    async with open_harness(tmp_path, play) as harness:
+        harness.cast("one", coder)
+        async with harness.open() as remit:
             handle = await remit.start("one", task="Take your time.", timeout=120)
-            await stage.wait_for_file("half.txt")
+            await harness.wait_for_file("half.txt")
             await handle.cancel("later")
             stopped = await asyncio.wait_for(handle.result(), 15)
-            assert (stopped.stop_reason, stopped.errors[0].code) == ("cancelled", "CANCELLED"), (stopped, stage.models.faults)
-            await stage.wait_for_nobody()
+            assert (stopped.stop_reason, stopped.errors[0].code) == ("cancelled", "CANCELLED"), (stopped, harness.models.faults)
+            await harness.wait_for_nobody()
             result = await remit.delegate("one", task="Take your time.", resume=stopped.session_id, timeout=90)
-        assert (result.status, result.data) == ("completed", "went on"), (result, stage.models.faults)
-        assert stage.models.requests[-1].answers >= 1, "earlier answers show that it is the same session"
+        assert (result.status, result.data) == ("completed", "went on"), (result, harness.models.faults)
+        assert harness.models.requests[-1].answers >= 1, "earlier answers show that it is the same session"
 
 
 async def test_tool_outside_the_allow_list_is_denied_and_recorded(tmp_path: Path) -> None:
     """Codex uses its sandbox instead of a list. The next test covers opencode."""
     need(CLAUDE)
     script = [CLAUDE.shell("printf 'bad' > bad.txt"), Reply(lambda request: Say(valid_return(request)))]
-    async with staged(tmp_path, script) as stage:
-        stage.cast("one", CLAUDE, allow=["read"])
-        async with stage.open() as remit:
+    async with open_harness(tmp_path, script) as harness:
+        harness.cast("one", CLAUDE, allow=["read"])
+        async with harness.open() as remit:
             result = await remit.delegate("one", task="Write a file.", timeout=90)
             chunks = [event.body["chunk"] for event in await remit.events(result.session_id) if event.kind is EventKind.DATA]
-        assert not (stage.project / "bad.txt").exists()
+        assert not (harness.project / "bad.txt").exists()
         decisions = [chunk["permission"]["decision"] for chunk in chunks if isinstance(chunk, dict) and "permission" in chunk]
-        assert decisions == ["denied"], (result, stage.models.faults)
+        assert decisions == ["denied"], (result, harness.models.faults)
 
 
 async def test_project_settings_do_not_widen_the_allow_list_of_opencode_over_acp(tmp_path: Path) -> None:
@@ -356,45 +355,45 @@ async def test_project_settings_do_not_widen_the_allow_list_of_opencode_over_acp
         "agent": {"build": {"permission": {"bash": "allow"}}, "theirs": {"mode": "primary", "permission": {"*": "allow"}}},
     }
     script = [OPENCODE_ACP.shell("printf 'bad' > bad.txt"), Reply(lambda request: Say(valid_return(request)))]
-    async with staged(tmp_path, script) as stage:
-        stage.cast("one", OPENCODE_ACP, allow=["read"])
-        (stage.project / "opencode.json").write_text(json.dumps(generous))
-        async with stage.open() as remit:
+    async with open_harness(tmp_path, script) as harness:
+        harness.cast("one", OPENCODE_ACP, allow=["read"])
+        (harness.project / "opencode.json").write_text(json.dumps(generous))
+        async with harness.open() as remit:
             result = await remit.delegate("one", task="Write a file.", timeout=90)
             chunks = [event.body["chunk"] for event in await remit.events(result.session_id) if event.kind is EventKind.DATA]
-        assert not (stage.project / "bad.txt").exists()
+        assert not (harness.project / "bad.txt").exists()
         decisions = [chunk["permission"]["decision"] for chunk in chunks if isinstance(chunk, dict) and "permission" in chunk]
-        assert decisions == ["denied"], (result, stage.models.faults)
+        assert decisions == ["denied"], (result, harness.models.faults)
 
 
 @pytest.mark.parametrize("coder", [CLAUDE, OPENCODE_ACP], ids=lambda coder: coder.name.replace(" ", "-"))
 async def test_instructions_never_trigger_a_project_command(coder: Coder, tmp_path: Path) -> None:
     """A command runs programs without approval, and an agent file that begins with its name would call it."""
     need(coder)
-    async with staged(tmp_path, [Reply(lambda request: Say(valid_return(request)))]) as stage:
-        stage.cast("one", coder, allow=["read"], instructions="/trap now")
+    async with open_harness(tmp_path, [Reply(lambda request: Say(valid_return(request)))]) as harness:
+        harness.cast("one", coder, allow=["read"], instructions="/trap now")
         for folder in (".claude/commands", ".opencode/command"):
-            (stage.project / folder).mkdir(parents=True)
-            (stage.project / folder / "trap.md").write_text("---\nallowed-tools: Bash\n---\nIt is !`printf 'bad' > bad.txt` done.\n")
-        async with stage.open() as remit:
+            (harness.project / folder).mkdir(parents=True)
+            (harness.project / folder / "trap.md").write_text("---\nallowed-tools: Bash\n---\nIt is !`printf 'bad' > bad.txt` done.\n")
+        async with harness.open() as remit:
             result = await remit.delegate("one", task="Do nothing.", timeout=90)
-        assert result.status == "completed", (result, stage.models.faults)
-        assert "/trap now" in stage.models.requests[0].text
-        assert not (stage.project / "bad.txt").exists()
+        assert result.status == "completed", (result, harness.models.faults)
+        assert "/trap now" in harness.models.requests[0].text
+        assert not (harness.project / "bad.txt").exists()
 
 
 async def test_agent_file_runs_on_the_declared_coding_agent(tmp_path: Path) -> None:
     """Its text precedes the task in the prompt, and its return is validated under its own name."""
     need(CLAUDE)
-    async with staged(tmp_path, [Reply(lambda request: Say(valid_return(request)))]) as stage:
-        stage.cast("claude", CLAUDE)
-        files = stage.project / ".claude" / "agents"
+    async with open_harness(tmp_path, [Reply(lambda request: Say(valid_return(request)))]) as harness:
+        harness.cast("claude", CLAUDE)
+        files = harness.project / ".claude" / "agents"
         files.mkdir(parents=True)
         (files / "reviewer.md").write_text("---\nname: reviewer\ndescription: Reviews code.\ntools: Read\n---\nYou review code.\n")
-        async with stage.open() as remit:
+        async with harness.open() as remit:
             result = await remit.delegate("reviewer", task="Look at it.", timeout=90)
-        assert (result.status, result.metadata.agent_type) == ("completed", "reviewer"), (result, stage.models.faults)
-        asked = stage.models.requests[0].text
+        assert (result.status, result.metadata.agent_type) == ("completed", "reviewer"), (result, harness.models.faults)
+        asked = harness.models.requests[0].text
         assert asked.index("You review code.") < asked.index("Look at it.")
 
 
@@ -414,14 +413,14 @@ async def test_first_start_that_collides_with_another_is_retried(coder: Coder, t
     need(coder)
     (tmp_path / "prepared").mkdir()
     schema = await asyncio.to_thread(_schema_of_opencode, tmp_path / "prepared")
-    async with staged(tmp_path, [good(data="done")]) as stage:
-        stage.cast("one", coder)
-        path = stage.homes / coder.kind / "data" / "opencode" / "opencode.db"
+    async with open_harness(tmp_path, [good(data="done")]) as harness:
+        harness.cast("one", coder)
+        path = harness.homes / coder.kind / "data" / "opencode" / "opencode.db"
         path.parent.mkdir(parents=True)
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("PRAGMA journal_mode = WAL")
             other.execute("BEGIN IMMEDIATE")
-            async with stage.open() as remit:
+            async with harness.open() as remit:
                 handle = await remit.start("one", task="Say that you are done.", timeout=120)
                 await _opened_by_another(path)
                 await asyncio.sleep(1.5)  # opencode waits at most 5 seconds for the database, and fails in either case
@@ -430,7 +429,7 @@ async def test_first_start_that_collides_with_another_is_retried(coder: Coder, t
                 other.execute("COMMIT")
                 result = await handle.result()
                 notes = [event.body.get("message") for event in await remit.events(handle.session_id)]
-        assert (result.status, result.data) == ("completed", "done"), told(result, stage)
+        assert (result.status, result.data) == ("completed", "done"), explain(result, harness)
         assert STARTED_AGAIN in notes
 
 
@@ -454,11 +453,11 @@ def _is_opened_by_another(path: Path) -> bool:
 async def test_concurrent_first_starts_all_succeed(coder: Coder, tmp_path: Path) -> None:
     need(coder)
     for number in range(10):
-        async with staged(tmp_path / str(number), lambda request: Say(valid_return(request))) as stage:
-            stage.cast("one", coder)
-            async with stage.open() as remit:
+        async with open_harness(tmp_path / str(number), lambda request: Say(valid_return(request))) as harness:
+            harness.cast("one", coder)
+            async with harness.open() as remit:
                 results = await asyncio.gather(*[remit.delegate("one", task=f"Number {index}.", timeout=140) for index in range(5)])
-            assert [result.status for result in results] == ["completed"] * 5, [told(result, stage) for result in results]
+            assert [result.status for result in results] == ["completed"] * 5, [explain(result, harness) for result in results]
 
 
 async def test_installed_coding_agents_are_detected_with_their_version(tmp_path: Path) -> None:

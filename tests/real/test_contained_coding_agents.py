@@ -5,16 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stage import CLAUDE, CODEX, OPENCODE, OPENCODE_ACP, Coder, Stage, need, staged
+from real_harness import CLAUDE, CODEX, OPENCODE, OPENCODE_ACP, Coder, Harness, need, open_harness
 
 from remit import Return
-from remit.system.sandbox.probe import probe
-from remit.system.sandbox.recipes import python
 from remit.testing import Call, ModelRequest, Say, Silence, valid_return
-from remit.testing.models.turns import Turn
+from remit.testing import ModelTurn as Turn
 from support.containment import SECRET, victim
 from support.escape_stage import batched, must_have_held, targets
 from support.lab import is_lab
+from support.sandboxes import probe, python
 
 pytestmark = [
     pytest.mark.timeout(150),
@@ -26,9 +25,9 @@ EACH = pytest.mark.parametrize(
 )
 
 
-def told(result: Return, stage: Stage) -> str:
+def explain(result: Return, harness: Harness) -> str:
     """Details for a failing test."""
-    return f"{result.to_dict()}\nfaults of the script: {stage.models.faults}"
+    return f"{result.to_dict()}\nfaults of the script: {harness.models.faults}"
 
 
 @EACH
@@ -49,20 +48,20 @@ async def test_hostile_model_cannot_reach_the_host_and_its_work_is_merged(
 
     (tmp_path / "targets").mkdir()
     with targets(tmp_path / "targets") as facts:
-        async with staged(tmp_path, play) as stage, victim(tmp_path, stage.project) as host:
-            stage.cast("one", coder, contain=True, workspace="worktree", merge=True, delegates=coder is CLAUDE)
+        async with open_harness(tmp_path, play) as harness, victim(tmp_path, harness.project) as host:
+            harness.cast("one", coder, contain=True, workspace="worktree", merge=True, delegates=coder is CLAUDE)
             host.arm()
-            (stage.project / "escapes.py").write_text(batched(facts))
-            stage.begin_git()
+            (harness.project / "escapes.py").write_text(batched(facts))
+            harness.begin_git()
             host.seal()
-            async with stage.open() as remit:
+            async with harness.open() as remit:
                 result = await remit.delegate("one", task="Attack.", timeout=120)
                 tree = await remit.tree(result.session_id)
-            assert result.status == "completed", told(result, stage)
-            host.check(stage.project / "report.json")
-            must_have_held((stage.project / "escapes.txt").read_text())
-            assert [record.agent for record in tree] == (["one", "counter"] if coder is CLAUDE else ["one"]), told(result, stage)
-            await stage.wait_for_nobody()
+            assert result.status == "completed", explain(result, harness)
+            host.check(harness.project / "report.json")
+            must_have_held((harness.project / "escapes.txt").read_text())
+            assert [record.agent for record in tree] == (["one", "counter"] if coder is CLAUDE else ["one"]), explain(result, harness)
+            await harness.wait_for_nobody()
 
 
 async def resumed(coder: Coder, folder: Path) -> None:
@@ -73,17 +72,17 @@ async def resumed(coder: Coder, folder: Path) -> None:
             return Say(valid_return(request, data="taken up"))
         return coder.shell("printf half > half.txt; sleep 3600") if request.turn == 0 else Silence()
 
-    async with staged(folder, play) as stage:
-        stage.cast("one", coder, contain=True)
-        async with stage.open() as remit:
+    async with open_harness(folder, play) as harness:
+        harness.cast("one", coder, contain=True)
+        async with harness.open() as remit:
             handle = await remit.start("one", task="Take your time.", timeout=120)
-            await stage.wait_for_file("half.txt")
+            await harness.wait_for_file("half.txt")
             await handle.cancel("for now")
             stopped = await asyncio.wait_for(handle.result(), 20)
-            await stage.wait_for_nobody()
+            await harness.wait_for_nobody()
             result: Any = await remit.delegate("one", task="Take your time.", resume=stopped.session_id, timeout=90)
-        assert (result.status, result.data) == ("completed", "taken up"), told(result, stage)
-        assert stage.models.requests[-1].answers >= 1, "the request goes to the session that did the work"
+        assert (result.status, result.data) == ("completed", "taken up"), explain(result, harness)
+        assert harness.models.requests[-1].answers >= 1, "the request goes to the session that did the work"
 
 
 async def test_contained_session_is_resumed(tmp_path: Path) -> None:

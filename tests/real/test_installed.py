@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from stage import as_if_installed
+from real_harness import as_if_installed
 
 from support.tools import PROGRAMS as TOOLS
 

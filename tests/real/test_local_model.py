@@ -19,7 +19,7 @@ import pytest
 
 from remit import Unavailable, load_settings
 from remit.models.local import Endpoint, LocalModels
-from remit.system.processes import is_alive, process_start
+from support.processes import is_alive, process_start
 
 DATA = Path(__file__).parents[2] / ".tools" / "models"
 SETTINGS = """
@@ -59,17 +59,17 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-class Purse:
+class Spending:
     """Unlimited budget with enough time for a busy machine."""
 
     def __init__(self, seconds: float = 90.0) -> None:
         self.remaining = seconds
-        self.told: list[str] = []
+        self.explain: list[str] = []
 
     def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None: ...
 
     def progress(self, message: str, fraction: float | None = None) -> None:
-        self.told.append(message)
+        self.explain.append(message)
 
 
 def test_model_agent_without_tools_is_answered_and_the_assistant_is_refused(project: Path) -> None:
@@ -90,11 +90,11 @@ def test_model_agent_without_tools_is_answered_and_the_assistant_is_refused(proj
 
 async def test_model_is_loaded_once_and_reloaded_after_it_died(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "hidden-from-it")
-    models, purse = LocalModels(load_settings(project), project), Purse()
+    models, spending = LocalModels(load_settings(project), project), Spending()
     try:
-        first, *others = await asyncio.gather(*(models.address("small", purse) for _ in range(3)))
+        first, *others = await asyncio.gather(*(models.address("small", spending) for _ in range(3)))
         assert all(one == first for one in others)
-        assert purse.told[0] == "Loading the local model smollm2 …"
+        assert spending.explain[0] == "Loading the local model smollm2 …"
         assert (first.context_tokens, first.calls_tools) == (2048, False)
         pid = _pid(first)
         os.kill(pid, signal.SIGKILL)
@@ -108,15 +108,15 @@ async def test_model_is_loaded_once_and_reloaded_after_it_died(project: Path, mo
         await models.close()
     assert not _answers(second)
     with pytest.raises(Unavailable, match="closed"):
-        await models.address("small", purse)
+        await models.address("small", spending)
 
 
 async def test_caller_without_time_does_not_wait_for_the_model(project: Path) -> None:
     models = LocalModels(load_settings(project), project)
     try:
         with pytest.raises(Unavailable, match="was not loaded within"):
-            await models.address("small", Purse(0.0))
-        assert _answers(await models.address("small", Purse()))
+            await models.address("small", Spending(0.0))
+        assert _answers(await models.address("small", Spending()))
     finally:
         await models.close()
 
@@ -127,7 +127,7 @@ async def test_truncated_model_file_is_reported_and_not_retried_forever(project:
     models = LocalModels(None, project)
     try:
         with pytest.raises(Unavailable, match="could not be loaded") as raised:
-            await models.address("cut.gguf", Purse())
+            await models.address("cut.gguf", Spending())
         assert raised.value.code == "TOOL_UNAVAILABLE"
     finally:
         await models.close()
@@ -137,8 +137,8 @@ def test_model_process_dies_with_its_parent(project: Path) -> None:
     """kill -9 of the parent leaves no process behind."""
     program = (
         "import asyncio, sys\nfrom pathlib import Path\nfrom remit.models.local import LocalModels\n"
-        "class Purse:\n    remaining = 90.0\n    def progress(self, message, fraction=None): ...\n"
-        "async def main():\n    models = LocalModels(None, Path('.'))\n    await models.address('smollm2', Purse())\n"
+        "class Spending:\n    remaining = 90.0\n    def progress(self, message, fraction=None): ...\n"
+        "async def main():\n    models = LocalModels(None, Path('.'))\n    await models.address('smollm2', Spending())\n"
         "    print(*[one._process.pid for one in models._servers.values()], flush=True)\n    await asyncio.sleep(100)\n"
         "asyncio.run(main())\n"
     )
@@ -178,7 +178,7 @@ async def _another(models: LocalModels, first: Endpoint) -> Endpoint:
     """Wait for a new process: the loop notices the exit with a delay."""
     end = time.monotonic() + 10
     while time.monotonic() < end:
-        address = await models.address("small", Purse())
+        address = await models.address("small", Spending())
         if address != first:
             return address
         await asyncio.sleep(0.02)

@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from stage import CLAUDE, CODEX, OPENCODE, Coder, need, staged
+from real_harness import CLAUDE, CODEX, OPENCODE, Coder, need, open_harness
 
 from board_reader import git, log_of, state_of
 from remit.testing import ModelRequest, Say, valid_return
-from remit.testing.models.turns import Turn
+from remit.testing import ModelTurn as Turn
 
 pytestmark = pytest.mark.timeout(200)
 DOINGS = {
@@ -46,33 +46,33 @@ class Model:
 async def test_three_parallel_tasks_get_one_verdict_each(tmp_path: Path, coder: Coder) -> None:
     need(coder)
     model = Model(coder)
-    async with staged(tmp_path, model) as stage:
-        stage.settings["workspace"] = {"accept": ["test ! -e broken"]}
-        stage.cast("coder1", coder)
-        settings = stage.project / "remit.toml"
+    async with open_harness(tmp_path, model) as harness:
+        harness.settings["workspace"] = {"accept": ["test ! -e broken"]}
+        harness.cast("coder1", coder)
+        settings = harness.project / "remit.toml"
         settings.write_text(f'{settings.read_text()}\n[roles]\nimplementer = "coder1"\n')
-        (stage.project / "README").write_text("Hello\n")
-        stage.begin_git()
-        git(stage.project, "config", "user.name", "Ada")
-        git(stage.project, "config", "user.email", "ada@example.com")
+        (harness.project / "README").write_text("Hello\n")
+        harness.begin_git()
+        git(harness.project, "config", "user.name", "Ada")
+        git(harness.project, "config", "user.email", "ada@example.com")
         for title in DOINGS:
-            done = await asyncio.to_thread(stage.remit, "task", title, "--language", "python")
+            done = await asyncio.to_thread(harness.remit, "task", title, "--language", "python")
             assert done.returncode == 0, done.stderr
         if coder is OPENCODE:  # concurrent first starts in a new home collide on its database
-            await asyncio.to_thread(stage.remit, "delegate", "coder1", "Say hello")
+            await asyncio.to_thread(harness.remit, "delegate", "coder1", "Say hello")
         command = [sys.executable, "-m", "remit.cli.main", "implement", "--ready", "--parallel", "3"]
-        run = partial(subprocess.run, command, cwd=stage.project, capture_output=True, text=True, timeout=180)
+        run = partial(subprocess.run, command, cwd=harness.project, capture_output=True, text=True, timeout=180)
         done = await asyncio.to_thread(run)
-        told = f"{done.stdout}{done.stderr}\n{stage.models.faults}"
-        assert done.returncode == 3, told
-        assert "MERGE_RED" in told
-        statuses = {entry["title"]: entry["status"] for entry in state_of(stage.project)["active_projects"]}
-        assert statuses == {"Say good morning": "completed", "Say good evening": "completed", "Break it": "partial"}, told
+        explain = f"{done.stdout}{done.stderr}\n{harness.models.faults}"
+        assert done.returncode == 3, explain
+        assert "MERGE_RED" in explain
+        statuses = {entry["title"]: entry["status"] for entry in state_of(harness.project)["active_projects"]}
+        assert statuses == {"Say good morning": "completed", "Say good evening": "completed", "Break it": "partial"}, explain
         again = [title for title, is_again in model.did if is_again and title != "Break it"]
         assert len(again) == 1, "the second task to land conflicts and returns to its session"
-        assert git(stage.project, "show", "HEAD:README") == "good day\n"
-        assert "broken" not in git(stage.project, "ls-tree", "--name-only", "HEAD").split()
-        subjects = [subject for subject, _ in log_of(stage.project)]
+        assert git(harness.project, "show", "HEAD:README") == "good day\n"
+        assert "broken" not in git(harness.project, "ls-tree", "--name-only", "HEAD").split()
+        subjects = [subject for subject, _ in log_of(harness.project)]
         assert sum(subject in ("task 1: Say good morning", "task 2: Say good evening") for subject in subjects) == 2
         assert not [subject for subject in subjects if subject == "task 3: Break it"]
-        await stage.wait_for_nobody()
+        await harness.wait_for_nobody()

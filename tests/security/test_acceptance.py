@@ -234,10 +234,6 @@ async def test_approvals_inside_the_workspace_cannot_be_read_or_written(
 LOOK = "cat ~/.ssh/id_ed25519 > seen.txt 2>&1"
 
 
-def plan_with(command: str) -> str:
-    return f"# Plan: x\n\n## Phases\n\n### Phase 1: Do it [NOT STARTED]\n\n- Accept: `{command}`\n- [ ] Do it.\n"
-
-
 async def test_acceptance_command_from_an_agent_never_runs_on_the_host(victim: Victim) -> None:
     @agent("child", timeout=30)
     async def child() -> str:
@@ -256,8 +252,7 @@ async def test_acceptance_command_from_an_agent_never_runs_on_the_host(victim: V
 
 
 async def test_acceptance_command_over_mcp_never_runs_on_the_host(victim: Victim) -> None:
-    from remit.server.mcp.delegations import LOCAL
-    from remit.server.service import Service
+    from support.server import LOCAL, Service
 
     async with Remit.open(victim.project, agents=[writer({})], settings={"accept_in": "host"}) as remit:
         handle = await Service(remit).begin(LOCAL, {"target": "writer", "accept": [LOOK]})

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from remit import Board, Context, Remit, agent
-from remit.board.research_plan import plan, research
-from remit.board.task import TaskArtifact
+from remit import Board, Context, Remit, TaskArtifact, agent
+from remit import plan_task as plan
+from remit import research_task as research
 from support import cli
 from support.repository import begin, git
 

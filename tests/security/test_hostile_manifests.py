@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from remit import Artifact, Misused, RemitError
-from remit.core.ports import Manifest, ShippedFile
 from remit.runtime import shipment as module
 from remit.runtime.shipment import FileFetcher, Shipment, Shipping, fetch_warnings
-from remit.stores.blobs import BlobStore
 from support.repository import begin, git
+from support.s3 import BlobStore, Manifest, ShippedFile
 
 SESSION, OTHER = "sess_1794989656_4dxt0g", "sess_1794989656_4s8tev"
 

@@ -19,11 +19,9 @@ import pytest
 from remit import Refused, Remit, SqliteStore, agent
 from remit.runtime.workspaces import list_workspaces
 from remit.server.mcp import server as mcp_server
-from remit.server.mcp.delegations import Delegations, Progress
-from remit.server.service import Service
-from remit.server.tokens import LOCAL_FILE, Grants, LocalToken, Tokens, local_token, new_secret
 from remit.system.trust import check_place, database_item
 from support import cli
+from support.server import LOCAL_FILE, Delegations, Grants, LocalToken, Progress, Service, Tokens, local_token, new_secret
 
 pytestmark = pytest.mark.usefixtures("untrusted")
 OTHER, THIRD = 23_456, 34_567

@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from remit import Context, Remit, Return, agent, ask
-from remit.core.policy import Decision, PolicyRequest
+from remit import Context, Decision, PolicyRequest, Remit, Return, agent, ask
 from remit.core.protected_paths import Protection, protection_of
-from remit.server.service import Call as ServiceCall
-from remit.server.service import Service
-from remit.server.tokens import Grants, Principal
 from remit.testing import Call, Reply, Say, ScriptedModels, valid_return
+from support.server import Call as ServiceCall
+from support.server import Grants, Principal, Service
 
 PLAN = "specs/001_first/plans/implementation-001.md"
 SETTINGS = '[tool.remit.agents.x]\ncommand = ["sh", "-c", "id"]\n'

@@ -13,10 +13,9 @@ import pytest
 from remit.system.sandbox import bubblewrap, seccomp
 from remit.system.sandbox import probe as probes
 from remit.system.sandbox.boxes import shell_box
-from remit.system.sandbox.probe import probe
 from remit.system.sandbox.profile import Profile, git_directories, private_home, toolchain
-from remit.system.sandbox.recipes import Limits, node
 from remit.system.sandbox.run import run_program
+from support.sandboxes import Limits, node, probe
 
 pytestmark = pytest.mark.skipif(not probe().has_bubblewrap, reason="bubblewrap does not work here")
 

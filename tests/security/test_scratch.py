@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from remit import Context, Remit, Return, agent
-from remit.server.service import Call, Service
-from remit.server.tokens import Principal
+from support.server import Call, Principal, Service
 
 ALICE, EVE = (Call(principal=Principal(name=name), api="http") for name in ("token:alice", "token:eve"))
 WORDS = "quarterly figures"

@@ -8,11 +8,10 @@ import pytest
 
 from remit import Context, Remit, agent
 from remit.server.a2a.messages import task_of
-from remit.server.service import Call as ServiceCall
-from remit.server.service import Service
-from remit.server.tokens import Principal
 from remit.testing import Call, Reply, Say, ScriptedModels, valid_return
 from support.repository import begin, git
+from support.server import Call as ServiceCall
+from support.server import Principal, Service
 
 SECRET = "hunter2 is the word"
 KEY = "ghp_" + "a1B2" * 9

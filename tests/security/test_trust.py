@@ -12,15 +12,12 @@ import pytest
 
 from remit import Refused, Remit, RemitError, find_command, load_settings
 from remit.builtin.assistant.message import instructions_for
-from remit.cli.exits import Exit
-from remit.server.mcp.delegations import Delegations, Progress
-from remit.server.service import Call as ApiCall
-from remit.server.service import Service
-from remit.server.tokens import Grants, Principal
 from remit.system import trust
 from remit.system.trust import ADVICE, approve, approve_written, decline, forget, hash_of, items_of, load_trust
 from remit.testing import Call, Reply, Say, ScriptedModels, valid_return
 from support.cli import run, run_json
+from support.server import Call as ApiCall
+from support.server import Delegations, Grants, Principal, Progress, Service
 
 pytestmark = pytest.mark.usefixtures("untrusted")
 
@@ -216,7 +213,7 @@ def test_tool_of_an_unapproved_mcp_server_is_refused(tmp_path: Path) -> None:
 
 def test_unapproved_command_file_is_not_run(clone: Path) -> None:
     done = run("ship", cwd=clone)
-    assert done.code == Exit.REFUSED
+    assert done.code == 5
     assert ".remit/commands/ship.md is not approved. Review and approve: remit trust" in " ".join(done.stderr.split())
 
 
@@ -337,7 +334,7 @@ async def test_files_written_by_agents_or_callers_run_nothing(tmp_path: Path, at
         assert (await remit.delegate("x", task="go")).errors[0].code == "NOT_TRUSTED"
         assert (await remit.delegate("worker.write_file", path="a.txt", content="plain")).ok
         assert (await remit.delegate("worker.read_file", path="/etc/passwd")).errors[0].code == "POLICY_DENIED"
-    assert run("x", cwd=tmp_path).code == Exit.REFUSED
+    assert run("x", cwd=tmp_path).code == 5
     assert not (tmp_path / "pwned").exists()
 
 
@@ -363,7 +360,7 @@ def test_project_files_cannot_use_reserved_agent_names(tmp_path: Path, name: str
 
 def test_remit_trust_lists_approves_and_revokes(clone: Path) -> None:
     refused = run("trust", cwd=clone)
-    assert refused.code == Exit.REFUSED
+    assert refused.code == 5
     assert "remit trust --yes" in refused.stderr
     for words in (
         'command = ["touch", "pwned"]',
@@ -377,7 +374,7 @@ def test_remit_trust_lists_approves_and_revokes(clone: Path) -> None:
     listed = run_json("trust", "--list", cwd=clone)
     assert listed["hash"] == hash_of(items_of(clone))
     assert run("trust", "--yes", cwd=clone).stdout.startswith("Approved: 4 agents, 1 command, the policy, model settings, settings of")
-    assert run("trust", cwd=clone).code == Exit.OK
+    assert run("trust", cwd=clone).code == 0
     run("trust", "--revoke", cwd=clone)
     assert not load_trust(clone).allows(items_of(clone)[0])
 
@@ -463,11 +460,11 @@ async def test_unapproved_items_over_mcp_name_the_approval_command(clone: Path) 
 
 def test_files_written_by_remit_are_approved_and_approve_nothing_else(clone: Path) -> None:
     before = {item.name for item in load_trust(clone).left_out}
-    assert run("agents", "new", "helper-two", cwd=clone).code == Exit.OK
-    assert run("roles", "planner", "--write", cwd=clone).code == Exit.OK
+    assert run("agents", "new", "helper-two", cwd=clone).code == 0
+    assert run("roles", "planner", "--write", cwd=clone).code == 0
     assert {item.name for item in load_trust(clone).left_out} == before
     (clone / ".remit/policy.cedar").unlink()
-    assert run("policy", "init", cwd=clone).code == Exit.OK
+    assert run("policy", "init", cwd=clone).code == 0
     assert {item.name for item in load_trust(clone).left_out} == before - {".remit/policy.cedar"}
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remit import Remit
-from remit.system.processes import all_pids, is_alive, marked, marker
 from support.hostile import DAEMON_NAME
+from support.processes import all_pids, is_alive, marked, marker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,21 +5,24 @@ Tests of processes, signals and terminals start one instead: `start`.
 
 import contextlib
 import gc
+import importlib
 import io
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from remit.cli.command_table import ALIASES as ALIASES
 from remit.cli.command_table import COMMANDS, SUBCOMMANDS
 from remit.cli.main import build, main
+from remit.cli.project import Project
 
 COMMAND = [sys.executable, "-m", "remit.cli.main"]
 
@@ -63,6 +66,18 @@ def run_json(*arguments: str, cwd: Path, code: int = 0, stdin: str | None = None
     done = run(*arguments, "--json", cwd=cwd, stdin=stdin)
     assert done.code == code, done.stdout + done.stderr
     return done.json()
+
+
+def typed(command: str) -> Callable[..., int]:
+    """The function of a command: takes the root and typed options, prints as the command does, and returns its exit code or raises."""
+    place = COMMANDS[command].place if command in COMMANDS else SUBCOMMANDS[command]
+    module, _, name = place.partition(":")
+    function = getattr(importlib.import_module(f"remit.cli.{module}"), name)
+
+    def call(root: Path, *given: Any, as_json: bool = False, **options: Any) -> int:
+        return int(function(Project(root, as_json=as_json), *given, **options))
+
+    return call
 
 
 def start(*arguments: str, cwd: Path, **more: Any) -> "subprocess.Popen[str]":

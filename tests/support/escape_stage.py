@@ -18,12 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from remit.system.processes import all_pids
-from remit.system.sandbox.boxes import Job
-from remit.system.sandbox.probe import Offer, probe
-from remit.system.sandbox.recipes import Limits
-from remit.system.sandbox.run import RunResult, run
 from support.escapes import ATTEMPTS, BATCH, OWN, Attempt
+from support.processes import all_pids
+from support.sandboxes import Job, Limits, Offer, RunResult, probe, run
 
 STACKS = ("bubblewrap", "landlock", "old landlock")
 AT_ONCE = 4

@@ -1,8 +1,27 @@
-"""Validation of message histories by the rules of model providers."""
+"""Messages between an assistant and a model, and validation of histories by the rules of model providers."""
 
 from collections.abc import Sequence
 
-from remit.core.model_messages import Message, Reply, ToolResult, UserMessage
+from remit.core.model_messages import (
+    RESTART,
+    Answer,
+    Choice,
+    EndReason,
+    Message,
+    Question,
+    Reply,
+    SpendSink,
+    ToolCall,
+    ToolOffer,
+    ToolResult,
+    UserMessage,
+    repaired,
+)
+
+__all__ = [
+    "RESTART", "Answer", "Choice", "EndReason", "Message", "Question", "Reply", "SpendSink", "ToolCall", "ToolOffer", "ToolResult",
+    "UserMessage", "faults_of", "repaired",
+]  # fmt: skip
 
 
 def faults_of(messages: Sequence[Message]) -> list[str]:

@@ -13,22 +13,40 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from functools import partial
 from typing import Any
 
-from remit import ErrorInfo, Event, LifecycleKind, Limits, Misused, Record, Return, Stopped, StopReason
-from remit.core.agents import Isolation
-from remit.core.budget import Budget
+from remit import (
+    AppendEvent,
+    BeginDelegation,
+    Budget,
+    Delegation,
+    EngineConfig,
+    ErrorInfo,
+    Event,
+    EventKind,
+    Handle,
+    Isolation,
+    LifecycleKind,
+    Limits,
+    Misused,
+    Owner,
+    Record,
+    Request,
+    Return,
+    SaveCheckpoint,
+    SettleDelegation,
+    StartDelegation,
+    State,
+    Stopped,
+    StopReason,
+)
 from remit.core.cache import CACHE_KEYS
-from remit.core.context import Handle, SettledHandle, final_event
-from remit.core.delegation import Delegation
+from remit.core.context import SettledHandle, final_event
 from remit.core.errors import OutOfTime
-from remit.core.events import LAST, EventKind
+from remit.core.events import LAST
 from remit.core.lifecycle import OUTCOMES
-from remit.core.record import AppendEvent, BeginDelegation, Owner, SaveCheckpoint, SettleDelegation, StartDelegation
-from remit.core.request import Request
 from remit.core.result import state_of
-from remit.core.states import State
 from remit.runtime import accept, reply
 from remit.runtime.deps import CURRENT, RuntimeDeps, Submission
-from remit.runtime.engine import EngineConfig, LiveHandle, Perform, Recovered
+from remit.runtime.engine import LiveHandle, Perform, Recovered
 from remit.runtime.lifecycle import LifecycleBus, LifecycleEvents, Listener
 from remit.runtime.local_context import LocalRun, Output
 from remit.runtime.partial_work import collect_partial_work

@@ -9,10 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from remit import Remit
-from remit.core.context import Handle
-from remit.core.states import State
-from remit.system.processes import is_alive, mark_of, marked
+from remit import Handle, Remit, State
+from support.processes import is_alive, mark_of, marked
 from support.worker_processes import WorkerForks, WorkerProcess
 
 HEARTBEAT = 3.0

@@ -19,15 +19,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from remit import Context, Remit, RemitError, Stopped
+from remit import AgentPort, AgentSpec, Context, FunctionAgent, Isolation, Remit, RemitError, Stopped
 from remit.agents.definition import Definition
-from remit.agents.function import FunctionAgent
 from remit.agents.remote_context import ContextService, RemoteBackend, facts_to_wire
 from remit.agents.rpc import Connection
 from remit.agents.thread import ThreadAgent
-from remit.core.agents import AgentSpec, Isolation
 from remit.core.jsonable import to_jsonable
-from remit.core.ports import AgentPort
 from support.network import enter
 
 START_SECONDS = 60.0

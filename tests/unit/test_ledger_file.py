@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from remit import ErrorInfo, Unavailable
-from remit.core.deadline import Clock
+from remit import Clock, ErrorInfo, Unavailable
 from remit.runtime.error_ledger import Entry, ErrorLedger, ErrorOccurrence, Fix
 
 MOMENT = 1766743200.0  # 2025-12-26T10:00:00Z
@@ -112,11 +111,6 @@ def test_nothing_to_commit_is_not_an_error(ledger: ErrorLedger, nothing: ErrorOc
     assert ledger.entries() == []
 
 
-def test_error_that_mentions_nothing_to_commit_is_recorded(ledger: ErrorLedger) -> None:
-    ledger.note([occurrence("The build failed, so there was nothing to commit.")])
-    assert only(ledger).recurrence_count == 1
-
-
 @pytest.mark.parametrize("damaged", [b"", b'{"errors": [{"id"', b"[]", b'{"errors": {}}', b"\xff\x00"])
 def test_damaged_file_is_set_aside_and_never_overwritten(ledger: ErrorLedger, damaged: bytes) -> None:
     ledger.path.parent.mkdir()
@@ -190,14 +184,6 @@ def test_file_is_bounded_and_old_entries_are_archived(tmp_path: Path, wall: Wall
     assert [e.context["agent"] for e in ledger.entries()] == ["c", "e", "d"]
     archived = [json.loads(line) for line in (tmp_path / "errors.archive.jsonl").read_text().splitlines()]
     assert [e["context"]["agent"] for e in archived] == ["a", "b"]
-
-
-def test_long_texts_are_shortened_with_a_note(ledger: ErrorLedger) -> None:
-    ledger.note([occurrence("x" * 5_000, stack_trace="y" * 20_000), occurrence("half \ud800 a character", agent="\udfff")])
-    half, long = sorted(ledger.entries(), key=lambda entry: len(entry.message))
-    assert half.message == "half ? a character"
-    assert long.message.endswith(" … (3000 more characters)")
-    assert long.stack_trace.startswith("(12000 characters before) … y")
 
 
 PROCESS = """

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 
 from remit import ErrorInfo
 from remit.runtime.error_ledger import INBOX_LIMIT, ErrorLedger, ErrorOccurrence, LedgerWriter
-from remit.system.files import file_lock
 from support.pace import allowed
 
 
@@ -29,13 +27,6 @@ def wait_for(path: Path, seconds: float) -> bool:
     while not path.exists() and time.monotonic() < give_up_at:
         time.sleep(0.005)
     return path.exists()
-
-
-def test_posted_error_is_written_soon(ledger: ErrorLedger) -> None:
-    writer = LedgerWriter(ledger)
-    writer.post(occurrence())
-    assert wait_for(ledger.path, 2.0)
-    assert writer.close()
 
 
 def test_thousands_of_errors_are_counted_at_little_cost(ledger: ErrorLedger) -> None:
@@ -58,26 +49,6 @@ def test_memory_is_bounded(ledger: ErrorLedger, caplog: pytest.LogCaptureFixture
     assert len([one for one in caplog.records if "Too many errors" in one.message]) == 5
 
 
-def test_unused_writer_has_no_thread_and_no_file(ledger: ErrorLedger) -> None:
-    before = threading.active_count()
-    writer = LedgerWriter(ledger)
-    assert threading.active_count() == before
-    assert writer.flush()
-    assert writer.close()
-    assert not ledger.path.exists()
-
-
-def test_closing_ends_the_thread_and_later_errors_are_written(ledger: ErrorLedger) -> None:
-    writer = LedgerWriter(ledger)
-    before = threading.active_count()
-    writer.post(occurrence())
-    assert writer.close()
-    assert threading.active_count() == before
-    writer.post(occurrence())
-    assert writer.close()
-    assert ledger.entries()[0].recurrence_count == 2
-
-
 def test_errors_are_kept_while_the_file_cannot_be_written(ledger: ErrorLedger) -> None:
     ledger.path.mkdir()  # a folder in place of the file
     writer = LedgerWriter(ledger)
@@ -90,27 +61,6 @@ def test_errors_are_kept_while_the_file_cannot_be_written(ledger: ErrorLedger) -
     assert writer.trouble == ""
     assert ledger.entries()[0].recurrence_count == 2
     assert writer.close()
-
-
-def test_flush_is_bounded_in_time(ledger: ErrorLedger) -> None:
-    writer = LedgerWriter(ledger)
-    with file_lock(ledger.path.with_name("errors.json.lock"), timeout=1):
-        writer.post(occurrence())
-        began = time.monotonic()
-        assert not writer.flush(0.1)
-        assert time.monotonic() - began < allowed(1.0)
-    assert writer.close()
-
-
-def test_several_threads_may_post_at_once(ledger: ErrorLedger) -> None:
-    writer = LedgerWriter(ledger)
-    threads = [threading.Thread(target=lambda: [writer.post(occurrence(f"{n}")) for n in range(500)]) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert writer.close(20)
-    assert ledger.entries()[0].recurrence_count == 2_000
 
 
 def test_program_that_exits_without_closing_loses_no_error(ledger: ErrorLedger) -> None:

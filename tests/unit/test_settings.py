@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from remit import Limits, Misused, Settings, load_settings
-from remit.core.routing import route
 from remit.system.settings_files import describe
 
 
@@ -136,37 +135,6 @@ def test_environment_variable_names_one_model_or_several(tmp_path: Path, value: 
     assert (settings.model, settings.source_of("model")) == (models, "env REMIT_MODEL")
 
 
-def test_environment_variables_may_contain_toml_values(tmp_path: Path) -> None:
-    settings = load(
-        tmp_path,
-        environ={
-            "REMIT_DURABILITY": "power",
-            "REMIT_BUDGET__DELEGATIONS": "none",
-            "REMIT_LANGUAGES": '["general", "rust"]',
-            "REMIT_SLOTS_PER_AGENT": "{worker = 4}",
-            "REMIT_ROUTING__RESEARCH": '[{language = "rust", agent = "rust-researcher"}]',
-        },
-    )
-    assert settings.durability == "power"
-    assert settings.budget.delegations is None
-    assert settings.languages == ("general", "rust")
-    assert settings.slots_for("worker.read_file") == 4
-    assert settings.source_of("slots_per_agent.worker") == "env REMIT_SLOTS_PER_AGENT"
-    assert route("research", "rust", False, settings.routing).agent == "rust-researcher"
-    assert route("research", "lean", False, settings.routing).agent == "lean-research-agent"
-
-
-def test_slots_come_from_the_agent_its_target_or_the_default(tmp_path: Path) -> None:
-    settings = load(tmp_path, "slots_per_agent_default = 9\n[slots_per_agent]\nworker = 4\n'worker.web_fetch' = 1")
-    assert [settings.slots_for(a) for a in ("worker.web_fetch", "worker.read_file", "digest")] == [1, 4, 9]
-    assert Settings().slots_for("digest") is None
-
-
-def test_process_environment_is_read_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REMIT_MAX_DEPTH", "7")
-    assert load_settings(tmp_path).max_depth == 7
-
-
 AGENTS = """
 profiles_on = "mine"
 
@@ -179,15 +147,6 @@ command = ["true"]
 
 [agents.bare]
 """
-
-
-def test_agents_are_kept_as_written_with_their_place(tmp_path: Path) -> None:
-    settings = load(tmp_path, AGENTS, {"REMIT_AGENTS__MINE__MODEL": "opus"})
-    assert settings.agents["mine"] == {"kind": "claude", "environment": {"ANTHROPIC_API_KEY": "secret"}, "model": "opus"}
-    assert (settings.agents["other.one"], settings.agents["bare"], settings.profiles_on) == ({"command": ["true"]}, {}, "mine")
-    assert settings.source_of_agent("mine") == "remit.toml:[agents.mine]"
-    assert settings.source_of_agent("other.one") == "remit.toml:[agents.other.one]"
-    assert settings.source_of_agent("bare") == "remit.toml:[agents.bare]"
 
 
 def test_environment_of_an_agent_is_described_by_its_names_only(tmp_path: Path) -> None:

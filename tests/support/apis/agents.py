@@ -132,5 +132,11 @@ async def narrow(ctx: Context, mark: str, name: str) -> str:
     return "Let go."
 
 
+ROLES = (
+    "researcher", "planner", "implementer", "task-executor", "reviewer", "error-diagnostics-agent", "lean-research-agent",
+    "lean-implementation-agent", "web-research-specialist", "git-workflow-manager", "status-sync-manager", "atomic-task-numberer",
+    "meta-builder",
+)  # fmt: skip
+"""The built-in agents of the board."""
 API_AGENTS = (echo, count, ends, breaks, hangs, writes, talks, asks, forbidden, large, narrow)
 SETTINGS: dict[str, Any] = {"builtin_agents": ["compose"], "slots_per_agent": {"narrow": 1}}

@@ -12,10 +12,10 @@ from typing import Any
 
 from remit.server.service import TABLE
 from support.apis.agents import folder, marks
-from support.apis.client import ApiClient, ApiStage, Said, Seen, Standing, asked, done, ended, fault, heard
+from support.apis.client import ApiClient, ApiHarness, Said, Seen, Standing, asked, done, ended, fault, heard
 from support.engine_samples import until
 
-Check = Callable[[ApiStage], Awaitable[None]]
+Check = Callable[[ApiHarness], Awaitable[None]]
 API_CHECKS: list[Check] = []
 NOBODYS = "sess_1700000000_zzzzzz"
 
@@ -37,9 +37,9 @@ async def _is_told(api: ApiClient, code: str, waiting: Any) -> None:
 
 
 @_promise
-async def invalid_request_is_refused_before_anything_runs(stage: ApiStage) -> None:
+async def invalid_request_is_refused_before_anything_runs(harness: ApiHarness) -> None:
     """Target, operation, parameters and other arguments."""
-    api = await stage.client()
+    api = await harness.client()
     wrong = [
         ("INVALID_TARGET", asked("nobody")),
         ("INVALID_PARAMETERS" if api.traits.judges_shape_first else "INVALID_TARGET", asked("nobody", _operation="sing", _timeout=-5)),
@@ -61,15 +61,15 @@ async def invalid_request_is_refused_before_anything_runs(stage: ApiStage) -> No
 
 
 @_promise
-async def names_come_in_either_spelling(stage: ApiStage) -> None:
-    api = await stage.client()
+async def names_come_in_either_spelling(harness: ApiHarness) -> None:
+    api = await harness.client()
     for name in ("minLength", "min_length"):
         assert (await done(api, "text", _operation="count", text="a bcd ef", **{name: 2})).data == 2
 
 
 @_promise
-async def without_a_target_any_agent_that_can_does_it(stage: ApiStage) -> None:
-    api = await stage.client()
+async def without_a_target_any_agent_that_can_does_it(harness: ApiHarness) -> None:
+    api = await harness.client()
     if not api.traits.chooses:
         return
     arguments = {"operation": "count", "parameters": {"text": "a b"}}
@@ -78,8 +78,8 @@ async def without_a_target_any_agent_that_can_does_it(stage: ApiStage) -> None:
 
 
 @_promise
-async def agents_are_listed_by_name(stage: ApiStage) -> None:
-    names = list(await (await stage.client()).agents())
+async def agents_are_listed_by_name(harness: ApiHarness) -> None:
+    names = list(await (await harness.client()).agents())
     assert {"echo", "text.count", "hangs"} <= set(names)
     assert len(names) == len(set(names))
 
@@ -88,8 +88,8 @@ async def agents_are_listed_by_name(stage: ApiStage) -> None:
 
 
 @_promise
-async def several_delegations_are_composed_in_one_request(stage: ApiStage) -> None:
-    api = await stage.client()
+async def several_delegations_are_composed_in_one_request(harness: ApiHarness) -> None:
+    api = await harness.client()
     steps = [
         {"call": "echo", "parameters": {"value": ["a b", "c"]}, "id": "texts"},
         {"each": "text.count", "over": "texts#/value", "into": "text"},
@@ -101,8 +101,8 @@ async def several_delegations_are_composed_in_one_request(stage: ApiStage) -> No
 
 
 @_promise
-async def a_composition_is_refused_before_anything_runs(stage: ApiStage) -> None:
-    api, mark = await stage.client(), f"composed-{secrets.token_hex(4)}"
+async def a_composition_is_refused_before_anything_runs(harness: ApiHarness) -> None:
+    api, mark = await harness.client(), f"composed-{secrets.token_hex(4)}"
     before = {"call": "echo", "parameters": {"mark": mark}}
     wrong: list[tuple[str, dict[str, Any]]] = [
         ("INVALID_TARGET", {"call": "nobody"}),
@@ -113,68 +113,68 @@ async def a_composition_is_refused_before_anything_runs(stage: ApiStage) -> None
     ]
     for code, step in wrong:
         await _is_told(api, code, api.execute(asked("compose", _operation="run", sequence=[before, step])))
-    assert marks(stage.root, mark) == []
+    assert marks(harness.root, mark) == []
     denied = await done(api, "compose", _operation="run", sequence=[{"call": "forbidden", "parameters": {"mark": mark}}])
-    assert (denied.status, denied.code, marks(stage.root, mark)) == ("failed", "POLICY_DENIED", []), denied
+    assert (denied.status, denied.code, marks(harness.root, mark)) == ("failed", "POLICY_DENIED", []), denied
 
 
 # ---- refusals
 
 
 @_promise
-async def a_refusal_runs_nothing_and_is_an_outcome(stage: ApiStage) -> None:
+async def a_refusal_runs_nothing_and_is_an_outcome(harness: ApiHarness) -> None:
     """By the policy; the refusal is recorded and can be found by its id."""
-    api, mark = await stage.client(), secrets.token_hex(4)
+    api, mark = await harness.client(), secrets.token_hex(4)
     seen = await done(api, "forbidden", mark=mark)
     assert (seen.shown, seen.stop_reason, seen.code) == (api.traits.shows["refused"], "refused", "POLICY_DENIED")
-    assert marks(stage.root, mark) == []
+    assert marks(harness.root, mark) == []
     assert await api.status(seen.task_id) == seen
 
 
 @_promise
-async def a_budget_that_is_used_up_refuses(stage: ApiStage) -> None:
-    api, mark = await stage.client(), secrets.token_hex(4)
+async def a_budget_that_is_used_up_refuses(harness: ApiHarness) -> None:
+    api, mark = await harness.client(), secrets.token_hex(4)
     arguments = asked("asks", inner="echo", parameters={"mark": mark}, _budget={"delegations": 1})
     seen = await ended(api, await api.execute(arguments))
     assert seen.data is not None, seen
     assert seen.data["codes"] == ["BUDGET_EXCEEDED"]
-    assert marks(stage.root, mark) == []
+    assert marks(harness.root, mark) == []
     none = await done(api, "echo", mark=mark, _budget={"delegations": 0})
     assert (none.shown, none.stop_reason, none.code) == (api.traits.shows["refused"], "refused", "BUDGET_EXCEEDED")
-    assert marks(stage.root, mark) == []
+    assert marks(harness.root, mark) == []
 
 
 @_promise
-async def a_cycle_is_refused(stage: ApiStage) -> None:
-    api = await stage.client()
+async def a_cycle_is_refused(harness: ApiHarness) -> None:
+    api = await harness.client()
     seen = await done(api, "asks", inner="asks", parameters={"inner": "echo"})
     assert seen.data["codes"] == ["CYCLE_DETECTED"]
 
 
 @_promise
-async def a_remit_that_calls_counts_its_depth_and_path_on(stage: ApiStage) -> None:
+async def a_remit_that_calls_counts_its_depth_and_path_on(harness: ApiHarness) -> None:
     """Only for callers with the `relay` grant."""
-    if not (await stage.client()).traits.relays:
+    if not (await harness.client()).traits.relays:
         return
-    api = await stage.client("relay", Standing(depth=1, path=("far", "away")))
+    api = await harness.client("relay", Standing(depth=1, path=("far", "away")))
     told = (await done(api, "echo")).data
     assert (told["depth"], told["path"]) == (2, ["far", "away", "echo"])
-    deep = await stage.client("relay", Standing(depth=3, path=("a", "b", "c", "d")))
+    deep = await harness.client("relay", Standing(depth=3, path=("a", "b", "c", "d")))
     seen = await done(deep, "echo")
     assert (seen.shown, seen.stop_reason, seen.code) == (deep.traits.shows["refused"], "refused", "MAX_DEPTH_EXCEEDED")
-    round_again = await stage.client("relay", Standing(depth=1, path=("far", "echo")))
+    round_again = await harness.client("relay", Standing(depth=1, path=("far", "echo")))
     seen = await done(round_again, "echo")
     assert (seen.shown, seen.stop_reason, seen.code) == (round_again.traits.shows["refused"], "refused", "CYCLE_DETECTED")
-    anybody = await stage.client("ann", Standing(depth=3, path=("a", "b", "echo")))
+    anybody = await harness.client("ann", Standing(depth=3, path=("a", "b", "echo")))
     assert (await done(anybody, "echo")).data["depth"] == 1
 
 
 @_promise
-async def a_caller_that_has_less_time_left_is_the_deadline(stage: ApiStage) -> None:
+async def a_caller_that_has_less_time_left_is_the_deadline(harness: ApiHarness) -> None:
     """A deadline only shrinks on the way down."""
-    if not (await stage.client()).traits.relays:
+    if not (await harness.client()).traits.relays:
         return
-    api = await stage.client("relay", Standing(path=("far",), seconds_left=0.6))
+    api = await harness.client("relay", Standing(path=("far",), seconds_left=0.6))
     seen = await done(api, "writes")
     assert (seen.shown, seen.stop_reason, seen.code) == (api.traits.shows["timeout"], "deadline", "TIMEOUT")
 
@@ -183,19 +183,19 @@ async def a_caller_that_has_less_time_left_is_the_deadline(stage: ApiStage) -> N
 
 
 @_promise
-async def an_unknown_task_is_not_found(stage: ApiStage) -> None:
-    api = await stage.client()
+async def an_unknown_task_is_not_found(harness: ApiHarness) -> None:
+    api = await harness.client()
     for asking in (api.status, api.cancel, partial(heard, api)):
         await _is_told(api, "TASK_NOT_FOUND", asking(NOBODYS))
 
 
 @_promise
-async def tasks_of_other_callers_are_not_found(stage: ApiStage) -> None:
-    ann, bob, mark = await stage.client(), await stage.client("bob"), secrets.token_hex(4)
+async def tasks_of_other_callers_are_not_found(harness: ApiHarness) -> None:
+    ann, bob, mark = await harness.client(), await harness.client("bob"), secrets.token_hex(4)
     if not ann.traits.has_principals:
         return
     task_id = await ann.execute(asked("hangs", mark=mark))
-    await until(lambda: "beat" in marks(stage.root, mark))
+    await until(lambda: "beat" in marks(harness.root, mark))
     for one in (task_id, (await done(ann, "echo")).task_id):
         theirs, nobodys = await fault(bob.status(one)), await fault(bob.status(NOBODYS))
         assert (theirs.code, theirs.status, str(theirs).replace(one, NOBODYS)) == (nobodys.code, nobodys.status, str(nobodys))
@@ -206,12 +206,12 @@ async def tasks_of_other_callers_are_not_found(stage: ApiStage) -> None:
     assert (await ann.cancel(task_id)).shown == ann.traits.shows["cancelled"]
 
 
-def _go(stage: ApiStage, mark: str) -> None:
-    folder(stage.root).mkdir(parents=True, exist_ok=True)
-    (folder(stage.root) / mark).touch()
+def _go(harness: ApiHarness, mark: str) -> None:
+    folder(harness.root).mkdir(parents=True, exist_ok=True)
+    (folder(harness.root) / mark).touch()
 
 
-async def _talked(stage: ApiStage, api: ApiClient, listeners: int = 1) -> tuple[str, list[list[Said]]]:
+async def _talked(harness: ApiHarness, api: ApiClient, listeners: int = 1) -> tuple[str, list[list[Said]]]:
     """Stream a task from before its first chunk to its end, with several listeners."""
     mark = secrets.token_hex(4)
     task_id = await api.execute(asked("talks", mark=mark))
@@ -227,7 +227,7 @@ async def _talked(stage: ApiStage, api: ApiClient, listeners: int = 1) -> tuple[
     async with asyncio.timeout(20):
         tasks = [asyncio.create_task(listen(one)) for one in listening]
         await asyncio.gather(*(one.wait() for one in listening))
-        _go(stage, mark)
+        _go(harness, mark)
         return task_id, [await task for task in tasks]
 
 
@@ -235,9 +235,9 @@ async def _talked(stage: ApiStage, api: ApiClient, listeners: int = 1) -> tuple[
 
 
 @_promise
-async def a_stream_tells_everything_in_order_and_ends_as_polling_does(stage: ApiStage) -> None:
-    api = await stage.client()
-    task_id, (told,) = await _talked(stage, api)
+async def a_stream_tells_everything_in_order_and_ends_as_polling_does(harness: ApiHarness) -> None:
+    api = await harness.client()
+    task_id, (told,) = await _talked(harness, api)
     assert told[-1].kind == "end"
     assert [said.kind for said in told].count("end") == 1
     assert told[-1].seen == await api.status(task_id)
@@ -255,17 +255,17 @@ async def a_stream_tells_everything_in_order_and_ends_as_polling_does(stage: Api
 
 
 @_promise
-async def everybody_who_follows_hears_the_same(stage: ApiStage) -> None:
-    api = await stage.client()
-    _, told = await _talked(stage, api, listeners=3)
+async def everybody_who_follows_hears_the_same(harness: ApiHarness) -> None:
+    api = await harness.client()
+    _, told = await _talked(harness, api, listeners=3)
     ends = [[said.value for said in one if said.kind == "data"] + [one[-1].seen] for one in told]
     assert ends[0] == ends[1] == ends[2]
 
 
 @_promise
-async def a_stream_is_taken_up_where_it_was_left(stage: ApiStage) -> None:
-    api = await stage.client()
-    task_id, (told,) = await _talked(stage, api)
+async def a_stream_is_taken_up_where_it_was_left(harness: ApiHarness) -> None:
+    api = await harness.client()
+    task_id, (told,) = await _talked(harness, api)
     if api.traits.numbers_chunks:
         assert await heard(api, task_id) == told
         for at, said in enumerate(told[:-1]):
@@ -276,10 +276,10 @@ async def a_stream_is_taken_up_where_it_was_left(stage: ApiStage) -> None:
 
 
 @_promise
-async def a_stream_left_in_the_middle_is_taken_up_while_it_runs(stage: ApiStage) -> None:
-    api, mark = await stage.client(), secrets.token_hex(4)
+async def a_stream_left_in_the_middle_is_taken_up_while_it_runs(harness: ApiHarness) -> None:
+    api, mark = await harness.client(), secrets.token_hex(4)
     task_id = await api.execute(asked("talks", mark=mark, chunks=8))
-    _go(stage, mark)
+    _go(harness, mark)
     first: list[Said] = []
     async with asyncio.timeout(20):
         async for said in api.stream(task_id):
@@ -287,7 +287,7 @@ async def a_stream_left_in_the_middle_is_taken_up_while_it_runs(stage: ApiStage)
             if said.kind == "data" or not api.traits.tells_data:
                 break
         last = max((said.number or 0 for said in first), default=0)
-        rest = await heard(await stage.client(), task_id, last)
+        rest = await heard(await harness.client(), task_id, last)
     if api.traits.numbers_chunks:
         data = [said.value["number"] for said in (*first, *rest) if said.kind == "data"]
         assert data == list(range(8))
@@ -299,8 +299,8 @@ async def a_stream_left_in_the_middle_is_taken_up_while_it_runs(stage: ApiStage)
 
 
 @_promise
-async def what_does_not_succeed_ends_its_stream_with_the_same_object(stage: ApiStage) -> None:
-    api = await stage.client()
+async def what_does_not_succeed_ends_its_stream_with_the_same_object(harness: ApiHarness) -> None:
+    api = await harness.client()
     for arguments in (asked("breaks"), asked("writes", _timeout=300), asked("forbidden", mark="none")):
         task_id = await api.execute(arguments)
         told = await heard(api, task_id)
@@ -311,22 +311,22 @@ async def what_does_not_succeed_ends_its_stream_with_the_same_object(stage: ApiS
 
 
 @_promise
-async def a_key_used_twice_is_one_run(stage: ApiStage) -> None:
-    api, mark, key = await stage.client(), secrets.token_hex(4), secrets.token_hex(8)
+async def a_key_used_twice_is_one_run(harness: ApiHarness) -> None:
+    api, mark, key = await harness.client(), secrets.token_hex(4), secrets.token_hex(8)
     arguments = asked("hangs", mark=mark, seconds=0.3, _key=key)
     first, second = await asyncio.gather(api.execute(arguments), api.execute(arguments))
-    third = await (await stage.client()).execute(arguments)
+    third = await (await harness.client()).execute(arguments)
     assert first == second == third
     seen = await ended(api, first)
     assert await api.execute(arguments) == first
-    assert marks(stage.root, mark).count("begun") == 1
+    assert marks(harness.root, mark).count("begun") == 1
     assert await api.status(first) == seen
     assert (await fault(api.execute(asked("hangs", mark="another", _key=key)))).code == "INVALID_PARAMETERS"
 
 
 @_promise
-async def a_key_is_its_callers_own(stage: ApiStage) -> None:
-    ann, bob, mark, key = await stage.client(), await stage.client("bob"), secrets.token_hex(4), secrets.token_hex(8)
+async def a_key_is_its_callers_own(harness: ApiHarness) -> None:
+    ann, bob, mark, key = await harness.client(), await harness.client("bob"), secrets.token_hex(4), secrets.token_hex(8)
     if not ann.traits.has_principals:
         return
     arguments = asked("echo", mark=mark, _key=key)
@@ -334,35 +334,35 @@ async def a_key_is_its_callers_own(stage: ApiStage) -> None:
     assert hers != his
     await ended(ann, hers)
     await ended(bob, his)
-    assert len(marks(stage.root, mark)) == 2
+    assert len(marks(harness.root, mark)) == 2
 
 
 # ---- priorities
 
 
 @_promise
-async def the_more_urgent_runs_first(stage: ApiStage) -> None:
+async def the_more_urgent_runs_first(harness: ApiHarness) -> None:
     """When all slots are taken."""
-    api, mark = await stage.client(), secrets.token_hex(4)
+    api, mark = await harness.client(), secrets.token_hex(4)
     task_ids = [await api.execute(asked("narrow", mark=mark, name="first"))]
-    await until(lambda: bool(marks(stage.root, mark)))
+    await until(lambda: bool(marks(harness.root, mark)))
     for priority in ("low", "normal", "critical", "high"):
         task_ids += [await api.execute(asked("narrow", mark=mark, name=priority, _priority=priority))]
     assert (await api.status(task_ids[1])).shown == api.traits.shows["queued"]
-    _go(stage, f"{mark}.go")
+    _go(harness, f"{mark}.go")
     for task_id in task_ids:
         await ended(api, task_id)
-    assert marks(stage.root, mark) == ["first", "critical", "high", "normal", "low"]
+    assert marks(harness.root, mark) == ["first", "critical", "high", "normal", "low"]
 
 
 # ---- lists
 
 
 @_promise
-async def lists_hold_ones_own_work_by_filter_and_page(stage: ApiStage) -> None:
-    api, mark, session = await stage.client(), secrets.token_hex(4), secrets.token_hex(4)
+async def lists_hold_ones_own_work_by_filter_and_page(harness: ApiHarness) -> None:
+    api, mark, session = await harness.client(), secrets.token_hex(4), secrets.token_hex(4)
     running = await api.execute(asked("hangs", mark=mark, _session=session))
-    await until(lambda: bool(marks(stage.root, mark)))
+    await until(lambda: bool(marks(harness.root, mark)))
     assert running in (await api.list()).task_ids
     task_ids = [running]
     for number in range(4):
@@ -409,8 +409,8 @@ def _is(api: ApiClient, seen: Seen, outcome: str, status: str, stop_reason: str,
 
 
 @_promise
-async def what_is_completed_has_its_data_and_its_words(stage: ApiStage) -> None:
-    api = await stage.client()
+async def what_is_completed_has_its_data_and_its_words(harness: ApiHarness) -> None:
+    api = await harness.client()
     seen = await done(api, "text", _operation="count", text="drei kleine Wörter")
     _is(api, seen, "completed", "completed", "finished")
     assert seen.data == 3
@@ -420,8 +420,8 @@ async def what_is_completed_has_its_data_and_its_words(stage: ApiStage) -> None:
 
 
 @_promise
-async def what_ends_otherwise_says_so_and_keeps_what_was_done(stage: ApiStage) -> None:
-    api = await stage.client()
+async def what_ends_otherwise_says_so_and_keeps_what_was_done(harness: ApiHarness) -> None:
+    api = await harness.client()
     for how in ("partial", "failed", "blocked"):
         seen = await done(api, "ends", how=how)
         _is(api, seen, how, how, "finished", "BUILD_ERROR")
@@ -432,9 +432,9 @@ async def what_ends_otherwise_says_so_and_keeps_what_was_done(stage: ApiStage) -
 
 
 @_promise
-async def what_runs_out_of_time_hands_in_what_there_is(stage: ApiStage) -> None:
+async def what_runs_out_of_time_hands_in_what_there_is(harness: ApiHarness) -> None:
     """Partial, never failed, with the artifacts and chunks so far."""
-    api = await stage.client()
+    api = await harness.client()
     seen = await done(api, "writes", _timeout=500)
     _is(api, seen, "timeout", "partial", "deadline", "TIMEOUT")
     assert [path.rpartition("/")[2] for path in seen.artifacts] == ["half.md"], seen
@@ -442,32 +442,32 @@ async def what_runs_out_of_time_hands_in_what_there_is(stage: ApiStage) -> None:
 
 
 @_promise
-async def what_is_cancelled_is_really_stopped_when_the_answer_comes(stage: ApiStage) -> None:
-    api, mark = await stage.client(), secrets.token_hex(4)
+async def what_is_cancelled_is_really_stopped_when_the_answer_comes(harness: ApiHarness) -> None:
+    api, mark = await harness.client(), secrets.token_hex(4)
     task_id = await api.execute(asked("hangs", mark=mark))
-    await until(lambda: "beat" in marks(stage.root, mark))
+    await until(lambda: "beat" in marks(harness.root, mark))
     assert (await api.status(task_id)).shown == api.traits.shows["running"]
     seen = await api.cancel(task_id, "not wanted")
-    left = marks(stage.root, mark)
+    left = marks(harness.root, mark)
     _is(api, seen, "cancelled", "partial", "cancelled", "CANCELLED")
     assert left[-1] == "left"
     await asyncio.sleep(0.1)
-    assert marks(stage.root, mark) == left
+    assert marks(harness.root, mark) == left
     _is(api, await api.status(task_id), "cancelled", "partial", "cancelled", "CANCELLED")
 
 
 @_promise
-async def cancelling_ends_everything_below(stage: ApiStage) -> None:
-    api, mark = await stage.client(), secrets.token_hex(4)
+async def cancelling_ends_everything_below(harness: ApiHarness) -> None:
+    api, mark = await harness.client(), secrets.token_hex(4)
     task_id = await api.execute(asked("asks", inner="hangs", parameters={"mark": mark}))
-    await until(lambda: "beat" in marks(stage.root, mark))
+    await until(lambda: "beat" in marks(harness.root, mark))
     await api.cancel(task_id)
-    assert marks(stage.root, mark)[-1] == "left"
+    assert marks(harness.root, mark)[-1] == "left"
 
 
 @_promise
-async def cancelling_what_has_ended_changes_nothing(stage: ApiStage) -> None:
-    api = await stage.client()
+async def cancelling_what_has_ended_changes_nothing(harness: ApiHarness) -> None:
+    api = await harness.client()
     before = await done(api, "echo", value=1)
     if api.traits.cancels_ended:
         assert await api.cancel(before.task_id) == before
@@ -477,9 +477,9 @@ async def cancelling_what_has_ended_changes_nothing(stage: ApiStage) -> None:
 
 
 @_promise
-async def a_client_that_leaves_ends_nothing(stage: ApiStage) -> None:
+async def a_client_that_leaves_ends_nothing(harness: ApiHarness) -> None:
     """In the middle of a stream and in the middle of a request."""
-    api, mark = await stage.client(), secrets.token_hex(4)
+    api, mark = await harness.client(), secrets.token_hex(4)
     task_id = await api.execute(asked("hangs", mark=mark, seconds=0.5))
     stream = api.stream(task_id)
     await anext(stream)
@@ -488,21 +488,21 @@ async def a_client_that_leaves_ends_nothing(stage: ApiStage) -> None:
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.wait([waiting])
-    seen = await ended(await stage.client(), task_id)
+    seen = await ended(await harness.client(), task_id)
     _is(api, seen, "completed", "completed", "finished")
-    assert marks(stage.root, mark)[-1] == "ended"
+    assert marks(harness.root, mark)[-1] == "ended"
 
 
 @_promise
-async def large_results_come_whole(stage: ApiStage) -> None:
-    api = await stage.client()
+async def large_results_come_whole(harness: ApiHarness) -> None:
+    api = await harness.client()
     seen = await done(api, "large", rows=3000)
     assert seen.data == {"rows": [{"number": number, "words": "wörter " * 12} for number in range(3000)]}
 
 
 @_promise
-async def odd_values_come_back_as_they_went(stage: ApiStage) -> None:
-    api = await stage.client()
+async def odd_values_come_back_as_they_went(harness: ApiHarness) -> None:
+    api = await harness.client()
     odd: dict[str, Any] = {
         "": "empty name", "ключ": ["", " ", "\t\n", "\u0000", "\u2028", "𝄞", "é", "{}", "null"], "nothing": None,
         "numbers": [0, -1, 1.5, 1e300, 2**53, -(2**53), 5e-324], "yes": [True, False], "deep": [[[[{"a": [{}]}]]]], "empty": [{}, []],

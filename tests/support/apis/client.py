@@ -97,13 +97,13 @@ class ApiClient(Protocol):
         """Names of the agents that the caller may use."""
 
 
-class ApiStage(Protocol):
+class ApiHarness(Protocol):
     """A served project with `agents.API_AGENTS` and `agents.POLICY`, and clients of the API under test."""
 
     root: Path
 
     async def client(self, who: str = "ann", standing: Standing | None = None) -> ApiClient:
-        """Client for that principal; `standing` also grants it `relay`. The stage closes it."""
+        """Client for that principal; `standing` also grants it `relay`. The harness closes it."""
 
 
 async def ended(api: ApiClient, task_id: str, seconds: float = 15.0) -> Seen:

@@ -26,13 +26,13 @@ from a2a.types import (
 )
 from a2a.utils.errors import A2AError, UnsupportedOperationError
 
-from remit.agents.proto.metadata import CODE, EXTENSION, HEADER, CallerPosition
-from remit.agents.proto.values import dict_of, json_of, struct_of, value_of
 from support.apis.client import ApiFault, Page, Said, Seen, Standing
 from support.apis.traits import A2A
+from support.protobuf import dict_of, json_of, struct_of, value_of
 
 BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
 GRPC_BYTES = 16 * 1024 * 1024
+EXTENSION = "https://remit.dev/extensions/delegation/v1"
 
 
 class A2aClient:
@@ -51,21 +51,23 @@ class A2aClient:
             message_id=key or uuid.uuid4().hex, context_id=session or "", role=Role.ROLE_USER, parts=[Part(data=value_of(given))]
         )
         if self._standing is not None:
-            told = CallerPosition(depth=self._standing.depth, path=self._standing.path, seconds_left=self._standing.seconds_left)
-            message.metadata.CopyFrom(struct_of({EXTENSION: told.to_dict()}))
+            standing: dict[str, Any] = {"depth": self._standing.depth, "path": list(self._standing.path)}
+            if self._standing.seconds_left is not None:
+                standing["timeLeftMs"] = round(1000 * self._standing.seconds_left)
+            message.metadata.CopyFrom(struct_of({EXTENSION: standing}))
         request = SendMessageRequest(message=message, configuration=SendMessageConfiguration(return_immediately=True))
-        with _told():
+        with _faults_translated():
             async for event in self._plain.send_message(request):
                 return event.task.id
         raise AssertionError("nothing came back")
 
     async def status(self, task_id: str) -> Seen:
-        with _told():
+        with _faults_translated():
             return _seen(await self._plain.get_task(GetTaskRequest(id=task_id)))
 
     async def stream(self, task_id: str, after: int = 0) -> AsyncIterator[Said]:
         """Begins with the task's current state and its chunks so far; after the final state the task is fetched."""
-        with _told(), contextlib.suppress(UnsupportedOperationError):  # the task has ended: there is no stream to subscribe to
+        with _faults_translated(), contextlib.suppress(UnsupportedOperationError):  # the task has ended: there is no stream to subscribe to
             async for event in self._streaming.subscribe(SubscribeToTaskRequest(id=task_id)):
                 for said in _said(event):
                     yield said
@@ -73,7 +75,7 @@ class A2aClient:
         yield Said(kind="end", seen=seen)
 
     async def cancel(self, task_id: str, reason: str = "") -> Seen:
-        with _told():
+        with _faults_translated():
             return _seen(await self._plain.cancel_task(CancelTaskRequest(id=task_id)))
 
     async def list(
@@ -81,12 +83,12 @@ class A2aClient:
     ) -> Page:
         status = "TASK_STATE_UNSPECIFIED" if shown is None else f"TASK_STATE_{shown}"
         request = ListTasksRequest(context_id=session or "", status=status, page_size=size, page_token=page or "")
-        with _told():
+        with _faults_translated():
             answer = await self._plain.list_tasks(request)
         return Page([task.id for task in answer.tasks], answer.next_page_token or None)
 
     async def agents(self) -> Sequence[str]:
-        with _told():
+        with _faults_translated():
             card = await self._plain.get_extended_agent_card(GetExtendedAgentCardRequest())
         return [skill.id for skill in card.skills]
 
@@ -112,7 +114,7 @@ class _Along(ClientCallInterceptor):
     """Metadata for every call: the token (also over gRPC, where HTTP client headers do not apply) and the supported extensions."""
 
     def __init__(self, token: str, is_remit: bool) -> None:
-        self._sent = {"authorization": f"Bearer {token}"} | ({HEADER: EXTENSION} if is_remit else {})
+        self._sent = {"authorization": f"Bearer {token}"} | ({"A2A-Extensions": EXTENSION} if is_remit else {})
 
     async def before(self, args: Any) -> None:
         args.context = args.context or ClientCallContext()
@@ -160,7 +162,7 @@ def _said(event: Any) -> list[Said]:
 
 
 @contextlib.contextmanager
-def _told() -> Any:
+def _faults_translated() -> Any:
     try:
         yield
     except UnsupportedOperationError:
@@ -174,5 +176,5 @@ def _code(error: A2AError) -> str | None:
     if isinstance(error.data, Mapping) and "code" in error.data:
         return str(error.data["code"])
     cause = error.__cause__
-    found = dict(cause.trailing_metadata() or ()).get(CODE) if isinstance(cause, grpc.aio.AioRpcError) else None
+    found = dict(cause.trailing_metadata() or ()).get("remit-code") if isinstance(cause, grpc.aio.AioRpcError) else None
     return None if found is None else str(found)

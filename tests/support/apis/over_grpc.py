@@ -10,11 +10,11 @@ import grpc.aio
 
 from remit import tasks_pb2 as pb
 from remit import tasks_pb2_grpc as rpc
-from remit.agents.proto.metadata import CODE, DEADLINE, DEPTH, PATH
-from remit.agents.proto.values import dict_of, json_of, struct_of
-from remit.core.states import priority_of
 from support.apis.client import ApiFault, Page, Said, Seen, Standing
 from support.apis.traits import GRPC
+from support.protobuf import dict_of, json_of, struct_of
+
+PRIORITIES = {"low": 1, "normal": 2, "high": 3, "critical": 4}
 
 
 class GrpcClient:
@@ -25,9 +25,9 @@ class GrpcClient:
         self._tasks = rpc.TaskServiceStub(channel)  # type: ignore[no-untyped-call]
         self._metadata: tuple[tuple[str, str], ...] = (("authorization", f"Bearer {token}"),) if token else ()
         if standing is not None:
-            self._metadata += ((DEPTH, str(standing.depth)), (PATH, json.dumps(list(standing.path))))
+            self._metadata += (("remit-depth", str(standing.depth)), ("remit-path", json.dumps(list(standing.path))))
             if standing.seconds_left is not None:
-                self._metadata += ((DEADLINE, str(int((time.time() + standing.seconds_left) * 1e9))),)
+                self._metadata += (("remit-deadline-ns", str(int((time.time() + standing.seconds_left) * 1e9))),)
 
     async def execute(self, arguments: Mapping[str, Any]) -> str:
         given = dict(arguments)
@@ -41,7 +41,7 @@ class GrpcClient:
             type=given.get("operation") or "",
             session_id=given.get("session") or "",
             config=config,
-            priority=int(priority_of(given["priority"])) if "priority" in given else 0,  # type: ignore[arg-type]
+            priority=PRIORITIES[given["priority"]] if "priority" in given else 0,  # type: ignore[arg-type]
         )
         answer = await self._told(self._tasks.ExecuteTask(request, metadata=self._metadata))
         return str(answer.task_id)
@@ -108,5 +108,5 @@ def _said(chunk: pb.TaskChunk) -> Said:
 
 
 def _fault(error: grpc.aio.AioRpcError) -> ApiFault:
-    code = dict(error.trailing_metadata() or ()).get(CODE)
+    code = dict(error.trailing_metadata() or ()).get("remit-code")
     return ApiFault(str(code) if code is not None else None, error.code().name, error.details() or "")

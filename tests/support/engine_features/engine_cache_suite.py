@@ -4,9 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from remit import Context, Misused, StopReason, agent, call
-from remit.core.policy import Effect
-from remit.core.states import State
+from remit import Context, Effect, Misused, State, StopReason, agent, call
 from remit.testing import Scripted, answer, fail, wait
 from support.engine_samples import OpenRemit, code_of, durable, promise, raised, until
 

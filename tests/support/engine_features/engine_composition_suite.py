@@ -4,10 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from remit import Context, Status, StopReason, Unavailable, agent, call, each, first, parallel, sequence
+from remit import Composition, Context, State, Status, StopReason, Unavailable, agent, call, each, first, parallel, sequence
 from remit.core.composition import Step
-from remit.core.request import Composition
-from remit.core.states import State
 from remit.testing import Scripted, answer, fail, hang, wait
 from support.engine_samples import OpenRemit, code_of, durable, promise
 

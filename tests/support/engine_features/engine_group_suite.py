@@ -4,10 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from remit import Context, Remit, StopReason, best, call, sequence
+from remit import Context, Effect, Remit, State, StopReason, best, call, sequence
 from remit.agents.definition import definition_of
-from remit.core.policy import Effect
-from remit.core.states import State
 from remit.testing import Scripted, answer, fail, hang, wait
 from support.engine_samples import OpenRemit, code_of, promise, until
 

@@ -4,9 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from remit import Context, Remit, StopReason, agent
-from remit.core.record import RecordDelegation
-from remit.core.states import State
+from remit import Context, RecordDelegation, Remit, State, StopReason, agent
 from remit.testing.store_samples import outcome, record, said
 from support.engine_samples import OpenRemit, promise, until
 

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from remit import Misused, agent, load_settings
+from remit import AgentSpec, Misused, agent, load_settings
 from remit.agents.directory import Directory
-from remit.agents.routing import Routes, with_agents
-from remit.core.agents import AgentSpec
+from remit.agents.routing import with_agents
 from remit.core.routing import DEFAULT_TABLE, Rule, route
 
 RUST = AgentSpec(name="rust-coder", operations=("implement", "plan"), languages=("rust", "c"))
@@ -35,23 +34,6 @@ def test_settings_take_precedence_over_agents() -> None:
     table = DEFAULT_TABLE.extended({"plan": (Rule(agent="mine", language="rust"),)})
     assert route("plan", "rust", False, with_agents(table, [RUST])).agent == "mine"
     assert route("plan", "c", False, with_agents(table, [RUST])).agent == "rust-coder"
-
-
-def test_later_agents_and_modes_of_the_table_are_kept() -> None:
-    table = with_agents(DEFAULT_TABLE, [AgentSpec(name="doctor", operations=("errors",))])
-    assert (route("errors", "general", False, table).agent, route("errors", "general", False, table).then) == ("doctor", ("planner",))
-    prover = with_agents(DEFAULT_TABLE, [AgentSpec(name="prover", operations=("implement",), languages=("lean",))])
-    assert route("implement", "lean", False, prover).mode == "simple"
-
-
-def test_table_of_an_open_project_follows_its_agents() -> None:
-    routes = Routes(DEFAULT_TABLE)
-    table = routes.table
-    routes.follow([RUST])
-    assert route("plan", "rust", False, table).agent == "rust-coder"
-    routes.follow([])
-    assert route("plan", "rust", False, table).agent == "planner"
-    assert table == DEFAULT_TABLE
 
 
 def test_unknown_operations_are_reported_with_their_line(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from remit import Failed, Unavailable
-from remit.agents.coding.coding_agent import error_for, is_session_gone
+from remit.agents.coding.coding_agent import is_session_gone
 from remit.agents.coding.dialects import CONTENT, Claude, Codex, Dialect, OpenCode, Turn, for_claude, for_opencode, may_change, may_fetch
 from remit.agents.definition import definition_of
 from remit.models.prices import TokenUsage
@@ -38,29 +37,6 @@ def argv(dialect: Dialect, **asked: Any) -> list[str]:
 
 def after(words: Sequence[str], option: str) -> list[str]:
     return [words[index + 1] for index, word in enumerate(words) if word == option]
-
-
-def test_vendor_runs_headless_with_a_stream_and_the_prompt_on_stdin() -> None:
-    assert argv(Claude())[:5] == ["claude", "-p", "--output-format", "stream-json", "--verbose"]
-    assert argv(Codex())[:6] == ["codex", "exec", "--json", "--skip-git-repo-check", "-C", "/p"]
-    assert argv(Codex())[-1] == "-"
-    assert argv(OpenCode())[:4] == ["opencode", "run", "--format", "json"]
-
-
-@pytest.mark.parametrize("dialect", VENDORS, ids=lambda one: one.vendor)
-def test_command_model_and_options_come_from_the_definition(dialect: Dialect) -> None:
-    words = argv(dialect, command=["npx", "-y", "it"], model="some/model", options=["--more", "1"])
-    assert words[:3] == ["npx", "-y", "it"]
-    assert "some/model" in words
-    assert words[words.index("--more") + 1] == "1"
-    everything = " ".join(argv(dialect, allow=["*"], delegates=True))
-    assert not any(word in everything for word in ("dangerously", "bypass", "--auto")), "permissions are never skipped"
-
-
-def test_session_is_resumed() -> None:
-    assert after(argv(Claude(), session="abc"), "--resume") == ["abc"]
-    assert argv(Codex(), session="abc", options=["--more"])[-4:] == ["--more", "resume", "abc", "-"]
-    assert after(argv(OpenCode(), session="abc"), "--session") == ["abc"]
 
 
 def test_codex_never_asks_and_stays_in_its_workspace() -> None:
@@ -269,51 +245,6 @@ def opencode(kind: str, **part: Any) -> dict[str, Any]:
 )
 def test_lines_of_each_vendor_are_parsed(dialect: Dialect, line: Any, heard: list[tuple[Any, ...]]) -> None:
     assert read(dialect, line) == heard
-
-
-@pytest.mark.parametrize(
-    ("dialect", "line"),
-    [
-        (Claude(), RETRY),
-        (Claude(), {**RETRY, "attempt": 9, "error_status": 429}),
-        (Codex(), codex("completed", type="error", message="Model metadata not found.")),
-        (Codex(), {"type": "error", "message": "Reconnecting... 1/5"}),
-    ],
-)
-def test_warning_and_retry_are_not_errors(dialect: Dialect, line: Any) -> None:
-    assert [event for event, *_ in read(dialect, line)] == ["note"]
-
-
-@pytest.mark.parametrize("dialect", VENDORS, ids=lambda one: one.vendor)
-@pytest.mark.parametrize("value", [None, 7, "word", [], [1], {}, {"content": 3, "item": [], "usage": "much", "tokens": [1], "state": 1}])
-def test_lines_of_any_shape_are_accepted(dialect: Dialect, value: Any) -> None:
-    names = ("message", "item", "part", "error", "usage", "modelUsage", "permission_denials", "errors", "result", "total_cost_usd")
-    for kind in ("assistant", "user", "result", "item.completed", "turn.completed", "turn.failed", "text", "tool_use", "error", "x"):
-        read(dialect, {"type": kind, **dict.fromkeys(names, value)})
-
-
-@pytest.mark.parametrize(
-    ("message", "status", "kind", "word"),
-    [
-        ("Not logged in · Please run /login", None, Unavailable, "/login"),
-        ("authentication_failed (401)", 401, Unavailable, "not logged in"),
-        ("unexpected status 401 Unauthorized: bad, url: http://127.0.0.1:1/v1", None, Unavailable, "not logged in"),
-        ("API Error: Repeated 529 Overloaded errors.", None, Unavailable, "later"),
-        ("exceeded retry limit, last status: 429 Too Many Requests", None, Unavailable, "limit"),
-        ("We're currently experiencing high demand, which may cause temporary errors.", None, Unavailable, "limit"),
-        ("API Error: 500 scripted trouble", None, Unavailable, "later"),
-        ("connect ECONNREFUSED 127.0.0.1:9", None, Unavailable, "not reachable"),
-        ("stream disconnected before completion: failed to lookup address information", None, Unavailable, "not reachable"),
-        ("Prompt is too long", 400, Failed, "too long"),
-        ("scripted trouble", 400, Failed, "scripted trouble"),
-        ("", None, Failed, "no reason given"),
-    ],
-)
-def test_error_of_a_vendor_is_classified_with_advice(message: str, status: int | None, kind: type[Exception], word: str) -> None:
-    error = error_for("claude", message, status)
-    assert type(error) is kind
-    assert word in str(error)
-    assert error.advice
 
 
 def test_lost_session_is_recognized_for_each_vendor() -> None:

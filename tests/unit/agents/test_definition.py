@@ -5,41 +5,13 @@ from typing import Any
 import pytest
 
 from remit import Misused
-from remit.agents.definition import Kind, PromptBy, definition_of
-from remit.core.agents import Answers, Isolation, WorkspaceKind
+from remit.agents.definition import definition_of
 
 
 def faults(**table: Any) -> str:
     with pytest.raises(Misused) as raised:
         definition_of("one", table, source="remit.toml, [agents.one]")
     return str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("table", "kind", "command"),
-    [
-        ({"command": ["make", "it"]}, Kind.COMMAND, ("make", "it")),
-        ({"command": "make 'it all' {prompt}"}, Kind.COMMAND, ("make", "it all", "{prompt}")),
-        ({"instructions": "You are careful."}, Kind.PROFILE, ()),
-    ],
-)
-def test_kind_is_command_or_profile_by_default(table: dict[str, Any], kind: Kind, command: tuple[str, ...]) -> None:
-    definition = definition_of("one", table, source="somewhere")
-    assert (definition.kind, definition.command) == (kind, command)
-    assert (definition.spec.name, definition.spec.kind, definition.spec.source) == ("one", str(kind), "somewhere")
-    if kind is Kind.COMMAND:
-        assert (definition.prompt, definition.spec.isolation, definition.spec.answers) == (
-            PromptBy.STDIN,
-            Isolation.PROCESS,
-            Answers.RETURN,
-        )
-
-
-def test_declared_run_options_are_in_the_spec() -> None:
-    table = {"command": "x", "timeout": 30, "idle": 5, "workspace": "worktree", "merge": True, "retries": 2, "slots": 1, "answers": "value"}
-    spec = definition_of("one", table, source="s").spec
-    assert (spec.timeout_seconds, spec.idle_seconds, spec.workspace, spec.merge) == (30, 5, WorkspaceKind.WORKTREE, True)
-    assert (spec.retries, spec.slots, spec.answers) == (2, 1, Answers.VALUE)
 
 
 @pytest.mark.parametrize(

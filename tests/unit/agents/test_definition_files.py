@@ -51,21 +51,6 @@ def test_agents_are_read_from_settings_and_all_kinds_of_files(tmp_path: Path) ->
     assert agents["reviewer"].spec.source == str(tmp_path / ".claude/agents/team/reviewer.md")
 
 
-def test_byte_order_mark_and_windows_line_endings_are_accepted(tmp_path: Path) -> None:
-    text = b"\xef\xbb\xbf" + CLAUDE.replace("\n", "\r\n").encode()
-    agents, problems = read(tmp_path, {".claude/agents/a.md": text})
-    assert (list(agents), problems) == (["reviewer"], [])
-    assert agents["reviewer"].instructions == "You review code."
-
-
-def test_description_with_colons_is_accepted(tmp_path: Path) -> None:
-    """Not valid YAML, but written by the vendors' own tools."""
-    expected = "Use this when: code changed. Examples: <example>user: 'do it' # now</example>"
-    agents, problems = read(tmp_path, {".claude/agents/a.md": f"---\nname: a\ndescription: {expected}\n---\nBody: x\n"})
-    assert problems == []
-    assert agents["a"].spec.description == expected
-
-
 FAULTY: list[tuple[str, str | bytes, str]] = [
     (".claude/agents/x.md", "---\nname: x\ndescription: [unclosed\n---\n", "x.md: line 4: its front matter is not YAML"),
     (".claude/agents/x.md", "---\ndescription: It has no name.\n---\n", "x.md: line 1: it has no name"),
@@ -104,18 +89,6 @@ def test_invalid_file_is_reported_in_one_line_and_others_load(tmp_path: Path, na
     assert len(problems) == 1
     assert expected in problems[0]
     assert "\n" not in problems[0]
-
-
-def test_files_that_are_not_agents_are_ignored(tmp_path: Path) -> None:
-    files: dict[str, str | bytes] = {
-        ".claude/agents/README.md": "---\ndescription: x\n---\n",
-        ".claude/agents/notes.md": "Only notes.\n",
-        ".claude/agents/page.md": "---\ntitle: A page\n---\n",
-        ".claude/agents/data.txt": "---\nname: x\n---\n",
-        ".remit/agents/_draft.md": "---\nremit: {}\n---\n",
-        ".opencode/agent/off.md": "---\ndisable: true\n---\n",
-    }
-    assert read(tmp_path, files) == ({}, [])
 
 
 def test_links_out_of_the_project_and_unreadable_files_are_reported(tmp_path: Path) -> None:
@@ -169,12 +142,6 @@ def test_pipe_in_place_of_a_schema_or_an_agent_does_not_block(tmp_path: Path, ki
 def test_duplicate_key_is_refused_with_its_line(tmp_path: Path) -> None:
     own(tmp_path, "helper", "---\ntools: worker.read_file\nremit:\n  kind: model\ntools: coder\n---\nYou help.\n")
     assert any("helper.md: line 5: its front matter is not YAML: tools is given twice" in problem for problem in read(tmp_path)[1])
-
-
-def test_error_has_the_line_of_the_key_not_of_a_property_of_the_schema(tmp_path: Path) -> None:
-    schema = "  output_schema:\n    properties:\n      timeout: {type: string}\n"
-    own(tmp_path, "helper", f"---\nremit:\n  kind: model\n{schema}  timeout: -1\n---\nYou help.\n")
-    assert any("helper.md: line 7: timeout: " in problem for problem in read(tmp_path)[1])
 
 
 @pytest.mark.parametrize("path", ["../secret.json", "../gone.json", "/etc/gone.json", "a/../../gone.json"])

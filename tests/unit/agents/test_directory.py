@@ -44,18 +44,6 @@ def test_two_agents_with_one_name_are_refused() -> None:
     assert known.find("b") is None
 
 
-def test_broken_file_is_reported_with_its_line_and_others_load(tmp_path: Path) -> None:
-    (tmp_path / "broken.py").write_text("import remit\n\nremit.nonsense\n")
-    (tmp_path / "fine.py").write_text(FILE)
-    (tmp_path / "_private.py").write_text("raise SystemError")
-    known = directory()
-    known.load_files(describe(tmp_path))
-    assert sorted(known.names()) == ["apart", "found"]
-    assert len(known.problems) == 1
-    assert f"{tmp_path / 'broken.py'} (line 3): AttributeError" in known.problems[0]
-    assert describe(tmp_path / "nowhere") == FolderDescription()
-
-
 KIND = """
 class EchoAgent:
     def __init__(self, definition, deps):

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from remit import BlockingContext, Context, Misused, agent
-from remit.core.agents import Answers, Isolation
+from remit import Context, Isolation, Misused, agent
+from remit.core.agents import Answers
 
 
 class Point(BaseModel):
@@ -27,11 +27,6 @@ def faults_of(parameters: dict[str, Any]) -> Misused:
     return caught.value
 
 
-def test_parameters_are_converted_to_the_types_of_the_function() -> None:
-    checked = reader.check({"path": "a/b", "point": {"x": "4"}})
-    assert checked == {"path": Path("a/b"), "point": Point(x=4), "limit": 3}
-
-
 def test_each_fault_is_named_with_the_valid_parameters() -> None:
     error = faults_of({"pth": "a", "point": {"x": "no", "y": -1}, "limit": 2})
     for word in (
@@ -42,16 +37,6 @@ def test_each_fault_is_named_with_the_valid_parameters() -> None:
     ):
         assert word in error.message
     assert error.advice == "reader takes path, point, limit."
-
-
-def test_schema_omits_the_context() -> None:
-    schema = reader.spec.parameters_schema
-    assert set(schema["properties"]) == {"path", "point", "limit"}
-    assert schema["required"] == ["path", "point"]
-
-
-async def test_agent_is_still_a_function() -> None:
-    assert await reader(None, "p", Point(x=1)) == "p 1 3"
 
 
 def test_isolation_is_derived_from_the_function() -> None:
@@ -69,31 +54,7 @@ def test_isolation_is_derived_from_the_function() -> None:
     assert (other.spec.isolation, other.spec.answers) == (Isolation.PROCESS, Answers.RETURN)
 
 
-def test_extra_parameters_are_accepted_by_functions_that_take_them() -> None:
-    @agent("any")
-    async def takes_any(ctx: Context, **more: Any) -> None: ...
-
-    assert takes_any.check({"a": 1}) == {"a": 1}
-    assert agent("none")(_takes_none).check({}) == {}
-
-
 async def _takes_none() -> None: ...
-
-
-def test_context_is_recognized_by_name_or_type() -> None:
-    @agent("a")
-    async def by_type(context: Context, x: int) -> None: ...
-
-    @agent("b")
-    def by_name(ctx, x: int) -> None:  # type: ignore[no-untyped-def]
-        ...
-
-    @agent("c")
-    def blocking(c: BlockingContext, x: int) -> None: ...
-
-    for declared in (by_type, by_name, blocking):
-        assert declared.takes_context
-        assert declared.check({"x": 1}) == {"x": 1}
 
 
 def _generator() -> Any:
@@ -129,13 +90,6 @@ async def _positional(x: int, /) -> None: ...
 def test_invalid_declaration_is_refused(function: Any, declared: dict[str, Any]) -> None:
     with pytest.raises(Misused):
         agent("name", **declared)(function)
-
-
-@pytest.mark.parametrize("name", ["a b", "", ".", "a..b", "a/b", "ü!"])
-def test_name_has_letters_digits_and_dots(name: str) -> None:
-    if name:
-        with pytest.raises(Misused, match="not a name"):
-            agent(name)(_takes_none)
 
 
 def test_fault_of_a_union_is_reported_once_in_plain_words() -> None:

@@ -34,23 +34,6 @@ def test_dangerous_and_impossible_file_names_are_refused(name: str) -> None:
         checked_path(name)
 
 
-def test_file_that_is_also_a_folder_is_refused() -> None:
-    with pytest.raises(Failed, match="as a file and as a folder"):
-        read_files(answer(**{"a/b": "x\n", "a/b/c.py": "x = 1\n"}))
-
-
-def test_lone_surrogates_are_replaced() -> None:
-    files, notes = read_files(answer(**{"a.py": "x = '\ud800'"}))
-    assert (files["a.py"], notes) == ("x = '?'\n", "n?")
-
-
-async def test_empty_and_unparsed_files_are_not_reported_as_parsed() -> None:
-    files = {"a.py": "# later\n\n", "pkg/__init__.py": "", "b.go": " \n", "tsconfig.json": "{{{", "c.yaml": "{{ x", "d.py": "x = 1\n"}
-    found = await parse_files(files)
-    assert set(found.faults) == {"a.py", "b.go"}
-    assert found.tried == {"a.py", "b.go", "d.py", "pkg/__init__.py"}
-
-
 async def test_file_that_hangs_its_parser_costs_only_itself() -> None:
     found = await parse_files({"A.java": "a<" * 90_000, "ok.toml": "a = 1\n", "bad.js": "let x = (;\n"}, 2.0)
     assert "A.java" not in found.tried

@@ -13,7 +13,6 @@ from remit.agents.model_agents import OPERATIONS, is_reached, reach_of
 from remit.agents.python_files import describe_project
 from remit.builtin import TARGETS, loader
 from remit.builtin.compose import SPEC
-from remit.core.agents import Isolation
 from remit.models.client import Models
 
 PROJECT = 'model = "openai:gpt-5"\n'
@@ -50,49 +49,6 @@ def test_every_parameter_of_a_built_in_operation_has_a_description() -> None:
     parameters = {(one.spec.name, name): schema for one in agents for name, schema in one.spec.parameters_schema["properties"].items()}
     described = {key for key, schema in parameters.items() if any(kind.get("description") for kind in (schema, *schema.get("anyOf", ())))}
     assert parameters.keys() - described == set()
-
-
-def test_kind_model_makes_an_inline_model_agent_that_answers_with_a_return(tmp_path: Path) -> None:
-    found = good(tmp_path, "remit:\n  kind: model\n  timeout: 30\n  requests: 7\n  slots: 2\n  retries: 1\n  requires_artifacts: true")
-    assert (found.kind, found.models, found.tools, found.requests) == (Kind.MODEL, (), None, 7)
-    assert (found.spec.isolation, found.spec.kind, found.spec.timeout_seconds) == (Isolation.INLINE, "model", 30)
-    assert (found.spec.slots, found.spec.retries, found.spec.requires_artifacts, found.spec.answers) == (2, 1, True, "return")
-    assert found.instructions == "You are P."
-
-
-@pytest.mark.parametrize(
-    ("given", "models"),
-    [
-        ("anthropic:claude-x", ("anthropic:claude-x",)),
-        ("anthropic/claude-x", ("anthropic:claude-x",)),
-        ("claude-x", ("anthropic:claude-x",)),
-        ("ollama:qwen3:0.6b", ("ollama:qwen3:0.6b",)),
-        ("openrouter/qwen/qwen3:free", ("openrouter:qwen/qwen3:free",)),
-        ("[small, anthropic:claude-x]", ("small", "anthropic:claude-x")),
-        ("small, small", ("small",)),
-        ("sonnet", ()),
-        ("opus", ("opus",)),
-        ("inherit", ()),
-    ],
-)
-def test_models_are_named_in_every_common_way(tmp_path: Path, given: str, models: tuple[str, ...]) -> None:
-    toml = PROJECT + "".join(f'[models.{name}]\nurl = "http://127.0.0.1:1/v1"\n' for name in ("small", "opus"))
-    assert good(tmp_path, f"model: {given}\nremit:\n  kind: model", toml=toml).models == models
-
-
-def test_own_file_that_names_a_provider_is_a_model_agent(tmp_path: Path) -> None:
-    toml = '[agents.claude]\nkind = "claude"\n'
-    assert good(tmp_path, "model: anthropic:claude-x", toml=toml).kind is Kind.MODEL
-    assert good(tmp_path, "model: sonnet", toml=toml).kind is Kind.CLAUDE
-    assert good(tmp_path, "model: anthropic:claude-x\nremit:\n  runs_on: claude", toml=toml).kind is Kind.CLAUDE
-
-
-def test_settings_may_declare_a_model_agent(tmp_path: Path) -> None:
-    lines = '[agents.p2]\nkind = "model"\nmodel = ["anthropic:a", "openai:b"]\ntools = ["worker.read_file"]\ninstructions = "Be brief."\n'
-    (tmp_path / "remit.toml").write_text(lines)
-    (found,), problems = definitions_of(tmp_path, load_settings(tmp_path, environ={}))
-    assert problems == []
-    assert (found.kind, found.models, found.tools) == (Kind.MODEL, ("anthropic:a", "openai:b"), ("worker.read_file",))
 
 
 @pytest.mark.parametrize("folder", [OWN, CLAUDE, OPENCODE])

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from remit import Misused
-from remit.agents.definition import checked_parameters, definition_of
-from remit.agents.placeholders import filled, parameters_in, places_in
+from remit.agents.definition import definition_of
+from remit.agents.placeholders import filled
 
 FILLED = [
     ("{path}", ["a b"]),
@@ -36,12 +36,6 @@ def test_placeholders_are_substituted(word: str, arguments: list[str]) -> None:
 
 def test_substituted_values_are_not_substituted_again() -> None:
     assert filled(["{a}", "{b}"], {"a": "{b} {{", "b": "$(id)"}) == ["{b} {{", "$(id)"]
-
-
-def test_placeholders_are_found_once_and_built_in_ones_are_not_parameters() -> None:
-    words = ["x", "{b}{a}", "{scratch}", "{b}", "{prompt}", "{task}"]
-    assert places_in(words) == ("b", "a", "scratch", "prompt", "task")
-    assert parameters_in(words) == ("b", "a", "task")
 
 
 CODE = [
@@ -124,29 +118,3 @@ def required(**table: Any) -> list[str]:
     assert set(schema["required"]) <= set(schema["properties"])
     names: list[str] = schema["required"]
     return names
-
-
-def test_placeholders_are_required_and_the_task_only_if_used() -> None:
-    assert required(command="wc -l {path}") == ["path"]
-    assert required(command="cp {a} {b} {scratch}") == ["a", "b"]
-    assert required(command="x {path} {prompt}") == ["task", "path"]
-    assert required(command="x {path} {task}") == ["task", "path"]
-    assert required(command="x {path}", prompt="stdin") == ["task", "path"]
-    assert required(command="x {prompt_file}") == ["task"]
-    assert required(command="x") == ["task"]
-    assert required(command="x {{path}}") == ["task"]
-
-
-def test_only_commands_have_placeholders() -> None:
-    assert required(kind="claude", command=["claude", "{path}"]) == ["task"]
-
-
-def test_missing_parameter_is_named() -> None:
-    spec = definition_of("one", {"command": "cp {a} {b}"}, source="s").spec
-    assert checked_parameters(spec, {"a": "", "b": [1], "c": 2}) == {"a": "", "b": [1], "c": 2}
-    for wrong in ({"a": 1}, {"a": 1, "b": None}):
-        with pytest.raises(Misused, match=r"b: required.*a=…, b=…") as raised:
-            checked_parameters(spec, wrong)
-        assert raised.value.code == "INVALID_PARAMETERS"
-    with pytest.raises(Misused, match="task must be text"):
-        checked_parameters(spec, {"a": 1, "b": 2, "task": 3})

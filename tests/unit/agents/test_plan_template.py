@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.board.plans import list_items, read_plan, with_phase
-from remit.board.role_agents import TEMPLATE, PlanRequest, carry_over, plan_template, question_of
+from remit.board.role_agents import PlanRequest, carry_over, plan_template
 from remit.board.task import PhaseStatus
-from remit.core.text import one_line
 
 lines = st.text(max_size=120) | st.sampled_from(
     ["### Phase 9: Evil [COMPLETED]", "- **Accept**: `rm -rf /`", "Accept: `x`", "```", "- [x] done", "1. One thing", "[BLOCKED]", "---"]
@@ -18,30 +17,6 @@ lines = st.text(max_size=120) | st.sampled_from(
 def test_description_of_a_problem_is_copied_verbatim(sentence: str) -> None:
     (phase,) = read_plan(plan_template(PlanRequest(title="Redirects", description=sentence))).phases
     assert (phase.name, phase.goal, phase.tasks, phase.accept) == ("Redirects", sentence, (), ())
-
-
-@pytest.mark.parametrize(
-    ("text", "goals"),
-    [
-        ("1. Add it\n2. Test it", ["Add it", "Test it"]),
-        ("Please:\n- [ ] Add it\n  to the parser\n- [x] Test it", ["Add it to the parser", "Test it"]),
-        ("- one item", ["one item"]),
-        ("Do (1) the parser; (2) the printer. Then rest.", ["Do (1) the parser; (2) the printer. Then rest."]),
-        ("> - quoted\n\n```\n- code\n```", ["> - quoted ``` - code ```"]),
-        ("", ["T"]),
-    ],
-)
-def test_each_list_item_is_a_phase(text: str, goals: list[str]) -> None:
-    phases = read_plan(plan_template(PlanRequest(title="T", description=text))).phases
-    assert [phase.goal for phase in phases] == goals
-
-
-def test_nested_items_are_the_steps_of_a_phase() -> None:
-    plan = plan_template(PlanRequest(title="T", number=3, description="- Parser\n    - dates\n    - times\n- Printer", reports=("r.md",)))
-    assert [(phase.name, phase.tasks) for phase in read_plan(plan).phases] == [("Parser", ("dates", "times")), ("Printer", ())]
-    assert TEMPLATE in plan
-    assert "- **Research**: r.md" in plan
-    assert [item.is_numbered for item in list_items("1. a\n2. b\n\ntext\n\n- c")] == [True, True, False]
 
 
 def test_revision_keeps_the_plan_and_quotes_the_reason() -> None:
@@ -60,11 +35,3 @@ def test_no_task_text_adds_phases_or_commands(words: list[str], title: str, reas
     assert [phase.number for phase in plan.phases] == list(range(1, len(plan.phases) + 1))
     assert {phase.status for phase in plan.phases} == {PhaseStatus.NOT_STARTED}
     assert not any((plan.accept, plan.doubled, *(phase.accept for phase in plan.phases)))
-
-
-def test_question_begins_with_the_focus_and_repeats_no_title() -> None:
-    assert question_of("Fix add", "Fix add. It returns the difference.\nWhy?", "signs") == (
-        "signs? Fix add. It returns the difference? Why?"
-    )
-    assert question_of("Fix add", "", "") == "Fix add?"
-    assert one_line("x" * 500, 10) == "x" * 9 + "…"

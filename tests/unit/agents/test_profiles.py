@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit import Misused, load_settings
-from remit.agents.coding.dialects import may_change
 from remit.agents.declarations import definitions_of
 from remit.agents.definition import Definition, Kind
-from remit.agents.profiles import Words, narrowed
+from remit.agents.profiles import narrowed
 from remit.agents.role_bindings import UnavailableAgent, why_unavailable
 from remit.core.agents import WorkspaceKind
 
@@ -72,12 +71,6 @@ def test_file_then_settings_name_the_executor(tmp_path: Path) -> None:
     assert profile(tmp_path, "remit: {runs_on: opencode}", toml=toml).kind is Kind.OPENCODE
 
 
-def test_instructions_of_the_executor_come_first(tmp_path: Path) -> None:
-    general = '[agents.general]\nkind = "claude"\ninstructions = "General rules."\n'
-    assert profile(tmp_path, "", toml=general).instructions == "General rules.\n\nYou are P."
-    assert profile(tmp_path, "", toml=general + BASE).runs_on == "claude"
-
-
 MODELS = [
     ("claude", "sonnet", "sonnet"),
     ("claude", "claude-opus-4-1", "claude-opus-4-1"),
@@ -91,16 +84,6 @@ MODELS = [
     ("opencode", "sonnet", "local/small"),
     ("sh", "sonnet", None),
 ]
-
-
-@pytest.mark.parametrize(("executor", "asked", "used"), MODELS)
-def test_model_is_used_if_the_executor_supports_it(tmp_path: Path, executor: str, asked: str, used: str | None) -> None:
-    toml = f'profiles_on = "{executor}"\n' + BASE + OTHERS
-    assert profile(tmp_path, f"model: {asked}", toml=toml).model == used
-
-
-def test_file_that_names_its_executor_may_name_any_model(tmp_path: Path) -> None:
-    assert profile(tmp_path, "model: own-thing\nremit: {runs_on: codex}", toml=OTHERS).model == "own-thing"
 
 
 def test_tools_of_a_file_only_narrow_those_of_the_executor(tmp_path: Path) -> None:
@@ -140,51 +123,6 @@ def test_file_from_a_clone_cannot_widen_its_permissions(tmp_path: Path, folder: 
 
 def test_own_file_may_set_allow(tmp_path: Path) -> None:
     assert profile(tmp_path, "remit: {allow: [WebFetch]}", folder=".remit/agents").allow == ("WebFetch",)
-
-
-NARROWED = [
-    (["*"], ["Read", "Bash(git *)"], (), ("Read", "Bash(git *)")),
-    (["read", "execute"], ["Read", "Bash"], (), ("Read", "Bash")),
-    (["edit"], ["Edit"], (), ("Edit",)),
-    (["Edit", "Write"], ["Edit"], (), ("Edit",)),
-    (["Edit", "Write"], ["edit"], (), ("Edit", "Write")),
-    (["edit"], None, ["Write"], ()),
-    (["read", "execute"], None, ["Grep"], ("execute",)),
-    (["mcp__db__query", "mcp__web__get"], ["mcp__db"], (), ("mcp__db__query",)),
-    (["mcp__db"], ["mcp__db__query"], (), ("mcp__db__query",)),
-    (["Bash(git *)"], ["Bash(git log*)"], (), ("Bash(git log*)",)),
-    (["execute:git *"], ["Bash"], (), ("Bash(git *)",)),
-    (["Bash(git *)"], ["Bash(rm *)"], (), ()),
-    (["Bash(git *)", "Read"], None, ["Bash(git push*)"], ("Read",)),
-    (["execute", "Read"], None, ["Bash"], ("Read",)),
-    (["Bash(ls*)"], None, ["Bash(rm*)"], ("Bash(ls*)",)),
-    (["Read"], None, ["*"], ()),
-]
-
-
-@pytest.mark.parametrize(("allow", "tools", "without", "left"), NARROWED)
-def test_tool_names_are_compared_by_meaning(allow: list[str], tools: list[str] | None, without: list[str], left: tuple[str, ...]) -> None:
-    assert narrowed(allow, tools, without) == left
-
-
-def test_agents_with_kinds_of_tools_get_kinds() -> None:
-    assert narrowed(["read", "execute:git *", "edit"], ["Read", "Bash"], (), Words.KINDS) == ("read", "execute:git *")
-
-
-def test_everything_except_one_tool() -> None:
-    left = narrowed(["*"], None, ["Bash"])
-    assert "*" not in left
-    assert "read" in left
-    assert not {"bash", "execute", "shell"} & set(left)
-
-
-def test_read_only_file_does_not_write_on_codex(tmp_path: Path) -> None:
-    """An empty list means everything its sandbox permits: a file that names tools must not get it."""
-    toml = '[agents.codex]\nkind = "codex"\n'
-    assert not may_change(profile(tmp_path, "tools: Read, Grep", toml=toml).allow)
-    assert not may_change(profile(tmp_path, "tools: []", toml=toml).allow)
-    assert may_change(profile(tmp_path, "tools: Read, Edit", toml=toml).allow)
-    assert profile(tmp_path, "", toml=toml).allow == ()
 
 
 names = st.text("ABCabc_*()[]", max_size=6)

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from remit import Context
+from remit import Context, TaskContext
 from remit.agents.definition import Definition, definition_of
 from remit.agents.prompt import first_prompt, hand_in_prompt, repair_prompt
 from remit.core.context import Repair
-from remit.core.delegation import TaskContext
 from remit.runtime.return_format import format_instruction
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "integration"))
@@ -44,14 +43,6 @@ async def test_prompt_never_begins_as_a_slash_command(backend: RecordingBackend)
     assert plain.startswith("/deploy it"), "a plain program gets its text verbatim"
 
 
-async def test_parameters_and_the_task_of_the_project_are_included(backend: RecordingBackend) -> None:
-    prompt = first_prompt(make_definition(), backend.context(), {"task": "Count.", "flock": ["a", "ä"], "where": "on the hill"})
-    assert '- flock: ["a", "ä"]' in prompt
-    assert "- where: on the hill" in prompt
-    assert "- task_number: 7" in prompt
-    assert "- title: A title" in prompt
-
-
 async def test_prompt_repeats_nothing_and_omits_bookkeeping(backend: RecordingBackend) -> None:
     """Number, title and text occur once; no route, no size of context, no commit message."""
     long = "### Phase 1\n" + "- do\n" * 80
@@ -66,33 +57,6 @@ async def test_prompt_repeats_nothing_and_omits_bookkeeping(backend: RecordingBa
     assert "- sheep: grey" in prompt
     for noise in ("commit_message", "route", "- context", "has_plan", "task_number"):
         assert noise not in prompt
-
-
-async def test_prompt_names_the_deadline_and_the_writable_folder(backend: RecordingBackend) -> None:
-    prompt = first_prompt(make_definition(), backend.context(), {"task": "Count."})
-    assert "You are stopped in 60 seconds" in prompt or "You are stopped in 59 seconds" in prompt
-    assert str(backend.scratch()) in prompt
-
-
-async def test_agent_that_answers_with_a_value_gets_no_format(backend: RecordingBackend) -> None:
-    assert "JSON" not in first_prompt(make_definition(answers="value"), backend.context(), {"task": "Count."})
-
-
-async def test_plain_program_gets_only_instructions_and_task(backend: RecordingBackend) -> None:
-    def prompt(parameters: dict[str, Any], **table: Any) -> str:
-        return first_prompt(make_definition(answers="value", **table), backend.context(), parameters)
-
-    assert prompt({"task": " hello"}) == " hello\n"
-    assert prompt({"task": "hello\n", "n": 2}, instructions="Be loud.") == "Be loud.\n\nhello\n\n\n- n: 2\n"
-    assert prompt({"task": "hello", "path": "a", "n": 2}, command="x {path}") == "hello\n\n- n: 2\n"
-    assert prompt({"path": "a"}, command="x {path}") == ""
-    assert prompt({"task": "already an argument"}, command="x {task}") == ""
-    assert "## Limits" in prompt({"task": "a model"}, kind="claude")
-
-
-async def test_only_agents_that_may_delegate_learn_how(backend: RecordingBackend) -> None:
-    assert "list_agents" not in first_prompt(make_definition(), backend.context(), {"task": "Count."})
-    assert "list_agents" in first_prompt(make_definition(delegates=True), backend.context(), {"task": "Count."})
 
 
 async def test_context_files_of_the_project_are_included(backend: RecordingBackend, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from remit import Settings, Stopped, Unavailable
 from remit.core.model_messages import Answer, Reply, SpendSink
 from remit.core.settings import ModelAddress
-from remit.core.text import shorten_middle
 from remit.models.client import Models
 from remit.models.questions import summarize
 from remit.testing import Say, ScriptedModels
@@ -61,11 +60,6 @@ def test_summary_never_exceeds_the_requested_length(text: str, characters: int, 
     assert model.asked <= 1
 
 
-@given(st.text(max_size=500), st.integers(0, 600))
-def test_cut_text_never_exceeds_the_requested_length(text: str, characters: int) -> None:
-    assert len(shorten_middle(text, characters)) <= characters
-
-
 async def test_summary_by_a_model_says_so() -> None:
     text = "ERROR in line 7\n" * 6000
     async with ScriptedModels(lambda request: Say("Everything failed in line 7.").using(100, 10)) as server:
@@ -75,13 +69,6 @@ async def test_summary_by_a_model_says_so() -> None:
         await models.close()
     assert made == f"[Summary by a model of {len(text):,} characters]\nEverything failed in line 7."
     assert (len(server.requests), drawn.tokens) == (1, 110)
-
-
-async def test_text_without_a_model_keeps_beginning_and_end() -> None:
-    made = await summarize(None, Spending(), "a" * 5000 + "the end", characters=500)
-    assert made.startswith("aaa")
-    assert made.endswith("the end")
-    assert "5,007 characters" in made
 
 
 async def test_text_is_cut_if_the_budget_is_exhausted() -> None:

@@ -1,17 +1,16 @@
 """Which agent executes a role: precedence of bindings, and errors of invalid ones."""
 
-import tomllib
 from pathlib import Path
 
 import pytest
 
-from remit import Misused, load_settings
+from remit import load_settings
 from remit.agents.declarations import declarations_of
 from remit.agents.definition import Definition
 from remit.agents.directory import Directory
 from remit.agents.profiles import definition_for
 from remit.agents.python_files import describe_project
-from remit.agents.role_bindings import binding_problems, lines_for, role_info, role_infos
+from remit.agents.role_bindings import binding_problems, role_info, role_infos
 from remit.agents.roles import BUILT_INS, FOLDER, declared_role, file_of
 from remit.core.agents import ROLES, is_built_in, is_role
 
@@ -146,16 +145,6 @@ def test_every_role_has_a_file_with_instructions_and_a_valid_built_in(tmp_path: 
     assert [role.name for role in role_infos(made)] == list(ROLES)
 
 
-def test_role_is_loaded_on_demand(tmp_path: Path) -> None:
-    made = directory(tmp_path)
-    assert made.registered() == ()
-    assert made.find("implementer") is not None
-    assert made.registered() == ("implementer",)
-    made.offer("researcher", lambda: [])
-    assert made.find("nobody") is None
-    assert made.registered() == ("implementer",)
-
-
 def test_executor_of_a_role_gets_its_instructions_and_requirements(tmp_path: Path) -> None:
     made = directory(tmp_path, f'{CODERS}[roles]\nplanner = "claude"\n')
     definition: Definition = made.find("planner").definition  # type: ignore[union-attr]
@@ -165,25 +154,8 @@ def test_executor_of_a_role_gets_its_instructions_and_requirements(tmp_path: Pat
     assert file_of("planner").read_text().startswith("---\n")
 
 
-@pytest.mark.parametrize(
-    ("wanted", "agent"),
-    [(None, "claude"), ("task-executor", "claude"), ("Built-In", "claude"), ("worker", "claude"), ("coder.x", "claude"), ("mine", "mine")],
-)
-def test_suggested_settings_are_valid_toml_and_replace_no_role(wanted: str | None, agent: str) -> None:
-    lines = [line.strip() for line in lines_for("implementer", wanted).splitlines() if line.startswith("    ")]
-    expected = tomllib.loads("\n".join(lines))
-    assert list(expected["agents"]) == [agent]
-    assert expected["roles"] == {"implementer": agent}
-
-
 def test_cyclic_roles_are_reported(tmp_path: Path) -> None:
     (tmp_path / "remit.toml").write_text('[roles]\nimplementer = "task-executor"\ntask-executor = "implementer"\n')
     problems = list(binding_problems(declarations_of(tmp_path, load_settings(tmp_path)), ()))
     assert len(problems) == 2
     assert all("is a role itself: name the coding agent" in problem for problem in problems)
-
-
-def test_empty_binding_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "remit.toml").write_text('[roles]\nplanner = ""\n')
-    with pytest.raises(Misused, match=r"roles\.planner must be text that is not empty"):
-        load_settings(tmp_path)

@@ -83,22 +83,6 @@ def test_password_in_a_url_is_refused_and_not_repeated() -> None:
     assert "Authorization" in refused.value.advice
 
 
-@pytest.mark.parametrize(
-    ("url", "host", "port", "sent"),
-    [
-        ("https://Example.COM", "example.com", 443, "https://example.com/"),
-        ("http://example.com.:8080/a b".replace(" ", "%20"), "example.com", 8080, "http://example.com:8080/a%20b"),
-        ("https://bücher.example/ä?q=ö#x", "xn--bcher-kva.example", 443, "https://xn--bcher-kva.example/%C3%A4?q=%C3%B6"),
-        ("http://[2606:4700::1]:81/", "2606:4700::1", 81, "http://[2606:4700::1]:81/"),
-        ("http://１２７.0.0.1/", "127.0.0.1", 80, "http://127.0.0.1/"),  # fullwidth digits count as digits
-        ("http://a_b.example/x;y?z=1&w", "a_b.example", 80, "http://a_b.example/x;y?z=1&w"),
-    ],
-)
-def test_url_is_normalized(url: str, host: str, port: int, sent: str) -> None:
-    target = parse_target(url)
-    assert (target.host, target.port, target.url) == (host, port, sent)
-
-
 def test_secrets_in_a_url_are_redacted_for_display() -> None:
     shown = without_secrets("https://u:p@example.com/a?api_key=abc&q=owls&access_token=xyz#f")
     assert shown == "https://example.com/a?api_key=REDACTED&q=owls&access_token=REDACTED"

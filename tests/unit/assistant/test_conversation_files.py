@@ -9,18 +9,13 @@ import pytest
 
 from remit import Conversations, Failed, Misused, Refused
 from remit.builtin.assistant.conversations import (
-    CONVERSATION_ID,
     MAX_BYTES,
-    CallLine,
     Conversation,
-    CostLine,
     MessageLine,
     StopLine,
     SummaryLine,
     TitleLine,
     Turn,
-    decode_line,
-    encode_line,
 )
 from remit.builtin.assistant.export import export_text
 from remit.builtin.assistant.memory import history_of
@@ -43,21 +38,6 @@ def make_conversation(kept: Conversations, *messages: Message) -> Conversation:
         for message in messages:
             conversation.append(MessageLine(at=2.0, message=message))
     return conversation
-
-
-def test_conversation_round_trips(tmp_path: Path) -> None:
-    kept = Conversations(tmp_path)
-    conversation = make_conversation(kept, *LINES)
-    with conversation.writing():
-        conversation.append(CallLine(at=3.0, call_id="c1", session_id="sess_1760000001_abc123"))
-        conversation.append(CostLine(at=4.0, tokens=120, cost=0.5))
-        conversation.append(CostLine(at=5.0, tokens=80, cost=0.25))
-    again = kept.open(conversation.conversation_id)
-    assert again.messages == LINES
-    assert CONVERSATION_ID.match(again.conversation_id)
-    [seen] = kept.list()
-    assert (seen.title, seen.messages, seen.delegations, seen.tokens, seen.cost) == ("Hello, world ☃", 1, 1, 200, 0.75)
-    assert oct(again.path.stat().st_mode & 0o777) == "0o600"
 
 
 def test_conversation_is_found_by_id_prefix_suffix_or_as_the_latest(tmp_path: Path) -> None:
@@ -202,21 +182,6 @@ def test_secrets_are_redacted_by_name_and_by_format(tmp_path: Path) -> None:
     assert isinstance(read, Reply)
     assert read.raw is None
     assert read.calls[0].call_id == "c"
-
-
-def test_any_message_can_be_encoded() -> None:
-    nested: list[object] = []
-    for _ in range(300):
-        nested = [nested]
-    for message in (
-        UserMessage(text="half \ud83d of a pair"),
-        Reply(text="x", raw={"\udc00": float("nan")}),
-        Reply(calls=(ToolCall(call_id="1", name="x", arguments={"deep": nested}),)),
-    ):
-        line = encode_line(MessageLine(at=1.0, message=message))
-        assert line.endswith(b"\n")
-        assert line.count(b"\n") == 1
-        assert isinstance(decode_line(line), MessageLine)
 
 
 def test_interrupted_turn_reads_as_a_history_that_providers_accept(tmp_path: Path) -> None:

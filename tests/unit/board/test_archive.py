@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from remit import Board, Task, Unavailable
+from remit import Board, Task, TaskArtifact, Unavailable
+from remit import TaskStatus as Status
 from remit.board.archive import archived, put_away
-from remit.board.task import PlanVersion, Status, TaskArtifact
+from remit.board.task import PlanVersion
 
 REPORT = "specs/002_two/reports/research-001.md"
 PLAN = "specs/002_two/plans/implementation-001.md"
@@ -52,14 +53,6 @@ def test_numbers_of_archived_tasks_are_never_reused(board: Board) -> None:
         assert draft.state.next_number == 4
         draft.state = draft.state.with_task(Task(number=999, title="Four", slug="four"))
     assert board.look().state.next_number == 1000, "numbers grow beyond three digits"
-
-
-def test_folder_stays_with_valid_paths_if_its_archive_folder_exists(board: Board) -> None:
-    (board.specs / "archive/002_two").mkdir(parents=True)
-    with board.change() as draft:
-        [archived_task] = put_away(board, draft, [2])
-        assert draft.moves == {}
-    assert (board.root / archived_task.plan_path).exists()
 
 
 def test_two_archived_tasks_with_one_number_are_both_kept(board: Board) -> None:

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit import Board, Misused, Task
+from remit import TaskPriority as Priority
+from remit import TaskStatus as Status
 from remit.board import claims
-from remit.board.picture import BOXES_AT_MOST, HEIGHT, WIDTH, draw, page, safe
-from remit.board.task import Priority, Status
+from remit.board.picture import BOXES_AT_MOST, draw, page, safe
 from remit.board.view import TaskState, View, chosen, view_of
 from remit.cli.board import lines_of
 from remit.cli.render import width
@@ -81,12 +82,6 @@ def test_filters_select_tasks(view: View) -> None:
     assert "No task matches." in lines_of(chosen(view, "partial"), 80)
 
 
-def test_long_board_is_cut_with_a_note_and_shown_whole_on_request(tmp_path: Path) -> None:
-    seen = view_of(board_of(tmp_path, *(task(number) for number in range(1, 828))))
-    assert "  … and 812 more (--all)" in lines_of(seen, 80)
-    assert len(list(lines_of(seen, 80, every=True))) > 827
-
-
 @given(st.text(max_size=300), st.integers(40, 200), st.text(max_size=100))
 def test_no_line_exceeds_the_terminal_or_controls_it(title: str, wide: int, reason: str) -> None:
     tasks = (
@@ -132,17 +127,6 @@ def test_picture_shows_every_task_and_arrow(view: View) -> None:
     assert [element.get("class") for element in root.iter(f"{SVG}path") if element.get("class") == "cycle"] == ["cycle", "cycle"]
     assert any("6 → 7 → 6 wait for one another" in text for text in texts)
     assert "4 · blocked · blocked" in texts
-
-
-@given(st.dictionaries(st.integers(1, 14), st.sets(st.integers(1, 14), max_size=4), min_size=1), st.integers(1, 14))
-def test_boxes_of_any_dependency_graph_do_not_overlap(graph: dict[int, set[int]], parent: int) -> None:
-    """Cycles too, with open, closed and divided tasks."""
-    statuses = (Status.COMPLETED, Status.NOT_STARTED)
-    tasks = [task(number, *after, status=statuses[number % 2], parent=parent if number % 3 else None) for number, after in graph.items()]
-    drawn = ET.fromstring(draw(_view(*tasks), "x"))
-    corners = [(float(box.attrib["x"]), float(box.attrib["y"])) for box in drawn.iter(f"{SVG}rect") if box.get("rx") == "6"]
-    assert len(corners) == len(tasks)
-    assert not any(abs(x - u) < WIDTH and abs(y - v) < HEIGHT for n, (x, y) in enumerate(corners) for u, v in corners[:n])
 
 
 def test_page_has_a_row_per_task_and_forbids_scripts(view: View) -> None:

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from remit import Board, Refused, Unavailable
+from remit import Board, Clock, Refused, Unavailable
 from remit.board.claims import claim, holder_of, holders
-from remit.core.deadline import Clock
 
 HOLDING = """
 import os, sys, time

@@ -5,9 +5,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remit import BoardState as State
 from remit import Task
-from remit.board.task import State, Status
-from remit.board.view import closing, cycles, graph_of, next_command
+from remit import TaskStatus as Status
+from remit.board.view import cycles, graph_of
 
 
 def task(number: int, *dependencies: int, status: Status = Status.NOT_STARTED, parent: int | None = None) -> Task:
@@ -31,25 +32,10 @@ def test_dependency_on_a_divided_task_waits_for_its_parts() -> None:
     assert graph_of(done).unmet(task(4, 1)) == ()
 
 
-def test_dependency_that_would_close_a_cycle_is_found() -> None:
-    tasks = [task(1, 2), task(2, 3), task(3)]
-    assert closing(tasks, 3, [1]) == (3, 1, 2)
-    assert closing(tasks, 3, [3]) == (3,)
-    assert closing(tasks, 4, [1, 2, 3]) == ()
-
-
 def test_chain_of_thousands_does_not_overflow_the_stack() -> None:
     chain = [task(number, number + 1) for number in range(1, 5_000)]
     assert cycles(chain) == []
     assert len(cycles([*chain, task(5_000, 1)])[0]) == 5_000
-
-
-def test_next_command_matches_the_status() -> None:
-    assert next_command(task(3)) == "remit research 3"
-    assert next_command(task(3, status=Status.PLANNED)) == "remit implement 3"
-    assert next_command(task(3, status=Status.ABANDONED)) == "remit task --recover 3"
-    assert next_command(replace(task(3, status=Status.BLOCKED), plan_path="p.md")) == "remit implement 3"
-    assert next_command(task(3, status=Status.COMPLETED)) == ""
 
 
 @given(st.dictionaries(st.integers(1, 7), st.sets(st.integers(1, 7)), max_size=7))

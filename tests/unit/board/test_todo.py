@@ -1,7 +1,9 @@
 """Rendering of TODO.md."""
 
-from remit import Task
-from remit.board.task import Priority, State, Status, TaskArtifact
+from remit import BoardState as State
+from remit import Task, TaskArtifact
+from remit import TaskPriority as Priority
+from remit import TaskStatus as Status
 from remit.board.todo import block, draw, text_of
 
 FULL = Task(

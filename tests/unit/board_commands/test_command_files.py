@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit import Misused, Remit, bind_command
-from remit.board.command_files import CommandFile, check_arguments, every, fill_arguments, find, names
-from remit.board.project_commands import BoundCommand, command_outcome, dry_run_command, run, unavailable_outcome
-from remit.testing import Reply, Say, Scripted, ScriptedModels, answer, valid_return
-from support import cli
+from remit import find_command as find
+from remit import run_command as run
+from remit.board.command_files import CommandFile, check_arguments, every, fill_arguments, names
+from remit.board.project_commands import BoundCommand, command_outcome
+from remit.testing import Scripted, answer
 
 HEAD = "---\ndescription: Fix a thing\nagent: fixer\nargument-hint: [number] [words]\n---\n"
 
@@ -142,60 +143,11 @@ async def test_named_files_are_attached_if_the_policy_allows(tmp_path: Path) -> 
     assert [one.partition(" ")[0] for one in done.warnings] == ["@.env", "@gone.md"]
 
 
-async def test_argument_that_cannot_be_a_file_is_passed_as_text(tmp_path: Path) -> None:
-    put(tmp_path, ".remit/commands/see.md", "---\nagent: reader\n---\nSee @$ARGUMENTS\n")
-    reader = Scripted("reader", answer("read"))
-    for words in ("x" * 6_000, "a\0b.md"):
-        assert (await run_command(tmp_path, "see", words, agent=reader))[0].status == "completed"
-    assert "x" * 6_000 in reader.calls[0]["task"]
-
-
-def test_help_lists_command_files_with_escaped_text(tmp_path: Path) -> None:
-    put(tmp_path, ".remit/commands/plain.md", "---\ndescription: Plain text\n---\nDo $ARGUMENTS\n")
-    put(tmp_path, ".remit/commands/evil.md", '---\ndescription: "\\e[2J[bold]x[/] \\u202e"\n---\nx\n')
-    put(tmp_path, "remit.toml", "")
-    shown = cli.run("--help", cwd=tmp_path, env={**os.environ, "COLUMNS": "200"}).stdout
-    assert "Plain text" in shown
-    assert "�[2J[bold]x[/] �" in shown
-
-
 async def test_timeouts_and_routes_of_the_settings_apply_to_the_command(tmp_path: Path) -> None:
     put(tmp_path, "remit.toml", '[timeouts.fix]\ndefault = 44\nmaximum = 55\n\n[[routing.fix]]\nagent = "other"\n')
     put(tmp_path, ".remit/commands/fix.md", HEAD + "Fix $1.")
     _, record = await run_command(tmp_path, "fix", "7", agent=Scripted("other", answer("Done.")))
     assert (record.agent, record.timeout_seconds) == ("other", 44.0)
-
-
-def test_command_without_an_agent_is_blocked_with_the_settings_to_add(tmp_path: Path) -> None:
-    put(tmp_path, ".remit/commands/fix.md", "Fix $1.")
-    outcome = unavailable_outcome(*bound_file(tmp_path, "fix"))
-    assert (outcome.status, outcome.errors[0].code) == ("blocked", "TOOL_UNAVAILABLE")
-    assert "No agent is configured for fix" in outcome.summary
-    assert "[agents.claude]" in outcome.next_steps
-
-
-def test_first_coding_agent_runs_a_command_without_a_known_agent(tmp_path: Path) -> None:
-    put(tmp_path, "remit.toml", '[agents.claude]\nkind = "claude"\n')
-    put(tmp_path, ".opencode/command/tidy.md", "---\nagent: build\nmodel: some/model\n---\nTidy.")
-    command, found = bound_file(tmp_path, "tidy")
-    assert found.agent == "claude"
-    outcome = dry_run_command(command, [], found)
-    assert outcome.data["agent"] == "claude"
-    assert "names the agent 'build', which this project does not have" in outcome.warnings[0]
-    assert "model is left to the agent" in outcome.warnings[1]
-
-
-async def test_model_of_the_project_runs_a_command_without_a_coding_agent(tmp_path: Path) -> None:
-    put(tmp_path, ".remit/commands/fix.md", "---\nmodel: other\n---\nFix $1.")
-    async with ScriptedModels([Reply(lambda request: Say(valid_return(request)))]) as server:
-        address = f'kind = "openai"\nurl = "{server.openai_url}"\n'
-        put(tmp_path, "remit.toml", f'model = "main"\n[models.main]\n{address}[models.other]\n{address}')
-        command, found = bound_file(tmp_path, "fix")
-        async with Remit.open(tmp_path, settings=found.settings) as remit:
-            done = await run(remit, command, ["seven"], found)
-    assert done.status == "completed", done
-    assert server.requests[0].model == "other"
-    assert "Fix seven." in server.requests[0].text
 
 
 def test_command_file_of_another_tool_cannot_choose_the_model(tmp_path: Path) -> None:

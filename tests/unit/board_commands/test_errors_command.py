@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from remit import Board, Context, ErrorInfo, Misused, Refused, Remit, agent
-from remit.board.error_tasks import _record, dry_run_errors, errors, find_errors, ids_of, note_fixed, settle_ledger
-from remit.board.task import State, Status
+from remit import Board, Context, ErrorInfo, Refused, Remit, agent
+from remit import BoardState as State
+from remit import TaskStatus as Status
+from remit import errors_to_task as errors
+from remit.board.error_tasks import _record, find_errors, ids_of, note_fixed, settle_ledger
 from remit.core.deadline import iso
 from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence, Fix
 from remit.testing import Scripted, answer
@@ -107,23 +109,6 @@ async def test_project_without_errors_gets_no_board(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=agents_for()) as remit:
         outcome = await errors(remit, Board(tmp_path))
         assert outcome.summary == "The error ledger has no error. There is nothing to do."
-    assert not (tmp_path / "specs").exists()
-
-
-async def test_dry_run_and_excessive_timeout_change_nothing(tmp_path: Path, ledger: ErrorLedger) -> None:
-    before = ledger.path.read_bytes()
-    async with Remit.open(tmp_path, agents=agents_for()) as remit:
-        found = remit.directory.find
-        outcome = dry_run_errors(Board(tmp_path), ledger, remit.settings, found)
-        with pytest.raises(Misused, match="3600"):
-            dry_run_errors(Board(tmp_path), ledger, remit.settings, found, timeout=3601)
-        with pytest.raises(Misused, match="3600"):
-            await errors(remit, Board(tmp_path), timeout=3601)
-    assert [(group["name"], group["count"]) for group in outcome.data["groups"]] == [
-        ("UNKNOWN_ERROR of reader", 2),
-        ("TIMEOUT of counter", 1),
-    ]
-    assert ledger.path.read_bytes() == before
     assert not (tmp_path / "specs").exists()
 
 

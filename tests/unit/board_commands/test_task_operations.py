@@ -7,13 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from remit import Board, Misused, Refused, Task, Unavailable
+from remit import Board, Misused, NewTask, Refused, Task, TaskArtifact, Unavailable
+from remit import BoardState as State
+from remit import TaskPriority as Priority
+from remit import TaskStatus as Status
+from remit import abandon_tasks as abandon
+from remit import add_task as record
+from remit import archive_tasks as todo
+from remit import divide_task as divide
+from remit import recover_tasks as recover
+from remit import sync_board as sync
 from remit.board import archive, claims
 from remit.board import todo as drawing
 from remit.board.archive import archived_tasks, find_tasks
 from remit.board.command_lifecycle import must_exist
-from remit.board.task import Priority, State, Status, TaskArtifact
-from remit.board.task_commands import NewTask, abandon, divide, record, recover, sync, title_of, todo
+from remit.board.task_commands import title_of
 from remit.board.task_order import order_tasks
 from remit.core.routing import DEFAULT_TABLE, GENERAL, route
 
@@ -101,13 +109,6 @@ def test_invalid_tasks_are_refused_and_nothing_is_written(board: Board) -> None:
     with pytest.raises(Refused, match="would wait for itself: 1 → 1"):
         record(board, NewTask(text="x", dependencies=(1,)))
     assert not board.state_path.exists()
-
-
-def test_open_task_with_the_same_title_is_reported(board: Board) -> None:
-    add(board, "Same thing")
-    assert any("Task 1 has the same title" in warning for warning in record(board, NewTask(text="same THING")).warnings)
-    abandon(board, [1, 2], "double")
-    assert record(board, NewTask(text="Same thing")).warnings == ()
 
 
 def test_dry_run_changes_nothing(board: Board) -> None:
@@ -203,21 +204,6 @@ def test_numbered_list_is_divided_into_dependent_tasks(board: Board) -> None:
     assert [part.accept for part in parts] == [(), (), ("make test",)]
     assert task_of(board, number).status is Status.EXPANDED
     assert "each after the one before it" in outcome.summary
-
-
-@pytest.mark.parametrize(
-    ("prompt", "titles"),
-    [
-        ("- a\n- b", ["a", "b"]),
-        ("* [ ] a\n* [x] b", ["a", "b"]),
-        ("one thing\nanother", ["one thing", "another"]),
-        ("1. read\n   - fast\n2. write", ["read", "write"]),
-    ],
-)
-def test_prompt_may_list_the_parts_in_many_formats(board: Board, prompt: str, titles: list[str]) -> None:
-    add(board, "Something without a list")
-    created = divide(board, 1, prompt).data["created"]
-    assert [task_of(board, number).title for number in created] == titles
 
 
 def test_parts_are_taken_from_the_phases_of_a_plan(board: Board) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from remit import Board, Misused, Refused, Task
+from remit import BoardState as State
+from remit import TaskStatus as Status
 from remit.board import claims
-from remit.board.task import State, Status
 from remit.cli.board_commands import implement, plan, research, revise
 from remit.cli.exits import Exit
 from remit.cli.project import Project

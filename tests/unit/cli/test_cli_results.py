@@ -7,22 +7,24 @@ from typing import Any
 
 import pytest
 
-from remit import Artifact, ErrorInfo, Failed, InvalidReturn, Metadata, Misused, Refused, Return, Status, StopReason, Unavailable
-from remit.board.outcome import Outcome
+from remit import (
+    Artifact,
+    ErrorInfo,
+    Failed,
+    InvalidReturn,
+    Metadata,
+    Misused,
+    Outcome,
+    Refused,
+    Return,
+    State,
+    Status,
+    StopReason,
+    Unavailable,
+)
 from remit.cli.exits import MEANINGS, Exit, exit_of_ending, exit_of_error, exit_of_state, legend
-from remit.cli.results import FROM_TODO, REPORT_LINES, beginning, beginning_of, data_lines, print_outcome, print_return
-from remit.core.states import State
+from remit.cli.results import beginning_of, data_lines, print_outcome, print_return
 from remit.runtime.reply import advice
-
-
-def test_report_is_shown_up_to_its_mark_or_the_last_paragraph_that_fits() -> None:
-    marked = beginning("# T\n\n## One\n\none\n\n<!-- more -->\n\ntwo\nthree\n")
-    assert (marked.text, marked.left) == ("## One\n\none", 2)
-    long = beginning("\n\n".join("\n".join(["line"] * 10) for _ in range(5)))
-    assert (long.text.count("\n"), long.left) == (20, 30)
-    assert beginning("\n".join(["line"] * 100)).text.count("\n") == REPORT_LINES - 1
-    for text in ("", "#", "<!-- more -->", "\n\n"):
-        assert beginning(text).left == 0
 
 
 def test_only_readable_files_of_the_project_are_shown_as_a_report(tmp_path: Path) -> None:
@@ -78,15 +80,6 @@ def test_dry_run_is_never_printed_as_done(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out == "○ rehearsal  task  task 7: nothing was changed\nTask 7 would be abandoned.\n"
 
 
-def test_merged_edits_of_todo_are_notes_and_rejected_ones_warnings(capsys: pytest.CaptureFixture[str]) -> None:
-    warnings = (f"{FROM_TODO}Task 4: priority High", "TODO.md: Task 4: Status '[DONE]' was not taken over: unknown.")
-    print_outcome(Outcome(command="task", status="completed", summary="Done.", warnings=warnings))
-    assert capsys.readouterr().out.splitlines()[2:] == [
-        "  TODO.md  Task 4: priority High",
-        "  warning  TODO.md: Task 4: Status '[DONE]' was not taken over: unknown.",
-    ]
-
-
 @pytest.mark.parametrize(
     ("data", "lines"),
     [
@@ -105,40 +98,6 @@ def test_merged_edits_of_todo_are_notes_and_rejected_ones_warnings(capsys: pytes
     ],
 )
 def test_each_field_has_a_line_and_text_is_shown_as_text(data: Any, lines: list[str]) -> None:
-    assert list(data_lines(data)) == lines
-
-
-def test_lines_of_deep_data_have_bounded_length() -> None:
-    deep: Any = "bottom"
-    for _ in range(200):
-        deep = {"down": deep, "list": [deep] if isinstance(deep, str) else []}
-    assert max(map(len, data_lines(deep))) < 200
-
-
-LISTINGS: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "matches with context": (
-        {
-            "matches": [
-                {"path": "a", "line": 2, "text": "two", "before": ["one"], "after": ["three"]},
-                {"path": "a", "line": 4, "text": "four", "before": ["three"], "after": []},
-                {"path": "a", "line": 9, "text": "nine", "before": ["eight"], "after": []},
-            ]
-        },
-        ["a-1- one", "a:2: two", "a-3- three", "a:4: four", "--", "a-8- eight", "a:9: nine"],
-    ),
-    "a text": ({"path": "a", "encoding": "utf-8", "content": "one\ntwo\n"}, ["one", "two"]),
-    "bytes": ({"path": "a", "encoding": "base64", "content": "AAAA"}, ["path      a", "encoding  base64", "content   AAAA"]),
-    "a program": ({"exitCode": 0, "stdout": "hi\n", "stderr": "careful\n", "sandbox": {}}, ["hi", "stderr:", "careful"]),
-    "a web search": (
-        {"results": [{"title": "Owls", "url": "https://owls.example/", "snippet": "They\nfly."}]},
-        ["1. Owls", "   https://owls.example/", "   They fly."],
-    ),
-}
-
-
-@pytest.mark.parametrize("what", LISTINGS)
-def test_listings_look_like_those_of_common_tools(what: str) -> None:
-    data, lines = LISTINGS[what]
     assert list(data_lines(data)) == lines
 
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from remit.core.redaction import is_secret_in_query, redact_key, redact_parameters, redact_text, register_secrets
+from remit.core.redaction import is_secret_in_query, redact_parameters, redact_text, register_secrets
 from support.pace import allowed
 
 
@@ -31,11 +31,6 @@ def test_secret_of_a_query_is_redacted_elsewhere_encoded_and_decoded() -> None:
     held = register_secrets({"url": "https://a.example/?access_token=hun%2Bter22&q=owls"})
     assert redact_text("The server said: hun+ter22, hun%2Bter22 and owls.") == "The server said: [redacted], [redacted] and owls."
     assert held is not None
-
-
-def test_secret_in_the_first_field_of_a_form_is_redacted() -> None:
-    assert redact_text('{"body":"client_secret=abc&grant_type=x"}') == '{"body":"client_secret=[redacted]&grant_type=x"}'
-    assert redact_text('["key=value","max_tokens=5"]') == '["key=value","max_tokens=5"]'
 
 
 def test_only_harmless_headers_are_recorded() -> None:
@@ -72,14 +67,6 @@ def test_header_value_that_looks_like_a_key_is_redacted_elsewhere() -> None:
     held = register_secrets({"headers": {"X-Weird": "abc123DEF456ghi", "X-Requested-With": "XMLHttpRequest", "Host": "a.example"}})
     assert redact_text("abc123DEF456ghi by XMLHttpRequest of a.example") == "[redacted] by XMLHttpRequest of a.example"
     assert held is not None
-
-
-def test_key_with_a_secret_becomes_a_stable_digest() -> None:
-    token = "ghp_" + "abc123" * 6
-    kept = redact_key(f"deploy {token}")
-    assert kept == redact_key(f"deploy {token}") != redact_key(f"deploy {token}7")
-    assert kept.startswith("deploy [redacted] ")
-    assert redact_key("deploy 12") == "deploy 12"
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,13 @@
 """Lifecycle events: starts, ends, steps and output of delegations, for listeners and iterators."""
 
 import asyncio
-import gc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remit import ErrorInfo, LifecycleEvent, LifecycleKind, Misused, Remit, agent, span_id_of
+from remit import ErrorInfo, LifecycleEvent, LifecycleKind, Misused, Remit, agent
 from remit.core.events import Step
-from remit.core.ids import parse_traceparent
 from remit.core.lifecycle import EVERYTHING
 from remit.runtime.lifecycle import LifecycleBus, LifecycleEvents
 
@@ -108,31 +106,6 @@ async def test_unread_iterator_keeps_only_the_newest_events() -> None:
     events.close()
     assert [one.session_id for one in await _all(events)] == ["sess_3", "sess_4"]
     assert events.lost == 3
-
-
-async def test_iterator_may_have_several_readers_and_one_may_cancel() -> None:
-    bus = LifecycleBus()
-    events = bus.read()
-    first, second = (asyncio.ensure_future(anext(events)) for _ in range(2))
-    await asyncio.sleep(0)
-    first.cancel()
-    bus.publish(_event("sess_1"))
-    assert (await asyncio.wait_for(second, 5)).session_id == "sess_1"
-
-
-async def test_unreferenced_iterator_is_removed() -> None:
-    bus = LifecycleBus()
-    events = bus.read()
-    assert bus.has_listeners
-    del events
-    gc.collect()
-    assert not bus.has_listeners
-
-
-async def test_closed_remit_accepts_no_listener(tmp_path: Path) -> None:
-    remit = Remit.open(tmp_path)
-    with pytest.raises(Misused, match="not open"):
-        remit.on_event(print)
 
 
 async def test_metrics_are_computed_from_the_record(tmp_path: Path) -> None:
@@ -241,14 +214,6 @@ async def test_authentication_results_are_published(tmp_path: Path) -> None:
         ("door.admitted", "http", "token:ci", True),
         ("door.refused", "grpc", None, False),
     ]
-
-
-async def test_environment_of_an_agent_has_its_span(tmp_path: Path) -> None:
-    async with Remit.open(tmp_path, agents=[echo]) as remit:
-        returned = await remit.delegate("echo")
-    given = parse_traceparent(returned.data)
-    assert given is not None
-    assert given.span_id == span_id_of(returned.session_id)
 
 
 @agent("echo")

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from remit import Record
-from remit.core.states import Priority, State
+from remit import Priority, Record, State
 from remit.system.liveness import LATE_SECONDS, QUIET_SECONDS, Stuck, stuck
 
 NOW = 1_700_000_100.0

@@ -1,7 +1,6 @@
 """Maintenance removes old scratch folders and history, keeps what is needed, and survives errors."""
 
 import asyncio
-import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from remit import Context, Remit, agent
 from remit.engines.embedded import maintenance
 from remit.testing import JumpingClock, Scripted, hang
-from support.engine_samples import until
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -76,29 +74,6 @@ async def test_history_is_pruned_after_history_days_and_never_by_default(tmp_pat
         clock.jump(10_000 * DAY)
         await remit.engine.clean_up()
         assert len(await remit.history()) == 2
-
-
-async def test_maintenance_continues_after_a_disk_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(maintenance, "TURN_SECONDS", 0.02)
-    refuses = True
-    real = shutil.rmtree
-
-    def rmtree(path: Path, ignore_errors: bool = False) -> None:
-        if refuses:
-            raise PermissionError(13, "Permission denied", str(path))
-        real(path, ignore_errors)
-
-    monkeypatch.setattr(shutil, "rmtree", rmtree)
-    clock = JumpingClock()
-    async with Remit.open(tmp_path, agents=[scribbles], clock=clock.as_clock(), settings={"cleanup_seconds": 0.05}) as remit:
-        folder = await scratch_of(remit)
-        clock.jump(2 * HOUR)
-        await until(lambda: "Maintenance failed; it continues" in caplog.text)
-        assert folder.is_dir()
-        refuses = False
-        await until(lambda: not folder.exists())
 
 
 async def test_cancel_request_with_a_lost_wakeup_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,16 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from remit import Limits, call
-from remit.core.deadline import TimeLimits
-from remit.core.ports import AgentPort
-from remit.core.request import Request
+from remit import AgentPort, Limits, Request, TimeLimits, call
 from remit.core.routing import DEFAULT_TABLE
-from remit.core.states import Priority
 from remit.runtime.accept import accept, normalised_call, normalised_task
-from remit.runtime.authorize import effects_of
 from remit.runtime.deps import Rules, RuntimeDeps, Submission
 from remit.testing import ManualClock, Scripted
 
@@ -47,35 +40,6 @@ def order_for(agent: str, /, **asked: Any) -> Submission:
     return accept(call(agent, **asked), None, DEPS)
 
 
-def test_effects_may_be_declared_as_a_list() -> None:
-    lists = Scripted("lists", effects=["read"])
-    assert effects_of(lists.spec) == ("read",)
-
-
-def test_options_of_a_request_are_normalized() -> None:
-    order = order_for(
-        "worker",
-        n=1,
-        timeout=30,
-        priority="high",
-        key="k",
-        accept=["true"],
-        idle=2,
-        budget={"tokens": 5},
-        task={"task_number": 7, "effort": "2 h"},
-    )
-    delegation = order.delegation
-    assert order.refusal is None
-    assert (delegation.agent, dict(delegation.parameters), delegation.caller) == ("worker", {"n": 1}, "orchestrator")
-    assert delegation.deadline.hard_at == CLOCK.monotonic_seconds + 30
-    assert (delegation.priority, delegation.key, delegation.accept, delegation.idle_seconds) == (Priority.HIGH, "k", ("true",), 2.0)
-    assert delegation.limits == Limits(tokens=5)
-    assert delegation.task is not None
-    assert (delegation.task.task_number, dict(delegation.task.extra)) == (7, {"effort": "2 h"})
-    assert order.budget.left(CLOCK.monotonic_seconds).tokens == 5
-    assert order.budget.left(CLOCK.monotonic_seconds).delegations == 1000, "within the limit of the settings"
-
-
 def test_declaration_of_the_agent_is_the_default() -> None:
     delegation = order_for("slow").delegation
     assert (delegation.deadline.timeout_seconds, delegation.idle_seconds) == (200.0, 3.0)
@@ -90,36 +54,6 @@ def test_command_is_routed_by_the_language_of_its_task() -> None:
     assert order.delegation.lineage.depth == 1
     assert order_for("/research", task={}).delegation.agent == "researcher"
     assert any("anguage" in warning for warning in order_for("/research", task={}).warnings)
-
-
-@pytest.mark.parametrize(
-    ("agent", "asked", "code"),
-    [
-        ("unknown", {}, "INVALID_TARGET"),
-        ("/nonsense", {}, "INVALID_TARGET"),
-        ("/todo", {}, "INVALID_TARGET"),
-        ("worker", {"timeout": 301}, "INVALID_PARAMETERS"),
-        ("worker", {"key": ""}, "INVALID_PARAMETERS"),
-        ("worker", {"accept": [""]}, "INVALID_PARAMETERS"),
-        ("worker", {"task": 7}, "INVALID_PARAMETERS"),
-        ("worker", {"budget": {"tokens": -1}}, "INVALID_PARAMETERS"),
-        ("worker", {"budget": {"delegations": 0}}, "BUDGET_EXCEEDED"),
-        ("worker", {"file": open}, "INVALID_PARAMETERS"),
-        ("worker", {"endless": iter(int, 1)}, "INVALID_PARAMETERS"),
-    ],
-)
-def test_invalid_request_is_refused_with_code_and_advice(agent: str, asked: dict[str, Any], code: str) -> None:
-    order = order_for(agent, **asked)
-    assert order.refusal is not None
-    assert order.refusal.errors[0].code == code
-    assert order.refusal.errors[0].recommendation
-
-
-def test_parameters_are_recorded_as_json() -> None:
-    order = order_for("worker", path=Path("a/b"), many=(1, 2), big=2**70, bad=float("nan"))
-    assert order.delegation.parameters["path"] == "a/b"
-    assert order.delegation.parameters["many"] == [1, 2]
-    assert order.delegation.parameters["big"] == 2**70
 
 
 def test_tasks_are_compared_loosely_and_calls_exactly() -> None:

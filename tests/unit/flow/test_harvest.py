@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from remit import Artifact, Evidence
-from remit.runtime import harvest as module
 from remit.runtime.harvest import Harvest, HarvestRequest, harvest
 from remit.system.artifact_files import FILE_CLOCK_LAG_SECONDS
 
@@ -22,18 +20,6 @@ def root(tmp_path: Path) -> Path:
 
 def paths(found: Harvest) -> list[str]:
     return sorted(artifact.path for artifact in found.artifacts)
-
-
-async def test_files_changed_since_the_start_are_found_and_hashed(root: Path) -> None:
-    since = time.time()
-    (root / "sub" / "deep").mkdir(parents=True)
-    (root / "sub" / "deep" / "half.md").write_text("half a rep")
-    (root / "x.py").write_text("pass")
-    found = await harvest(HarvestRequest(root=root, since=since, scan_root=True))
-    assert paths(found) == ["sub/deep/half.md", "x.py"]
-    assert {artifact.evidence for artifact in found.artifacts} == {Evidence.CHECKED}
-    assert {artifact.path: artifact.type for artifact in found.artifacts} == {"sub/deep/half.md": "report", "x.py": "implementation"}
-    assert found.warnings == ()
 
 
 async def test_new_file_with_an_old_date_is_found(root: Path) -> None:
@@ -60,20 +46,6 @@ async def test_files_of_tools_are_ignored(root: Path) -> None:
     assert paths(await harvest(HarvestRequest(root=root, since=0.0, scan_root=True))) == ["before.md"]
 
 
-async def test_declared_artifacts_keep_their_type_and_summary(root: Path) -> None:
-    declared = (
-        Artifact(type="plan", path="before.md", summary="The plan."),
-        Artifact(type="report", path=str(root / "before.md")),
-        Artifact(type="report", path="absent.md"),
-        Artifact(type="report", path="../x"),
-    )
-    found = await harvest(HarvestRequest(root=root, since=time.time(), declared=declared))
-    assert paths(found) == ["before.md"]
-    assert len(found.warnings) == 2
-    first = await harvest(HarvestRequest(root=root, since=time.time(), declared=declared[:1]))
-    assert (first.artifacts[0].type, first.artifacts[0].summary) == ("plan", "The plan.")
-
-
 async def test_empty_files_are_omitted_with_a_warning_and_links_are_not_followed(root: Path) -> None:
     since = time.time()
     (root / "empty.md").touch()
@@ -82,38 +54,6 @@ async def test_empty_files_are_omitted_with_a_warning_and_links_are_not_followed
     os.mkfifo(root / "pipe")
     found = await harvest(HarvestRequest(root=root, since=since, scan_root=True))
     assert found == Harvest(warnings=("harvest: left out because empty: empty.md",))
-
-
-async def test_artifacts_declared_by_another_delegation_are_excluded(root: Path) -> None:
-    since = time.time()
-    (root / "mine.md").write_text("mine")
-    (root / "theirs.md").write_text("theirs")
-    found = await harvest(HarvestRequest(root=root, since=since, scan_root=True, foreign=frozenset({"theirs.md"})))
-    assert paths(found) == ["mine.md"]
-
-
-async def test_file_name_that_is_not_utf8_is_counted(root: Path) -> None:
-    since = time.time()
-    (root / os.fsdecode(b"\xff.md")).write_text("x")
-    found = await harvest(HarvestRequest(root=root, since=since, scan_root=True))
-    assert found == Harvest(warnings=("harvest: 1 files left out: their names are not UTF-8",))
-
-
-async def test_concurrent_harvests_share_a_few_searches(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    searches = []
-    search = module.search
-
-    def counted(*arguments: object) -> object:
-        searches.append(arguments)
-        return search(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(module, "search", counted)
-    since = time.time()
-    (root / "half.md").write_text("half")
-    found = await asyncio.gather(*(harvest(HarvestRequest(root=root, since=since, scan_root=True)) for _ in range(200)))
-    assert {tuple(paths(one)) for one in found} == {("half.md",)}
-    assert len(searches) <= 10
-    assert not any(place[0] == root for place in module._waiting)
 
 
 async def test_file_written_before_the_request_is_found_during_another_search(root: Path) -> None:
@@ -135,11 +75,3 @@ async def test_harvest_ends_in_time_and_keeps_unhashed_files(root: Path) -> None
     found = await harvest(HarvestRequest(root=root, since=since, scan_root=True), seconds=0.2)
     assert paths(found) == ["huge.bin", "small.md"]
     assert any("without a hash" in warning for warning in found.warnings)
-
-
-async def test_incomplete_search_is_reported(root: Path) -> None:
-    since = time.time()
-    for number in range(1500):
-        (root / f"{number}.txt").write_text("x")
-    found = await harvest(HarvestRequest(root=root, since=since, scan_root=True), seconds=0.0)
-    assert any("stopped after" in warning or "did not answer" in warning for warning in found.warnings)

@@ -3,14 +3,13 @@
 import dataclasses
 import itertools
 import time
-from collections import OrderedDict, deque
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 from remit import Failed
-from remit.core.jsonable import check_size, clean_text, safe_repr, to_jsonable
+from remit.core.jsonable import clean_text, to_jsonable
 from support.pace import allowed
 
 
@@ -62,30 +61,7 @@ def test_cyclic_value_is_refused() -> None:
         to_jsonable(circle)
 
 
-def test_ordinary_values_become_json() -> None:
-    given = {"a": (1, 2.5, None), "b": Box([Model(inside="x")]), 3: {True}}
-    assert to_jsonable(given) == {"a": [1, 2.5, None], "b": {"inside": [{"inside": "x"}]}, "3": [True]}
-    check_size(given)
-
-
-def test_value_that_cannot_be_shown_is_replaced_by_its_type() -> None:
-    assert safe_repr([1, "a"]) == "[1, 'a']"
-    assert "that cannot be shown: more than" in safe_repr(doubled(60))
-
-
 @pytest.mark.parametrize("secret", ["rmt_" + "a" * 16, "rmtk_" + "a" * 43, "rmd_" + "a" * 60])
 def test_shortest_secrets_are_redacted_anywhere(secret: str) -> None:
     assert clean_text(secret) == "[token]"
     assert to_jsonable({secret: [secret, (secret,), {"a": f"x {secret} y"}]}) == {"[token]": ["[token]", ["[token]"], {"a": "x [token] y"}]}
-
-
-def test_subclasses_become_plain_types() -> None:
-    class Text(str):
-        __slots__ = ()
-
-    class Whole(int):
-        pass
-
-    made = to_jsonable(OrderedDict({Text("a"): Whole(3), "b": (True, None, 1.5, float("nan")), "c": deque([Text("\ud800")])}))
-    assert made == {"a": 3, "b": [True, None, 1.5, None], "c": ["?"]}
-    assert [type(made), *map(type, made), type(made["a"])] == [dict, str, str, str, int]

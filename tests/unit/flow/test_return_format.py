@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from remit import check_return
-from remit.runtime.return_format import format_instruction, repair_instruction
+from remit.runtime.return_format import format_instruction
 
 SESSION = "sess_1700000000_abc123"
 
@@ -23,11 +23,3 @@ def test_instruction_names_every_status_and_type() -> None:
     text = format_instruction(SESSION, "digest", 1, ("digest",))
     words = "completed partial failed blocked report plan implementation summary documentation data"
     assert all(word in text for word in words.split())
-
-
-def test_repair_instruction_lists_a_limited_number_of_faults() -> None:
-    text = repair_instruction([f"field{n}: is wrong" for n in range(25)])
-    assert "field0: is wrong" in text
-    assert "field19: is wrong" in text
-    assert "field20" not in text
-    assert "and 5 more" in text

@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from remit import Misused, Refused
-from remit.core.context import level_of
-from remit.core.delegation import TaskContext
-from remit.core.routing import DEFAULT_TABLE, Rule, check_route, language_of, route
+from remit import Misused, Refused, TaskContext
+from remit.core.routing import DEFAULT_TABLE, check_route, language_of, route
 from remit.system.context_files import context_files
 
 
@@ -58,19 +56,6 @@ def test_route_that_contradicts_the_table_is_refused() -> None:
 def test_unknown_command_is_refused_with_the_nearest_and_the_known_ones() -> None:
     with pytest.raises(Misused, match=r"Unknown command /reserch\. Did you mean /research\? Known: /research, /plan"):
         route("/reserch", "general", False, DEFAULT_TABLE)
-
-
-def test_languages_agents_and_commands_can_be_added() -> None:
-    table = DEFAULT_TABLE.extended({"research": [Rule(language="rust", agent="rust-researcher")], "meta": [Rule(agent="meta-agent")]})
-    assert route("research", "rust", False, table).agent == "rust-researcher"
-    assert route("research", "lean", False, table).agent == "lean-research-agent"
-    assert route("meta", "general", False, table).agent == "meta-agent"
-
-
-def test_missing_rule_is_reported_with_its_case() -> None:
-    table = DEFAULT_TABLE.extended({"ship": [Rule(language="rust", agent="shipper")]})
-    with pytest.raises(Misused, match="No route for /ship with language=python"):
-        route("ship", "python", False, table)
 
 
 def test_language_is_the_field_of_the_task_verbatim() -> None:
@@ -126,8 +111,3 @@ def test_binary_context_file_is_omitted_with_a_warning(standards: Path) -> None:
     loaded = context_files(standards, 1, "lean")
     assert loaded.paths == ("common/b.md",)
     assert "common/a.md was left out" in loaded.warnings[0]
-
-
-def test_unknown_complexity_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(Misused, match="simple, moderate, complex"):
-        level_of("hard")

@@ -129,11 +129,6 @@ def test_missing_artifacts_of_unfinished_work_are_dropped_with_a_warning(tmp_pat
     assert any("absent.md" in warning and "dropped" in warning for warning in result.warnings)
 
 
-def test_path_outside_the_root_is_a_fault_for_any_status(tmp_path: Path) -> None:
-    candidate = answer(status="partial", errors=[ERROR], artifacts=[{"type": "report", "path": "../x"}])
-    assert faults_of(candidate, expected(tmp_path)) == ("artifacts: '../x' contains '..'",)
-
-
 def test_phantom_work_is_refused(tmp_path: Path) -> None:
     now = time.time()
     known = expected(tmp_path, requires_artifacts=True, started_at=now)
@@ -174,15 +169,6 @@ def test_copy_of_the_example_is_not_an_answer(tmp_path: Path) -> None:
     assert fault.startswith("summary: is copied from the example")
 
 
-def test_validation_is_idempotent(tmp_path: Path) -> None:
-    (tmp_path / "a.md").write_text("hello")
-    listed = [{"type": "research", "path": "a.md", "summary": "S", "odd": 1}, {"type": "plan", "path": "absent"}]
-    errors = [{**ERROR, "odd": 1}]
-    once = validate_return(answer(status="partial", errors=errors, artifacts=listed, warnings=["w", 3], odd=[1]), expected(tmp_path))
-    assert validate_return(once.to_dict(), expected(tmp_path)) == once
-    assert validate_return(json.loads(once.to_json()), expected(tmp_path)) == once
-
-
 def test_check_return_accepts_text_and_objects_and_lists_faults(tmp_path: Path) -> None:
     assert check_return(json.dumps(answer()), SESSION, tmp_path).ok
     assert check_return(answer(), root=str(tmp_path)).ok
@@ -190,9 +176,3 @@ def test_check_return_accepts_text_and_objects_and_lists_faults(tmp_path: Path) 
         check_return("I am done.")
     with pytest.raises(InvalidReturn, match=r"metadata\.session_id: must look like"):
         check_return(answer(metadata=metadata_with(session_id="x")))
-
-
-def test_number_of_listed_faults_is_bounded(tmp_path: Path) -> None:
-    faults = faults_of(answer(artifacts=[{"type": "report", "path": f"/x{n}"} for n in range(5000)]), expected(tmp_path))
-    assert len(faults) == 101
-    assert faults[-1] == "and 4900 more faults"

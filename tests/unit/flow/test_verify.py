@@ -54,26 +54,6 @@ def is_running(command: str) -> bool:
     return False
 
 
-async def test_commands_that_exit_0_are_met(verify: Verify, tmp_path: Path) -> None:
-    (tmp_path / "a").touch()
-    acceptance = await verify(["test -f a", "echo fine >&2"], cwd=tmp_path, seconds_left=20)
-    assert acceptance.is_met
-    assert acceptance.error is None
-    assert [check.exit_code for check in acceptance.checks] == [0, 0]
-    assert acceptance.checks[1].output_tail == "fine\n"
-
-
-async def test_failed_command_is_reported_with_its_code_and_output(verify: Verify, tmp_path: Path) -> None:
-    acceptance = await verify(["echo no such luck; exit 3", "true"], cwd=tmp_path, seconds_left=20)
-    assert not acceptance.is_met
-    assert [check.exit_code for check in acceptance.checks] == [3, 0]
-    error = acceptance.error
-    assert error is not None
-    assert (error.type, error.code, error.recoverable) == ("validation", "VALIDATION_FAILED", True)
-    for part in ("echo no such luck; exit 3", "exited 3", "no such luck"):
-        assert part in error.message
-
-
 async def test_hanging_command_is_killed_with_everything_it_started(verify: Verify, tmp_path: Path, long: str) -> None:
     (tmp_path / "started").mkdir()
     command = f"trap '' TERM; setsid env -i sh -c 'touch started/daemon; exec {long}' & touch started/leader; {long}; {long}"
@@ -104,13 +84,6 @@ async def test_endless_output_is_read_and_only_its_tail_kept(verify: Verify, tmp
     assert check.output_tail.endswith("xthe end\n")
 
 
-async def test_command_that_cannot_start_is_not_met(verify: Verify, tmp_path: Path) -> None:
-    for command, folder in (("true", tmp_path / "absent"), ("a\0b", tmp_path)):
-        acceptance = await verify([command], cwd=folder, seconds_left=5)
-        assert not acceptance.is_met
-        assert "could not be started" in acceptance.checks[0].trouble
-
-
 async def test_cancelled_check_leaves_no_process(verify: Verify, tmp_path: Path, long: str) -> None:
     os.mkfifo(tmp_path / "ready")
     running = asyncio.ensure_future(verify([f"{long} & echo > ready; {long}"], cwd=tmp_path, seconds_left=60))
@@ -119,13 +92,6 @@ async def test_cancelled_check_leaves_no_process(verify: Verify, tmp_path: Path,
     await asyncio.wait({running})
     assert running.cancelled()
     assert not is_running(long)
-
-
-async def test_no_descriptor_is_left_open(verify: Verify, tmp_path: Path) -> None:
-    await verify(["true"], cwd=tmp_path, seconds_left=20)
-    before = len(os.listdir("/proc/self/fd"))
-    await verify(["true", "false", "sleep 5"], cwd=tmp_path, seconds_left=0.3)
-    assert len(os.listdir("/proc/self/fd")) == before
 
 
 async def test_commands_get_listed_variables_and_no_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

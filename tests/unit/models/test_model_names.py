@@ -8,7 +8,7 @@ from remit import Settings, Unavailable
 from remit.core.settings import ModelAddress, Price
 from remit.models.client import Models
 from remit.models.prices import price_of
-from remit.models.providers import NOT_FOR_WORDS, PROVIDERS, resolve_model
+from remit.models.providers import PROVIDERS, resolve_model
 
 VARIABLES = {name for known in PROVIDERS.values() for name in (*known.keys, known.url_variable) if name} | {"OLLAMA_HOST"}
 
@@ -81,14 +81,6 @@ def test_one_key_is_enough_and_the_model_of_the_agent_takes_precedence(monkeypat
     assert models.choice(["google:a", "google:a", "google:b"]).names == ("google:a", "google:b")
 
 
-def test_missing_package_is_reported_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(Unavailable) as missing:
-        Models(Settings(model=("ollama:x",))).choice()
-    assert missing.value.code == "TOOL_UNAVAILABLE"
-    assert "pip install 'remit[models]'" in missing.value.advice
-
-
 def test_default_key_is_sent_to_no_other_host_unless_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
     tables = {
@@ -115,26 +107,6 @@ def test_default_key_is_sent_to_no_other_host_unless_named(monkeypatch: pytest.M
 )
 def test_base_urls_are_accepted_in_common_forms(kind: Any, written: str, url: str) -> None:
     assert resolve_model(Settings(models={"m": ModelAddress(kind=kind, url=written)}), "m").url == url
-
-
-def test_base_urls_of_the_environment_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://proxy:1")
-    monkeypatch.setenv("OPENAI_BASE_URL", "http://proxy:2/v1")
-    monkeypatch.setenv("OLLAMA_HOST", "box:11434")
-    found = [resolve_model(Settings(), name).url for name in ("anthropic:a", "openai:b", "openai-chat:b", "ollama:c")]
-    assert found == ["http://proxy:1", "http://proxy:2/v1", "http://proxy:2/v1", "http://box:11434/v1"]
-    assert resolve_model(Settings(), "openai:b").lacks is None, "a private server may need no key"
-
-
-def test_providers_match_the_installed_package() -> None:
-    import inspect
-    import re
-
-    from pydantic_ai import providers
-
-    cases = re.findall(r"case (.+):\n", inspect.getsource(providers.infer_provider_class))
-    theirs = {name for case in cases for name in re.findall(r"'([a-z0-9-]+)'", case)}
-    assert set(PROVIDERS) == theirs - NOT_FOR_WORDS
 
 
 def test_prices_are_from_settings_then_known_then_unknown() -> None:

@@ -60,21 +60,3 @@ def test_home_folder_is_not_shown_because_an_interpreter_is_inside(tmp_path: Pat
     fresh(monkeypatch, tmp_path)
     shown = [path for path in recipes.folders() if path.is_relative_to(tmp_path)]
     assert shown == [program, tmp_path / "lib"]
-
-
-def test_node_version_manager_is_asked_for_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "bin").mkdir()
-    script = tmp_path / "bin" / "node"
-    script.write_text("#!/bin/sh\necho /bin/sh\n")
-    script.chmod(0o755)
-    fresh(monkeypatch, tmp_path)
-    assert recipes.node() == Path(os.path.realpath("/bin/sh"))
-    script.write_text("#!/bin/sh\nexit 1\n")
-    assert recipes.node() is None
-
-
-def test_interpreter_below_tmp_is_visible_in_a_private_tmp() -> None:
-    argv = command(Path("bwrap"), Limits(), Grants(read_only=(Path("/tmp/build/bin"),)), (), locks_namespaces=True)
-    covered = len(argv) - 1 - argv[::-1].index("/tmp")
-    assert argv[covered + 1 :].count("/tmp/build/bin") == 2
-    assert "/tmp/build" in argv[covered + 1 :]

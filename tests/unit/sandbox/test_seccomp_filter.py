@@ -3,13 +3,12 @@
 import errno
 import socket
 import struct
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.system.sandbox.seccomp import BY_PATH, FORBIDDEN, GROUPS, MODES, NEWEST, OWN_PID, WATCHED, WATCHING, WITHIN, Filter, program
+from remit.system.sandbox.seccomp import BY_PATH, FORBIDDEN, GROUPS, NEWEST, OWN_PID, WATCHED, WATCHING, WITHIN, Filter, program
 
 ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 KILL, ALLOW, ERRNO = 0x80000000, 0x7FFF0000, 0x00050000
@@ -108,41 +107,3 @@ def test_process_without_its_own_pid_namespace_may_signal_only_itself(machine: s
     assert run_filter(SHARED, machine, WATCHED["fcntl"][column], 3, 8, pid) == ERRNO | errno.EPERM
     assert run_filter(SHARED, machine, WATCHED["prlimit64"][column], pid) == ERRNO | errno.EPERM
     assert run_filter(SHARED, machine, WATCHED["prlimit64"][column], 0) == ALLOW
-
-
-@each_machine
-def test_file_modes_cannot_be_changed_under_landlock_alone(machine: str) -> None:
-    column = ARCHITECTURES[machine][1]
-    for name, numbers in BY_PATH.items():
-        if numbers[column] is not None:
-            assert run_filter(SHARED, machine, numbers[column]) == ERRNO, name
-            assert run_filter(Filter(), machine, numbers[column]) == ALLOW, name
-
-
-@each_machine
-def test_no_process_leaves_its_process_group(machine: str) -> None:
-    for numbers in GROUPS.values():
-        number = numbers[ARCHITECTURES[machine][1]]
-        assert number is not None
-        assert run_filter(Filter(signals=False), machine, number) == ERRNO
-        assert run_filter(Filter(), machine, number) == ALLOW
-
-
-@each_machine
-@given(mode=st.integers(0, 0o7777), flags=st.integers(0, 0o37777777))
-def test_no_kept_file_can_become_setuid(machine: str, mode: int, flags: int) -> None:
-    kept, column = Filter(keeps_files=True), ARCHITECTURES[machine][1]
-    for name, (*numbers, place, flagged) in MODES.items():
-        if numbers[column] is None:
-            continue
-        arguments = [0] * 4
-        arguments[place] = mode
-        if flagged is not None:
-            arguments[flagged] = flags
-        is_making = flagged is None or flags & (0o100 | 0o20000000)
-        refused = mode & 0o6000 and is_making
-        assert run_filter(kept, machine, numbers[column], *arguments) == (ERRNO | errno.EPERM if refused else ALLOW), name
-        assert run_filter(Filter(), machine, numbers[column], *arguments) == ALLOW
-        if name in BY_PATH:
-            assert run_filter(replace(SHARED, keeps_files=True), machine, numbers[column], *arguments) == ERRNO
-    assert run_filter(kept, machine, 437) == ERRNO | errno.ENOSYS

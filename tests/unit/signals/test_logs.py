@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from remit import ErrorInfo, Remit, agent, set_up_logs
-from remit.core.delegation import ORIGIN, CallerInfo, Origin
+from remit import CallerInfo, ErrorInfo, Remit, agent, set_up_logs
+from remit.core.delegation import ORIGIN, Origin
 from remit.core.ids import parse_traceparent
 from remit.runtime.telemetry.logs import log_lifecycle
 

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from remit import ErrorInfo, Remit, agent
-from remit.core.delegation import ORIGIN, CallerInfo, Origin
+from remit import CallerInfo, Remit, State, agent
+from remit.core.delegation import ORIGIN, Origin
 from remit.core.metrics import METRICS, OTHERS
-from remit.core.states import State
-from remit.runtime.telemetry.metrics import WINDOW_PARTS, Window, prometheus_page
-from remit.runtime.telemetry.names import INSTRUMENTS, LATENCY, SECONDS, WINDOW_SECONDS, Kind
+from remit.runtime.telemetry.metrics import prometheus_page
 from remit.server.http.api import metrics_routes
 from remit.server.tokens import OWNER, Grants, Permission, Principal
 
@@ -81,30 +79,6 @@ async def test_prometheus_page_has_the_counts(remit: Remit) -> None:
     assert total(samples(page), "delegation_running") == 0
 
 
-async def test_failed_starts_availability_and_tokens_are_counted_by_operation(remit: Remit) -> None:
-    """An agent whose program is missing, on the page and in the record."""
-
-    @agent("needy", requires=["tool:no-such-program"])
-    async def needy() -> None:
-        return None
-
-    page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
-    remit.register(needy)
-    for _ in range(2):
-        assert (await remit.delegate("needy")).stop_reason == "unavailable"
-    await remit.delegate("shelf.look")
-    found = samples(page)
-    assert total(found, "delegation_failed_starts_total", target="needy") == 2
-    assert total(found, "delegation_failed_starts_total", target="shelf") == 0
-    assert total(found, "agent_availability", target="needy") == 0
-    assert total(found, "agent_availability", target="shelf", operation="look") == 1
-    assert total(found, "delegation_tokens_total", target="shelf", operation="look") == 5
-    recorded = (await remit.metrics()).to_dict()
-    assert recorded["delegation.failed_starts"] == {"needy": 2}
-    assert recorded["agent.availability"]["needy"] == {"available": 0, "total": 2, "rate": 0.0}
-    assert recorded["delegation.tokens.by_operation"] == {"shelf.look": 5}
-
-
 async def test_label_values_are_bounded_for_any_request(remit: Remit) -> None:
     page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
     for number in range(5):
@@ -119,47 +93,6 @@ async def test_label_values_are_bounded_for_any_request(remit: Remit) -> None:
     assert {dict(labels).get("principal") for _, labels in found} - {None} == {"orchestrator", "token", "other"}
     for word in ("alice", "invented", "sess_"):
         assert word not in str(found)
-
-
-async def test_targets_beyond_the_limit_count_as_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remit.runtime.telemetry.metrics.MAX_SERIES", 10)
-
-    def made(number: int) -> Any:
-        @agent(f"t{number}")
-        async def quick() -> str:
-            return "done"
-
-        return quick
-
-    async with Remit.open(tmp_path, agents=[made(number) for number in range(15)]) as remit:
-        page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
-        for number in range(15):
-            await remit.delegate(f"t{number}")
-        found = samples(page)
-    assert len({dict(labels)["target"] for name, labels in found if name == "delegation_total"}) == 11
-    assert total(found, "delegation_total", target=OTHERS, state="completed") == 5
-
-
-async def test_requests_are_counted_by_api_and_reason(remit: Remit) -> None:
-    page = prometheus_page(remit.engine, remit.directory.find, remit.clock)
-    error = ErrorInfo(type="permission", message="no", code="UNAUTHENTICATED", recoverable=False, recommendation="ask")
-    remit.note_visit("http", "token:ci")
-    remit.note_visit("grpc", None, error)
-    found = samples(page)
-    assert total(found, "door_requests_total", door="http", code="") == 1
-    assert total(found, "door_requests_total", door="grpc", code="UNAUTHENTICATED") == 1
-
-
-def test_window_drops_old_values() -> None:
-    window = Window()
-    window.add(1000.0, "a", State.TIMEOUT, 1.0)
-    assert window.read(1000.0).timeout.rate == 1.0
-    window.add(1000.0 + WINDOW_SECONDS / WINDOW_PARTS, "a", State.COMPLETED, 1.0)
-    assert window.read(1100.0).timeout.rate == 0.5
-    assert window.read(1000.0 + WINDOW_SECONDS + 1).timeout.rate in (0.0, None)
-    assert window.read(10_000.0).total == 0
-    window.add(900.0, "a", State.COMPLETED, 1.0)  # the clock was set back
-    assert window.read(1100.0).total == 3
 
 
 @pytest.mark.parametrize(
@@ -213,13 +146,3 @@ async def test_every_alert_rule_uses_existing_metrics(remit: Remit) -> None:
         for state in re.findall(r'state[!=~]+"([^"]*)"', expression):
             assert {State(one) for one in state.split("|")}
         assert expression.count("(") == expression.count(")")
-
-
-def test_latency_threshold_is_a_bucket_bound() -> None:
-    assert 30.0 in SECONDS
-    assert LATENCY.buckets == tuple(sorted(SECONDS))
-
-
-def test_instrument_names_are_unique() -> None:
-    assert len({one.prometheus for one in INSTRUMENTS}) == len(INSTRUMENTS)
-    assert all(one.prometheus.endswith("_total") == (one.kind is Kind.COUNTER) for one in INSTRUMENTS)

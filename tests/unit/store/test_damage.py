@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import HistoryQuery, SqliteStore, Unavailable
-from remit.core.record import RecordDelegation
+from remit import HistoryQuery, RecordDelegation, SqliteStore, Unavailable
 from remit.stores.database import VERSION
 from remit.testing.store_samples import numbers_of, outcome, record, session
 
@@ -52,11 +51,6 @@ def test_newer_database_asks_for_an_upgrade(tmp_path: Path) -> None:
     before = path.read_bytes()
     assert "pip install --upgrade remit" in open_error(path).advice
     assert path.read_bytes() == before
-
-
-def test_directory_in_place_of_the_database_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "remit.db").mkdir()
-    open_error(tmp_path / "remit.db")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -128,26 +122,4 @@ def test_deleted_or_replaced_file_is_detected(tmp_path: Path, replace: bool, mon
     path.unlink(missing_ok=True)
     (tmp_path / "kept.db").rename(path)
     assert not store.apply([outcome(1)]).already_settled, "works again once the file is back"
-    store.close()
-
-
-def test_closed_store_raises_unavailable(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "remit.db")
-    store.close()
-    store.close()
-    for use in (lambda: store.get("x"), lambda: store.apply([outcome(1)]), store.change_stamp, store.optimize, store.owners):
-        with pytest.raises(Unavailable, match="closed"):
-            use()
-
-
-def test_values_that_sqlite_cannot_store_do_not_lose_the_group(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "remit.db")
-    store.apply(
-        [
-            RecordDelegation(record(1, tokens=2**70)),
-            RecordDelegation(record(2, key="half \ud800", agent="\udcff")),
-            RecordDelegation(record(3, cost=float("nan"))),
-        ]
-    )
-    assert numbers_of(store.live()) == [1, 2, 3]
     store.close()

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import HistoryQuery, SqliteStore, Unavailable
-from remit.core.record import RecordDelegation
+from remit import HistoryQuery, RecordDelegation, SqliteStore, Unavailable
 from remit.stores import database
 from remit.testing.store_samples import numbers_of, outcome, record
 
@@ -33,13 +32,6 @@ def test_try_apply_does_not_wait_for_the_write_lock(store: SqliteStore, holder: 
     assert store.try_apply([RecordDelegation(record(1))]) is None
     holder.execute("ROLLBACK")
     assert store.try_apply([RecordDelegation(record(1))]) is not None
-
-
-def test_apply_waits_until_the_lock_is_free(store: SqliteStore, holder: sqlite3.Connection) -> None:
-    releasing = threading.Timer(0.05, holder.execute, ("ROLLBACK",))
-    releasing.start()
-    assert not store.apply([RecordDelegation(record(1))]).clashes
-    releasing.join()
 
 
 def test_apply_times_out_with_advice(store: SqliteStore, holder: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,19 +73,6 @@ def test_threads_read_while_one_writes(store: SqliteStore) -> None:
         reader.join()
     assert not faults
     assert store.count("completed") == 200
-
-
-def test_large_write_ahead_log_is_written_again_from_its_start(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remit.stores.sqlite.LARGE_LOG_BYTES", 10_000)
-    log = store.path.with_name("remit.db-wal")
-    store.apply([RecordDelegation(record(n)) for n in range(100)])
-    grown, before = log.stat().st_size, log.read_bytes()[:4096]
-    assert grown > 10_000
-    store.optimize()
-    store.apply([RecordDelegation(record(100))])
-    assert log.stat().st_size == grown
-    assert log.read_bytes()[:4096] != before
-    assert store.count() == 101
 
 
 def test_pruning_many_trees_lets_a_writer_proceed(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:

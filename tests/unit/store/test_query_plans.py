@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from remit import HistoryQuery, SqliteStore
-from remit.core.record import RecordDelegation
-from remit.core.states import State
+from remit import HistoryQuery, RecordDelegation, SqliteStore, State
 from remit.stores.rows import COLUMNS
 from remit.testing.store_samples import outcome, record, session
 

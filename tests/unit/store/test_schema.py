@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from remit import HistoryQuery, SqliteStore
-from remit.core.delegation import CallerInfo
-from remit.core.record import RecordDelegation, Spending
-from remit.core.states import State
+from remit import CallerInfo, HistoryQuery, RecordDelegation, SqliteStore, State
+from remit.core.record import Spending
 from remit.stores.database import APPLICATION_ID, VERSION, migrations_after, statements_of
 from remit.stores.rows import Row, row_of
 from remit.stores.sqlite import ForeignStore, ReadOnlyStore
@@ -101,17 +99,6 @@ def test_database_of_an_older_remit_is_read_as_it_is(tmp_path: Path, version: in
             assert store.count() == 1
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["remit.db"]
-
-
-def test_log_of_an_older_database_is_read_too(tmp_path: Path) -> None:
-    path = tmp_path / "remit.db"
-    old_database(path, 3)
-    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as living:  # another process has it open: the log stays
-        living.execute("PRAGMA journal_mode=WAL")
-        living.execute("UPDATE delegations SET agent='other'")
-        for kind in (ReadOnlyStore, ForeignStore):
-            with contextlib.closing(kind(path)) as store:
-                assert [one.agent for one in store.history(HistoryQuery())] == ["other"]
 
 
 def test_spending_is_counted_once_when_a_database_is_upgraded(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from remit import Unavailable
-from remit.system.files import atomic_write, file_lock, set_aside, sweep_folders, temporary_folder, write_beside
+from remit.system.files import atomic_write, file_lock, sweep_folders, temporary_folder, write_beside
 
 HOLDER = """
 import sys, time
@@ -36,22 +36,6 @@ def another_process_holding(lock: Path) -> Iterator[subprocess.Popen[str]]:
     finally:
         holder.kill()
         holder.communicate()
-
-
-def test_permissions_of_an_existing_file_are_kept(tmp_path: Path) -> None:
-    path = tmp_path / "secret"
-    path.write_bytes(b"old")
-    path.chmod(0o600)
-    atomic_write(path, b"new")
-    assert path.stat().st_mode & 0o777 == 0o600
-
-
-def test_link_stays_a_link_and_its_file_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "real").write_bytes(b"old")
-    (tmp_path / "link").symlink_to("real")
-    atomic_write(tmp_path / "link", b"new")
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "real").read_bytes() == b"new"
 
 
 def test_failed_write_leaves_the_old_file_and_no_temporary_one(tmp_path: Path) -> None:
@@ -97,23 +81,6 @@ def test_lock_excludes_threads_of_one_process(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert most == 1
-
-
-def test_damaged_file_is_set_aside_under_a_unique_name(tmp_path: Path) -> None:
-    path = tmp_path / "errors.json"
-    names = []
-    for content in ("first", "second"):
-        path.write_text(content)
-        names.append(set_aside(path, at=1766743200.0))
-    assert [n.name for n in names] == ["errors.json.damaged-20251226T100000", "errors.json.damaged-20251226T100000-2"]
-    assert [n.read_text() for n in names] == ["first", "second"]
-    assert not path.exists()
-
-
-def test_new_file_never_replaces_an_existing_one(tmp_path: Path) -> None:
-    paths = [write_beside(tmp_path, "answer.txt", content) for content in (b"one", b"two", b"three")]
-    assert [path.name for path in paths] == ["answer.txt", "answer-2.txt", "answer-3.txt"]
-    assert [path.read_bytes() for path in paths] == [b"one", b"two", b"three"]
 
 
 @pytest.mark.timeout(5)

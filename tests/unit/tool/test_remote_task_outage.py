@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from remit import Failed
+from remit import Chunk, Failed
 from remit import tasks_pb2 as pb
 from remit.agents.grpc.task_service import ConnectionLost, RemoteTask, TaskOrder
-from remit.core.delegate_results import Chunk, final_chunk, result_of_error, started_chunk
+from remit.core.delegate_results import final_chunk, result_of_error, started_chunk
 
 OUTAGE = 1_100
 """Consecutive failures: with a pause of a second each, the server is unreachable for less than 20 minutes."""

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from remit.builtin.coder.analysis.file_facts import read_source
 from remit.builtin.coder.analysis.files import printable
 from remit.builtin.coder.analysis.grammars import GRAMMARS
-from remit.core.cycles import cyclic_components, shortest_cycle
 from remit.core.text import code_span, markdown_line
 
 PIECES = st.sampled_from(
@@ -47,13 +46,6 @@ def test_any_bytes_in_any_language_give_facts(source: bytes, language: str) -> N
     facts = json.loads(json.dumps(read_source(source, language, f"some/file.{endings.get(language, 'x')}")))
     assert facts["lines"] == facts["code"] + facts["comments"] + facts["blank"]
     assert all(1 <= symbol["line"] <= symbol["endLine"] for symbol in facts.get("symbols", ()) if language in GRAMMARS)
-
-
-@given(st.dictionaries(st.integers(0, 9), st.sets(st.integers(0, 9), max_size=4), max_size=10))
-def test_every_cyclic_component_has_a_cycle(graph: dict[int, set[int]]) -> None:
-    for component in cyclic_components(graph):
-        ring = shortest_cycle(min(component), graph, component)
-        assert all(end in graph[start] for start, end in zip(ring, (*ring[1:], ring[0]), strict=True))
 
 
 @given(st.text(st.characters(), max_size=60) | st.sampled_from(["\ud800", "\udcff|", "`" * 3]))

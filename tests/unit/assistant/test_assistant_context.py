@@ -16,9 +16,8 @@ from remit import Context, Conversations, Failed, Remit, Settings, agent
 from remit.agents.model.context_window import tokens_of
 from remit.builtin.assistant.conversations import MessageLine, decode_line, encode_line
 from remit.builtin.assistant.memory import Memory, Room, history_of
-from remit.core.model_messages import Answer, Choice, Message, Question, Reply, SpendSink, ToolCall, ToolResult, UserMessage, repaired
 from remit.models.client import Models
-from support.histories import faults_of
+from support.histories import Answer, Choice, Message, Question, Reply, SpendSink, ToolCall, ToolResult, UserMessage, faults_of, repaired
 
 CHARACTERS = 700
 

@@ -7,13 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit import ErrorInfo, Limits, Misused
-from remit.core.budget import Budget, effective_deadline
-from remit.core.deadline import TimeLimits
-from remit.core.delegation import Delegation
+from remit import AgentPort, Budget, Delegation, ErrorInfo, Limits, Misused, Request, TimeLimits
+from remit.core.budget import effective_deadline
 from remit.core.errors import CODES
-from remit.core.ports import AgentPort
-from remit.core.request import Request
 from remit.core.routing import DEFAULT_TABLE
 from remit.runtime.accept import GuardInput, accept, first_refusal
 from remit.runtime.deps import Rules, RuntimeDeps, Submission, TreeFacts

@@ -6,9 +6,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit import Task, Unavailable
+from remit import BoardState as State
+from remit import Task, TaskArtifact, Unavailable
+from remit import TaskPriority as Priority
+from remit import TaskStatus as Status
 from remit.board.state_file import entry_to_task, read_state, state_to_bytes, task_to_entry
-from remit.board.task import PlanVersion, Priority, State, Status, TaskArtifact
+from remit.board.task import PlanVersion
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 named = words.filter(bool)

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.test import TestModel
 
-from remit import Artifact, DelegateResult
+from remit import Artifact, DelegateResult, TaskState
 from remit.agents.model.context_window import from_plain, size_of, to_plain, trimmed
 from remit.agents.model.conversation import in_words, unanswered
-from remit.core.delegate_results import LEAST_CHARACTERS, TaskError, TaskMetadata, TaskState, shorten_result, text_of
-from remit.core.model_messages import Choice, Message, Question, Reply, ToolCall, ToolResult, UserMessage, repaired
+from remit.core.delegate_results import LEAST_CHARACTERS, TaskError, TaskMetadata, shorten_result, text_of
 from remit.models.stream import request_of
+from support.histories import Choice, Message, Question, Reply, ToolCall, ToolResult, UserMessage, repaired
 
 TASK = "sess_1700000000_abc123"
 ugly = st.text(st.characters(codec=None, exclude_categories=()), max_size=40) | st.sampled_from(

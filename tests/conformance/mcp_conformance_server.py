@@ -11,9 +11,8 @@ from typing import Any
 from mcp_types import CallToolRequestParams, CallToolResult
 
 from remit import Context, Remit, agent
-from remit.server.addresses import Place, bound
 from remit.server.mcp.server import ToolServer, http_address, served_http
-from remit.server.service import Service
+from support.server import Place, Service, bound
 
 
 @agent("says")
@@ -34,13 +33,13 @@ async def reports(ctx: Context) -> str:
     return "Done."
 
 
-LENT = {"test_simple_text": "says", "test_error_handling": "fails", "test_tool_with_progress": "reports"}
+AGENT_OF_TOOL = {"test_simple_text": "says", "test_error_handling": "fails", "test_tool_with_progress": "reports"}
 
 
-class LentNames(ToolServer):
+class ConformanceServer(ToolServer):
     async def _call_tool(self, ctx: Any, params: CallToolRequestParams) -> CallToolResult:
-        if params.name in LENT:
-            asked = {"target": LENT[params.name], "parameters": params.arguments or {}}
+        if params.name in AGENT_OF_TOOL:
+            asked = {"target": AGENT_OF_TOOL[params.name], "parameters": params.arguments or {}}
             params = params.model_copy(update={"name": "delegate", "arguments": asked})
         return await super()._call_tool(ctx, params)
 
@@ -48,7 +47,7 @@ class LentNames(ToolServer):
 async def main(root: str) -> None:
     with bound(Place(host="127.0.0.1")) as listening:
         async with Remit.open(root, agents=[says, fails, reports]) as remit:
-            server = LentNames(Service(remit))
+            server = ConformanceServer(Service(remit))
             async with served_http(remit, server, listening):
                 print(http_address(listening), flush=True)
                 await asyncio.Event().wait()

@@ -139,7 +139,7 @@ def need(*coders: Coder) -> None:
 
 
 @dataclass
-class Stage:
+class Harness:
     """Project with real coding agents and their scripted models."""
 
     project: Path
@@ -178,7 +178,7 @@ class Stage:
         return subprocess.Popen(command, cwd=self.project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
 
     def left_running(self) -> list[str]:
-        """Return the command lines of agent processes of this stage that still run."""
+        """Return the command lines of agent processes of this harness that still run."""
         return [line for line in map(self._started_here, Path("/proc").glob("[0-9]*")) if line]
 
     def _started_here(self, process: Path) -> str | None:
@@ -191,7 +191,7 @@ class Stage:
         return line.replace(b"\0", b" ").decode(errors="replace")[:200] if is_ours and line else None
 
     async def wait_for_nobody(self, seconds: float = 15.0) -> None:
-        """Wait until no process of this stage runs. Fail with the remaining command lines."""
+        """Wait until no process of this harness runs. Fail with the remaining command lines."""
         end = time.monotonic() + seconds
         while left := await asyncio.to_thread(self.left_running):
             assert time.monotonic() < end, f"still running: {left}"
@@ -215,12 +215,12 @@ def _toml(value: Any) -> str:
 
 
 @asynccontextmanager
-async def staged(folder: Path, script: Script, **settings: Any) -> AsyncIterator[Stage]:
-    """Yield a stage in this folder. Processes that a failing test leaves are killed at the end."""
+async def open_harness(folder: Path, script: Script, **settings: Any) -> AsyncIterator[Harness]:
+    """Yield a harness in this folder. Processes that a failing test leaves are killed at the end."""
     project, homes = folder / "project", folder / "homes"
     (project / ".remit" / "agents").mkdir(parents=True)
     (project / ".remit" / "agents" / "helpers.py").write_text(HELPERS)
     homes.mkdir()
     async with ScriptedModels(script) as models:
-        yield Stage(project, homes, models, settings=dict(settings))
+        yield Harness(project, homes, models, settings=dict(settings))
     shutil.rmtree(homes, ignore_errors=True)

@@ -6,9 +6,12 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit import Task
+from remit import BoardState as State
+from remit import Task, TaskArtifact
+from remit import TaskPriority as Priority
+from remit import TaskStatus as Status
 from remit.board.state_file import data_to_state, state_to_data
-from remit.board.task import NEED_REASON, Priority, State, Status, TaskArtifact, slug_of
+from remit.board.task import NEED_REASON, slug_of
 from remit.board.todo import draw, guarded, stripped, unguarded
 from remit.board.todo_merge import may_become, merge
 

@@ -8,9 +8,20 @@ from typing import Any
 
 import pytest
 
-from remit import MemoryStore, Misused, Remit, RemitError, SqliteStore, StopReason, Unavailable, Write, WriteResult, agent
-from remit.core.record import StartDelegation
-from remit.core.states import State
+from remit import (
+    MemoryStore,
+    Misused,
+    Remit,
+    RemitError,
+    SqliteStore,
+    StartDelegation,
+    State,
+    StopReason,
+    Unavailable,
+    Write,
+    WriteResult,
+    agent,
+)
 from remit.testing import JumpingClock, Scripted, answer, hang, wait
 from support.engine_samples import until
 from support.pace import allowed

@@ -5,11 +5,20 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit import HistoryQuery, MemoryStore, Record, Write
-from remit.core.delegation import CallerInfo, TaskContext
-from remit.core.record import RecordDelegation, SaveCheckpoint, StartDelegation
-from remit.core.states import LIVE, State
-from remit.stores.rows import from_json_text, pack_times, record_of, row_of, to_json_text, unpack_times
+from remit import (
+    CallerInfo,
+    HistoryQuery,
+    MemoryStore,
+    Record,
+    RecordDelegation,
+    SaveCheckpoint,
+    StartDelegation,
+    State,
+    TaskContext,
+    Write,
+)
+from remit.core.states import LIVE
+from remit.stores.rows import from_json_text, record_of, row_of, to_json_text
 from remit.testing.store_samples import outcome, record, said, session
 
 NUMBERS = st.integers(0, 14)
@@ -122,16 +131,6 @@ def test_record_round_trips(recording: RecordDelegation) -> None:
     assert record_of(row_of(recording.record)) == recording.record
 
 
-@given(value=JSON)
-def test_json_round_trips(value: Any) -> None:
-    assert from_json_text(to_json_text(value)) == value
-
-
 @given(value=st.recursive(st.binary() | st.text(st.characters()) | st.builds(object), lambda inner: st.dictionaries(st.text(), inner)))
 def test_any_value_can_be_stored(value: Any) -> None:
     from_json_text(to_json_text(value))
-
-
-@given(times=st.lists(st.none() | st.floats(allow_nan=False), min_size=13, max_size=13).map(tuple))
-def test_step_times_round_trip(times: tuple[float | None, ...]) -> None:
-    assert unpack_times(pack_times(times)) == times

@@ -1,0 +1,41 @@
+"""Parts of a server for tests that run one in this process or call its service as a certain principal.
+
+Tests import them from here, so that the modules of the server can move. Tests of one API use a client of its protocol instead.
+"""
+
+from remit.core.delegation import ORIGIN, Origin
+from remit.server.addresses import Certificates, Place, bound
+from remit.server.authenticator import Authenticator, Credentials
+from remit.server.discovery import ServerEntry, announce, announced, withdraw
+from remit.server.mcp.delegations import LOCAL, Delegations, Progress
+from remit.server.service import Call, Service
+from remit.server.tokens import EVERYTHING, LOCAL_FILE, OWNER, Grants, LocalToken, Permission, Principal, Tokens, local_token, new_secret
+
+__all__ = [
+    "EVERYTHING",
+    "LOCAL",
+    "LOCAL_FILE",
+    "ORIGIN",
+    "OWNER",
+    "Authenticator",
+    "Call",
+    "Certificates",
+    "Credentials",
+    "Delegations",
+    "Grants",
+    "LocalToken",
+    "Origin",
+    "Permission",
+    "Place",
+    "Principal",
+    "Progress",
+    "ServerEntry",
+    "Service",
+    "Tokens",
+    "announce",
+    "announced",
+    "bound",
+    "local_token",
+    "new_secret",
+    "withdraw",
+]  # fmt: skip
