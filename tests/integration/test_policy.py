@@ -10,7 +10,7 @@ import pytest
 from remit import BlockingContext, Context, Refused, Remit, StopReason, agent
 from remit.core.policy import Decision, PolicyRequest
 from remit.core.states import State
-from remit.policy.audit import FILE, check_log
+from remit.policy.audit import FILE
 
 ran: list[str] = []
 PERMIT = "permit (principal, action, resource);"
@@ -129,7 +129,6 @@ async def test_decision_is_logged_before_the_agent_runs(tmp_path: Path) -> None:
     assert len(seen) == 20
     together = [entry for entry in log_of(tmp_path) if entry.get("action") == "look"]
     assert len(together) < 5  # equal decisions of one turn are one line
-    assert check_log(tmp_path / ".remit").findings == []
 
 
 async def test_approval_without_an_approver_is_refused(tmp_path: Path) -> None:
