@@ -6,12 +6,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
-
 from remit.agents.attach_server import Ancestry, is_process_of
-from remit.system.processes import has_proc, process_start
+from remit.system.processes import process_start
 
-pytestmark = pytest.mark.skipif(not has_proc(), reason="needs /proc")
 PREFIX = "project:owner:"
 
 
