@@ -203,6 +203,14 @@ def _plain_faults(rules: Sequence[Rule]) -> Iterator[Problem]:
         yield Problem(line=1, what="Nothing is permitted: every delegation will be refused.", is_error=False)
     for rule in rules:
         is_bare = not rule.body.get("conditions") and rule.actions is None and not rule.mentions.principal and not rule.mentions.resource
+        if is_bare and not rule.is_permit:
+            yield Problem(line=rule.line, what=f"{rule.name} forbids everything: no permit can do anything against it.", is_error=False)
         if is_bare and rule.is_permit and not any("protected" in one.mentions.facts or one.mentions.everything for one in rules):
             what = "permits agents to change the board and files by which tools start programs: no rule mentions context.protected"
             yield Problem(line=rule.line, what=f"{rule.name} {what}. The default rules do.", is_error=False)
+    seen: dict[str, Rule] = {}
+    for rule in rules:
+        same = repr({name: value for name, value in rule.body.items() if name != "annotations"})
+        if same in seen:
+            yield Problem(line=rule.line, what=f"{rule.name} says the same as {seen[same].name} at line {seen[same].line}.", is_error=False)
+        seen.setdefault(same, rule)

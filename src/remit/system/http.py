@@ -247,7 +247,7 @@ async def send_request(request: WebRequest, addresses: Sequence[Address], tls: s
     backend = _backend(core, target, addresses)
     pool = core.AsyncConnectionPool(ssl_context=tls, max_connections=1, max_keepalive_connections=0, network_backend=backend)
     async with pool:
-        with _convert_errors(core, target):
+        with _told(core, target):
             response = await pool.handle_async_request(asked)
         try:
             yield Answer(
@@ -261,13 +261,13 @@ async def send_request(request: WebRequest, addresses: Sequence[Address], tls: s
 
 
 async def _chunks(core: Any, response: Any, target: Target) -> AsyncGenerator[bytes, None]:
-    with _convert_errors(core, target):
+    with _told(core, target):
         async for chunk in response.aiter_stream():
             yield chunk
 
 
 @contextlib.contextmanager
-def _convert_errors(core: Any, target: Target) -> Any:
+def _told(core: Any, target: Target) -> Any:
     """Convert the transport's errors. None of them repeats a header or a query."""
     try:
         yield
@@ -442,6 +442,8 @@ def _next(request: WebRequest, status: int, location: str, trail: Trail) -> WebR
 # ---- bodies
 
 ACCEPT_ENCODING = "gzip, deflate"
+MAX_GZIP_MEMBERS = 100
+"""Limits thousands of empty members, which would only cost time."""
 _PIECE_BYTES = 1 << 16
 _EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
 _LONGEST_END = 4
@@ -466,18 +468,20 @@ class Body:
 
 
 class Decompressor:
-    """gzip, deflate, or no encoding. Raises `BodyError` for any other."""
+    """gzip, deflate (with and without a zlib header, as servers send both), or no encoding. Raises `BodyError` for any other."""
 
     def __init__(self, content_encoding: str) -> None:
         names = [name for part in content_encoding.lower().split(",") if (name := part.strip()) not in ("", "identity")]
         if names not in ([], ["gzip"], ["x-gzip"], ["deflate"]):
             raise BodyError(f"it is packed in a way that was not asked for ({', '.join(names)[:60]})")
-        self._stream = zlib.decompressobj(zlib.MAX_WBITS | 32) if names else None
+        self._bits = 0 if not names else zlib.MAX_WBITS if names == ["deflate"] else 16 + zlib.MAX_WBITS
+        self._stream = zlib.decompressobj(self._bits or zlib.MAX_WBITS)
         self._is_begun = False
+        self._members = 1
 
     @property
     def is_complete(self) -> bool:
-        return self._stream is None or self._stream.eof or not self._is_begun
+        return not self._bits or self._stream.eof or not self._is_begun
 
     def unpack(self, data: bytes, max_bytes: int) -> bytes:
         """At most `max_bytes`; more is never produced."""
@@ -489,18 +493,31 @@ class Decompressor:
         return bytes(out[:max_bytes])
 
     def pieces(self, data: bytes, max_piece: int = _PIECE_BYTES) -> Iterator[bytes]:
-        if self._stream is None:
+        if not self._bits:
             yield data
             return
-        self._is_begun = self._is_begun or bool(data)
-        while data and not self._stream.eof:  # anything after the end is not part of the body
+        if data and not self._is_begun:
+            self._is_begun = True
+            if self._bits == zlib.MAX_WBITS and (data[0] & 0x0F != 8 or (len(data) > 1 and (data[0] * 256 + data[1]) % 31)):
+                self._stream = zlib.decompressobj(-zlib.MAX_WBITS)
+        while data and not (self._stream.eof and not self._next_member(data)):
             try:
                 piece = self._stream.decompress(data, max(1, max_piece))
             except zlib.error as error:
                 raise BodyError(f"it is packed in a way that could not be read ({error})") from None
-            data = self._stream.unconsumed_tail
+            data = self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
             if piece:
                 yield piece
+
+    def _next_member(self, data: bytes) -> bool:
+        """Whether another gzip member follows; anything else after the end is not part of the body."""
+        if self._bits == zlib.MAX_WBITS or data[:1] != b"\x1f":
+            return False
+        self._members += 1
+        if self._members > MAX_GZIP_MEMBERS:
+            raise BodyError(f"it is packed in more than {MAX_GZIP_MEMBERS} parts")
+        self._stream = zlib.decompressobj(self._bits)
+        return True
 
 
 async def read_body(

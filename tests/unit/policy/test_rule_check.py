@@ -62,9 +62,12 @@ def test_unknown_actions_and_facts_are_notes_not_errors() -> None:
     assert not any(problem.is_error for problem in problems)
 
 
-def test_rules_that_permit_nothing_are_reported() -> None:
-    (problem,) = check_rules("forbid (principal, action, resource);", SPECS)
-    assert "Nothing is permitted" in str(problem)
+def test_redundant_and_contradictory_rules_are_reported() -> None:
+    everything = "forbid (principal, action, resource);"
+    problems = " ".join(map(str, check_rules(f"{everything}\n{everything}", SPECS)))
+    assert "Nothing is permitted" in problems
+    assert "forbids everything" in problems
+    assert "says the same as" in problems
 
 
 def test_schema_with_unusual_agent_names_is_valid() -> None:

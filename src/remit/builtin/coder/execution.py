@@ -147,7 +147,7 @@ class ExecutionResult:
         return "failed", [_error("execution", LIMIT_EXCEEDED if hits else "BUILD_ERROR", f"{message} {last}".rstrip(), advice)]
 
     def _mend(self) -> str:
-        wanted_network = not self.job.has_network and any(sign in self.stderr for sign in _OF_THE_NETWORK)
+        wanted_network = not self.job.grants.network and any(sign in self.stderr for sign in _OF_THE_NETWORK)
         alone = (
             "The sandbox has no network: have the worker fetch what the code needs, and take it in as a file. " if wanted_network else ""
         )
@@ -201,7 +201,7 @@ class ExecutionResult:
                 "bubblewrap": self.offer.has_bubblewrap,
                 "landlock": self.offer.landlock,
                 "seccomp": self.offer.seccomp,
-                "network": self.job.has_network,
+                "network": self.job.grants.network,
                 "limits": {
                     "timeoutMs": int(limits.seconds * 1000),
                     "memoryBytes": limits.memory_bytes,

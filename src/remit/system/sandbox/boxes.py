@@ -24,7 +24,7 @@ from remit.system.sandbox.cgroup import ControlGroup, make_group
 from remit.system.sandbox.identity import changes_user, is_ours, spare_uid
 from remit.system.sandbox.probe import Offer, counts_by_namespace, tasks_of
 from remit.system.sandbox.profile import TEMPORARY, Profile, reserve
-from remit.system.sandbox.recipes import Limits
+from remit.system.sandbox.recipes import Grants, Limits
 from remit.system.threads import off_loop
 
 _DEVICE_RULES = tuple((f"/dev/{name}", landlock.DEVICE) for name in ("null", "zero", "full", "random", "urandom", "tty"))
@@ -41,7 +41,7 @@ class Job:
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Initial content of the work folder."""
     limits: Limits = field(default_factory=Limits)
-    has_network: bool = False
+    grants: Grants = field(default_factory=Grants)
     hidden: tuple[Path, ...] = ()
     """Hidden, also inside a system folder."""
 
@@ -97,16 +97,16 @@ async def code_box(job: Job, offer: Offer, report: int) -> AsyncIterator[CodeBox
         group = make_group(job.limits.memory_bytes + job.limits.disk_bytes)  # its files may be in memory as well
         if group is not None:
             stack.callback(group.remove)
-            orders["group"] = stack.enter_context(_close_after(group.open()))
+            orders["group"] = stack.enter_context(_closing(group.open()))
         if is_alone and uid and not _is_reachable(recipes.python().prefix):
-            orders["keep"] = [stack.enter_context(_close_after(os.open(recipes.python().prefix, os.O_PATH)))]
+            orders["keep"] = [stack.enter_context(_closing(os.open(recipes.python().prefix, os.O_PATH)))]
             _reach_interpreter(orders)
-        stdin = stack.enter_context(_close_after(_sealed(job.stdin) if job.stdin else os.open(os.devnull, os.O_RDONLY)))
-        box = stack.enter_context(_launcher_box(orders, offer, job.limits, is_alone=is_alone))
+        stdin = stack.enter_context(_closing(_sealed(job.stdin) if job.stdin else os.open(os.devnull, os.O_RDONLY)))
+        box = stack.enter_context(_launched(orders, offer, job.limits, is_alone=is_alone))
         if offer.bubblewrap is not None and not is_alone:
             bound = {bubblewrap.WORKSPACE: workspace, bubblewrap.TEMPORARY: temporary}
             locks = offer.locks_namespaces
-            argv = bubblewrap.command(offer.bubblewrap, job.limits, job.hidden, bound, has_network=job.has_network, locks_namespaces=locks)
+            argv = bubblewrap.command(offer.bubblewrap, job.limits, job.grants, job.hidden, bound, locks_namespaces=locks)
             box = replace(box, argv=[*argv, *box.argv])
         folders = (workspace, temporary)
         yield CodeBox(box=box, workspace=workspace, folders=folders, given={**given, script: -1}, uid=uid, stdin=stdin, group=group)
@@ -114,13 +114,13 @@ async def code_box(job: Job, offer: Offer, report: int) -> AsyncIterator[CodeBox
 
 def _code_orders(job: Job, offer: Offer, inside: tuple[Path, Path], uid: int) -> dict[str, Any]:
     """What code may do. `inside`: its folders, as it sees them."""
-    network = (socket.AF_INET, socket.AF_INET6) if job.has_network else ()
+    network = (socket.AF_INET, socket.AF_INET6) if job.grants.network else ()
     if offer.has_bubblewrap:  # it limits already what is visible; this makes it read-only
         shown, own = [Path("/")], [*inside, Path(bubblewrap.SHARED_MEMORY)]
         wanted = seccomp.Filter(families=network or (socket.AF_UNIX,))
     else:
-        names = recipes.SYSTEM_FOLDERS + recipes.SYSTEM_FILES + (recipes.NETWORK_FILES if job.has_network else ())
-        shown, own = [*landlock.readable([*map(Path, names), *recipes.folders()], job.hidden)], [*inside]
+        names = recipes.SYSTEM_FOLDERS + recipes.SYSTEM_FILES + (recipes.NETWORK_FILES if job.grants.network else ())
+        shown, own = [*landlock.readable([*map(Path, names), *recipes.folders()], job.hidden), *job.grants.read_only], [*inside]
         signals = offer.landlock >= landlock.SCOPES_SINCE
         wanted = seccomp.Filter(families=network, signals=signals, shares_user=not uid, keeps_group=True)
     everything = landlock.everything(offer.landlock)
@@ -129,7 +129,7 @@ def _code_orders(job: Job, offer: Offer, inside: tuple[Path, Path], uid: int) ->
         "workspace": str(inside[0]),
         "environment": _environment(*map(str, inside)),
         "uid": uid,
-        "network": job.has_network,
+        "network": job.grants.network,
         "rules": [*rules, *_DEVICE_RULES],
         "filter": seccomp.program(wanted) if offer.seccomp else b"",
     }
@@ -144,7 +144,7 @@ def _reach_interpreter(orders: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _launcher_box(orders: dict[str, Any], offer: Offer, limits: Limits, *, is_alone: bool) -> Iterator[Box]:
+def _launched(orders: dict[str, Any], offer: Offer, limits: Limits, *, is_alone: bool) -> Iterator[Box]:
     """The launcher with its job."""
     orders = {
         "limits": asdict(limits),
@@ -166,9 +166,9 @@ def _launcher_box(orders: dict[str, Any], offer: Offer, limits: Limits, *, is_al
         if is_alone:
             orders["environment"] = {MARK: f"{_PREFIX}{secrets.token_hex(8)}", **orders["environment"]}
             reading, writing = os.pipe()
-            orders["control"] = stack.enter_context(_close_after(reading))
+            orders["control"] = stack.enter_context(_closing(reading))
             control = stack.enter_context(os.fdopen(writing, "wb", buffering=0))
-        job = stack.enter_context(_close_after(os.memfd_create("job")))
+        job = stack.enter_context(_closing(os.memfd_create("job")))
         os.write(job, marshal.dumps((_compiled(), orders)))
         os.lseek(job, 0, os.SEEK_SET)
         passed = [orders["report"], job, orders["control"], orders["group"], *orders["keep"]]
@@ -187,7 +187,7 @@ def _compiled() -> CodeType:
 
 
 @contextlib.contextmanager
-def _close_after(descriptor: int) -> Iterator[int]:
+def _closing(descriptor: int) -> Iterator[int]:
     try:
         yield descriptor
     finally:
@@ -304,7 +304,7 @@ async def _shell_alone(command: str, profile: Profile, offer: Offer, limits: Lim
     signals = offer.landlock >= landlock.SCOPES_SINCE
     wanted = seccomp.Filter(families=(), signals=signals, shares_user=True, keeps_files=True, keeps_group=True)
     async with _folders(parent, ("home", "tmp")) as (_, home, temporary):
-        with _close_after(os.open(os.devnull, os.O_RDWR)) as null:
+        with _closing(os.open(os.devnull, os.O_RDWR)) as null:
             orders = {
                 "is_command": True,
                 "workspace": str(profile.workspace),
@@ -316,7 +316,7 @@ async def _shell_alone(command: str, profile: Profile, offer: Offer, limits: Lim
                 "rules": [*landlock.profile_rules(profile, offer.landlock, (home, temporary)), *_DEVICE_RULES],
                 "filter": seccomp.program(wanted),
             }
-            with _launcher_box(orders, offer, limits, is_alone=True) as box:
+            with _launched(orders, offer, limits, is_alone=True) as box:
                 yield replace(box, environment=bubblewrap.inner_environment([], environ)[1])
 
 

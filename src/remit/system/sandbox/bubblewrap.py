@@ -13,9 +13,10 @@ from pathlib import Path
 from remit.system.sandbox import recipes
 from remit.system.sandbox.identity import changes_user
 from remit.system.sandbox.profile import VISIBLE_FILES, Profile
-from remit.system.sandbox.recipes import Limits
+from remit.system.sandbox.recipes import Grants, Limits
 
 WORKSPACE, TEMPORARY, SHARED_MEMORY = "/workspace", "/tmp", "/dev/shm"
+_MOUNTS = (WORKSPACE, TEMPORARY, SHARED_MEMORY)
 SHARED_MEMORY_BYTES = 64 << 20
 PIN = "--ro-bind-fd"
 """Since 0.10, and in older versions with the fix of CVE-2024-42472."""
@@ -27,12 +28,12 @@ _KERNEL = tuple(f"/proc/{name}" for name in ("acpi", "fs", "scsi", "sys", "sysrq
 
 
 def command(
-    program: Path, limits: Limits, hidden: tuple[Path, ...], bound: Mapping[str, Path], *, has_network: bool = False, locks_namespaces: bool
+    program: Path, limits: Limits, grants: Grants, hidden: tuple[Path, ...], bound: Mapping[str, Path], *, locks_namespaces: bool
 ) -> list[str]:  # fmt: skip
     """Up to the program inside. `hidden` stays invisible even inside a visible folder. `bound`: writable folders, by their path inside."""
     argv = [str(program), "--die-with-parent", "--new-session", "--hostname", "sandbox", "--cap-drop", "ALL"]
     argv += ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
-    argv += [] if has_network else ["--unshare-net"]
+    argv += [] if grants.network else ["--unshare-net"]
     if changes_user():
         argv += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"]
     else:
@@ -40,12 +41,8 @@ def command(
     shown = [Path(path) for path in recipes.SYSTEM_FOLDERS]
     for folder in shown:
         argv += _system(folder)
-    argv += ["--proc", "/proc", "--dev", "/dev"]
-    argv += ["--perms", "0777", "--size", str(min(SHARED_MEMORY_BYTES, limits.disk_bytes)), "--tmpfs", SHARED_MEMORY]
-    for place in (WORKSPACE, TEMPORARY):  # before interpreters, which may be below
-        argv += ["--bind", str(bound[place]), place] if place in bound else ["--tmpfs", place]
-    more = [*recipes.folders()]
-    files = [Path(name) for name in recipes.SYSTEM_FILES + (recipes.NETWORK_FILES if has_network else ())]
+    more = [*recipes.folders(), *grants.read_only]
+    files = [Path(name) for name in recipes.SYSTEM_FILES + (recipes.NETWORK_FILES if grants.network else ())]
     above = {folder for path in (*more, *files) for folder in path.parents if not any(folder.is_relative_to(one) for one in shown)}
     for folder in sorted(above - {Path("/")}):
         argv += ["--perms", "0755", "--dir", str(folder)]  # created by bubblewrap itself, they would belong to root
@@ -54,8 +51,20 @@ def command(
     for path in files:
         argv += ["--ro-bind-try", str(path), str(path)]
     for secret in hidden:
-        if any(secret.is_relative_to(path) for path in (*shown, *more)):
+        if secret not in grants.read_only and any(secret.is_relative_to(path) for path in (*shown, *more)):
             argv += ["--tmpfs", str(secret), "--remount-ro", str(secret)]
+    argv += ["--proc", "/proc", "--dev", "/dev"]
+    argv += ["--perms", "0777", "--size", str(min(SHARED_MEMORY_BYTES, limits.disk_bytes)), "--tmpfs", SHARED_MEMORY]
+    for place in (WORKSPACE, TEMPORARY):
+        argv += ["--bind", str(bound[place]), place] if place in bound else ["--tmpfs", place]
+    for path in more:  # an interpreter below one of those, which has just been covered
+        inside = [
+            folder for folder in reversed(path.parents) if any(folder != Path(place) and folder.is_relative_to(place) for place in _MOUNTS)
+        ]
+        for folder in inside:
+            argv += ["--perms", "0755", "--dir", str(folder)]
+        if any(path.is_relative_to(place) for place in _MOUNTS):
+            argv += ["--ro-bind", str(path), str(path)]
     return [*argv, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE, "--"]
 
 

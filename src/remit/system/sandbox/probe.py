@@ -9,6 +9,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from remit.system.processes import all_pids, kill_tree
 from remit.system.sandbox import landlock, recipes, seccomp
 from remit.system.sandbox.bubblewrap import PIN, command
 from remit.system.sandbox.identity import is_powerless_root
-from remit.system.sandbox.recipes import Limits
+from remit.system.sandbox.recipes import Grants, Limits
 
 TRY_SECONDS = 10.0
 _PR_GET_SECCOMP = 21
@@ -109,6 +110,8 @@ def required(offer: Offer) -> Offer:
 
 
 def _look() -> Offer:
+    if sys.platform != "linux":
+        return Offer(fault="it is for Linux")
     recipes.node()  # searched here, where it may take a moment
     program, fault, locks = None, "", False
     for one in find():
@@ -140,9 +143,9 @@ def _try(program: Path) -> tuple[str, bool]:
     """Why it does not work, if so; and whether it can forbid further namespaces."""
     fault = ""
     for locks in (True, False):
-        argv = command(program, Limits(), (), {}, locks_namespaces=locks)
+        argv = command(program, Limits(), Grants(), (), {}, locks_namespaces=locks)
         try:
-            code, said = _run_briefly([*argv, "/bin/true"])
+            code, said = _said([*argv, "/bin/true"])
         except OSError as error:
             return str(error), False
         except subprocess.TimeoutExpired:
@@ -161,7 +164,7 @@ def _knows(program: Path, option: str) -> bool:
     return option.encode() in ran.stdout
 
 
-def _run_briefly(argv: list[str]) -> tuple[int, str]:
+def _said(argv: list[str]) -> tuple[int, str]:
     """Its exit code and error output. Leaves nothing behind."""
     with subprocess.Popen(
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={}, start_new_session=True
@@ -175,7 +178,7 @@ def _run_briefly(argv: list[str]) -> tuple[int, str]:
 
 
 def has_seccomp() -> bool:
-    if not seccomp.is_supported():
+    if not seccomp.is_supported() or sys.platform != "linux":
         return False
     return int(ctypes.CDLL(None).prctl(_PR_GET_SECCOMP, 0, 0, 0, 0)) >= 0
 

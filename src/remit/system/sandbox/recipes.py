@@ -1,4 +1,4 @@
-"""How sandboxed code runs: its limits, and for each language the program, its script and the folders it reads."""
+"""How sandboxed code runs: limits and grants, and for each language the program, its script and the folders it reads."""
 
 import os
 import shutil
@@ -43,6 +43,13 @@ MOST = Limits(
     files=200_000,
 )
 """Maximum limits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grants:
+    network: bool = False
+    read_only: tuple[Path, ...] = ()
+    """Files and folders it may read, at their own paths."""
 
 
 # ---- languages

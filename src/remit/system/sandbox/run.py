@@ -10,10 +10,10 @@ import shutil
 import signal
 import stat
 import subprocess
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from remit.core.errors import Unavailable
 from remit.system.processes import MARK, kill_tree_async, process_start
@@ -169,21 +169,21 @@ async def run(job: Job, offer: Offer, *, hear: Hear, choose: Choose, out: Path) 
     """The files that `choose` selects are in `out` afterwards. Raises `Unavailable` if no sandbox could be created."""
     tally = _Tally(job.limits.output_bytes, hear)
     async with contextlib.AsyncExitStack() as stack:
-        report = _open_pipe(stack)
-        made = await stack.enter_async_context(code_box(job, offer, report[1].fileno()))
-        pipes = {name: _open_pipe(stack, made.uid) for name in ("stdout", "stderr")}
+        report = stack.enter_context(_Pipe(0))
+        made = await stack.enter_async_context(code_box(job, offer, report.write_end))
+        pipes = {name: stack.enter_context(_Pipe(made.uid)) for name in ("stdout", "stderr")}
         try:
-            child = Child(made.box, stdin=made.stdin, **{name: pipe[1].fileno() for name, pipe in pipes.items()})
+            child = Child(made.box, stdin=made.stdin, **{name: pipe.write_end for name, pipe in pipes.items()})
         except OSError as error:
             raise _unavailable(f"The sandbox could not be started: {error.strerror or error}.") from None
         pumps = []
         try:
-            reported = await _read_pipe(stack, report)
+            reported = await stack.enter_async_context(report.reading())
             for name, pipe in pipes.items():
-                pumps.append(asyncio.create_task(tally.pump(name, await _read_pipe(stack, pipe))))
-            status = await _monitor_child(child, made, job, reported, tally)
+                pumps.append(asyncio.create_task(tally.pump(name, await stack.enter_async_context(pipe.reading()))))
+            status = await _monitored(child, made, job, reported, tally)
         finally:
-            await finish_despite_cancel(_end_child(child, pumps))
+            await finish_despite_cancel(_ended(child, pumps))
         if isinstance(status, bytes):
             reason = f" {status.decode(errors='replace').strip()}." if status else ""
             raise _unavailable(f"The sandbox could not be started, so the code was not run.{reason} {tally.last_words()}".rstrip())
@@ -195,7 +195,7 @@ def _unavailable(message: str) -> Unavailable:
     return Unavailable(message, code="TOOL_UNAVAILABLE", advice="Ask `remit doctor` what is missing.")
 
 
-async def _end_child(child: Child, pumps: list[asyncio.Task[None]]) -> None:
+async def _ended(child: Child, pumps: list[asyncio.Task[None]]) -> None:
     await child.end()
     if pumps:
         await asyncio.wait(pumps, timeout=END_SECONDS)
@@ -203,15 +203,12 @@ async def _end_child(child: Child, pumps: list[asyncio.Task[None]]) -> None:
         pump.cancel()
 
 
-async def _monitor_child(
+async def _monitored(
     child: Child, made: CodeBox, job: Job, reported: asyncio.StreamReader, tally: "_Tally"
 ) -> bytes | tuple[str, float, UsageMonitor]:
     """The limit that it was stopped for, its duration, and its usage; or why it did not start."""
-    try:
-        async with asyncio.timeout(START_SECONDS):
-            words = await reported.readline()
-    except TimeoutError:
-        words = b"it took too long"
+    async with asyncio.timeout(START_SECONDS):
+        words = await reported.readline()
     if words != STARTED:
         return words
     monitor = UsageMonitor(child.pid, job.limits, made.folders)
@@ -351,22 +348,36 @@ class _Tally:
                 self.flooded.set()
 
 
-_Pipe = tuple[BinaryIO, BinaryIO]
+class _Pipe:
+    """A pipe from the process; its other end is closed here once the process has it."""
 
+    def __init__(self, uid: int) -> None:
+        self.read_end, self.write_end = os.pipe()
+        if uid:
+            os.fchown(self.write_end, uid, uid)  # /dev/stdout can also be opened by name
+        self._open = {self.read_end, self.write_end}
 
-def _open_pipe(stack: contextlib.AsyncExitStack, uid: int = 0) -> _Pipe:
-    """The end to read from, and that of the process."""
-    ours, theirs = os.pipe()
-    if uid:
-        os.fchown(theirs, uid, uid)  # /dev/stdout can also be opened by name
-    return stack.enter_context(os.fdopen(ours, "rb", buffering=0)), stack.enter_context(os.fdopen(theirs, "wb", buffering=0))
+    def __enter__(self) -> "_Pipe":
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        for number in list(self._open):
+            self._close(number)
 
-async def _read_pipe(stack: contextlib.AsyncExitStack, pipe: _Pipe) -> asyncio.StreamReader:
-    """Call it when the process has its end, which is closed here."""
-    ours, theirs = pipe
-    theirs.close()
-    reader = asyncio.StreamReader(limit=_READ_BYTES)
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), ours)
-    stack.callback(transport.close)
-    return reader
+    def _close(self, number: int) -> None:
+        if number in self._open:
+            self._open.discard(number)
+            os.close(number)
+
+    @contextlib.asynccontextmanager
+    async def reading(self) -> AsyncIterator[asyncio.StreamReader]:
+        self._close(self.write_end)
+        reader = asyncio.StreamReader(limit=_READ_BYTES)
+        self._open.discard(self.read_end)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self.read_end, "rb", buffering=0)
+        )
+        try:
+            yield reader
+        finally:
+            transport.close()
