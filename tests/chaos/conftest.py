@@ -15,5 +15,5 @@ def box_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(boxes, "_parent_for", lambda _: str(made))
     for folder in made.parents[:-2]:
         folder.chmod(0o755)  # the user that the code runs as must reach it
-    made.chmod(0o1777)  # as the default folder
+    made.chmod(0o1777)  # as the default folder: the keeper removes its box if this process is killed
     return made

@@ -1,9 +1,11 @@
 # ruff: noqa: E501 - each program is one literal
-"""Sandboxed code hides nothing from its limits and leaves nothing behind after a cancel or kill at any moment."""
+"""Sandboxed code hides nothing from the keeper and leaves nothing behind after a cancel or kill at any moment."""
 
 import asyncio
 import os
 import random
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +13,14 @@ from pathlib import Path
 import pytest
 
 from remit import Unavailable
-from remit.system.files import remove_hostile_folder
-from remit.system.processes import children
+from remit.system.processes import descendants
 from remit.system.sandbox import probe
 from remit.system.sandbox.boxes import Job
+from remit.system.sandbox.keeper import clear
 from remit.system.sandbox.probe import Offer, required
 from remit.system.sandbox.recipes import MEBIBYTE, Limits
 from remit.system.sandbox.run import run
+from remit.system.sandbox.wire import BOOT
 from support.escape_stage import STACKS, offer_of, processes_marked, sandboxed
 from support.pace import allowed
 
@@ -66,7 +69,7 @@ async def test_standard_input_is_read_only(stack: str) -> None:
 
 @each_stack
 async def test_files_are_returned_when_code_exits_at_the_output_limit(stack: str) -> None:
-    """The files are returned even if the code has ended before the order to stop it."""
+    """The keeper returns the files even if the code has ended before the order to stop it."""
     code = "import os, time\nopen('f', 'w').write('x')\nos.write(1, b'y' * 59000)\ntime.sleep(0.1)\nos.write(1, b'y' * 60000)\nos.write(1, b'y' * 50000)\nos._exit(0)"
     for _ in range(4):
         ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=20, output_bytes=10_000))
@@ -96,6 +99,15 @@ async def test_cancel_at_any_moment_leaves_nothing(stack: str, box_parent: Path,
     assert os.listdir(box_parent) == []
 
 
+def test_keeper_without_complete_orders_removes_its_folders(tmp_path: Path) -> None:
+    folders = [tmp_path / "box" / "workspace", tmp_path / "box" / "tmp", tmp_path / "box"]
+    for folder in folders[:2]:
+        folder.mkdir(parents=True)
+    ran = subprocess.run([sys.executable, "-I", "-S", "-c", BOOT, *map(str, folders)], input=b"half", timeout=30, check=False)
+    assert ran.returncode == 70
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_deep_or_unreadable_folder_is_removed(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("x")
     box = tmp_path / "box"
@@ -110,7 +122,7 @@ def test_deep_or_unreadable_folder_is_removed(tmp_path: Path) -> None:
         os.close(place)
         place = below
     os.close(place)
-    remove_hostile_folder(box)
+    clear(str(box))
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
@@ -151,8 +163,12 @@ async def test_external_kill_is_not_reported_as_a_limit(stack: str, tmp_path: Pa
     work = asyncio.create_task(run(job, offer_of(stack), hear=lambda *_: None, choose=lambda _: [], out=tmp_path / "out"))
     while len(processes_marked(mark)) < 3:  # noqa: ASYNC110 - waits for other processes
         await asyncio.sleep(0.02)
-    (outermost,) = [pid for pid in processes_marked("import marshal") if pid in children(os.getpid())]
-    os.kill(outermost, 9)
+    (keeper,) = [
+        pid
+        for pid in processes_marked("import marshal")
+        if pid in descendants(os.getpid()) and pid not in processes_marked("--die-with-parent")
+    ]
+    os.kill(keeper, 9)
     ended = (await work).ended
     assert (ended.exit_code, ended.signal, ended.killed_by) == (None, 9, "")
     while processes_marked(mark):  # noqa: ASYNC110 - waits for other processes

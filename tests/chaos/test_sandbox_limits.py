@@ -204,7 +204,7 @@ async def test_cancel_kills_the_code_and_its_children(stack: str, tmp_path: Path
 
 
 @each_stack
-def test_sandboxed_code_dies_when_its_orchestrator_is_killed(stack: str, tmp_path: Path) -> None:
+def test_sandboxed_code_dies_when_its_orchestrator_is_killed(stack: str, box_parent: Path, tmp_path: Path) -> None:
     mark = f"602.{os.getpid()}"
     child = os.fork()
     if child == 0:
@@ -216,7 +216,7 @@ def test_sandboxed_code_dies_when_its_orchestrator_is_killed(stack: str, tmp_pat
     wait_until(lambda: processes_marked(mark))
     os.kill(child, 9)
     os.waitpid(child, 0)
-    wait_until(lambda: not processes_marked(mark))
+    wait_until(lambda: not processes_marked(mark) and not os.listdir(box_parent))
 
 
 @each_stack

@@ -141,7 +141,7 @@ async def test_hostile_conftest_on_the_host_gets_no_api_key(victim: Victim) -> N
 
 async def test_landlock_alone_blocks_the_hostile_conftest(victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
     offer = replace(probes.probe(), bubblewrap=None)
-    if not offer.has_launcher:
+    if not offer.has_keeper:
         pytest.skip("Landlock is not available")
     monkeypatch.setattr(probes, "_known", offer)
     (victim.project / "loot.json").write_text('["nothing ran"]')  # files cannot be created at the top level of the workspace

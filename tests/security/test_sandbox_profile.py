@@ -143,7 +143,7 @@ async def test_landlock_alone_enforces_the_profile(home: Path) -> None:
         (project / name).mkdir()
     (project / ".venv" / "pyvenv.cfg").write_text("home = /usr/bin\n")
     offer = replace(probe(), bubblewrap=None)
-    if not offer.has_launcher:
+    if not offer.has_keeper:
         pytest.skip("Landlock is not available")
     profile = Profile(workspace=project, read_only=toolchain(project, {}))
     command = "cat .venv/id_ed25519 sources/id_ed25519; echo evil > sources/authorized_keys; echo $?"

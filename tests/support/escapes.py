@@ -101,8 +101,8 @@ ATTEMPTS = [
     trying("see other processes", "assert os.path.exists('/proc/{victim}/comm') and 'sleep' in open('/proc/{victim}/comm').read()"),
     trying("signal another process", "os.kill({victim}, 0)"),
     trying("kill everybody", "os.kill({victim}, 9)\nos.kill(-1, 9)", proves=False, alone=True),
-    trying("kill the launcher", "before = os.getppid()\nos.kill(before, 9)\ntime.sleep(0.1)\nassert os.getppid() != before", proves=False, alone=True),
-    trying("stop the launcher", "import _signal\nos.kill(os.getppid(), 19)\nassert 'T' in open(f'/proc/{{os.getppid()}}/stat').read()", proves=False, alone=True),
+    trying("kill the keeper", "before = os.getppid()\nos.kill(before, 9)\ntime.sleep(0.1)\nassert os.getppid() != before", proves=False, alone=True),
+    trying("stop the keeper", "import _signal\nos.kill(os.getppid(), 19)\nassert 'T' in open(f'/proc/{{os.getppid()}}/stat').read()", proves=False, alone=True),
     trying(
         "kill by a file that becomes readable",
         "import fcntl\nr, w = os.pipe()\nfcntl.fcntl(r, 8, {victim})\nfcntl.fcntl(r, 10, 9)\nfcntl.fcntl(r, 4, os.O_ASYNC)\nos.write(w, b'x')\n"
@@ -111,8 +111,8 @@ ATTEMPTS = [
     ),
     trying("trace another process", "syscall(101, 0x4206, {victim}, 0, 0)", raw=True),
     trying("read the memory of another process", "open('/proc/{victim}/mem', 'rb')"),
-    trying("write the memory of the launcher", "open(f'/proc/{{os.getppid()}}/mem', 'r+b')", alone=True),
-    trying("take a file of the launcher", "syscall(438, os.pidfd_open(os.getppid()), 0, 0)", raw=True, alone=True),
+    trying("write the memory of the keeper", "open(f'/proc/{{os.getppid()}}/mem', 'r+b')", alone=True),
+    trying("take a file of the keeper", "syscall(438, os.pidfd_open(os.getppid()), 0, 0)", raw=True, alone=True),
     trying("limit another process", "import resource\nresource.prlimit({victim}, resource.RLIMIT_NOFILE, (64, 64))"),
     trying("slow another process down", "os.setpriority(os.PRIO_PROCESS, {victim}, 19)"),
     trying("keep an open file of ours", "import os.path\nassert [n for n in range(3, 1000) if os.path.exists(f'/dev/fd/{{n}}') and 'geheim' in os.readlink(f'/dev/fd/{{n}}')]", proves=False),
@@ -180,7 +180,7 @@ ATTEMPTS = [
     trying("su", "assert subprocess.run(['su', '-c', 'id -u'], capture_output=True, stdin=-3, timeout=0.5).stdout.strip() == b'0'", proves=False),
     trying("a planted suid shell", "import shutil\nshutil.copy('/bin/sh', 'sh')\nos.chmod('sh', 0o6755)\nassert subprocess.run(['./sh', '-pc', 'id -u'], capture_output=True).stdout.strip() == b'0'", proves=False),
     Attempt(
-        name="modules that shadow what the launcher imports",
+        name="modules that shadow what the keeper imports",
         code="print('TRIED')",
         proves=False,
         alone=True,

@@ -7,7 +7,6 @@ import os
 import secrets
 import shutil
 import stat
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -178,16 +177,6 @@ def sweep_folders(
                     remove(str(path))
             finally:
                 os.close(descriptor)
-
-
-def remove_hostile_folder(folder: str | Path) -> None:
-    """Remove a folder that untrusted code wrote, as far as possible, once no process is left that changes it: its folders may be closed to
-    us, or deeper than Python follows."""
-    try:
-        shutil.rmtree(folder)
-    except (OSError, RecursionError):
-        for words in (("chmod", "-R", "u+rwX"), ("rm", "-rf")):
-            subprocess.run([*words, "--", folder], env={"PATH": os.defpath}, stderr=subprocess.DEVNULL, check=False)
 
 
 def set_aside(path: Path, *, at: float | None = None) -> Path:

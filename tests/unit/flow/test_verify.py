@@ -28,7 +28,7 @@ def verify(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> V
     if request.param == "landlock":
         offer = replace(offer, bubblewrap=None)
         monkeypatch.setattr(probes, "_known", offer)
-    if request.param != "host" and not (offer.has_launcher if request.param == "landlock" else offer.has_bubblewrap):
+    if request.param != "host" and not (offer.has_keeper if request.param == "landlock" else offer.has_bubblewrap):
         pytest.skip("There is no such sandbox here.")
     rules = AcceptanceRules(is_on_host=request.param == "host")
 

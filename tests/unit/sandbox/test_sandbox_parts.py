@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit.system.sandbox import landlock, recipes
-from remit.system.sandbox.boxes import is_plain
 from remit.system.sandbox.bubblewrap import command
 from remit.system.sandbox.recipes import Grants, Limits
+from remit.system.sandbox.wire import is_plain
 
 
 @given(name=st.text(st.characters(), max_size=40) | st.lists(st.sampled_from(["a", "..", ".", "", "b c", "\0", "\n"])).map("/".join))
@@ -38,7 +38,7 @@ def test_hidden_folder_is_excluded_and_its_siblings_are_readable(tmp_path: Path)
 
 
 def test_project_inside_a_system_folder_is_hidden() -> None:
-    argv = command(Path("bwrap"), Limits(), Grants(), (Path("/usr/src/app"),), {}, locks_namespaces=True)
+    argv = command(Path("bwrap"), Limits(), Grants(), (Path("/usr/src/app"),), locks_namespaces=True)
     place = argv.index("/usr/src/app")
     assert argv[place - 1 : place + 3] == ["--tmpfs", "/usr/src/app", "--remount-ro", "/usr/src/app"]
 
@@ -74,7 +74,7 @@ def test_node_version_manager_is_asked_for_the_program(tmp_path: Path, monkeypat
 
 
 def test_interpreter_below_tmp_is_visible_in_a_private_tmp() -> None:
-    argv = command(Path("bwrap"), Limits(), Grants(read_only=(Path("/tmp/build/bin"),)), (), {}, locks_namespaces=True)
+    argv = command(Path("bwrap"), Limits(), Grants(read_only=(Path("/tmp/build/bin"),)), (), locks_namespaces=True)
     covered = len(argv) - 1 - argv[::-1].index("/tmp")
     assert argv[covered + 1 :].count("/tmp/build/bin") == 2
     assert "/tmp/build" in argv[covered + 1 :]

@@ -124,7 +124,7 @@ def test_no_process_leaves_its_process_group(machine: str) -> None:
     for numbers in GROUPS.values():
         number = numbers[ARCHITECTURES[machine][1]]
         assert number is not None
-        assert run_filter(Filter(keeps_group=True), machine, number) == ERRNO
+        assert run_filter(Filter(signals=False), machine, number) == ERRNO
         assert run_filter(Filter(), machine, number) == ALLOW
 
 

@@ -18,7 +18,8 @@ import tomlkit
 
 from remit.core.errors import RemitError
 from remit.system.beneath import open_regular
-from remit.system.files import atomic_write, lock_folder, private_folder, remove_hostile_folder, sweep_folders, write_private
+from remit.system.files import atomic_write, lock_folder, private_folder, sweep_folders, write_private
+from remit.system.sandbox.keeper import clear
 from remit.system.trust import state_folder
 
 HIDDEN_VARIABLES = ("OPENCODE_CONFIG", "OPENCODE_CONFIG_DIR", "OPENCODE_MODELS_PATH", "XDG_RUNTIME_DIR")
@@ -249,7 +250,7 @@ def vendor_home(vendor: str | None, owner: tuple[str, ...], environment: Mapping
 
     `environment`: the agent's environment without containment."""
     parent = private_folder(private_folder(state_folder() / "vendors") / _folder_name(vendor, owner))
-    sweep_folders(parent, _RUN, remove=remove_hostile_folder)
+    sweep_folders(parent, _RUN, remove=clear)
     folder = Path(tempfile.mkdtemp("", _RUN, parent))
     lock = lock_folder(folder)
     try:
@@ -259,7 +260,7 @@ def vendor_home(vendor: str | None, owner: tuple[str, ...], environment: Mapping
         made.write_back()
     finally:
         os.close(lock)
-        remove_hostile_folder(folder)
+        clear(str(folder))
 
 
 def sessions_folder(vendor: str, owner: tuple[str, ...]) -> Path:

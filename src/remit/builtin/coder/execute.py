@@ -16,7 +16,7 @@ from remit.system.sandbox.recipes import MEBIBYTE, MOST, Grants, Limits
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.system.sandbox.run import LeftFile
+    from remit.system.sandbox.wire import LeftFile
 
 MOST_CODE_CHARACTERS = 1_000_000
 MOST_OUTPUTS = 100

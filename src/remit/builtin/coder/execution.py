@@ -13,10 +13,11 @@ from remit.core.errors import Misused
 from remit.core.policy import Effect
 from remit.core.text import plural
 from remit.system.beneath import Place, Root
-from remit.system.sandbox.boxes import Job, is_plain
+from remit.system.sandbox.boxes import Job
 from remit.system.sandbox.probe import Offer
 from remit.system.sandbox.recipes import MEBIBYTE
-from remit.system.sandbox.run import LeftFile, RunResult
+from remit.system.sandbox.run import RunResult
+from remit.system.sandbox.wire import LeftFile, is_plain
 
 MOST_FILES = 200
 MOST_BYTES = 64 * MEBIBYTE

@@ -1,6 +1,6 @@
 """The command line of bubblewrap: its own namespaces, a root folder with only what interpreters need, no capability.
 
-An ordinary user gets a user namespace. Root gets none: the launcher, first process inside, changes to an unused user id, because process
+An ordinary user gets a user namespace. Root gets none: the keeper, first process inside, changes to an unused user id, because process
 limits do not apply to root, and root's files would otherwise belong to the code."""
 
 import contextlib
@@ -16,7 +16,8 @@ from remit.system.sandbox.profile import VISIBLE_FILES, Profile
 from remit.system.sandbox.recipes import Grants, Limits
 
 WORKSPACE, TEMPORARY, SHARED_MEMORY = "/workspace", "/tmp", "/dev/shm"
-_MOUNTS = (WORKSPACE, TEMPORARY, SHARED_MEMORY)
+MOUNTS = (WORKSPACE, TEMPORARY, SHARED_MEMORY)
+"""Each is in memory with a limited size; together they are monitored."""
 SHARED_MEMORY_BYTES = 64 << 20
 PIN = "--ro-bind-fd"
 """Since 0.10, and in older versions with the fix of CVE-2024-42472."""
@@ -27,11 +28,9 @@ _KERNEL = tuple(f"/proc/{name}" for name in ("acpi", "fs", "scsi", "sys", "sysrq
 """Machine settings: root's files, which root may write without any capability."""
 
 
-def command(
-    program: Path, limits: Limits, grants: Grants, hidden: tuple[Path, ...], bound: Mapping[str, Path], *, locks_namespaces: bool
-) -> list[str]:  # fmt: skip
-    """Up to the program inside. `hidden` stays invisible even inside a visible folder. `bound`: writable folders, by their path inside."""
-    argv = [str(program), "--die-with-parent", "--new-session", "--hostname", "sandbox", "--cap-drop", "ALL"]
+def command(program: Path, limits: Limits, grants: Grants, hidden: tuple[Path, ...], *, locks_namespaces: bool) -> list[str]:
+    """Up to the program inside. `hidden` stays invisible even inside a visible folder."""
+    argv = [str(program), "--die-with-parent", "--new-session", "--as-pid-1", "--hostname", "sandbox", "--cap-drop", "ALL"]
     argv += ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
     argv += [] if grants.network else ["--unshare-net"]
     if changes_user():
@@ -54,16 +53,16 @@ def command(
         if secret not in grants.read_only and any(secret.is_relative_to(path) for path in (*shown, *more)):
             argv += ["--tmpfs", str(secret), "--remount-ro", str(secret)]
     argv += ["--proc", "/proc", "--dev", "/dev"]
-    argv += ["--perms", "0777", "--size", str(min(SHARED_MEMORY_BYTES, limits.disk_bytes)), "--tmpfs", SHARED_MEMORY]
-    for place in (WORKSPACE, TEMPORARY):
-        argv += ["--bind", str(bound[place]), place] if place in bound else ["--tmpfs", place]
+    for place in MOUNTS:
+        size = min(SHARED_MEMORY_BYTES, limits.disk_bytes) if place == SHARED_MEMORY else limits.disk_bytes
+        argv += ["--perms", "0777", "--size", str(size), "--tmpfs", place]
     for path in more:  # an interpreter below one of those, which has just been covered
         inside = [
-            folder for folder in reversed(path.parents) if any(folder != Path(place) and folder.is_relative_to(place) for place in _MOUNTS)
+            folder for folder in reversed(path.parents) if any(folder != Path(place) and folder.is_relative_to(place) for place in MOUNTS)
         ]
         for folder in inside:
             argv += ["--perms", "0755", "--dir", str(folder)]
-        if any(path.is_relative_to(place) for place in _MOUNTS):
+        if any(path.is_relative_to(place) for place in MOUNTS):
             argv += ["--ro-bind", str(path), str(path)]
     return [*argv, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE, "--"]
 

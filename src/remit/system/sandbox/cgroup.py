@@ -1,7 +1,7 @@
 """A control group (version 2) for one run: the kernel's memory limit, including shared memory, socket buffers and page tables.
 
-Created if this process may create groups beside its own: as root, in a service or a terminal with delegation. Otherwise only what
-`usage` measures limits it."""
+Created if this process may create groups beside its own: as root, in a service or a terminal with delegation. Otherwise only the keeper's
+count limits it."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Landlock: what this kernel can refuse, and the rules for sandboxed code. Only numbers and paths: `launcher` makes the calls.
+"""Landlock: what this kernel can refuse, and the rules for sandboxed code. Only numbers and paths: `keeper` makes the calls.
 
 Rules only add rights: a hidden folder in a readable one is excluded by naming everything beside it (`readable`)."""
 

@@ -49,13 +49,13 @@ class Offer:
         return self.bubblewrap is not None and not self.fault
 
     @property
-    def has_launcher(self) -> bool:
+    def has_keeper(self) -> bool:
         """Whether Landlock alone suffices: files by its rules, the network by the filter."""
         return self.landlock > 0 and self.seccomp and not self.is_root_for_good
 
     @property
     def is_enough(self) -> bool:
-        return self.has_bubblewrap or self.has_launcher
+        return self.has_bubblewrap or self.has_keeper
 
     @property
     def stack(self) -> str:
@@ -143,7 +143,7 @@ def _try(program: Path) -> tuple[str, bool]:
     """Why it does not work, if so; and whether it can forbid further namespaces."""
     fault = ""
     for locks in (True, False):
-        argv = command(program, Limits(), Grants(), (), {}, locks_namespaces=locks)
+        argv = command(program, Limits(), Grants(), (), locks_namespaces=locks)
         try:
             code, said = _said([*argv, "/bin/true"])
         except OSError as error:

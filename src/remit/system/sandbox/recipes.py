@@ -78,8 +78,8 @@ class Recipe:
     """Empty: the current interpreter."""
     arguments: tuple[str, ...] = ()
 
-    def argv(self, script: str) -> list[str]:
-        return [self.program, *self.arguments, script] if self.program else [script]
+    def argv(self, script: str) -> list[str] | None:
+        return [self.program, *self.arguments, script] if self.program else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,38 +1,33 @@
 """Run one piece of code (`run`), or one program (`run_program`), in the sandbox. Leaves nothing behind, however it ends.
 
-Inside bubblewrap, or confined by the launcher only if bubblewrap does not work; its limits are monitored from here. Used by
-`coder.execute_code` and for acceptance commands."""
+Inside bubblewrap, or with the keeper only if bubblewrap does not work. Code always has a keeper, which sets Landlock, seccomp and limits.
+Used by `coder.execute_code` and for acceptance commands."""
 
 import asyncio
 import contextlib
+import fcntl
 import os
-import shutil
 import signal
-import stat
 import subprocess
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from remit.core.errors import Unavailable
-from remit.system.processes import MARK, kill_tree_async, process_start
-from remit.system.sandbox.boxes import Box, CodeBox, Job, code_box, is_plain
-from remit.system.sandbox.launcher import STARTED
+from remit.core.errors import Misused, Unavailable
+from remit.system.processes import MARK, descendants, kill_tree_async, process_start
+from remit.system.sandbox import recipes
+from remit.system.sandbox.boxes import Box, Job, alone, in_bubblewrap, keeper_orders
+from remit.system.sandbox.cgroup import make_group
+from remit.system.sandbox.keeper import STOP_OUTPUT, looked_at, proportional, shared, walked
 from remit.system.sandbox.probe import Offer
 from remit.system.sandbox.recipes import FLOOD, Limits
-from remit.system.sandbox.usage import UsageMonitor
+from remit.system.sandbox.wire import LINE_BYTES, Choose, ExitReport, KeeperLost, converse, is_plain, message
 from remit.system.threads import off_loop
 
 END_SECONDS = 3.0
-START_SECONDS = 30.0
 WATCH_SECONDS = 0.25
-"""Interval of resource checks of a program."""
-TICK_SECONDS = 0.05
-"""The same for code."""
-MOST_LISTED = 10_000
-DEEPEST = 32
-_READ_BYTES = 64 << 10
+"""Interval of resource checks."""
 
 
 class Child:
@@ -40,11 +35,10 @@ class Child:
 
     Not asyncio's own: cancelled during the start, that kills bubblewrap while its child waits for it for ever."""
 
-    def __init__(self, box: Box, *, stdin: int, stdout: int, stderr: int) -> None:
-        self._control = box.control
+    def __init__(self, box: Box, *, stdin: int, stdout: int, stderr: int, report: tuple[int, ...] = ()) -> None:
         self._mark = box.environment.get(MARK)
         self._process = subprocess.Popen(
-            box.argv, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=box.passed, env=dict(box.environment),
+            box.argv, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=(*report, *box.passed), env=dict(box.environment),
             cwd=box.folder, start_new_session=True,
         )  # fmt: skip
 
@@ -66,46 +60,48 @@ class Child:
             os.close(handle)
         process.wait()
 
-    async def end(self, grace: float = 0.0) -> None:
-        """When this returns nothing of it lives: neither its descendants nor anything with its mark."""
-        if self._control is not None:
-            self._control.close()
+    async def end(self) -> None:
+        """When this returns nothing of it lives: it gets some time to end by itself, then is killed with all descendants."""
+        await self._wait_shortly()
+        if self._process.poll() is None:
+            await kill_tree_async(self._process.pid, term_grace=0, limit=END_SECONDS)
             await self._wait_shortly()
-        code = self._process.poll()
-        started = process_start(self._process.pid) if code is None else None
-        if started or (self._mark and (self._control is None or (code or 0) < 0)):  # otherwise the others have ended with it
-            await kill_tree_async(self._process.pid if started else None, started=started, marker=self._mark, term_grace=grace)
+        if self._mark and (self._process.returncode or 0) < 0:  # it was killed, and could not end the others
+            await kill_tree_async(None, marker=self._mark, term_grace=0, limit=END_SECONDS)
+
+    async def kill(self, grace: float) -> None:
+        """Kill it, its descendants and everything with its mark, including background processes."""
+        started = process_start(self._process.pid) if self._process.poll() is None else None
+        await kill_tree_async(self._process.pid if started else None, started=started, marker=self._mark, term_grace=grace)
         await self._wait_shortly()
 
-    async def wait_or_exceed(self, monitor: UsageMonitor | None, interval: float, stop: asyncio.Event | None = None) -> str:
-        """Wait for its end, or until its processes exceed a limit together: the name of that, else empty. `stop`: too much output."""
+    async def wait_or_exceed(self, limits: Limits | None) -> str:
+        """Wait for its end, or until its processes exceed a limit together: the name of that, else empty."""
         ending = asyncio.ensure_future(self.wait())
-        stopping = asyncio.ensure_future(stop.wait()) if stop else None
         try:
-            while not ending.done():
-                await asyncio.wait(
-                    [one for one in (ending, stopping) if one], timeout=interval if monitor else None, return_when=asyncio.FIRST_COMPLETED
-                )
-                if ending.done():
-                    break
-                if stopping is not None and stopping.done():
-                    return "output"
-                if monitor is not None and (limit := await off_loop(monitor.exceeded)):
-                    return limit
+            while not (await asyncio.wait({ending}, timeout=WATCH_SECONDS if limits else None))[0]:
+                if limits and (passed := await off_loop(_passed_limit, self._process.pid, limits)):
+                    return passed
         finally:
             ending.cancel()
-            if stopping is not None:
-                stopping.cancel()
         return ""
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     async def _wait_shortly(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(END_SECONDS):
                 await self.wait()
+
+
+def _passed_limit(pid: int, limits: Limits) -> str:
+    processes = descendants(pid)
+    seen = [looked_at(one) for one in processes]
+    if sum(threads for *_, threads in seen) > limits.processes:
+        return "processes"
+    # Shared memory is counted once for each: check in detail.
+    mapped = sum(shared(processes).values()) + walked([], processes)[0]  # files without a name are in memory, too
+    if sum(held for held, *_ in seen) + mapped > limits.memory_bytes < sum(map(proportional, processes)) + mapped:
+        return "memory"
+    return ""
 
 
 async def finish_despite_cancel(work: Coroutine[Any, Any, None]) -> None:
@@ -126,36 +122,8 @@ async def finish_despite_cancel(work: Coroutine[Any, Any, None]) -> None:
 
 # ---- one run
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftFile:
-    """A file that the code left in its work folder."""
-
-    name: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExitReport:
-    exit_code: int | None
-    """None if a signal ended it."""
-    signal: int | None
-    milliseconds: int
-    killed_by: str
-    """The limit that it was killed for; empty if it ended by itself."""
-    hits: tuple[str, ...]
-    """Limits that it hit and survived."""
-    peak_bytes: int
-    """Peak memory, as observed."""
-    files: tuple[LeftFile, ...] = ()
-    """Returned files."""
-    left_there: int = 0
-    """Number of files not returned: not requested, unreadable, or with an unusable name."""
-
-
-Choose = Callable[[Sequence[LeftFile]], Sequence[int]]
-Hear = Callable[[str, bytes], None]
-"""Receives the output of the code: `stdout` or `stderr`, and the bytes."""
+LATE_SECONDS = 30.0
+"""The keeper ends the code in time and returns its files; otherwise everything is killed from outside this much later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,130 +133,102 @@ class RunResult:
     """Whether output was dropped."""
 
 
+Hear = Callable[[str, bytes], None]
+"""Receives the output of the code: `stdout` or `stderr`, and the bytes."""
+
+
 async def run(job: Job, offer: Offer, *, hear: Hear, choose: Choose, out: Path) -> RunResult:
     """The files that `choose` selects are in `out` afterwards. Raises `Unavailable` if no sandbox could be created."""
-    tally = _Tally(job.limits.output_bytes, hear)
+    made = recipes.recipe_for(job.language, job.code, job.limits)
+    script = _script_name(made.script, job.files)
+    files = [*((name, content) for name, content in job.files.items()), (script, job.code.encode("utf-8", "surrogatepass"))]
+    _check(files, job)
     async with contextlib.AsyncExitStack() as stack:
-        report = stack.enter_context(_Pipe(0))
-        made = await stack.enter_async_context(code_box(job, offer, report.write_end))
-        pipes = {name: stack.enter_context(_Pipe(made.uid)) for name in ("stdout", "stderr")}
+        box = in_bubblewrap(job, offer) if offer.has_bubblewrap else await stack.enter_async_context(alone(job, offer))
+        orders = box.orders | {
+            "files": files,
+            "script": script,
+            "argv": made.argv(f"{box.orders['workspace']}/{script}"),
+            "stdin": job.stdin,
+            "network": job.grants.network,
+            "environment": dict(box.environment),
+            "uid": box.uid,
+            **keeper_orders(offer, job.limits),
+        }
+        group = make_group(job.limits.memory_bytes + job.limits.disk_bytes)  # its files are in memory as well
+        if group is None:
+            return await _started(job, box, orders, hear, choose, out)
+        stack.callback(group.remove)
+        orders["group"] = group.open()
+        stack.callback(os.close, orders["group"])
+        ran = await _started(job, replace(box, passed=(*box.passed, orders["group"])), orders, hear, choose, out)
+        return replace(ran, ended=_with_memory(ran.ended)) if group.was_exceeded() else ran
+
+
+def _with_memory(ended: ExitReport) -> ExitReport:
+    """For a run in which the kernel killed processes because its group exceeded its memory."""
+    return replace(ended, killed_by=ended.killed_by or "memory" if ended.exit_code is None else "", hits=(*ended.hits, "memory"))
+
+
+def _check(files: list[tuple[str, bytes]], job: Job) -> None:
+    names = {name for name, _ in files}
+    for name in names:
+        above = {str(folder) for folder in PurePosixPath(name).parents}
+        if not is_plain(name) or above & names:
+            raise Misused(f"{name!r} cannot be taken in.", advice="Name files below the work folder; a file cannot contain another.")
+    if sum(len(content) for _, content in files) > job.limits.disk_bytes:
+        raise Misused("The files to take in are larger than the disk of the sandbox.", advice="Take in less, or give it a larger disk.")
+
+
+async def _started(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choose: Choose, out: Path) -> RunResult:
+    async with contextlib.AsyncExitStack() as stack:
+        control = stack.enter_context(_Pipe(0))
+        pipes = [stack.enter_context(_Pipe(box.uid)) for _ in range(3)]
+        stdout, stderr, reports = pipes
+        orders["report"] = reports.write_end
         try:
-            child = Child(made.box, stdin=made.stdin, **{name: pipe.write_end for name, pipe in pipes.items()})
+            child = Child(
+                box, stdin=control.read_end, stdout=stdout.write_end, stderr=stderr.write_end, report=(reports.write_end,)
+            )  # fmt: skip
         except OSError as error:
-            raise _unavailable(f"The sandbox could not be started: {error.strerror or error}.") from None
-        pumps = []
+            raise Unavailable(
+                f"The sandbox could not be started: {error.strerror or error}.", code="TOOL_UNAVAILABLE", advice="Ask `remit doctor`."
+            ) from None
+        stack.push_async_callback(_ended, child, control)
+        readers = [await stack.enter_async_context(pipe.reading()) for pipe in pipes]
+        writer = await control.writing()
+        tally = _Tally(job.limits.output_bytes, hear, writer)
+        pumps = [asyncio.create_task(tally.pump(name, reader)) for name, reader in zip(("stdout", "stderr"), readers, strict=False)]
         try:
-            reported = await stack.enter_async_context(report.reading())
-            for name, pipe in pipes.items():
-                pumps.append(asyncio.create_task(tally.pump(name, await stack.enter_async_context(pipe.reading()))))
-            status = await _monitored(child, made, job, reported, tally)
+            ended = await _talked(job, writer, message(orders), readers[2], choose, out)
+            await _ended(child, control)
+            await asyncio.wait(pumps, timeout=END_SECONDS)
+            return RunResult(ended=ended, is_cut=tally.is_cut)
+        except Unavailable as error:
+            await _ended(child, control)
+            await asyncio.wait(pumps, timeout=END_SECONDS)
+            raise Unavailable(f"{error.message} {tally.last_words()}".rstrip(), code=error.code, advice=error.advice) from None
         finally:
-            await finish_despite_cancel(_ended(child, pumps))
-        if isinstance(status, bytes):
-            reason = f" {status.decode(errors='replace').strip()}." if status else ""
-            raise _unavailable(f"The sandbox could not be started, so the code was not run.{reason} {tally.last_words()}".rstrip())
-        files, left_there = await off_loop(_bring_files, made, choose, out)
-        return RunResult(ended=_report(child.returncode, *status, made, files, left_there), is_cut=tally.is_cut)
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
 
 
-def _unavailable(message: str) -> Unavailable:
-    return Unavailable(message, code="TOOL_UNAVAILABLE", advice="Ask `remit doctor` what is missing.")
-
-
-async def _ended(child: Child, pumps: list[asyncio.Task[None]]) -> None:
-    await child.end()
-    if pumps:
-        await asyncio.wait(pumps, timeout=END_SECONDS)
-    for pump in pumps:
-        pump.cancel()
-
-
-async def _monitored(
-    child: Child, made: CodeBox, job: Job, reported: asyncio.StreamReader, tally: "_Tally"
-) -> bytes | tuple[str, float, UsageMonitor]:
-    """The limit that it was stopped for, its duration, and its usage; or why it did not start."""
-    async with asyncio.timeout(START_SECONDS):
-        words = await reported.readline()
-    if words != STARTED:
-        return words
-    monitor = UsageMonitor(child.pid, job.limits, made.folders)
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    try:
-        async with asyncio.timeout(job.limits.seconds):
-            killed_by = await child.wait_or_exceed(monitor, TICK_SECONDS, tally.flooded)
-    except TimeoutError:
-        killed_by = "time"
-    return killed_by, loop.time() - began, monitor
-
-
-def _report(
-    code: int | None, killed_by: str, seconds: float, monitor: UsageMonitor, made: CodeBox, files: tuple[LeftFile, ...], left_there: int
+async def _talked(
+    job: Job, control: asyncio.StreamWriter, orders: bytes, reports: asyncio.StreamReader, choose: Choose, out: Path
 ) -> ExitReport:
-    """`code`: bubblewrap and the launcher report a signal by 128 and its number."""
-    number = -code if code is not None and code < 0 else (code or 0) - 128
-    by_signal = signal.SIGKILL if killed_by else number if number in {*signal.Signals} else None
-    hits = {*monitor.hits}
-    if made.group is not None and made.group.was_exceeded():
-        hits.add("memory")
-        killed_by = killed_by or ("memory" if by_signal else "")
-    return ExitReport(
-        exit_code=None if by_signal else code,
-        signal=by_signal,
-        milliseconds=int(seconds * 1000),
-        killed_by=killed_by,
-        hits=tuple(sorted(hits)),
-        peak_bytes=monitor.peak_bytes,
-        files=files,
-        left_there=left_there,
-    )
-
-
-# ---- files it left
-
-
-def _bring_files(made: CodeBox, choose: Choose, out: Path) -> tuple[tuple[LeftFile, ...], int]:
-    """Copy the chosen files. No process is left that could change them. Returns them, and the number of the others."""
-    listed, is_cut = _left_files(made)
-    found = [left for left in listed if is_plain(left.name)]
-    brought = tuple(found[index] for index in choose(found) if _copy(made.workspace / found[index].name, out / found[index].name))
-    return brought, len(listed) - len(brought) + is_cut
-
-
-def _left_files(made: CodeBox) -> tuple[list[LeftFile], bool]:
-    """New or changed regular files, by name; and whether there are more than are listed."""
-    found: list[LeftFile] = []
-    seen = 0
-    for folder, below, names in os.walk(made.workspace):
-        inside = os.path.relpath(folder, made.workspace)
-        below[:] = sorted(name for name in below if not name.startswith("__pycache__")) if inside.count("/") < DEEPEST else []
-        for entry in sorted(names):
-            seen += 1
-            if seen > MOST_LISTED:
-                return sorted(found, key=lambda left: left.name), True
-            name = entry if inside == "." else f"{inside}/{entry}"
-            try:
-                about = os.lstat(os.path.join(folder, entry))
-            except OSError:
-                continue
-            if stat.S_ISREG(about.st_mode) and made.given.get(name, 0) not in (about.st_ctime_ns, -1):
-                found.append(LeftFile(name=name, size=about.st_size))
-    return sorted(found, key=lambda left: left.name), False
-
-
-def _copy(path: Path, target: Path) -> bool:
-    """Whether it was written; otherwise nothing of it is left. A file that the code has closed to itself is opened."""
+    began = asyncio.get_running_loop().time()
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.unlink(missing_ok=True)  # from an interrupted run
-        if not os.access(path, os.R_OK):
-            path.chmod(0o600)
-        shutil.copyfile(path, target, follow_symlinks=False)
-    except OSError:
-        with contextlib.suppress(OSError):
-            target.unlink()
-        return False
-    return True
+        async with asyncio.timeout(job.limits.seconds + LATE_SECONDS):
+            control.write(orders)
+            with contextlib.suppress(ConnectionError):
+                await control.drain()
+            return await converse(reports, control, choose, out)
+    except (TimeoutError, KeeperLost) as error:
+        took = asyncio.get_running_loop().time() - began
+        # Killed from outside, by a person or the kernel; the reason is unknown.
+        killed = "time" if isinstance(error, TimeoutError) or took >= job.limits.seconds else ""
+        return ExitReport(exit_code=None, signal=signal.SIGKILL, milliseconds=int(took * 1000), killed_by=killed, hits=(), peak_bytes=0)
 
 
 # ---- one program
@@ -308,25 +248,37 @@ async def run_program(
 
     Nothing of it is left when this returns. Raises `OSError` or `ValueError` if it cannot be started."""
     killed_by, grace = "", 0.0
-    child = Child(box, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-    try:
-        async with asyncio.timeout(seconds):
-            killed_by = await child.wait_or_exceed(UsageMonitor(child.pid, limits) if limits else None, WATCH_SECONDS)
-    except TimeoutError:
-        killed_by, grace = "time", grace_seconds
-    finally:
-        await finish_despite_cancel(child.end(grace))
+    with _Pipe(0) as control:
+        child = Child(box, stdin=control.read_end if box.orders else subprocess.DEVNULL, stdout=output, stderr=output)
+        try:
+            if box.orders:
+                control.send(message(box.orders))
+            async with asyncio.timeout(seconds):
+                killed_by = await child.wait_or_exceed(limits)
+        except TimeoutError:
+            killed_by, grace = "time", grace_seconds
+        finally:
+            control.hang_up()
+            await finish_despite_cancel(child.end() if box.orders else child.kill(grace))
     return ProgramEnd(exit_code=None if killed_by else child.returncode, killed_by=killed_by)
+
+
+async def _ended(child: Child, control: "_Pipe") -> None:
+    """When this returns nothing of it lives. End of file makes the keeper end everything, and its own death ends its namespace. The death
+    of bubblewrap does not if this process is root: without rights it cannot signal the keeper's new user."""
+    control.hang_up()
+    await finish_despite_cancel(child.end())
 
 
 class _Tally:
     """Output: passed on up to the limit, then only counted, and stopped if it does not end."""
 
-    def __init__(self, limit: int, hear: Hear) -> None:
+    def __init__(self, limit: int, hear: Hear, control: asyncio.StreamWriter) -> None:
         self._limit = limit
         self._hear = hear
+        self._control = control
         self._written = 0
-        self.flooded = asyncio.Event()
+        self._is_told = False
         self._last = b""
 
     @property
@@ -337,25 +289,28 @@ class _Tally:
         return " ".join(self._last.decode("utf-8", "replace").split())[-300:]
 
     async def pump(self, stream: str, reader: asyncio.StreamReader) -> None:
-        while part := await reader.read(_READ_BYTES):
+        while part := await reader.read(LINE_BYTES):
             room = self._limit - self._written
             self._written += len(part)
             if room > 0:
                 self._hear(stream, part[:room])
             if stream == "stderr":
                 self._last = (self._last + part)[-2000:]
-            if self._written > self._limit * FLOOD:
-                self.flooded.set()
+            if self._written > self._limit * FLOOD and not self._is_told:
+                self._is_told = True
+                if not self._control.is_closing():
+                    self._control.write(STOP_OUTPUT)
 
 
 class _Pipe:
-    """A pipe from the process; its other end is closed here once the process has it."""
+    """A pipe to or from the process; its other end is closed here once the process has it."""
 
     def __init__(self, uid: int) -> None:
         self.read_end, self.write_end = os.pipe()
         if uid:
             os.fchown(self.write_end, uid, uid)  # /dev/stdout can also be opened by name
         self._open = {self.read_end, self.write_end}
+        self._writing: asyncio.WriteTransport | None = None
 
     def __enter__(self) -> "_Pipe":
         return self
@@ -372,7 +327,7 @@ class _Pipe:
     @contextlib.asynccontextmanager
     async def reading(self) -> AsyncIterator[asyncio.StreamReader]:
         self._close(self.write_end)
-        reader = asyncio.StreamReader(limit=_READ_BYTES)
+        reader = asyncio.StreamReader(limit=LINE_BYTES)
         self._open.discard(self.read_end)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self.read_end, "rb", buffering=0)
@@ -381,3 +336,31 @@ class _Pipe:
             yield reader
         finally:
             transport.close()
+
+    async def writing(self) -> asyncio.StreamWriter:
+        self._close(self.read_end)
+        self._open.discard(self.write_end)
+        loop = asyncio.get_running_loop()
+        self._writing, protocol = await loop.connect_write_pipe(
+            asyncio.streams.FlowControlMixin, os.fdopen(self.write_end, "wb", buffering=0)
+        )  # fmt: skip
+        return asyncio.StreamWriter(self._writing, protocol, None, loop)
+
+    def send(self, data: bytes) -> None:
+        """Send all at once: the other end need not read yet."""
+        fcntl.fcntl(self.write_end, fcntl.F_SETPIPE_SZ, max(1 << 16, len(data)))
+        os.write(self.write_end, data)
+        self._close(self.read_end)
+
+    def hang_up(self) -> None:
+        """Close it at once; unsent data is dropped."""
+        self.__exit__()
+        if self._writing is not None and not self._writing.is_closing():
+            self._writing.abort()
+
+
+def _script_name(wanted: str, taken: Mapping[str, bytes]) -> str:
+    stem, dot, ending = wanted.partition(".")
+    names = (wanted, *(f"{stem}_{number}{dot}{ending}" for number in range(1, len(taken) + 2)))
+    first = {name.partition("/")[0] for name in taken}
+    return next(name for name in names if name not in first)

@@ -1,7 +1,7 @@
 """The system call filter of sandboxed code, as a BPF program: bytes for `prctl(PR_SET_SECCOMP)`.
 
 Most calls are allowed, since any program may run; refused are those that lead out of the sandbox, into rarely used parts of the kernel, or
-to memory that no limit counts. Calls of another architecture (32 bit, x32) are refused. Built in the parent, loaded by `launcher`."""
+to memory that no limit counts. Calls of another architecture (32 bit, x32) are refused. Built in the parent, loaded by `keeper`."""
 
 import errno
 import os
@@ -205,12 +205,11 @@ class Filter:
     families: tuple[int, ...] = (socket.AF_UNIX,)
     """Allowed socket families. A pair of connected streams is always allowed."""
     signals: bool = True
-    """Whether signals may be sent to any visible process; otherwise only to the first of the code's processes and its group."""
+    """Whether signals may be sent to any visible process; otherwise only to the first of the code's processes and its group, which none of
+    them can leave."""
     shares_user: bool = False
     """Whether others outside have the same user id and only Landlock separates them: then everything that Landlock does not cover is
     refused."""
-    keeps_group: bool = False
-    """Whether processes stay in their group, so that one signal ends them all."""
     allows_within: bool = False
     """Whether calls that stay inside the namespaces (`WITHIN`) are allowed."""
     keeps_files: bool = False
@@ -223,7 +222,7 @@ def is_supported(machine: str = "") -> bool:
 
 @cache
 def program(wanted: Filter, machine: str = "") -> bytes:
-    """For this machine, or the named one. If `signals` is false the launcher fills in the pid: see `OWN_PID`."""
+    """For this machine, or the named one. If `signals` is false the keeper fills in the pid: see `OWN_PID`."""
     architecture, column = _MACHINES[machine or platform.machine()]
     steps = [
         _step(_LOAD, _ARCHITECTURE),
@@ -242,7 +241,7 @@ def program(wanted: Filter, machine: str = "") -> bytes:
                 check = _no_set_id(mode, flags)
                 steps += [_step(_EQUAL, number, 0, len(check)), *check]
     steps += _each(FORBIDDEN if wanted.allows_within else FORBIDDEN | WITHIN, column, errno.EPERM)
-    if wanted.keeps_group:
+    if not wanted.signals:
         steps += _each(GROUPS, column, 0)  # reported as done: programs give up if it fails
     if wanted.shares_user:
         # Copying a file sets its permissions and times. Reported as done, because programs give up if it fails.

@@ -1,0 +1,209 @@
+"""What goes in to the keeper and what it tells: one message in, lines and files out. Nothing that comes out is believed unchecked.
+
+S                                  the code is about to run
+X WORDS                            it is not: a layer of the sandbox could not be set up
+E CODE SIGNAL MS KILLED HITS PEAK  it has ended
+L SIZE NAME                        a file it left (the name in hexadecimal); `. CUT` after the last
+D SIZE, then the bytes             a file that was asked for, by a line of numbers on the keeper's standard input; -1: unreadable
+Z                                  the end
+"""
+
+import asyncio
+import contextlib
+import marshal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path, PurePosixPath
+from types import CodeType
+from typing import Any
+
+from remit.core.errors import Unavailable
+from remit.system.sandbox import keeper
+from remit.system.sandbox.recipes import LIMIT_NAMES
+from remit.system.threads import off_loop
+
+LINE_BYTES = 64 << 10
+_PART_BYTES = 1 << 18
+_PARTS_AT_ONCE = 16
+_LONGEST_NAME = 1000
+_FEW = 50
+BOOT = """\
+import marshal, os, sys
+def take(count):
+    parts = []
+    while count:
+        part = os.read(0, min(count, 1 << 20))
+        if not part:
+            for folder in sys.argv[1:]:
+                os.rmdir(folder)
+            os._exit(70)
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+code, job = marshal.loads(take(int.from_bytes(take(8), "little")))
+keeper = type(sys)("keeper")
+exec(code, keeper.__dict__)
+keeper.main(job)
+"""
+"""The start code of the interpreter: the rest comes over its standard input, compiled. Its arguments are folders to remove if that never
+comes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftFile:
+    """A file that the code left in its work folder."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExitReport:
+    exit_code: int | None
+    """None if a signal ended it."""
+    signal: int | None
+    milliseconds: int
+    killed_by: str
+    """The limit that it was killed for; empty if it ended by itself."""
+    hits: tuple[str, ...]
+    """Limits that it hit and survived."""
+    peak_bytes: int
+    """Peak memory, as observed."""
+    files: tuple[LeftFile, ...] = ()
+    """Returned files."""
+    left_there: int = 0
+    """Number of files not returned: not requested, unreadable, or with an unusable name."""
+
+
+Choose = Callable[[Sequence[LeftFile]], Sequence[int]]
+
+
+@cache
+def _compiled() -> CodeType:
+    return compile(Path(keeper.__file__).read_bytes(), "<keeper>", "exec", dont_inherit=True, optimize=2)
+
+
+def message(job: dict[str, Any]) -> bytes:
+    body = marshal.dumps((_compiled(), job))
+    return len(body).to_bytes(8, "little") + body
+
+
+async def converse(reports: asyncio.StreamReader, control: asyncio.StreamWriter, choose: Choose, out: Path) -> ExitReport:
+    """From the start of the code to its last file."""
+    line = await _line(reports)
+    if line == "S":
+        line = await _line(reports)
+    elif not line.startswith("X "):
+        raise Unavailable("The sandbox could not be started.", code="TOOL_UNAVAILABLE", advice="Ask `remit doctor` what is missing.")
+    if line.startswith("X "):
+        raise Unavailable(
+            f"The sandbox could not be closed, so the code was not run: {line[2:]}.",
+            code="TOOL_UNAVAILABLE",
+            advice="Ask `remit doctor` what is missing.",
+        )
+    ended = _ended(line)
+    listed: list[LeftFile | None] = []
+    while (line := await _line(reports)).startswith("L ") and len(listed) <= keeper.MOST_LISTED:
+        listed.append(_left(line))
+    usable = [(place, left) for place, left in enumerate(listed) if left is not None]
+    found = [left for _, left in usable]
+    picked = choose(found) if len(found) < _FEW else await off_loop(choose, found)  # thousands, by hostile patterns
+    chosen = [usable[index] for index in picked]
+    control.write(" ".join(str(place) for place, _ in chosen).encode() + b"\n")
+    brought = [left for _, left in chosen if await _bring(reports, left, out)]
+    return replace(ended, files=tuple(brought), left_there=len(listed) - len(brought) + (line == ". 1"))
+
+
+async def _line(reports: asyncio.StreamReader) -> str:
+    try:
+        return (await reports.readuntil(b"\n")).decode("ascii", "replace").rstrip("\n")
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        return ""
+
+
+def _ended(line: str) -> ExitReport:
+    try:
+        mark, code, signal, took, killed, hits, peak = line.split(" ")
+        if mark != "E":
+            raise ValueError(mark)
+        return ExitReport(
+            exit_code=int(code) if int(code) >= 0 else None,
+            signal=int(signal) or None,
+            milliseconds=int(took),
+            killed_by=killed if killed in LIMIT_NAMES else "",
+            hits=tuple(hit for hit in hits.split(",") if hit in LIMIT_NAMES),
+            peak_bytes=int(peak),
+        )
+    except ValueError:
+        raise KeeperLost from None
+
+
+class KeeperLost(Exception):
+    """The keeper ended before the code did, or its report is malformed."""
+
+
+def _left(line: str) -> LeftFile | None:
+    """A file with a usable name; None if it has none."""
+    try:
+        _, size, encoded = line.split(" ")
+        name = bytes.fromhex(encoded).decode("utf-8")
+        return LeftFile(name=name, size=int(size)) if is_plain(name) and int(size) >= 0 else None
+    except ValueError:
+        return None
+
+
+def is_plain(name: str) -> bool:
+    """Whether it names a file below a folder, and nothing else."""
+    path = PurePosixPath(name)
+    return (
+        0 < len(name.encode("utf-8", "surrogatepass")) <= _LONGEST_NAME
+        and not path.is_absolute()
+        and path.as_posix() == name
+        and all(part not in ("", ".", "..") and len(part.encode("utf-8", "surrogatepass")) <= 255 for part in name.split("/"))
+        and name.isprintable()
+        and "\\" not in name
+    )
+
+
+async def _bring(reports: asyncio.StreamReader, left: LeftFile, out: Path) -> bool:
+    """Whether it is written now. Data that cannot be written (a full disk) is read nevertheless: other files follow."""
+    line = await _line(reports)
+    if line == "D -1":
+        return False
+    if line != f"D {left.size}":
+        raise KeeperLost
+    target, parts, remaining = out / left.name, [], left.size
+    is_kept = await off_loop(_create, target)
+    while remaining:
+        part = await reports.read(min(remaining, _PART_BYTES))
+        if not part:
+            raise KeeperLost
+        remaining -= len(part)
+        parts.append(part)
+        if len(parts) == _PARTS_AT_ONCE or not remaining:
+            is_kept = is_kept and await off_loop(_append, target, b"".join(parts))
+            parts.clear()
+    return is_kept
+
+
+def _create(target: Path) -> bool:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)  # from an interrupted run
+        target.touch(exist_ok=False)
+    except OSError:
+        return False
+    return True
+
+
+def _append(target: Path, data: bytes) -> bool:
+    """Whether it was written; otherwise nothing of it is left."""
+    try:
+        with target.open("ab") as file:
+            file.write(data)
+    except OSError:
+        with contextlib.suppress(OSError):
+            target.unlink()
+        return False
+    return True
