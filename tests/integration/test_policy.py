@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from remit import BlockingContext, Context, Decision, PolicyRequest, Refused, Remit, State, StopReason, agent
-from support.audit import audit_log, audit_path, is_intact
+from support.audit import audit_log, audit_path
 
 ran: list[str] = []
 PERMIT = "permit (principal, action, resource);"
@@ -122,7 +122,6 @@ async def test_decision_is_logged_before_the_agent_runs(tmp_path: Path) -> None:
     assert len(seen) == 20
     together = [entry for entry in audit_log(tmp_path) if entry.get("action") == "look"]
     assert len(together) < 5  # equal decisions of one turn are one line
-    assert is_intact(tmp_path)
 
 
 async def test_approval_without_an_approver_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """`remit policy` and `remit audit`: show, check, explain and write rules; list and verify the log."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,6 @@ import pytest
 from cli_project import remit
 
 from remit import Remit, agent
-from support.audit import audit_path
 
 AGENTS = """
 from remit import agent
@@ -70,47 +68,12 @@ def test_explain_names_the_deciding_rule(project: Path) -> None:
     assert "Did you mean wipe?" in misspelt.stderr
 
 
-def test_audit_lists_and_verifies_the_log(project: Path) -> None:
-    assert remit(project, "audit", "verify").returncode == 0
+def test_audit_lists_decisions(project: Path) -> None:
     remit(project, "delegate", "tidy")
     entries = json_of(project, "audit", "--verdict", "deny")["entries"]
     assert [entry["action"] for entry in entries] == ["wipe"]
     assert json_of(project, "audit", "--agent", "unknown")["entries"] == []
-    verified = json_of(project, "audit", "verify")
-    assert (verified["valid"], verified["findings"]) == (True, [])
-    assert remit(project, "audit", "verify", "--head", verified["head"]).returncode == 0
-    assert remit(project, "audit", "verify", "--head", "0" * 64).returncode == 1
-    log = audit_path(project)
-    log.write_text(log.read_text().replace('"verdict":"deny"', '"verdict":"allow"'))
-    touched = remit(project, "audit", "verify")
-    assert touched.returncode == 1
-    assert "was changed" in touched.stdout
-
-
-@pytest.mark.parametrize(("path", "cut"), [("b", 2), ("../b", 1)], ids=["run", "refused"])
-def test_audit_verify_names_a_delegation_missing_from_the_log(project: Path, path: str, cut: int) -> None:
-    remit(project, "delegate", "wipe", "path=a")
-    remit(project, "delegate", "wipe", f"path={path}")
-    log = audit_path(project)
-    lines = log.read_text().splitlines(keepends=True)
-    last = json.loads(lines[-1])["sessions"][0]
-    log.write_text("".join(lines[:-cut]))  # truncated: the remaining chain is valid
-    assert f"{last} is on record" in json_of(project, "audit", "verify")["findings"][0]
-
-
-def test_audit_verify_detects_a_removed_log(project: Path) -> None:
-    remit(project, "delegate", "wipe", "path=a")
-    audit_path(project).unlink()
-    gone = json_of(project, "audit", "verify")
-    assert not gone["valid"]
-    assert "1 delegation on record, but there is no log" in gone["findings"][0]
-
-
-def test_audit_verify_accepts_runs_with_the_policy_disabled(project: Path) -> None:
-    remit(project, "delegate", "wipe", "path=a")
-    (project / "remit.toml").write_text('policy_mode = "disabled"\n')
-    remit(project, "delegate", "wipe", "path=../b")
-    assert json_of(project, "audit", "verify")["valid"]
+    assert "does not exist" in remit(project, "audit", "verify").stderr
 
 
 async def test_secrets_are_redacted_and_idempotency_keys_still_match(tmp_path: Path) -> None:

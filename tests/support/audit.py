@@ -5,8 +5,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from support import cli
-
 DEFAULT_RULES = files("remit").joinpath("policy/default.cedar").read_text("utf-8")
 
 
@@ -16,7 +14,3 @@ def audit_log(root: Path) -> list[dict[str, Any]]:
 
 def audit_path(root: Path) -> Path:
     return root / ".remit" / "audit.jsonl"
-
-
-def is_intact(root: Path) -> bool:
-    return bool(cli.run_json("audit", "verify", cwd=root)["valid"])

@@ -31,7 +31,7 @@ from remit.core.ids import REFUSED, UNSET, decode, new_token
 from remit.core.ports import AgentPort, Store
 from remit.runtime.deps import CURRENT, Agents, RuntimeDeps
 from remit.runtime.engine import Engine, LiveDelegation
-from remit.system.processes import FORK_SERVER, has_proc, look, mark_of, marker, process_start
+from remit.system.processes import FORK_SERVER, look, mark_of, marker, process_start
 from remit.system.threads import off_loop
 from remit.system.unix_sockets import Peer, listen_at, peer_of
 
@@ -430,10 +430,8 @@ class Ancestry:
     """The attached process that executes it and its start time, if any."""
 
 
-def is_process_of(pid: int | None, ancestry: Ancestry) -> bool:
+def is_process_of(pid: int, ancestry: Ancestry) -> bool:
     """Whether `pid` may act for the delegation. Blocking: a few reads of /proc."""
-    if pid is None or not has_proc():
-        return True  # if the system does not provide it, the secret alone must suffice
     ancestors = _ancestors(pid, ancestry.owner_pid)
     if ancestors is None:
         return False

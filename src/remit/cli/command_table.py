@@ -46,7 +46,7 @@ COMMANDS = {
     "limits": CommandEntry("limits:limits", LOOK, "Show the time limits of agents, and what was learned from their runs."),
     "ledger": CommandEntry("metrics:ledger", LOOK, "List recorded errors."),
     "metrics": CommandEntry("metrics:metrics", LOOK, "Print figures of a period."),
-    "audit": CommandEntry("policy:audit", LOOK, "Print or verify the log of policy decisions."),
+    "audit": CommandEntry("policy:audit", LOOK, "Print the log of policy decisions."),
     "agents": CommandEntry("agents:agents", LOOK, "List agents, show one, write a new one, find installed coding agents."),
     "roles": CommandEntry("roles:roles", LOOK, "Show which agent carries out each role of the board."),
     "commands": CommandEntry("command_files:commands", LOOK, "List the commands that files of the project add."),
@@ -70,7 +70,6 @@ COMMANDS = {
 }
 SUBCOMMANDS = {
     "agents new": "agents:new",
-    "audit verify": "policy:verify",
     "board import": "board:import_",
     "cache list": "cache:cache",
     "cache clear": "cache:clear",

@@ -2,7 +2,6 @@
 
 import difflib
 from collections import Counter, deque
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,25 +11,19 @@ import typer
 from remit.cli.arguments import pairs
 from remit.cli.exits import Exit
 from remit.cli.project import Project, find_session
-from remit.cli.render import console, count, cut, harmless, say, say_aside, table
+from remit.cli.render import console, cut, harmless, say, say_aside, table
 from remit.core.delegation import ROOT_CALLER
 from remit.core.errors import Misused
 from remit.core.policy import Effect, PolicyRequest, Verdict
-from remit.core.ports import Store
-from remit.core.record import HistoryQuery, Record
-from remit.core.states import State
 from remit.system.liveness import below
 
 if TYPE_CHECKING:
-    from remit.policy.audit import AuditReport
     from remit.policy.rules import Rules
 
 
 _STRICTNESS = ("allow", "ask", "deny")
 _ALIKE = 2
 """Similar decisions shown per delegation: a search asks for each file it opens."""
-PAGE = 500
-SHOWN_FINDINGS = 20
 COLOURS = {"allow": "green", "deny": "red", "ask": "yellow"}
 
 
@@ -227,6 +220,7 @@ def _explain(project: Project, session: str) -> Exit:
 
 def audit(
     project: Project,
+    removed: Annotated[str | None, typer.Argument(hidden=True, metavar="")] = None,
     agent: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Only requests by or for this agent, or by token:NAME.", show_default=False),
@@ -237,9 +231,12 @@ def audit(
     session: Annotated[str | None, typer.Option(metavar="SESSION", help="Only about this delegation.", show_default=False)] = None,
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most this many, the latest.")] = 50,
 ) -> Exit:
-    """List the decisions of the policy; `remit audit verify` checks that the log is as it was written."""
+    """List the decisions of the policy."""
     from remit.policy.audit import entries
 
+    if removed is not None:
+        advice = "Copy .remit/audit*.jsonl elsewhere if it must be proof against its own user. `remit audit --help` lists the filters."
+        raise Misused(f"`remit audit {removed}` does not exist: the lines of the log are not chained.", advice=advice)
     if verdict not in (None, "allow", "ask", "deny", "strict"):
         raise Misused(f"Unknown verdict {verdict!r}.", advice="Use allow, ask, deny or strict.")
     found = deque((entry for entry in entries(project.folder) if _matches(entry, agent, verdict, session)), maxlen=limit)
@@ -293,7 +290,7 @@ def what_of(entry: dict[str, Any]) -> str:
         more = [f"and {entry['more']} more before"] if "more" in entry else []
         return ", ".join([*([str(entry["because"])] if "because" in entry else []), *where, *more])
     if event not in ("decided", "asked"):
-        return ", ".join(f"{name} {entry[name]}" for name in ("owner", "session", "torn_bytes") if name in entry)
+        return ", ".join(f"{name} {entry[name]}" for name in ("owner", "session") if name in entry)
     facts = facts if isinstance(facts, dict) else {}
     on = next((f" {facts[name]}" for name in ("path", "url", "host", "command", "language") if facts.get(name)), "")
     times = len(entry.get("sessions", ()))
@@ -311,63 +308,3 @@ def _clock(entry: dict[str, Any]) -> str:
         return datetime.fromisoformat(str(entry.get("at"))).astimezone().strftime("%m-%d %H:%M:%S")
     except ValueError:
         return "?"
-
-
-def verify(
-    project: Project,
-    head: Annotated[
-        str | None, typer.Option(metavar="HASH", help="A hash that you kept, which the log must contain.", show_default=False)
-    ] = None,
-) -> Exit:
-    """Verify the whole audit log, line by line and against the history: exit 0 or 1."""
-    from remit.policy.audit import check_log
-
-    with project.history() as store:
-        checked = check_log(project.folder, head)
-        missing, older = _unlogged(store, checked)
-    findings = [*map(str, checked.findings), *(f"{session} is on record but not in the log" for session in missing)]
-    if older:
-        begins = "there is no log" if not checked.lines else "the log begins later"
-        findings.append(f"{count(older, 'delegation')} on record, but {begins}: it was removed, or they ran before it existed")
-    document = {"valid": not findings, "findings": findings, "lines": checked.lines, "torn": checked.torn, "head": checked.head}
-    lines = findings[:SHOWN_FINDINGS]
-    lines += [f"… and {len(findings) - SHOWN_FINDINGS} more."] if len(findings) > SHOWN_FINDINGS else []
-    if not findings:
-        torn = f", {checked.torn} torn by a crash." if checked.torn else "."
-        lines.append(f"The audit log is as it was written: {checked.lines} lines{torn}")
-    lines += [f"head {checked.head}"] if checked.head else []
-    project.answer({**document, "older_than_the_log": older}, "\n".join(lines))
-    if checked.head and head is None and not project.as_json:
-        say_aside("Keep the head elsewhere: `remit audit verify --head HASH` then also detects a log that was cut off or rewritten.")
-    return Exit.FAILED if findings else Exit.OK
-
-
-def _unlogged(store: "Store | None", checked: "AuditReport") -> tuple[list[str], int]:
-    """Delegations that ran since the log begins and are missing in it, and the number of those older than the log."""
-    if store is None:
-        return [], 0
-    since = datetime.fromisoformat(checked.first_at).timestamp() if checked.first_at else float("inf")
-    missing, older = [], 0
-    for record in _everything(store):
-        if record.session_id in checked.sessions:
-            continue
-        if record.created_at < since - 1.0:
-            older += record.state is not State.REFUSED
-        elif record.owner not in checked.disabled_owners and (record.state is not State.REFUSED or _is_denied(record)):
-            missing.append(record.session_id)
-    return missing, older
-
-
-def _is_denied(record: "Record") -> bool:
-    """Whether the policy refused it, rather than an earlier check."""
-    return record.result is not None and any(error.code == "POLICY_DENIED" for error in record.result.errors)
-
-
-def _everything(store: "Store") -> "Iterator[Record]":
-    before: str | None = None
-    while True:
-        page = store.history(HistoryQuery(limit=PAGE, before_session=before))
-        yield from page
-        if len(page) < PAGE:
-            return
-        before = page[-1].session_id

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from remit.system.files import atomic_write
-from remit.system.processes import has_proc, is_alive, process_start
+from remit.system.processes import is_alive, process_start
 
 FILES = "serve-*.json"
 
@@ -60,7 +60,7 @@ def _living(folder: Path) -> Iterator[ServerEntry]:
             one = ServerEntry(**json.loads(path.read_bytes()))
             # Without its start time any process would match: a clone may contain such a file. The start time includes the boot id, which no
             # clone knows.
-            if (one.pid_started or not has_proc()) and is_alive(one.pid, one.pid_started):
+            if one.pid_started and is_alive(one.pid, one.pid_started):
                 yield one
 
 

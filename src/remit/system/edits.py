@@ -6,7 +6,6 @@ import os
 import re
 import secrets
 import stat
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -60,8 +59,6 @@ def _renamed(source: Path, target: Path, flags: int) -> bool:
 
 @cache
 def _renameat2() -> "Callable[..., int] | None":
-    if sys.platform != "linux":
-        return None
     import ctypes
 
     try:
@@ -165,8 +162,6 @@ def _permit_as(place: Place, descriptor: int, before: os.stat_result) -> None:
 def _attributes(place: Place) -> dict[str, bytes]:
     """Attributes of the old file, without those that any write removes."""
     held: dict[str, bytes] = {}
-    if not hasattr(os, "listxattr"):
-        return held
     path = f"/proc/self/fd/{place.folder}/{place.name}"
     with contextlib.suppress(OSError):
         for name in os.listxattr(path, follow_symlinks=False):

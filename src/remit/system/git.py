@@ -12,7 +12,6 @@ import os
 import re
 import resource
 import select
-import signal
 import subprocess
 import tempfile
 import time
@@ -126,8 +125,6 @@ class Git:
 
     def run(self, *arguments: str, allowed: tuple[int, ...] = (0,), stdout: "IO[bytes] | None" = None, stdin: bytes | None = None) -> bytes:
         """Its output. Raises `GitFailed` if it fails, `Unavailable` without git or time."""
-        if self.as_user:
-            return self._run_with_hooks(arguments, allowed, stdin or b"")
         return self._run(arguments, allowed, stdout, stdin)[1]
 
     def says(self, *arguments: str) -> str:
@@ -136,11 +133,11 @@ class Git:
 
     def asks(self, *arguments: str) -> bool:
         """For questions that git answers by its exit code."""
-        return self._run(arguments, (0, 1), None)[0] == 0
+        return self._run(arguments, (0, 1))[0] == 0
 
     def code(self, *arguments: str) -> tuple[int, bytes]:
         """For commands whose exit code 1 is an answer."""
-        return self._run(arguments, (0, 1), None)
+        return self._run(arguments, (0, 1))
 
     def merge_trees(self, ours: str, theirs: str) -> tuple[str, tuple[str, ...]]:
         """The merged tree of two commits, and the files with conflicts. No file is touched."""
@@ -148,60 +145,39 @@ class Git:
         tree, *names = [os.fsdecode(part) for part in output.split(b"\0") if part]
         return tree, (tuple(names) or ("a file that git does not name",)) if code else ()
 
-    def _run_with_hooks(self, arguments: tuple[str, ...], allowed: tuple[int, ...], stdin: bytes) -> bytes:
+    def _run(
+        self, arguments: tuple[str, ...], allowed: tuple[int, ...], stdout: "IO[bytes] | None" = None, stdin: bytes | None = None
+    ) -> tuple[int, bytes]:
         """Uses files instead of pipes: a background process of a hook keeps a pipe open, and this would wait for it."""
+        seconds = self.stop_at - time.monotonic()
+        if seconds <= 0:
+            raise _too_slow(arguments)
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as words:
-            given.write(stdin)
+            given.write(stdin or b"")
             given.seek(0)
-            process = self._started(arguments, stdin=given, stdout=output, stderr=words)
             try:
-                code = _wait(process, self._seconds_left(arguments))
+                process = subprocess.Popen(
+                    self._command(arguments), cwd=self.folder, env=self._environment(), start_new_session=True,
+                    stdin=given, stdout=stdout or output, stderr=words,
+                )  # fmt: skip
+            except OSError as error:
+                raise _not_started(error, self.folder) from None
+            try:
+                if self.memory_bytes is not None:
+                    with contextlib.suppress(ProcessLookupError):
+                        resource.prlimit(process.pid, resource.RLIMIT_DATA, (self.memory_bytes, self.memory_bytes))
+                code = _wait(process, seconds)
             except BaseException as error:  # also Ctrl-C: in its own session, it would continue
-                kill_tree(process.pid, term_grace=_TERM_GRACE_SECONDS)
+                kill_tree(process.pid, term_grace=_TERM_GRACE_SECONDS if self.as_user else 0.0)
                 process.wait()
                 if isinstance(error, subprocess.TimeoutExpired):
                     raise _too_slow(arguments) from None
                 raise
-            output.seek(0)
-            words.seek(0)
+            for file in (output, words):
+                file.seek(0)
             if code not in allowed:
                 raise GitFailed(arguments[0], words.read().decode(errors="replace"), code)
-            return output.read()
-
-    def _started(self, arguments: tuple[str, ...], **streams: "int | IO[bytes]") -> "subprocess.Popen[bytes]":
-        self._seconds_left(arguments)
-        try:
-            return subprocess.Popen(
-                self._command(arguments), cwd=self.folder, env=self._environment(), start_new_session=True,
-                stdin=streams["stdin"], stdout=streams["stdout"], stderr=streams["stderr"],
-            )  # fmt: skip
-        except OSError as error:
-            raise _not_started(error, self.folder) from None
-
-    def _seconds_left(self, arguments: tuple[str, ...]) -> float:
-        seconds = self.stop_at - time.monotonic()
-        if seconds <= 0:
-            raise _too_slow(arguments)
-        return seconds
-
-    def _run(
-        self, arguments: tuple[str, ...], allowed: tuple[int, ...], stdout: "IO[bytes] | None", stdin: bytes | None = None
-    ) -> tuple[int, bytes]:
-        seconds = self._seconds_left(arguments)
-        given = subprocess.DEVNULL if stdin is None else subprocess.PIPE
-        with self._started(arguments, stdin=given, stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            if self.memory_bytes is not None:
-                with contextlib.suppress(ProcessLookupError):
-                    resource.prlimit(process.pid, resource.RLIMIT_DATA, (self.memory_bytes, self.memory_bytes))
-            try:
-                output, words = process.communicate(stdin, timeout=seconds)
-            except subprocess.TimeoutExpired:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)  # with any filter it started
-                raise _too_slow(arguments) from None
-        if process.returncode not in allowed:
-            raise GitFailed(arguments[0], words.decode(errors="replace"), process.returncode)
-        return process.returncode, output or b""
+            return code, output.read()
 
     def _command(self, arguments: tuple[str, ...]) -> list[str]:
         command = ["git"]

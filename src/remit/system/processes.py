@@ -6,7 +6,6 @@ agents and by recovery to reap what a dead run left. For Linux: needs /proc."""
 import contextlib
 import os
 import signal
-import sys
 import time
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -37,11 +36,6 @@ class Process(NamedTuple):
     group: int
     started: str
     is_zombie: bool
-
-
-@cache
-def has_proc() -> bool:
-    return (_PROC / "self" / "stat").exists()
 
 
 @cache
@@ -94,16 +88,8 @@ def pid_space() -> str:
 
 def is_alive(pid: int, started: str | None) -> bool:
     """Whether the process with this start time still runs. A zombie does not."""
-    if has_proc():
-        found = look(pid)
-        return found is not None and not found.is_zombie and (started is None or found.started == started)
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    found = look(pid)
+    return found is not None and not found.is_zombie and (started is None or found.started == started)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,8 +313,6 @@ def _libc() -> "ctypes.CDLL":
 
 
 def _prctl(option: int, value: int) -> bool:
-    if sys.platform != "linux":
-        return False
     import ctypes
 
     return int(_libc().prctl(option, *(ctypes.c_ulong(one) for one in (value, 0, 0, 0)))) == 0

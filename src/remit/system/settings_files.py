@@ -6,7 +6,7 @@ import json
 import os
 from collections import abc
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, is_dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
@@ -17,7 +17,7 @@ from remit.core.deadline import TimeLimits
 from remit.core.errors import Misused
 from remit.core.redaction import is_secret_name, redact_text
 from remit.core.routing import DEFAULT_TABLE, Rule
-from remit.core.settings import DEFAULT_TIMEOUTS, NAMES, WRITTEN, Settings, TemporalSettings, settings_from, time_limits
+from remit.core.settings import DEFAULT_TIMEOUTS, NAMES, WRITTEN, Settings, settings_from, time_limits
 from remit.system.trust import SETTINGS_FILES, ProjectTrust, leaves, load_trust
 
 if TYPE_CHECKING:
@@ -297,50 +297,35 @@ def environment_of(settings: Settings) -> dict[str, str]:
     }
 
 
-def _flat_table(prefix: str, table: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The keys of a table, and of the tables in it."""
-    told: list[tuple[str, Any]] = []
-    for key, value in table.items():
-        if isinstance(value, TemporalSettings):
-            told += _flat_table(f"{prefix}.{key}", value._asdict())
-        else:
-            told.append((f"{prefix}.{key}", list(value) if isinstance(value, tuple) else value))
-    return told
+def _flatten(key: str, value: Any) -> list[tuple[str, Any]]:
+    """The keys of a value that is a table, and of the tables in it."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    elif isinstance(value, tuple) and hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return [one for name, inner in value.items() for one in _flatten(f"{key}.{name}", inner)]
+    return [(key, list(value) if isinstance(value, tuple) else value)]
 
 
 def _flat_values(settings: Settings) -> list[tuple[str, Any]]:
     told: list[tuple[str, Any]] = []
     for name in NAMES:
+        value = getattr(settings, name)
         match name:
-            case "budget":
-                told += [(f"budget.{kind}", limit) for kind, limit in settings.budget.to_dict().items()]
             case "timeouts":
-                for target, limits in settings.timeouts.items():
-                    told += [
-                        (f"timeouts.{target}.default", limits.default_seconds),
-                        (f"timeouts.{target}.maximum", limits.maximum_seconds),
-                    ]
-            case "slots_per_agent" | "roles":
-                told += [(f"{name}.{agent}", value) for agent, value in getattr(settings, name).items()]
+                for target, limits in value.items():
+                    told += [(f"{name}.{target}.default", limits.default_seconds), (f"{name}.{target}.maximum", limits.maximum_seconds)]
             case "routing":
-                told += [(f"routing.{command}", [_shown(r) for r in rules]) for command, rules in settings.routing.commands.items()]
-            case "web" | "search" | "assistant" | "serve" | "signals" | "workspace" | "store" | "engine":
-                told += _flat_table(name, getattr(settings, name)._asdict())
-            case "languages" | "builtin_agents" | "accept_env" | "accept_read":
-                told.append((name, list(getattr(settings, name))))
+                told += [(f"{name}.{command}", [_shown(rule) for rule in rules]) for command, rules in value.commands.items()]
             case "model":
-                told.append((name, list(settings.model) or None))
+                told.append((name, list(value) or None))
             case "models" | "prices":
-                told += [
-                    (f"{name}.{one}.{key}", value)
-                    for one, table in getattr(settings, name).items()
-                    for key, value in table._asdict().items()
-                    if value is not None
-                ]
+                told += [one for one in _flatten(name, value) if one[1] is not None]
             case "agents":
-                told += [one for agent, said in settings.agents.items() for one in _flat_agent(agent, said)]
+                told += [one for agent, said in value.items() for one in _flat_agent(agent, said)]
             case _:
-                told.append((name, getattr(settings, name)))
+                told += _flatten(name, value)
     return told
 
 

@@ -12,10 +12,10 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class Peer(NamedTuple):
-    """The process at the other end, from the kernel. None if unknown."""
+    """The process at the other end, from the kernel. Pid 0: of another pid namespace."""
 
-    pid: int | None
-    uid: int | None
+    pid: int
+    uid: int
 
 
 def listen_at(path: Path) -> socket.socket:
@@ -52,10 +52,7 @@ def connect_to(path: Path, timeout_seconds: float) -> socket.socket:
 
 
 def peer_of(sock: socket.socket) -> Peer:
-    option = getattr(socket, "SO_PEERCRED", None)
-    if option is None:
-        return Peer(None, None)
-    pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size))
+    pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return Peer(pid, uid)
 
 

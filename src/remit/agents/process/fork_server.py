@@ -86,7 +86,7 @@ def _from_wire(text: str) -> bytes:
 # ---- the fork server
 
 _ORDER_BYTES = 64 * 1024
-_CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+_CLOSE_ON_EXEC = socket.MSG_CMSG_CLOEXEC
 """Without it every program that a worker starts would keep the worker's channel open."""
 _SUPERVISORS_END_SECONDS = 0.7
 """Less than `process.pool` waits for the end of the fork server."""
