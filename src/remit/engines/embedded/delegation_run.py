@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import IntEnum, auto
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from remit.core.agents import Isolation
@@ -18,7 +19,7 @@ from remit.core.result import Artifact, Return, Status, StopReason, state_of
 from remit.core.states import State
 from remit.engines.embedded.deadlines import BlockedLoop, RunTimer, let_go
 from remit.engines.embedded.handles import LocalHandle, Node, WaitedHandle
-from remit.engines.embedded.journal import Clash, KeyTaken, OverBudget, Overruled, Problem, Then
+from remit.engines.embedded.journal import Clash, KeyTaken, OverBudget, Overruled, Problem
 from remit.runtime import reply
 from remit.runtime.accept import accept, queue_full, recorded_budget
 from remit.runtime.deps import RuntimeDeps, Submission
@@ -32,8 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("remit.engine")
 
-DRAW_SECONDS = 5.0
-"""How long an outcome waits until its spending is on record, if other processes draw from the budget."""
+DRAW_SECONDS = 5.0  # so long an outcome waits for its spending to be on record, if others draw from the budget
 CHILDREN_SECONDS = 0.9
 """How long an ending caller waits for its children to end."""
 PROCESS_GRACE_SECONDS = 0.5
@@ -206,8 +206,7 @@ class DelegationRun(LocalRun):
     task: "asyncio.Task[None] | None" = None
     children: "dict[str, Node] | None" = None
     callers_elsewhere: tuple[Delegation, ...] = ()  # those in other processes, nearest first
-    draws: "tuple[asyncio.Future[None], ...]" = ()
-    """Spending that is not on record yet."""
+    drawn: "asyncio.Future[None] | None" = None  # its last spending is on record
     tokens: int = 0
     cost: float = 0.0
     replay: "Replay | None" = None
@@ -402,8 +401,8 @@ class DelegationRun(LocalRun):
         crash: BaseException | None = None
         try:
             late = await self._engine.perform(self)
-            if self.draws:
-                await asyncio.wait(self.draws, timeout=DRAW_SECONDS)
+            if self.drawn is not None:
+                await asyncio.wait([self.drawn], timeout=DRAW_SECONDS)
         except asyncio.CancelledError:
             late = self.held
             if (task := asyncio.current_task()) is not None:
@@ -726,25 +725,21 @@ class DelegationRun(LocalRun):
         if kind is not EventKind.NOTICE:  # remit's own notices are not a sign of life
             self.heard()
         event = self.output.append(self.delegation.session_id, kind, body, engine.deps.clock.wall())
-        limits = engine.spending_limits(self) if kind is EventKind.SPENT else None
-        engine.journal.write(AppendEvent(event, limits), self.output.written if limits is None else self._draw())
+        then, limits = self.output.written, engine.spending_limits(self) if kind is EventKind.SPENT else None
+        if limits is not None:
+            self.drawn = engine.loop.create_future()
+            then = partial(self._on_drawn, self.drawn)
+        engine.journal.write(AppendEvent(event, limits), then)
         if engine.bus.wants_details:
             engine.bus.said(self.delegation, self.state, event)
         self._notify()
 
-    def _draw(self) -> Then:
-        """Other processes draw from its budget, too: the store says whether a limit is passed. Its outcome waits for that."""
-        answered: asyncio.Future[None] = self._engine.loop.create_future()
-        self.draws = (*self.draws, answered)
-
-        def then(problem: Problem) -> None:
-            self.output.written()
-            self.draws = tuple(one for one in self.draws if one is not answered)
-            if isinstance(problem, OverBudget):
-                self.stop(Stop(reason=StopReason.BUDGET, source="the budget", detail=problem.lack))
-            answered.set_result(None)
-
-        return then
+    def _on_drawn(self, answered: "asyncio.Future[None]", problem: Problem) -> None:
+        """The store has compared its spending with limits that other processes draw from, too."""
+        self.output.written()
+        if isinstance(problem, OverBudget):
+            self.stop(Stop(reason=StopReason.BUDGET, source="the budget", detail=problem.lack))
+        answered.set_result(None)
 
     def notice_later(self, message: str) -> None:
         """Called by a signal handler inside its agent: emitted when the agent yields to the loop, and at the latest before its outcome."""
