@@ -527,8 +527,10 @@ class _Scope:
             self._check_input(reference, where)
         elif step.isascii() and step.isdecimal():
             if int(step) >= self.positions:
-                before = f"before it come 0 to {self.positions - 1}" if self.positions else "no step comes before it in its sequence"
-                raise _fault(where, f"it refers to step {int(step)}, but {before}", "Refer to a step that has ended by then.")
+                last = self.positions - 1
+                earlier = "no step comes" if last < 0 else "only step 0 comes" if last == 0 else f"only steps 0 to {last} come"
+                advice = "Refer to a step that has ended by then."
+                raise _fault(where, f"it refers to step {int(step)}, but {earlier} before it in its sequence", advice)
         elif step != ITEM and step not in self.ids and not is_session_id(step):
             if step in self.all_ids:
                 raise _fault(

@@ -53,7 +53,10 @@ def _nested(levels: int) -> dict[str, Any]:
         ({"sequence": [{"call": "a", "id": "item"}]}, "Step 0: 'item' cannot be the id"),
         ({"sequence": [{"call": "a", "id": "x"}, {"call": "a", "id": "x"}]}, r"Step 1 \(x\): two steps have the id 'x'"),
         ({"sequence": [{"call": "a", "parameters": {"x": {"$": "0"}}}]}, "Step 0: it refers to step 0, but no step comes before it"),
-        ({"sequence": ["a", {"call": "b", "parameters": {"x": {"$": "7"}}}]}, "Step 1: it refers to step 7, but before it come 0 to 0"),
+        (
+            {"sequence": ["a", {"call": "b", "parameters": {"x": {"$": "7"}}}]},
+            "Step 1: it refers to step 7, but only step 0 comes before it",
+        ),
         ({"sequence": ["a", {"call": "b", "parameters": {"x": [{"$": "fils"}]}}]}, "Step 1: it refers to 'fils', which is not the id"),
         (
             {"parallel": [{"call": "a", "id": "x"}, {"call": "b", "parameters": {"x": {"$": "x"}}}]},
