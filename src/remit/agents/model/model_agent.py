@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.definition import Definition, checked_task
-from remit.agents.model.context_window import characters_in, fitted, from_plain, is_struck, room_in, to_plain, tokens_of_text, trimmed
+from remit.agents.model.context_window import ASKED_TOKENS, characters_in, fitted, from_plain, is_struck, room_in, to_plain, tokens_of_text
 from remit.agents.model.conversation import ConversationEnd, ConversationOptions, offer_of, talk, unanswered
 from remit.agents.prompt import closing_prompt, going_on_prompt, model_prompt, repair_prompt, system_prompt
-from remit.agents.transcript import TextBuffer, Words, holds_return
+from remit.agents.transcript import TextBuffer, Words
 from remit.core.agents import BUILTIN_TARGETS, AgentSpec, Answers
 from remit.core.context import Context
 from remit.core.delegate_requests import json_text
@@ -125,37 +125,29 @@ _KIND = "model"
 
 
 class ModelAgent:
-    __slots__ = ("_delegator", "_models", "definition", "spec")
+    __slots__ = ("definition", "delegator", "models", "spec")
 
     def __init__(self, definition: Definition, deps: "ExecutorDeps") -> None:
         self.spec: AgentSpec = definition.spec
         self.definition = definition
-        self._models = deps.models
-        self._delegator = deps.delegator
+        self.models: Models = deps.models
+        self.delegator = deps.delegator
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         return checked_task(self.spec.name, parameters)
 
     async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> Any:
-        run = _Run(self, ctx, self._models.choice(self.definition.models or None))
+        if ctx.repair is not None and ctx.hand_in and ctx.remaining < REPAIR_SECONDS:
+            raise OutOfTime(f"{self.spec.name} gave no valid return when it was asked for one.", advice="Give it a longer timeout.")
+        run = _Run(self, ctx, self.models.choice(self.definition.models or None))
         answer = await run.answer(arguments)
-        if self.spec.answers is Answers.VALUE:
-            return answer if self.spec.output_schema is None else await run.value(answer)
-        await run.check_in_time(answer)
-        return answer
-
-    @property
-    def models(self) -> Models:
-        return self._models
-
-    @property
-    def requests(self) -> int:
-        return self.definition.requests or self._delegator.settings.model_requests
+        is_checked = self.spec.answers is Answers.VALUE and self.spec.output_schema is not None
+        return await run.value(answer) if is_checked else answer
 
     def tool(self) -> DelegateTool | None:
         """The tool with the agents it may delegate to; None: it may not delegate."""
         tools = self.definition.tools
-        return None if tools is not None and not tools else DelegateTool(self._delegator, reachable(tools, self.spec.name))
+        return None if tools is not None and not tools else DelegateTool(self.delegator, reachable(tools, self.spec.name))
 
 
 @dataclass(slots=True)
@@ -217,7 +209,7 @@ class _Run:
             said.append(message)
             if isinstance(message, ToolResult) and unanswered(said):
                 return  # stored once for all results of a turn: until then their delegations have them
-            await ctx.checkpoint({"kind": _KIND, "session_id": ctx.session_id, "messages": to_plain(trimmed(said))})
+            await ctx.checkpoint({"kind": _KIND, "session_id": ctx.session_id, "messages": to_plain(fitted(said, ASKED_TOKENS))})
 
         async def within_limits(all_of_it: list[Message]) -> list[Message]:
             return await off_loop(fitted, all_of_it, self._room(beside))
@@ -231,7 +223,7 @@ class _Run:
                 temperature=self._definition.temperature,
                 messages=messages,
                 tool=tool,
-                requests=self.agent.requests,
+                requests=self._definition.requests or self.agent.delegator.settings.model_requests,
                 hear=telling.hear,
                 keep=keep,
                 shown=lambda result: shorten_result(result, characters_in(self._room(beside))),
@@ -275,14 +267,6 @@ class _Run:
         kept, _ = self._kept()
         talked = await self._talked([*kept, UserMessage(text=value_repair(faults, schema))], None, schema)
         return (await off_loop(_judged, talked.text, schema))[0]
-
-    async def check_in_time(self, answer: str) -> None:
-        """Failures from the soft deadline on count as the deadline: the partial work is returned."""
-        ctx = self.ctx
-        if not ctx.hand_in or (ctx.repair is None and ctx.remaining >= REPAIR_SECONDS):
-            return
-        if not await off_loop(holds_return, answer, ctx, self.agent.spec):
-            raise OutOfTime(f"{self.agent.spec.name} gave no valid return when it was asked for one.", advice="Give it a longer timeout.")
 
 
 def _judged(answer: str, schema: Mapping[str, Any]) -> tuple[Any, list[str]]:
