@@ -50,7 +50,6 @@ from remit.system.threads import off_loop
 _WORDS = 800
 _BUSY = frozenset({"RATE_LIMITED", "QUEUE_FULL", "STOPPING", "STORE_UNAVAILABLE", "AGENT_UNAVAILABLE"})
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-LONGEST_WAIT_SECONDS = 10.0
 
 
 def error_of(error: A2AError, address: str) -> RemitError:
@@ -75,15 +74,6 @@ def may_pass(error: A2AError) -> bool:
         if found is not None:
             return found in passing
     return isinstance(error, A2AClientTimeoutError | InternalError) or isinstance(error.__cause__, httpx.RequestError)
-
-
-def retry_after(error: A2AError) -> float | None:
-    """Seconds that the remote requested; None: it did not."""
-    given = _remote_data(error).get("retryAfterSeconds")
-    if given is None and isinstance(error.__cause__, httpx.HTTPStatusError):
-        header = error.__cause__.response.headers.get("retry-after", "")
-        given = float(header) if header.isascii() and header.isdigit() else None
-    return min(max(float(given), 0.05), LONGEST_WAIT_SECONDS) if isinstance(given, int | float) else None
 
 
 def _remote_data(error: A2AError) -> Mapping[str, Any]:
@@ -270,33 +260,33 @@ async def answer_of(gathered: TaskSnapshot, definition: Definition, ctx: Context
     """The answer as a return document; `runtime.validate` checks it."""
     name = definition.name
     if gathered.message is not None:
-        return _of_message(gathered.message, name)
+        words = words_of(gathered.message)
+        parts = [_value(part) for part in gathered.message.parts]
+        data = parts[0] if len(parts) == 1 else parts
+        summary = shorten_with_count(words) or f"{name} answered."
+        return {"status": "completed", "summary": summary, "data": data, "artifacts": [], "errors": []}
     task = gathered.task
     assert task is not None
     said = dict_of(task.metadata)
+    told = said.get(EXTENSION)
+    own = told if isinstance(told, dict) else {}
     words = words_of(task.status.message)
+    stated = own.get("summary")
     answer: dict[str, Any] = {
         "status": _answer_status(task, said),
+        "summary": shorten_with_count(stated if isinstance(stated, str) and stated.strip() else words) or f"{name} has ended.",
         "data": data_of(task.artifacts),
         "remote": {"task_id": task.id, "context_id": task.context_id, "state": TaskState.Name(task.status.state)},
     }
-    reason = said.get("stopReason", said.get("stop_reason"))  # older remits write it in snake case
+    reason = said.get("stopReason")
     if isinstance(reason, str):
         answer["remote"]["stop_reason"] = reason[:100]
-    answer["summary"] = _summary(said, words, name)
-    answer["errors"] = [] if answer["status"] == "completed" else _errors(task, said, words, ctx)
+    answer["errors"] = [] if answer["status"] == "completed" else errors_of(own.get("errors")) or [_error(task, words, ctx)]
     if notes := await _save_files(task.artifacts, ctx):
         answer["warnings"] = notes
     if answer["status"] == "partial" and reason == "deadline":
         raise OutOfTime(answer["summary"], answer=answer)  # its timeout was ours, slightly reduced
     return answer
-
-
-def _of_message(message: Message, name: str) -> dict[str, Any]:
-    words = words_of(message)
-    parts = [_value(part) for part in message.parts]
-    data = parts[0] if len(parts) == 1 else parts
-    return {"status": "completed", "summary": shorten_with_count(words) or f"{name} answered.", "data": data, "artifacts": [], "errors": []}
 
 
 def _answer_status(task: Task, said: dict[str, Any]) -> str:
@@ -310,12 +300,6 @@ def _answer_status(task: Task, said: dict[str, Any]) -> str:
             return "failed"
 
 
-def _summary(said: dict[str, Any], words: str, name: str) -> str:
-    own = said.get(EXTENSION)
-    told = own.get("summary") if isinstance(own, dict) else None
-    return shorten_with_count(told if isinstance(told, str) and told.strip() else words) or f"{name} has ended."
-
-
 _STATE_ERRORS = {
     TaskState.TASK_STATE_INPUT_REQUIRED: ("input_required", "INPUT_REQUIRED", "It asks for input, without saying what."),
     TaskState.TASK_STATE_AUTH_REQUIRED: ("auth_required", "AUTH_REQUIRED", "It asks to be authenticated."),
@@ -324,16 +308,13 @@ _STATE_ERRORS = {
 }
 
 
-def _errors(task: Task, said: dict[str, Any], words: str, ctx: Context) -> list[dict[str, Any]]:
-    own = said.get(EXTENSION)
-    if listed := errors_of(own.get("errors") if isinstance(own, dict) else None):
-        return listed
+def _error(task: Task, words: str, ctx: Context) -> dict[str, Any]:
     kind, code, default = _STATE_ERRORS.get(task.status.state, ("execution", "UNKNOWN_ERROR", "It failed, without saying why."))
     advice = "Delegate it again."
     if task.status.state in ASKS:
         advice = f"Delegate it again with resume={ctx.session_id}, and what it asks for as its task."
     is_final = task.status.state == TaskState.TASK_STATE_REJECTED
-    return [error_entry(words or default, type=kind, code=code, recommendation=advice, recoverable=not is_final)]
+    return error_entry(words or default, type=kind, code=code, recommendation=advice, recoverable=not is_final)
 
 
 # ---- data
@@ -429,8 +410,8 @@ class RemoteTask:
         self._turn = self._next_turn()
         self._parameters = {HEADER: EXTENSION} if line.is_remit else {}
         self._parameters[TRACEPARENT] = traceparent_of(ctx.backend.delegation)
-        if (token := line.http.headers.get("authorization")) is not None:
-            self._parameters["authorization"] = token
+        if line.token is not None:
+            self._parameters["authorization"] = f"Bearer {line.token}"
 
     @property
     def is_left(self) -> bool:
@@ -498,7 +479,7 @@ class RemoteTask:
 
     async def _read_events(self, events: AsyncIterator[StreamResponse]) -> None:
         try:
-            async for event in _iterate(events):
+            async for event in _received(events):
                 self._lost_at, self._pause = None, POLL_SECONDS[0]
                 is_first = self._snapshot.task is None
                 self._snapshot.take(event)
@@ -573,10 +554,10 @@ class RemoteTask:
             self._ctx.progress(f"The connection to {self._line.address} was lost; trying again.")
         if now - self._lost_at > LOST_SECONDS:
             raise Unavailable(f"{self._line.address} could not be reached for {LOST_SECONDS:g} s: {error.message}"[:500])
-        await self._sleep(retry_after(error))
+        await self._sleep()
 
-    async def _sleep(self, seconds: float | None = None) -> None:
-        await asyncio.sleep(self._pause if seconds is None else seconds)
+    async def _sleep(self) -> None:
+        await asyncio.sleep(self._pause)
         self._pause = min(POLL_SECONDS[1], 1.5 * self._pause)
 
     def _call(self, *, stream: bool = False) -> ClientCallContext:
@@ -587,20 +568,19 @@ class RemoteTask:
     async def cancel(self, remote: RemoteAgent, token: str | None) -> None:
         """Stop it on the remote too, over its own connection: this one is closing. Nothing waits for it."""
         try:
-            async with asyncio.timeout(CANCEL_SECONDS), await remote.open(token) as line:
+            async with asyncio.timeout(CANCEL_SECONDS), remote.open(token) as line:
                 if self._snapshot.task is not None:
                     await line.client.cancel_task(CancelTaskRequest(id=self._snapshot.task.id), context=self._call())
         except (A2AError, RemitError, TimeoutError, httpx.HTTPError):
             return  # it has ended, or the remote is unreachable: its own deadline ends it
 
 
-async def _iterate(events: AsyncIterator[StreamResponse]) -> AsyncIterator[StreamResponse]:
+async def _received(events: AsyncIterator[StreamResponse]) -> AsyncIterator[StreamResponse]:
     while True:
         with _convert_sdk_errors():
-            try:
-                event = await anext(events)
-            except StopAsyncIteration:
-                return
+            event = await anext(events, None)
+        if event is None:
+            return
         yield event
 
 
