@@ -20,6 +20,7 @@ import anyio
 import httpx2
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -205,8 +206,7 @@ class McpServer:
             self._suspect(connection)
             raise
         request = CallToolRequest(params=CallToolRequestParams(name=tool.tool, arguments=dict(arguments)))
-        progress = ProgressSink(ctx).tell
-        task = self._own(connection.client.session.send_request(request, CallToolResult, progress_callback=progress))
+        task = self._own(connection.client.session.send_request(request, CallToolResult, progress_callback=_progress_of(ctx)))
         self._calls[task] = ctx
         connection.calls += 1
         is_left = True
@@ -441,22 +441,19 @@ def _words_of(error: BaseException) -> str:
     return one_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, 500) + "."
 
 
-class ProgressSink:
-    """Progress of a call, limited to a readable rate."""
+def _progress_of(ctx: "Context") -> ProgressFnT:
+    """Forwards the progress of a call, at a readable rate."""
+    last = 0.0
 
-    def __init__(self, ctx: "Context") -> None:
-        self._ctx = ctx
-        self._told_at = 0.0
+    async def forward(progress: float, total: float | None, message: str | None) -> None:
+        nonlocal last
+        if time.monotonic() - last >= PROGRESS_SECONDS:
+            last = time.monotonic()
+            words = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
+            with contextlib.suppress(Stopped):
+                ctx.progress(one_line(words, 500), min(1.0, max(0.0, progress / total)) if total else None)
 
-    async def tell(self, progress: float, total: float | None, message: str | None) -> None:
-        now = time.monotonic()
-        if now - self._told_at < PROGRESS_SECONDS:
-            return
-        self._told_at = now
-        words = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
-        fraction = min(1.0, max(0.0, progress / total)) if total else None
-        with contextlib.suppress(Stopped):
-            self._ctx.progress(one_line(words, 500), fraction)
+    return forward
 
 
 # ---- standard input and output

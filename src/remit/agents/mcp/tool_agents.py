@@ -253,36 +253,7 @@ def _block(block: Any, path: Path) -> Any:
 # ---- descriptions
 
 
-async def describe_servers(definitions: Sequence[Definition], deps: "ServerDeps", seconds: float) -> dict[str, str]:
-    """Start servers in parallel to read their tool lists. Returns failures by name."""
-    try:
-        from remit.agents.mcp.mcp_server import McpServer
-    except ModuleNotFoundError as error:
-        return {one.name: f"{error.name} is not installed: pip install 'remit[mcp]'" for one in definitions}
-
-    async def described(definition: Definition) -> str:
-        server = McpServer(definition, deps, lambda: token_for(definition))
-        try:
-            async with asyncio.timeout(seconds):
-                await server.describe()
-        except TimeoutError:
-            return f"it did not give a list of its tools within {seconds:g} s"
-        except RemitError as error:
-            return error.message
-        finally:
-            await server.close()
-        return ""
-
-    faults = await asyncio.gather(*map(described, definitions))
-    found = {}
-    for definition, fault in zip(definitions, faults, strict=True):
-        if fault and definition.mcp is not None:
-            found[definition.name] = fault
-            note_tools(definition.mcp.key, SeenTools(fault=fault))
-    return found
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _DescribingDeps:
     """Dependencies of servers that are started only to be described."""
 
@@ -297,24 +268,42 @@ def describe_unknown(root: Path, settings: "Settings", trust: "ProjectTrust", *,
     `asked`: a person approves tools now, so servers whose tools will need approval are started too."""
     if not settings.has_mcp_servers:
         return {}
-    declarations = declarations_of(root, settings, trust)
     unknown = []
-    for declared, definition in declarations.known.values():
+    for declared, definition in declarations_of(root, settings, trust).known.values():
         if definition.mcp is not None and (asked or is_taken_as_offered(declared.source, trust)):
             key = server_key(root, declared.name, declared.table)
             seen = seen_tools(key)
             if seen is None or (asked and seen.fault):
                 unknown.append(replace(definition, mcp=replace(definition.mcp, key=key)))
-    if not unknown:
-        return {}
+    seconds = START_SECONDS if asked else DESCRIBE_SHARE * settings.describe_seconds
+    return asyncio.run(_describe(unknown, root, trust, seconds)) if unknown else {}
 
-    async def run() -> dict[str, str]:
-        pool = ProcessPool(project="describe", owner_id=f"{os.getpid()}")
+
+async def _describe(definitions: Sequence[Definition], root: Path, trust: "ProjectTrust", seconds: float) -> dict[str, str]:
+    try:
+        from remit.agents.mcp.mcp_server import McpServer
+    except ModuleNotFoundError as error:
+        return {one.name: f"{error.name} is not installed: pip install 'remit[mcp]'" for one in definitions}
+    pool = ProcessPool(project="describe", owner_id=f"{os.getpid()}")
+    faults: dict[str, str] = {}
+
+    async def describe(definition: Definition) -> None:
+        server = McpServer(definition, _DescribingDeps(pool, root, trust), lambda: token_for(definition))
         try:
-            return await describe_servers(
-                unknown, _DescribingDeps(pool, root, trust), START_SECONDS if asked else DESCRIBE_SHARE * settings.describe_seconds
-            )
+            async with asyncio.timeout(seconds):
+                await server.describe()
+        except TimeoutError:
+            faults[definition.name] = f"it did not give a list of its tools within {seconds:g} s"
+        except RemitError as error:
+            faults[definition.name] = error.message
         finally:
-            await pool.close()
+            await server.close()
 
-    return asyncio.run(run())
+    try:
+        await asyncio.gather(*map(describe, definitions))
+    finally:
+        await pool.close()
+    for definition in definitions:
+        if definition.mcp is not None and definition.name in faults:
+            note_tools(definition.mcp.key, SeenTools(fault=faults[definition.name]))
+    return faults
