@@ -138,14 +138,15 @@ async def test_agent_is_switched_to_the_mode_that_asks_for_permission(harness: A
 # ---- invalid answers
 
 
-async def test_prose_is_repaired_in_the_same_session_and_process(harness: AcpHarness) -> None:
-    async with harness.remit("prose") as remit:
+@pytest.mark.parametrize("mode", ["prose", "loads-prose"])
+async def test_prose_is_repaired_in_the_same_session_if_it_can_be_loaded(harness: AcpHarness, mode: str) -> None:
+    async with harness.remit(mode) as remit:
         result = await remit.delegate("agent", task="Say hello.")
     assert result.status is Status.COMPLETED
-    first, second = harness.logged("prompt")
-    assert first["pid"] == second["pid"]
+    _, second = harness.logged("prompt")
     assert "could not be accepted" in second["text"]
-    assert "## Task" not in second["text"]
+    is_loaded = mode == "loads-prose"
+    assert ("## Task" in second["text"], len(harness.logged("load"))) == (not is_loaded, int(is_loaded))
     assert any("repaired" in warning for warning in result.warnings)
 
 

@@ -6,7 +6,7 @@ import asyncio
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from acp.exceptions import RequestError
 from acp.meta import CLIENT_METHODS
 
 from remit.agents.coding.dialects import items_of, mapping_of
-from remit.agents.transcript import CALLS_KEPT, OVER, Call, Tail, TextBuffer, ToolCalls, Words, tell_plan
+from remit.agents.transcript import OVER, Call, Tail, TextBuffer, ToolCalls, Words, tell_plan
 from remit.core.context import Context
 from remit.core.errors import Refused, Stopped
 
@@ -52,12 +52,16 @@ class Decision:
 def decide(allow: Sequence[str], tool: Call, options: Sequence[PermissionOption]) -> Decision:
     """Whether `tool` may be used, and the option to answer with."""
     pattern = next((pattern for pattern in allow if _fits(pattern, tool)), None)
-    if pattern is not None:
-        granted = _first(options, _GRANTS)
-        if granted is not None:
-            return Decision(allowed=True, option_id=granted, because=f"allowed by {pattern!r}")
-        return Decision(allowed=False, option_id=_first(options, _REFUSALS), because="it offered no answer that allows it")
-    return Decision(allowed=False, option_id=_first(options, _REFUSALS), because="nothing in its allow-list fits")
+    if pattern is None:
+        return _refuse(options, "nothing in its allow-list fits")
+    granted = _first(options, _GRANTS)
+    if granted is None:
+        return _refuse(options, "it offered no answer that allows it")
+    return Decision(allowed=True, option_id=granted, because=f"allowed by {pattern!r}")
+
+
+def _refuse(options: Sequence[PermissionOption], because: str) -> Decision:
+    return Decision(allowed=False, option_id=_first(options, _REFUSALS), because=because)
 
 
 EFFECTS = {
@@ -76,17 +80,11 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s`'\"<>]+")
 _MOST_PATHS = 50
 
 
-async def check_policy(
-    ctx: Context, tool: Call, call: Mapping[str, Any], options: Sequence[PermissionOption], allowed: Decision
-) -> Decision:
-    """The decision of the allow-list, if the policy agrees."""
+async def check_policy(ctx: Context, tool: Call, call: Mapping[str, Any]) -> None:
+    """Raises `Refused`."""
     effects = (EFFECTS[tool.kind],) if tool.kind in EFFECTS else ()
-    try:
-        for facts in _facts(ctx, tool, call):
-            await ctx.permit(f"acp.{tool.kind or 'other'}", effects=effects, tool=tool.title, **facts)
-    except Refused as no:
-        return replace(allowed, allowed=False, option_id=_first(options, _REFUSALS), because=f"the policy denies it: {no.message}")
-    return allowed
+    for facts in _facts(ctx, tool, call):
+        await ctx.permit(f"acp.{tool.kind or 'other'}", effects=effects, tool=tool.title, **facts)
 
 
 def _facts(ctx: Context, tool: Call, call: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -153,8 +151,6 @@ def _first(options: Sequence[PermissionOption], kinds: Sequence[str]) -> str | N
 
 # ---- updates
 
-CHUNK_CHARACTERS = 1024
-CHUNK_SECONDS = 0.3
 THINKING_SECONDS = 5.0
 _CANCELLED: dict[str, Any] = {"outcome": {"outcome": "cancelled"}}
 
@@ -172,9 +168,7 @@ class Listener:
         self._message_id: Any = None
         self._tools = ToolCalls(ctx)
         self._words = Words(ctx)
-        self._announced: dict[str, asyncio.TimerHandle] = {}
-        """Calls that are not reported yet: many are announced before their purpose is known."""
-        self._buffer = TextBuffer(self._say, characters=CHUNK_CHARACTERS, seconds=CHUNK_SECONDS)
+        self._buffer = TextBuffer(self._say)
         self._thought_at = -math.inf
         self._context, self._cost = 0, 0.0
         """Of the session, as counted by the agent: tokens in its context, and its cost."""
@@ -203,8 +197,6 @@ class Listener:
 
     def end(self) -> None:
         """Ignore everything from now on."""
-        for timer in self._announced.values():
-            timer.cancel()
         self._end_message()
         self.is_over = True
 
@@ -264,9 +256,8 @@ class Listener:
         elif kind in ("tool_call", "tool_call_update"):
             self._tool(update)
         elif kind == "plan":
-            self._plan(update.get("entries"))
-        elif kind == "plan_update":
-            self._plan(mapping_of(update.get("plan")).get("entries"))
+            entries = items_of(update.get("entries"))[:200]
+            tell_plan(self.ctx, [(_word(one.get("content")), _word(one.get("status"))) for one in entries])
 
     def _message(self, update: Mapping[str, Any]) -> None:
         text = _text_of(mapping_of(update.get("content")))
@@ -292,27 +283,11 @@ class Listener:
         self._end_message()
         self.last.clear()  # text after a tool call is a new message
         call_id, status = _word(update.get("toolCallId")), _word(update.get("status"))
-        call = self._tools.known(call_id, kind=_word(update.get("kind")), title=_word(update.get("title")))
+        self._tools.known(call_id, kind=_word(update.get("kind")), title=_word(update.get("title")))
         if status in OVER:
-            self._withdraw(call_id)
             self._tools.end(call_id, status)
-        elif status == "in_progress":
-            self._withdraw(call_id)
+        elif status == "in_progress" or update.get("rawInput"):  # many are announced before their purpose is known
             self._tools.begin(call_id)
-        elif not call.is_told and call_id not in self._announced and len(self._announced) < CALLS_KEPT:
-            self._announced[call_id] = asyncio.get_running_loop().call_later(CHUNK_SECONDS, self._begin, call_id)
-
-    def _begin(self, call_id: str) -> None:
-        self._withdraw(call_id)
-        if not self.is_over:
-            self._guarded(lambda: self._tools.begin(call_id))
-
-    def _withdraw(self, call_id: str) -> None:
-        if (timer := self._announced.pop(call_id, None)) is not None:
-            timer.cancel()
-
-    def _plan(self, entries: Any) -> None:
-        tell_plan(self.ctx, [(_word(one.get("content")), _word(one.get("status"))) for one in items_of(entries)[:200]])
 
     # ---- what it asks
 
@@ -330,7 +305,9 @@ class Listener:
         decision = decide(self._allow, call, offered)
         if decision.allowed:
             try:
-                decision = await check_policy(self.ctx, call, asked, offered, decision)
+                await check_policy(self.ctx, call, asked)
+            except Refused as refused:
+                decision = _refuse(offered, f"the policy denies it: {refused.message}")
             except Stopped:
                 self.is_over = True
                 return _CANCELLED

@@ -11,7 +11,6 @@ import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.coding.detect import KNOWN
@@ -34,12 +33,11 @@ from remit.agents.command import (
 from remit.agents.definition import NO_SIGNAL, Definition, Kind, checked_task
 from remit.agents.process.command_process import CommandProcess, Program, ProgramStarter
 from remit.agents.prompt import first_prompt, hand_in_prompt
-from remit.agents.transcript import OVER, Tail, ToolCalls, Words, tell_plan
+from remit.agents.transcript import OVER, Tail, ToolCalls, Words, find_return, tell_plan
 from remit.core.agents import AgentSpec, Answers
 from remit.core.context import Context
 from remit.core.errors import AgentCrashed, Failed, RemitError, Stopped, Unavailable
 from remit.models.prices import UNPRICED, TokenUsage
-from remit.runtime.receive import looks_like_return, read_answer
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -501,25 +499,19 @@ class CodingAgent:
     async def _asked(
         self, ctx: Context, prompt: str, session: str | None, counted: int, *, is_last: bool = False
     ) -> tuple[Listener, ProgramExit]:
-        for _ in range(STARTS - 1):
-            listener, ran = await self._asked_once(ctx, prompt, session, counted, is_last=is_last)
-            if not ran.was_silent or ran.was_interrupted or not is_start_collision(ran.code, ran.stderr):
-                return listener, ran
+        is_told = self.definition.hand_in != NO_SIGNAL and not is_last
+        for starts_left in reversed(range(STARTS)):
+            prices = Prices(self._deps.models, self.definition.model)
+            listener = Listener(ctx, self._dialect.vendor, session=session, counted=counted, prices=prices)
+            is_contained = await self._pool.contains()
+            program = self._program(ctx, session, is_contained=is_contained)
+            rollout = self._rollout(program, session, is_contained=is_contained)
+            run = Run(DIALECTS[self.definition.kind](), ctx, listener, is_told=is_told, rollout=rollout)
+            ran = await run.to_the_end(self._pool, program, prompt)
+            if not starts_left or not ran.was_silent or ran.was_interrupted or not is_start_collision(ran.code, ran.stderr):
+                break
             ctx.progress(STARTED_AGAIN)
-        return await self._asked_once(ctx, prompt, session, counted, is_last=is_last)
-
-    async def _asked_once(
-        self, ctx: Context, prompt: str, session: str | None, counted: int, *, is_last: bool
-    ) -> tuple[Listener, ProgramExit]:
-        prices = Prices(self._deps.models, self.definition.model)
-        listener = Listener(ctx, self._dialect.vendor, session=session, counted=counted, prices=prices)
-        is_contained = await self._pool.contains()
-        program = self._program(ctx, session, is_contained=is_contained)
-        rollout = self._rollout(program, session, is_contained=is_contained)
-        run = Run(
-            DIALECTS[self.definition.kind](), ctx, listener, is_told=self.definition.hand_in != NO_SIGNAL and not is_last, rollout=rollout
-        )
-        return listener, await run.to_the_end(self._pool, program, prompt)
+        return listener, ran
 
     def _rollout(self, program: Program, session: str | None, *, is_contained: bool) -> Rollout | None:
         folder = self._dialect.rollouts(program.environment)
@@ -561,7 +553,7 @@ class CodingAgent:
         if self.spec.answers is Answers.VALUE:
             answer, is_return = last.strip(), False
         else:
-            answer, is_return = await off_loop(_found, last, listener.whole or last, return_file_of(ctx))
+            answer, is_return = await off_loop(find_return, last, listener.whole or last, return_file_of(ctx))
         is_done = ran.code == 0 or (ran.code is None and listener.is_over)
         if is_done or is_return:
             return answer
@@ -584,14 +576,6 @@ def _has_forgotten(listener: Listener, ran: ProgramExit) -> bool:
         return False
     words = listener.error[0] if listener.error is not None else ""
     return is_session_gone(f"{words}\n{ran.stderr}\n{listener.printed}")
-
-
-def _found(last: str, whole: str, return_file: Path) -> tuple[str, bool]:
-    for text, file in ((last, None), (whole, None), (last, return_file)):
-        received = read_answer(text, file)
-        if received.candidate is not None and looks_like_return(received.candidate):
-            return text, True
-    return last, False
 
 
 async def _out_of_time() -> str:
