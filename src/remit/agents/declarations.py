@@ -165,20 +165,15 @@ def _pages_in(folder: Path, root: Path, problems: list[str]) -> list[Path]:
         problems.append(f"{folder}: it is a link that leads out of the project.")
         return []
     found: list[Path] = []
-
-    def unreadable(error: OSError) -> None:
-        problems.append(f"{error.filename}: it cannot be read: {error.strerror or error}.")
-
     end = time.monotonic() + MOST_SECONDS
-    for place, below, names in os.walk(folder, onerror=unreadable):
-        if time.monotonic() > end:
-            problems.append(f"{folder}: searching it takes more than {MOST_SECONDS:g} s; the rest is not read.")
-            break
+    for place, below, names in os.walk(
+        folder, onerror=lambda error: problems.append(f"{error.filename}: it cannot be read: {error.strerror or error}.")
+    ):
         below[:] = [] if folder == root / OWN else sorted(below)
         pages = (name for name in sorted(names) if name.endswith(".md") and not name.startswith(("_", ".")) and name.upper() != "README.MD")
         found += [Path(place, name) for name in pages]
-        if len(found) > MOST_FILES:
-            problems.append(f"{folder}: it contains more than {MOST_FILES} files; the first {MOST_FILES} are read.")
+        if len(found) > MOST_FILES or time.monotonic() > end:
+            problems.append(f"{folder}: it has more than {MOST_FILES} files, or searching it takes more than {MOST_SECONDS:g} s.")
             break
     return found[:MOST_FILES]
 

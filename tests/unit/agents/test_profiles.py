@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from remit import Misused, load_settings
 from remit.agents.declarations import definitions_of
 from remit.agents.definition import Definition, Kind
-from remit.agents.profiles import narrowed
+from remit.agents.profiles import narrow_tools
 from remit.agents.role_bindings import UnavailableAgent, why_unavailable
 from remit.core.agents import WorkspaceKind
 
@@ -130,8 +130,8 @@ names = st.text("ABCabc_*()[]", max_size=6)
 
 @given(allow=st.lists(names), tools=st.none() | st.lists(names), without=st.lists(names))
 def test_denied_tool_is_never_left_for_any_spelling(allow: list[str], tools: list[str] | None, without: list[str]) -> None:
-    assert not set(narrowed(allow, tools, without)) & {one for one in without if one.isalpha()}
-    assert narrowed(allow, [], without) == ()
+    assert not set(narrow_tools(allow, tools, without)) & {one for one in without if one.isalpha()}
+    assert narrow_tools(allow, [], without) == ()
 
 
 def test_profile_without_an_executor_names_the_settings_to_add(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from remit.agents.definition import Definition, checked_task
 from remit.agents.model.context_window import ASKED_TOKENS, characters_in, fitted, from_plain, is_struck, room_in, to_plain, tokens_of_text
 from remit.agents.model.conversation import ConversationEnd, ConversationOptions, offer_of, talk, unanswered
+from remit.agents.model_agents import is_reached
 from remit.agents.prompt import closing_prompt, going_on_prompt, model_prompt, repair_prompt, system_prompt
 from remit.agents.transcript import TextBuffer, Words
-from remit.core.agents import BUILTIN_TARGETS, AgentSpec, Answers
+from remit.core.agents import AgentSpec, Answers
 from remit.core.context import Context
 from remit.core.delegate_requests import json_text
 from remit.core.delegate_results import READ, SUMMARISE, shorten_result
@@ -56,18 +57,8 @@ _RESULTS = (READ, SUMMARISE)
 
 def reachable(tools: Sequence[str] | None, itself: str) -> Callable[[AgentSpec], bool]:
     """`tools`: names of agents and targets, `target.operation`, `target.*`; None: the built-in ones."""
-    entries = tuple(entry.removesuffix(".*") for entry in (BUILTIN_TARGETS if tools is None else tools))
-
-    def is_reachable(spec: AgentSpec) -> bool:
-        return spec.name != itself and (
-            spec.name in _RESULTS or any(spec.name == one or spec.name.startswith(f"{one}.") for one in entries)
-        )
-
-    return is_reachable
-
-
-def names_for_prompt(specs: Sequence[AgentSpec]) -> list[str]:
-    return sorted(spec.name for spec in specs if spec.name not in _RESULTS)
+    entries = None if tools is None else [entry.removesuffix(".*") for entry in tools]
+    return lambda spec: spec.name != itself and (spec.name in _RESULTS or is_reached(spec.name, entries))
 
 
 # ---- progress
@@ -175,7 +166,7 @@ class _Run:
     def _begun(self, arguments: Mapping[str, Any], tool: DelegateTool | None) -> list[Message]:
         """The conversation so far, followed by the current request."""
         ctx = self.ctx
-        agents = names_for_prompt(tool.catalogue.specs) if tool is not None else []
+        agents = sorted(spec.name for spec in tool.catalogue.specs if spec.name not in _RESULTS) if tool is not None else []
         first = model_prompt(self._definition, ctx, arguments, agents)
         kept, is_same = self._kept()
         if ctx.repair is not None:
