@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -42,7 +41,7 @@ from remit.core.ids import traceparent_of
 from remit.core.redaction import redact_text
 from remit.core.result import ARTIFACT_TYPES
 from remit.core.text import shorten_with_count
-from remit.system.beneath import open_regular
+from remit.system.files import private_folder, write_private
 from remit.system.threads import off_loop
 
 # ---- errors
@@ -250,7 +249,7 @@ def _parts(arguments: Mapping[str, Any], *, is_remit: bool) -> list[Part]:
 
 # ---- the return
 
-FILE_BYTES, FILES_BYTES, MOST_FILES = 16 * 1024 * 1024, 32 * 1024 * 1024, 100
+MOST_FILES = 100
 RESULT = "result"
 """The artifact with the data that a remit returned."""
 _UNFIT = re.compile(r"[^\w.-]+")
@@ -357,18 +356,16 @@ def _value(part: Part) -> Any:
 
 async def _save_files(artifacts: Sequence[Artifact], ctx: Context) -> list[str]:
     """Save files and return messages about those that were not kept."""
-    room, count, notes = FILES_BYTES, 0, list[str]()
     files = [(one, part) for one in artifacts for part in one.parts if part.WhichOneof("content") == "raw"]
-    for artifact, part in files:
-        count += 1
-        if len(part.raw) > min(room, FILE_BYTES) or count > MOST_FILES:
-            notes.append(f"A file of {len(part.raw)} bytes from the remote was not kept: it is too large, or there are too many.")
-            continue
-        room -= len(part.raw)
+    for count, (artifact, part) in enumerate(files[:MOST_FILES], start=1):
         kept = await off_loop(_write_file, ctx.scratch / "remote", safe_name(part.filename or artifact.name, count), part.raw)
         kind = dict_of(part.metadata).get("type")
         ctx.artifact(kept, kind if kind in ARTIFACT_TYPES else "data", artifact.description or f"From {artifact.name or 'there'}"[:200])
-    return notes[:20]
+    return (
+        [f"{len(files) - MOST_FILES} files from the remote were not kept: it sent more than {MOST_FILES}."]
+        if len(files) > MOST_FILES
+        else []
+    )
 
 
 def safe_name(given: str, number: int) -> str:
@@ -378,11 +375,8 @@ def safe_name(given: str, number: int) -> str:
 
 
 def _write_file(folder: Path, name: str, content: bytes) -> Path:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / name
-    path.unlink(missing_ok=True)  # from an earlier attempt
-    with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
-        file.write(content)
+    path = private_folder(folder) / name
+    write_private(path, content, fsync=False)
     return path
 
 
@@ -407,7 +401,11 @@ class RemoteTask:
         self._sent: Message | None = None
         self._lost_at: float | None = None
         self._pause = POLL_SECONDS[0]
-        self._turn = self._next_turn()
+        saved = ctx.saved if isinstance(ctx.saved, Mapping) and ctx.saved.get("kind") == KIND else {}
+        self._saved: Mapping[str, Any] = saved
+        self._is_same = saved.get("session_id") == ctx.session_id
+        # A second attempt of a delegation is a new message: the first was answered with its failure.
+        self._turn = int(saved.get("turn", 0)) + 1 if self._is_same else 0
         self._parameters = {HEADER: EXTENSION} if line.is_remit else {}
         self._parameters[TRACEPARENT] = traceparent_of(ctx.backend.delegation)
         if line.token is not None:
@@ -434,15 +432,13 @@ class RemoteTask:
 
     async def _find_earlier(self) -> Task | None:
         """The task to continue: of the same delegation run again, or of the one it resumes. It may still be running."""
-        saved = self._ctx.saved
-        if not isinstance(saved, Mapping) or saved.get("kind") != KIND or saved.get("address") != self._line.address:
+        if self._saved.get("address") != self._line.address:
             return None
         try:
-            task = await self._get(str(saved.get("task_id")))
+            task = await self._get(str(self._saved.get("task_id")))
         except (TaskNotFoundError, UnsupportedOperationError):
             return None
-        is_same = saved.get("session_id") == self._ctx.session_id
-        if task.status.state not in ENDED | ASKS or (is_same and task.status.state not in FAILED):
+        if task.status.state not in ENDED | ASKS or (self._is_same and task.status.state not in FAILED):
             self._snapshot.replace(task)  # it still runs there, or ended while this process was down
             await self._save_checkpoint(task)
         return task
@@ -470,12 +466,6 @@ class RemoteTask:
                 if self._snapshot.task is not None or self._snapshot.message is not None:
                     return
                 await self._wait(A2AClientError("it sent no answer"))
-
-    def _next_turn(self) -> int:
-        """A second attempt of a delegation is a new message: the first was answered with its failure."""
-        saved = self._ctx.saved
-        is_again = isinstance(saved, Mapping) and saved.get("kind") == KIND and saved.get("session_id") == self._ctx.session_id
-        return int(saved.get("turn", 0)) + 1 if is_again else 0
 
     async def _read_events(self, events: AsyncIterator[StreamResponse]) -> None:
         try:
