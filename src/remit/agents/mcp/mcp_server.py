@@ -37,6 +37,7 @@ from pydantic import ValidationError
 from remit.agents.command import StarterDeps, approved_files, exit_words, programs_of
 from remit.agents.definition import Definition, ServerTool
 from remit.agents.process.command_process import CommandProcess, Program
+from remit.agents.remote import token_for
 from remit.core.errors import AgentCrashed, Failed, Misused, Refused, RemitError, Stopped, Unavailable
 from remit.core.text import one_line
 from remit.models.bounded_responses import EVENT_BYTES, PLAIN, bound
@@ -168,15 +169,12 @@ class ServerDeps(StarterDeps, Protocol):
 
 
 class McpServer:
-    def __init__(
-        self, definition: Definition, deps: ServerDeps, token: Callable[[], str | None], files: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, definition: Definition, deps: ServerDeps, files: Mapping[str, str] | None = None) -> None:
         assert definition.mcp is not None
         self.name = definition.mcp.server
         self._definition = definition
         self._key = definition.mcp.key
         self._deps = deps
-        self._token = token
         self._calls: dict[asyncio.Task[Any], Context] = {}
         """Calls in progress."""
         self._context = ServerProcessContext(self.name, deps.root, self._calls)
@@ -417,7 +415,7 @@ class McpServer:
         mcp = self._definition.mcp
         assert mcp is not None
         headers = {key: expanded(value, self.name) for key, value in mcp.headers.items()}
-        if token := self._token():
+        if token := token_for(self._definition):
             headers["Authorization"] = f"Bearer {token}"
         target = parse_target(expanded(self._definition.address, self.name))
         if headers and target.scheme == "http" and not is_loopback(target.host):

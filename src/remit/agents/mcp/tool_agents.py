@@ -19,7 +19,7 @@ from remit.agents.command import approved_files
 from remit.agents.declarations import declarations_of
 from remit.agents.definition import Declaration, Definition, ServerTool
 from remit.agents.process.pool import ProcessPool
-from remit.agents.remote import RemoteExecutor, check_by_schema, token_for
+from remit.agents.remote import RemoteExecutor, check_by_schema
 from remit.core.agents import agent_name
 from remit.core.errors import Failed, Misused, RemitError, Unavailable
 from remit.core.text import one_line, shorten
@@ -174,7 +174,7 @@ class ToolAgent(RemoteExecutor):
         if not tool.tool:
             raise Unavailable(f"The MCP server {tool.server} cannot be used: {tool.fault}.", advice=ADVICE)
         await self.load("remit.agents.mcp.mcp_server", "mcp")
-        result = await self._deps.mcp_servers.get(self.definition, self.token).call(tool, arguments, ctx)
+        result = await self._deps.mcp_servers.get(self.definition).call(tool, arguments, ctx)
         if result.is_error:
             raise _failed(result, tool)
         if result.structured_content is not None:
@@ -204,12 +204,12 @@ class McpServers:
         if definition.mcp.server not in self._files:
             self._files[definition.mcp.server] = approved_files(definition, self._deps.root, self._deps.trust)
 
-    def get(self, definition: Definition, token: Any) -> "McpServer":
+    def get(self, definition: Definition) -> "McpServer":
         from remit.agents.mcp.mcp_server import McpServer
 
         assert definition.mcp is not None
         if definition.mcp.server not in self._servers:
-            self._servers[definition.mcp.server] = McpServer(definition, self._deps, token, self._files.get(definition.mcp.server))
+            self._servers[definition.mcp.server] = McpServer(definition, self._deps, self._files.get(definition.mcp.server))
         return self._servers[definition.mcp.server]
 
     async def close(self) -> None:
@@ -288,7 +288,7 @@ async def _describe(definitions: Sequence[Definition], root: Path, trust: "Proje
     faults: dict[str, str] = {}
 
     async def describe(definition: Definition) -> None:
-        server = McpServer(definition, _DescribingDeps(pool, root, trust), lambda: token_for(definition))
+        server = McpServer(definition, _DescribingDeps(pool, root, trust))
         try:
             async with asyncio.timeout(seconds):
                 await server.describe()
