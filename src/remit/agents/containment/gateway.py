@@ -8,11 +8,11 @@ import contextlib
 import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from remit.agents.containment.hosts import HostList
 from remit.core.errors import Misused, Refused, RemitError
-from remit.system.http import Target, UnreachableError, parse_target, resolve
+from remit.system.http import Permit, Target, UnreachableError, parse_target, resolve
 from remit.system.ip_addresses import Address, AddressKind, classify_address
 
 CONNECT = "contain.connect"
@@ -27,12 +27,6 @@ _SERVER_NAME, _ENCRYPTED_HELLO = 0, 0xFE0D
 _REASONS = {400: "Bad Request", 403: "Forbidden", 405: "Method Not Allowed", 502: "Bad Gateway", 503: "Service Unavailable"}
 
 log = logging.getLogger("remit.containment")
-
-
-class Permit(Protocol):
-    """`ctx.permit`."""
-
-    def __call__(self, action: str = "", /, **facts: Any) -> Awaitable[None]: ...
 
 
 class Gateway:
