@@ -135,14 +135,16 @@ def test_file_of_another_tool_adds_no_provider_and_no_requests(tmp_path: Path) -
 
 
 def test_ignored_keys_of_vendor_files_are_noted(tmp_path: Path) -> None:
-    head = "color: red\nhooks: {}\nmaxTurns: many\ntools: Read, TodoWrite, Bash(git *)\ntemprature: 1"
+    head = "color: red\nhooks: {}\ntools: Read, TodoWrite, Bash(git *)\ntemprature: 1"
     notes = "\n".join(good(tmp_path, head, folder=CLAUDE).notes)
-    for word in ("color, hooks, temprature", "maxTurns: 'many'", "TodoWrite: left out", "Bash(git *): left out"):
+    for word in ("color, hooks, temprature", "TodoWrite: left out", "Bash(git *): left out"):
         assert word in notes
     found = good(tmp_path, "temperature: 0.2\nmode: subagent\nsteps: 4", folder=OPENCODE)
     assert (found.requests, found.temperature) == (4, 0.2)
     assert found.notes == ("name, mode: ignored",)
-    assert good(tmp_path, "temperature: hot", folder=OPENCODE).notes[-1].startswith("temperature: 'hot' is not supported")
+    found, problems = read(tmp_path, "temperature: hot", folder=OPENCODE)
+    assert found is None
+    assert "p.md: line 4: temperature: " in problems[0]
 
 
 @pytest.mark.parametrize(
