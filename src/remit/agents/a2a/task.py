@@ -361,11 +361,7 @@ async def _save_files(artifacts: Sequence[Artifact], ctx: Context) -> list[str]:
         kept = await off_loop(_write_file, ctx.scratch / "remote", safe_name(part.filename or artifact.name, count), part.raw)
         kind = dict_of(part.metadata).get("type")
         ctx.artifact(kept, kind if kind in ARTIFACT_TYPES else "data", artifact.description or f"From {artifact.name or 'there'}"[:200])
-    return (
-        [f"{len(files) - MOST_FILES} files from the remote were not kept: it sent more than {MOST_FILES}."]
-        if len(files) > MOST_FILES
-        else []
-    )
+    return [f"Only {MOST_FILES} of {len(files)} files from the remote were kept."] if len(files) > MOST_FILES else []
 
 
 def safe_name(given: str, number: int) -> str:
