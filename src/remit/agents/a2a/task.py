@@ -52,15 +52,16 @@ _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 def error_of(error: A2AError, address: str) -> RemitError:
-    words, code = redact_text(error.message[:_WORDS]), _code(error)
-    if _status(error) in (401, 403) or code in ("UNAUTHENTICATED", "FORBIDDEN"):
+    words = redact_text(error.message[:_WORDS])
+    status, code, data = _facts_of(error)
+    if status in (401, 403) or code in ("UNAUTHENTICATED", "FORBIDDEN"):
         advice = "Set the variable that token_variable names to a token that it accepts."
         return Unavailable(f"{address} refuses our token: {words}", code="TOOL_UNAVAILABLE", advice=advice)
     if isinstance(error, VersionNotSupportedError):
         return Failed(f"{address} speaks another version of A2A: {words}", code="AGENT_UNAVAILABLE")
     if may_pass(error):
         return Unavailable(f"{address} could not be reached: {words}")
-    own = _remote_data(error).get("recommendation")
+    own = data.get("recommendation")
     advice = redact_text(own[:_WORDS]) if isinstance(own, str) else ""
     return Failed(f"{address} refuses it: {words}", code=code or "UNKNOWN_ERROR", advice=advice)
 
@@ -69,26 +70,21 @@ def may_pass(error: A2AError) -> bool:
     """Whether a retry may help: the connection was lost, or the remote is busy."""
     if isinstance(error, TaskNotFoundError | VersionNotSupportedError):
         return False
-    for found, passing in ((_code(error), _BUSY), (_status(error), _PASSING)):
-        if found is not None:
-            return found in passing
+    status, code, _ = _facts_of(error)
+    if code is not None:
+        return code in _BUSY
+    if status is not None:
+        return status in _PASSING
     return isinstance(error, A2AClientTimeoutError | InternalError) or isinstance(error.__cause__, httpx.RequestError)
 
 
-def _remote_data(error: A2AError) -> Mapping[str, Any]:
-    """Remit's additional data of an error."""
-    return error.data if isinstance(error.data, dict) else {}
-
-
-def _code(error: A2AError) -> str | None:
-    """The error code of a remote remit."""
-    code = _remote_data(error).get("code")
-    return code[:100] if isinstance(code, str) else None
-
-
-def _status(error: A2AError) -> int | None:
+def _facts_of(error: A2AError) -> tuple[int | None, str | None, Mapping[str, Any]]:
+    """The HTTP status, and of a remote remit the code and all additional data."""
     cause = error.__cause__
-    return cause.response.status_code if isinstance(cause, httpx.HTTPStatusError) else None
+    data: Mapping[str, Any] = error.data if isinstance(error.data, dict) else {}
+    code = data.get("code")
+    status = cause.response.status_code if isinstance(cause, httpx.HTTPStatusError) else None
+    return status, code[:100] if isinstance(code, str) else None, data
 
 
 # ---- the task as it grows
