@@ -96,7 +96,6 @@ class Connection:
     client: Client = field(init=False)
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     listed_at: float = 0.0
-    calls: int = 0
     is_suspect: bool = False
     """A call was abandoned: it may hang."""
 
@@ -190,6 +189,7 @@ class McpServer:
         self._fault: RemitError | None = None
         """Why it last ended or did not start."""
         self._is_closed = False
+        self._advice = "Check its address." if definition.address else "Run its command by hand, and see its log."
 
     async def describe(self) -> None:
         """Start it and store its tool list. Raises its fault."""
@@ -206,17 +206,13 @@ class McpServer:
         request = CallToolRequest(params=CallToolRequestParams(name=tool.tool, arguments=dict(arguments)))
         task = self._own(connection.client.session.send_request(request, CallToolResult, progress_callback=_progress_of(ctx)))
         self._calls[task] = ctx
-        connection.calls += 1
-        is_left = True
         try:
             await asyncio.wait({task})
-            is_left = False
         finally:
-            if is_left:
+            if is_left := not task.done():
                 task.cancel()
                 await asyncio.wait({task}, timeout=CANCEL_SECONDS)
             del self._calls[task]
-            connection.calls -= 1
             if is_left or connection.is_suspect:
                 self._suspect(connection)
         return await self._answer(connection, task, tool)
@@ -286,7 +282,7 @@ class McpServer:
     def _suspect(self, connection: Connection) -> None:
         """After an abandoned call, check for a sign of life once no other call is running."""
         connection.is_suspect = True
-        if not connection.calls:
+        if not self._calls:
             self._probing = self._own(self._probe(connection))
 
     async def _probe(self, connection: Connection) -> None:
@@ -357,7 +353,7 @@ class McpServer:
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):
                 raise
-            fault = Unavailable(f"The MCP server {self.name} cannot be used: {_words_of(error)}", advice=self._advice())
+            fault = Unavailable(f"The MCP server {self.name} cannot be used: {_words_of(error)}", advice=self._advice)
         finally:
             ended.set()
             if not self._is_closed:
@@ -369,9 +365,6 @@ class McpServer:
         self._failures += 1
         pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(self._failures - 2, 10), LONGEST_PAUSE_SECONDS) if self._failures > 1 else 0.0
         self._not_before = time.monotonic() + pause
-
-    def _advice(self) -> str:
-        return "Check its address." if self._definition.address else "Run its command by hand, and see its log."
 
     # ---- transports
 
@@ -406,7 +399,7 @@ class McpServer:
         await asyncio.wait([spawned.link.lost], timeout=0.1)
         code = (spawned.link.report or {}).get("exit") if spawned.link.lost.done() else None
         if isinstance(code, int):
-            self._fault = AgentCrashed(f"it {exit_words(code)}.", exit_code=code, stderr_tail=spawned.stderr_tail(), advice=self._advice())
+            self._fault = AgentCrashed(f"it {exit_words(code)}.", exit_code=code, stderr_tail=spawned.stderr_tail(), advice=self._advice)
 
     def _note_flood(self, fault: str) -> None:
         self._fault = AgentCrashed(f"{fault}.", advice="Check that server.")

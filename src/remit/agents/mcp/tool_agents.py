@@ -42,14 +42,7 @@ DESCRIBE_SHARE, START_SECONDS = 3, 60.0
 """Limits for servers with unknown tools: a multiple of the setting `describe_seconds` when a project is opened, and seconds while a person
 waits. They start in parallel."""
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
-_ENDINGS = {
-    "image/png": ".png",
-    "image/jpeg": ".jpg",
-    "image/gif": ".gif",
-    "image/webp": ".webp",
-    "audio/wav": ".wav",
-    "audio/mpeg": ".mp3",
-}
+_SUBTYPE = re.compile(r"(?:image|audio|video)/([a-z0-9]{1,8})")
 
 
 # ---- which agents a server declares
@@ -241,7 +234,8 @@ def _block(block: Any, path: Path) -> Any:
     encoded, kind = getattr(resource, "blob", None) or getattr(block, "data", None), getattr(resource, "mime_type", None) or ""
     if not isinstance(encoded, str):
         return plain["text"] if block.type == "text" else plain
-    path = path.with_suffix(_ENDINGS.get(kind, ".bin"))
+    named = _SUBTYPE.fullmatch(kind)
+    path = path.with_suffix(f".{named[1]}" if named else ".bin")
     try:
         data = base64.b64decode(encoded, validate=True)
         path.write_bytes(data)
