@@ -44,7 +44,7 @@ class Declarations:
             return definition
         binding = self.binding(definition)
         if binding.executor is not None and binding.executor.kind is Kind.MODEL:
-            return carried_by_agent(declared, self.settings, binding.executor)
+            return carried_by_agent(declared, self.settings, self.known[binding.executor.name][0], binding.executor)
         if binding.executor is not None:
             if declared.is_guest and binding.by is By.FILE and binding.executor.kind is Kind.COMMAND:
                 raise Misused(
