@@ -40,6 +40,10 @@ class RecordingBackend:
             task=TaskContext(task_number=7, title="A title", extra={"colour": "red"}),
         )
 
+    def limit(self, seconds: float) -> None:
+        """Set the deadline."""
+        self.delegation = self.delegation._replace(deadline=effective_deadline(seconds, time.monotonic()))
+
     def scratch(self) -> Path:
         return self.root / "scratch"
 

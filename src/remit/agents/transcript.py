@@ -123,13 +123,9 @@ class ToolCalls:
 
     def known(self, call_id: str, *, kind: str = "", title: str = "") -> Call:
         """The known facts of a call: later reports omit earlier details."""
-        before = self._calls.get(call_id)
-        if before is None:
-            call = Call(kind=kind or "other", title=title)
-        else:
-            call = before if before.status else replace(before, kind=kind or before.kind, title=title or before.title)
-        if call_id:
-            self._keep(call_id, call)
+        before = self._calls.get(call_id, Call(kind="other", title=""))
+        call = before if before.status else replace(before, kind=kind or before.kind, title=title or before.title)
+        self._keep(call_id, call)
         return call
 
     def begin(self, call_id: str, *, kind: str = "", title: str = "") -> None:

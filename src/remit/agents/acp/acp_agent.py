@@ -38,12 +38,10 @@ HAND_IN_SECONDS = 3.0
 
 
 class AcpAgent:
-    def __init__(self, definition: Definition, deps: "ExecutorDeps", *, start_seconds: float = 30.0) -> None:
-        """`start_seconds`: time limit for its process to initialize the protocol."""
+    def __init__(self, definition: Definition, deps: "ExecutorDeps") -> None:
         self.spec: AgentSpec = definition.spec
         self._definition = definition
         self._pool = programs_of(definition, deps)
-        self._start_seconds = start_seconds
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         return checked_task(self.spec.name, parameters)
@@ -77,7 +75,7 @@ class AcpAgent:
         for starts_left in reversed(range(STARTS)):
             session = Session(self._definition, ctx)
             try:
-                await session.open(self._pool, start_seconds=self._start_seconds)
+                await session.open(self._pool)
                 break
             except AgentCrashed as error:
                 if not starts_left or not is_start_collision(error.exit_code, error.stderr_tail):

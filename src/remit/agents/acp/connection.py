@@ -19,12 +19,12 @@ from acp.meta import AGENT_METHODS, PROTOCOL_VERSION
 from acp.schema import EnvVariable, McpServerStdio
 
 from remit.agents.acp.updates import OWN_TOOLS, Listener
-from remit.agents.coding.dialects import CONTENT, EVERYTHING, FREE, HYGIENE, NEVER_PASSED, given_config, items_of, mapping_of, table_in
+from remit.agents.coding.dialects import CONTENT, EVERYTHING, FREE, HYGIENE, NEVER_PASSED, config_of, items_of, mapping_of, table_in
 from remit.agents.command import environment_for, exit_words, folder_of, without_variables
 from remit.agents.definition import Definition
 from remit.agents.process.command_process import Program, ProgramStarter
 from remit.core.context import Context
-from remit.core.errors import AgentCrashed, Failed, RemitError, Stopped, Unavailable
+from remit.core.errors import AgentCrashed, Failed, RemitError, Unavailable
 from remit.system.interpreter import MCP_SERVER_NAME, mcp_server_command
 
 # ---- errors
@@ -186,14 +186,7 @@ def asking_mode(definition: Definition, scratch: Path, environment: Mapping[str,
     mode = f"remit-{secrets.token_hex(8)}"
     own = table_in(environment.get(PERMISSION, ""))
     permission = _permission(definition, scratch) if own is None else own
-    given = given_config(environment)
-    config = {
-        **given,
-        "autoupdate": False,
-        "share": "disabled",
-        "default_agent": mode,
-        "agent": {**mapping_of(given.get("agent")), mode: {"mode": "primary", "permission": permission}},
-    }
+    config = config_of(environment, mode, permission, default_agent=mode)
     # If everything is allowed, subagents need not ask: they would wait for an answer until the timeout.
     everybody = {**permission, "*": "allow"} if own is None and EVERYTHING in definition.allow else permission
     told = {PERMISSION: json.dumps(everybody), CONTENT: json.dumps(config)}
@@ -250,7 +243,7 @@ class Session:
 
     # ---- beginning and end
 
-    async def open(self, pool: ProgramStarter, *, start_seconds: float = START_SECONDS) -> None:
+    async def open(self, pool: ProgramStarter) -> None:
         """Start the process and initialize the protocol. On failure nothing is left running, and the error gives the reason."""
         try:
             asking = asking_mode(self._definition, self._ctx.scratch, environment_for(self._definition, self._ctx))
@@ -263,7 +256,7 @@ class Session:
             self._lines = Lines(self._process.stdout, self._process.stdin)
             self._connection = Connection(self.listener, self._lines)
             self._stack.push_async_callback(self._connection.close)
-            await self._initialize(start_seconds)
+            await self._initialize()
         except BaseException:
             await self.close()
             raise
@@ -299,21 +292,19 @@ class Session:
         self.listener.begin_turn()
         params = {"sessionId": self._session_id, "prompt": [{"type": "text", "text": text}]}
         answer = await self._ask("session_prompt", params, None)
-        self.listener.end_turn()
-        with contextlib.suppress(Stopped):
-            self.listener.count_turn(mapping_of(answer.get("usage")).get("totalTokens"))
+        self.listener.end_turn(mapping_of(answer.get("usage")).get("totalTokens"))
         stop_reason = str(answer.get("stopReason", "nothing"))
         return Turn(stop_reason=stop_reason, whole=self.listener.whole.text(), last=self.listener.last.text())
 
     # ---- how it is done
 
-    async def _initialize(self, seconds: float) -> None:
+    async def _initialize(self) -> None:
         params = {
             "protocolVersion": PROTOCOL_VERSION,
             "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
             "clientInfo": {"name": "remit", "version": version("remit")},
         }
-        seconds = min(seconds, max(LEAST_START_SECONDS, self._ctx.remaining * START_SHARE))
+        seconds = min(START_SECONDS, max(LEAST_START_SECONDS, self._ctx.remaining * START_SHARE))
         answer = await self._ask("initialize", params, round(seconds, 1))
         spoken = answer.get("protocolVersion")
         if spoken != PROTOCOL_VERSION:

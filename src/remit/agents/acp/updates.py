@@ -3,9 +3,10 @@
 Reads plain mappings instead of the library's models: an agent may be newer than the library. Used by `acp.connection`."""
 
 import asyncio
+import contextlib
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -168,7 +169,7 @@ class Listener:
         self._message_id: Any = None
         self._tools = ToolCalls(ctx)
         self._words = Words(ctx)
-        self._buffer = TextBuffer(self._say)
+        self._buffer = TextBuffer(self._words.say)
         self._thought_at = -math.inf
         self._context, self._cost = 0, 0.0
         """Of the session, as counted by the agent: tokens in its context, and its cost."""
@@ -177,17 +178,17 @@ class Listener:
 
     async def __call__(self, method: str, params: Any, is_notification: bool) -> Any:
         given = mapping_of(params)
-        if method == CLIENT_METHODS["session_update"]:
-            try:
+        try:
+            if method == CLIENT_METHODS["session_update"]:
                 self._update(mapping_of(given.get("update")))
-            except Stopped:
-                self.is_over = True
-            return None
-        if method == CLIENT_METHODS["session_request_permission"]:
-            return await self._permission(given)
-        if is_notification:
-            return None
-        raise RequestError.method_not_found(method)
+            elif method == CLIENT_METHODS["session_request_permission"]:
+                return await self._permission(given)
+            elif not is_notification:
+                raise RequestError.method_not_found(method)
+        except Stopped:  # the delegation has ended
+            self.is_over = True
+            return _CANCELLED
+        return None
 
     def begin_turn(self) -> None:
         self.whole.clear()
@@ -197,33 +198,21 @@ class Listener:
 
     def end(self) -> None:
         """Ignore everything from now on."""
-        self._end_message()
+        with contextlib.suppress(Stopped):
+            self._end_message()
         self.is_over = True
 
-    def end_turn(self) -> None:
-        """Its last message is its answer."""
-        self._buffer.flush()
-        self._guarded(self._words.end_turn)
-
-    def _say(self, text: str) -> None:
-        self._guarded(lambda: self._words.say(text))
+    def end_turn(self, tokens: Any) -> None:
+        """Its last message is its answer. `tokens` of the turn: those that were not drawn while it ran are drawn now."""
+        with contextlib.suppress(Stopped):
+            self._buffer.flush()
+            self._words.end_turn()
+            if _is_number(tokens) and tokens > self._turn_tokens:
+                self._spend(int(tokens) - self._turn_tokens, 0.0)
 
     def _end_message(self) -> None:
         self._buffer.flush()
-        self._guarded(self._words.end_message)
-
-    def _guarded(self, tell: Callable[[], None]) -> bool:
-        """Whether it was delivered; the delegation may have ended."""
-        try:
-            tell()
-        except Stopped:
-            self.is_over = True
-        return not self.is_over
-
-    def count_turn(self, tokens: Any) -> None:
-        """Draw the tokens of the turn that were not drawn while it ran."""
-        if _is_number(tokens) and tokens > self._turn_tokens:
-            self._spend(int(tokens) - self._turn_tokens, 0.0)
+        self._words.end_message()
 
     def _count(self, used: Any, cost: Any) -> None:
         """Draw the growth of context and cost as it is reported."""
@@ -308,15 +297,10 @@ class Listener:
                 await check_policy(self.ctx, call, asked)
             except Refused as refused:
                 decision = _refuse(offered, f"the policy denies it: {refused.message}")
-            except Stopped:
-                self.is_over = True
-                return _CANCELLED
-        word = "allowed" if decision.allowed else "denied"
         self._end_message()
-        is_told = self._guarded(
-            lambda: self._tools.decide(call_id, kind=call.kind, title=call.title, decision=word, because=decision.because)
-        )
-        if not is_told or decision.option_id is None:
+        word = "allowed" if decision.allowed else "denied"
+        self._tools.decide(call_id, kind=call.kind, title=call.title, decision=word, because=decision.because)
+        if decision.option_id is None:
             return _CANCELLED
         return {"outcome": {"outcome": "selected", "optionId": decision.option_id}}
 

@@ -24,6 +24,7 @@ from remit.agents.command import (
     feed,
     folder_of,
     is_start_collision,
+    out_of_time,
     programs_of,
     return_file_of,
     session_prompt,
@@ -118,8 +119,6 @@ def missing(vendor: str, program: str, environment: Mapping[str, str]) -> Unavai
 
 # ---- what it says
 
-ITEMS_KEPT = 10_000
-"""Messages and steps whose usage may be repeated; the oldest are dropped."""
 _NOT_ALLOWED = "nothing in its allow-list fits"
 _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,199}")
 
@@ -147,8 +146,6 @@ class UsageCounter:
         if scope is Scope.ITEM:
             known = self._items.get(key, (0, 0.0))
             self._items[key] = (max(known[0], tokens), max(known[1], cost))
-            if len(self._items) > ITEMS_KEPT:
-                del self._items[next(iter(self._items))]
         else:
             known = (self._tokens if scope is Scope.RUN else self.session_tokens, self._cost)
         more = max(0, tokens - known[0]), max(0.0, cost - known[1])
@@ -193,8 +190,9 @@ class Listener:
         self._vendor = vendor
         self.prices = prices
         self._usage = UsageCounter(counted)
-        self._last, self._whole = Tail("\n\n"), Tail("\n\n")
-        self._printed = Tail()
+        self._last, self.whole = Tail("\n\n"), Tail("\n\n")
+        self.printed = Tail()
+        """Output outside its stream."""
         self._tools = ToolCalls(ctx)
         self._words = Words(ctx)
         self._in_trouble = ""
@@ -213,18 +211,9 @@ class Listener:
         return self.over.is_set()
 
     @property
-    def printed(self) -> str:
-        """Output outside its stream."""
-        return self._printed.text()
-
-    @property
     def last(self) -> str:
         """Its answer: its final message, or its last text."""
         return self.final or self._last.text()
-
-    @property
-    def whole(self) -> str:
-        return self._whole.text()
 
     # ---- a vendor's events
 
@@ -237,7 +226,7 @@ class Listener:
         if text.strip():
             self._in_trouble = ""
             self._last.add(text)
-            self._whole.add(text)
+            self.whole.add(text)
             self._words.end_message()
             self._words.say(text)
 
@@ -290,7 +279,7 @@ class Listener:
 
     def plain(self, text: str) -> None:
         """A line that is not JSON: possibly the whole output of this program."""
-        self._printed.add(text)
+        self.printed.add(text)
         if text.strip():
             self._ctx.emit(text)
 
@@ -377,28 +366,26 @@ class Run:
         return ProgramExit(code=code, stderr=stderr, was_interrupted=self._was_interrupted, was_silent=self._was_silent)
 
     async def _listen(self, spawned: CommandProcess) -> int | None:
-        """Exit code, which may come long after its last output; None: not worth waiting for."""
-        await self._listener.prices.load()
-        await self._read(spawned.stdout)
-        return None if self._listener.is_hopeless else await spawned.wait()
+        """Read to the end of the stream, not of the turn: a program may report completion while others still work.
 
-    async def _read(self, stdout: asyncio.StreamReader) -> None:
-        """Read to the end of the stream, not of the turn: a program may report completion while others still work."""
+        Returns the exit code, which may come long after its last output; None: not worth waiting for."""
+        await self._listener.prices.load()
         lines = 0
         while not self._listener.is_hopeless:
             lines += 1
             if lines % _BREATH == 0:
                 await asyncio.sleep(0)
             try:
-                line = await stdout.readline()
+                line = await spawned.stdout.readline()
             except ValueError:
                 self._was_silent = False
                 self._ctx.progress("A line of its stream was too long to be read.")
                 continue
             if not line:
-                return
+                return await spawned.wait()
             self._was_silent = False
             await self._hear(line)
+        return None
 
     async def _follow_rollout(self) -> None:
         """Draw its usage during the turn."""
@@ -428,7 +415,9 @@ class Run:
         Then its turn is ended, so that it can be asked for its result. A program that reported completion but does not exit is left: its
         answer must not be lost."""
         await self._ctx.wait_hand_in()
-        if self._ctx.hand_in and self._is_told and self._may_interrupt():  # a stop also ends the wait
+        # If no time is left for another question, or without a session for it, it continues. A stop also ends the wait.
+        has_time = self._ctx.remaining >= self._dialect.hand_in_seconds
+        if self._ctx.hand_in and self._is_told and has_time and self._listener.session is not None and not self._listener.is_over:
             self._ctx.progress("Its time is nearly up: it is interrupted and asked for its result so far.")
             self._was_interrupted = True
             spawned.signal(signal.SIGINT)
@@ -436,11 +425,6 @@ class Run:
             return
         await self._listener.over.wait()
         await asyncio.sleep(min(SETTLE_SECONDS, max(0.0, self._ctx.remaining / 2)))
-
-    def _may_interrupt(self) -> bool:
-        """Not if no time is left for another question, or without a session for it; then it continues."""
-        is_worth_it = self._ctx.remaining >= self._dialect.hand_in_seconds and self._listener.session is not None
-        return is_worth_it and not self._listener.is_over
 
 
 # ---- the agent
@@ -465,7 +449,7 @@ class CodingAgent:
 
     async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> str:
         if ctx.hand_in and ctx.remaining < self._dialect.hand_in_seconds:
-            await _out_of_time()
+            raise out_of_time(self.definition, "gave no valid return, and there is no time to ask again")
         check_own_tools(self.definition)
         set_aside(ctx)  # of its first answer, if it is asked again: it must not be mistaken for the second
         first = first_prompt(self.definition, ctx, arguments)
@@ -482,7 +466,7 @@ class CodingAgent:
     async def _handed_in(self, ctx: Context, before: Listener) -> str:
         """One more question in the same session. Failures now count as the deadline: the partial work is returned."""
         if before.session is None or ctx.remaining < self._dialect.hand_in_seconds / 2:
-            await _out_of_time()
+            raise out_of_time(self.definition, "was interrupted, and cannot be asked for its result")
         _, counted = _kept_session(ctx.saved, self._dialect.vendor)
         prompt = hand_in_prompt(ctx, ctx.remaining - _ANSWER_SECONDS, self.spec.output_schema)
         try:
@@ -491,8 +475,7 @@ class CodingAgent:
         except Stopped:
             raise
         except RemitError as error:
-            ctx.progress(f"It could not return its result: {error.message}")
-            return await _out_of_time()
+            raise out_of_time(self.definition, f"could not return its result ({error.message})") from error
 
     # ---- one run of the program
 
@@ -549,16 +532,16 @@ class CodingAgent:
         However it ended, a submitted return counts, and so does its report of completion."""
         if listener.error is not None:
             raise error_for(self._dialect.vendor, *listener.error)
-        last = listener.last or listener.printed
+        last = listener.last or listener.printed.text()
         if self.spec.answers is Answers.VALUE:
             answer, is_return = last.strip(), False
         else:
-            answer, is_return = await off_loop(find_return, last, listener.whole or last, return_file_of(ctx))
+            answer, is_return = await off_loop(find_return, last, listener.whole.text() or last, return_file_of(ctx))
         is_done = ran.code == 0 or (ran.code is None and listener.is_over)
         if is_done or is_return:
             return answer
         program = (self.definition.command or (self._dialect.vendor,))[0]
-        raise crash_of(self._dialect.vendor, program, ran.code, ran.stderr, listener.printed)
+        raise crash_of(self._dialect.vendor, program, ran.code, ran.stderr, listener.printed.text())
 
 
 def _kept_session(saved: Any, vendor: str) -> tuple[str | None, int]:
@@ -572,13 +555,7 @@ def _kept_session(saved: Any, vendor: str) -> tuple[str | None, int]:
 
 
 def _has_forgotten(listener: Listener, ran: ProgramExit) -> bool:
-    if listener.whole or ran.was_interrupted:
+    if listener.whole.text() or ran.was_interrupted:
         return False
     words = listener.error[0] if listener.error is not None else ""
-    return is_session_gone(f"{words}\n{ran.stderr}\n{listener.printed}")
-
-
-async def _out_of_time() -> str:
-    """Too late to ask: its deadline is near and returns the partial work."""
-    await asyncio.Event().wait()
-    raise AssertionError("it is not set")
+    return is_session_gone(f"{words}\n{ran.stderr}\n{listener.printed.text()}")

@@ -567,31 +567,24 @@ class OpenCode(Dialect):
             argv += ["--model", definition.model]
         if not any(option.startswith(("--print-logs", "--log-level")) for option in definition.options):
             argv += ["--print-logs", "--log-level", "ERROR"]  # the only report that its service refuses it and it retries
-        config = {**given_config(turn.environment), **self._config(turn)}
-        if not (named := _agent_named(definition.options)):
-            argv += ["--agent", _own_agent(turn)]
-        permission = config["permission"]
-        # Permissions of an agent in the project's settings override general ones, so they are set on the running agent, too.
-        config["agent"] = {**mapping_of(config.get("agent")), named or _own_agent(turn): {"mode": "primary", "permission": permission}}
-        return CommandLine(argv=(*argv, *definition.options), environment=HYGIENE, imposed={CONTENT: json.dumps(config)})
-
-    def _config(self, turn: Turn) -> dict[str, Any]:
-        definition, given = turn.definition, given_config(turn.environment)
+        agent = _agent_named(definition.options)
+        if not agent:
+            agent = f"remit-{turn.delegation_id.replace('_', '-')}"  # a name that no file can contain beforehand
+            argv += ["--agent", agent]
         permission = for_opencode(definition.allow, f"{turn.scratch}/**")
-        config: dict[str, Any] = {"permission": permission, "autoupdate": False, "share": "disabled"}
+        more: dict[str, Any] = {"permission": permission}
         if definition.delegates:
             permission[f"{MCP_SERVER_NAME}_*"] = "allow"
-            config["mcp"] = {
-                **mapping_of(given.get("mcp")),
-                MCP_SERVER_NAME: {
-                    "type": "local",
-                    "command": mcp_server_command(),
-                    "environment": {name: f"{{env:{name}}}" for name in remit_variables(turn)},
-                    "enabled": True,
-                    "timeout": CONTAINED_TOOL_MILLISECONDS if turn.is_contained else TOOL_MILLISECONDS,
-                },
+            server = {
+                "type": "local",
+                "command": mcp_server_command(),
+                "environment": {name: f"{{env:{name}}}" for name in remit_variables(turn)},
+                "enabled": True,
+                "timeout": CONTAINED_TOOL_MILLISECONDS if turn.is_contained else TOOL_MILLISECONDS,
             }
-        return config
+            more["mcp"] = {**mapping_of(given_config(turn.environment).get("mcp")), MCP_SERVER_NAME: server}
+        config = config_of(turn.environment, agent, permission, **more)
+        return CommandLine(argv=(*argv, *definition.options), environment=HYGIENE, imposed={CONTENT: json.dumps(config)})
 
     def read(self, line: Mapping[str, Any], to: "Listener") -> None:
         if session := text_of(line.get("sessionID")):
@@ -639,9 +632,11 @@ def _opencode_tool(part: Mapping[str, Any], to: "Listener") -> None:
         to.tool(tool, detail_of(given), status, call_id=call_id, why=detail_of(error))
 
 
-def _own_agent(turn: Turn) -> str:
-    """A name that no file can contain beforehand."""
-    return f"remit-{turn.delegation_id.replace('_', '-')}"
+def config_of(environment: Mapping[str, str], agent: str, allowed: Mapping[str, object], **more: Any) -> dict[str, Any]:
+    """The settings of a run: the user's, and the permissions of the running agent, which override general ones."""
+    given = given_config(environment)
+    agents = {**mapping_of(given.get("agent")), agent: {"mode": "primary", "permission": allowed}}
+    return {**given, "autoupdate": False, "share": "disabled", "agent": agents, **more}
 
 
 def _agent_named(options: Sequence[str]) -> str:
