@@ -455,12 +455,11 @@ async def _stdio(spawned: CommandProcess, ended: asyncio.Event, note_flood: Call
     """The library's transport over the pipes of a process from the pool."""
     to_us, ours = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     theirs, to_them = anyio.create_memory_object_stream[SessionMessage](0)
-    reader = _Lines(spawned, note_flood)
 
     async def read() -> None:
         async with to_us:
             with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-                async for message in reader:
+                async for message in _messages(spawned.stdout, note_flood):
                     await to_us.send(message)
         ended.set()
 
@@ -485,45 +484,32 @@ async def _stdio(spawned: CommandProcess, ended: asyncio.Event, note_flood: Call
             tasks.cancel_scope.cancel()
 
 
-class _Lines:
+async def _messages(stdout: asyncio.StreamReader, note_flood: Callable[[str], None]) -> AsyncIterator[SessionMessage]:
     """Messages of a server, within limits."""
-
-    def __init__(self, spawned: CommandProcess, note_flood: Callable[[str], None]) -> None:
-        self._stdout = spawned.stdout
-        self._note_flood = note_flood
-        self._noise = 0
-        self._count = 0
-        self._since = time.monotonic()
-
-    async def __aiter__(self) -> AsyncIterator[SessionMessage]:
-        while line := await self._line():
-            try:
-                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-            except ValueError:
-                self._noise += 1
-                if self._noise > NOISE_LINES:
-                    self._note_flood(f"it printed {NOISE_LINES} lines that are not messages")
-                    return
-                continue
-            yield SessionMessage(message)
-            if self._is_flood():
-                return
-
-    async def _line(self) -> bytes:
+    noise = count = 0
+    since = time.monotonic()
+    while True:
         try:
-            return await self._stdout.readline()
+            line = await stdout.readline()
         except ValueError:
-            self._note_flood("it sent a line of many megabytes, without end")
+            note_flood("it sent a line of many megabytes, without end")
+            return
         except ConnectionError:
-            pass
-        return b""
-
-    def _is_flood(self) -> bool:
-        self._count += 1
-        if self._count >= FLOOD_MESSAGES:
-            now = time.monotonic()
-            if now - self._since < FLOOD_SECONDS:
-                self._note_flood(f"it sent {self._count} messages in {now - self._since:.1f} s")
-                return True
-            self._count, self._since = 0, now
-        return False
+            return
+        if not line:
+            return
+        try:
+            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValueError:
+            noise += 1
+            if noise > NOISE_LINES:
+                note_flood(f"it printed {NOISE_LINES} lines that are not messages")
+                return
+            continue
+        yield SessionMessage(message)
+        count += 1
+        if count == FLOOD_MESSAGES:
+            if (took := time.monotonic() - since) < FLOOD_SECONDS:
+                note_flood(f"it sent {count} messages in {took:.1f} s")
+                return
+            count, since = 0, time.monotonic()
