@@ -98,12 +98,8 @@ def declarations_of(root: Path, settings: Settings, trust: ProjectTrust | None =
     return Declarations(settings=settings, known=known, problems=tuple(problems), faults=faults)
 
 
-def definitions_of(root: Path, settings: Settings) -> tuple[list[Definition], list[str]]:
-    """Every declared agent, profiles with their executors; and the faults of the others, one line each."""
-    return all_joined(declarations_of(root, settings))
-
-
 def all_joined(declarations: Declarations) -> tuple[list[Definition], list[str]]:
+    """Every declared agent, profiles with their executors; and the faults of the others, one line each."""
     definitions, problems = [], list(declarations.problems)
     for declared, definition in declarations.known.values():
         try:

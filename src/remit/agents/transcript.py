@@ -20,29 +20,25 @@ class TextBuffer:
     def __init__(self, emit: Callable[[str], None], *, characters: int = 1024, seconds: float = 0.3) -> None:
         self._emit = emit
         self._characters, self._seconds = characters, seconds
-        self._held: list[str] = []
-        self._size = 0
+        self._held = ""
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, text: str) -> None:
-        if not text:
-            return
-        self._held.append(text)
-        self._size += len(text)
-        if self._size >= self._characters:
+        self._held += text
+        if len(self._held) >= self._characters:
             self.flush()
-        elif self._timer is None:
+        elif self._timer is None and text:
             self._timer = asyncio.get_running_loop().call_later(self._seconds, self._flush_late)
 
     def flush(self) -> None:
-        text = "".join(self._held)
+        text = self._held
         self.clear()
         if text:
             self._emit(text)
 
     def clear(self) -> None:
         """Drop pending text and its timer."""
-        self._held, self._size = [], 0
+        self._held = ""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit import Misused, load_settings
-from remit.agents.declarations import definitions_of
+from remit.agents.declarations import all_joined, declarations_of
 from remit.agents.definition import Definition, Kind
 from remit.agents.profiles import narrow_tools
 from remit.agents.role_bindings import UnavailableAgent, why_unavailable
@@ -40,7 +40,7 @@ def profile(root: Path, head: str, *, toml: str = BASE, folder: str = ".claude/a
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"---\nname: p\ndescription: Its own.\n{head}\n---\nYou are P.\n")
     (root / "remit.toml").write_text(toml)
-    definitions, problems = definitions_of(root, load_settings(root, environ={}))
+    definitions, problems = all_joined(declarations_of(root, load_settings(root, environ={})))
     assert problems == []
     return next(one for one in definitions if one.name == "p")
 
@@ -115,7 +115,7 @@ def test_file_from_a_clone_cannot_widen_its_permissions(tmp_path: Path, folder: 
     path.parent.mkdir(parents=True)
     path.write_text(f"---\nname: p\ndescription: Its own.\nremit:\n  {said}\n---\nYou are P.\n")
     (tmp_path / "remit.toml").write_text(BASE)
-    definitions, problems = definitions_of(tmp_path, load_settings(tmp_path, environ={}))
+    definitions, problems = all_joined(declarations_of(tmp_path, load_settings(tmp_path, environ={})))
     assert [one.name for one in definitions] == ["claude"]
     assert len(problems) == 1
     assert f"line 5: {said.partition(':')[0]} would give it more than its executor has" in problems[0]

@@ -494,9 +494,12 @@ class Rollout:
 
     def read(self, session: str | None, to: "Listener") -> None:
         """Report what was written since the last read."""
-        if self._path is None and (session is None or not self._find(session)):
+        if self._path is None and session is not None:
+            self._path = next(self._folder.glob(f"*/*/*/rollout-*{session}.jsonl"), None)
+            if self._path is not None and self._skips_first:
+                self._offset = self._path.stat().st_size
+        if self._path is None:
             return
-        assert self._path is not None
         try:
             if os.stat(self._path).st_size <= self._offset:
                 return
@@ -512,12 +515,6 @@ class Rollout:
         for line in lines:
             if b"token_count" in line or b"turn_context" in line:
                 self._tell(line, to)
-
-    def _find(self, session: str) -> bool:
-        self._path = next(self._folder.glob(f"*/*/*/rollout-*{session}.jsonl"), None)
-        if self._path is not None and self._skips_first:
-            self._offset = self._path.stat().st_size
-        return self._path is not None
 
     def _tell(self, line: bytes, to: "Listener") -> None:
         try:

@@ -149,10 +149,6 @@ class _Run:
     ctx: Context
     choice: Choice
 
-    @property
-    def _definition(self) -> Definition:
-        return self.agent.definition
-
     async def answer(self, arguments: Mapping[str, Any]) -> str:
         tool = self.agent.tool()
         messages = self._begun(arguments, tool)
@@ -167,7 +163,7 @@ class _Run:
         """The conversation so far, followed by the current request."""
         ctx = self.ctx
         agents = sorted(spec.name for spec in tool.catalogue.specs if spec.name not in _RESULTS) if tool is not None else []
-        first = model_prompt(self._definition, ctx, arguments, agents)
+        first = model_prompt(self.agent.definition, ctx, arguments, agents)
         kept, is_same = self._kept()
         if ctx.repair is not None:
             again = repair_prompt(ctx, in_session=bool(kept), first=first, output_schema=self.agent.spec.output_schema)
@@ -176,11 +172,11 @@ class _Run:
             return [UserMessage(text=first)]
         if not is_same:
             is_told = any(isinstance(one, UserMessage) and str(arguments.get("task", "")) in one.text for one in kept)
-            return repaired([*kept, UserMessage(text=going_on_prompt(ctx, self._definition) if is_told else first)])
+            return repaired([*kept, UserMessage(text=going_on_prompt(ctx, self.agent.definition) if is_told else first)])
         pending = unanswered(kept)
         # unknown whether they were executed: not repeated automatically
         if pending and (not self.agent.spec.resumable or any(map(is_struck, pending))):
-            return repaired([*kept, UserMessage(text=going_on_prompt(ctx, self._definition))])
+            return repaired([*kept, UserMessage(text=going_on_prompt(ctx, self.agent.definition))])
         return kept
 
     def _kept(self) -> tuple[list[Message], bool]:
@@ -210,17 +206,17 @@ class _Run:
                 models=self.agent.models,
                 choice=self.choice,
                 ctx=ctx,
-                instructions=system_prompt(self._definition),
-                temperature=self._definition.temperature,
+                instructions=system_prompt(self.agent.definition),
+                temperature=self.agent.definition.temperature,
                 messages=messages,
                 tool=tool,
-                requests=self._definition.requests or self.agent.delegator.settings.model_requests,
+                requests=self.agent.definition.requests or self.agent.delegator.settings.model_requests,
                 hear=telling.hear,
                 keep=keep,
                 shown=lambda result: shorten_result(result, characters_in(self._room(beside))),
                 output_schema=schema or self._schema(),
                 before=within_limits,
-                closing=lambda why: closing_prompt(ctx, self._definition, why),
+                closing=lambda why: closing_prompt(ctx, self.agent.definition, why),
                 told=telling.asked,
             )
         )
@@ -232,7 +228,7 @@ class _Run:
         """Tokens of everything beside the conversation in each request. Off the loop, because it loads the model table."""
         self.agent.models.context_tokens(self.choice)
         offer = "" if tool is None else json_text(dict(offer_of(tool).schema)) + offer_of(tool).description
-        return tokens_of_text(system_prompt(self._definition)) + tokens_of_text(offer)
+        return tokens_of_text(system_prompt(self.agent.definition)) + tokens_of_text(offer)
 
     def _room(self, beside: int) -> int:
         """Computed each time: a local model's context is known only once it runs."""
@@ -243,7 +239,7 @@ class _Run:
         ctx, declared = self.ctx, self.agent.spec.output_schema
         if self.agent.spec.answers is Answers.VALUE:
             return declared
-        if declared is None and (ctx.repair is None or _had_data(ctx.repair.original)):
+        if declared is None and (ctx.repair is None or (read_answer(ctx.repair.original).candidate or {}).get("data") is not None):
             return None
         return return_schema(ctx.session_id, ctx.path[-1], ctx.depth, ctx.path, declared)
 
@@ -263,8 +259,3 @@ class _Run:
 def _judged(answer: str, schema: Mapping[str, Any]) -> tuple[Any, list[str]]:
     value = value_in(answer)
     return value, schema_faults(value, schema)
-
-
-def _had_data(original: str) -> bool:
-    candidate = read_answer(original).candidate
-    return candidate is not None and candidate.get("data") is not None
