@@ -21,6 +21,7 @@ from a2a.types import (
     StreamResponse,
     SubscribeToTaskRequest,
     Task,
+    TaskArtifactUpdateEvent,
     TaskState,
     TaskStatus,
     TaskStatusUpdateEvent,
@@ -93,15 +94,8 @@ MOST_BYTES = 32 * 1024 * 1024
 MOST_ARTIFACTS = 200
 STREAM = "stream"
 """The artifact in which a remit streams its output."""
-ENDED = frozenset(
-    {
-        TaskState.TASK_STATE_COMPLETED,
-        TaskState.TASK_STATE_FAILED,
-        TaskState.TASK_STATE_CANCELED,
-        TaskState.TASK_STATE_REJECTED,
-    }
-)
-FAILED = ENDED - {TaskState.TASK_STATE_COMPLETED}
+FAILED = frozenset({TaskState.TASK_STATE_FAILED, TaskState.TASK_STATE_CANCELED, TaskState.TASK_STATE_REJECTED})
+ENDED = FAILED | {TaskState.TASK_STATE_COMPLETED}
 ASKS = frozenset({TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED})
 
 
@@ -129,11 +123,10 @@ class TaskSnapshot:
             case "message":
                 self.message = event.message
             case "status_update":
-                self._task(event.status_update.task_id, event.status_update.context_id)
-                self._status(event.status_update)
+                self._update_status(self._task_of(event.status_update), event.status_update)
             case "artifact_update":
-                self._task(event.artifact_update.task_id, event.artifact_update.context_id)
-                self._artifact(event.artifact_update.artifact, is_more=event.artifact_update.append)
+                update = event.artifact_update
+                self._update_artifact(self._task_of(update), update.artifact, is_more=update.append)
 
     def replace(self, task: Task) -> None:
         """Replace it with the state on the remote."""
@@ -146,26 +139,24 @@ class TaskSnapshot:
             self._emit_artifact(artifact)
         self._report_progress(task.status, dict_of(task.metadata))
 
-    def _task(self, task_id: str, context_id: str) -> Task:
+    def _task_of(self, update: TaskStatusUpdateEvent | TaskArtifactUpdateEvent) -> Task:
         if self.task is None:
-            self.task = Task(id=task_id, context_id=context_id)
+            self.task = Task(id=update.task_id, context_id=update.context_id)
         return self.task
 
-    def _status(self, update: TaskStatusUpdateEvent) -> None:
-        assert self.task is not None
-        self.task.status.CopyFrom(update.status)
+    def _update_status(self, task: Task, update: TaskStatusUpdateEvent) -> None:
+        task.status.CopyFrom(update.status)
         if update.status.state in ENDED | ASKS:
-            self.task.metadata.MergeFrom(update.metadata)
+            task.metadata.MergeFrom(update.metadata)
         self._report_progress(update.status, dict_of(update.metadata))
 
-    def _artifact(self, artifact: Artifact, *, is_more: bool) -> None:
-        assert self.task is not None
+    def _update_artifact(self, task: Task, artifact: Artifact, *, is_more: bool) -> None:
         self._count(artifact.ByteSize())
-        known = next((one for one in self.task.artifacts if one.artifact_id == artifact.artifact_id), None)
+        known = next((one for one in task.artifacts if one.artifact_id == artifact.artifact_id), None)
         if known is None:
-            if len(self.task.artifacts) >= MOST_ARTIFACTS:
+            if len(task.artifacts) >= MOST_ARTIFACTS:
                 raise too_large("artifacts", MOST_BYTES)
-            self.task.artifacts.append(artifact)
+            task.artifacts.append(artifact)
         elif is_more:
             known.parts.extend(artifact.parts)
         else:
@@ -474,16 +465,8 @@ class RemoteTask:
                 await close()
 
     async def _save_checkpoint(self, task: Task) -> None:
-        await self._ctx.checkpoint(
-            {
-                "kind": KIND,
-                "address": self._line.address,
-                "task_id": task.id,
-                "context_id": task.context_id,
-                "session_id": self._ctx.session_id,
-                "turn": self._turn,
-            }
-        )
+        place = {"kind": KIND, "address": self._line.address, "task_id": task.id, "context_id": task.context_id}
+        await self._ctx.checkpoint({**place, "session_id": self._ctx.session_id, "turn": self._turn})
 
     # ---- following
 
