@@ -133,18 +133,8 @@ class Container:
         known: set[str] = set()
 
         async def note(facts: Mapping[str, Any], because: str) -> None:
-            entry = {
-                "event": "decided",
-                "verdict": "deny",
-                "caller": self._definition.name,
-                "action": CONNECT,
-                "depth": ctx.depth,
-                "rules": ["hosts"],
-                "facts": dict(facts),
-                "on_the_way": True,
-                "because": because,
-                "sessions": [ctx.session_id],
-            }
+            entry = {"event": "decided", "verdict": "deny", "caller": self._definition.name, "action": CONNECT, "depth": ctx.depth}
+            entry |= {"rules": ["hosts"], "facts": dict(facts), "on_the_way": True, "because": because, "sessions": [ctx.session_id]}
             if because not in known and len(known) < _REFUSALS_SHOWN:
                 known.add(because)
                 with contextlib.suppress(Stopped):
