@@ -34,12 +34,8 @@ _GRANTS = ("allow_once", "allow_always")
 _REFUSALS = ("reject_once", "reject_always")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PermissionOption:
-    """An answer that the agent offers."""
-
-    option_id: str
-    kind: str
+Options = Sequence[Mapping[str, Any]]
+"""The answers that the agent offers, each with `optionId` and `kind`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +46,7 @@ class Decision:
     because: str
 
 
-def decide(allow: Sequence[str], tool: Call, options: Sequence[PermissionOption]) -> Decision:
+def decide(allow: Sequence[str], tool: Call, options: Options) -> Decision:
     """Whether `tool` may be used, and the option to answer with."""
     pattern = next((pattern for pattern in allow if _fits(pattern, tool)), None)
     if pattern is None:
@@ -61,7 +57,7 @@ def decide(allow: Sequence[str], tool: Call, options: Sequence[PermissionOption]
     return Decision(allowed=True, option_id=granted, because=f"allowed by {pattern!r}")
 
 
-def _refuse(options: Sequence[PermissionOption], because: str) -> Decision:
+def _refuse(options: Options, because: str) -> Decision:
     return Decision(allowed=False, option_id=_first(options, _REFUSALS), because=because)
 
 
@@ -146,8 +142,8 @@ def _title_fits(pattern: str, tool: Call) -> bool:
     return fnmatchcase(title, pattern)
 
 
-def _first(options: Sequence[PermissionOption], kinds: Sequence[str]) -> str | None:
-    return next((option.option_id for kind in kinds for option in options if option.kind == kind), None)
+def _first(options: Options, kinds: Sequence[str]) -> str | None:
+    return next((str(one["optionId"]) for kind in kinds for one in options if one.get("kind") == kind and "optionId" in one), None)
 
 
 # ---- updates
@@ -286,11 +282,7 @@ class Listener:
         asked = mapping_of(given.get("toolCall"))
         call_id = _word(asked.get("toolCallId"))
         call = self._tools.known(call_id, kind=_word(asked.get("kind")), title=_word(asked.get("title")))
-        offered = [
-            PermissionOption(option_id=str(one["optionId"]), kind=_word(one.get("kind")))
-            for one in items_of(given.get("options"))
-            if "optionId" in one
-        ]
+        offered = items_of(given.get("options"))
         decision = decide(self._allow, call, offered)
         if decision.allowed:
             try:
