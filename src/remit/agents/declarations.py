@@ -122,35 +122,25 @@ def _from_files(root: Path, trust: ProjectTrust, problems: list[str]) -> Iterato
     """In order of precedence."""
     end = time.monotonic() + MOST_SECONDS
     for folder in AGENT_FOLDERS:
-        pages = _pages_in(root / folder, root, problems)
-        for number, path in enumerate(pages):
+        for path in _pages_in(root / folder, root, problems):
             if time.monotonic() > end:
-                left = len(pages) - number
-                problems.append(f"{root / folder}: reading takes more than {MOST_SECONDS:g} s; {left} of its files are not read.")
+                problems.append(f"{root / folder}: reading takes more than {MOST_SECONDS:g} s; {path.name} and later files are not read.")
                 break
-            declared, fault = _from_file(path, root, folder, trust)
-            if fault is not None:
-                problems.append(f"{path}: {fault}")
-            if declared is not None:
-                yield declared
+            # Imported here: programs without such files need not load YAML.
+            from remit.agents.agent_files import claude, opencode, ours, read_page
 
-
-def _from_file(path: Path, root: Path, folder: str, trust: ProjectTrust) -> tuple[Declaration | None, Misused | None]:
-    # Imported here: programs without such files need not load YAML.
-    from remit.agents.agent_files import claude, opencode, ours, read_page
-
-    reader = {".remit/agents": ours, ".claude/agents": claude}.get(folder, opencode)
-    try:
-        page = read_page(path, root, trust)
-        if page is None and folder == OWN:
-            raise Misused("line 1: it has no front matter, so it is not an agent. Begin it with a line of three dashes.")
-        return (None if page is None else reader(page)), None
-    except NotApproved:
-        return None, None  # it is among the unapproved parts of `trust`
-    except Gone as error:
-        return None, error if path.is_symlink() else None
-    except Misused as error:
-        return None, error
+            reader = {".remit/agents": ours, ".claude/agents": claude}.get(folder, opencode)
+            try:
+                page = read_page(path, root, trust)
+                if page is None and folder == OWN:
+                    raise Misused("line 1: it has no front matter, so it is not an agent. Begin it with a line of three dashes.")
+                if page is not None and (declared := reader(page)) is not None:
+                    yield declared
+            except NotApproved:
+                continue  # it is among the unapproved parts of `trust`
+            except Misused as error:
+                if not isinstance(error, Gone) or path.is_symlink():
+                    problems.append(f"{path}: {error}")
 
 
 def _pages_in(folder: Path, root: Path, problems: list[str]) -> list[Path]:
