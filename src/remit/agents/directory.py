@@ -51,19 +51,16 @@ class Directory:
         self._carried = carried
         self._defined = defined
         self._agents: dict[str, AgentPort] = {}
-        self._in_order: tuple[AgentPort, ...] | None = None
-        """Agents by name; None: changed since the last query."""
-        self._offered: dict[str, Callable[[], Iterable[OfferedAgent]]] = {}
         self._offers: dict[str, Callable[[], Iterable[OfferedAgent]]] = {}
-        """All offers ever made: a replaced agent returns when its replacement is unregistered."""
         self._declared: dict[str, FunctionAgent | FileAgent] = {}
         """Functions and files as registered, before they got their executor."""
         self._definitions: dict[str, Definition] = {}
         """The project's declarations in the directory."""
         self._role_pages: dict[str, Declaration] = {}
-        self._offered_roles: set[str] = set()
-        self._roles: set[str] = set()
-        """Offered roles that are not loaded yet. Separate from targets: `researcher` is both."""
+        self._roles: tuple[str, ...] = ()
+        """Offered roles. Separate from targets: `researcher` is both."""
+        self._is_loaded = False
+        """Whether all that is offered was loaded."""
         self._settings = Settings()
         self._declarations: Declarations | None = None
         self._told: list[Callable[[AgentSpec], None]] = []
@@ -101,7 +98,6 @@ class Directory:
             self._declared[name] = agent
         carried = self._carried(agent) if isinstance(agent, FunctionAgent | FileAgent) else agent
         self._agents[name] = RequiringAgent(carried, self.missing) if agent.spec.requires else carried
-        self._in_order = None
         for tell in self._told:
             tell(agent.spec)
         if agent.spec.operations:
@@ -110,7 +106,8 @@ class Directory:
     def unregister(self, name: str) -> None:
         """Remove an agent; a replaced one returns, and running delegations keep theirs. An agent of a file is removed with its file."""
         if name in self._agents and name not in self._definitions:
-            self._forget(name)
+            del self._agents[name]
+            self._is_loaded = False
             self._tell_of_change()
 
     def define(self, definition: "Definition") -> None:
@@ -126,12 +123,13 @@ class Directory:
 
     def offer(self, target: str, load: Callable[[], Iterable[OfferedAgent]]) -> None:
         """A target with operations, loaded on first use. Other registrations of its names take precedence."""
-        self._offered[target] = self._offers[target] = load
+        self._offers[target] = load
+        self._is_loaded = False
 
     def offer_roles(self) -> None:
         """Each role is read and bound to its agent on first use."""
-        self._roles |= set(ROLES)
-        self._offered_roles |= set(ROLES)
+        self._roles = ROLES
+        self._is_loaded = False
 
     def each(self, tell: Callable[[AgentSpec], None]) -> None:
         """Call `tell` for each agent registered now or later; offered ones are not loaded for this."""
@@ -150,9 +148,10 @@ class Directory:
 
     def find(self, name: str) -> AgentPort | None:
         found = self._agents.get(name)
-        if found is None and (self._offered or self._roles):
-            self._take_roles(name)
-            if name not in self._agents and (load := self._offered.get(name.partition(".")[0])) is not None:
+        if found is None and not self._is_loaded:
+            if name in self._roles:
+                self._load_role(name)
+            elif (load := self._offers.get(name.partition(".")[0])) is not None:
                 self._guarded(f"target {name}", partial(self._register_new, load, name))
             found = self._agents.get(name)
         if found is None and isinstance(target := self._agents.get(name.partition(".")[0]), UnapprovedAgent):
@@ -176,15 +175,9 @@ class Directory:
         spec = dataclasses.replace(agent.spec, source="")
         return hashlib.sha256(f"{spec!r}\n{code}".encode()).hexdigest()[:12]
 
-    def _take_roles(self, *names: str) -> None:
-        for name in names:
-            if name in self._roles:
-                self._roles.discard(name)
-                if name not in self._agents:
-                    self._guarded(f"role {name}", partial(self._define_role, name))
-
-    def _define_role(self, name: str) -> None:
-        self.define(self.role(name))
+    def _load_role(self, name: str) -> None:
+        if name not in self._agents:
+            self._guarded(f"role {name}", lambda: self.define(self.role(name)))
 
     def role(self, name: str) -> "Definition":
         """A built-in role, bound to the agent that executes it in this project."""
@@ -226,12 +219,6 @@ class Directory:
         declared = [self._agents[name].spec for name in self._definitions if name in self._agents]
         return [spec for spec in (*functions, *declared) if spec.operations]
 
-    def _take(self, *targets: str) -> None:
-        for target in targets:
-            load = self._offered.pop(target, None)
-            if load is not None:
-                self._guarded(f"target {target}", partial(self._register_new, load))
-
     def _register_new(self, load: Callable[[], Iterable[OfferedAgent]], only: str = "") -> None:
         """`only`: one operation of the target; the others stay offered."""
         for agent in load():
@@ -239,20 +226,16 @@ class Directory:
                 self.register(agent)
 
     def names(self) -> Sequence[str]:
-        self._take_all()
+        if not self._is_loaded:
+            for target, load in self._offers.items():
+                self._guarded(f"target {target}", partial(self._register_new, load))
+            for name in self._roles:
+                self._load_role(name)
+            self._is_loaded = True
         return tuple(self._agents)
 
-    def _take_all(self) -> None:
-        if self._offered:
-            self._take(*self._offered)
-        if self._roles:
-            self._take_roles(*(name for name in ROLES if name in self._roles))
-
     def specs(self) -> list[AgentSpec]:
-        self._take_all()
-        if self._in_order is None:
-            self._in_order = tuple(self._agents[name] for name in sorted(self._agents))
-        return [agent.spec for agent in self._in_order]
+        return [self._agents[name].spec for name in sorted(self.names())]
 
     def load_files(self, described: FolderDescription) -> None:
         """Add the agents of a folder's Python files."""
@@ -315,16 +298,6 @@ class Directory:
             self._unapproved_tools += [(name, definition.spec.source) for name in found.unapproved]
             yield from found.definitions
 
-    def _forget(self, name: str) -> None:
-        """Remove it; a replaced agent returns."""
-        self._agents.pop(name, None)
-        self._in_order = None
-        if name in self._offered_roles:
-            self._roles.add(name)
-        target = name.partition(".")[0]
-        if target in self._offers:
-            self._offered[target] = self._offers[target]
-
     def _dead_ends(self) -> list[str]:
         """Tools without an agent and operations without a route; registering the agent later removes the line."""
         faults = [*self._unreached_tools(), *operation_problems(self.routed_specs(), self._settings.routing)]
@@ -359,7 +332,8 @@ class Directory:
         try:
             load()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - one broken user file must not affect the others
-            self._problems.append(fault_in(where, error))
+            if (problem := fault_in(where, error)) not in self._problems:
+                self._problems.append(problem)
 
 
 def describe_servers(root: Path, settings: Settings, trust: ProjectTrust, *, asked: bool = False) -> dict[str, str]:
