@@ -44,9 +44,9 @@ EXECUTORS: Mapping[str, str] = {
 _IN_PROCESSES = ("command", "acp", "claude", "codex", "opencode")
 """Kinds that start a program: the fork server for commands is started early if one is declared."""
 _OURS = "remit.builtin."
+"""Modules whose functions may use the models of the Remit process."""
 _KEYED = ("worker.web_search",)
 """Built-in agents that need keys from the environment: providers of web searches."""
-"""Modules whose functions may use the models of the Remit process."""
 
 
 class ExecutorDeps:
@@ -103,7 +103,7 @@ class ProcessAgent:
         from remit.agents.process.pool import Job
 
         is_ours = self.target.place is Place.MODULE and self.target.module.startswith(_OURS)
-        return Job(self.target, self._deps.models if is_ours else None, is_listed=is_ours and self.spec.name not in _KEYED)
+        return Job(self.target.to_wire(), self._deps.models if is_ours else None, is_listed=is_ours and self.spec.name not in _KEYED)
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         self._agent.check(parameters)

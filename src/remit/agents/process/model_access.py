@@ -1,43 +1,31 @@
 """Access of a built-in agent in its own process to the models of the Remit process, which has their keys and draws their cost."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.remote_context import RemoteBackend
 from remit.core.context import Context
-from remit.core.errors import Misused
+from remit.core.errors import Unavailable
 from remit.core.jsonable import to_jsonable
 from remit.core.model_messages import Answer, EndReason, Reply, SpendSink
 
 if TYPE_CHECKING:
     from remit.models.questions import TextModel
 
-MAX_QUESTIONS, QUESTIONS_AT_ONCE = 64, 4
-"""Limits of one worker. Few at once, as each draws on the budget only when answered."""
-MAX_QUESTION_CHARACTERS = 1_000_000
-"""Including its schema."""
+QUESTIONS_AT_ONCE = 4
+"""Of one worker. Each draws on the budget only when it is answered."""
 
 
-class ModelService:
+def answer_questions(ctx: Context, models: "TextModel | None") -> Callable[..., Awaitable[Any]]:
     """Answers the questions of one worker."""
+    asking = asyncio.Semaphore(QUESTIONS_AT_ONCE)
 
-    def __init__(self, ctx: Context, models: "TextModel") -> None:
-        self._ctx = ctx
-        self._models = models
-        self._questions = 0
-        self._asking = asyncio.Semaphore(QUESTIONS_AT_ONCE)
-
-    async def write(self, prompt: str, instructions: str = "", schema: dict[str, Any] | None = None) -> Any:
-        if not isinstance(prompt, str) or not isinstance(instructions, str) or not isinstance(schema, dict | None):
-            raise Misused("A question to a model must be text.")
-        if len(prompt) + len(instructions) + len(str(schema or "")) > MAX_QUESTION_CHARACTERS:
-            raise Misused(f"A question to a model has at most {MAX_QUESTION_CHARACTERS:,} characters.", advice="Ask about less at once.")
-        if self._questions >= MAX_QUESTIONS:
-            raise Misused(f"More than {MAX_QUESTIONS} questions to a model.", advice="Ask less, or delegate to a model agent.")
-        self._questions += 1
-        async with self._asking:
-            asked = await self._models.write(self._ctx, prompt, instructions=instructions, schema=schema)
+    async def write(prompt: str, instructions: str = "", schema: dict[str, Any] | None = None) -> Any:
+        if models is None:
+            raise Unavailable("No model is available here.", code="TOOL_UNAVAILABLE", advice="Delegate to a model agent.")
+        async with asking:
+            asked = await models.write(ctx, prompt, instructions=instructions, schema=schema)
         return {
             "text": asked.reply.text,
             "model": asked.reply.model,
@@ -46,6 +34,8 @@ class ModelService:
             "output_tokens": asked.output_tokens,
             "cost": asked.cost,
         }
+
+    return write
 
 
 class RemoteModels:

@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remit.agents.process.command_process import AbandonmentNotes, CommandProcess, Program, ProgramContext, program_to_wire
-from remit.agents.process.model_access import ModelService
+from remit.agents.process.model_access import answer_questions
 from remit.agents.process.supervisor import SET_MARK
 from remit.agents.process.target import Target
-from remit.agents.process.worker_client import SupervisorLink, WorkerClient
+from remit.agents.process.worker_client import SupervisorLink, WorkerClient, wait_dead
 from remit.agents.remote_context import ContextService, facts_to_wire
 from remit.core.context import Context, ContextFacts
 from remit.core.errors import Misused, RemitError, Unavailable
@@ -102,28 +102,20 @@ class ForkServerClient:
         if is_alive(self.pid, self._started):
             with contextlib.suppress(OSError):
                 os.kill(self.pid, signal.SIGKILL)
-        if self._process is not None:
-            self._process.poll()
 
     async def close(self) -> None:
+        """It ends by itself when its control socket is closed."""
         self.is_gone = True
-        self._control.close()  # it ends by itself when it detects that
-        for _ in range(int(_CLOSE_LIMIT / 0.005)):
-            if self._process is not None:
-                self._process.poll()
-            if not is_alive(self.pid, self._started):
-                break
-            await asyncio.sleep(0.005)
-        else:
+        self._control.close()
+        if not await wait_dead(self.pid, _CLOSE_LIMIT):
             self.kill()
         await self.wait_reaped()
 
     async def wait_reaped(self) -> None:
         """After its end: a killed process stays a zombie until it is waited for."""
-        for _ in range(int(_REAP_LIMIT / 0.002)):
-            if self._process is None or self._process.poll() is not None:
-                return
-            await asyncio.sleep(0.002)
+        await wait_dead(self.pid, _REAP_LIMIT)
+        if self._process is not None:
+            self._process.poll()
 
 
 class Spare(NamedTuple):
@@ -315,17 +307,14 @@ _LEAVE_LIMIT = 1.0
 """Time for a worker to end by itself after its answer."""
 
 
-class Job:
+class Job(NamedTuple):
     """The job of a worker."""
 
-    __slots__ = ("is_listed", "models", "target")
-
-    def __init__(self, target: Target, models: "TextModel | None" = None, *, is_listed: bool = False) -> None:
-        """`models`: the models it may use (`models_of`), called in the Remit process. `is_listed`: it gets no keys from the environment;
-        otherwise it is the user's own code and sees this process's environment."""
-        self.target = target.to_wire()
-        self.models = models
-        self.is_listed = is_listed
+    target: dict[str, str]
+    models: "TextModel | None" = None
+    """Models it may use (`models_of`), called in the Remit process."""
+    is_listed: bool = False
+    """It gets no keys from the environment; otherwise it is the user's own code and sees this process's environment."""
 
 
 class ProcessPool:
@@ -364,8 +353,7 @@ class ProcessPool:
     async def run(self, job: Job, ctx: Context) -> Any:
         backend = ctx.backend
         facts = backend.facts()
-        write = _no_model if job.models is None else ModelService(ctx, job.models).write
-        worker = WorkerClient(ContextService(backend, {"write": write}))
+        worker = WorkerClient(ContextService(backend, {"write": answer_questions(ctx, job.models)}))
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         working = self._own(self._work(worker, job, facts, answered))
         try:
@@ -522,10 +510,6 @@ class ProcessPool:
         """The supervisor was killed or is stuck. Its worker died with it; the fork server adopted its orphans."""
         await kill_tree_async(link.pid, started=link.started, marker=mark, term_grace=0.0, limit=1.0)
         await self._fork_servers.sweep()
-
-
-async def _no_model(**_: Any) -> Any:
-    raise Unavailable("No model is available here.", code="TOOL_UNAVAILABLE", advice="Delegate to a model agent.")
 
 
 def _settle(answered: "asyncio.Future[None]", failure: RemitError | None) -> None:
