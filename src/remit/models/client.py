@@ -174,7 +174,7 @@ class Models:
                 continue
             all_lack = False
             attempt = _Attempt(self._settings, self._breaker, sink, question, connection, is_last=place == len(ready) - 1)
-            asked = await attempt.made(tried) if self._on_call is None else await self._heard(sink, one, attempt, tried)
+            asked = await self._heard(sink, one, attempt, tried)
             if asked is not None:
                 return asked
         raise _all_failed(tried, "TOOL_UNAVAILABLE" if all_lack else "AGENT_UNAVAILABLE")

@@ -142,12 +142,9 @@ def price_of(settings: Settings, name: str) -> Price | None:
 
 def price_for(settings: Settings, meant: ModelRef) -> Price | None:
     """By its name, then as `provider:model`, then from the price table for the provider's own address."""
-    said = _said(settings, meant)
-    if said is not None:
-        return said
-    found = None if _is_elsewhere(meant) else _found(_id(meant), meant.model)
+    said, found = _prices(settings, meant)
     if found is None:
-        return None
+        return said
     prices = found.get_prices(datetime.now(UTC))
     given, taken = _each(prices.input_mtok), _each(prices.output_mtok)
     return Price(input=given, output=taken, cached=_each(prices.cache_read_mtok)) if given is not None and taken is not None else None
@@ -155,12 +152,9 @@ def price_for(settings: Settings, meant: ModelRef) -> Price | None:
 
 def cost_of(settings: Settings, meant: ModelRef, used: TokenUsage) -> float | None:
     """Cost of one question, with the tiers and cached parts of the provider's prices. None: unknown."""
-    said = _said(settings, meant)
-    if said is not None:
-        return money(said, used)
-    found = None if _is_elsewhere(meant) else _found(_id(meant), meant.model)
+    said, found = _prices(settings, meant)
     if found is None:
-        return None
+        return money(said, used)
     from genai_prices.types import Usage
 
     read = min(used.cached_tokens, used.input_tokens)
@@ -193,18 +187,16 @@ def context_of(meant: ModelRef) -> int | None:
     return None if found is None else found.context_window
 
 
-def _said(settings: Settings, meant: ModelRef) -> Price | None:
+def _prices(settings: Settings, meant: ModelRef) -> tuple[Price | None, Any]:
+    """What `[prices]` says, else the entry of the price table. None where another server answers, with its own prices: a table with an
+    address, or a private server."""
     for name in (meant.name, f"{meant.provider}:{meant.model}", f"{meant.provider}/{meant.model}"):
         if name in settings.prices:
-            return settings.prices[name]
-    return _FREE if meant.provider == LOCAL else None
-
-
-def _is_elsewhere(meant: ModelRef) -> bool:
-    """Whether another server answers, with its own prices: a table with an address, or a private server."""
-    if meant.provider in ("ollama", "vllm"):
-        return True
-    return meant.is_named and meant.url is not None and not any(host in meant.url for host in OWN_HOSTS)
+            return settings.prices[name], None
+    if meant.provider == LOCAL:
+        return _FREE, None
+    is_elsewhere = meant.is_named and meant.url is not None and not any(host in meant.url for host in OWN_HOSTS)
+    return None, None if is_elsewhere or meant.provider in ("ollama", "vllm") else _found(_id(meant), meant.model)
 
 
 def _id(meant: ModelRef) -> str:
