@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from remit.agents.remote_context import RemoteBackend
 from remit.core.context import Context
-from remit.core.errors import Unavailable
 from remit.core.jsonable import to_jsonable
 from remit.core.model_messages import Answer, EndReason, Reply, SpendSink
 
@@ -17,13 +16,11 @@ QUESTIONS_AT_ONCE = 4
 """Of one worker. Each draws on the budget only when it is answered."""
 
 
-def answer_questions(ctx: Context, models: "TextModel | None") -> Callable[..., Awaitable[Any]]:
+def answer_questions(ctx: Context, models: "TextModel") -> Callable[..., Awaitable[Any]]:
     """Answers the questions of one worker."""
     asking = asyncio.Semaphore(QUESTIONS_AT_ONCE)
 
     async def write(prompt: str, instructions: str = "", schema: dict[str, Any] | None = None) -> Any:
-        if models is None:
-            raise Unavailable("No model is available here.", code="TOOL_UNAVAILABLE", advice="Delegate to a model agent.")
         async with asking:
             asked = await models.write(ctx, prompt, instructions=instructions, schema=schema)
         return {

@@ -353,7 +353,8 @@ class ProcessPool:
     async def run(self, job: Job, ctx: Context) -> Any:
         backend = ctx.backend
         facts = backend.facts()
-        worker = WorkerClient(ContextService(backend, {"write": answer_questions(ctx, job.models)}))
+        write = _no_model if job.models is None else answer_questions(ctx, job.models)
+        worker = WorkerClient(ContextService(backend, {"write": write}))
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         working = self._own(self._work(worker, job, facts, answered))
         try:
@@ -510,6 +511,10 @@ class ProcessPool:
         """The supervisor was killed or is stuck. Its worker died with it; the fork server adopted its orphans."""
         await kill_tree_async(link.pid, started=link.started, marker=mark, term_grace=0.0, limit=1.0)
         await self._fork_servers.sweep()
+
+
+async def _no_model(**_: Any) -> Any:
+    raise Unavailable("No model is available here.", code="TOOL_UNAVAILABLE", advice="Delegate to a model agent.")
 
 
 def _settle(answered: "asyncio.Future[None]", failure: RemitError | None) -> None:
