@@ -30,38 +30,26 @@ class Provider:
 
 _OPENAI = Provider(("OPENAI_API_KEY",), "OPENAI_BASE_URL")
 
+_USUAL = ("openrouter", "deepseek", "together", "fireworks", "cerebras", "nebius", "ovhcloud", "github", "crusoe", "meta", "zai")
 PROVIDERS: dict[str, Provider] = {
     "anthropic": Provider(("ANTHROPIC_API_KEY",), "ANTHROPIC_BASE_URL"),
     "openai": _OPENAI,
     "openai-chat": _OPENAI,
     "openai-responses": _OPENAI,
     "google": Provider(("GOOGLE_API_KEY", "GEMINI_API_KEY"), "GOOGLE_GEMINI_BASE_URL"),
-    "google-cloud": Provider(),
     "ollama": Provider(("OLLAMA_API_KEY",), "OLLAMA_BASE_URL", "http://localhost:11434/v1", key_is_optional=True),
     "vllm": Provider(("VLLM_API_KEY",), "VLLM_BASE_URL", "http://localhost:8000/v1", key_is_optional=True),
     "litellm": Provider(("LITELLM_API_KEY",), "LITELLM_BASE_URL", "http://localhost:4000", key_is_optional=True),
-    "openrouter": Provider(("OPENROUTER_API_KEY",)),
     "groq": Provider(("GROQ_API_KEY",), "GROQ_BASE_URL", extra="groq"),
     "mistral": Provider(("MISTRAL_API_KEY",), extra="mistral"),
-    "deepseek": Provider(("DEEPSEEK_API_KEY",)),
     "xai": Provider(("XAI_API_KEY",), extra="xai"),
-    "together": Provider(("TOGETHER_API_KEY",)),
-    "fireworks": Provider(("FIREWORKS_API_KEY",)),
-    "cerebras": Provider(("CEREBRAS_API_KEY",)),
     "cohere": Provider(("CO_API_KEY",), "CO_BASE_URL", extra="cohere"),
     "huggingface": Provider(("HF_TOKEN",), extra="huggingface"),
     "moonshotai": Provider(("MOONSHOTAI_API_KEY",), "MOONSHOTAI_BASE_URL"),
-    "nebius": Provider(("NEBIUS_API_KEY",)),
-    "ovhcloud": Provider(("OVHCLOUD_API_KEY",)),
     "alibaba": Provider(("ALIBABA_API_KEY", "DASHSCOPE_API_KEY")),
     "sambanova": Provider(("SAMBANOVA_API_KEY",), "SAMBANOVA_BASE_URL"),
     "heroku": Provider(("HEROKU_INFERENCE_KEY",), "HEROKU_INFERENCE_URL"),
-    "github": Provider(("GITHUB_API_KEY",)),
-    "github-copilot": Provider(),
     "vercel": Provider(("VERCEL_AI_GATEWAY_API_KEY", "VERCEL_OIDC_TOKEN")),
-    "crusoe": Provider(("CRUSOE_API_KEY",)),
-    "meta": Provider(("META_API_KEY",)),
-    "zai": Provider(("ZAI_API_KEY",)),
     "typesafe": Provider(("TYPESAFE_API_KEY",), "TYPESAFE_BASE_URL"),
     "system-one": Provider(("SYSTEM_ONE_API_KEY",), "SYSTEM_ONE_BASE_URL", key_is_optional=True),
     "snowflake": Provider(("SNOWFLAKE_TOKEN",)),
@@ -69,13 +57,11 @@ PROVIDERS: dict[str, Provider] = {
     "azure-responses": Provider(("AZURE_OPENAI_API_KEY",), "AZURE_OPENAI_ENDPOINT", key_is_optional=True),
     "bedrock": Provider(extra="bedrock"),
     "bedrock-mantle": Provider(extra="bedrock"),
-    "openai-codex": Provider(),
-    "openai-chatgpt": Provider(),
+    **{name: Provider((f"{name.upper()}_API_KEY",)) for name in _USUAL},
+    **dict.fromkeys(("google-cloud", "github-copilot", "openai-codex", "openai-chatgpt"), Provider()),
 }
 GATEWAY = Provider(("PYDANTIC_AI_GATEWAY_API_KEY", "PAIG_API_KEY"))
 """`gateway/PROVIDER:MODEL`."""
-NOT_FOR_WORDS = frozenset({"elevenlabs", "voyageai", "sentence-transformers", "openai-decisions"})
-"""Providers of pydantic-ai without text models."""
 OWN_HOSTS = frozenset({"api.anthropic.com", "api.openai.com", "generativelanguage.googleapis.com"})
 """Hosts that the usual keys of the kinds of `[models]` belong to."""
 
@@ -190,9 +176,6 @@ def _needs(known: Provider) -> bool:
 def _address(provider: str, known: Provider) -> str | None:
     """The address from the environment, as users of the provider's own tools expect; None: its default."""
     said = os.environ.get(known.url_variable, "").strip() if known.url_variable else ""
-    if not said and provider == "ollama":
-        host = os.environ.get("OLLAMA_HOST", "").strip()
-        said = (host if "//" in host else f"http://{host}") if host else ""
     return _tidy(provider, said) if said else known.url
 
 

@@ -10,7 +10,7 @@ from remit.models.client import Models
 from remit.models.prices import price_of
 from remit.models.providers import PROVIDERS, resolve_model
 
-VARIABLES = {name for known in PROVIDERS.values() for name in (*known.keys, known.url_variable) if name} | {"OLLAMA_HOST"}
+VARIABLES = {name for known in PROVIDERS.values() for name in (*known.keys, known.url_variable) if name}
 
 
 @pytest.fixture(autouse=True)

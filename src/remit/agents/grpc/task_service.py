@@ -149,6 +149,19 @@ _LOST = frozenset({Code.UNAVAILABLE, Code.CANCELLED, Code.DEADLINE_EXCEEDED, Cod
 """Includes errors of a connection that breaks during an answer; they say nothing about the task."""
 
 
+_ERRORS: Mapping[Any, tuple[type[RemitError], str, str | None, str]] = {
+    Code.UNIMPLEMENTED: (Unavailable, "{address} does not know this call: {words}.", UNIMPLEMENTED, ""),
+    Code.UNAUTHENTICATED: (
+        Refused, "{address} refused the credentials: {words}.", "UNAUTHENTICATED", "Use a token of that server: `remit token new`.",
+    ),
+    Code.PERMISSION_DENIED: (Refused, "{address} refuses it: {words}.", "FORBIDDEN", "The token lacks this permission."),
+    Code.INVALID_ARGUMENT: (DelegateError, "{words}.", "INVALID_PARAMETERS", ""),
+    Code.OUT_OF_RANGE: (DelegateError, "{words}.", "INVALID_PARAMETERS", ""),
+    Code.NOT_FOUND: (Misused, "{words}.", "TASK_NOT_FOUND", ""),
+    Code.RESOURCE_EXHAUSTED: (Failed, "The answer of {address} is above the size limit: {words}.", "TOO_LARGE", ""),
+}  # fmt: skip
+
+
 class ConnectionLost(Unavailable):
     """Unreachable, disconnected or overloaded: a retry with the request's key is safe."""
 
@@ -171,27 +184,13 @@ def error_of(error: grpc.aio.AioRpcError, address: str) -> RemitError:
     if told.code:
         return _of_code(told, words)
     words = words.rstrip(".")
-    match error.code():
-        case Code.UNIMPLEMENTED:
-            return Unavailable(f"{address} does not know this call: {words}.", code=UNIMPLEMENTED)
-        case Code.UNAUTHENTICATED:
-            advice = "Use a token of that server: `remit token new`."
-            return Refused(f"{address} refused the credentials: {words}.", code="UNAUTHENTICATED", advice=advice)
-        case Code.PERMISSION_DENIED:
-            return Refused(f"{address} refuses it: {words}.", code="FORBIDDEN", advice="The token lacks this permission.")
-        case Code.INVALID_ARGUMENT | Code.OUT_OF_RANGE:
-            return DelegateError(f"{words}.", code="INVALID_PARAMETERS")
-        case Code.NOT_FOUND:
-            return Misused(f"{words}.", code="TASK_NOT_FOUND")
-        case Code.RESOURCE_EXHAUSTED if "larger than max" in words:
-            return Failed(f"The answer of {address} is above the size limit: {words}.", code="TOO_LARGE")
-        case Code.RESOURCE_EXHAUSTED:
-            return ConnectionLost(
-                f"{address} is overloaded: {words}.", code="RATE_LIMITED", advice="Try again later.", retry_after=told.retry_after
-            )
-        case code if code in _LOST:
-            return ConnectionLost(f"{address} cannot be reached: {words}.", advice="Check that it is running: `remit serve` starts one.")
-    return Failed(f"{address} answered {error.code().name}: {words}.")
+    if error.code() is Code.RESOURCE_EXHAUSTED and "larger than max" not in words:
+        fault = f"{address} is overloaded: {words}."
+        return ConnectionLost(fault, code="RATE_LIMITED", advice="Try again later.", retry_after=told.retry_after)
+    if error.code() in _LOST:
+        return ConnectionLost(f"{address} cannot be reached: {words}.", advice="Check that it is running: `remit serve` starts one.")
+    kind, what, code, advice = _ERRORS.get(error.code(), (Failed, f"{{address}} answered {error.code().name}: {{words}}.", None, ""))
+    return kind(what.format(address=address, words=words), code=code, advice=advice)
 
 
 def _of_code(told: _ErrorFields, words: str) -> RemitError:
@@ -238,8 +237,6 @@ Pairs = Sequence[tuple[str, str]]
 class TaskService:
     def __init__(self, reach: ServiceAddress | None = None, channel: grpc.aio.Channel | None = None) -> None:
         """With an address, or with the caller's channel, which the caller closes."""
-        if (reach is None) == (channel is None):
-            raise TypeError("either where it is reached, or a channel")
         self._reach = reach
         self._given = channel
         self._channel = channel
@@ -430,16 +427,15 @@ class RemoteTask:
         return self._service.stream(self.task_id, self._after, more)
 
     async def _polled(self) -> AsyncGenerator[Chunk]:
-        if self.task_id is None:
-            result = await self._service.execute(self._order.request, self._order.more())
-            yield _chunk_of_state(result)
-        else:
-            result = await self._service.look(self.task_id, self._order.more())
-            yield _chunk_of_state(result)
-        while not result.task_state.is_terminal:
+        task_id = self.task_id
+        while True:
+            more = self._order.more()
+            result = await (self._service.execute(self._order.request, more) if task_id is None else self._service.look(task_id, more))
+            yield final_chunk(result) if result.task_state.is_terminal else started_chunk(result.task_id or "", result.metadata.agent_id)
+            if result.task_state.is_terminal:
+                return
+            task_id = result.task_id or ""
             await asyncio.sleep(self._order.poll_seconds)
-            result = await self._service.look(result.task_id or "", self._order.more())
-            yield _chunk_of_state(result)
 
     def _new_part(self, chunk: Chunk) -> Chunk | None:
         """The new part of a chunk."""
@@ -495,7 +491,3 @@ class RemoteTask:
         return NoAnswer(
             f"{self._service.address} has not reported the outcome of {self.task_id} in time.{why}", code="TIMEOUT", advice=advice
         )
-
-
-def _chunk_of_state(result: DelegateResult) -> Chunk:
-    return final_chunk(result) if result.task_state.is_terminal else started_chunk(result.task_id or "", result.metadata.agent_id)
