@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 5.0
 HELLO_SECONDS = 10.0
-ATTEMPTS = 3
+_PAUSES = (0.1, 0.2, None)
+"""Before each further attempt."""
 
 
 def not_yours(agent: str) -> Misused:
@@ -211,25 +212,20 @@ class Attachment:
 async def attach(token: str) -> Attachment:
     """Attach to the owner that issued this token. Raises `Refused` if it is not valid or has expired."""
     path = Path(decode(token).address)
-    for attempt in range(1, ATTEMPTS + 1):
+    for pause in _PAUSES:
         attachment = Attachment()
         try:
             await _connect(attachment.connection, path)
             await attachment.greet(token)
             return attachment
-        except TimeoutError:
+        except BaseException as error:
             attachment.connection.cut()
-            raise Unavailable(
-                "The process that runs this tree does not answer.", advice=f"Try again; or: {UNSET[0].lower()}{UNSET[1:]}"
-            ) from None
-        except Unavailable:  # disconnected before authentication: too many connections at once
-            attachment.connection.cut()
-            if attempt == ATTEMPTS:
+            if isinstance(error, TimeoutError):
+                advice = f"Try again; or: {UNSET[0].lower()}{UNSET[1:]}"
+                raise Unavailable("The process that runs this tree does not answer.", advice=advice) from None
+            if pause is None or not isinstance(error, Unavailable):
                 raise
-            await asyncio.sleep(0.1 * attempt)
-        except BaseException:
-            attachment.connection.cut()
-            raise
+            await asyncio.sleep(pause)  # disconnected before authentication: too many connections at once
     raise AssertionError("the last attempt raises")
 
 

@@ -1,7 +1,6 @@
 """Model names: `anthropic:claude-…`, `local:FILE`, or NAME of `[models.NAME]`, resolved to a provider, an address and a key.
 
-A test checks the table of providers against the installed pydantic-ai; it is kept here so that a name can be resolved without importing
-that package."""
+The table of providers repeats what pydantic-ai knows, so that a name can be resolved without importing it."""
 
 import os
 from contextlib import suppress
