@@ -641,7 +641,8 @@ class Remit:
     @cached_property
     def _attach_server(self) -> "AttachServer":
         """Made for the first agent that may start a process, on whichever thread that asks."""
-        from remit.agents.attach_server import AttachServer, spec_to_wire
+        from remit.agents.attach_server import AttachServer
+        from remit.agents.function import spec_to_wire
 
         def facts() -> dict[str, Any]:
             """Facts that an attached process needs to know about this one."""

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from remit.agents.attach_server import MAX_FRAME_BYTES, VERSION, spec_from_wire, spec_to_wire
+from remit.agents.attach_server import MAX_FRAME_BYTES, VERSION
 from remit.agents.directory import Directory
+from remit.agents.function import spec_from_wire, spec_to_wire
 from remit.agents.remote_context import RemoteBackend, RemoteHandle
 from remit.agents.rpc import Connection, error_to_wire
 from remit.core.agents import AgentSpec, is_built_in

@@ -7,20 +7,17 @@ depth, path, deadline, budget, slots, cancellation and record work unchanged: it
 
 import asyncio
 import contextlib
-import dataclasses
 import hmac
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pydantic import TypeAdapter, ValidationError
-
+from remit.agents.function import spec_from_wire
 from remit.agents.remote_context import ContextService, as_failed, facts_to_wire
 from remit.agents.rpc import Connection, ConnectionLost, error_from_wire
 from remit.core.agents import AgentSpec, Isolation, agent_name, is_built_in
@@ -39,7 +36,7 @@ HELLO_BYTES = 32 * 1024
 HELLO_SECONDS = 5.0
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 """Largest message of an admitted process. A larger result is on record."""
-VERSION = 2
+VERSION = 3
 KILL_SECONDS = 0.25
 """Time beyond the grace period that a lender may need to kill its own process."""
 LASTING = frozenset({"delegate", "start", "gather"})
@@ -390,24 +387,6 @@ class LentAgent:
         if not answer.done():
             gone = backend.abandoned(f"{self.spec.name} in process {self._process.pid}")
             answer.add_done_callback(lambda _: gone())
-
-
-def spec_to_wire(spec: AgentSpec) -> dict[str, Any]:
-    return {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
-
-
-def spec_from_wire(wire: object) -> AgentSpec:
-    try:
-        return _spec_reader().validate_python(wire)
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        raise Misused(f"The declaration of an agent is faulty: {'.'.join(map(str, fault['loc']))}: {fault['msg']}.") from None
-
-
-@cache
-def _spec_reader() -> TypeAdapter[AgentSpec]:
-    """Created on first use: most importers never need it."""
-    return TypeAdapter(AgentSpec)
 
 
 # ---- whether a process belongs to a delegation

@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -24,14 +24,13 @@ from typing import Any, NamedTuple
 
 from pydantic_core import SchemaValidator, ValidationError, core_schema, to_json
 
-from remit.agents.function import FunctionAgent, wrong_parameters
+from remit.agents.function import FunctionAgent, spec_from_wire, spec_to_wire, wrong_parameters
 from remit.agents.process.target import Place, Target, load_file, must_have_name
 from remit.agents.project_files import bytes_of
-from remit.core.agents import NOT_APPROVED, AgentSpec, Answers, Isolation, WorkspaceKind, agent_name
+from remit.core.agents import NOT_APPROVED, AgentSpec, Isolation, agent_name
 from remit.core.context import Context
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.parameters import declared_names
-from remit.core.policy import Effect, Fact
 from remit.system.files import cache_folder, private_folder, read_private, write_private
 from remit.system.interpreter import BASIC, OWN, TOOLCHAINS, agent_path, listed_environment, module_command
 from remit.system.processes import adopt_orphans, descendants, die_with_parent, kill_tree
@@ -83,7 +82,8 @@ class FileAgent:
     def __init__(self, file: PythonFile, described: Mapping[str, Any]) -> None:
         self._file = file
         self._validator: ParametersValidator | None = None
-        self.spec = _spec_of(described, str(file.path))
+        source = f"{file.path}:{described['qualname']}"
+        self.spec = spec_from_wire({**described["spec"], "acts_for_caller": False, "source": source})
         if self.spec.isolation is Isolation.PROCESS:
             must_have_name(described["qualname"])
         self.target = Target(place=Place.FILE, module=file.module, file=file.real, digest=file.digest, qualname=str(described["qualname"]))
@@ -253,24 +253,6 @@ class Descriptions:
                 old.unlink()
 
 
-def _spec_of(described: Mapping[str, Any], path: str) -> AgentSpec:
-    told: dict[str, Any] = dict(described["spec"])
-    told |= {
-        "isolation": Isolation(told["isolation"]),
-        "answers": Answers(told["answers"]),
-        "workspace": WorkspaceKind(told["workspace"]),
-        "effects": tuple(map(Effect, told["effects"])),
-        "acts_on": {str(name): Fact(kind) for name, kind in told["acts_on"].items()},
-        "languages": tuple(told["languages"]),
-        "operations": tuple(told["operations"]),
-        "acts_for_caller": False,
-        "requires": tuple(told["requires"]),
-        "reads": tuple(told["reads"]),
-        "source": f"{path}:{described['qualname']}",
-    }
-    return AgentSpec(**told)
-
-
 class ParametersValidator:
     """Checks parameters by an agent's schema, as far as plain types go."""
 
@@ -402,8 +384,7 @@ def _describe(file: Mapping[str, str]) -> bytes:
 
 
 def _description(agent: FunctionAgent) -> dict[str, Any]:
-    spec = agent.spec
-    return {"qualname": agent.function.__qualname__, "spec": {field.name: getattr(spec, field.name) for field in fields(spec)}}
+    return {"qualname": agent.function.__qualname__, "spec": spec_to_wire(agent.spec)}
 
 
 def _answers(readers: Sequence[int], ends_at: float) -> dict[int, bytes]:

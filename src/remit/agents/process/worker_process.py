@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from remit.agents.process.fork_server import ForkServer, announce_ready, watch_owner
 from remit.agents.process.supervisor import Supervisor
 from remit.agents.process.target import Target
-from remit.agents.remote_context import RemoteBackend
+from remit.agents.remote_context import RemoteBackend, facts_reader
 from remit.agents.rpc import Calls, error_from_wire, error_to_wire
 from remit.core.agents import AgentSpec
 from remit.core.context import BlockingContext, Context, forgotten_await
@@ -127,6 +127,7 @@ def main() -> None:
     mark_address = find_mark()
     adopt_orphans()
     _declared(_rehearsal).check({"word": ""})  # pydantic imports most of itself on first use
+    facts_reader()
     server = AgentForkServer(control, owner, mark_address)
     announce_ready(server)
     server.serve()
