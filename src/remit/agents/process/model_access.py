@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter
+
 from remit.agents.remote_context import RemoteBackend
 from remit.core.context import Context
 from remit.core.jsonable import to_jsonable
-from remit.core.model_messages import Answer, EndReason, Reply, SpendSink
+from remit.core.model_messages import Answer, SpendSink
 
 if TYPE_CHECKING:
     from remit.models.questions import TextModel
@@ -20,17 +22,9 @@ def answer_questions(ctx: Context, models: "TextModel") -> Callable[..., Awaitab
     """Answers the questions of one worker."""
     asking = asyncio.Semaphore(QUESTIONS_AT_ONCE)
 
-    async def write(prompt: str, instructions: str = "", schema: dict[str, Any] | None = None) -> Any:
+    async def write(prompt: str, instructions: str = "", schema: dict[str, Any] | None = None) -> Answer:
         async with asking:
-            asked = await models.write(ctx, prompt, instructions=instructions, schema=schema)
-        return {
-            "text": asked.reply.text,
-            "model": asked.reply.model,
-            "ended": str(asked.ended),
-            "input_tokens": asked.input_tokens,
-            "output_tokens": asked.output_tokens,
-            "cost": asked.cost,
-        }
+            return await models.write(ctx, prompt, instructions=instructions, schema=schema)
 
     return write
 
@@ -47,8 +41,7 @@ class RemoteModels:
     async def write(self, sink: SpendSink, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Answer:
         """The Remit process draws the cost, not `sink`."""
         answer = await self._backend.call("write", {"prompt": prompt, "instructions": instructions, "schema": to_jsonable(schema)})
-        reply = Reply(text=answer.pop("text"), model=answer.pop("model"))
-        return Answer(reply=reply, ended=EndReason(answer.pop("ended")), **answer)
+        return TypeAdapter(Answer).validate_python(answer)
 
 
 def models_of(ctx: Context) -> "TextModel | None":
