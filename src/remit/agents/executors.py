@@ -187,12 +187,9 @@ class Executors:
         for executor in self._made:
             if (close := getattr(executor, "close", None)) is not None:
                 await close()
-        if (servers := self._deps.made("mcp_servers")) is not None:
-            await servers.close()
-        if (processes := self._deps.made("processes")) is not None:
-            await processes.close()
-        if (models := self._deps.made("models")) is not None:
-            await models.close()
+        for name in ("mcp_servers", "processes", "models"):
+            if (made := self._deps.made(name)) is not None:
+                await made.close()
 
 
 def _executor_of(kind: str) -> "Callable[[Definition, ExecutorDeps], Any]":
