@@ -266,7 +266,7 @@ class _Attempt:
         heard = PartialReply()
         most = most_tokens(self._sink, self._question, self._connection.meant.max_tokens, self._price)
         try:
-            answered = await answer(self._connection, self._question, heard, max_tokens=most, structured=structured)
+            reply, ended, used = await answer(self._connection, self._question, heard, max_tokens=most, structured=structured)
         except Exception as error:
             if heard.is_telling:
                 self._count(heard)
@@ -279,11 +279,10 @@ class _Attempt:
             with suppress(RemitError):  # its delegation may have ended, which must not hide the cancellation
                 self._count(heard)
             raise
-        cost = self._drawn(answered.used)
-        used = answered.used
+        cost = self._drawn(used)
         return Answer(
-            reply=answered.reply,
-            ended=answered.ended,
+            reply=reply,
+            ended=ended,
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,
             cost=cost,

@@ -283,16 +283,9 @@ class KeyRedactor:
         return replace(reply, text=reply.text.replace(self._key, REDACTED)) if self._key and self._key in reply.text else reply
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamedAnswer:
-    reply: Reply
-    ended: EndReason
-    used: TokenUsage
-
-
 async def answer(
     connection: Connection, question: Question, heard: PartialReply, *, max_tokens: int | None, structured: bool = True
-) -> StreamedAnswer:
+) -> tuple[Reply, EndReason, TokenUsage]:
     """Raises the library's exceptions, `BrokenReply` and `SilentModel`; `heard` then has the partial reply."""
     messages, parameters = request_of(question, connection.meant.name, connection.model, structured=structured)
     takes_retries = "max_retries" not in getattr(connection.model, "unsupported_settings", ())
@@ -315,8 +308,8 @@ async def answer(
             await _listen(opened, question, heard, patience, redactor)
         finally:
             heard.response = opened.get()
-    answered = _judged(connection, question, heard)
-    return replace(answered, reply=redactor.redact(answered.reply))
+    reply, ended, used = _judged(connection, question, heard)
+    return redactor.redact(reply), ended, used
 
 
 @asynccontextmanager
@@ -375,7 +368,7 @@ _CHATS = ("openai-chat", "ollama", "local")
 _ENDED = {"length": EndReason.LENGTH, "content_filter": EndReason.REFUSED}
 
 
-def _judged(connection: Connection, question: Question, heard: PartialReply) -> StreamedAnswer:
+def _judged(connection: Connection, question: Question, heard: PartialReply) -> tuple[Reply, EndReason, TokenUsage]:
     response = heard.response
     assert response is not None
     # A stream that ends without a reason may be incomplete: a proxy may have cut it. The library does not know every reason, and keeps
@@ -391,9 +384,7 @@ def _judged(connection: Connection, question: Question, heard: PartialReply) -> 
     name = connection.meant.name
     ended = EndReason.LENGTH if heard.is_cut else _ENDED.get(str(response.finish_reason), EndReason.FINISHED)
     reply = reply_of(response, name, most=question.max_characters, is_whole=not heard.is_cut)
-    return StreamedAnswer(
-        reply=reply, ended=ended, used=usage_of(response.usage, question, characters=heard.characters, is_whole=not heard.is_cut)
-    )
+    return reply, ended, usage_of(response.usage, question, characters=heard.characters, is_whole=not heard.is_cut)
 
 
 # ---- faults

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from remit.agents.process.worker_client import SupervisorLink
 from remit.core.errors import AgentCrashed, Misused, RemitError, Unavailable
-from remit.system.frames import encode_frame
 from remit.system.processes import Process, children, look, send_signal
 
 # ---- a command to start
@@ -155,8 +154,8 @@ class CommandProcess:
 
     # ---- for the pool
 
-    async def open(self, theirs: contextlib.ExitStack) -> tuple[int, list[int]]:
-        """Our ends of its pipes, and the descriptors of the other ends: its supervisor's link, then its output and input."""
+    async def open(self, theirs: contextlib.ExitStack) -> list[int]:
+        """Open its pipes. Returns the descriptors of the other ends: its supervisor's link, then its output and input."""
         try:
             link, link_end = socket.socketpair()
             theirs.callback(link_end.close)
@@ -167,10 +166,7 @@ class CommandProcess:
                 streams.append(await self._open_input(theirs))
         except OSError as error:
             raise Unavailable(f"No process could be started: {error}.", advice="Raise the limit of open files.") from None
-        return link_end.fileno(), streams
-
-    def send(self, wire: dict[str, Any]) -> None:
-        self.link.send(encode_frame(wire))
+        return [link_end.fileno(), *streams]
 
     async def wait_begun(self) -> None:
         """Wait until it runs. Raises the reason if it does not."""

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remit.agents.process.command_process import AbandonmentNotes, CommandProcess, Program, ProgramContext, program_to_wire
@@ -170,14 +170,19 @@ class ForkServers:
         spare.close()
         return None
 
-    async def fork(self, order: dict[str, Any], channel: int, link: int) -> dict[str, Any]:
-        """Fork a supervisor with a worker. Returns the supervisor's pid and start."""
-        return await self._make(order, [channel, link], self._for_agents)
-
-    async def launch(self, *, mark: str, session_id: str, link: int, streams: Sequence[int]) -> dict[str, Any]:
-        """Fork a supervisor that starts the program received over its link. Returns its pid and start. `streams`: output and input of the
-        program."""
-        return await self._make({"op": "exec", "mark": mark, "session_id": session_id}, [link, *streams], self.for_commands)
+    async def fork(self, order: dict[str, Any], fds: Sequence[int], *, is_command: bool = False) -> dict[str, Any]:
+        """Fork a supervisor: with a worker (`fds`: its channel and link), or for a command that it receives over its link (`fds`: the link,
+        then output and input of the command). Returns its pid and start."""
+        for _ in range(3):  # the grown one, the clean one, a new one
+            server = await (self.for_commands() if is_command else self._for_agents())
+            try:
+                answer = await server.order(order, fds)
+            except ForkServerGone:
+                continue
+            if "pid" in answer:
+                return answer
+            raise Unavailable(f"No process could be started: {answer.get('error')}.", advice="Free processes or memory, try again.")
+        raise Unavailable("No process could be started: the fork server dies each time.", advice="Try again; see the log.")
 
     async def for_commands(self) -> ForkServerClient:
         return await self._running("commands")
@@ -192,18 +197,6 @@ class ForkServers:
             if server is None or server.is_gone:
                 server = self._servers[kind] = await self._start(kind)
             return server
-
-    async def _make(self, order: dict[str, Any], fds: Sequence[int], choose: Callable[[], Awaitable[ForkServerClient]]) -> dict[str, Any]:
-        for _ in range(3):  # the grown one, the clean one, a new one
-            server = await choose()
-            try:
-                answer = await server.order(order, fds)
-            except ForkServerGone:
-                continue
-            if "pid" in answer:
-                return answer
-            raise Unavailable(f"No process could be started: {answer.get('error')}.", advice="Free processes or memory, try again.")
-        raise Unavailable("No process could be started: the fork server dies each time.", advice="Try again; see the log.")
 
     async def sweep(self) -> None:
         """Kill orphans of killed supervisors that the fork servers adopted."""
@@ -482,14 +475,15 @@ class ProcessPool:
         with channel_end, link_end:
             await worker.start(channel, link, message)
             order = {"op": "fork", "mark": mark, "session_id": self._processes[worker]}
-            worker.link.set_supervisor(await self._fork_servers.fork(order, channel_end.fileno(), link_end.fileno()))
+            worker.link.set_supervisor(await self._fork_servers.fork(order, [channel_end.fileno(), link_end.fileno()]))
 
     async def _launch(self, command: CommandProcess, mark: str, session_id: str, program: Program) -> None:
         wire = program_to_wire(program, {MARK: mark})
         with contextlib.ExitStack() as theirs:
-            link, streams = await command.open(theirs)
-            command.send(wire)
-            command.link.set_supervisor(await self._fork_servers.launch(mark=mark, session_id=session_id, link=link, streams=streams))
+            fds = await command.open(theirs)
+            command.link.send(encode_frame(wire))
+            order = {"op": "exec", "mark": mark, "session_id": session_id}
+            command.link.set_supervisor(await self._fork_servers.fork(order, fds, is_command=True))
 
     async def _end(self, process: WorkerClient | CommandProcess, mark: str, starting: "asyncio.Task[Any] | None" = None) -> None:
         """When this returns, the whole process tree is dead and every descriptor closed."""
