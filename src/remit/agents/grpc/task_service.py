@@ -51,12 +51,6 @@ _OPTIONS: tuple[tuple[str, Any], ...] = (
 )
 
 
-class Target(NamedTuple):
-    target: str
-    """In gRPC's format."""
-    is_tls: bool
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceAddress:
     """How a service is reached."""
@@ -67,15 +61,15 @@ class ServiceAddress:
     """The token; read on each call, since it may be renewed."""
     ca_file: str | Path | None = None
 
-    def where(self) -> Target:
-        """Raises `Misused` for an invalid address."""
+    def where(self) -> tuple[str, bool]:
+        """Its name in gRPC's format, and whether it is reached with TLS. Raises `Misused` for an invalid address."""
         address = self.address.strip()
         if address.startswith("unix:"):
             path = address.removeprefix("unix:")
             path = path[2:] if path.startswith("///") else path
             if not path or "\0" in path:
                 raise _no_address(self.address)
-            return Target(f"unix:{path}", self.ca_file is not None)
+            return f"unix:{path}", self.ca_file is not None
         is_tls, is_plain = address.startswith(_TLS), address.startswith(_PLAIN)
         bare = address.removeprefix(_TLS).removeprefix(_PLAIN)
         host, colon, port = bare.rpartition(":")
@@ -85,7 +79,7 @@ class ServiceAddress:
             raise Misused(
                 f"{self.address}: a ca_file needs TLS, and the address says plain:, without TLS.", advice="Leave one of them out."
             )
-        return Target(bare, is_tls or self.ca_file is not None or not (is_plain or is_loopback(host)))
+        return bare, is_tls or self.ca_file is not None or not (is_plain or is_loopback(host))
 
     def metadata(self) -> list[tuple[str, str]]:
         token = self.token()

@@ -235,21 +235,18 @@ def watch_owner(owner_pid: int) -> int | None:
     return owner
 
 
-def announce_ready(server: ForkServer) -> None:
-    """Report to the parent and close standard error, which told it why a start failed."""
+def main(kind: type[ForkServer] = ForkServer, prepare: Callable[[], None] | None = None) -> None:
+    """`python -I … CONTROL_FD OWNER_PID` (see `process.pool`). `prepare`: loads what every fork needs."""
+    control, owner = socket.socket(fileno=int(sys.argv[1])), watch_owner(int(sys.argv[2]))
+    mark_address = find_mark()
+    adopt_orphans()
+    if prepare is not None:
+        prepare()
+    server = kind(control, owner, mark_address)
     gc.freeze()  # collecting first would take longer than it saves
     gc.enable()
     send_frame(server.control, {"ready": True})
     silence = os.open(os.devnull, os.O_RDWR)
-    os.dup2(silence, 2)
+    os.dup2(silence, 2)  # standard error told the parent why a start failed
     os.close(silence)
-
-
-def main() -> None:
-    """`python -I -S -c '…' CONTROL_FD OWNER_PID` (see `process.pool`)."""
-    control, owner = socket.socket(fileno=int(sys.argv[1])), watch_owner(int(sys.argv[2]))
-    mark_address = find_mark()
-    adopt_orphans()
-    server = ForkServer(control, owner, mark_address)
-    announce_ready(server)
     server.serve()

@@ -21,7 +21,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from remit.agents.process.fork_server import ForkServer, announce_ready, watch_owner
+from remit.agents.process import fork_server
+from remit.agents.process.fork_server import ForkServer
 from remit.agents.process.supervisor import Supervisor
 from remit.agents.process.target import Target
 from remit.agents.remote_context import RemoteBackend, facts_reader
@@ -32,7 +33,7 @@ from remit.core.errors import Stopped
 from remit.core.jsonable import to_jsonable
 from remit.system.frames import encode_frame, receive_frame, send_frame
 from remit.system.interpreter import BASIC, TOOLCHAINS, drop_unlisted
-from remit.system.processes import adopt_orphans, die_with_parent, find_mark, write_mark
+from remit.system.processes import adopt_orphans, die_with_parent, write_mark
 
 BROKEN = 70
 """Exit code of a worker that could not report."""
@@ -122,15 +123,13 @@ def _become_worker(supervisor: int, channel: int, outputs: tuple[int, int], unne
 
 
 def main() -> None:
-    """`python -c '…' CONTROL_FD OWNER_PID` (see `process.pool`)."""
-    control, owner = socket.socket(fileno=int(sys.argv[1])), watch_owner(int(sys.argv[2]))
-    mark_address = find_mark()
-    adopt_orphans()
-    _declared(_rehearsal).check({"word": ""})  # pydantic imports most of itself on first use
+    fork_server.main(AgentForkServer, _load_pydantic)
+
+
+def _load_pydantic() -> None:
+    """pydantic imports most of itself on first use."""
+    _declared(_rehearsal).check({"word": ""})
     facts_reader()
-    server = AgentForkServer(control, owner, mark_address)
-    announce_ready(server)
-    server.serve()
 
 
 def _rehearsal(ctx: BlockingContext, word: str = "") -> None: ...
