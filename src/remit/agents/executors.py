@@ -15,7 +15,6 @@ from remit.agents.process.target import Place, Target, target_of
 from remit.agents.python_files import FileAgent
 from remit.core.agents import AgentSpec, Isolation
 from remit.core.context import Context
-from remit.core.errors import Misused
 from remit.core.ports import AgentPort
 from remit.system.packages import offered
 
@@ -197,9 +196,7 @@ def _executor_of(kind: str) -> "Callable[[Definition, ExecutorDeps], Any]":
     if place is None:
         from remit.agents.definition import EXECUTORS_GROUP
 
-        entry = next((entry for entry in offered(EXECUTORS_GROUP) if entry.name == kind), None)
-        if entry is None:
-            raise Misused(f"The kind {kind!r} has no executor.", advice="Enter it in EXECUTORS of remit.agents.executors.")
+        entry = next(entry for entry in offered(EXECUTORS_GROUP) if entry.name == kind)
         found: Callable[[Definition, ExecutorDeps], Any] = entry.load()
         return found
     module, _, name = place.partition(":")

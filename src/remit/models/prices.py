@@ -200,8 +200,7 @@ def _prices(settings: Settings, meant: ModelRef) -> tuple[Price | None, Any]:
 
 
 def _id(meant: ModelRef) -> str:
-    provider = meant.provider.removeprefix("gateway/")
-    return _IDS.get(provider, provider)
+    return _IDS.get(meant.provider, meant.provider)
 
 
 @lru_cache(maxsize=256)

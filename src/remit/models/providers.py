@@ -59,8 +59,6 @@ PROVIDERS: dict[str, Provider] = {
     **{name: Provider((f"{name.upper()}_API_KEY",)) for name in _USUAL},
     **dict.fromkeys(("google-cloud", "github-copilot", "openai-codex", "openai-chatgpt"), Provider()),
 }
-GATEWAY = Provider(("PYDANTIC_AI_GATEWAY_API_KEY", "PAIG_API_KEY"))
-"""`gateway/PROVIDER:MODEL`."""
 OWN_HOSTS = frozenset({"api.anthropic.com", "api.openai.com", "generativelanguage.googleapis.com"})
 """Hosts that the usual keys of the kinds of `[models]` belong to."""
 
@@ -125,7 +123,7 @@ def resolve_model(settings: Settings, name: str) -> ModelRef:
     provider, model = _split(name)
     if provider == LOCAL and model:
         return ModelRef(name=name, provider=LOCAL, model=model)
-    known = GATEWAY if provider.startswith("gateway/") else PROVIDERS.get(provider)
+    known = PROVIDERS.get(provider)
     if known is not None and model:
         return ModelRef(
             name=name, provider=provider, model=model, url=_address(provider, known), key_variables=known.keys, needs_key=_needs(known)
@@ -136,7 +134,7 @@ def resolve_model(settings: Settings, name: str) -> ModelRef:
 def _split(name: str) -> tuple[str, str]:
     """`provider:model`, or `provider/model` if a provider has that name; a model's own name may contain both characters."""
     provider, sign, model = name.partition(":")
-    if sign and (provider in PROVIDERS or provider == LOCAL or "/" not in provider or provider.startswith("gateway/")):
+    if sign and (provider in PROVIDERS or provider == LOCAL or "/" not in provider):
         return provider, model.strip()
     provider, _, model = name.partition("/")
     return (provider, model.strip()) if provider in PROVIDERS else ("", name)

@@ -9,7 +9,7 @@ import json
 import re
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -424,12 +424,8 @@ def fault_of(error: Exception, connection: Connection) -> Fault:
 
 
 def _wait(error: Exception) -> float:
-    """As the provider requested, including fractions of a second, which the library does not parse."""
     asked = getattr(error, "retry_after", None)
-    if asked is None:
-        with suppress(ValueError):
-            asked = float((getattr(error, "headers", None) or {}).get("retry-after", ""))
-    return asked if asked is not None and 0 < asked < MOST_WAIT else DEFAULT_WAIT if not asked else MOST_WAIT
+    return min(asked, MOST_WAIT) if asked else DEFAULT_WAIT
 
 
 def without_key(text: str, connection: Connection) -> str:

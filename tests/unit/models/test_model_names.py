@@ -30,7 +30,6 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
         ("ollama:qwen3:8b", "ollama", "qwen3:8b"),
         ("local:smollm2", "local", "smollm2"),
         ("local:/models/a.gguf", "local", "/models/a.gguf"),
-        ("gateway/openai:gpt-5", "gateway/openai", "gpt-5"),
     ],
 )
 def test_name_has_provider_and_model(name: str, provider: str, model: str) -> None:
