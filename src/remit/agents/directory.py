@@ -336,15 +336,6 @@ class Directory:
                 self._problems.append(problem)
 
 
-def describe_servers(root: Path, settings: Settings, trust: ProjectTrust, *, asked: bool = False) -> dict[str, str]:
-    """Like `agents.mcp.tool_agents.describe_unknown`, which is imported only if there are servers."""
-    if not settings.has_mcp_servers:
-        return {}
-    from remit.agents.mcp.tool_agents import describe_unknown
-
-    return describe_unknown(root, settings, trust, asked=asked)
-
-
 class RequiringAgent:
     """An agent that requires programs or MCP servers. If one is missing it is listed as unavailable with the reason."""
 
