@@ -142,11 +142,11 @@ class Attachment:
     # ---- delegating
 
     async def delegate(self, request: Request) -> Return:
-        return Return.from_dict(await self._caller().call("delegate", self._asked(request)))
+        return Return.from_dict(await self._caller().call("delegate", self._body_of(request)))
 
     async def start(self, request: Request) -> Handle:
         caller = self._caller()
-        return RemoteHandle(caller.call, await caller.call("start", self._asked(request)))
+        return RemoteHandle(caller.call, await caller.call("start", self._body_of(request)))
 
     async def cancel(self, session_id: str, reason: str) -> list[dict[str, Any]]:
         nodes: list[dict[str, Any]] = await self.connection.calls.call("cancel", {"session_id": session_id, "reason": reason})
@@ -163,7 +163,7 @@ class Attachment:
             raise not_yours(here.agent)
         return self.connection.calls
 
-    def _asked(self, request: Request) -> dict[str, Any]:
+    def _body_of(self, request: Request) -> dict[str, Any]:
         body: dict[str, Any] = {"request": to_jsonable(request.to_dict())}
         own = self._own.get(request.agent)
         if own is not None:

@@ -324,10 +324,10 @@ class CallerService(ContextService):
         grace = server.kill_grace_seconds + (KILL_SECONDS if is_process else 0.0)
         if server.deps.agents.find(spec.name) is None:
             server.engine.limit_slots(spec.name, spec.slots, is_default=True)
-        return server.deps._replace(agents=_WithOneMore(LentAgent(spec, self._process, fault, grace), server.deps.agents))
+        return server.deps._replace(agents=ExtendedDirectory(LentAgent(spec, self._process, fault, grace), server.deps.agents))
 
 
-class _WithOneMore:
+class ExtendedDirectory:
     """A directory with one additional agent, which takes precedence."""
 
     def __init__(self, agent: AgentPort, agents: Agents) -> None:

@@ -79,12 +79,12 @@ Words = tuple[Text, ...]
 Seconds = Annotated[float, Field(gt=0, lt=float("inf"))]
 
 
-def _listed(value: Any) -> Any:
+def _split_names(value: Any) -> Any:
     return [name.strip() for name in COMMA.split(value) if name.strip()] if isinstance(value, str) else value
 
 
 Names = Annotated[
-    tuple[Annotated[str, Field(strict=True, min_length=1, max_length=200)], ...], Field(max_length=100), BeforeValidator(_listed)
+    tuple[Annotated[str, Field(strict=True, min_length=1, max_length=200)], ...], Field(max_length=100), BeforeValidator(_split_names)
 ]
 """Names separated by commas, or a list of names."""
 

@@ -48,8 +48,8 @@ class Directory:
     ) -> None:
         """`carried` gives a function the executor of its isolation, `defined` gives a definition the executor of its kind; without it,
         every declared agent is unavailable."""
-        self._carried = carried
-        self._defined = defined
+        self._executor_of_function = carried
+        self._executor_of_definition = defined
         self._agents: dict[str, AgentPort] = {}
         self._offers: dict[str, Callable[[], Iterable[OfferedAgent]]] = {}
         self._declared: dict[str, FunctionAgent | FileAgent] = {}
@@ -63,8 +63,8 @@ class Directory:
         """Whether all that is offered was loaded."""
         self._settings = Settings()
         self._declarations: Declarations | None = None
-        self._told: list[Callable[[AgentSpec], None]] = []
-        self._told_of_changes: list[Callable[[], None]] = []
+        self._listeners: list[Callable[[AgentSpec], None]] = []
+        self._change_listeners: list[Callable[[], None]] = []
         self._problems: list[str] = []
         self._unapproved_tools: list[tuple[str, str]] = []
         self._declared_problems: tuple[str, ...] = ()
@@ -96,19 +96,19 @@ class Directory:
         self._declared.pop(name, None)
         if isinstance(agent, FunctionAgent | FileAgent):
             self._declared[name] = agent
-        carried = self._carried(agent) if isinstance(agent, FunctionAgent | FileAgent) else agent
+        carried = self._executor_of_function(agent) if isinstance(agent, FunctionAgent | FileAgent) else agent
         self._agents[name] = RequiringAgent(carried, self.missing) if agent.spec.requires else carried
-        for tell in self._told:
+        for tell in self._listeners:
             tell(agent.spec)
         if agent.spec.operations:
-            self._tell_of_change()
+            self._report_change()
 
     def unregister(self, name: str) -> None:
         """Remove an agent; a replaced one returns, and running delegations keep theirs. An agent of a file is removed with its file."""
         if name in self._agents and name not in self._definitions:
             del self._agents[name]
             self._is_loaded = False
-            self._tell_of_change()
+            self._report_change()
 
     def define(self, definition: "Definition") -> None:
         """Register a declared agent, or a role executed by a built-in agent. Raises `Misused`."""
@@ -119,7 +119,7 @@ class Directory:
         if definition.kind is Kind.PROFILE and definition.built_in is not None:
             self.register(built_in_agent(definition, self._settings))
         else:
-            self.register((self._defined or UnavailableAgent)(definition))
+            self.register((self._executor_of_definition or UnavailableAgent)(definition))
 
     def offer(self, target: str, load: Callable[[], Iterable[OfferedAgent]]) -> None:
         """A target with operations, loaded on first use. Other registrations of its names take precedence."""
@@ -135,15 +135,15 @@ class Directory:
         """Call `tell` for each agent registered now or later; offered ones are not loaded for this."""
         for agent in self._agents.values():
             tell(agent.spec)
-        self._told.append(tell)
+        self._listeners.append(tell)
 
     def when_changed(self, tell: Callable[[], None]) -> None:
         """Call `tell` now and whenever agents or their parameters may have changed."""
         tell()
-        self._told_of_changes.append(tell)
+        self._change_listeners.append(tell)
 
-    def _tell_of_change(self) -> None:
-        for tell in self._told_of_changes:
+    def _report_change(self) -> None:
+        for tell in self._change_listeners:
             tell()
 
     def find(self, name: str) -> AgentPort | None:
@@ -152,7 +152,7 @@ class Directory:
             if name in self._roles:
                 self._load_role(name)
             elif (load := self._offers.get(name.partition(".")[0])) is not None:
-                self._guarded(f"target {name}", partial(self._register_new, load, name))
+                self._load_guarded(f"target {name}", partial(self._register_new, load, name))
             found = self._agents.get(name)
         if found is None and isinstance(target := self._agents.get(name.partition(".")[0]), UnapprovedAgent):
             return target  # its operations are known only after approval
@@ -177,7 +177,7 @@ class Directory:
 
     def _load_role(self, name: str) -> None:
         if name not in self._agents:
-            self._guarded(f"role {name}", lambda: self.define(self.role(name)))
+            self._load_guarded(f"role {name}", lambda: self.define(self.role(name)))
 
     def role(self, name: str) -> "Definition":
         """A built-in role, bound to the agent that executes it in this project."""
@@ -228,7 +228,7 @@ class Directory:
     def names(self) -> Sequence[str]:
         if not self._is_loaded:
             for target, load in self._offers.items():
-                self._guarded(f"target {target}", partial(self._register_new, load))
+                self._load_guarded(f"target {target}", partial(self._register_new, load))
             for name in self._roles:
                 self._load_role(name)
             self._is_loaded = True
@@ -241,7 +241,7 @@ class Directory:
         """Add the agents of a folder's Python files."""
         self._problems += described.problems
         for agent in described.agents:
-            self._guarded(agent.target.file, partial(self._register_of_project, agent))
+            self._load_guarded(agent.target.file, partial(self._register_of_project, agent))
 
     def list_unapproved(self, described: FolderDescription, trust: ProjectTrust | None = None) -> None:
         """Unapproved agents never replace others."""
@@ -249,7 +249,7 @@ class Directory:
         files = [(agent.spec.name, agent.spec.source) for agent in described.unapproved]
         for name, source in (*files, *declared, *self._unapproved_tools):
             if name not in ROLES and self.find(name) is None:
-                self._guarded(source, partial(self._list_unapproved, name, source))
+                self._load_guarded(source, partial(self._list_unapproved, name, source))
 
     def _list_unapproved(self, name: str, source: str) -> None:
         self._register_of_project(UnapprovedAgent(name, source))
@@ -263,7 +263,7 @@ class Directory:
         self._settings = settings
         if settings.agents or settings.roles or any((root / folder).is_dir() for folder in AGENT_FOLDERS):
             self._define_all(root, settings, trust)
-        self._tell_of_change()
+        self._report_change()
 
     def _define_all(self, root: Path, settings: Settings, trust: ProjectTrust | None) -> None:
         from remit.agents.declarations import all_joined, declarations_of
@@ -300,10 +300,10 @@ class Directory:
 
     def _dead_ends(self) -> list[str]:
         """Tools without an agent and operations without a route; registering the agent later removes the line."""
-        faults = [*self._unreached_tools(), *operation_problems(self.routed_specs(), self._settings.routing)]
+        faults = [*self._tools_without_agent(), *operation_problems(self.routed_specs(), self._settings.routing)]
         return [f"{spec.source}: {self._line_of(spec.name, fault)}{fault}" for spec, fault in faults]
 
-    def _unreached_tools(self) -> Iterator[tuple[AgentSpec, str]]:
+    def _tools_without_agent(self) -> Iterator[tuple[AgentSpec, str]]:
         if not self._definitions:
             return
         from remit.agents.definition import Kind
@@ -322,13 +322,13 @@ class Directory:
     def load_entry_points(self) -> None:
         """Add the agents of installed packages."""
         for entry in offered(ENTRY_POINTS):
-            self._guarded(f"entry point {entry.name}", partial(self._register_entry, entry))
+            self._load_guarded(f"entry point {entry.name}", partial(self._register_entry, entry))
 
     def _register_entry(self, entry: "EntryPoint") -> None:
         for agent in _agents_of(entry.load()):
             self.register(agent)
 
-    def _guarded(self, where: str, load: Callable[[], None]) -> None:
+    def _load_guarded(self, where: str, load: Callable[[], None]) -> None:
         try:
             load()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - one broken user file must not affect the others

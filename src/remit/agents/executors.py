@@ -126,16 +126,16 @@ class LazyAgent:
         self._executor: AgentPort | None = None
         self.spec: AgentSpec = agent.spec
 
-    def _imported(self) -> AgentPort:
+    def _import(self) -> AgentPort:
         if self._executor is None:
             self._executor = self._carried(self._file_agent.load())
         return self._executor
 
     def check(self, parameters: dict[str, Any]) -> Any:
-        return self._imported().check(parameters)
+        return self._import().check(parameters)
 
     async def perform(self, ctx: Context, arguments: Any) -> Any:
-        return await self._imported().perform(ctx, arguments)
+        return await self._import().perform(ctx, arguments)
 
 
 class Executors:

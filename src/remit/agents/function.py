@@ -339,10 +339,10 @@ def _faults(error: ValidationError, names: tuple[str, ...]) -> list[tuple[str, s
             faults[where, ""] = [": it is required"]
         else:
             faults.setdefault((where, f", not {_short(fault['input'])}"), []).append(f" {_demand(fault['type'], fault['msg'])}")
-    return [(where, f"{_joined(demands)}{given}") for (where, given), demands in faults.items()]
+    return [(where, f"{_join_demands(demands)}{given}") for (where, given), demands in faults.items()]
 
 
-def _joined(demands: list[str]) -> str:
+def _join_demands(demands: list[str]) -> str:
     """Joins `must be a list` and `must be a mapping` to `must be a list or a mapping`."""
     first, *others = dict.fromkeys(demands)
     return " or ".join([first, *(other.removeprefix(" must be ").strip() for other in others)])

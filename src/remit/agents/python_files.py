@@ -219,9 +219,9 @@ class Descriptions:
         return FolderDescription(agents=tuple(agents), unapproved=tuple(unapproved), problems=tuple(problems))
 
     def _descriptions(self, files: Sequence[PythonFile]) -> list[Mapping[str, Any]]:
-        found = [self._stored(file) for file in files]
+        found = [self._read_stored(file) for file in files]
         missing = [file for file, described in zip(files, found, strict=True) if described is None]
-        made = iter(_described(missing, self._seconds) if missing else ())
+        made = iter(_describe_in_child(missing, self._seconds) if missing else ())
         for place, file in enumerate(files):
             if found[place] is None:
                 found[place] = described = next(made)
@@ -234,7 +234,7 @@ class Descriptions:
         key = json.dumps([installed_at, sys.version, sys.prefix, file.path.name, file.digest])
         return self._folder / f"{sha256(key.encode()).hexdigest()}.json"
 
-    def _stored(self, file: PythonFile) -> Mapping[str, Any] | None:
+    def _read_stored(self, file: PythonFile) -> Mapping[str, Any] | None:
         try:
             found = json.loads(read_private(self._place(file)) or b"null")
         except (RemitError, ValueError):
@@ -302,7 +302,7 @@ _PLAIN: Mapping[str, core_schema.CoreSchema] = {
 }  # fmt: skip
 
 
-def _described(files: Sequence[PythonFile], seconds: float) -> list[Mapping[str, Any]]:
+def _describe_in_child(files: Sequence[PythonFile], seconds: float) -> list[Mapping[str, Any]]:
     """A description or an error for each file, made in a child process, whatever the files do when loaded."""
     environment = {name: HIDDEN for name in os.environ if not name.startswith(OWN)} | listed_environment((*BASIC, *TOOLCHAINS))
     plan = {

@@ -98,12 +98,12 @@ class ThreadAgent:
             except _StopThread:
                 raise  # reported by `_Call`, after which nothing more can be raised
             except BaseException as error:  # noqa: BLE001 - any exception of the agent goes to `perform`; SystemExit ends no thread of remit
-                _tell(loop, answer, None, error if isinstance(error, Exception) else _ended(agent.spec.name, error))
+                _settle(loop, answer, None, error if isinstance(error, Exception) else _ended(agent.spec.name, error))
             else:
-                _tell(loop, answer, value, None)
+                _settle(loop, answer, value, None)
 
         stopped = Stopped("The thread was stopped.")
-        thread = _Call(run, lambda: _tell(loop, answer, None, stopped))
+        thread = _Call(run, lambda: _settle(loop, answer, None, stopped))
         try:
             return await asyncio.shield(answer)
         except asyncio.CancelledError:
@@ -128,7 +128,7 @@ def _ended(name: str, error: BaseException) -> AgentCrashed:
     return crashed
 
 
-def _tell(loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[Any]", value: Any, error: BaseException | None) -> None:
+def _settle(loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[Any]", value: Any, error: BaseException | None) -> None:
     def on_loop() -> None:
         if answer.done():
             return

@@ -63,18 +63,18 @@ def _size(message: Message) -> int:
 def usage_of(usage: "RequestUsage", question: Question, *, characters: int, is_whole: bool) -> TokenUsage:
     """The provider's reported usage of a complete reply. Without a report, or if the reply broke off, at least what was seen: the question
     and the received characters."""
-    given, taken = _sound(usage.input_tokens), _sound(usage.output_tokens)
+    given, taken = _plausible(usage.input_tokens), _plausible(usage.output_tokens)
     is_told = is_whole and given is not None and taken is not None and given + taken > 0
     return TokenUsage(
         input_tokens=(given or 0) if is_told else given or estimated_input(question),
         output_tokens=(taken or 0) if is_told else max(taken or 0, -(-characters // CHARACTERS_PER_TOKEN)),
-        cached_tokens=_sound(usage.cache_read_tokens) or 0,
-        written_tokens=_sound(usage.cache_write_tokens) or 0,
+        cached_tokens=_plausible(usage.cache_read_tokens) or 0,
+        written_tokens=_plausible(usage.cache_write_tokens) or 0,
         is_estimated=not is_told,
     )
 
 
-def _sound(tokens: Any) -> int | None:
+def _plausible(tokens: Any) -> int | None:
     """A valid token count; None otherwise: a negative count would refill a budget."""
     return tokens if isinstance(tokens, int) and 0 <= tokens <= MOST_TOLD else None
 
@@ -175,15 +175,15 @@ def cost_by_name(settings: Settings, name: str, used: TokenUsage) -> float | Non
 
 async def load_prices() -> None:
     """Load the price table, which takes a while."""
-    if not _found.cache_info().currsize:
-        await off_loop(_found, "openai", "any")
+    if not _find_price.cache_info().currsize:
+        await off_loop(_find_price, "openai", "any")
 
 
 def context_of(meant: ModelRef) -> int | None:
     """Context size in tokens. None: unknown."""
     if meant.context_tokens is not None or meant.provider == LOCAL:
         return meant.context_tokens
-    found = _found(_id(meant), meant.model)
+    found = _find_price(_id(meant), meant.model)
     return None if found is None else found.context_window
 
 
@@ -196,7 +196,7 @@ def _prices(settings: Settings, meant: ModelRef) -> tuple[Price | None, Any]:
     if meant.provider == LOCAL:
         return _FREE, None
     is_elsewhere = meant.is_named and meant.url is not None and not any(host in meant.url for host in OWN_HOSTS)
-    return None, None if is_elsewhere or meant.provider in ("ollama", "vllm") else _found(_id(meant), meant.model)
+    return None, None if is_elsewhere or meant.provider in ("ollama", "vllm") else _find_price(_id(meant), meant.model)
 
 
 def _id(meant: ModelRef) -> str:
@@ -204,7 +204,7 @@ def _id(meant: ModelRef) -> str:
 
 
 @lru_cache(maxsize=256)
-def _found(provider: str, model: str) -> Any:
+def _find_price(provider: str, model: str) -> Any:
     try:
         from genai_prices.data_snapshot import get_snapshot
     except ImportError:

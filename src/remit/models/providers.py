@@ -126,7 +126,12 @@ def resolve_model(settings: Settings, name: str) -> ModelRef:
     known = PROVIDERS.get(provider)
     if known is not None and model:
         return ModelRef(
-            name=name, provider=provider, model=model, url=_address(provider, known), key_variables=known.keys, needs_key=_needs(known)
+            name=name,
+            provider=provider,
+            model=model,
+            url=_address(provider, known),
+            key_variables=known.keys,
+            needs_key=_needs_key(known),
         )
     raise _unknown(settings, name, provider, model)
 
@@ -155,9 +160,9 @@ def _from_table(name: str, table: ModelAddress) -> ModelRef:
         name=name,
         provider=provider,
         model=model,
-        url=_address(provider, known) if table.url is None else _tidy(provider, table.url),
+        url=_address(provider, known) if table.url is None else _normalise_url(provider, table.url),
         key_variables=keys,
-        needs_key=bool(table.key_variable) or (own and _needs(known)),
+        needs_key=bool(table.key_variable) or (own and _needs_key(known)),
         max_tokens=table.max_tokens,
         context_tokens=table.context_tokens,
         tools=table.tools,
@@ -165,7 +170,7 @@ def _from_table(name: str, table: ModelAddress) -> ModelRef:
     )
 
 
-def _needs(known: Provider) -> bool:
+def _needs_key(known: Provider) -> bool:
     """A private server, named by the environment, may need none."""
     return bool(known.keys) and not known.key_is_optional and not (known.url_variable and os.environ.get(known.url_variable))
 
@@ -173,10 +178,10 @@ def _needs(known: Provider) -> bool:
 def _address(provider: str, known: Provider) -> str | None:
     """The address from the environment, as users of the provider's own tools expect; None: its default."""
     said = os.environ.get(known.url_variable, "").strip() if known.url_variable else ""
-    return _tidy(provider, said) if said else known.url
+    return _normalise_url(provider, said) if said else known.url
 
 
-def _tidy(provider: str, url: str) -> str:
+def _normalise_url(provider: str, url: str) -> str:
     """The address in the form of the provider's client: people write it with and without the version."""
     url = url.strip().rstrip("/")
     if not url.lower().startswith(("http://", "https://")) or not _host(url):

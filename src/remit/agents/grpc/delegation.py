@@ -44,7 +44,7 @@ async def follow(task: RemoteTask, agent: "GrpcAgent", ctx: Context) -> Any:
         async for chunk in chunks:
             if chunk.result is not None:
                 return _return_of(agent.spec.name, chunk.result)
-            _tell(ctx, chunk)
+            _report(ctx, chunk)
     raise AssertionError("a stream of chunks ends with a result or raises")
 
 
@@ -75,7 +75,7 @@ def _position(agent: "GrpcAgent", ctx: Context) -> Pairs:
     return pairs
 
 
-def _tell(ctx: Context, chunk: Chunk) -> None:
+def _report(ctx: Context, chunk: Chunk) -> None:
     if chunk.type is ChunkType.DATA:
         ctx.emit(chunk.data.get("chunk"))
     elif chunk.type is ChunkType.STATUS and chunk.data.get("state") != TaskState.PAUSED:

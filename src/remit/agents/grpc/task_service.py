@@ -173,28 +173,28 @@ class _ErrorFields(NamedTuple):
 
 
 def error_of(error: grpc.aio.AioRpcError, address: str) -> RemitError:
-    told = _error_fields(error)
+    fields = _error_fields(error)
     words = redact_text((error.details() or error.code().name)[:_WORDS]).strip()
-    if told.code:
-        return _of_code(told, words)
+    if fields.code:
+        return _of_code(fields, words)
     words = words.rstrip(".")
     if error.code() is Code.RESOURCE_EXHAUSTED and "larger than max" not in words:
         fault = f"{address} is overloaded: {words}."
-        return ConnectionLost(fault, code="RATE_LIMITED", advice="Try again later.", retry_after=told.retry_after)
+        return ConnectionLost(fault, code="RATE_LIMITED", advice="Try again later.", retry_after=fields.retry_after)
     if error.code() in _LOST:
         return ConnectionLost(f"{address} cannot be reached: {words}.", advice="Check that it is running: `remit serve` starts one.")
     kind, what, code, advice = _ERRORS.get(error.code(), (Failed, f"{{address}} answered {error.code().name}: {{words}}.", None, ""))
     return kind(what.format(address=address, words=words), code=code, advice=advice)
 
 
-def _of_code(told: _ErrorFields, words: str) -> RemitError:
-    if told.code in _FAULTY:
-        return DelegateError(words, code=told.code, advice=told.advice, details=told.details)
-    if told.code == "TASK_NOT_FOUND":
-        return Misused(words, code=told.code, advice=told.advice)
-    if told.code in _BUSY:
-        return ConnectionLost(words, code=told.code, advice=told.advice, retry_after=told.retry_after)
-    return Refused(words, code=told.code, advice=told.advice)
+def _of_code(fields: _ErrorFields, words: str) -> RemitError:
+    if fields.code in _FAULTY:
+        return DelegateError(words, code=fields.code, advice=fields.advice, details=fields.details)
+    if fields.code == "TASK_NOT_FOUND":
+        return Misused(words, code=fields.code, advice=fields.advice)
+    if fields.code in _BUSY:
+        return ConnectionLost(words, code=fields.code, advice=fields.advice, retry_after=fields.retry_after)
+    return Refused(words, code=fields.code, advice=fields.advice)
 
 
 def _error_fields(error: grpc.aio.AioRpcError) -> _ErrorFields:
@@ -380,7 +380,7 @@ class RemoteTask:
         """Consecutive failures."""
         self._failing_since: float | None = None
         self._tried_at = 0.0
-        self._has_told = False
+        self._has_started = False
         self.is_over = False
         """Its end was received."""
 
@@ -397,8 +397,8 @@ class RemoteTask:
                                 f"{self._service.address} ended the task with a state that is not final: {chunk.result.task_state}."
                             )
                         self.is_over = chunk.result is not None
-                        if (told := self._new_part(chunk)) is not None:
-                            yield told
+                        if (part := self._new_part(chunk)) is not None:
+                            yield part
                         if self.is_over:
                             return
                 raise ConnectionLost(f"{self._service.address} ended the stream too early.")
@@ -439,9 +439,9 @@ class RemoteTask:
             if chunk.number <= self._after and chunk.result is None:
                 return None
             self._after = max(self._after, chunk.number)
-        elif chunk.result is None and self._has_told:  # the start, repeated
+        elif chunk.result is None and self._has_started:  # the start, repeated
             return None
-        self._has_told = True
+        self._has_started = True
         return chunk
 
     async def _retry_after(self, error: RemitError) -> None:

@@ -83,7 +83,7 @@ class AgentForkServer(ForkServer):
 
 def _import_ahead(plan: Mapping[str, Any]) -> dict[str, str]:
     """Import the agents' modules. Returns the failures and their reasons."""
-    _enter(plan)
+    _use_import_paths(plan)
     failures = {}
     for wire in plan["targets"]:
         target = Target.from_wire(wire)
@@ -96,7 +96,7 @@ def _import_ahead(plan: Mapping[str, Any]) -> dict[str, str]:
     return failures
 
 
-def _enter(plan: Mapping[str, Any]) -> None:
+def _use_import_paths(plan: Mapping[str, Any]) -> None:
     """Use the import paths of the Remit process."""
     sys.path[:] = plan["sys_path"]
     with contextlib.suppress(OSError):
@@ -128,7 +128,7 @@ def main() -> None:
 
 def _load_pydantic() -> None:
     """pydantic imports most of itself on first use."""
-    _declared(_rehearsal).check({"word": ""})
+    _agent_of(_rehearsal).check({"word": ""})
     facts_reader()
 
 
@@ -160,7 +160,7 @@ class Worker:
     def run(self) -> NoReturn:
         job = self._job["body"]
         try:
-            _enter(job)
+            _use_import_paths(job)
             if job["is_listed"]:
                 drop_unlisted((*BASIC, *TOOLCHAINS))
             os.environ.update(job["environment"])
@@ -172,7 +172,7 @@ class Worker:
 
     def _perform(self, found: Any, facts: dict[str, Any]) -> NoReturn:
         try:
-            agent = _declared(found)
+            agent = _agent_of(found)
             arguments = agent.check(facts["delegation"]["parameters"])
             context = self._open_context(facts) if agent.takes_context else None
             if inspect.iscoroutinefunction(agent.function):
@@ -259,7 +259,7 @@ class Worker:
         self._calls.lose()
 
 
-def _declared(found: Any) -> Any:
+def _agent_of(found: Any) -> Any:
     """The agent. A plain function was declared elsewhere, `agent("name")(function)`: the rest is in its signature."""
     if hasattr(found, "check"):
         return found

@@ -62,7 +62,7 @@ class _SentPosition(BaseModel):
 
 def read_position(value: object) -> CallerPosition:
     """Parse the metadata under `EXTENSION`, if any. Raises `Misused`."""
-    sent = _validated({} if value is None else value, f"metadata {EXTENSION}")
+    sent = _validate({} if value is None else value, f"metadata {EXTENSION}")
     if sent.depth and not sent.path:
         raise Misused(f"Invalid metadata {EXTENSION}: depth is given without a path.", advice="Send both.")
     left = sent.timeLeftMs
@@ -80,12 +80,12 @@ def read_position_headers(headers: Mapping[str, Any]) -> CallerPosition:
                 given[field] = from_json(headers[name])
             except ValueError as error:
                 raise Misused(f"Invalid header {name}: {error}.", advice='E.g. 1, or ["orchestrator", "a"].') from None
-    sent = _validated(given, f"headers {DEPTH}, {PATH}, {DEADLINE}")
+    sent = _validate(given, f"headers {DEPTH}, {PATH}, {DEADLINE}")
     whole, rest = divmod(sent.deadline_ns, 10**9)
     return CallerPosition(depth=sent.depth, path=tuple(sent.path), deadline_at=whole + rest / 1e9 if sent.deadline_ns else None)
 
 
-def _validated(value: object, where: str) -> _SentPosition:
+def _validate(value: object, where: str) -> _SentPosition:
     try:
         return _SentPosition.model_validate(value)
     except ValidationError as error:
