@@ -72,9 +72,8 @@ description: what it does, in one sentence
 argument-hint: "[what the user types behind its name]"
 ---
 
-Below it is the request that is handed to an agent, in which `$ARGUMENTS` means everything the user types behind the command's name,
-`$1` to `$9` for single words of it, and `@path` for a file of the project. The head may have `agent:` (an agent of the project) and
-`timeout:` (seconds).""",
+Below it is the request that is handed to an agent, in which `$ARGUMENTS` means everything the user types behind the command's name, and
+`$1` to `$9` single words of it. The head may have `agent:` (an agent of the project) and `timeout:` (seconds).""",
 }
 
 
