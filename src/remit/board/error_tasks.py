@@ -15,7 +15,7 @@ from remit.board import claims
 from remit.board.archive import archived_tasks
 from remit.board.board import Board
 from remit.board.command_lifecycle import Find, checked_route
-from remit.board.outcome import Outcome, Waiting, count_words, wait_for_result
+from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.research_plan import DocumentCommand, work_on
 from remit.board.task import ENDED, Priority, Status, Task, is_legal
 from remit.board.task_commands import NewTask, add_task, number_task
@@ -23,7 +23,7 @@ from remit.core.deadline import allowed_timeout
 from remit.core.errors import Refused, RemitError
 from remit.core.redaction import redact_text
 from remit.core.settings import Settings
-from remit.core.text import list_some, one_line
+from remit.core.text import list_some, one_line, plural
 from remit.runtime.error_ledger import Entry, ErrorLedger, Fix
 from remit.system.threads import off_loop
 
@@ -172,7 +172,7 @@ def dry_run_errors(
         return nothing_to_do(ledger, kind)
     chosen = checked_route(settings, find, COMMAND, found.task)
     whose = f"task {found.task.number}, which has no plan yet" if found.task else "one new task"
-    summary = f"{count_words(len(found.groups), 'group')} of errors would be diagnosed and planned as {whose}."
+    summary = f"{plural(len(found.groups), 'group')} of errors would be diagnosed and planned as {whose}."
     return Outcome.dry_run(COMMAND, summary, **found.to_dict(), route=chosen.log_line)
 
 
@@ -195,10 +195,10 @@ def _record(board: Board, found: OpenErrors) -> tuple[Task, tuple[str, ...]]:
 
 
 def _new_task(groups: Sequence[Group]) -> NewTask:
-    lines = [f"The error ledger (`remit ledger`) has {count_words(len(groups), 'group')} of errors without a fix:", ""]
+    lines = [f"The error ledger (`remit ledger`) has {plural(len(groups), 'group')} of errors without a fix:", ""]
     for group in groups:
         newest = group.entries[0]
-        seen = f"seen {count_words(group.count, 'time')}, last {newest.last_seen[:10]}"
+        seen = f"seen {plural(group.count, 'time')}, last {newest.last_seen[:10]}"
         lines.append(f"- Fix {group.name}: {one_line(newest.message, MESSAGE_LENGTH)} ({seen})")
         if advice := str(newest.context.get("recommendation") or ""):
             lines.append(f"  - Recommended then: {one_line(advice, MESSAGE_LENGTH)}")
@@ -226,11 +226,11 @@ def _diagnosis(task: Task, found: OpenErrors, timeout: float | None) -> Document
 def _outcome(found: OpenErrors, number: int, outcomes: Sequence[Outcome], notices: tuple[str, ...]) -> Outcome:
     last = outcomes[-1]
     if last.status == "completed":
-        left = f" {count_words(found.waiting, 'error')} more wait for the next `remit errors`." if found.waiting else ""
+        left = f" {plural(found.waiting, 'error')} more wait for the next `remit errors`." if found.waiting else ""
         summary = f"Task {number} fixes what was open. {' '.join(one.summary for one in outcomes)}{left}"
         steps = f"Read the plan; `remit implement {number}` carries it out."
     else:
-        summary = f"Task {number} was made for {count_words(len(found.groups), 'group')} of errors; it has no plan yet. {last.summary}"
+        summary = f"Task {number} was made for {plural(len(found.groups), 'group')} of errors; it has no plan yet. {last.summary}"
         steps = last.next_steps if last.status == "blocked" else f"`remit {COMMAND}` continues with task {number}."
     return replace(
         last,

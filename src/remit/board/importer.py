@@ -15,13 +15,13 @@ from pydantic_core import from_json
 
 from remit.board import archive
 from remit.board.board import SPECS, Board
-from remit.board.outcome import count_words
 from remit.board.state_file import DRAWN, data_to_state, entry_to_task, read_state, state_to_bytes
 from remit.board.task import NEED_REASON, Priority, State, Status, Task, TaskArtifact, slug_of, status_of
 from remit.board.todo import one_line, read_block, read_sheet, text_of
 from remit.board.todo_merge import MergeResult, merge
 from remit.board.write_set import read_or_none
 from remit.core.errors import Misused, Refused, Unavailable
+from remit.core.text import plural
 
 PLACES = (".opencode/specs", ".claude/specs", SPECS, ".opencode")
 """Possible places of a board; the first existing one is read."""
@@ -263,7 +263,7 @@ def _write(board: Board, result: ImportResult, state: State, shelf: State, files
         if shelf.tasks or board.archive_path.exists():
             draft.read(archive.ARCHIVE)
             draft.files[archive.ARCHIVE] = state_to_bytes(replace(shelf, last_updated=draft.at))
-        board.commit_for(draft, f"board: import {count_words(result.tasks, 'task')}", command="board import")
+        board.commit_for(draft, f"board: import {plural(result.tasks, 'task')}", command="board import")
     for path in board.specs.glob("*.kept-*"):  # what the board kept beside its new files is already kept
         if path.is_file() and path.read_bytes() in files.values():
             path.unlink()

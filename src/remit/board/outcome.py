@@ -97,8 +97,3 @@ def spell_numbers(numbers: Sequence[int]) -> str:
 def name_tasks(numbers: Sequence[int]) -> str:
     """`Task 3`, `Tasks 3, 5-7`"""
     return f"Task{'s' if len(numbers) > 1 else ''} {spell_numbers(numbers)}"
-
-
-def count_words(count: int, one: str) -> str:
-    """`1 group`, `2 groups`"""
-    return f"{count:,} {one}{'s' * (count != 1)}"

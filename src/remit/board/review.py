@@ -20,7 +20,7 @@ from remit.board.archive import find_tasks
 from remit.board.board import Board, Draft
 from remit.board.command_lifecycle import Find, checked_route, delegate_task, new_error
 from remit.board.commits import commit, find_repository, task_commits
-from remit.board.outcome import Outcome, Waiting, count_words, wait_for_result
+from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.plans import Plan, read_plan
 from remit.board.task import BEGINS, ENDED, IN_PROGRESS, Priority, Task, TaskArtifact, linked_files
 from remit.board.task import Status as TaskStatus
@@ -32,7 +32,7 @@ from remit.core.errors import Misused, RemitError
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.routing import GENERAL
 from remit.core.settings import Settings
-from remit.core.text import one_line
+from remit.core.text import one_line, plural
 from remit.runtime.deps import AcceptanceRules
 from remit.runtime.verify import AcceptanceSite, run_acceptance
 from remit.system.artifact_files import FileInfo, checked_artifacts, inspect_artifact
@@ -246,7 +246,7 @@ def _file(board: Board, done: Review) -> Outcome:
         return _without_report(board, done)
     findings, asked, session_id = findings_of(done.result.data), done.asked, done.result.session_id
     text = found.data.decode("utf-8", "replace").rstrip("\n") + "\n" + (done.record.section() if done.record is not None else "")
-    count = "" if findings is None else f" ({count_words(len(findings), 'finding')})"
+    count = "" if findings is None else f" ({plural(len(findings), 'finding')})"
     subject = f"task {asked.number}: review" if asked.number is not None else f"review: {asked.what}{count}"
     makes_tasks = asked.make_tasks and any(one.rank <= WORTH_A_TASK for one in findings or ())
     follow_ups = FollowUps()
@@ -294,7 +294,7 @@ def _outcome(
     gaps = record.gaps if record is not None else ()
     words = [result.summary.strip()]
     words += [summarize(findings)] if findings is not None and "findings" not in words[0].lower() else []
-    words += [f"The task's record has {count_words(len(gaps), 'gap')}: {gaps[0][0]}"] if gaps else []
+    words += [f"The task's record has {plural(len(gaps), 'gap')}: {gaps[0][0]}"] if gaps else []
     words += [f"Tasks made: {', '.join(str(one.number) for one in tasks)}."] if tasks else []
     steps = [f"`remit research {tasks[0].number}` begins with the first of them."] if tasks else [follow_up for _, follow_up in gaps][:1]
     if findings and not done.asked.make_tasks and findings[0].rank <= WORTH_A_TASK:

@@ -11,12 +11,12 @@ from typing import Any
 from remit.board.archive import archived_tasks, bring_back, find_tasks, put_away
 from remit.board.board import Board, Draft
 from remit.board.claims import holders
-from remit.board.outcome import Outcome, count_words, name_tasks, spell_numbers
+from remit.board.outcome import Outcome, name_tasks, spell_numbers
 from remit.board.task import Priority, State, Status, Task, check_move, slug_of
 from remit.board.view import CLOSED, closing
 from remit.board.write_set import read_or_none
 from remit.core.errors import Misused, Refused
-from remit.core.text import one_line, shorten
+from remit.core.text import one_line, plural, shorten
 
 TITLE_LENGTH = 80
 GIVEN_TITLE_LENGTH = 200
@@ -330,7 +330,7 @@ def todo(board: Board, *, agreed: Callable[[Sequence[Task]], bool], dry_run: boo
         if gone:
             put_away(board, draft, numbers)
             draft.state = draft.state.noting(draft.at, f"{name_tasks(numbers)} archived", task_numbers=numbers)
-            board.commit_for(draft, f"todo: archive {count_words(len(gone), 'task')}", command="todo")
+            board.commit_for(draft, f"todo: archive {plural(len(gone), 'task')}", command="todo")
     orphans = folders_without_task(board, draft.state, moved=frozenset(draft.moves))
     warnings = [f"Task {task.number} is still being worked on: it stays." for task in claimed]
     warnings += [f"{folder} belongs to no task." for folder in orphans]
@@ -374,7 +374,7 @@ def sync(board: Board, *, dry_run: bool = False) -> Outcome:
     done = f"{'would be' if dry_run else 'are'} brought together" if is_changed else "agree"
     return _outcome(
         draft,
-        f"TODO.md and state.json {done}: {count_words(len(draft.state.tasks), 'task')}.",
+        f"TODO.md and state.json {done}: {plural(len(draft.state.tasks), 'task')}.",
         [],
         data={"changed": is_changed, "dry_run": dry_run},
     )
