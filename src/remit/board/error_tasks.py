@@ -61,9 +61,8 @@ class Group:
 
     def to_dict(self) -> dict[str, Any]:
         first, ids = self.entries[0], [entry.id for entry in self.entries]
-        together = {other for entry in self.entries for other in entry.related_errors} - {*ids}
         facts = {"name": self.name, "type": first.type, "code": first.code, "agent": first.origin, "count": self.count}
-        return {**facts, "errors": ids, "seen_together_with": sorted(together), "message": first.message}
+        return {**facts, "errors": ids, "message": first.message}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,11 +134,7 @@ def find_errors(board: Board, ledger: ErrorLedger, kind: str | None = None) -> O
         if is_meant and can_be_planned and not task.has_plan and claims.holder_of(board, task.number) is None:
             return OpenErrors(groups=group_entries(map(presentable, mine)), task=task)
     fitting = [entry for entry in known.values() if entry.fix_status == OPEN and _is_of(entry, kind)]
-    taken: list[Entry] = []
-    for group in group_entries(fitting)[:MAX_GROUPS]:
-        if taken and len(taken) + len(group.entries) > MAX_ERRORS:
-            break
-        taken += group.entries[:MAX_ERRORS]
+    taken = [entry for group in group_entries(fitting)[:MAX_GROUPS] for entry in group.entries][:MAX_ERRORS]
     return OpenErrors(groups=group_entries(map(presentable, taken)), waiting=len(fitting) - len(taken))
 
 
@@ -150,13 +145,8 @@ def _is_of(entry: Entry, kind: str | None) -> bool:
 def nothing_to_do(ledger: ErrorLedger, kind: str | None) -> Outcome:
     entries = [entry for entry in ledger.entries() if _is_of(entry, kind)]
     tasks = sorted({entry.fix_task_ref for entry in entries if entry.fix_status == BEING_FIXED and isinstance(entry.fix_task_ref, int)})
-    of_kind = f" of type {kind}" if kind else ""
-    if not entries:
-        words = f"The error ledger has no error{of_kind}. There is nothing to do."
-    elif tasks:
-        words = f"No error{of_kind} is open: task {', '.join(map(str, tasks))} fixes those in the ledger."
-    else:
-        words = f"No error{of_kind} is open: all {len(entries)} are settled."
+    fixes = f": task {', '.join(map(str, tasks))} fixes those in the ledger" if tasks else ""
+    words = f"No error{f' of type {kind}' if kind else ''} is open{fixes}."
     steps = f"`remit implement {tasks[0]}` carries out the plan." if tasks else ""
     data = {"groups": [], "error_ids": [], "tasks": tasks}
     return Outcome(command=COMMAND, status="completed", summary=words, next_steps=steps, data=data)

@@ -6,7 +6,6 @@ checked, filed and committed, with one write of the board before and one after."
 import contextlib
 import os
 import secrets
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,7 +22,6 @@ from remit.board.command_lifecycle import (
     run_to_end,
     unfiled_run,
 )
-from remit.board.commits import find_repository
 from remit.board.error_tasks import note_fixed
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.phases import (
@@ -80,7 +78,6 @@ from remit.runtime.workspace_cleanup import workspace_status
 from remit.system.artifact_files import checked_artifacts
 from remit.system.threads import off_loop
 
-GIT_SECONDS = 10.0
 MIN_SECONDS = 1.0
 """With less time no phase starts; one that just started has at least this."""
 
@@ -477,7 +474,7 @@ class ImplementRun(TaskRun):
     def _complete(self, commits: dict[int, str]) -> Outcome:
         board, task = self.board, self.task()
         plan = self._plan_now(task)
-        records = [replace(one, commit=commits.get(one.number) or self._commit_of(one)) for one in records_of(task)]
+        records = [replace(one, commit=commits.get(one.number) or one.commit) for one in records_of(task)]
         given_up = [str(phase.number) for phase in plan.phases if phase.status is PhaseStatus.ABANDONED]
         if given_up:
             self.warn(f"Abandoned in the plan and not carried out: phase {', '.join(given_up)}.")
@@ -600,21 +597,11 @@ class ImplementRun(TaskRun):
     def _summary_path(self, task: Task, at: str) -> str:
         """Today's path; an earlier summary is not overwritten, and no link leads it out of the board's folder."""
         name = f"implementation-summary-{at[:10].replace('-', '')}"
-        bases = [f"{task.folder}/summaries/{name}", f"{task.folder}/{name}", f"{SPECS}/{task.number:03d}-{name}"]
-        base = next((one for one in bases if stays_inside(self.board.root, f"{one}.md")), bases[-1])
+        base = f"{task.folder}/summaries/{name}"
+        if not stays_inside(self.board.root, f"{base}.md"):
+            base = f"{SPECS}/{task.number:03d}-{name}"
         paths = (f"{base}{more}.md" for more in ("", *(f"-{count}" for count in range(2, 1000))))
         return next(path for path in paths if not os.path.lexists(self.board.root / path))
-
-    def _commit_of(self, record: PhaseRecord) -> str:
-        """The commit that names the session of the record."""
-        if not record.session_id:
-            return ""
-        try:
-            repository = find_repository(self.board.root, time.monotonic() + GIT_SECONDS)
-            asked = ("log", "-1", "--format=%h", "--fixed-strings", f"--grep=Session: {record.session_id}")
-            return repository.git.says(*asked) if repository is not None and repository.head() else ""
-        except (RemitError, OSError):
-            return ""
 
     def _outcome(self, task: Task | None, status: str, summary: str, *, data: dict[str, Any] | None = None, **more: Any) -> Outcome:
         phases = self._plan_now(task).phases if task is not None else ()
