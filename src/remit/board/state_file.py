@@ -38,7 +38,14 @@ class BadEntry(Misused):
 
 
 def task_to_entry(task: Task) -> dict[str, Any]:
-    entry: dict[str, Any] = {
+    more = {
+        **{key: getattr(task, key) for key in _LATER},
+        "plan_versions": [_plan_version_to_entry(one) for one in task.plan_versions],
+        "accept": list(task.accept),
+        "parent": task.parent,
+        "todo_lines": list(task.lines),
+    }
+    return {
         "project_number": task.number,
         "project_name": task.slug,
         "title": task.title,
@@ -51,21 +58,9 @@ def task_to_entry(task: Task) -> dict[str, Any]:
         "dependencies": list(task.dependencies),
         "created": task.created,
         "artifacts": [_artifact_to_entry(artifact) for artifact in task.artifacts],
+        **{key: value for key, value in more.items() if value},
+        **task.extra,
     }
-    for key in _LATER:
-        if value := getattr(task, key):
-            entry[key] = value
-    if task.plan_versions:
-        entry["plan_versions"] = [_plan_version_to_entry(one) for one in task.plan_versions]
-    if task.accept:
-        entry["accept"] = list(task.accept)
-    if task.parent is not None:
-        entry["parent"] = task.parent
-    if task.lines:
-        entry["todo_lines"] = list(task.lines)
-    if task.extra:
-        entry |= task.extra
-    return entry
 
 
 def entry_to_task(entry: Any) -> Task:
