@@ -17,7 +17,7 @@ from remit.board.board import Board
 from remit.board.command_lifecycle import Find, checked_route
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.research_plan import DocumentCommand, work_on
-from remit.board.task import ENDED, Priority, Status, Task, is_legal
+from remit.board.task import ENDED, Priority, Status, Task, is_legal, texts_of
 from remit.board.task_commands import NewTask, add_task, number_task
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import Refused, RemitError
@@ -260,8 +260,7 @@ def presentable(entry: Entry) -> Entry:
 
 
 def ids_of(task: Task) -> tuple[str, ...]:
-    found = task.extra.get(IDS)
-    return tuple(str(one) for one in found) if isinstance(found, list | tuple) else ()
+    return texts_of(task, IDS)
 
 
 def settle_ledger(board: Board, ledger: ErrorLedger) -> tuple[str, ...]:

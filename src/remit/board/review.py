@@ -22,7 +22,7 @@ from remit.board.command_lifecycle import Find, checked_route, delegate_task, ne
 from remit.board.commits import commit, find_repository, task_commits
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.plans import Plan, read_plan
-from remit.board.task import BEGINS, ENDED, IN_PROGRESS, Priority, Task, TaskArtifact, linked_files
+from remit.board.task import ENDED, Priority, Task, TaskArtifact, linked_files, texts_of
 from remit.board.task import Status as TaskStatus
 from remit.board.task_commands import NewTask, number_task
 from remit.board.task_prompts import read_text, review_words
@@ -149,15 +149,6 @@ class Review:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FollowUps:
-    """Tasks created from findings."""
-
-    tasks: tuple[Task, ...] = ()
-    notes: tuple[str, ...] = ()
-    """Why other findings have no task, one sentence each."""
-
-
 async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: Waiting = wait_for_result) -> Outcome:
     """Raises `Misused` if the path or task does not exist."""
     task, warnings = await off_loop(check, board, remit.settings, asked)
@@ -249,21 +240,25 @@ def _file(board: Board, done: Review) -> Outcome:
     count = "" if findings is None else f" ({plural(len(findings), 'finding')})"
     subject = f"task {asked.number}: review" if asked.number is not None else f"review: {asked.what}{count}"
     makes_tasks = asked.make_tasks and any(one.rank <= WORTH_A_TASK for one in findings or ())
-    follow_ups = FollowUps()
+    tasks, notes = list[Task](), list[str]()
     if makes_tasks or board.look().exists:
         with board.change(make=makes_tasks) as draft:
             if makes_tasks:
-                follow_ups = make_tasks(board, draft, findings or (), done.write_to)
+                tasks, notes = make_tasks(board, draft, findings or (), done.write_to)
+                listed = [*(f"- Task {task.number}: {task.title}" for task in tasks), *(f"- {words}" for words in notes)]
+                text += "\n## Tasks\n\n" + "\n".join(listed) + "\n"
             _link_report(draft, done, findings)
-            draft.write(done.write_to, text + _task_section(follow_ups))
+            draft.write(done.write_to, text)
             board.commit_for(draft, subject, session_id=session_id, command="review", task_number=asked.number)
         notices, commit_hash, warning = draft.notices, draft.commit_hash, draft.commit_warning
     else:
         atomic_write(resolve_inside(board.root, done.write_to), text.encode())
         made = commit(board.root, [done.write_to], subject, session_id=session_id)
         notices, commit_hash, warning = (), made.short, made.warning
-    warnings = (*done.warnings, *notices, *done.result.warnings, *_task_warnings(done, findings, follow_ups), warning)
-    return _outcome(board, done, findings, follow_ups, tuple(dict.fromkeys(one for one in warnings if one)), commit_hash)
+    if asked.make_tasks and not makes_tasks:
+        notes = [_PROSE_ALONE if findings is None else "No tasks were made: nothing found is medium or worse."]
+    warnings = (*done.warnings, *notices, *done.result.warnings, *notes, warning)
+    return _outcome(board, done, findings, tasks, tuple(dict.fromkeys(one for one in warnings if one)), commit_hash)
 
 
 def _link_report(draft: Draft, done: Review, findings: list[Finding] | None) -> None:
@@ -277,20 +272,10 @@ def _link_report(draft: Draft, done: Review, findings: list[Finding] | None) -> 
     draft.state = draft.state.noting(draft.at, f"Review of {done.asked.what}: {done.write_to}", **more)
 
 
-def _task_warnings(done: Review, findings: list[Finding] | None, follow_ups: FollowUps) -> Iterator[str]:
-    if not done.asked.make_tasks:
-        return
-    if findings is None:
-        yield _PROSE_ALONE
-    elif not any(one.rank <= WORTH_A_TASK for one in findings):
-        yield "No tasks were made: nothing found is medium or worse."
-    yield from follow_ups.notes
-
-
 def _outcome(
-    board: Board, done: Review, findings: list[Finding] | None, follow_ups: FollowUps, warnings: tuple[str, ...], commit_hash: str
+    board: Board, done: Review, findings: list[Finding] | None, tasks: Sequence[Task], warnings: tuple[str, ...], commit_hash: str
 ) -> Outcome:
-    result, record, tasks, now = done.result, done.record, follow_ups.tasks, done.task
+    result, record, now = done.result, done.record, done.task
     gaps = record.gaps if record is not None else ()
     words = [result.summary.strip()]
     words += [summarize(findings)] if findings is not None and "findings" not in words[0].lower() else []
@@ -345,9 +330,9 @@ def _without_report(board: Board, done: Review) -> Outcome:
 # ---- tasks of findings
 
 
-def make_tasks(board: Board, draft: Draft, findings: Sequence[Finding], report: str) -> FollowUps:
-    """One task per file for findings of medium or worse without an open task; most severe files first."""
-    taken = {one: task.number for task in draft.state.tasks if task.status not in ENDED for one in _fingerprints(task.extra.get(KEY))}
+def make_tasks(board: Board, draft: Draft, findings: Sequence[Finding], report: str) -> tuple[list[Task], list[str]]:
+    """One task per file for findings of medium or worse without an open task, most severe files first; and why others have none."""
+    taken = {one: task.number for task in draft.state.tasks if task.status not in ENDED for one in texts_of(task, KEY)}
     known: Counter[int] = Counter()
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
@@ -368,7 +353,7 @@ def make_tasks(board: Board, draft: Draft, findings: Sequence[Finding], report: 
     notes = [f"{known.total()} of the findings have an open task already: {open_tasks}."] if known else []
     if len(chosen) > MAX_TASKS:
         notes.append(f"{len(chosen) - MAX_TASKS} more files have findings: settle these tasks first, then review again.")
-    return FollowUps(tasks=tuple(made), notes=tuple(notes))
+    return made, notes
 
 
 def _new_task(file: str, group: Sequence[Finding], report: str) -> NewTask:
@@ -386,17 +371,6 @@ def _new_task(file: str, group: Sequence[Finding], report: str) -> NewTask:
         type="fix",
         source=report,
     )
-
-
-def _task_section(follow_ups: FollowUps) -> str:
-    """The section of the report that names the tasks; empty if there are none."""
-    lines = [f"- Task {task.number}: {task.title}" for task in follow_ups.tasks]
-    lines += [f"- {words}" for words in follow_ups.notes]
-    return "\n## Tasks\n\n" + "\n".join(lines) + "\n" if lines else ""
-
-
-def _fingerprints(value: object) -> list[str]:
-    return [str(one) for one in value] if isinstance(value, Sequence) and not isinstance(value, str) else []
 
 
 # ---- findings of a return
@@ -458,11 +432,6 @@ async def check_record(board: Board, task: Task, *, besides: str = "", seconds: 
     """`seconds`: for all acceptance commands. `besides`: a path that is being written and not part of the record yet."""
     plan = await off_loop(_plan_of, board.root, task)
     found = await off_loop(lambda: [*_artifacts(board.root, task), *_phases(task, plan), *_commits(board.root, task, besides)])
-    if task.status in IN_PROGRESS:
-        command = next(name for name, status in BEGINS.items() if status is task.status)
-        found.append(
-            (f"It is still marked [{task.status.marker}].", f"If no command works on it, `remit {command} {task.number}` resumes it.")
-        )
     # Only of phases marked as done: the others cannot pass yet.
     done = [one for phase in plan.phases if not phase.is_open for one in phase.accept]
     commands = tuple(dict.fromkeys([*task.accept, *plan.accept, *done]))
