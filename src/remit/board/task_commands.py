@@ -22,7 +22,6 @@ TITLE_LENGTH = 80
 GIVEN_TITLE_LENGTH = 200
 MAX_TEXT = 100_000
 MIN_PARTS, MAX_PARTS = 2, 5
-MAX_NAMED = 10
 ASK_ABOVE = 5
 MAX_SHOWN = 20
 """Lines of one kind; `--json` has all."""
@@ -58,19 +57,14 @@ def record(board: Board, new: NewTask, *, dry_run: bool = False) -> Outcome:
     is_first = not board.state_path.exists()
     with board.change(make=True, dry_run=dry_run) as draft:
         task = number_task(board, draft.state, new, at=draft.at)
-        title = task.title.casefold()
-        same = next((one for one in draft.state.tasks if one.status not in CLOSED and one.title.casefold() == title), None)
         add_task(draft, task)
         board.commit_for(draft, f"task {task.number}: create", command="task", task_number=task.number)
     _log_route()
-    undo = f"`remit task --abandon {task.number} --reason …` removes it again."
-    warnings = [f"Task {same.number} has the same title and is [{same.status.marker}]: {undo}"] if same is not None else []
     made = "\nThe project had no board: specs/TODO.md and specs/state.json are new." if is_first and not dry_run else ""
     return _outcome(
         draft,
         f"Task {task.number} {'would be' if dry_run else 'is'} recorded: {task.title}{made}",
         [task.number],
-        warnings,
         next_steps=f"remit research {task.number}",
         data={"title": task.title, "route": ROUTING_LINE, "dry_run": dry_run},
     )
@@ -171,9 +165,7 @@ def abandon(board: Board, numbers: Sequence[int], reason: str, *, force: bool = 
             warnings += _check_move(task, Status.ABANDONED, reason=why, force=force)
         _move_all(board, draft, tasks, Status.ABANDONED, "abandon", f"abandoned: {why}", reason=why)
         waiting = [task.number for task in draft.state.tasks if task.status not in CLOSED and {*numbers} & {*task.dependencies}]
-    if waiting:
-        more = f" and {len(waiting) - MAX_NAMED} more" if len(waiting) > MAX_NAMED else ""
-        warnings.append(f"Still waiting for an abandoned task: {name_tasks(waiting[:MAX_NAMED])}{more}.")
+    warnings += [f"Still waiting for an abandoned task: {name_tasks(waiting)}."] if waiting else []
     it = "it" if len(numbers) == 1 else "them"
     after = f"`remit task --recover {spell_numbers(numbers)}` brings {it} back, `remit todo` archives {it}"
     return _moved_outcome(draft, numbers, "abandoned", warnings, after, dry_run=dry_run)
