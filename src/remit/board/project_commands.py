@@ -13,9 +13,8 @@ from remit.agents.model_agents import resolved
 from remit.agents.role_bindings import why_unavailable
 from remit.app import Remit
 from remit.board.command_files import CommandFile, check_arguments, fill_arguments
-from remit.board.command_lifecycle import new_error
 from remit.board.outcome import Outcome, Waiting, wait_for_result
-from remit.core.errors import ErrorInfo
+from remit.core.errors import Refused
 from remit.core.result import Return
 from remit.core.routing import Rule
 from remit.core.settings import Settings
@@ -30,21 +29,21 @@ class BoundCommand:
 
     settings: Settings
     """The project's settings, with the command in its routing table."""
-    agent: str | None
-    """None: no agent is configured for it."""
+    agent: str
     warnings: tuple[str, ...] = ()
-    error: ErrorInfo | None = None
-    """Why there is no agent."""
 
 
 def bind_command(root: Path, command: CommandFile, trust: ProjectTrust | None = None) -> BoundCommand:
-    """Its agent: that of its route, the one it names, else the default for agent files. Blocking; starts nothing. `trust`: the project's
-    approvals, if already read."""
+    """Its agent: that of its route, the one it names, else the default for agent files. Raises `Refused` with the lines to add if there is
+    none. Blocking; starts nothing. `trust`: the project's approvals, if already read."""
     trust = trust or load_trust(root)
     settings = load_settings(root, trust=trust)
     if command.name in settings.routing.commands:
-        rule = settings.routing.commands[command.name][0]
-        return BoundCommand(settings=settings, agent=rule.agent)
+        routed = settings.routing.commands[command.name][0].agent
+        if routed is None:
+            advice = f"Name one in [[routing.{command.name}]] of remit.toml."
+            raise Refused(f"The route of {command.name} names no agent.", code="TOOL_UNAVAILABLE", advice=advice)
+        return BoundCommand(settings=settings, agent=routed)
     declarations = declarations_of(root, settings, trust)
     agent: str | None = command.agent
     warnings: tuple[str, ...] = ()
@@ -59,8 +58,7 @@ def bind_command(root: Path, command: CommandFile, trust: ProjectTrust | None = 
             return _on_a_model(command, declarations, binding.models, warnings)
         if binding.executor is None:
             fault = why_unavailable(declarations.unavailable(replace(profile, runs_on=binding.wanted)))
-            error = new_error("tool_unavailable", fault.code, fault.message, fault.advice)
-            return BoundCommand(settings=settings, agent=None, warnings=warnings, error=error)
+            raise Refused(fault.message, code=fault.code, advice=fault.advice)
         agent = binding.executor.name
     if command.model:
         warnings += (f"{command.path}: model is left to the agent that carries it out: {command.model[:60]!r} is not used.",)
@@ -79,20 +77,6 @@ def _on_a_model(command: CommandFile, declarations: Declarations, models: Sequen
     routing = settings.routing.extended({command.name: (Rule(agent=name),)})
     settings = replace(settings, routing=routing, agents={**settings.agents, name: table})
     return BoundCommand(settings=settings, agent=name, warnings=(*warnings, *(f"{command.path}: {note}." for note in notes)))
-
-
-def unavailable_outcome(command: CommandFile, found: BoundCommand) -> Outcome:
-    """Blocked: no agent is configured."""
-    error = found.error
-    return Outcome(
-        command=command.name,
-        status="blocked",
-        summary=f"Nothing was done. {error.message if error else f'The route of {command.name} names no agent.'}",
-        errors=(error,) if error else (),
-        next_steps=error.recommendation if error else f"Name one in [[routing.{command.name}]] of remit.toml.",
-        warnings=(*found.warnings, *command.warnings),
-        data={"command_file": command.path},
-    )
 
 
 async def run(
