@@ -175,10 +175,8 @@ def recover(board: Board, numbers: Sequence[int], *, dry_run: bool = False) -> O
     """[ABANDONED] → [NOT STARTED], also for archived tasks."""
     with board.change(dry_run=dry_run) as draft:
         away = [number for number in numbers if draft.state.find(number) is None]
-        archived = [task for task in archived_tasks(board) if task.number in away] if away else []
-        for task in archived:
-            _check_abandoned(task)
-        bring_back(board, draft, [task.number for task in archived])
+        if away:
+            bring_back(board, draft, [task.number for task in archived_tasks(board) if task.number in away])
         tasks = find_tasks(board, draft.state, numbers)
         for task in tasks:
             _check_abandoned(task)
