@@ -21,11 +21,11 @@ from remit.board.board import Board, Draft
 from remit.board.command_lifecycle import Find, checked_route, delegate_task, new_error
 from remit.board.commits import commit, find_repository, task_commits
 from remit.board.outcome import Outcome, Waiting, wait_for_result
-from remit.board.plans import Plan, read_plan
+from remit.board.plans import Plan
 from remit.board.task import ENDED, Priority, Task, TaskArtifact, linked_files, texts_of
 from remit.board.task import Status as TaskStatus
 from remit.board.task_commands import NewTask, number_task
-from remit.board.task_prompts import read_text, review_words
+from remit.board.task_prompts import plan_at, review_words
 from remit.board.verdicts import find_document, next_path
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import Misused, RemitError
@@ -55,7 +55,6 @@ _PROSE_ALONE = (
 )
 SEVERITIES = ("critical", "high", "medium", "low", "info")
 MAX_FINDINGS = 1000
-PLAN_CHARACTERS = 2_000_000
 GIT_SECONDS = 30.0
 _PLACE = re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?:[:-]\d+)?$")
 
@@ -430,7 +429,7 @@ def _finding(one: Any) -> Finding | None:
 
 async def check_record(board: Board, task: Task, *, besides: str = "", seconds: float, rules: AcceptanceRules) -> RecordCheck:
     """`seconds`: for all acceptance commands. `besides`: a path that is being written and not part of the record yet."""
-    plan = await off_loop(_plan_of, board.root, task)
+    plan = await off_loop(plan_at, board.root, task.plan_path)
     found = await off_loop(lambda: [*_artifacts(board.root, task), *_phases(task, plan), *_commits(board.root, task, besides)])
     # Only of phases marked as done: the others cannot pass yet.
     done = [one for phase in plan.phases if not phase.is_open for one in phase.accept]
@@ -456,11 +455,6 @@ def _artifacts(root: Path, task: Task) -> Iterator[Gap | str]:
         yield f"All {len(paths)} linked files exist." if len(paths) > 1 else "Its linked file exists."
     if task.status is TaskStatus.COMPLETED and not paths:
         yield "It is completed, but no file of it is linked.", "Say in TODO.md what was done."
-
-
-def _plan_of(root: Path, task: Task) -> Plan:
-    text = read_text(root, task.plan_path, PLAN_CHARACTERS) if task.plan_path else None
-    return read_plan(text) if text else Plan()
 
 
 def _phases(task: Task, plan: Plan) -> Iterator[Gap | str]:
