@@ -236,8 +236,8 @@ class Board:
         if anew or draft.state != before or draft.files or draft.moves:
             if activity:
                 draft.state = draft.state.noting(draft.at, activity)
-        elif found.is_drawn and not found.versions and _is_shown(found.file):
-            return False
+        elif found.is_drawn and not found.versions and hash_of(_drawn(found.file.state)) == found.file.drawn:
+            return False  # otherwise state.json was edited by hand, and TODO.md is an older drawing
         began = numbers_of(found.file.state)
         files = {**draft.files, **({draft.commit.note: draft.commit.to_bytes()} if draft.commit is not None else {})}
         draft.notices += self._write_once(draft, edits, before, files, draft.moves)
@@ -293,11 +293,6 @@ def no_board() -> Misused:
     return Misused(
         "This project has no board yet.", code="FILE_NOT_FOUND", advice='`remit task "TEXT"` records the first task and makes it.'
     )
-
-
-def _is_shown(file: StateFile) -> bool:
-    """False if state.json was edited by hand: TODO.md is then an older drawing."""
-    return hash_of(_drawn(file.state)) == file.drawn
 
 
 def _drawn(state: State) -> bytes:

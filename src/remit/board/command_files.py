@@ -123,18 +123,20 @@ def command_of(page: "Page", root: Path) -> CommandFile:
     if not page.body:
         raise Misused(f"{where}: it has no text below its front matter.")
     words = {key: _text(where, page, head, key) for key in ("description", "agent", "model", "argument-hint")}
+    unknown = sorted(map(str, set(head) - _KNOWN)) if where.startswith(f"{OWN}/") else []
+    first_line = next((line.strip(" #") for line in page.body.splitlines() if line.strip(" #")), "")
     rules = _rules(f"{where}: line {page.lines.get('arguments', 2)}", head["arguments"]) if "arguments" in head else None
     return CommandFile(
         name=page.path.stem,
         path=where,
         body=page.body,
-        description=words["description"] or _first_line(page.body),
+        description=words["description"] or shorten(first_line, 100),
         agent=words["agent"] or None,
         timeout=_seconds(where, page, head.get("timeout")),
         model=words["model"],
         hint=words["argument-hint"] or " ".join(rule.usage for rule in rules or ()),
         rules=rules,
-        warnings=tuple(_doubts(where, page, head)),
+        warnings=(f"{where}: ignored keys: {', '.join(unknown)[:200]}.",) if unknown else (),
     )
 
 
@@ -189,18 +191,6 @@ def _seconds(where: str, page: "Page", value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise Misused(f"{where}: line {page.lines.get('timeout', 2)}: timeout must be a positive number of seconds, not {value!r}.")
     return float(value)
-
-
-def _doubts(where: str, page: "Page", head: Mapping[str, Any]) -> Iterator[str]:
-    unknown = sorted(str(key) for key in set(head) - _KNOWN)
-    if unknown and where.startswith(f"{OWN}/"):
-        yield f"{where}: ignored keys: {', '.join(unknown)[:200]}."
-
-
-def _first_line(body: str) -> str:
-    """Description of a file without one."""
-    line = next((line.strip(" #") for line in body.splitlines() if line.strip(" #")), "")
-    return shorten(line, 100)
 
 
 # ---- arguments

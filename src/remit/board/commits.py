@@ -106,18 +106,16 @@ def is_wanted(root: Path) -> bool:
     for name, table in (("remit.toml", ()), ("pyproject.toml", ("tool", "remit"))):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             text = (root / name).read_bytes()
-            found: Any = _toml(text) if b"board_commits" in text else {}
+            if b"board_commits" not in text:
+                continue
+            import tomllib  # most projects do not set it
+
+            found: Any = tomllib.loads(text.decode())
             for key in table:
                 found = found.get(key, {})
             if isinstance(found.get("board_commits"), bool):
                 return bool(found["board_commits"])
     return True
-
-
-def _toml(text: bytes) -> Any:
-    import tomllib  # most projects do not set it
-
-    return tomllib.loads(text.decode())
 
 
 def message_of(subject: str, session_id: str = "") -> str:

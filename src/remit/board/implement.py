@@ -645,9 +645,7 @@ def _next_steps(phase: Phase, result: Return, verdict: Verdict, errors: Sequence
     if verdict.is_undone:
         return advice
     where = "Resume it:" if phase is WHOLE else f"Continue with phase {phase.number}:"
-    # Work in its own workspace is not in the project: the return says where it is.
-    apart = f"{result.next_steps} " if "workspace" in result.extra and result.next_steps else ""
-    return f"{apart}{where} {again}"
+    return f"{where} {again}"
 
 
 def refused_outcome(number: int, error: RemitError) -> Outcome:

@@ -5,7 +5,7 @@ old files are copied to `specs/imported/`."""
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,12 @@ def import_board(board: Board, folder: Path | None = None, *, dry_run: bool = Fa
         notes=(
             *old.notes,
             *(line for line in merged.kept if "drawn again" not in line),
-            *_missing_artifacts(board.root, merged.state.tasks),
+            *(
+                f"Task {task.number}: the artifact {one.path[:200]!r} is missing."
+                for task in merged.state.tasks
+                for one in task.artifacts
+                if not os.path.exists(board.root / one.path)
+            ),
         ),
     )
     return result if dry_run else _write(board, result, merged.state, shelf, files)
@@ -246,13 +251,6 @@ def _must_have_no_board(board: Board, source: Path) -> None:
             f"This project has a board with {count} tasks: nothing was changed.",
             advice='Import into a project without one, or add single tasks with `remit task "TEXT"`.',
         )
-
-
-def _missing_artifacts(root: Path, tasks: Sequence[Task]) -> Iterator[str]:
-    for task in tasks:
-        for one in task.artifacts:
-            if not os.path.exists(root / one.path):
-                yield f"Task {task.number}: the artifact {one.path[:200]!r} is missing."
 
 
 def _write(board: Board, result: ImportResult, state: State, shelf: State, files: Mapping[str, bytes]) -> ImportResult:

@@ -59,19 +59,14 @@ class ParallelOptions:
 def ready_tasks(board: Board) -> tuple[int, ...]:
     """All tasks that can be implemented now, or after others of them. Blocking."""
     state, held = board.look().state, holders(board)
-    open_ones = {task.number: task for task in state.tasks if _can_begin(task) and task.number not in held}
+    never = CLOSED | {Status.BLOCKED} | IN_PROGRESS - {Status.IMPLEMENTING}
+    open_ones = {task.number: task for task in state.tasks if task.status not in never and task.number not in held}
     while True:
         waits = [number for number, task in open_ones.items() if any(one not in open_ones for one in unmet(board, state, task))]
         if not waits:
             return tuple(open_ones)
         for number in waits:
             del open_ones[number]
-
-
-def _can_begin(task: Task) -> bool:
-    if task.status in CLOSED or task.status is Status.BLOCKED:
-        return False
-    return task.status not in IN_PROGRESS or task.status is Status.IMPLEMENTING
 
 
 async def implement_each(remit: Remit, board: Board, numbers: Sequence[int], options: ParallelOptions) -> Outcome:
@@ -150,7 +145,9 @@ class _ParallelRun:
                     break
                 ended, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
                 for task in ended:
-                    self._note(self._running.pop(task), task.result())
+                    outcome = self._outcomes[self._running.pop(task)] = task.result()
+                    if self._options.each is not None:
+                        self._options.each(outcome)
         finally:
             for task in self._running:
                 task.cancel()
@@ -215,11 +212,6 @@ class _ParallelRun:
             return refused_outcome(number, error)
         words = f"Task {number} was completed by another process."
         return Outcome(command="implement", status="completed", summary=words, task_number=number, task_status=task.status.marker)
-
-    def _note(self, number: int, outcome: Outcome) -> None:
-        self._outcomes[number] = outcome
-        if self._options.each is not None:
-            self._options.each(outcome)
 
 
 def _common(options: ParallelOptions) -> dict[str, Any]:

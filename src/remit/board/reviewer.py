@@ -137,7 +137,7 @@ def change_of_path(workspace: Path, path: str, base: str, stop_at: float, permit
         git.run("rev-parse", "--verify", "--quiet", "HEAD")
     except (GitFailed, Misused):
         return _take(Change(what=f"all of {name} (nothing is committed)"), _all(workspace, inside, stop_at), permitted)
-    within = _literal([inside]) if inside else ["."]
+    within = [f":(literal){inside}"] if inside else ["."]
     new = [one for one in _names(git, "ls-files", "--others", "--exclude-standard", "--", *within) if not _BOARD.match(one)]
     change = Change(what=f"the uncommitted changes in {name}", since="HEAD")
     if base:
@@ -172,10 +172,6 @@ def _take(change: Change, paths: Iterable[str], permitted: Permitted) -> Change:
 def _names(git: Git, command: str, *arguments: str) -> list[str]:
     wanted = () if command == "ls-files" else ("--name-only", "--no-renames", NO_SUBMODULES)
     return [name for name in git.run(command, "-z", *wanted, *arguments).decode("utf-8", "surrogateescape").split("\0") if name]
-
-
-def _literal(paths: Sequence[str]) -> list[str]:
-    return [f":(literal){path}" for path in paths]
 
 
 def _parent(git: Git, commit: str) -> str:

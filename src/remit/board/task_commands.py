@@ -59,7 +59,9 @@ def record(board: Board, new: NewTask, *, dry_run: bool = False) -> Outcome:
         task = number_task(board, draft.state, new, at=draft.at)
         add_task(draft, task)
         board.commit_for(draft, f"task {task.number}: create", command="task", task_number=task.number)
-    _log_route()
+    import logging  # imported here: most uses of this module log nothing
+
+    logging.getLogger(__name__).info(ROUTING_LINE)
     made = "\nThe project had no board: specs/TODO.md and specs/state.json are new." if is_first and not dry_run else ""
     return _outcome(
         draft,
@@ -68,12 +70,6 @@ def record(board: Board, new: NewTask, *, dry_run: bool = False) -> Outcome:
         next_steps=f"remit research {task.number}",
         data={"title": task.title, "route": ROUTING_LINE, "dry_run": dry_run},
     )
-
-
-def _log_route() -> None:
-    import logging  # imported here: most uses of this module log nothing
-
-    logging.getLogger(__name__).info(ROUTING_LINE)
 
 
 def _outcome(draft: Draft, summary: str, numbers: Sequence[int], warnings: Iterable[str] = (), **more: Any) -> Outcome:

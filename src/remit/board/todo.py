@@ -44,10 +44,6 @@ def heading_of(priority: str) -> str:
     return f"## {priority.capitalize()} Priority"
 
 
-def is_rule(line: str) -> bool:
-    return line.startswith("---") and line.rstrip() == "---"
-
-
 def is_followed_by_field(lines: Sequence[str], index: int) -> bool:
     """Whether the next non-blank line is a field of a task."""
     for line in lines[index + 1 : index + 5]:
@@ -269,7 +265,7 @@ class Reader:
             done = index + 1
             if line.startswith("##") and self._is_heading(index, line):
                 continue
-            if self.block is not None and is_rule(line):
+            if self.block is not None and line.rstrip() == "---":
                 self.block.is_closed = True
                 self._gap(f"after:#{len(self.sheet.blocks) - 1}")
                 continue
@@ -296,7 +292,9 @@ class Reader:
                 self._gap(f"begin:{self.section}")
                 self._name_section(self.section, line.rstrip())
             else:
-                self._own_section(line)
+                self.is_own = True
+                self._go_on_outside()
+                self.into.append(line)
             return True
         return line.startswith("###") and self._is_task(index, line)
 
@@ -304,11 +302,6 @@ class Reader:
         """The person's words may follow a section name; for a repeated section, the second name is kept as a comment."""
         if line not in (self.sheet.headings.setdefault(section, line), heading_of(section)):
             self.into += ["", f"<!-- {line.replace('-->', '-- >')} -->", ""]
-
-    def _own_section(self, line: str) -> None:
-        self.is_own = True
-        self._go_on_outside()
-        self.into.append(line)
 
     def _go_on_outside(self) -> None:
         """The following text is in none of the three sections, and stays there."""

@@ -294,8 +294,9 @@ class _Merge:
             if block.number is not None and block.number in self.known:
                 claimed.setdefault(block.number, []).append(index)
         for number, indexes in claimed.items():
-            strangeness = [(_strangeness(self.mine.blocks[index], self.known[number]), index) for index in indexes]
-            self.numbers[min(strangeness)[1]] = number
+            known, mine = self.known[number], self.mine.blocks
+            closest = min(indexes, key=lambda index: (not mine[index].looks_like(known), mine[index].title != known.title))
+            self.numbers[closest] = number
         found = set(self.numbers)
         lost: dict[str, list[int]] = {}
         for number, block in self.known.items():
@@ -441,13 +442,6 @@ class _Merge:
 def _stayed(tasks: Iterable[Task], old: dict[int, Priority]) -> list[int]:
     """Tasks that are neither new nor moved to another section."""
     return [task.number for task in tasks if old.get(task.number) is task.priority]
-
-
-def _strangeness(block: Block, known: Block) -> int:
-    """How much it differs from the task's own block."""
-    if block.looks_like(known):
-        return 0
-    return 1 if block.title == known.title else 2
 
 
 def _put_back(order: list[int], numbers: Iterable[int], sequence: Sequence[int | None]) -> None:
