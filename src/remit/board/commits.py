@@ -220,7 +220,7 @@ def literal(path: str) -> str:
 # ---- which of the named paths can be committed
 
 
-def _select(repository: Repository, head: str, paths: Sequence[str], deleted: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+def _select(repository: Repository, paths: Sequence[str], deleted: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """The paths from the top of the checkout, each with the caller's name; and omitted ones with the reason."""
     left_out: list[str] = []
     chosen: dict[str, str] = {}
@@ -230,11 +230,8 @@ def _select(repository: Repository, head: str, paths: Sequence[str], deleted: Se
             left_out.append(f"{one_line(path)} ({why})")
         else:
             chosen[placed] = path
-    modules = _submodules(repository, head)
-    for placed in list(chosen):
-        parents = _parents(placed)
-        if inside := next((one for one in parents if one in modules or os.path.lexists(repository.top / one / ".git")), ""):
-            left_out.append(f"{one_line(chosen.pop(placed))} (in {one_line(inside)}, a repository of its own: commit it there)")
+    inner = {placed: one for placed in chosen for one in _parents(placed) if os.path.lexists(repository.top / one / ".git")}
+    left_out += [f"{one_line(chosen.pop(one))} (in {one_line(inner[one])}, a repository of its own: commit it there)" for one in inner]
     conflicts = repository.names("ls-files", "-z", "--unmerged", paths=list(chosen)) if chosen else []
     unmerged = _with_parents([entry.partition("\t")[2] for entry in conflicts])
     left_out += [f"{one_line(chosen.pop(one))} (has a conflict that is not resolved)" for one in list(chosen) if one in unmerged]
@@ -257,13 +254,6 @@ def _placed(repository: Repository, path: str) -> tuple[str, str]:
     return os.path.relpath(real, repository.top), ""
 
 
-def _submodules(repository: Repository, head: str) -> set[str]:
-    if not head or not (repository.top / ".gitmodules").exists():
-        return set()
-    entries = _names(repository.git.run("ls-tree", "-r", "-z", head))
-    return {entry.partition("\t")[2] for entry in entries if entry.startswith("160000 ")}
-
-
 def _parents(path: str) -> Iterator[str]:
     parts = path.split("/")[:-1]
     return ("/".join(parts[: end + 1]) for end in range(len(parts)))
@@ -281,7 +271,7 @@ def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str]
         raise Busy(f"a {operation} is in progress here and must end first")
     _wait_for_index(repository)
     before = repository.head()
-    chosen, left_out = _select(repository, before, paths, deleted)
+    chosen, left_out = _select(repository, paths, deleted)
     with _private_index(repository) as private:
         changed = _stage(private, before, chosen, deleted, left_out) if chosen else []
         trouble = _make(private, before, message) if changed else ""
