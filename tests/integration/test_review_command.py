@@ -21,7 +21,7 @@ RISKY = "import subprocess\n\n\ndef run(text):\n    breakpoint()\n    subprocess
 FINDINGS = [
     {"severity": "high", "file": "src/a.py", "line": 3, "message": "The file is never closed.", "suggestion": "Use with."},
     {"severity": "medium", "file": "src/a.py", "line": 9, "message": "The name says nothing."},
-    {"severity": "High", "path": "src/b.py:7", "title": "It forgets the last line", "what_to_do": "Read on."},
+    {"severity": "High", "file": "src/b.py:7", "message": "It forgets the last line", "suggestion": "Read on."},
     {"severity": "low", "file": "src/c.py", "message": "A comment is wrong."},
 ]
 

@@ -404,13 +404,13 @@ def _finding(one: Any) -> Finding | None:
     if not isinstance(one, Mapping):
         return None
 
-    def text(limit: int, *keys: str) -> str:
-        return next((words for key in keys if (words := one_line(str(one.get(key) or ""), limit))), "")
+    def text(key: str, limit: int) -> str:
+        return one_line(str(one.get(key) or ""), limit)
 
-    message = text(600, "message", "description") or ": ".join(part for part in (text(600, "title"), text(600, "why")) if part)
+    message = text("message", 600)
     if not message:
         return None
-    severity, file, line = text(20, "severity", "level").lower(), text(400, "file", "path", "location").removeprefix("./"), one.get("line")
+    severity, file, line = text("severity", 20).lower(), text("file", 400).removeprefix("./"), one.get("line")
     number = int(line) if isinstance(line, int | float) or (isinstance(line, str) and line.strip().isdigit()) else 0
     if both := _PLACE.match(file):
         file, number = both["file"], number or int(both["line"])
@@ -419,8 +419,8 @@ def _finding(one: Any) -> Finding | None:
         message=message,
         file=file,
         line=number if 0 < number < 10_000_000 else None,
-        suggestion=text(400, "suggestion", "what_to_do", "recommendation", "fix"),
-        rule=text(80, "rule", "code"),
+        suggestion=text("suggestion", 400),
+        rule=text("rule", 80),
     )
 
 
