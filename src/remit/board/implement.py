@@ -45,7 +45,6 @@ from remit.board.task import PhaseStatus, State, Status, Task, TaskArtifact
 from remit.board.task_landing import (
     QUEUE,
     LandingOptions,
-    LandingWork,
     TaskLanding,
     check_acceptance,
     commands_of,
@@ -124,7 +123,7 @@ async def comment_on_work(
     listed = "\n".join(f"- {one.strip()}" for one in comments)
     words = f"A person reviewed your work on task {number}, which is in your folder, and asks for changes:\n\n{fence_untrusted(listed)}"
     run = ImplementRun(remit, board, number, "implement", timeout=timeout, waiting=waiting)
-    run.landing = TaskLanding(remit, number, LandingOptions(mode=False))
+    run.landing = run.landing_with(LandingOptions(mode=False))
     with run.claimed():
         return await run.take_comments(words)
 
@@ -197,7 +196,10 @@ class ImplementRun(TaskRun):
             return None
         options = replace(options, mode=mode)
         check_acceptance(self.remit.settings, task, plan_of(self.board, task), options)
-        return TaskLanding(self.remit, self.number, options)
+        return self.landing_with(options)
+
+    def landing_with(self, options: LandingOptions) -> TaskLanding:
+        return TaskLanding(self.remit, self.number, options, hand_back=self._hand_back, stop_at=self.ends_at)
 
     async def carry_out(self) -> Outcome:
         left = await self._begin()
@@ -283,7 +285,7 @@ class ImplementRun(TaskRun):
         """Pass a person's comments on the work to its agent's session; the work stays in its worktree."""
         await self._begin()
         assert self.landing is not None
-        error = await self.landing.comment(records_of(await off_loop(self.task)), words, self._hand_back)
+        error = await self.landing.comment(records_of(await off_loop(self.task)), words)
         self.must_hold()
         look = f"Look at it: remit workspaces {self.number} --diff. Merge it: remit workspaces {self.number} --merge"
         if error is not None:
@@ -428,7 +430,7 @@ class ImplementRun(TaskRun):
             return await off_loop(partial(self._halt, "partial", words, None, Status.PARTIAL, next_steps=steps))
         commands = commands_of(task, await off_loop(self._plan_now, task))
         self.show(f"task {self.number}: landing on {workspace.onto}")
-        error = await landing.land(task, records, LandingWork(commands=commands, stop_at=self.ends_at, hand_back=self._hand_back))
+        error = await landing.land(task, records, commands)
         self.warn(*landing.notes)
         if error is None:
             return None
