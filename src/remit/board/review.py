@@ -96,21 +96,6 @@ Gap = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordCheck:
-    gaps: tuple[Gap, ...] = ()
-    checked: tuple[str, ...] = ()
-    """Confirmed facts, one line each."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"gaps": [{"what": what, "follow_up": follow_up} for what, follow_up in self.gaps], "record": list(self.checked)}
-
-    def section(self) -> str:
-        """For the report."""
-        gaps = (f"- **Gap**: {what}{f' → {follow_up}' if follow_up else ''}" for what, follow_up in self.gaps)
-        return "\n".join(["", "## The task's record", "", *gaps, *(f"- {one}" for one in self.checked), ""])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRequest:
     """The subject of a review."""
 
@@ -143,8 +128,8 @@ class Review:
     """The task before the review."""
     write_to: str
     result: Return
-    record: RecordCheck | None
-    """For a task's review: whether the board is right about it."""
+    gaps: tuple[Gap, ...] | None
+    """For a task's review: where the board is wrong about it."""
     warnings: tuple[str, ...] = ()
 
 
@@ -156,12 +141,12 @@ async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: W
         parameters = await off_loop(_parameters, board, asked, task, write_to)
         extra = {"write_to": write_to} if task is not None else {"write_to": write_to, "language": GENERAL, "title": f"Review {asked.what}"}
         result = await delegate_task(remit, "review", task, parameters, extra=extra, timeout=asked.timeout, waiting=waiting)
-        record = None
+        gaps = None
         if task is not None and result.stop_reason not in (StopReason.CANCELLED, StopReason.REFUSED):
-            record = await check_record(
+            gaps = await find_gaps(
                 board, task, besides=write_to, seconds=ACCEPT_SECONDS, rules=AcceptanceRules.from_settings(remit.settings)
             )
-        done = Review(asked=asked, task=task, write_to=write_to, result=result, record=record, warnings=warnings)
+        done = Review(asked=asked, task=task, write_to=write_to, result=result, gaps=gaps, warnings=warnings)
         return await off_loop(_file, board, done)
 
 
@@ -235,7 +220,10 @@ def _file(board: Board, done: Review) -> Outcome:
     if found is None:
         return _without_report(board, done)
     findings, asked, session_id = findings_of(done.result.data), done.asked, done.result.session_id
-    text = found.data.decode("utf-8", "replace").rstrip("\n") + "\n" + (done.record.section() if done.record is not None else "")
+    text = found.data.decode("utf-8", "replace").rstrip("\n") + "\n"
+    if done.gaps is not None:
+        lines = [f"- **Gap**: {what} → {follow_up}" for what, follow_up in done.gaps] or ["No gap was found."]
+        text += "\n".join(["", "## The task's record", "", *lines, ""])
     count = "" if findings is None else f" ({plural(len(findings), 'finding')})"
     subject = f"task {asked.number}: review" if asked.number is not None else f"review: {asked.what}{count}"
     makes_tasks = asked.make_tasks and any(one.rank <= WORTH_A_TASK for one in findings or ())
@@ -274,8 +262,7 @@ def _link_report(draft: Draft, done: Review, findings: list[Finding] | None) -> 
 def _outcome(
     board: Board, done: Review, findings: list[Finding] | None, tasks: Sequence[Task], warnings: tuple[str, ...], commit_hash: str
 ) -> Outcome:
-    result, record, now = done.result, done.record, done.task
-    gaps = record.gaps if record is not None else ()
+    result, gaps, now = done.result, done.gaps or (), done.task
     words = [result.summary.strip()]
     words += [summarize(findings)] if findings is not None and "findings" not in words[0].lower() else []
     words += [f"The task's record has {plural(len(gaps), 'gap')}: {gaps[0][0]}"] if gaps else []
@@ -299,7 +286,7 @@ def _outcome(
             "counts": count_findings(findings) if findings is not None else None,
             "findings": [one.to_dict() for one in findings] if findings is not None else None,
             "created": [one.number for one in tasks],
-            **(record.to_dict() if record is not None else {}),
+            **_gaps_as_data(done),
         },
     )
 
@@ -321,9 +308,13 @@ def _without_report(board: Board, done: Review) -> Outcome:
         task_status=done.task.status.marker if done.task is not None else "",
         artifacts=(),
         warnings=(*done.warnings, *result.warnings),
-        data=done.record.to_dict() if done.record is not None else {},
+        data=_gaps_as_data(done),
         **changed,
     )
+
+
+def _gaps_as_data(done: Review) -> dict[str, Any]:
+    return {} if done.gaps is None else {"gaps": [{"what": what, "follow_up": follow_up} for what, follow_up in done.gaps]}
 
 
 # ---- tasks of findings
@@ -427,7 +418,7 @@ def _finding(one: Any) -> Finding | None:
 # ---- a task's record
 
 
-async def check_record(board: Board, task: Task, *, besides: str = "", seconds: float, rules: AcceptanceRules) -> RecordCheck:
+async def find_gaps(board: Board, task: Task, *, besides: str = "", seconds: float, rules: AcceptanceRules) -> tuple[Gap, ...]:
     """`seconds`: for all acceptance commands. `besides`: a path that is being written and not part of the record yet."""
     plan = await off_loop(plan_at, board.root, task.plan_path)
     found = await off_loop(lambda: [*_artifacts(board.root, task), *_phases(task, plan), *_commits(board.root, task, besides)])
@@ -437,40 +428,33 @@ async def check_record(board: Board, task: Task, *, besides: str = "", seconds: 
     if commands:
         site = AcceptanceSite(folder=board.root, root=board.root, rules=rules)
         acceptance = await run_acceptance(commands, site, seconds_left=seconds)
-        for check in acceptance.checks:
-            ended = check.trouble or f"exited {check.exit_code}"
-            advice = f"Make it exit 0, then run `remit review {task.number}` again. {acceptance.hidden}"
-            gap = (f"`{check.command}` {ended}.", advice)
-            found.append(f"`{check.command}` exits 0." if check.is_met else gap)
-    gaps = tuple(one for one in found if not isinstance(one, str))
-    return RecordCheck(gaps=gaps, checked=tuple(one for one in found if isinstance(one, str)))
+        advice = f"Make it exit 0, then run `remit review {task.number}` again. {acceptance.hidden}"
+        failed = [check for check in acceptance.checks if not check.is_met]
+        found += [(f"`{check.command}` {check.trouble or f'exited {check.exit_code}'}.", advice) for check in failed]
+    return tuple(found)
 
 
-def _artifacts(root: Path, task: Task) -> Iterator[Gap | str]:
+def _artifacts(root: Path, task: Task) -> Iterator[Gap]:
     paths = linked_files(task)
-    missing = [path for path in paths if not (isinstance(seen := inspect_artifact(root, path), FileInfo) and seen.size > 0)]
-    for path in missing:
-        yield f"`{path}` is linked, but missing or empty.", "Restore it from git, or have it made again."
-    if paths and not missing:
-        yield f"All {len(paths)} linked files exist." if len(paths) > 1 else "Its linked file exists."
+    for path in paths:
+        if not isinstance(inspect_artifact(root, path), FileInfo):
+            yield f"`{path}` is linked, but missing or empty.", "Restore it from git, or have it made again."
     if task.status is TaskStatus.COMPLETED and not paths:
         yield "It is completed, but no file of it is linked.", "Say in TODO.md what was done."
 
 
-def _phases(task: Task, plan: Plan) -> Iterator[Gap | str]:
+def _phases(task: Task, plan: Plan) -> Iterator[Gap]:
     unfinished = [f"{phase.number} [{phase.status}]" for phase in plan.open_phases]
     if task.status is TaskStatus.COMPLETED and unfinished:
         follow_up = "Carry them out, or mark in the plan what was done or given up."
         yield f"It is completed, but phases of its plan are not: {', '.join(unfinished)}.", follow_up
     elif task.status is not TaskStatus.COMPLETED and plan.phases and not unfinished:
         yield f"All phases of its plan are done, but it is [{task.status.marker}].", f"`remit implement {task.number}`"
-    elif plan.phases:
-        yield f"Of the {len(plan.phases)} phases of its plan, {len(plan.phases) - len(unfinished)} are done."
     for fault in plan.faults[:5]:
         yield f"Its plan: {fault}", f"Correct {task.plan_path}."
 
 
-def _commits(root: Path, task: Task, besides: str) -> Iterator[Gap | str]:
+def _commits(root: Path, task: Task, besides: str) -> Iterator[Gap]:
     try:
         repository = find_repository(root, time.monotonic() + GIT_SECONDS)
         if repository is None:
@@ -480,9 +464,7 @@ def _commits(root: Path, task: Task, besides: str) -> Iterator[Gap | str]:
     except RemitError as error:
         yield f"Its commits could not be read: {error.message}", "`git status` says more."
         return
-    if found:
-        yield f"Git has {len(found)} commit{'s' * (len(found) > 1)} of it, the last {found[0][0][:9]}."
-    elif task.status is TaskStatus.COMPLETED:
+    if not found and task.status is TaskStatus.COMPLETED:
         yield f"It is completed, but no commit has a subject that begins with `task {task.number}:`.", "Commit its files."
     if any(entry[3:] != f"{repository.prefix}{besides}" for entry in entries):
         yield f"Files in {task.folder} are not committed.", f"git add {task.folder} && git commit"
