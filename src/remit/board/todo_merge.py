@@ -14,8 +14,7 @@ from remit.core.errors import Misused, Refused
 from remit.core.text import shorten
 
 KEPT = "<!-- remit kept: "
-_RANGE = re.compile(r"#?(\d{1,6})\s*(?:-|–|to|\.\.)\s*#?(\d{1,6})")
-_NUMBER = re.compile(r"#?\b(\d{1,6})\b")
+_NUMBERS = re.compile(r"#?\b(\d{1,6})\b(?:\s*(?:-|–|to|\.\.)\s*#?(\d{1,6})\b)?")
 _FILLING = re.compile(r"\b(?:tasks?|and|none|no|nothing)\b|[\s,;&.\-–()\[\]]+", re.IGNORECASE)
 _MARKER = re.compile(r"(\[[^\]]*\])\s*(\S.*)$")
 _RANGE_LIMIT = 100
@@ -183,17 +182,9 @@ def may_become(old: Status, new: Status) -> bool:
 def dependencies_of(line: str) -> tuple[tuple[int, ...], str]:
     """The numbers, and the other words."""
     found: list[int] = []
-
-    def spread(match: re.Match[str]) -> str:
-        first, last = int(match[1]), int(match[2])
-        if not 0 <= last - first <= _RANGE_LIMIT:
-            return match[0]
-        found.extend(range(first, last + 1))
-        return " "
-
-    rest = _RANGE.sub(spread, line)
-    found += [int(number) for number in _NUMBER.findall(rest)]
-    return tuple(dict.fromkeys(number for number in found if number)), _FILLING.sub("", _NUMBER.sub("", rest))
+    for first, last in ((int(first), int(last or first)) for first, last in _NUMBERS.findall(line)):
+        found += range(first, last + 1) if 0 <= last - first <= _RANGE_LIMIT else (first, last)
+    return tuple(dict.fromkeys(number for number in found if number)), _FILLING.sub("", _NUMBERS.sub("", line))
 
 
 def _status_of(line: str) -> Status | None:

@@ -128,7 +128,7 @@ def test_description_that_looks_like_structure_is_preserved() -> None:
 
 def test_dependencies_are_merged_and_invalid_ones_are_kept_as_text() -> None:
     merged = edit(board(), ("- **Effort**: 1 hour", "- **Effort**: 1 hour\n- **Dependencies**: #1, 3-4, after lunch, 77"))
-    assert merged.state.task(2).dependencies == (3, 4, 1, 77)
+    assert merged.state.task(2).dependencies == (1, 3, 4, 77)
     assert "after lunch" in draw(merged.state)
     assert any("77" in note and "does not have" in note for note in merged.kept)
 
