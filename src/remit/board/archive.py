@@ -64,7 +64,7 @@ def numbered(board: "Board", state: State) -> State:
 def put_away(board: "Board", draft: "Draft", gone: Iterable[int]) -> None:
     """Move tasks of the draft into the archive, with their folders. Raises `Misused`: "Task N not found"."""
     tasks = [draft.state.task(number) for number in dict.fromkeys(gone)]
-    shelf = _shelf(board, draft)
+    shelf = archived(board)
     doubles = [found for task in tasks if (found := shelf.find(task.number)) is not None]
     # Duplicate numbers only result from a git merge; the older entry is kept as data.
     shelf = replace(shelf.without(task.number for task in doubles), completed=(*shelf.completed, *map(task_to_entry, doubles)))
@@ -75,7 +75,7 @@ def put_away(board: "Board", draft: "Draft", gone: Iterable[int]) -> None:
 
 def bring_back(board: "Board", draft: "Draft", wanted: Iterable[int]) -> None:
     """Move archived tasks back to the end of the board, with their folders. Raises `Misused`: "Task N not found"."""
-    shelf = _shelf(board, draft)
+    shelf = archived(board)
     tasks = [shelf.task(number) for number in dict.fromkeys(wanted)]
     moved = tuple(_moved(board, draft, task, _away(task), task.folder) for task in tasks)
     draft.state = draft.state.with_tasks(moved)
@@ -84,11 +84,6 @@ def bring_back(board: "Board", draft: "Draft", wanted: Iterable[int]) -> None:
 
 def _away(task: Task) -> str:
     return f"{FOLDER}/{task.number:03d}_{task.slug}"
-
-
-def _shelf(board: "Board", draft: "Draft") -> State:
-    draft.read(ARCHIVE)  # so that a version written there meanwhile is kept
-    return archived(board)
 
 
 def _put(draft: "Draft", shelf: State) -> None:

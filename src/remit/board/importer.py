@@ -259,7 +259,6 @@ def _write(board: Board, result: ImportResult, state: State, shelf: State, files
         draft.state = state
         draft.files |= {f"{kept_in}/{path}": data for path, data in files.items()}
         if shelf.tasks or board.archive_path.exists():
-            draft.read(archive.ARCHIVE)
             draft.files[archive.ARCHIVE] = state_to_bytes(replace(shelf, last_updated=draft.at))
         board.commit_for(draft, f"board: import {plural(result.tasks, 'task')}", command="board import")
     for path in board.specs.glob("*.kept-*"):  # what the board kept beside its new files is already kept
