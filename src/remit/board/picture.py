@@ -43,7 +43,8 @@ def draw(view: View, title: str) -> str:
     arrows = [_arrow(places[before], places[after], before, after) for before, after in sorted(edges)]
     boxes = [_box(view, task, places[task.number]) for task in tasks.values()]
     left = f" · {len(view.tasks) - len(tasks):,} left out of the picture" if len(view.tasks) > len(tasks) else ""
-    notes = [f"{_counts(view) or 'no tasks'}{left}", *(f"{circle_words(circle)}: none of them can begin" for circle in view.circles[:6])]
+    counts = " · ".join(f"{number:,} {name}" for name, number in view.counts().items() if number)
+    notes = [f"{counts or 'no tasks'}{left}", *(f"{circle_words(circle)}: none of them can begin" for circle in view.circles[:6])]
     lines = "".join(f'<text x="{_MARGIN:g}" y="{51 + 16 * at}">{safe(note)}</text>' for at, note in enumerate(notes))
     top = _TOP + 16 * len(notes)
     width = max([500.0, *(x + WIDTH for x, _ in places.values())]) + 2 * _MARGIN
@@ -56,10 +57,6 @@ def draw(view: View, title: str) -> str:
         f'<text class="t" x="{_MARGIN:g}" y="30">{safe(title[:90])}</text>{lines}'
         f'<g transform="translate({_MARGIN:g} {top:g})">{"".join(arrows)}{"".join(boxes)}</g></svg>\n'
     )
-
-
-def _counts(view: View) -> str:
-    return " · ".join(f"{number:,} {name}" for name, number in view.counts().items() if number)
 
 
 def _places(numbers: Sequence[int], edges: set[tuple[int, int]]) -> dict[int, Place]:

@@ -165,10 +165,12 @@ def _phase_of(text: str, lines: Sequence[_Line], faults: list[str]) -> Phase:
         faults.append(f"Phase {number} (line {head.number}): {shouted[0]} is not a phase status; read as [NOT STARTED].")
     fields = _fields(lines[1:])
     files = list(_files(fields))
+    name = _without_closing((rest[:marker_start] + rest[marker_end:]).strip()).strip(" \t:.-–—")
+    name = name.removesuffix("**").removesuffix("__").lstrip("*_").strip(" \t:")
     end = lines[-1].start + len(lines[-1].text)
     return Phase(
         number=number,
-        name=_name_in(rest[:marker_start] + rest[marker_end:]) or f"Phase {number}",
+        name=name or f"Phase {number}",
         status=status or PhaseStatus.NOT_STARTED,
         goal=_prose(fields, "goal"),
         files=tuple(dict.fromkeys(path for path, _ in files)),
@@ -178,11 +180,6 @@ def _phase_of(text: str, lines: Sequence[_Line], faults: list[str]) -> Phase:
         line=head.number,
         marker=(rest_start + marker_start, rest_start + marker_end),
     )
-
-
-def _name_in(words: str) -> str:
-    plain = _without_closing(words.strip())
-    return plain.strip(" \t:.-–—").removesuffix("**").removesuffix("__").lstrip("*_").strip(" \t:")
 
 
 def _without_closing(words: str) -> str:

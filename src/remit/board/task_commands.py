@@ -16,7 +16,7 @@ from remit.board.task import Priority, State, Status, Task, check_move, slug_of
 from remit.board.view import CLOSED, closing
 from remit.board.write_set import read_or_none
 from remit.core.errors import Misused, Refused
-from remit.core.text import one_line, plural, shorten
+from remit.core.text import list_some, one_line, plural, shorten
 
 TITLE_LENGTH = 80
 GIVEN_TITLE_LENGTH = 200
@@ -175,7 +175,9 @@ def recover(board: Board, numbers: Sequence[int], *, dry_run: bool = False) -> O
             bring_back(board, draft, [task.number for task in archived_tasks(board) if task.number in away])
         tasks = find_tasks(board, draft.state, numbers)
         for task in tasks:
-            _check_abandoned(task)
+            if task.status is not Status.ABANDONED:
+                words = f"Task {task.number} is [{task.status.marker}]: only [ABANDONED] tasks are recovered."
+                raise Refused(words, code="INVALID_STATUS_TRANSITION")
         _move_all(board, draft, tasks, Status.NOT_STARTED, "recover", "recovered")
     return _moved_outcome(draft, numbers, "recovered", [], f"remit research {numbers[0]}", dry_run=dry_run)
 
@@ -196,13 +198,6 @@ def _check_move(task: Task, status: Status, *, reason: str = "", force: bool) ->
         if not force or task.status is status:
             raise
         yield f"The status check was skipped (--force): {refused.message}"
-
-
-def _check_abandoned(task: Task) -> None:
-    if task.status is not Status.ABANDONED:
-        words = f"Task {task.number} is [{task.status.marker}]: only [ABANDONED] tasks are recovered."
-        advice = "The task is on the board unchanged." if task.status not in CLOSED else ""
-        raise Refused(words, code="INVALID_STATUS_TRANSITION", advice=advice)
 
 
 def _moved_outcome(draft: Draft, numbers: Sequence[int], verb: str, warnings: Sequence[str], after: str, *, dry_run: bool) -> Outcome:
@@ -319,7 +314,7 @@ def todo(board: Board, *, agreed: Callable[[Sequence[Task]], bool], dry_run: boo
             board.commit_for(draft, f"todo: archive {plural(len(gone), 'task')}", command="todo")
     orphans = folders_without_task(board, draft.state, moved=frozenset(draft.moves))
     warnings = [f"Task {task.number} is still being worked on: it stays." for task in claimed]
-    warnings += [f"{folder} belongs to no task." for folder in orphans]
+    warnings += [f"Folders of no task: {list_some(orphans, MAX_SHOWN)}."] if orphans else []
     abandoned = [task.number for task in gone if task.status is Status.ABANDONED]
     back = f"`remit task --recover {spell_numbers(abandoned)}` brings back what was abandoned" if abandoned and not dry_run else ""
     data = {
@@ -328,7 +323,7 @@ def todo(board: Board, *, agreed: Callable[[Sequence[Task]], bool], dry_run: boo
         "dry_run": dry_run,
         "orphan_folders": list(orphans),
     }
-    return _outcome(draft, _archived_summary(gone, dry_run=dry_run), [], _first(warnings), command="todo", next_steps=back, data=data)
+    return _outcome(draft, _archived_summary(gone, dry_run=dry_run), [], warnings, command="todo", next_steps=back, data=data)
 
 
 def archivable(board: Board, state: State) -> tuple[list[Task], list[Task]]:
@@ -372,10 +367,3 @@ def folders_without_task(board: Board, state: State, *, moved: Collection[str] =
     folders = sorted(entry.name for entry in os.scandir(board.specs) if entry.is_dir(follow_symlinks=False)) if board.specs.is_dir() else []
     named = [(name, found) for name in folders if (found := _FOLDER.fullmatch(name)) and f"{board.specs.name}/{name}" not in moved]
     return [f"{board.specs.name}/{name}" for name, found in named if int(found[1]) not in numbers]
-
-
-def _first(found: Iterable[str]) -> Iterator[str]:
-    lines = list(found)
-    yield from lines[:MAX_SHOWN]
-    if len(lines) > MAX_SHOWN:
-        yield f"… and {len(lines) - MAX_SHOWN} more like that (--json has them all)."

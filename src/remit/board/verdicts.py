@@ -230,7 +230,9 @@ def judge_work(root: Path, result: Return, own: str) -> Verdict:
     if verdict.is_undone:
         return replace(verdict, artifacts=(), deleted=())
     if verdict.is_done and not (verdict.artifacts or verdict.deleted):
-        error = _nothing_made(result)
+        message = f"{result.metadata.agent_type} reports completed, but names no project file that it created or changed."
+        advice = "Look at what it did (`git status`); then run it again, or mark the phase [COMPLETED] in the plan yourself."
+        error = new_error("validation", "VALIDATION_FAILED", message, advice)
         return replace(verdict, status=returns.Status.FAILED, summary=error.message, errors=(error,))
     return replace(verdict, moves_to=Status.PARTIAL) if verdict.status is returns.Status.PARTIAL else verdict
 
@@ -270,13 +272,6 @@ def _deleted(root: Path, data: Any) -> tuple[str, ...]:
         return ()
     paths = [one for one in named if isinstance(one, str) and one.strip() and one.isprintable() and not one.startswith(("/", ".remit/"))]
     return tuple(dict.fromkeys(one for one in paths if ".." not in one.split("/") and not (root / one).exists()))
-
-
-def _nothing_made(result: Return) -> ErrorInfo:
-    """Completed without a file in the project."""
-    message = f"{result.metadata.agent_type} reports completed, but names no project file that it created or changed."
-    advice = "Look at what it did (`git status`); then run it again, or mark the phase [COMPLETED] in the plan yourself."
-    return new_error("validation", "VALIDATION_FAILED", message, advice)
 
 
 # ---- files that changed while an agent worked
