@@ -24,7 +24,7 @@ def new(
     project: Project,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the caller.")],
     agent: Annotated[list[str] | None, _option("PATTERN", "May use these agents or operations: worker, code*. Default: all.")] = None,
-    may: Annotated[list[Permission] | None, typer.Option(help="What it may do; repeatable. Default: delegate.")] = None,
+    may: Annotated[list[Permission] | None, _option("WHAT", f"{', '.join(Permission)}; repeatable. Default: delegate.")] = None,
     expires: Annotated[str | None, _option("SPAN", "Expires after 12h, 30d, 1y.")] = None,
     budget: Annotated[
         list[str] | None, _option("KIND=LIMIT", "Of all its requests together: delegations, tokens, cost, alive, seconds.")
