@@ -25,7 +25,6 @@ from remit.core.errors import Failed, Misused, Refused
 from remit.core.policy import Effect
 from remit.core.text import plural
 from remit.system.beneath import Place, Root, kind_of, leads_out, not_found, parts_of, shown
-from remit.system.edits import RemovalReport, make_folder, remove_one, remove_tree, replace_file
 from remit.system.folder_walk import DEEPEST, Entry, Walk, asked_from, rules_above
 from remit.system.globs import BadPattern, compile_glob
 from remit.system.processes import MARK
@@ -33,6 +32,7 @@ from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.builtin.worker.search import SearchResult
+    from remit.system.edits import RemovalReport
 
 READ_BYTES = 256 * 1024
 MOST_BYTES = 16 * 1024 * 1024
@@ -98,7 +98,7 @@ def _read_return(path: str, asked_offset: int, read: _Read) -> dict[str, Any]:
     if read.path != path and read.path != "/".join(parts_of(path)):
         data["realPath"] = read.path
     if piece.notes:
-        data["notes"] = piece.notes
+        data["notes"] = list(piece.notes)
     if read.size == 0:
         said = f"{display_path(path)} is empty."
     elif piece.bytes_read == 0:
@@ -121,6 +121,8 @@ async def write_file(
     encoding: Encoding = "utf-8",
 ) -> dict[str, Any]:
     """Write a file of the workspace, whole or not at all; its permissions are kept."""
+    from remit.system.edits import replace_file
+
     raw = _encoded(content, _encoding(encoding))
     if "/".join(parts_of(path, str(ctx.workspace))).startswith("~"):
         raise Misused(f"{shown(path)} begins with ~, which is not expanded.", advice="Give a path relative to the workspace.")
@@ -162,6 +164,8 @@ async def _make_parents(ctx: Context, path: str) -> None:
 
 
 def _make_missing(root: Root, place: Place) -> None:
+    from remit.system.edits import make_folder
+
     found = place.stat()
     if found is None:
         make_folder(place)
@@ -176,11 +180,13 @@ async def delete_file(
     recursive: Annotated[bool, Field(description="A folder with all that is in it.")] = False,
 ) -> dict[str, Any]:
     """Delete a file, a link (never what it names) or, with recursive, a folder of the workspace and all that is in it."""
+    from remit.system.edits import remove_one, remove_tree
+
     halt = Halt(max(0.0, ctx.remaining - _SPARE_SECONDS))
     if recursive:
         await _need_allowed(ctx, path, halt)
 
-    def act(root: Root, place: Place) -> tuple[str, RemovalReport]:
+    def act(root: Root, place: Place) -> "tuple[str, RemovalReport]":
         if place.name == ".":
             raise leads_out(path, "is the workspace itself", "Delete what is in it by its own path.")
         found = place.need()
@@ -196,7 +202,7 @@ async def delete_file(
     return _removed_return(path, kind, removed)
 
 
-def _removed_return(path: str, kind: str, removed: RemovalReport) -> dict[str, Any]:
+def _removed_return(path: str, kind: str, removed: "RemovalReport") -> dict[str, Any]:
     data: dict[str, Any] = {
         "path": path,
         "type": _TYPES.get(kind, "other"),
@@ -306,6 +312,8 @@ Glob = Annotated[
 
 @dataclass(slots=True)
 class _Listed:
+    """A listing so far."""
+
     entries: list[dict[str, Any]] = field(default_factory=list)
     files: int = 0
     folders: int = 0
