@@ -197,7 +197,7 @@ async def _check_compaction(root: Path, said: list[Message], tokens: int, has_bu
             _assert_valid(await memory.shown(models, Spending(has_budget), 100.0, list(held)), room, question)
             conversation.append(MessageLine(at=1.0, message=Reply(text="Answered.")))
     again = kept.open(conversation.conversation_id)
-    assert faults_of(repaired(history_of(again, "Before.").messages)) == []
+    assert faults_of(repaired([message for _, message in history_of(again)])) == []
     assert [one.message for one in again.spoken[: len(said)]] == [
         decode_line(encode_line(MessageLine(at=1.0, message=m))).message for m in said
     ]  # type: ignore[union-attr]

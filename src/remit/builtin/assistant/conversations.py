@@ -204,58 +204,6 @@ MAX_BYTES = 16 * 1024 * 1024
 _HEADER_BYTES = 64 * 1024
 
 
-class ConversationWriter:
-    """The right to write to a conversation, held by one process at a time. The kernel releases it when the process dies.
-
-    A killed process loses at most the line that it was writing. The rest of it stays in the file, and readers skip it."""
-
-    def __init__(self, path: Path) -> None:
-        """Raises `Refused` while another process writes."""
-        self.path = path
-        self._descriptor = _open(path, os.O_RDWR | os.O_APPEND)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(self._descriptor).st_nlink == 0:
-                raise _unknown(path.stem)
-            if self.size and os.pread(self._descriptor, 1, self.size - 1) != b"\n":
-                write_all(self._descriptor, b"\n")
-        except BlockingIOError:
-            os.close(self._descriptor)
-            raise _locked(path) from None
-        except BaseException:
-            self.close()
-            raise
-
-    def append(self, line: Line) -> None:
-        """The kernel has it when this returns: the death of the process does not lose it."""
-        data, size = encode_line(line), self.size
-        if size + len(data) > MAX_BYTES:
-            raise Refused(
-                f"The conversation {self.path.stem} is full ({MAX_BYTES // 1024 // 1024} MB).",
-                code="INVALID_OPERATION",
-                advice="Begin a new one; this one can still be read.",
-            )
-        try:
-            write_all(self._descriptor, data)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._descriptor, size)
-            raise _failed("written", self.path, error) from None
-
-    @property
-    def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
-
-    def sync(self) -> None:
-        """Sync to disk: a power cut does not lose it either. Blocking."""
-        os.fsync(self._descriptor)
-
-    def close(self) -> None:
-        # Unlock, not only close: a child forked meanwhile shares the open file and would keep the lock.
-        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        os.close(self._descriptor)
-
-
 def _open(path: Path, flags: int = os.O_RDONLY) -> int:
     """Raises `Misused` if the file does not exist, `Failed` if it is not a regular file."""
     try:
@@ -287,11 +235,11 @@ def _failed(verb: str, path: Path, error: OSError) -> Unavailable:
 
 def _locked(path: Path) -> Refused:
     """Names the delegation that answers in it, by its last turn."""
+    stop = ""
     with contextlib.suppress(RemitError):
         if turns := _read(path).turns:
-            advice = f"Wait until its message is answered, stop it with `remit cancel {turns[-1].session_id}`, or begin a new conversation."
-            return Refused(f"The conversation {path.stem} is answering another message.", code="INVALID_OPERATION", advice=advice)
-    advice = "Wait until its message is answered, or begin a new conversation."
+            stop = f", stop it with `remit cancel {turns[-1].session_id}`"
+    advice = f"Wait until its message is answered{stop}, or begin a new conversation."
     return Refused(f"The conversation {path.stem} is answering another message.", code="INVALID_OPERATION", advice=advice)
 
 
@@ -335,7 +283,8 @@ class Conversation:
     """Unreadable lines: cut off by a crash, or written by another program."""
     _size: int = 0
     """Size of the file when read."""
-    _writer: ConversationWriter | None = field(default=None, repr=False)
+    _descriptor: int | None = None
+    """The file, while it is locked for writing."""
 
     @property
     def conversation_id(self) -> str:
@@ -387,29 +336,57 @@ class Conversation:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator["Conversation"]:
-        """Lock it for appending; it is read again if another process has written meanwhile. Raises `Refused`
-        while another process has it."""
-        with contextlib.closing(ConversationWriter(self.path)) as writer:
-            if writer.size != self._size:
+        """Lock it for appending; it is read again if another process has written meanwhile. Raises `Refused` while another process has it.
+
+        The kernel releases the lock when the process dies. A killed process loses at most the line that it was writing: the rest of it
+        stays in the file, and readers skip it."""
+        descriptor = _open(self.path, os.O_RDWR | os.O_APPEND)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise _locked(self.path) from None
+            found = os.fstat(descriptor)
+            if found.st_nlink == 0:
+                raise _unknown(self.path.stem)
+            if found.st_size and os.pread(descriptor, 1, found.st_size - 1) != b"\n":
+                write_all(descriptor, b"\n")
+            if os.fstat(descriptor).st_size != self._size:
                 fresh = _read(self.path)
                 self.header, self.lines, self.unread = fresh.header, fresh.lines, fresh.unread
-            before, self._writer = self._writer, writer
+            self._descriptor = descriptor
             try:
                 yield self
             finally:
-                self._writer, self._size = before, writer.size
+                self._descriptor, self._size = None, os.fstat(descriptor).st_size
+        finally:
+            # Unlock, not only close: a child forked meanwhile shares the open file and would keep the lock.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
 
     def append(self, line: Line) -> None:
-        """Durable when this returns. Call it inside `writing`."""
-        if self._writer is None:
+        """Call it inside `writing`. The kernel has the line when this returns: the death of the process does not lose it."""
+        if self._descriptor is None:
             raise Misused(f"{self.conversation_id} is not locked.", advice="Append inside `with conversation.writing():`.")
-        self._writer.append(line)
+        data, size = encode_line(line), os.fstat(self._descriptor).st_size
+        if size + len(data) > MAX_BYTES:
+            raise Refused(
+                f"The conversation {self.conversation_id} is full ({MAX_BYTES // 1024 // 1024} MB).",
+                code="INVALID_OPERATION",
+                advice="Begin a new one; this one can still be read.",
+            )
+        try:
+            write_all(self._descriptor, data)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, size)
+            raise _failed("written", self.path, error) from None
         self.lines.append(line)
 
     def sync(self) -> None:
-        """Put it on disk, for `durability = "power"`. Blocking."""
-        if self._writer is not None:
-            self._writer.sync()
+        """Sync to disk, for `durability = "power"`. Blocking."""
+        if self._descriptor is not None:
+            os.fsync(self._descriptor)
 
     def overview(self, updated: float) -> Overview:
         spent = [line for line in self.lines if isinstance(line, CostLine)]

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from remit.agents.model.context_window import tokens_of_text
 from remit.agents.model.conversation import ConversationEnd, ConversationOptions, HandInSignal, offer_of, talk
 from remit.builtin.assistant.conversations import CallLine, Conversation, CostLine, MessageLine, StopLine, Turn, reply_of
-from remit.builtin.assistant.memory import NO_ANSWER, Memory, room_for
+from remit.builtin.assistant.memory import Memory, room_for
 from remit.builtin.assistant.stream import ReplyStream
 from remit.core.agents import AgentSpec
 from remit.core.budget import Limits, grace_seconds
@@ -225,12 +225,12 @@ class MessageLimit:
 
 # ---- interrupted turns
 
+NO_ANSWER = "[I was interrupted before I could answer.]"
 NOT_RECORDED = "The conversation was interrupted before this call was recorded. Check whether it was carried out before you make it again."
 
 
 class Records(Protocol):
     async def describe(self, session_id: str) -> Record: ...
-    async def children(self, session_id: str) -> list[Record]: ...
     async def tree(self, session_id: str) -> list[Record]: ...
 
 
