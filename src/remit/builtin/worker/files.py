@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -50,13 +50,6 @@ InWorkspace = Annotated[str, Field(description="Relative to the workspace; no '.
 Encoding = Annotated[str, Field(description=f"{', '.join(ENCODINGS[:4])}, …; base64 for bytes.")]
 
 
-class _Read(NamedTuple):
-    path: str
-    piece: Piece
-    size: int
-    modified: float
-
-
 @agent("worker.read_file", effects=("read",), acts_on={"path": "path"})
 async def read_file(
     ctx: Context,
@@ -68,21 +61,21 @@ async def read_file(
     """Read a file of the workspace: text, or base64 for binary content; a part of it by byte offset and limit."""
     chosen = None if encoding is None else _encoding(encoding)
 
-    def act(root: Root, place: Place) -> _Read:
+    def act(root: Root, place: Place) -> tuple[str, Piece, os.stat_result]:
         descriptor = place.open_file()
         try:
             found = os.fstat(descriptor)
             piece = read_piece(descriptor, found.st_size, offset, limit or READ_BYTES, chosen)
         finally:
             os.close(descriptor)
-        return _Read(path=place.path, piece=piece, size=max(found.st_size, piece.end if piece.bytes_read else 0), modified=found.st_mtime)
+        return place.path, piece, found
 
-    return _read_return(path, offset, await act_at(ctx, path, Effect.READ, act))
+    return _read_return(path, offset, *await act_at(ctx, path, Effect.READ, act))
 
 
-def _read_return(path: str, asked_offset: int, read: _Read) -> dict[str, Any]:
-    piece = read.piece
-    is_cut = piece.end < read.size
+def _read_return(path: str, asked_offset: int, real_path: str, piece: Piece, found: os.stat_result) -> dict[str, Any]:
+    size = max(found.st_size, piece.end if piece.bytes_read else 0)  # a file may have grown
+    is_cut = piece.end < size
     what = "bytes, not text" if piece.encoding == BASE64 else f"{piece.encoding.upper()} text"
     data: dict[str, Any] = {
         "path": path,
@@ -90,24 +83,24 @@ def _read_return(path: str, asked_offset: int, read: _Read) -> dict[str, Any]:
         "encoding": piece.encoding,
         "offset": piece.offset,
         "bytesRead": piece.bytes_read,
-        "sizeBytes": read.size,
+        "sizeBytes": size,
         "truncated": is_cut,
         "nextOffset": piece.end if is_cut else None,
-        "modifiedAt": datetime.fromtimestamp(read.modified, UTC).isoformat(timespec="seconds"),
+        "modifiedAt": datetime.fromtimestamp(found.st_mtime, UTC).isoformat(timespec="seconds"),
     }
-    if read.path != path and read.path != "/".join(parts_of(path)):
-        data["realPath"] = read.path
+    if real_path != "/".join(parts_of(path)):
+        data["realPath"] = real_path
     if piece.notes:
         data["notes"] = piece.notes
-    if read.size == 0:
+    if size == 0:
         said = f"{display_path(path)} is empty."
     elif piece.bytes_read == 0:
-        said = f"{display_path(path)} ends before offset {asked_offset:,}: it has {format_size(read.size)}."
+        said = f"{display_path(path)} ends before offset {asked_offset:,}: it has {format_size(size)}."
     elif piece.offset == 0 and not is_cut:
         lines = "" if piece.encoding == BASE64 else f", {plural(len(piece.content.splitlines()), 'line')}"
-        said = f"{display_path(path)} was read whole: {format_size(read.size)}{lines}."
+        said = f"{display_path(path)} was read whole: {format_size(size)}{lines}."
     else:
-        said = f"{display_path(path)} was read from byte {piece.offset:,} to {piece.end:,} of {read.size:,}."
+        said = f"{display_path(path)} was read from byte {piece.offset:,} to {piece.end:,} of {size:,}."
     next_steps = f"Read on with offset={piece.end}." if is_cut else ""
     return build_return(f"{said} The content is {what}.", data, *piece.notes, next_steps=next_steps)
 

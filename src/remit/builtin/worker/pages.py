@@ -11,7 +11,6 @@ import logging
 import re
 import resource
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -52,23 +51,13 @@ MEMORY_BYTES = 1536 * 1024 * 1024
 """Beyond the initial size of the process: a page of 5 MiB needs a tenth of it."""
 
 
-class TookTooLong(Exception):
-    """A parser was stopped."""
-
-
 @contextlib.contextmanager
-def bounded_memory(most: int = MEMORY_BYTES) -> Iterator[None]:
+def bounded_memory() -> Iterator[None]:
     """Exceeding it raises MemoryError, which is reported as a fault of the page."""
     before = resource.getrlimit(resource.RLIMIT_AS)
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-        limit = pages * resource.getpagesize() + most
-        if before[1] != resource.RLIM_INFINITY:
-            limit = min(limit, before[1])
-        resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
-    except (OSError, ValueError):
-        yield  # no /proc: then only its deadline applies
-        return
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    limit = pages * resource.getpagesize() + MEMORY_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit if before[1] == resource.RLIM_INFINITY else min(limit, before[1]), before[1]))
     try:
         yield
     finally:
@@ -77,13 +66,10 @@ def bounded_memory(most: int = MEMORY_BYTES) -> Iterator[None]:
 
 @contextlib.contextmanager
 def bounded_time(seconds: float) -> Iterator[None]:
-    """Raises `TookTooLong` in its body. Works in the main thread; elsewhere only the deadline of the delegation applies."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+    """Raises `TimeoutError` in its body. For the main thread, in which agents of a process run."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        raise TookTooLong(f"stopped after {seconds:.0f} s")
+        raise TimeoutError(f"stopped after {seconds:.0f} s")
 
     earlier = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.05))
@@ -182,7 +168,7 @@ def _guarded(page: Page, fault: str, read: Callable[[], Any], seconds: float) ->
             return read()
     except RemitError:
         raise
-    except TookTooLong as error:
+    except TimeoutError as error:
         page.notes.append(f"{fault}: {error}.")
     except Exception as error:  # noqa: BLE001 - parsers raise anything for untrusted bytes
         page.notes.append(f"{fault} ({type(error).__name__}).")
