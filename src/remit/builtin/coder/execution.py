@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from remit.builtin.worker.workspace import act_at, build_return, format_size
+from remit.builtin.worker.workspace import act_at, build_return, error_dict, format_size
 from remit.core.context import Context
 from remit.core.errors import Misused
 from remit.core.policy import Effect
@@ -40,34 +40,29 @@ async def read_inputs(ctx: Context, files: list[str] | dict[str, str] | None) ->
         return {}
     if len(files) > MOST_FILES:
         raise Misused(f"{len(files)} input files are too many.", advice=f"At most {MOST_FILES}; put them into an archive.")
-    if isinstance(files, dict):
-        held = {_checked_name(name): text.encode("utf-8", "surrogatepass") for name, text in files.items()}
-        _room(held)
-        return held
-    held = {}
-    for path in files:
-        await ctx.permit(path=path, effects=("execute", "read"))
-        held |= await act_at(ctx, path, Effect.READ, _read)
-        _room(held)
+    held: dict[str, bytes] = {}
+    for name in files:
+        if isinstance(files, dict):
+            held[_check_name(name)] = files[name].encode("utf-8", "surrogatepass")
+        else:
+            await ctx.permit(path=name, effects=("execute", "read"))
+            held |= await act_at(ctx, name, Effect.READ, _read)
+        if sum(map(len, held.values())) > MOST_BYTES:
+            raise Misused("The files to take in are too large.", advice=f"At most {MOST_BYTES // MEBIBYTE} MB together.")
     return held
 
 
-def _checked_name(name: str) -> str:
+def _check_name(name: str) -> str:
     plain = name.removeprefix("./")
     if not is_plain(plain):
         raise Misused(f"{name!r} cannot be the name of a file to take in.", advice="Use a path below the work folder, without .. in it.")
     return plain
 
 
-def _room(held: dict[str, bytes]) -> None:
-    if sum(map(len, held.values())) > MOST_BYTES:
-        raise Misused("The files to take in are too large.", advice=f"At most {MOST_BYTES // MEBIBYTE} MB together.")
-
-
 def _read(root: Root, place: Place) -> dict[str, bytes]:
     with os.fdopen(place.open_file(), "rb") as file:
         content = file.read(MOST_BYTES + 1)
-    return {_checked_name(place.path): content}
+    return {_check_name(place.path): content}
 
 
 # ---- output
@@ -134,9 +129,9 @@ class ExecutionResult:
         ended = self.ran.ended
         if ended.killed_by == "time":
             advice = "Give the delegation a longer timeout." if self.is_deadline else "Give it more milliseconds in timeout, or less to do."
-            return "partial", [_error("timeout", "TIMEOUT", self._how(), advice)]
+            return "partial", [error_dict("timeout", "TIMEOUT", self._how(), advice)]
         if ended.killed_by:
-            return "failed", [_error("execution", LIMIT_EXCEEDED, self._how(), _MORE[ended.killed_by])]
+            return "failed", [error_dict("execution", LIMIT_EXCEEDED, self._how(), _MORE[ended.killed_by])]
         if ended.exit_code == 0:
             return "completed", []
         hits = [hit for hit in self.hits if hit != "output"]
@@ -144,7 +139,7 @@ class ExecutionResult:
         last = self.stderr.strip().rpartition("\n")[2][:300]
         advice = _MORE[hits[0]] if hits else "Read stderr in the data, fix the code and run it again."
         advice += "" if hits or self.job.grants.network else " The sandbox has no network."
-        return "failed", [_error("execution", LIMIT_EXCEEDED if hits else "BUILD_ERROR", f"{message} {last}".rstrip(), advice)]
+        return "failed", [error_dict("execution", LIMIT_EXCEEDED if hits else "BUILD_ERROR", f"{message} {last}".rstrip(), advice)]
 
     def _how(self) -> str:
         ended, name = self.ran.ended, _NAMES[self.job.language]
@@ -219,7 +214,3 @@ def _signal(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _error(type_: str, code: str, message: str, recommendation: str) -> dict[str, Any]:
-    return {"type": type_, "code": code, "message": message, "recoverable": True, "recommendation": recommendation}

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from remit.agents.function import FunctionAgent, agent
 from remit.agents.process.model_access import models_of
+from remit.builtin.worker.workspace import error_dict
 from remit.core.context import BlockingContext
 from remit.core.errors import Misused
 
@@ -22,13 +23,12 @@ REPORT = "review.md"
 GUIDELINES_LIMIT, GUIDELINES_CHARACTERS = 400, 20_000
 SOURCES = ("diff", "path", "commit", "branch", "session")
 _SETTLE = "Settle what was found and review it again. A script that should fail here reads data.verdict (--json): the review has succeeded."
-_TIME_WAS_UP = {
-    "type": "timeout",
-    "code": "TIMEOUT",
-    "message": "The time limit was reached before every check had run. The result names the missing checks.",
-    "recoverable": True,
-    "recommendation": "Give it a longer timeout, or review a smaller change.",
-}
+_TIME_WAS_UP = error_dict(
+    "timeout",
+    "TIMEOUT",
+    "The time limit was reached before every check had run. The result names the missing checks.",
+    "Give it a longer timeout, or review a smaller change.",
+)
 
 
 @agent(
