@@ -10,7 +10,7 @@ import os
 import stat
 import time
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
@@ -297,17 +297,6 @@ Glob = Annotated[
 ]
 
 
-@dataclass(slots=True)
-class _Listed:
-    entries: list[dict[str, Any]] = field(default_factory=list)
-    files: int = 0
-    folders: int = 0
-    size_bytes: int = 0
-    left_out: int = 0
-    """Found entries that are not in `entries`."""
-    walk: Walk = field(default_factory=Walk)
-
-
 @agent("worker.list_files", effects=("read",), acts_on={"path": "path"})
 async def list_files(
     ctx: Context,
@@ -322,70 +311,59 @@ async def list_files(
     prefix = "".join(f"{part}/" for part in parts_of(path, str(ctx.workspace)))
     halt = Halt(_seconds(ctx))
 
-    def act(root: Root, place: Place) -> _Listed:
-        listed = _Listed()
+    def act(root: Root, place: Place) -> tuple[list[dict[str, Any]], int, Walk]:
+        entries: list[dict[str, Any]] = []
+        total = 0
         rules = () if include_ignored else asked_from(rules_above(root, place.inside), place.inside)
-        listed.walk = Walk(max_depth=max_depth, stop=halt, rules=rules, keeps_ignored=include_ignored)
+        walk = Walk(max_depth=max_depth, stop=halt, rules=rules, keeps_ignored=include_ignored)
         folder = place.open_folder()
         try:
-            for entry in listed.walk.entries(folder):
+            for entry in walk.entries(folder):
                 if matches is None or matches.fullmatch(entry.path):
-                    _note(listed, entry, prefix, max_results)
+                    total += 1
+                    if len(entries) < max_results and (found := entry.stat()) is not None:
+                        entries.append(_describe(entry, found, prefix))
         finally:
             os.close(folder)
-        return listed
+        return entries, total, walk
 
-    return _listed_return(path, pattern, await act_at(ctx, path, Effect.READ, act, halt=halt))
-
-
-def _note(listed: _Listed, entry: Entry, prefix: str, most: int) -> None:
-    if len(listed.entries) >= most:
-        listed.left_out += 1
-        return
-    found = entry.stat()
-    if found is None:
-        return
-    listed.entries.append(
-        {
-            "path": _text(prefix + entry.path),
-            "type": "folder" if entry.is_folder else "link" if entry.is_link else "file" if stat.S_ISREG(found.st_mode) else "other",
-            "sizeBytes": found.st_size,
-            "modifiedAt": datetime.fromtimestamp(found.st_mtime, UTC).isoformat(timespec="seconds"),
-        }
-    )
-    listed.folders += entry.is_folder
-    listed.files += not entry.is_folder
-    listed.size_bytes += 0 if entry.is_folder else found.st_size
+    return _listed_return(path, pattern, max_results, *await act_at(ctx, path, Effect.READ, act, halt=halt))
 
 
-def _listed_return(path: str, pattern: str | None, listed: _Listed) -> dict[str, Any]:
-    walk, notes = listed.walk, []
-    if listed.left_out:
-        total = len(listed.entries) + listed.left_out
-        at_least = " at least" if walk.was_stopped else ""
-        notes.append(
-            f"Only the first {len(listed.entries):,} of{at_least} {total:,} are listed; name a folder, a pattern or a depth to see others."
-        )
+def _describe(entry: Entry, found: os.stat_result, prefix: str) -> dict[str, Any]:
+    return {
+        "path": _text(prefix + entry.path),
+        "type": "folder" if entry.is_folder else "link" if entry.is_link else "file" if stat.S_ISREG(found.st_mode) else "other",
+        "sizeBytes": found.st_size,
+        "modifiedAt": datetime.fromtimestamp(found.st_mtime, UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _listed_return(path: str, pattern: str | None, most: int, entries: list[dict[str, Any]], total: int, walk: Walk) -> dict[str, Any]:
+    is_cut, notes = total > most, []
+    if is_cut:
+        found = f"{' at least' if walk.was_stopped else ''} {total:,}"
+        notes.append(f"Only the first {len(entries):,} of{found} are listed; name a folder, a pattern or a depth to see others.")
     if walk.was_stopped:
         notes.append("Time ran out before everything was looked at.")
     if walk.too_deep:
         notes.append(f"{plural(walk.too_deep, 'folder')} more than {DEEPEST} levels down were not entered.")
     if walk.unreadable:
         notes.append(f"{plural(len(walk.unreadable), 'folder')} could not be read, e.g. {_text(walk.unreadable[0])[:80]}.")
+    folders = sum(entry["type"] == "folder" for entry in entries)
     data: dict[str, Any] = {
         "path": path,
-        "entries": listed.entries,
-        "files": listed.files,
-        "folders": listed.folders,
-        "sizeBytes": listed.size_bytes,
-        "truncated": bool(listed.left_out or walk.was_stopped or walk.too_deep),
+        "entries": entries,
+        "files": len(entries) - folders,
+        "folders": folders,
+        "sizeBytes": sum(entry["sizeBytes"] for entry in entries if entry["type"] != "folder"),
+        "truncated": bool(is_cut or walk.was_stopped or walk.too_deep),
+        **({"notes": notes} if notes else {}),
     }
-    if notes:
-        data["notes"] = notes
-    what = f"{plural(listed.files, 'file')} and {plural(listed.folders, 'folder')}"
+    what = f"{plural(data['files'], 'file')} and {plural(folders, 'folder')}"
     many, nothing = ("fit", "fits the pattern") if pattern is not None else ("are", "is in it")
     root = "The workspace" if not parts_of(path) else display_path(path)
-    said = f"{what} {many}{nothing[nothing.index(' ') :]}" if listed.entries else f"Nothing {nothing}"
+    said = f"{what} {many}{nothing[nothing.index(' ') :]}" if entries else f"Nothing {nothing}"
     return build_return(f"{root} was listed. {said}.", data, *notes)
 
 

@@ -134,7 +134,13 @@ _UNSEEN = ("script", "style", "noscript", "template", "svg", "head", "iframe")
 
 @dataclass(slots=True)
 class Page:
+    """What the bytes of an answer say."""
+
+    kind: str = "html"
+    """html, json, pdf, text or binary."""
+    charset: str = ""
     text: str = ""
+    json: Any = None
     title: str = ""
     about: dict[str, Any] = field(default_factory=dict)
     """Its metadata: description, author, date, language, site; pages of a PDF."""
@@ -142,24 +148,16 @@ class Page:
     notes: list[str] = field(default_factory=list)
 
 
-def parse_html(text: str, url: str, seconds: float) -> Page:
-    page = Page()
+def _parse_html(page: Page, text: str, url: str, seconds: float) -> None:
     tree = _guarded(page, "The page could not be parsed", lambda: _tree(text), seconds / 3)
     if tree is None:
-        return page
+        return
     _guarded(page, "The links could not be read", lambda: _read_links(page, tree, url), seconds / 3)
     _guarded(page, "The article could not be extracted", lambda: _read_article(page, text, url), seconds / 2)
     if not page.text:
         _guarded(page, "The text could not be read", lambda: _read_all(page, tree), seconds / 3)
     if not page.text:  # nested too deeply for the parser, for example
         page.text = _tidy(_TAG.sub(" ", text))
-    return page
-
-
-def parse_pdf(content: bytes, seconds: float) -> Page:
-    page = Page()
-    _guarded(page, "The PDF could not be read to its end", lambda: _read_pdf(page, content), seconds)
-    return page
 
 
 def _guarded(page: Page, fault: str, read: Callable[[], Any], seconds: float) -> Any:
@@ -309,19 +307,6 @@ class FetchResult:
     fetched_at: float
 
 
-@dataclass(slots=True)
-class ParsedBody:
-    """What the bytes say."""
-
-    kind: str
-    """html, json, pdf, text or binary."""
-    page: Page = field(default_factory=Page)
-    charset: str = ""
-    json: Any = None
-    is_raw: bool = False
-    """The text is wanted beside the data."""
-
-
 async def fetch(request: WebRequest, network: Network, *, most: int, seconds: float, trail: Trail | None = None) -> FetchResult:
     """Raises `UnreachableError`, `BodyError`, `Refused`, `Misused`, `TimeoutError`; `trail` then shows how far it came."""
     trail = trail if trail is not None else Trail()
@@ -397,25 +382,23 @@ def content_kind(fetched: FetchResult) -> str:
     return "binary"
 
 
-def read_answer(fetched: FetchResult, *, raw: bool, seconds: float) -> ParsedBody:
+def read_answer(fetched: FetchResult, *, raw: bool, seconds: float) -> Page:
     """Parse the answer by its kind. For a process that may be killed over it."""
-    kind = content_kind(fetched)
-    reading = ParsedBody(kind=kind, is_raw=raw)
-    content = fetched.body.content
-    if kind == "binary" or not content:
-        return reading
-    if kind == "pdf":
-        reading.page = parse_pdf(content, seconds)
-        return reading
-    text, reading.charset = decode_text(content, fetched.content_type, is_markup=kind == "html" or b"<?xml" in content[:100])
-    if kind == "html" and not raw:
-        reading.page = parse_html(text, fetched.target.url, seconds)
-        return reading
-    reading.page.text = text.replace("\x00", "�")
-    if kind == "json":
-        reading.json, note = read_json(text)
-        reading.page.notes += [note] if note else []
-    return reading
+    page, content = Page(kind=content_kind(fetched)), fetched.body.content
+    if page.kind == "binary" or not content:
+        return page
+    if page.kind == "pdf":
+        _guarded(page, "The PDF could not be read to its end", lambda: _read_pdf(page, content), seconds)
+        return page
+    text, page.charset = decode_text(content, fetched.content_type, is_markup=page.kind == "html" or b"<?xml" in content[:100])
+    if page.kind == "html" and not raw:
+        _parse_html(page, text, fetched.target.url, seconds)
+        return page
+    if page.kind == "json":
+        page.json, note = read_json(text)
+        page.notes += [note] if note else []
+    page.text = text.replace("\x00", "�") if page.json is None or raw else ""
+    return page
 
 
 def read_json(text: str) -> tuple[Any, str]:
@@ -451,12 +434,12 @@ async def fetch_page(
         except (UnreachableError, BodyError, TimeoutError) as error:
             return unreached_return(request.target, trail, error)
         ctx.progress(f"{answer.body.wire_bytes} bytes came from {answer.target.authority}.")
-        reading: ParsedBody = read_answer(answer, raw=raw, seconds=max(0.2, ctx.remaining * 0.8))
+        page = read_answer(answer, raw=raw, seconds=max(0.2, ctx.remaining * 0.8))
     file = ctx.scratch / file_name(answer) if save else None
     if file is not None:
         await off_loop(file.write_bytes, answer.body.content)
         ctx.artifact(file, "data", f"What {answer.target.authority} answered, {len(answer.body.content)} bytes.")
-    return fetched_return(request.target, answer, reading, max_characters, file)
+    return fetched_return(request.target, answer, page, max_characters, file)
 
 
 def build_network(ctx: Context, settings: Web) -> Network:
@@ -468,13 +451,12 @@ _ENDINGS = {"application/pdf": ".pdf", "text/html": ".html", "application/json":
 _MARKUP = re.compile(r"[`*_<>\[\]#|\U0001f000-\U0001faff☀-➿]")
 
 
-def fetched_return(asked: Target, fetched: FetchResult, reading: ParsedBody, max_characters: int, file: Path | None) -> dict[str, Any]:
-    page, body = reading.page, fetched.body
-    text = page.text if reading.json is None or reading.is_raw else ""
+def fetched_return(asked: Target, fetched: FetchResult, page: Page, max_characters: int, file: Path | None) -> dict[str, Any]:
+    body, text = fetched.body, page.text
     notes = [*fetched.trail.notes, *([body.cut] if body.cut else []), *page.notes]
     if len(text) > max_characters:
         notes.append(f"The text is {len(text)} characters long; the first {max_characters} are given.")
-    if reading.kind == "binary" and body.content and file is None:
+    if page.kind == "binary" and body.content and file is None:
         kind = fetched.content_type or "of no known kind"
         notes.append(f"It is {kind}, which is not read as text. Ask with save=true to keep it as a file.")
     data: dict[str, Any] = {
@@ -482,14 +464,14 @@ def fetched_return(asked: Target, fetched: FetchResult, reading: ParsedBody, max
         "finalUrl": fetched.target.shown,
         "status": fetched.status,
         "contentType": fetched.content_type,
-        "kind": reading.kind,
-        "charset": reading.charset or None,
+        "kind": page.kind,
+        "charset": page.charset or None,
         "title": page.title,
         **dict.fromkeys(("description", "author", "date", "language")),
         **page.about,
         "text": text[:max_characters],
         "links": page.links,
-        "json": reading.json,
+        "json": page.json,
         "redirects": fetched.trail.hops,
         "bytes": len(body.content),
         "wireBytes": body.wire_bytes,
@@ -532,7 +514,7 @@ def _summary(fetched: FetchResult, data: Mapping[str, Any]) -> str:
         case _:
             sentences.append("It is not read as text")
     if fetched.trail.hops:
-        sentences.append(f"It was redirected {len(fetched.trail.hops)} times" if len(fetched.trail.hops) > 1 else "It was redirected once")
+        sentences.append(f"It was redirected {plural(len(fetched.trail.hops), 'time')}")
     if data["truncated"]:
         sentences.append("Not all of it is given; the notes say why")
     return ". ".join(sentences) + "."
