@@ -12,7 +12,7 @@ import fcntl
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from dataclasses import fields as dataclass_fields
 from functools import cache
@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import from_json, to_json
 
 from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.ids import new_session_id
-from remit.core.jsonable import clean_text
+from remit.core.jsonable import clean_text, to_jsonable
 from remit.core.model_messages import Message, Reply, ToolResult, UserMessage
 from remit.core.redaction import Shape, redact_json, redact_parameters
 from remit.core.text import one_line
@@ -153,33 +153,17 @@ def encode_line(line: Line) -> bytes:
         values |= _values(shape)
     if isinstance(shape, Reply):
         del values["raw"]  # a provider needs it only within its turn, and no turn is continued from a file
-        values["calls"] = [{**_values(call), "arguments": _redacted(call.arguments)} for call in shape.calls]
+        values["calls"] = [
+            {**_values(call), "arguments": call.arguments if isinstance(call.arguments, str) else redact_parameters(call.arguments)}
+            for call in shape.calls
+        ]
     fields = {_IN_FILE.get(name, name): value for name, value in values.items() if value or name not in _OMITTED_IF_EMPTY}
-    fields = {"kind": _KIND_OF[type(shape)], **fields}
-    try:
-        data = to_json(fields)
-    except (PydanticSerializationError, ValueError, RecursionError):  # half a surrogate pair, or values that JSON cannot express
-        fields = _bounded(fields, 60)
-        data = to_json(fields, fallback=repr)
-    return redact_json(fields, data, ours=_OURS).replace(b"\n", b" ") + b"\n"
+    fields = to_jsonable({"kind": _KIND_OF[type(shape)], **fields})
+    return redact_json(fields, to_json(fields), ours=_OURS).replace(b"\n", b" ") + b"\n"
 
 
 def _values(one: Any) -> dict[str, Any]:
     return {each.name: getattr(one, each.name) for each in dataclass_fields(one)}
-
-
-def _redacted(arguments: Mapping[str, Any] | str) -> Any:
-    return arguments if isinstance(arguments, str) else redact_parameters(arguments)
-
-
-def _bounded(value: Any, levels: int) -> Any:
-    if isinstance(value, str):
-        return clean_text(value)
-    if levels == 0:
-        return "…"
-    if isinstance(value, Mapping):
-        return {clean_text(str(name)): _bounded(one, levels - 1) for name, one in value.items()}
-    return [_bounded(one, levels - 1) for one in value] if isinstance(value, list | tuple) else value
 
 
 def decode_line(data: bytes) -> Line:
@@ -413,14 +397,13 @@ class Conversations:
         self.folder = root / ".remit" / "conversations"
         self._principal = principal
 
-    def new(self, title: str = "", *, model: str = "", at: float | None = None) -> Conversation:
-        now = time.time() if at is None else at
+    def new(self, title: str = "", *, model: str = "") -> Conversation:
         make_folder(self.root / ".remit")
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self.folder.is_symlink():
                 raise Failed(f"{self.folder} is a link.", advice="Remove it; remit makes a folder of that name.")
-            return self._create(shorten_title(title), model, now)
+            return self._create(shorten_title(title), model)
         except OSError as error:
             raise Unavailable(
                 f"No conversation can be kept in {self.folder}: {error.strerror}.",
@@ -428,22 +411,19 @@ class Conversations:
                 advice="Check free space and permissions.",
             ) from None
 
-    def _create(self, title: str, model: str, now: float) -> Conversation:
-        """Created atomically with its first line."""
-        while True:
-            name = f"conv_{new_session_id(now).removeprefix('sess_')}"
-            path = self.folder / f"{name}.jsonl"
-            header = Header(
-                conversation_id=name, title=title, created=now, project=self.root.name, model=model, principal=self._principal
-            )  # fmt: skip
-            with contextlib.suppress(FileExistsError):
-                with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
-                    try:
-                        write_all(file.fileno(), encode_line(header))
-                    except OSError:
-                        path.unlink(missing_ok=True)
-                        raise
-                return Conversation(header=header, path=path)
+    def _create(self, title: str, model: str) -> Conversation:
+        """Its file appears with its first line."""
+        now = time.time()
+        name = f"conv_{new_session_id(now).removeprefix('sess_')}"
+        path = self.folder / f"{name}.jsonl"
+        header = Header(conversation_id=name, title=title, created=now, project=self.root.name, model=model, principal=self._principal)
+        with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+            try:
+                write_all(file.fileno(), encode_line(header))
+            except OSError:
+                path.unlink(missing_ok=True)
+                raise
+        return Conversation(header=header, path=path)
 
     def open(self, named: str) -> Conversation:
         """By its id, the beginning of it (with or without `conv_`), its last six letters, or `latest`."""
