@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from remit.app import Remit
-from remit.builtin.assistant.conversations import Conversations, CostLine
+from remit.builtin.assistant.conversations import Conversations
 from remit.cli.ask import (
     Answer,
     Asides,
@@ -213,7 +213,5 @@ class Chat:
             return
         found = self._kept.open(self._conversation)
         self._title = found.title
-        for cost in (line for line in found.lines if isinstance(line, CostLine)):
-            self._spent += Spent(tokens=cost.tokens, cost=cost.cost or 0.0, has_unknown=cost.cost is None and cost.tokens > 0)
         if not self._as_json:
             say_aside("\n".join([f"{found.conversation_id}  {found.title}", *(f"! {harmless(one)}" for one in found.notices)]))

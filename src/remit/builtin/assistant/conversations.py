@@ -119,7 +119,7 @@ class TitleLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostLine:
-    """The cost of a turn."""
+    """The cost of a turn, written by earlier versions. The record of its delegation has it."""
 
     at: _Moment
     tokens: _Count
@@ -247,9 +247,6 @@ class Overview:
     messages: int = 0
     """Messages of the person."""
     delegations: int = 0
-    tokens: int = 0
-    cost: float | None = None
-    """None: unknown, or no model was used yet."""
     model: str = ""
     fault: str = ""
     """Why it cannot be read."""
@@ -373,8 +370,6 @@ class Conversation:
             os.fsync(self._descriptor)
 
     def overview(self, updated: float) -> Overview:
-        spent = [line for line in self.lines if isinstance(line, CostLine)]
-        costs = [line.cost for line in spent]
         return Overview(
             conversation_id=self.conversation_id,
             title=self.title,
@@ -382,8 +377,6 @@ class Conversation:
             updated=updated,
             messages=sum(isinstance(line.message, UserMessage) and not line.by for line in self.spoken),
             delegations=len(self.started),
-            tokens=sum(line.tokens for line in spent),
-            cost=sum(cost for cost in costs if cost is not None) if costs and None not in costs else None,
             model=self.header.model,
         )
 

@@ -7,36 +7,32 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 from remit.agents.model.context_window import tokens_of_text
 from remit.agents.model.conversation import ConversationEnd, ConversationOptions, HandInSignal, offer_of, talk
-from remit.builtin.assistant.conversations import CallLine, Conversation, CostLine, MessageLine, StopLine, Turn, reply_of
+from remit.builtin.assistant.conversations import CallLine, Conversation, MessageLine, StopLine, Turn, reply_of
 from remit.builtin.assistant.memory import Memory, room_for
 from remit.builtin.assistant.stream import ReplyStream
 from remit.core.agents import AgentSpec
-from remit.core.budget import Limits, grace_seconds
+from remit.core.budget import grace_seconds
 from remit.core.context import Context
 from remit.core.delegate_requests import DelegateError
 from remit.core.delegate_results import DelegateResult, result_of_record
 from remit.core.delegate_results import shorten_result as result_shown
 from remit.core.errors import Misused, OutOfTime, RemitError, Stopped
 from remit.core.jsonable import clean_text
-from remit.core.model_messages import Answer, Choice, EndReason, Message, Reply, ToolCall, ToolResult, UserMessage
-from remit.core.record import Record
+from remit.core.model_messages import Choice, EndReason, Message, Reply, ToolCall, ToolResult, UserMessage
 from remit.core.settings import Settings
 from remit.core.text import shorten_with_count
 from remit.models.client import Models
-from remit.models.prices import price_of
 from remit.runtime.reply import TOOL_UNAVAILABLE, error_of
-from remit.runtime.tool.delegate_tool import DelegateTool
+from remit.runtime.tool.delegate_tool import DelegateTool, Delegator
 from remit.runtime.validate import summary_warnings
-from remit.system.liveness import below
 from remit.system.threads import off_loop
 from remit.system.trust import MAX_BYTES
 
@@ -153,8 +149,8 @@ ANSWER_SECONDS = 60.0
 
 
 class MessageLimit:
-    """The time limit of one message: `async with limit:` raises `TimeoutError` when it ends. Delegations with a
-    longer timeout extend it."""
+    """The time limit of one message: `async with limit.timeout:` raises `TimeoutError` when it ends. Delegations with a longer timeout
+    extend it."""
 
     def __init__(self, seconds: float, wall_seconds: float, engine: HandInSignal) -> None:
         """`wall_seconds`: until the engine's own deadline; `engine`: signals that it is near."""
@@ -168,40 +164,25 @@ class MessageLimit:
         self._answer_seconds = min(ANSWER_SECONDS, seconds)
         self._running: dict[str, float] = {}
         """End of each delegation with a longer timeout, by call."""
-        self._timeout = asyncio.timeout_at(self._ends_at())
-
-    async def __aenter__(self) -> "MessageLimit":
-        await self._timeout.__aenter__()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self._timeout.__aexit__(kind, error, trace)
-
-    @property
-    def is_over(self) -> bool:
-        return self._timeout.expired()
+        self.timeout = asyncio.timeout_at(self._ends_at())
 
     @property
     def elapsed(self) -> float:
         return self._now() - self._began
 
     @property
-    def left(self) -> float:
-        return self._ends_at() - self._now()
+    def remaining(self) -> float:
+        return max(0.0, self._ends_at() - self._now())
 
     @property
     def hand_in(self) -> bool:
-        return self._engine.hand_in or self.left <= self._grace
-
-    @property
-    def remaining(self) -> float:
-        return max(0.0, self.left)
+        return self._engine.hand_in or self.remaining <= self._grace
 
     async def wait_hand_in(self) -> None:
         engine = asyncio.ensure_future(self._engine.wait_hand_in())
         try:
             while not self.hand_in:  # checked each second: delegations move the end
-                await asyncio.wait([engine], timeout=min(1.0, max(0.0, self.left - self._grace) + 0.001))
+                await asyncio.wait([engine], timeout=min(1.0, max(0.0, self.remaining - self._grace) + 0.001))
         finally:
             engine.cancel()
 
@@ -219,8 +200,8 @@ class MessageLimit:
         return min(self._wall, max(self._until, *(end + self._answer_seconds for end in self._running.values()), 0.0))
 
     def _move(self) -> None:
-        if not self._timeout.expired():
-            self._timeout.reschedule(self._ends_at())
+        if not self.timeout.expired():
+            self.timeout.reschedule(self._ends_at())
 
 
 # ---- interrupted turns
@@ -229,13 +210,8 @@ NO_ANSWER = "[I was interrupted before I could answer.]"
 NOT_RECORDED = "The conversation was interrupted before this call was recorded. Check whether it was carried out before you make it again."
 
 
-class Records(Protocol):
-    async def describe(self, session_id: str) -> Record: ...
-    async def tree(self, session_id: str) -> list[Record]: ...
-
-
 async def complete_turn(
-    conversation: Conversation, records: Records, shown: Callable[[DelegateResult], str], now: Callable[[], float]
+    conversation: Conversation, records: Delegator, shown: Callable[[DelegateResult], str], now: Callable[[], float]
 ) -> None:
     """Complete an interrupted turn: add the results of its calls, from the records, and a reply. Needs the lock."""
     for call, session_id in _open_calls(conversation):
@@ -275,7 +251,7 @@ def _open_calls(conversation: Conversation) -> list[tuple[ToolCall, str]]:
     return [(call, started.get(call_id, "")) for call_id, call in calls.items()]
 
 
-async def _recorded_result(records: Records, session_id: str, shown: Callable[[DelegateResult], str]) -> tuple[str, bool]:
+async def _recorded_result(records: Delegator, session_id: str, shown: Callable[[DelegateResult], str]) -> tuple[str, bool]:
     if not session_id:
         return NOT_RECORDED, True
     try:
@@ -285,54 +261,6 @@ async def _recorded_result(records: Records, session_id: str, shown: Callable[[D
     if record.result is None:
         return f"{session_id} had not ended when the conversation was interrupted. Read it later: results.read, taskId {session_id}.", True
     return shown(result_of_record(record)), not record.result.ok
-
-
-# ---- spending
-
-
-class MessageCosts:
-    """The cost of a message. Summaries spend through it: it counts them and charges the tree."""
-
-    def __init__(self, ctx: Context, settings: Settings) -> None:
-        self._ctx = ctx
-        self._settings = settings
-        self.tokens = 0
-        self.cost: float | None = 0.0
-        """None: a price is unknown."""
-        self.is_anything = False
-
-    def asked(self, asked: Answer) -> None:
-        """A request to the model, which was already charged."""
-        self._add(asked.tokens, asked.cost)
-
-    def handed_on(self, records: Iterable[Record]) -> None:
-        """The cost of the delegations and their children. Tokens without a cost are free if all prices are known."""
-        for record in records:
-            if record.tokens or record.cost:
-                self._add(record.tokens, record.cost if record.cost or self._is_priced() else None)
-
-    def _is_priced(self) -> bool:
-        return all(price_of(self._settings, name) is not None for name in self._settings.model)
-
-    def _add(self, tokens: int, cost: float | None) -> None:
-        self.is_anything = True
-        self.tokens += tokens
-        self.cost = None if self.cost is None or cost is None else self.cost + cost
-
-    @property
-    def remaining(self) -> float:
-        return self._ctx.remaining
-
-    @property
-    def budget(self) -> Limits:
-        return self._ctx.budget
-
-    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
-        self._add(tokens, cost if cost or self._is_priced() else None)  # counted even if it exceeds the budget
-        self._ctx.spend(tokens=tokens, cost=cost)
-
-    def progress(self, message: str, fraction: float | None = None) -> None:
-        self._ctx.progress(message, fraction)
 
 
 # ---- the message
@@ -349,7 +277,7 @@ class Tools:
     models: Models
     choice: Choice
     tool: DelegateTool
-    records: Records
+    records: Delegator
     window: int | None
     """Context size of its model; None: unknown."""
     now: Callable[[], float]
@@ -368,7 +296,6 @@ class MessageRun:
     message: str
     delegations: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Delegations by task id."""
-    _spending: MessageCosts = field(init=False)
     _stream: ReplyStream = field(init=False)
     _memory: Memory = field(init=False)
     _limit: MessageLimit = field(init=False)
@@ -387,26 +314,15 @@ class MessageRun:
         self.conversation.append(MessageLine(at=tools.now(), message=UserMessage(text=self.message)))
         self._memory = Memory(self.conversation, self.message, room, tools.now)
         self._stream = ReplyStream(self.ctx.emit)
-        self._spending = MessageCosts(self.ctx, tools.settings)
         left = self.ctx.remaining
         self._limit = MessageLimit(self._seconds(), left - min(WALL_SECONDS, 0.05 * left), self.ctx)
         try:
             returned = await self._talked(instructions)
-            await self._count_handed_on()
             if self._early is not None:
                 raise OutOfTime(self._early.message, code=self._early.code, answer=returned)
             return returned
         finally:
             self._stream.close()
-            if self._spending.is_anything:
-                with contextlib.suppress(RemitError):
-                    self.conversation.append(CostLine(at=tools.now(), tokens=self._spending.tokens, cost=self._spending.cost))
-
-    async def _count_handed_on(self) -> None:
-        if self.delegations:
-            with contextlib.suppress(RemitError):
-                own = self.ctx.session_id
-                self._spending.handed_on(r for r in below(await self.tools.records.tree(own), own) if r.session_id != own)
 
     def _seconds(self) -> float:
         """The timeout of this message overrides the setting."""
@@ -429,15 +345,14 @@ class MessageRun:
             shown=self._show,
             before=self._before,
             started=self._started,
-            told=self._spending.asked,
             ending=self._limit,
             is_heard=lambda: bool(self._stream.said),
         )
         try:
-            async with self._limit:
+            async with self._limit.timeout:
                 return self._outcome(await talk(held)).to_return()
         except TimeoutError:
-            if not self._limit.is_over:
+            if not self._limit.timeout.expired():
                 raise
             return self._ended_early(OutOfTime(f"the time for one message was over after {self._limit.elapsed:.0f} s"))
         except OutOfTime as early:
@@ -524,7 +439,7 @@ class MessageRun:
         return result_shown(result, self.tools.settings.assistant.result_characters)
 
     async def _before(self, messages: list[Message]) -> list[Message]:
-        return await self._memory.shown(self.tools.models, self._spending, self._limit.left, messages)
+        return await self._memory.shown(self.tools.models, self.ctx, self._limit.remaining, messages)
 
 
 def _must_fit(message: str, tokens: int) -> None:

@@ -251,9 +251,12 @@ class WebSearch:
     async def search(self, query: str, max_results: int) -> SearchOutcome:
         """The result of the first provider that answers; `provider` is empty if none did."""
         found = SearchOutcome()
+        client = SearchClient(
+            settings=self.settings, get_json=self._get_json, permit=self._permit, blocking=off_loop, environ=self.environ
+        )  # fmt: skip
         for name in self.settings.providers:
             try:
-                asked = make_provider(name, self._client())
+                asked = make_provider(name, client)
                 await self._wait_for_turn(name)
                 found.hits = await self._ask(asked, query, max_results)
                 found.provider = name
@@ -291,9 +294,6 @@ class WebSearch:
         if wait > longest:
             raise SearchFailed(f"too many requests wait for it already ({wait:.0f} s)")
         await asyncio.sleep(wait)
-
-    def _client(self) -> SearchClient:
-        return SearchClient(settings=self.settings, get_json=self._get_json, permit=self._permit, blocking=off_loop, environ=self.environ)
 
     async def _get_json(self, url: str, headers: Mapping[str, str]) -> Any:
         try:
