@@ -197,7 +197,7 @@ class Assistant:
             allows=self._host.trust.allows_content,
         )
         kept = Conversations(ctx.root, await self._holder(ctx.session_id))
-        conversation = await off_loop(_opened, kept, message, named, choice)  # a long one takes a while to read
+        conversation = await off_loop(_open_conversation, kept, message, named, choice)  # a long one takes a while to read
         with conversation.writing():
             for notice in conversation.notices:
                 ctx.progress(notice)
@@ -217,7 +217,7 @@ class Assistant:
         return "" if caller_info is None or caller_info.principal == ROOT_CALLER else caller_info.principal
 
 
-def _opened(kept: Conversations, message: str, named: str | None, choice: Choice) -> Conversation:
+def _open_conversation(kept: Conversations, message: str, named: str | None, choice: Choice) -> Conversation:
     is_new = named is None or not named.strip()
     return kept.new(message, model=", ".join(choice.names)) if is_new else kept.open(named or "")
 

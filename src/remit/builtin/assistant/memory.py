@@ -136,11 +136,11 @@ class Memory:
         self._dropped = 0
         """Number of messages that the summary replaces, beside those before the exchange."""
 
-    def grown(self) -> None:
+    def note_added(self) -> None:
         """A message was added to the conversation and the exchange."""
         self._places.append(len(self._conversation.spoken) - 1)
 
-    async def shown(self, models: Models, payer: Payer, seconds: float, messages: list[Message]) -> list[Message]:
+    async def build_view(self, models: Models, payer: Payer, seconds: float, messages: list[Message]) -> list[Message]:
         """What the model sees of `messages`, the whole exchange: within the limits, if possible without omitting a message."""
         messages = bounded(messages, self.room.characters)
         view = self._view(messages)

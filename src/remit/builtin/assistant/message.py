@@ -61,23 +61,23 @@ class Outcome:
 
     def to_return(self) -> dict[str, Any]:
         if self.ended is EndReason.REFUSED:
-            return self.unfinished("failed", "The model's provider refused to answer.", "Ask in other words.")
+            return self.build_unfinished("failed", "The model's provider refused to answer.", "Ask in other words.")
         if not self.text.strip():
-            return self.unfinished("failed", "The model's answer is empty.", f"{self.advice}, or choose another model.")
+            return self.build_unfinished("failed", "The model's answer is empty.", f"{self.advice}, or choose another model.")
         if self.ended is EndReason.LENGTH:
-            return self.unfinished("partial", "The answer was cut off at the model's maximum length.", f"{self.advice}.")
+            return self.build_unfinished("partial", "The answer was cut off at the model's maximum length.", f"{self.advice}.")
         return {"status": "completed", "summary": self._summary(), "artifacts": [], "data": self.data}
 
-    def unfinished(
+    def build_unfinished(
         self, status: str, message: str, recommendation: str, type_: str = "execution", code: str = "UNKNOWN_ERROR"
     ) -> dict[str, Any]:
         error = {"type": type_, "message": message, "code": code, "recoverable": True, "recommendation": recommendation}
-        return self.failed(status, error)
+        return self.build_failed(status, error)
 
-    def failed(self, status: str, error: dict[str, Any]) -> dict[str, Any]:
+    def build_failed(self, status: str, error: dict[str, Any]) -> dict[str, Any]:
         return {
             "status": status,
-            "summary": shorten_with_count(f"{error['message']} {self._delegated()}"),
+            "summary": shorten_with_count(f"{error['message']} {self._count_delegations()}"),
             "artifacts": [],
             "errors": [error],
             "next_steps": error["recommendation"],
@@ -87,10 +87,11 @@ class Outcome:
     def _summary(self) -> str:
         """The beginning of the reply without markup, and the number of delegations."""
         said = shorten_with_count(" ".join(_MARKUP.sub(" ", self.text[:8000]).split()), _SUMMARY_CHARACTERS)
-        words = f"{said}{'' if said.endswith(('.', '!', '?', ')')) else '.'} {self._delegated()}"
-        return f"The answer has {len(self.text.split())} words. {self._delegated()}" if not said or summary_warnings(words) else words
+        made = self._count_delegations()
+        words = f"{said}{'' if said.endswith(('.', '!', '?', ')')) else '.'} {made}"
+        return f"The answer has {len(self.text.split())} words. {made}" if not said or summary_warnings(words) else words
 
-    def _delegated(self) -> str:
+    def _count_delegations(self) -> str:
         count = len(self.delegations)
         return f"It made {count} delegation{'' if count == 1 else 's'}." if count else "Nothing was delegated."
 
@@ -125,12 +126,12 @@ def instructions_for(root: Path, now: float, allows: Callable[[Path, bytes], boo
     """`allows`: whether a person approved this content of a file."""
     today = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
     text = _INSTRUCTIONS.format(project=clean_text(root.name) or "here")
-    own = _own(root / ".remit" / OWN_FILE, allows)
+    own = _read_own(root / ".remit" / OWN_FILE, allows)
     added = f"\nWhat the people of this project add:\n\n{own}\n" if own else ""
     return f"{text}{added}\nToday is {today} (UTC).\n"
 
 
-def _own(path: Path, allows: Callable[[Path, bytes], bool]) -> str:
+def _read_own(path: Path, allows: Callable[[Path, bytes], bool]) -> str:
     """The project's own instructions, at most a few pages; empty if unreadable or not approved."""
     try:
         if not path.is_file():
@@ -186,12 +187,12 @@ class MessageLimit:
         finally:
             engine.cancel()
 
-    def begun(self, call_id: str, given_seconds: float) -> None:
+    def begin_call(self, call_id: str, given_seconds: float) -> None:
         if given_seconds > self.seconds:
             self._running[call_id] = self._now() + given_seconds
             self._move()
 
-    def ended(self, call_id: str) -> None:
+    def end_call(self, call_id: str) -> None:
         if self._running.pop(call_id, None) is not None:
             self._until = max(self._until, self._now() + self._answer_seconds)
             self._move()
@@ -317,7 +318,7 @@ class MessageRun:
         left = self.ctx.remaining
         self._limit = MessageLimit(self._seconds(), left - min(WALL_SECONDS, 0.05 * left), self.ctx)
         try:
-            returned = await self._talked(instructions)
+            returned = await self._converse(instructions)
             if self._early is not None:
                 raise OutOfTime(self._early.message, code=self._early.code, answer=returned)
             return returned
@@ -330,7 +331,7 @@ class MessageRun:
         is_given = self.ctx.depth == 1 and given != usual.default_seconds
         return max(given if is_given else 0.0, self.tools.settings.assistant.message_seconds)
 
-    async def _talked(self, instructions: str) -> dict[str, Any]:
+    async def _converse(self, instructions: str) -> dict[str, Any]:
         tools = self.tools
         held = ConversationOptions(
             models=tools.models,
@@ -344,7 +345,7 @@ class MessageRun:
             keep=self._keep,
             shown=self._show,
             before=self._before,
-            started=self._started,
+            started=self._note_started,
             ending=self._limit,
             is_heard=lambda: bool(self._stream.said),
         )
@@ -354,20 +355,20 @@ class MessageRun:
         except TimeoutError:
             if not self._limit.timeout.expired():
                 raise
-            return self._ended_early(OutOfTime(f"the time for one message was over after {self._limit.elapsed:.0f} s"))
+            return self._end_early(OutOfTime(f"the time for one message was over after {self._limit.elapsed:.0f} s"))
         except OutOfTime as early:
             if early.code == "BUDGET_EXCEEDED":
                 self._stop(early.message)
                 self._early = early
                 outcome = self._outcome(None, self._stream.said)
-                return outcome.unfinished("partial", early.message, f"{outcome.advice}, under a larger budget.", "budget", early.code)
-            return self._ended_early(OutOfTime(f"the time was over after {self._limit.elapsed:.0f} s"))
+                return outcome.build_unfinished("partial", early.message, f"{outcome.advice}, under a larger budget.", "budget", early.code)
+            return self._end_early(OutOfTime(f"the time was over after {self._limit.elapsed:.0f} s"))
         except Stopped:
             self._stop("it was stopped")
             raise
         except RemitError as error:
             self._stop(error.message)
-            return self._gave_up(error, self._outcome(None))
+            return self._give_up(error, self._outcome(None))
         except asyncio.CancelledError:
             self._stop("it was cancelled" if self.ctx.remaining > 0 else "its deadline was reached")
             raise
@@ -375,7 +376,7 @@ class MessageRun:
             self._stop("an unexpected error occurred")
             raise
 
-    def _ended_early(self, early: OutOfTime) -> dict[str, Any]:
+    def _end_early(self, early: OutOfTime) -> dict[str, Any]:
         said, self._early = self._stream.said, early
         self._stop(early.message)
         for known in self.delegations.values():
@@ -384,13 +385,13 @@ class MessageRun:
         outcome = self._outcome(None, said)
         message = f"The assistant was stopped after {self._limit.elapsed:.0f} s: {early.message}."
         advice = f'{outcome.advice}: remit ask --conversation {outcome.conversation_id} "go on". More time: [assistant] message_seconds.'
-        return outcome.unfinished("partial", message, advice, "timeout", "TIMEOUT")
+        return outcome.build_unfinished("partial", message, advice, "timeout", "TIMEOUT")
 
-    def _gave_up(self, error: RemitError, outcome: Outcome) -> dict[str, Any]:
+    def _give_up(self, error: RemitError, outcome: Outcome) -> dict[str, Any]:
         """No model answered."""
         info = error_of(error, self.spec).to_dict()
         info["recommendation"] = f"{info['recommendation'].rstrip()} {outcome.advice}."
-        return outcome.failed("blocked" if error.code == TOOL_UNAVAILABLE else "partial" if outcome.delegations else "failed", info)
+        return outcome.build_failed("blocked" if error.code == TOOL_UNAVAILABLE else "partial" if outcome.delegations else "failed", info)
 
     def _stop(self, why: str) -> None:
         """Keep the reply so far, with the reason. If that fails, the first error is more important."""
@@ -409,16 +410,16 @@ class MessageRun:
         by = "remit" if isinstance(message, UserMessage) else ""
         session_id = ""
         if isinstance(message, ToolResult):
-            self._limit.ended(message.call_id)
+            self._limit.end_call(message.call_id)
             session_id = next((one.session_id for one in reversed(self.conversation.started) if one.call_id == message.call_id), "")
         self.conversation.append(MessageLine(at=self.tools.now(), message=message, by=by, session_id=session_id))
-        self._memory.grown()
+        self._memory.note_added()
         if isinstance(message, Reply):
             self._stream.end_reply(message.text)
         if self.tools.settings.durability == "power":
             await off_loop(self.conversation.sync)
 
-    def _started(self, call: ToolCall, session_id: str) -> None:
+    def _note_started(self, call: ToolCall, session_id: str) -> None:
         self.conversation.append(CallLine(at=self.tools.now(), call_id=call.call_id, session_id=session_id))
         try:
             request = self.tools.tool.read(call.arguments)
@@ -427,7 +428,7 @@ class MessageRun:
             return
         limits = self.tools.settings.limits_for(request.agent)
         usual = min(request.spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds)
-        self._limit.begun(call.call_id, request.timeout_seconds or usual)
+        self._limit.begin_call(call.call_id, request.timeout_seconds or usual)
         self.delegations[session_id] = {
             "taskId": session_id, "target": request.target, "operation": request.operation, "taskState": "RUNNING", "success": None,
         }  # fmt: skip
@@ -439,7 +440,7 @@ class MessageRun:
         return result_shown(result, self.tools.settings.assistant.result_characters)
 
     async def _before(self, messages: list[Message]) -> list[Message]:
-        return await self._memory.shown(self.tools.models, self.ctx, self._limit.remaining, messages)
+        return await self._memory.build_view(self.tools.models, self.ctx, self._limit.remaining, messages)
 
 
 def _must_fit(message: str, tokens: int) -> None:

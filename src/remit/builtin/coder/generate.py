@@ -34,7 +34,7 @@ _REQUEST = (
 )
 
 
-def generating(on: str | None, models: TextModel) -> FunctionAgent:
+def make_generate_code(on: str | None, models: TextModel) -> FunctionAgent:
     """The operation; `on`: the coding agent in the setting `generate_on`."""
 
     @agent(
@@ -56,7 +56,7 @@ def generating(on: str | None, models: TextModel) -> FunctionAgent:
         if on is not None:
             return await _by_agent(ctx, on, specification)
         if models.is_configured():
-            return await generate_files(ctx, models, specification, _listed(files), overwrite=overwrite)
+            return await generate_files(ctx, models, specification, _split_names(files), overwrite=overwrite)
         raise Unavailable(
             "No language model is configured to write code.",
             code="TOOL_UNAVAILABLE",
@@ -68,7 +68,7 @@ def generating(on: str | None, models: TextModel) -> FunctionAgent:
     return generate_code
 
 
-def _listed(files: list[str] | str | None) -> list[str]:
+def _split_names(files: list[str] | str | None) -> list[str]:
     """One file may be given as text, several separated by commas."""
     named = [part.strip() for part in files.split(",")] if isinstance(files, str) else files or []
     named = list(dict.fromkeys(name for name in named if name.strip()))
@@ -147,7 +147,7 @@ async def compose(models: TextModel, ctx: Context, prompt: str) -> GeneratedFile
     if heard.code == "BUDGET_EXCEEDED":
         raise OutOfTime(f"No model wrote the code: {heard.fault}.", code=heard.code, advice=heard.advice)
     if heard.is_cut:
-        raise _untaken("What the model wrote was cut off before its end: it is longer than one answer may be.", "Ask for less at once.")
+        raise _bad_answer("What the model wrote was cut off before its end: it is longer than one answer may be.", "Ask for less at once.")
     if heard.fault:
         advice = heard.advice or "See `remit doctor`, or set generate_on to a coding agent."
         raise Unavailable(f"No model wrote the code: {heard.fault}.", code=heard.code, advice=advice)
@@ -190,13 +190,13 @@ def read_files(text: str) -> tuple[dict[str, str], str]:
         path, content = (one.get("path"), one.get("content")) if isinstance(one, dict) else (None, None)
         if isinstance(path, str) and isinstance(content, str):
             text = whole_text(content)
-            files[checked_path(path)] = text if text.endswith("\n") or not text else f"{text}\n"
+            files[check_path(path)] = text if text.endswith("\n") or not text else f"{text}\n"
     if not files:
-        raise _untaken("The model wrote no file.", "Say in the specification what files are wanted.")
+        raise _bad_answer("The model wrote no file.", "Say in the specification what files are wanted.")
     if len(files) > MOST_FILES:
-        raise _untaken(f"The model wrote {len(files)} files; the maximum is {MOST_FILES}.", "Ask for less at once.")
+        raise _bad_answer(f"The model wrote {len(files)} files; the maximum is {MOST_FILES}.", "Ask for less at once.")
     if folder := next((path for path in files if any(other.startswith(f"{path}/") for other in files)), None):
-        raise _untaken(f"The model named {folder} as a file and as a folder.", "Ask again.")
+        raise _bad_answer(f"The model named {folder} as a file and as a folder.", "Ask again.")
     return files, whole_text(notes)[:4000] if isinstance(notes, str) else ""
 
 
@@ -205,14 +205,14 @@ def whole_text(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def checked_path(name: str) -> str:
+def check_path(name: str) -> str:
     """A plain relative path: a model's names are untrusted."""
     bare = name.strip().removeprefix("./")
     parts = bare.split("/")
     if not all(map(_is_plain, parts)) or len(bare) > LONGEST_PATH or re.match(r"[A-Za-z]:|~", bare):
-        raise _untaken(f"The model named a file {name[:100]!r}, which is not a plain path in the project.", "Ask again.")
+        raise _bad_answer(f"The model named a file {name[:100]!r}, which is not a plain path in the project.", "Ask again.")
     if protection_of(bare) is not None:
-        raise _untaken(f"The model named a file {name[:100]!r}, which is protected.", "Ask again; a person changes such files.")
+        raise _bad_answer(f"The model named a file {name[:100]!r}, which is protected.", "Ask again; a person changes such files.")
     return bare
 
 
@@ -221,7 +221,7 @@ def _is_plain(part: str) -> bool:
     return is_name and part not in ("", ".", "..")
 
 
-def _untaken(message: str, advice: str) -> Failed:
+def _bad_answer(message: str, advice: str) -> Failed:
     return Failed(message, code="VALIDATION_FAILED", advice=advice)
 
 
@@ -240,12 +240,12 @@ class PlacedFiles:
 
 async def generate_files(ctx: Context, models: TextModel, specification: str, files: Sequence[str], *, overwrite: bool) -> dict[str, Any]:
     """From the specification to files of the workspace, as a return. `files`: those that the model sees."""
-    composed = await compose(models, ctx, "\n\n".join([specification, *await _seen(ctx, files)]))
+    composed = await compose(models, ctx, "\n\n".join([specification, *await _read_shown(ctx, files)]))
     placed = await place(ctx, composed.files, composed.by, overwrite=overwrite)
     return _build_return(composed, placed)
 
 
-async def _seen(ctx: Context, files: Sequence[str]) -> list[str]:
+async def _read_shown(ctx: Context, files: Sequence[str]) -> list[str]:
     """Input for a model: the names of the project's files, and requested files, read by workers. Raises if one of these cannot be read."""
     listed = call("worker.list_files", parameters={"path": ".", "max_results": MOST_LISTED})
     reads = [call("worker.read_file", parameters={"path": path, "limit": MOST_SHOWN}) for path in files]

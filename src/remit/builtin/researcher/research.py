@@ -71,10 +71,10 @@ class Research:
             written, fault = await write(self._models, self._ctx, result.citations, "answer", self._query)
             self._warnings += [f"No model wrote the answer, so it is quoted: {fault}."] if fault else []
         self._write(result, is_final=True, written=written)
-        data = result.data(self._searched())
+        data = result.data(self._describe_search())
         if self._models is not None:
             data |= {**(written.to_data() if written is not None else {}), "warnings": self._warnings}
-        return self._ended(result, data, written)
+        return self._build_return(result, data, written)
 
     async def _first_round(self) -> None:
         gatherer = self._gatherer
@@ -107,10 +107,10 @@ class Research:
             for path, lines in hits.items():
                 scores[path] += rarity * (1 + 0.25 * math.log(lines))
         for path in scores:
-            scores[path] += 1.5 * len(self._asked() & self._words.stems(path.rpartition("/")[2]))
+            scores[path] += 1.5 * len(self._asked_stems() & self._words.stems(path.rpartition("/")[2]))
         return sorted(scores, key=lambda path: (-scores[path] * (file_weight(path) or 0.5), path))
 
-    def _asked(self) -> set[str]:
+    def _asked_stems(self) -> set[str]:
         return {self._words.stem(word) for part in self._parts for word in part.words}
 
     def _rank(self) -> Result:
@@ -137,7 +137,7 @@ class Research:
     async def _follow_links(self, result: Result) -> bool:
         """One round: links of the quoted pages that share a word with the question. False if nothing is new."""
         scores: dict[str, float] = {}
-        asked = self._asked()
+        asked = self._asked_stems()
         for page in {citation.passage.document.name: citation.passage.document for citation in result.citations}.values():
             for address, text in page.links:
                 url = urldefrag(address)[0]
@@ -149,7 +149,7 @@ class Research:
         await self._gatherer.fetch(urls)
         return bool(urls)
 
-    def _searched(self) -> dict[str, Any]:
+    def _describe_search(self) -> dict[str, Any]:
         """The searched sources, for the report and for `data`."""
         gatherer = self._gatherer
         documents = gatherer.documents.values()
@@ -170,10 +170,10 @@ class Research:
         }
 
     def _write(self, result: Result, *, is_final: bool, written: WrittenAnswer | None = None) -> None:
-        text = research_report(result, self._searched(), is_final=is_final, written=written, warnings=self._warnings)
+        text = research_report(result, self._describe_search(), is_final=is_final, written=written, warnings=self._warnings)
         self._report.write_text(text, encoding="utf-8")
 
-    def _ended(self, result: Result, data: dict[str, Any], written: WrittenAnswer | None) -> dict[str, Any]:
+    def _build_return(self, result: Result, data: dict[str, Any], written: WrittenAnswer | None) -> dict[str, Any]:
         gatherer, read = self._gatherer, amount_read(data["searched"])
         if not gatherer.documents and gatherer.errors:
             return _could_not_look(gatherer, data)
@@ -212,7 +212,7 @@ async def synthesize(ctx: Context, given: Sequence[str | Mapping[str, Any]], lay
         data |= written.to_data() if written is not None else {}
         data["warnings"] = [f"No model wrote it, so it is quoted: {fault}."] if fault else []
         put()
-    return _synthesis_ended(synthesis, gatherer, data, written)
+    return _end_synthesis(synthesis, gatherer, data, written)
 
 
 async def _read_sources(gatherer: Gatherer, given: Sequence[str | Mapping[str, Any]]) -> list[Document]:
@@ -256,7 +256,7 @@ def _in_turn(synthesis: Synthesis) -> list[Citation]:
     return first + [own[turn] for turn in range(max(map(len, lists), default=0)) for own in lists if turn < len(own)]
 
 
-def _synthesis_ended(synthesis: Synthesis, gatherer: Gatherer, data: dict[str, Any], written: WrittenAnswer | None) -> dict[str, Any]:
+def _end_synthesis(synthesis: Synthesis, gatherer: Gatherer, data: dict[str, Any], written: WrittenAnswer | None) -> dict[str, Any]:
     if not synthesis.documents:
         return _could_not_look(gatherer, data)
     sources, quoted = plural(len(synthesis.documents), "source"), sum(map(len, synthesis.single.values()))

@@ -59,7 +59,7 @@ async def read_file(
     encoding: Encoding | None = None,
 ) -> dict[str, Any]:
     """Read a file of the workspace: text, or base64 for binary content; a part of it by byte offset and limit."""
-    chosen = None if encoding is None else _encoding(encoding)
+    chosen = None if encoding is None else _check_encoding(encoding)
 
     def act(root: Root, place: Place) -> tuple[str, Piece, os.stat_result]:
         descriptor = place.open_file()
@@ -70,10 +70,10 @@ async def read_file(
             os.close(descriptor)
         return place.path, piece, found
 
-    return _read_return(path, offset, *await act_at(ctx, path, Effect.READ, act))
+    return _build_read_return(path, offset, *await act_at(ctx, path, Effect.READ, act))
 
 
-def _read_return(path: str, asked_offset: int, real_path: str, piece: Piece, found: os.stat_result) -> dict[str, Any]:
+def _build_read_return(path: str, asked_offset: int, real_path: str, piece: Piece, found: os.stat_result) -> dict[str, Any]:
     size = max(found.st_size, piece.end if piece.bytes_read else 0)  # a file may have grown
     is_cut = piece.end < size
     what = "bytes, not text" if piece.encoding == BASE64 else f"{piece.encoding.upper()} text"
@@ -114,7 +114,7 @@ async def write_file(
     encoding: Encoding = "utf-8",
 ) -> dict[str, Any]:
     """Write a file of the workspace, whole or not at all; its permissions are kept."""
-    raw = _encoded(content, _encoding(encoding))
+    raw = _encode(content, _check_encoding(encoding))
     if "/".join(parts_of(path, str(ctx.workspace))).startswith("~"):
         raise Misused(f"{shown(path)} begins with ~, which is not expanded.", advice="Give a path relative to the workspace.")
     halt = Halt()
@@ -183,13 +183,13 @@ async def delete_file(
         if not recursive:
             _need_empty(place)
             return kind, remove_one(place)
-        return kind, remove_tree(place, _kept, halt)
+        return kind, remove_tree(place, _why_kept, halt)
 
     kind, removed = await act_at(ctx, path, Effect.DELETE, act, follow=False, halt=halt, content=b"")
-    return _removed_return(path, kind, removed)
+    return _build_removal_return(path, kind, removed)
 
 
-def _removed_return(path: str, kind: str, removed: RemovalReport) -> dict[str, Any]:
+def _build_removal_return(path: str, kind: str, removed: RemovalReport) -> dict[str, Any]:
     data: dict[str, Any] = {
         "path": path,
         "type": _TYPES.get(kind, "other"),
@@ -235,19 +235,19 @@ async def _need_allowed(ctx: Context, path: str, halt: Halt) -> None:
             held = []
             for entry in Walk(stop=halt, shows_own=True).entries(folder):
                 where = f"{place.path}/{entry.path}"
-                if _kept(entry.name) is not None:
+                if _why_kept(entry.name) is not None:
                     raise leads_out(path, f"contains {shown(where)}", "It belongs to git or remit; delete other entries one by one.")
                 held.append(where)
         finally:
             os.close(folder)
         return held
 
-    async for where, refusal in _refused(ctx, "", await act_at(ctx, path, Effect.DELETE, act, follow=False, halt=halt)):
+    async for where, refusal in _find_refused(ctx, "", await act_at(ctx, path, Effect.DELETE, act, follow=False, halt=halt)):
         message = f"{shown(path)} contains {shown(where)}, so nothing was deleted. {refusal.message}"
         raise Refused(message, code=refusal.code, advice="Delete the other entries by their own paths.")
 
 
-async def _refused(ctx: Context, prefix: str, paths: Iterable[str]) -> AsyncIterator[tuple[str, Refused]]:
+async def _find_refused(ctx: Context, prefix: str, paths: Iterable[str]) -> AsyncIterator[tuple[str, Refused]]:
     """Paths that the policy refuses, each with its refusal."""
     for number, path in enumerate(paths, 1):
         if number % _TURN == 0:
@@ -258,7 +258,7 @@ async def _refused(ctx: Context, prefix: str, paths: Iterable[str]) -> AsyncIter
             yield path, refusal
 
 
-def _kept(name: str) -> str | None:
+def _why_kept(name: str) -> str | None:
     return "it belongs to git or remit" if name.casefold() in (GIT, OURS) else None
 
 
@@ -267,7 +267,7 @@ def _type_of(path: str) -> str:
     return "documentation" if suffix in _DOCUMENTS else "data" if suffix in _DATA else "implementation"
 
 
-def _encoding(name: str) -> str:
+def _check_encoding(name: str) -> str:
     plain = name.strip().lower().replace("_", "-")
     plain = {"utf8": "utf-8", "utf16": "utf-16", "latin1": "latin-1", "iso-8859-1": "latin-1", "windows-1252": "cp1252"}.get(plain, plain)
     if plain != BASE64 and plain not in ENCODINGS:
@@ -275,7 +275,7 @@ def _encoding(name: str) -> str:
     return plain
 
 
-def _encoded(content: str, encoding: str) -> bytes:
+def _encode(content: str, encoding: str) -> bytes:
     try:
         if encoding == BASE64:
             return base64.b64decode(content, validate=True)
@@ -327,7 +327,7 @@ async def list_files(
             os.close(folder)
         return entries, total, walk
 
-    return _listed_return(path, pattern, max_results, *await act_at(ctx, path, Effect.READ, act, halt=halt))
+    return _build_listing(path, pattern, max_results, *await act_at(ctx, path, Effect.READ, act, halt=halt))
 
 
 def _describe(entry: Entry, found: os.stat_result, prefix: str) -> dict[str, Any]:
@@ -339,7 +339,7 @@ def _describe(entry: Entry, found: os.stat_result, prefix: str) -> dict[str, Any
     }
 
 
-def _listed_return(path: str, pattern: str | None, most: int, entries: list[dict[str, Any]], total: int, walk: Walk) -> dict[str, Any]:
+def _build_listing(path: str, pattern: str | None, most: int, entries: list[dict[str, Any]], total: int, walk: Walk) -> dict[str, Any]:
     is_cut, notes = total > most, []
     if is_cut:
         found = f"{' at least' if walk.was_stopped else ''} {total:,}"
@@ -398,10 +398,10 @@ async def search_files(
         search.kill()
         raise
     prefix = "".join(f"{part}/" for part in parts_of(path))
-    return _found_return(path, pattern, prefix, await _allowed(ctx, prefix, found))
+    return _build_search_return(path, pattern, prefix, await _drop_forbidden(ctx, prefix, found))
 
 
-async def _allowed(ctx: Context, prefix: str, found: "SearchResult") -> "SearchResult":
+async def _drop_forbidden(ctx: Context, prefix: str, found: "SearchResult") -> "SearchResult":
     """Without matches in files that the policy does not allow to be read."""
     paths = dict.fromkeys(one["path"] for one in found.matches if one["path"])
     halt = Halt(_seconds(ctx))
@@ -411,15 +411,15 @@ async def _allowed(ctx: Context, prefix: str, found: "SearchResult") -> "SearchR
             return secret_names(root, [prefix + path for path in paths], halt)
 
     names = await off_loop(known_as) if paths else {}
-    refused = {path async for path, _ in _refused(ctx, prefix, paths)}
-    refused |= {path for path in paths if prefix + path in names and [one async for one in _refused(ctx, "", [names[prefix + path]])]}
+    refused = {path async for path, _ in _find_refused(ctx, prefix, paths)}
+    refused |= {path for path in paths if prefix + path in names and [one async for one in _find_refused(ctx, "", [names[prefix + path]])]}
     if not refused:
         return found
     note = f"{plural(len(refused), 'file')} left out: the policy does not allow reading them."
     return replace(found, matches=[one for one in found.matches if one["path"] not in refused], notes=(note, *found.notes))
 
 
-def _found_return(path: str, pattern: str, prefix: str, found: "SearchResult") -> dict[str, Any]:
+def _build_search_return(path: str, pattern: str, prefix: str, found: "SearchResult") -> dict[str, Any]:
     matches = [{**one, "path": _text(prefix + one["path"] if one["path"] else path)} for one in found.matches]
     files = len({one["path"] for one in matches})
     cut = f"Only {len(matches):,} matches are shown; there are more. Name a folder, a glob or a rarer pattern, or raise max_results."

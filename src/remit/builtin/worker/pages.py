@@ -52,7 +52,7 @@ MEMORY_BYTES = 1536 * 1024 * 1024
 
 
 @contextlib.contextmanager
-def bounded_memory() -> Iterator[None]:
+def limit_memory() -> Iterator[None]:
     """Exceeding it raises MemoryError, which is reported as a fault of the page."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
@@ -65,7 +65,7 @@ def bounded_memory() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def bounded_time(seconds: float) -> Iterator[None]:
+def limit_time(seconds: float) -> Iterator[None]:
     """Raises `TimeoutError` in its body. For the main thread, in which agents of a process run."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
@@ -99,11 +99,11 @@ def decode_text(content: bytes, content_type: str = "", *, is_markup: bool = Fal
         said = encodings.lookup((meta[1] or meta[2]).decode("ascii"))
         if said is not None and said.name.startswith("utf-16"):
             said = encodings.UTF8  # otherwise the search would not have found it
-    text, used = encodings.decode(content, said or _guessed_encoding(content), errors="replace")
+    text, used = encodings.decode(content, said or _guess_encoding(content), errors="replace")
     return text, used.codec_info.name
 
 
-def _guessed_encoding(content: bytes) -> Any:
+def _guess_encoding(content: bytes) -> Any:
     encodings = need("webencodings", "web")
     if _is_utf8(content):
         return encodings.UTF8
@@ -149,20 +149,20 @@ class Page:
 
 
 def _parse_html(page: Page, text: str, url: str, seconds: float) -> None:
-    tree = _guarded(page, "The page could not be parsed", lambda: _tree(text), seconds / 3)
+    tree = _try_read(page, "The page could not be parsed", lambda: _tree(text), seconds / 3)
     if tree is None:
         return
-    _guarded(page, "The links could not be read", lambda: _read_links(page, tree, url), seconds / 3)
-    _guarded(page, "The article could not be extracted", lambda: _read_article(page, text, url), seconds / 2)
+    _try_read(page, "The links could not be read", lambda: _read_links(page, tree, url), seconds / 3)
+    _try_read(page, "The article could not be extracted", lambda: _read_article(page, text, url), seconds / 2)
     if not page.text:
-        _guarded(page, "The text could not be read", lambda: _read_all(page, tree), seconds / 3)
+        _try_read(page, "The text could not be read", lambda: _read_all(page, tree), seconds / 3)
     if not page.text:  # nested too deeply for the parser, for example
         page.text = _tidy(_TAG.sub(" ", text))
 
 
-def _guarded(page: Page, fault: str, read: Callable[[], Any], seconds: float) -> Any:
+def _try_read(page: Page, fault: str, read: Callable[[], Any], seconds: float) -> Any:
     try:
-        with bounded_time(seconds):
+        with limit_time(seconds):
             return read()
     except RemitError:
         raise
@@ -241,7 +241,7 @@ def _read_pdf(page: Page, content: bytes) -> None:
     pypdf = need("pypdf", "web")
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     reader = pypdf.PdfReader(io.BytesIO(content), strict=False)
-    if reader.is_encrypted and not _is_opened(reader):
+    if reader.is_encrypted and not _opens_without_password(reader):
         page.notes.append("The PDF is encrypted with a password, so its text cannot be read.")
         page.about["encrypted"] = True
         return
@@ -261,7 +261,7 @@ def _read_pdf(page: Page, content: bytes) -> None:
         page.notes.append("The PDF has no text: its pages are probably pictures.")
 
 
-def _is_opened(reader: Any) -> bool:
+def _opens_without_password(reader: Any) -> bool:
     """Many are encrypted only against changes, with an empty password for readers."""
     try:
         return bool(reader.decrypt(""))
@@ -388,7 +388,7 @@ def read_answer(fetched: FetchResult, *, raw: bool, seconds: float) -> Page:
     if page.kind == "binary" or not content:
         return page
     if page.kind == "pdf":
-        _guarded(page, "The PDF could not be read to its end", lambda: _read_pdf(page, content), seconds)
+        _try_read(page, "The PDF could not be read to its end", lambda: _read_pdf(page, content), seconds)
         return page
     text, page.charset = decode_text(content, fetched.content_type, is_markup=page.kind == "html" or b"<?xml" in content[:100])
     if page.kind == "html" and not raw:
@@ -427,19 +427,19 @@ async def fetch_page(
     request = WebRequest(target=parse_target(url), method=method.upper(), headers=sent, body=data)
     most = min(max_bytes or settings.max_bytes, settings.max_bytes)
     trail = Trail()
-    with bounded_memory():
+    with limit_memory():
         try:
             seconds = ctx.remaining * (1 - _READING_SHARE)
             answer = await fetch(request, build_network(ctx, settings), most=most, seconds=seconds, trail=trail)
         except (UnreachableError, BodyError, TimeoutError) as error:
-            return unreached_return(request.target, trail, error)
+            return build_unreached_return(request.target, trail, error)
         ctx.progress(f"{answer.body.wire_bytes} bytes came from {answer.target.authority}.")
         page = read_answer(answer, raw=raw, seconds=max(0.2, ctx.remaining * 0.8))
     file = ctx.scratch / file_name(answer) if save else None
     if file is not None:
         await off_loop(file.write_bytes, answer.body.content)
         ctx.artifact(file, "data", f"What {answer.target.authority} answered, {len(answer.body.content)} bytes.")
-    return fetched_return(request.target, answer, page, max_characters, file)
+    return build_fetch_return(request.target, answer, page, max_characters, file)
 
 
 def build_network(ctx: Context, settings: Web) -> Network:
@@ -451,7 +451,7 @@ _ENDINGS = {"application/pdf": ".pdf", "text/html": ".html", "application/json":
 _MARKUP = re.compile(r"[`*_<>\[\]#|\U0001f000-\U0001faff☀-➿]")
 
 
-def fetched_return(asked: Target, fetched: FetchResult, page: Page, max_characters: int, file: Path | None) -> dict[str, Any]:
+def build_fetch_return(asked: Target, fetched: FetchResult, page: Page, max_characters: int, file: Path | None) -> dict[str, Any]:
     body, text = fetched.body, page.text
     notes = [*fetched.trail.notes, *([body.cut] if body.cut else []), *page.notes]
     if len(text) > max_characters:
@@ -525,7 +525,7 @@ def plain_text(text: str, most: int) -> str:
     return one_line(_MARKUP.sub("", text), most)
 
 
-def unreached_return(asked: Target, trail: Trail, error: Exception) -> dict[str, Any]:
+def build_unreached_return(asked: Target, trail: Trail, error: Exception) -> dict[str, Any]:
     """Nothing came that could be read."""
     at = trail.last or asked
     kind, code = ("timeout", "TIMEOUT") if isinstance(error, TimeoutError) else ("network", "NETWORK_ERROR")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
-from remit.builtin.worker.pages import bounded_memory, build_headers, build_network, decode_text, fetch, plain_text, read_json, utc_time
+from remit.builtin.worker.pages import build_headers, build_network, decode_text, fetch, limit_memory, plain_text, read_json, utc_time
 from remit.core.context import Context
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.settings import Search, Settings
@@ -333,7 +333,7 @@ async def search_web(ctx: Context, query: str, max_results: int) -> dict[str, An
     query = " ".join(query.split())
     if not query:
         raise Misused("query: there is nothing to search for.", advice="Give some words.")
-    with bounded_memory():
+    with limit_memory():
         found = await WebSearch(
             settings=settings.search,
             network=build_network(ctx, settings.web),

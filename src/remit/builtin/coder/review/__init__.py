@@ -77,7 +77,7 @@ def review_code(
     review = checks.run(_read_guidelines(guidelines, files), ctx.progress)
     models = models_of(ctx.context)
     if models is not None:
-        review = review.judged(ctx.wait(judge(models, ctx.context, review, masking)))
+        review = review.with_judgement(ctx.wait(judge(models, ctx.context, review, masking)))
     page = ctx.scratch / REPORT
     page.write_text(review.page(), encoding="utf-8", errors="replace")
     ctx.artifact(page, "report", f"Review: {review.verdict}.")

@@ -153,7 +153,7 @@ class Review:
     def _without_model(self) -> str:
         return self._verdict(finding for finding in self.findings if not finding.by)
 
-    def judged(self, judgement: "Judgement") -> "Review":
+    def with_judgement(self, judgement: "Judgement") -> "Review":
         """With the findings of a model, each after those of a check with the same severity."""
         both = sorted([*self.findings, *judgement.findings], key=lambda one: (ORDER[one.severity], bool(one.by)))
         return replace(self, findings=both, judgement=judgement)
