@@ -28,6 +28,7 @@ from remit.system.interpreter import listed_environment
 
 LONGEST_LINE = 20_000
 RUFF_SECONDS = 30.0
+RUFF_FILES = 500
 RUFF_MEMORY_KB = 4_000_000
 RUFF_OUTPUT_BLOCKS = 32_000
 """In blocks of 512 bytes."""
@@ -218,8 +219,10 @@ class Checks:
         if not files or ruff is None:
             return
         self.tools["ruff"] = next((one.version for one in distributions(name="ruff")), "unknown")
+        if len(files) > RUFF_FILES:
+            self.unchecked.append(f"{len(files) - RUFF_FILES} Python files with ruff: at most {RUFF_FILES} are checked")
         with temporary_folder("remit-ruff-") as folder:
-            for file, one in self._run_ruff(ruff, folder, files):
+            for file, one in self._run_ruff(ruff, folder, files[:RUFF_FILES]):
                 finding = _ruff_finding(file, one)
                 if finding is not None and finding.rule in _PASSWORDS:
                     self.masking.learn_literals(finding.snippet)
