@@ -25,6 +25,8 @@ from remit.system.beneath import Root
 NAME_CHARACTERS = 200
 IMPORT_CHARACTERS = 4_000
 """A Rust `use` can name many modules."""
+IMPORTS_KEPT = 2_000
+"""Of one file: those of all files are in memory together."""
 FUNCTIONS = frozenset({"function", "method"})
 _TYPES = frozenset({"class", "struct", "interface", "enum", "trait", "scope"})
 _BLANK = re.compile(rb"^[ \t\r\f\v]*$", re.MULTILINE)
@@ -93,7 +95,7 @@ def _parse(source: bytes, language: str, path: str, *, is_test: bool) -> dict[st
         "comments": _comment_lines(comments, source),
         "complexity": loose + sum(one["complexity"] for one in functions),
         "tests": tests if is_test or language == "Rust" else 0,
-        "imports": imports,
+        "imports": imports[:IMPORTS_KEPT],
         "entries": entries[:5] or ([[1, "python -m"]] if path.endswith("__main__.py") else []),
         "hasErrors": bool(tree.root_node.has_error),
         "symbols": symbols,
