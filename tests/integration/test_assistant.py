@@ -161,7 +161,7 @@ async def test_message_ends_at_its_time_limit_with_partial_work(tmp_path: Path) 
         assert (returned.status, returned.errors[0].code) == (Status.PARTIAL, "TIMEOUT")
         assert returned.stop_reason is StopReason.DEADLINE
         assert (await remit.describe(returned.session_id)).state is State.TIMEOUT
-        assert " s:" in returned.summary
+        assert " s. " in returned.summary
         conversation = returned.data["conversation"]
         assert conversation in returned.next_steps
         assert returned.data["text"].startswith("This will")

@@ -300,11 +300,9 @@ class MessageRun:
     _stream: ReplyStream = field(init=False)
     _memory: Memory = field(init=False)
     _limit: MessageLimit = field(init=False)
-    _early: OutOfTime | None = None
-    """Why it ended before its answer: time or budget."""
 
     async def run(self) -> dict[str, Any]:
-        """The return. A cancellation is recorded and raised again."""
+        """The return. Raises `OutOfTime` with a return if time or budget ended it; a cancellation is recorded and raised again."""
         tools, settings = self.tools, self.tools.settings.assistant
         instructions = instructions_for(self.ctx.root, tools.now(), tools.allows)
         overhead = tokens_of_text(instructions) + tokens_of_text(json.dumps(offer_of(tools.tool).schema))
@@ -318,10 +316,7 @@ class MessageRun:
         left = self.ctx.remaining
         self._limit = MessageLimit(self._seconds(), left - min(WALL_SECONDS, 0.05 * left), self.ctx)
         try:
-            returned = await self._converse(instructions)
-            if self._early is not None:
-                raise OutOfTime(self._early.message, code=self._early.code, answer=returned)
-            return returned
+            return await self._converse(instructions)
         finally:
             self._stream.close()
 
@@ -355,14 +350,15 @@ class MessageRun:
         except TimeoutError:
             if not self._limit.timeout.expired():
                 raise
-            return self._end_early(OutOfTime(f"the time for one message was over after {self._limit.elapsed:.0f} s"))
+            raise self._end_early(f"the time for one message was over after {self._limit.elapsed:.0f} s") from None
         except OutOfTime as early:
-            if early.code == "BUDGET_EXCEEDED":
-                self._stop(early.message)
-                self._early = early
-                outcome = self._outcome(None, self._stream.said)
-                return outcome.build_unfinished("partial", early.message, f"{outcome.advice}, under a larger budget.", "budget", early.code)
-            return self._end_early(OutOfTime(f"the time was over after {self._limit.elapsed:.0f} s"))
+            if early.code != "BUDGET_EXCEEDED":
+                raise self._end_early(f"the time was over after {self._limit.elapsed:.0f} s") from None
+            self._stop(early.message)
+            outcome = self._outcome(None, self._stream.said)
+            advice = f"{outcome.advice}, under a larger budget."
+            answer = outcome.build_unfinished("partial", early.message, advice, "budget", early.code)
+            raise OutOfTime(early.message, code=early.code, answer=answer) from None
         except Stopped:
             self._stop("it was stopped")
             raise
@@ -376,16 +372,16 @@ class MessageRun:
             self._stop("an unexpected error occurred")
             raise
 
-    def _end_early(self, early: OutOfTime) -> dict[str, Any]:
-        said, self._early = self._stream.said, early
-        self._stop(early.message)
+    def _end_early(self, why: str) -> OutOfTime:
+        self._stop(why)
         for known in self.delegations.values():
             if known["success"] is None:
                 known |= {"taskState": "CANCELLED", "success": False}
-        outcome = self._outcome(None, said)
-        message = f"The assistant was stopped after {self._limit.elapsed:.0f} s: {early.message}."
+        outcome = self._outcome(None, self._stream.said)
         advice = f'{outcome.advice}: remit ask --conversation {outcome.conversation_id} "go on". More time: [assistant] message_seconds.'
-        return outcome.build_unfinished("partial", message, advice, "timeout", "TIMEOUT")
+        return OutOfTime(
+            why, answer=outcome.build_unfinished("partial", f"The assistant was stopped: {why}.", advice, "timeout", "TIMEOUT")
+        )
 
     def _give_up(self, error: RemitError, outcome: Outcome) -> dict[str, Any]:
         """No model answered."""

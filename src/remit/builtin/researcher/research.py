@@ -50,7 +50,6 @@ class Research:
         self._words = words
         self._models = models
         self._warnings: list[str] = []
-        self._folders: list[str] = []
         self._gatherer = Gatherer(ctx, places, KEPT_FOR_WRITING if models is not None else 0.0)
         self._depth = 0
         self._leads: list[str] = []
@@ -58,10 +57,10 @@ class Research:
 
     async def run(self) -> dict[str, Any]:
         result, written = Result(query=self._query), None
-        self._folders = [path for path in self._places.paths if await self._gatherer.look_over(path)]
+        folders = [path for path in self._places.paths if await self._gatherer.look_over(path)]
         self._write(result, is_final=False)
         self._ctx.artifact(self._report, "report", "The answer, with quotations and their places.")
-        await self._first_round()
+        await self._first_round(folders)
         for depth in range(1, self._max_depth + 1):
             if depth > 1 and (self._gatherer.is_over or not await self._follow_links(result)):
                 break
@@ -76,11 +75,11 @@ class Research:
             data |= {**(written.to_data() if written is not None else {}), "warnings": self._warnings}
         return self._build_return(result, data, written)
 
-    async def _first_round(self) -> None:
+    async def _first_round(self, folders: Sequence[str]) -> None:
         gatherer = self._gatherer
-        await gatherer.read(path for path in self._places.paths if path not in self._folders)
-        if self._folders and self._parts:
-            found = await gatherer.search(self._patterns(MAX_SEARCHES // min(len(self._folders), MAX_SEARCHES)), self._folders)
+        await gatherer.read(path for path in self._places.paths if path not in folders)
+        if folders and self._parts:
+            found = await gatherer.search(self._patterns(MAX_SEARCHES // min(len(folders), MAX_SEARCHES)), folders)
             await gatherer.read(self._best_files(found)[:MAX_FILES])
         await gatherer.fetch(self._places.urls)
         if self._places.web and not gatherer.is_over:
@@ -119,12 +118,12 @@ class Research:
         index = Index(documents, self._words)
         result, citations = Result(query=self._query), Citations()
         chosen: list[tuple[Part, list[RankedPassage]]] = []
+        each = IN_ANSWER if len(self._parts) == 1 else 2
         for part in self._parts:
             ranked = index.rank(part)
             near = [one for one in ranked if one.is_supported]
-            chosen.append((part, index.choose(near or [one for one in ranked if one.coverage >= _NEAR], IN_FINDING if near else NEAREST)))
-        each = IN_ANSWER if len(chosen) == 1 else 2
-        for _, own in chosen:
+            own = index.choose(near or [one for one in ranked if one.coverage >= _NEAR], IN_FINDING if near else NEAREST)
+            chosen.append((part, own))
             best = [one for one in own if one.is_supported and one.score >= _KEEPS_UP * own[0].score]
             result.answer += [one for one in (citations.cite(one.passage) for one in best[:each]) if one not in result.answer]
         for part, own in chosen:
