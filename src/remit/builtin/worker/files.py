@@ -192,7 +192,7 @@ async def delete_file(
 def _build_removal_return(path: str, kind: str, removed: RemovalReport) -> dict[str, Any]:
     data: dict[str, Any] = {
         "path": path,
-        "type": _TYPES.get(kind, "other"),
+        "type": {"a file": "file", "a folder": "folder", "a link": "link"}.get(kind, "other"),
         "deleted": not removed.left,
         "filesDeleted": removed.files,
         "foldersDeleted": removed.folders,
@@ -208,9 +208,6 @@ def _build_removal_return(path: str, kind: str, removed: RemovalReport) -> dict[
     error = error_dict("execution", "UNKNOWN_ERROR", message, "Look at what is left, and delete it again.")
     summary = f"{display_path(path)} was deleted in part: {what}. {left}."
     return build_return(summary, data, status="partial", errors=[error])
-
-
-_TYPES = {"a file": "file", "a folder": "folder", "a link": "link"}
 
 
 def _need_empty(place: Place) -> None:

@@ -82,7 +82,7 @@ def review_code(
     page.write_text(review.page(), encoding="utf-8", errors="replace")
     ctx.artifact(page, "report", f"Review: {review.verdict}.")
     returned: dict[str, Any] = {"status": "completed", "summary": review.summary(), "data": review.to_data()}
-    if review.is_unfit:
+    if review.verdict in ("needs changes", "does not apply"):
         returned["next_steps"] = _SETTLE
     if review.is_late:
         returned |= {"status": "partial", "errors": [_TIME_WAS_UP]}
