@@ -29,14 +29,11 @@ def tool(project: Project) -> Exit:
     raise Misused("`remit tool` needs a subcommand.", advice="Use `remit tool schema` or `remit tool call JSON`.")
 
 
-def schema(
-    project: Project,
-    plain: Annotated[bool, typer.Option("--plain", help="Without conditions, as model vendors require.")] = False,
-) -> Exit:
+def schema(project: Project) -> Exit:
     """Print the name, description and JSON schema of the delegate tool."""
     from remit.core.delegate_requests import Catalogue, tool_definition
 
-    say_json(tool_definition(Catalogue(project.directory.specs), None if plain else project.settings.limits_for))
+    say_json(tool_definition(Catalogue(project.directory.specs)))
     for problem in project.directory.problems:
         say_aside(f"! {problem}")
     return Exit.OK

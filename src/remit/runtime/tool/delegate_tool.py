@@ -96,10 +96,6 @@ class DelegateTool:
 
     def schema(self) -> dict[str, Any]:
         """Name, description and `inputSchema` for the current directory."""
-        return tool_definition(self.catalogue, self._remit.settings.limits_for)
-
-    def plain_schema(self) -> dict[str, Any]:
-        """The same without conditions, for vendors that do not support them."""
         return tool_definition(self.catalogue)
 
     def read(self, arguments: object, *also: str) -> DelegateRequest:
@@ -211,7 +207,7 @@ _PARAMETERS = "Parameters of the operation by name, as listed in this tool's des
 
 
 def strict(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The strict form of an `inputSchema` without conditions."""
+    """The strict form of an `inputSchema`."""
     needed = frozenset(schema.get("required", ()))
     properties = {name: one if name in needed else _or_null(one) for name, one in schema["properties"].items()}
     properties["parameters"] = {"type": "string", "description": _PARAMETERS}
@@ -257,10 +253,10 @@ class PortableTool:
         self.tool_definition()
 
     def tool_definition(self) -> dict[str, Any]:
-        """Name, description and `inputSchema` for the current directory, without conditions, which model vendors do not support."""
+        """Name, description and `inputSchema` for the current directory."""
         specs = self.tool.catalogue.specs
         if self._drawn is None or self._drawn[0] is not specs:
-            told = self.tool.plain_schema()
+            told = self.tool.schema()
             self._drawn = (specs, {**told, "inputSchema": strict(told["inputSchema"])} if self.is_strict else told)
             self._can_read = any(spec.name == READ for spec in specs)
         return self._drawn[1]
