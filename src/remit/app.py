@@ -540,7 +540,7 @@ class Remit:
         )
 
     async def _make_deps(self) -> "RuntimeDeps":
-        from remit.runtime.deps import AcceptanceRules, Rules, RuntimeDeps, WorkspaceRules
+        from remit.runtime.deps import AcceptanceRules, Rules, RuntimeDeps
 
         settings = self.settings
         limits_for = lru_cache(maxsize=1024)(settings.limits_for)
@@ -562,7 +562,8 @@ class Remit:
             approver=self._given.approver,
             approval_seconds=settings.approval_seconds,
             acceptance=AcceptanceRules.from_settings(settings),
-            workspaces=WorkspaceRules.from_settings(settings),
+            workspaces=settings.workspace,
+            merges_here=not settings.engine.ships_files,
             principal_of=self._principal_of,
             named_addresses=self._named_addresses,
         )

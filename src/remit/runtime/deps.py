@@ -34,7 +34,7 @@ from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.core.context import ContextBackend
-    from remit.core.settings import Settings
+    from remit.core.settings import Settings, WorkspaceSettings
     from remit.runtime.engine import LiveDelegation
     from remit.runtime.result_cache import FilesRead
     from remit.runtime.workspaces import Workspace
@@ -277,24 +277,6 @@ class AcceptanceRules(NamedTuple):
         )
 
 
-class WorkspaceRules(NamedTuple):
-    """`[workspace]`, as plain values."""
-
-    setup: tuple[str, ...] = ()
-    """Commands that run once in each new worktree."""
-    copy: tuple[str, ...] = ()
-    link: tuple[str, ...] = ()
-    accept: tuple[str, ...] = ()
-    """Commands that must exit 0 on the merged tree before work is merged."""
-    merges: bool = True
-    """False: the checkout here is not that of the caller, to which the diff is shipped."""
-
-    @classmethod
-    def from_settings(cls, settings: "Settings") -> "WorkspaceRules":
-        said = settings.workspace
-        return cls(setup=said.setup, copy=said.copy, link=said.link, accept=said.accept, merges=not settings.engine.ships_files)
-
-
 class RuntimeDeps(NamedTuple):
     root: Path
     agents: Agents
@@ -310,8 +292,10 @@ class RuntimeDeps(NamedTuple):
     """How long to wait for a person."""
     acceptance: AcceptanceRules = AcceptanceRules()
     """Where acceptance commands run and what they can read."""
-    workspaces: WorkspaceRules = WorkspaceRules()
-    """How worktrees are prepared, and what must pass before work is merged."""
+    workspaces: "WorkspaceSettings | None" = None
+    """How worktrees are prepared, and what must pass before work is merged; None: nothing is merged through the queue."""
+    merges_here: bool = True
+    """False: the checkout here is not that of the caller, to which the diff is shipped."""
     principal_of: Callable[[str], str | None] = lambda _session_id: None
     """The principal of a delegation's tree; None: not on record."""
     named_addresses: Callable[[], Collection[str]] = tuple

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from remit.core.errors import ErrorInfo, RemitError, Unavailable
-from remit.runtime.deps import AcceptanceRules, WorkspaceRules
+from remit.core.settings import WorkspaceSettings
+from remit.runtime.deps import AcceptanceRules
 from remit.runtime.landing import (
     RebaseResult,
     changed_names,
@@ -109,7 +110,7 @@ class Proof:
 class MergeQueue:
     """The merge queue of one project in this process."""
 
-    def __init__(self, root: Path, rules: WorkspaceRules, acceptance: AcceptanceRules, *, is_accepting: bool = True) -> None:
+    def __init__(self, root: Path, rules: WorkspaceSettings, acceptance: AcceptanceRules, *, is_accepting: bool = True) -> None:
         """`is_accepting`: whether acceptance commands run on the merged tree; otherwise a candidate is merged if it can be rebased."""
         self._root = root
         self._rules = rules

@@ -8,7 +8,8 @@ import shutil
 from pathlib import Path
 
 from remit.core.errors import Misused, Unavailable
-from remit.runtime.deps import AcceptanceRules, WorkspaceRules
+from remit.core.settings import WorkspaceSettings
+from remit.runtime.deps import AcceptanceRules
 from remit.runtime.verify import Acceptance, AcceptanceSite, run_acceptance
 from remit.system.beneath import open_folder
 from remit.system.threads import off_loop
@@ -16,7 +17,7 @@ from remit.system.threads import off_loop
 SETUP_SECONDS = 900.0
 
 
-async def prepare_folder(folder: Path, root: Path, rules: WorkspaceRules, acceptance: AcceptanceRules, *, seconds: float) -> None:
+async def prepare_folder(folder: Path, root: Path, rules: WorkspaceSettings, acceptance: AcceptanceRules, *, seconds: float) -> None:
     """Copy files and run set-up commands. Raises `Unavailable` if a file is missing or a command fails."""
     await off_loop(share_files, folder, root, rules)
     error = (await run_setup(folder, root, rules, acceptance, seconds=min(seconds, SETUP_SECONDS))).error
@@ -27,7 +28,7 @@ async def prepare_folder(folder: Path, root: Path, rules: WorkspaceRules, accept
         )
 
 
-async def run_setup(folder: Path, root: Path, rules: WorkspaceRules, acceptance: AcceptanceRules, *, seconds: float) -> Acceptance:
+async def run_setup(folder: Path, root: Path, rules: WorkspaceSettings, acceptance: AcceptanceRules, *, seconds: float) -> Acceptance:
     """Run the set-up commands."""
     site = AcceptanceSite(folder=folder, root=root, rules=acceptance, is_asked_here=True, has_network=True)
     if rules.setup:
@@ -35,7 +36,7 @@ async def run_setup(folder: Path, root: Path, rules: WorkspaceRules, acceptance:
     return await run_acceptance(rules.setup, site, seconds_left=seconds)
 
 
-def share_files(folder: Path, root: Path, rules: WorkspaceRules) -> None:
+def share_files(folder: Path, root: Path, rules: WorkspaceSettings) -> None:
     """Copy and link files that git does not have. Blocking."""
     for name in rules.copy:
         source, target = _places(folder, root, name, "copy")
