@@ -47,7 +47,7 @@ LOOKING_SECONDS = 10.0
 REMOVING_SECONDS = 60.0
 GONE = ".gone-"
 UNFINISHED_SECONDS = 2 * MAKING_SECONDS
-"""Time after the end of its delegation at which an incomplete workspace can be removed."""
+"""Age at which an incomplete workspace can be removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,13 +177,8 @@ def remove_forgotten(root: Path, session_id: str) -> bool:
     workspace = find_workspace(root, session_id)
     folder = metadata_folder(root, session_id)
     if workspace is None:
-        if not (folder / METADATA_FILE).exists():  # never completed, so never used
-            with contextlib.suppress(OSError):
-                if time.time() - folder.stat().st_mtime < UNFINISHED_SECONDS:
-                    return True  # possibly in creation, for a task of the board: no delegation is on record for that
-            shutil.rmtree(work_root(root) / session_id, ignore_errors=True)
-            shutil.rmtree(folder.with_name(f"{session_id}.git"), ignore_errors=True)
-        remove_metadata(folder)
+        if not remove_unfinished(root, session_id) and (folder / METADATA_FILE).exists():
+            remove_metadata(folder)
         return True
     if workspace.task:
         return True  # it belongs to a board task and is removed after the merge
@@ -235,11 +230,11 @@ def finish_removal(root: Path, session_id: str) -> bool:
 
 
 def remove_unfinished(root: Path, session_id: str) -> bool:
-    """Remove an incomplete workspace of a delegation that ended long ago."""
+    """Remove a workspace that was never completed, unless it may be in creation: a board task has no delegation on record then."""
     folder, tree = metadata_folder(root, session_id), work_root(root) / session_id
-    if (folder / METADATA_FILE).exists() or not folder.is_dir():
-        return False
     try:
+        if (folder / METADATA_FILE).exists() or time.time() - folder.stat().st_mtime < UNFINISHED_SECONDS:
+            return False
         git = Git(folder=root, stop_at=time.monotonic() + LOOKING_SECONDS)
         with contextlib.suppress(GitFailed):  # a project that is not a checkout has no worktrees
             common_dir = (root / git.says("rev-parse", "--git-common-dir")).resolve()

@@ -83,14 +83,10 @@ class Maintenance:
         """Remove unchanged workspaces one by one, so that this can be interrupted at any time."""
         if not await off_loop(self._has_workspaces):
             return  # most projects: no workspace module is imported
-        from remit.runtime.workspace_cleanup import UNFINISHED_SECONDS, remove_unchanged, remove_unfinished
+        from remit.runtime.workspace_cleanup import remove_unchanged, remove_unfinished
 
-        now = self._clock.wall()
-        for record in await off_loop(self._unused_workspaces, now - self._options.retention_seconds):
-            if (
-                not await off_loop(remove_unchanged, self._root, record.session_id)
-                and now - (record.settled_at or now) > UNFINISHED_SECONDS
-            ):
+        for record in await off_loop(self._unused_workspaces, self._clock.wall() - self._options.retention_seconds):
+            if not await off_loop(remove_unchanged, self._root, record.session_id):
                 await off_loop(remove_unfinished, self._root, record.session_id)
 
     def _has_workspaces(self) -> bool:
