@@ -21,7 +21,9 @@ from pydantic_core import from_json, to_json
 
 from remit.core.deadline import SYSTEM_CLOCK, Clock, iso
 from remit.core.errors import ErrorInfo, Unavailable
+from remit.core.jsonable import clean_text
 from remit.core.redaction import redact_text
+from remit.core.text import shorten, shorten_middle
 from remit.system.files import append_line, atomic_write, file_lock, set_aside
 
 logger = logging.getLogger(__name__)
@@ -60,7 +62,7 @@ def _placeholder(match: re.Match[str]) -> str:
 
 
 @lru_cache(maxsize=8192)
-def normalised(message: str) -> str:
+def normalize_message(message: str) -> str:
     """The message without particulars. Idempotent.
 
     One replacement can enable another (a quote closes after a number is gone), so it repeats until nothing changes. It terminates: each
@@ -76,7 +78,7 @@ def normalised(message: str) -> str:
 @lru_cache(maxsize=8192)
 def similarity_key(type_: str, code: str, origin: str, message: str) -> str:
     """Equal for similar errors; `origin` is the agent, or the command without an agent."""
-    parts = "\0".join((type_, code, origin, normalised(message)))
+    parts = "\0".join((type_, code, origin, normalize_message(message)))
     return hashlib.sha256(parts.encode("utf-8", "replace")).hexdigest()[:16]
 
 
@@ -103,51 +105,11 @@ class ErrorOccurrence:
     """The tree it belongs to; errors of one tree are related."""
 
     @property
-    def key(self) -> str:
-        return similarity_key(self.error.type, self.error.code, self.agent or self.command or "", self.error.message)
-
-    @property
     def is_an_error(self) -> bool:
         """False for "nothing to commit"."""
         if self.error.code == "GIT_COMMIT_FAILED" or self.error.type == "git":
             return _NOTHING.search(self.error.message) is None
         return _ONLY_NOTHING.match(self.error.message) is None
-
-    def writable(self) -> "ErrorOccurrence":
-        """A bounded copy without lone surrogates and secrets. Redacts before it cuts, because half a secret is not recognised."""
-        error = self.error
-        return replace(
-            self,
-            error=replace(
-                error,
-                type=_redacted(error.type),
-                code=_redacted(error.code),
-                message=_beginning(_redacted(error.message)),
-                recommendation=_beginning(_redacted(error.recommendation)),
-            ),
-            agent=self.agent and _encodable(self.agent),
-            command=self.command and _encodable(self.command),
-            path=tuple(map(_encodable, self.path)),
-            stack_trace=_end(_redacted(self.stack_trace)),
-        )
-
-
-def _encodable(text: str) -> str:
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _redacted(text: str) -> str:
-    return redact_text(_encodable(text))
-
-
-def _beginning(text: str) -> str:
-    more = len(text) - MESSAGE_LIMIT
-    return text if more <= 0 else f"{text[:MESSAGE_LIMIT]} … ({more} more characters)"
-
-
-def _end(text: str) -> str:
-    more = len(text) - STACK_LIMIT
-    return text if more <= 0 else f"({more} characters before) … {text[-STACK_LIMIT:]}"
 
 
 RELATED_LIMIT = 20
@@ -189,8 +151,7 @@ class Entry:
         return similarity_key(self.type, self.code, self.origin, self.message)
 
     def to_dict(self) -> dict[str, Any]:
-        known = {name: getattr(self, name) for name in _FIELDS}
-        return {**known, **self.extra}
+        return {**{name: getattr(self, name) for name in _FIELDS}, **self.extra}
 
     def absorb(self, other: "Entry") -> "Entry":
         """The entry with the occurrences of another one. A resolved entry is reopened; the plan and task of its fix stay named."""
@@ -229,33 +190,35 @@ _FIELDS = tuple(name for name in Entry.__dataclass_fields__ if name != "extra")
 
 
 def first_entry(occurrence: ErrorOccurrence, at: float) -> Entry:
-    noted, moment = occurrence.writable(), iso(at)
-    error = noted.error
-    return Entry(
-        id=f"error_{noted.key}",
+    """The entry of an error that was not seen before: without lone surrogates and secrets, and shortened only after these are gone, because
+    half a secret is not recognised."""
+    error, moment = occurrence.error, iso(at)
+    entry = Entry(
+        id="",
         timestamp=moment,
-        type=error.type,
+        type=_redacted(error.type),
         severity="medium" if error.code == "TIMEOUT" or error.type == "timeout" else "high",
-        context=_context(noted),
-        message=error.message,
-        stack_trace=noted.stack_trace,
+        context={
+            "code": _redacted(error.code),
+            "agent": occurrence.agent and clean_text(occurrence.agent),
+            "command": occurrence.command and clean_text(occurrence.command),
+            "session_id": occurrence.session_id,
+            "root_id": occurrence.root_id,
+            "task_number": occurrence.task_number,
+            "delegation_path": [clean_text(name) for name in occurrence.path],
+            "recoverable": error.recoverable,
+            "recommendation": shorten(_redacted(error.recommendation), MESSAGE_LIMIT),
+        },
+        message=shorten(_redacted(error.message), MESSAGE_LIMIT),
+        stack_trace=shorten_middle(_redacted(occurrence.stack_trace), STACK_LIMIT),
         first_seen=moment,
         last_seen=moment,
     )
+    return replace(entry, id=f"error_{entry.key}")
 
 
-def _context(noted: ErrorOccurrence) -> dict[str, Any]:
-    return {
-        "code": noted.error.code,
-        "agent": noted.agent,
-        "command": noted.command,
-        "session_id": noted.session_id,
-        "root_id": noted.root_id,
-        "task_number": noted.task_number,
-        "delegation_path": list(noted.path),
-        "recoverable": noted.error.recoverable,
-        "recommendation": noted.error.recommendation,
-    }
+def _redacted(text: str) -> str:
+    return redact_text(clean_text(text))
 
 
 @lru_cache(maxsize=1)
