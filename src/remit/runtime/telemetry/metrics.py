@@ -16,6 +16,7 @@ from remit.core.deadline import SYSTEM_CLOCK, Clock
 from remit.core.lifecycle import LifecycleEvent, LifecycleKind
 from remit.core.metrics import OTHERS, Tally, metrics_of
 from remit.core.metrics import Metrics as RecentMetrics
+from remit.core.model_messages import ModelCall
 from remit.core.result import StopReason
 from remit.core.states import State
 from remit.runtime.engine import Engine
@@ -81,11 +82,11 @@ class EngineMetrics:
     def close(self, timeout_seconds: float) -> None:
         self._provider.shutdown(timeout_millis=1000 * timeout_seconds)
 
-    def model_called(self, provider: str, model: str, seconds: float, used: tuple[int, int] | None, error: str) -> None:
-        """Count a call of a language model; `used`: tokens in and out, None: no answer."""
-        labels = (str(names.Span.CHAT), provider, model)
-        self._instruments[names.MODEL_DURATION].record(seconds, _labelled(names.MODEL_DURATION, (*labels, error)))
-        for kind, tokens in zip(("input", "output"), used or (), strict=False):
+    def model_called(self, call: ModelCall) -> None:
+        """Count a call of a language model."""
+        labels = (str(names.Span.CHAT), call.provider, call.model)
+        self._instruments[names.MODEL_DURATION].record(call.seconds, _labelled(names.MODEL_DURATION, (*labels, call.error)))
+        for kind, tokens in zip(("input", "output"), call.used or (), strict=False):
             self._instruments[names.MODEL_USAGE].record(tokens, _labelled(names.MODEL_USAGE, (*labels, kind)))
 
     def on_event(self, event: LifecycleEvent) -> None:

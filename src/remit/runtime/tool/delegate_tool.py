@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.core.agents import AgentSpec
 from remit.core.context import Handle, SettledHandle
-from remit.core.deadline import Clock, TimeLimits
+from remit.core.deadline import Clock
 from remit.core.delegate_requests import Catalogue, DelegateError, DelegateRequest, Reader, parameters_schema, tool_definition
 from remit.core.delegate_results import (
     READ,
@@ -44,6 +44,9 @@ from remit.core.record import Record
 from remit.core.result import Return, StopReason
 from remit.core.states import State
 
+if TYPE_CHECKING:
+    from remit.core.settings import Settings
+
 # ---- the tool
 
 
@@ -54,21 +57,13 @@ class Agents(Protocol):
     def find(self, name: str) -> AgentPort | None: ...
 
 
-class ToolSettings(Protocol):
-    """The settings."""
-
-    @property
-    def model_requests(self) -> int: ...
-    def limits_for(self, name: str) -> TimeLimits: ...
-
-
 class Delegator(Protocol):
     """An open `Remit`. Inside an agent, its delegations are children of that agent."""
 
     @property
     def directory(self) -> Agents: ...
     @property
-    def settings(self) -> ToolSettings: ...
+    def settings(self) -> "Settings": ...
     @property
     def clock(self) -> Clock: ...
     @property
