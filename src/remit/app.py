@@ -504,7 +504,7 @@ class Remit:
     def on_event(self, listener: Callable[[LifecycleEvent], None], kinds: Iterable[LifecycleKind] = OUTCOMES) -> Callable[[], None]:
         """Call `listener` on the event loop when a delegation starts or ends here, until the returned function is called.
 
-        `kinds` selects other events; `EVERYTHING` includes each step, the output of delegations, and requests to APIs."""
+        `kinds` selects other events, such as requests to APIs."""
         return self._listening_engine().listen(listener, kinds)
 
     def happenings(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> "LifecycleEvents":

@@ -59,7 +59,7 @@ CHILDREN_SECONDS = 0.9
 
 class MemoryRun(LocalRun):
     def __init__(self, submission: Submission, engine: "MemoryEngine") -> None:
-        super().__init__(submission, engine.config, engine.bus)
+        super().__init__(submission, engine.config)
         self._engine = engine
         self.parent = submission.caller if isinstance(submission.caller, MemoryRun) else None
         self._output = Output(engine.config.options.chunk_limit_bytes)
@@ -256,7 +256,6 @@ class MemoryRun(LocalRun):
             self.heard()
         event = self.output.append(self.delegation.session_id, kind, body, self.deps.clock.wall())
         self.store.apply([AppendEvent(event)])
-        self.engine.bus.said(self.delegation, self.state, event)
         self.engine.spawn(self._notify())
 
     async def _notify(self) -> None:

@@ -1,7 +1,5 @@
-"""Lifecycle events for listeners in this process: starts, ends, steps and output of delegations; requests that
-an API admitted or refused."""
+"""Lifecycle events for listeners in this process: starts and ends of delegations; requests that an API admitted or refused."""
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -15,15 +13,6 @@ class LifecycleKind(StrEnum):
     COMPLETED = "delegation.completed"
     FAILED = "delegation.failed"
     """It ended in another state than completed: refused, timed out, cancelled, partial or blocked."""
-    STEP = "delegation.step"
-    """`{step}`: it reached one of the thirteen steps (`core.events.STEPS`)."""
-    PROGRESS = "delegation.progress"
-    DATA = "delegation.data"
-    ARTIFACT = "delegation.artifact"
-    NOTICE = "delegation.notice"
-    SPENT = "delegation.spent"
-    CANCEL = "delegation.cancel"
-    """This and the following have the bodies defined in `core.events`."""
     ADMITTED = "door.admitted"
     """An API admitted a request; `principal` and `door` name the caller and the API."""
     TURNED_AWAY = "door.refused"
@@ -32,8 +21,6 @@ class LifecycleKind(StrEnum):
 
 OUTCOMES = frozenset({LifecycleKind.STARTED, LifecycleKind.COMPLETED, LifecycleKind.FAILED})
 """Kinds that listeners receive by default."""
-API_ACCESS = frozenset({LifecycleKind.ADMITTED, LifecycleKind.TURNED_AWAY})
-EVERYTHING = frozenset(LifecycleKind)
 
 
 class LifecycleEvent(NamedTuple):
@@ -48,7 +35,7 @@ class LifecycleEvent(NamedTuple):
     target: str = ""
     operation: str | None = None
     state: str = ""
-    """`queued`, `running`, then the final state."""
+    """`running`, then the final state."""
     duration_seconds: float | None = None
     """From the request to the outcome; None: not ended."""
     success: bool | None = None
@@ -59,8 +46,6 @@ class LifecycleEvent(NamedTuple):
     principal: str | None = None
     """The external caller; None: a person or a program of this project."""
     door: str | None = None
-    body: Mapping[str, Any] = {}
-    """The body of a step or output event."""
     delegation: Delegation | None = None
     """The delegation itself, for listeners in this process; not part of `to_dict`, nor are the next two."""
     result: Return | None = None
@@ -89,5 +74,4 @@ class LifecycleEvent(NamedTuple):
             "cost": self.cost,
             **({} if self.principal is None else {"principal": self.principal}),
             **({} if self.door is None else {"door": self.door}),
-            **({"body": dict(self.body)} if self.body else {}),
         }

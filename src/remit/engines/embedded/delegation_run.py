@@ -127,7 +127,7 @@ class DelegationRun(LocalRun):
     """Notices that are not emitted yet."""
 
     def __init__(self, submission: Submission, engine: "EmbeddedEngine") -> None:
-        super().__init__(submission, engine.config, engine.bus)
+        super().__init__(submission, engine.config)
         self._engine = engine
         caller = submission.caller
         self.parent = caller if caller is not None and isinstance(caller, DelegationRun) else None  # type: ignore[assignment]
@@ -230,7 +230,6 @@ class DelegationRun(LocalRun):
                 self._launch()
             else:
                 self._move(QUEUED)
-                self.publish_steps(State.QUEUED)
                 self._engine.scheduler.enqueue(self, self._engine.loop.time())
         finally:
             if self.outcome.waiter is None:
@@ -301,7 +300,6 @@ class DelegationRun(LocalRun):
         if not engine.watchdog.is_awake:
             engine.watchdog.wake()
         if engine.bus.has_listeners:
-            self.publish_steps(State.RUNNING)
             engine.bus.started(self.delegation, engine.deps.clock.wall())
 
     # ---- performing
@@ -572,7 +570,6 @@ class DelegationRun(LocalRun):
         if self._output is not None:
             self._output.notify()
         if engine.bus.has_listeners:
-            self.publish_steps(self.state)
             engine.bus.ended(self.delegation, result, engine.deps.clock.wall(), self.tokens, self.cost, self.submission.step_times)
         # Each is part of a reference cycle (task, context, backend): break it here, so that memory is freed at once.
         self.task = None
@@ -641,8 +638,6 @@ class DelegationRun(LocalRun):
             self.drawn = engine.loop.create_future()
             then = partial(self._on_drawn, self.drawn)
         engine.journal.write(AppendEvent(event, limits), then)
-        if engine.bus.wants_details:
-            engine.bus.said(self.delegation, self.state, event)
         self._notify()
 
     def _on_drawn(self, answered: "asyncio.Future[None]", problem: Problem) -> None:

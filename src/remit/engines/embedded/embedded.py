@@ -199,7 +199,6 @@ class EmbeddedEngine:
             refusal = await self._record_unrun(submission, refusal)
             self.deps.note_errors(submission.delegation, refusal.errors, "")
             if self.bus.has_listeners:
-                self.bus.steps(submission.delegation, State.REFUSED, submission.step_times)
                 self.bus.ended(submission.delegation, refusal, self.deps.clock.wall(), 0, 0.0, submission.step_times)
         if isinstance(submission.caller, DelegationRun):
             submission.caller.add_failure(refusal)
@@ -212,7 +211,6 @@ class EmbeddedEngine:
         steps[5] = steps[11] = steps[12] = self.deps.clock.wall()
         result = await self._record_unrun(submission, result)
         if self.bus.has_listeners and submission.refusal is None:
-            self.bus.steps(submission.delegation, state_of(result), steps)
             self.bus.started(submission.delegation, submission.delegation.created_at)
             self.bus.ended(submission.delegation, result, self.deps.clock.wall(), 0, 0.0, steps)
         return result
