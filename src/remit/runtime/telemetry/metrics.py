@@ -14,8 +14,8 @@ from opentelemetry.sdk.resources import Resource
 
 from remit.core.deadline import SYSTEM_CLOCK, Clock
 from remit.core.lifecycle import LifecycleEvent, LifecycleKind
-from remit.core.metrics import OTHERS, Tally, metrics_of
 from remit.core.metrics import Metrics as RecentMetrics
+from remit.core.metrics import Tally, metrics_of
 from remit.core.model_messages import ModelCall
 from remit.core.result import StopReason
 from remit.core.states import State
@@ -23,6 +23,8 @@ from remit.runtime.engine import Engine
 from remit.runtime.telemetry import names
 from remit.runtime.telemetry.names import Find, Instrument, Kind, Live
 
+OTHERS = "(others)"
+"""Collects all further names, which callers may invent, in one count."""
 MAX_SERIES = 200
 """Maximum combinations of target, operation and kind of principal; later ones count as `(others)`. With all outcomes this is below the
 SDK's limit of 2,000 series."""
