@@ -142,7 +142,7 @@ class MemoryRun(LocalRun):
         try:
             await self.end_children()
             foreign = frozenset(path for other in self.engine.runs.values() if other is not self for path in other.artifacts or ())
-            left = await collect_partial_work(self, self.output, late, foreign=foreign, is_quiet=not self.engine.left_behind)
+            left = await collect_partial_work(self, self.output, late, foreign=foreign)
         except Exception as error:  # noqa: BLE001 - the promise to answer outweighs the harvest
             left = PartialWork(warnings=(repr(error),))
         if self.stopped_by.reason is StopReason.CANCELLED:

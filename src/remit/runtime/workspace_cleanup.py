@@ -193,11 +193,6 @@ def remove_forgotten(root: Path, session_id: str) -> bool:
 # ---- by itself
 
 
-def is_unchanged(workspace: Workspace, *, seconds: float = LOOKING_SECONDS) -> bool:
-    """Whether it contains only its initial files, and no other workspace was based on it."""
-    return workspace_status(workspace, seconds=seconds).is_unchanged and not _is_host(workspace)
-
-
 def remove_unchanged(root: Path, session_id: str) -> bool:
     """Remove the workspace of a finished delegation, with its branch, if that certainly loses nothing; True if it is gone."""
     try:

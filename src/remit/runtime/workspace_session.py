@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from remit.core.result import Artifact, Return, Status
 from remit.core.text import list_some, one_line, shorten_with_count
 from remit.runtime.authorize import filter_allowed, step_requests
 from remit.runtime.harvest import MAX_ARTIFACTS, Harvest, HarvestRequest, guess_type, harvest
-from remit.runtime.workspace_cleanup import is_unchanged, remove_workspace
+from remit.runtime.workspace_cleanup import remove_workspace
 from remit.runtime.workspaces import (
     Changes,
     MergeIntent,
@@ -59,8 +59,6 @@ class WorkspaceSession:
     """The workspace of its caller, the target of its changes."""
     taking: "asyncio.Future[Changes] | None" = field(default=None, repr=False)
     """The changes while they are being taken; only once."""
-    is_removable: bool = False
-    """It was stopped, and its workspace contains nothing of value."""
 
     @property
     def began_at(self) -> float:
@@ -180,24 +178,8 @@ def kept_message(workspace: Workspace) -> str:
     return f"Its workspace stays: {workspace.inside}{branch}."
 
 
-async def is_removable(workspace: Workspace, changes: Changes | None, artifacts: Iterable[Artifact], *, seconds: float) -> bool:
-    """Whether the workspace of a stopped delegation can be removed: no changes, no ignored files of value, no artifact in it.
-
-    Only if that is known in time; otherwise maintenance decides."""
-    if changes is None or changes.count or changes.warnings or changes.doubt or seconds <= 0:
-        return False
-    tree = f"{workspace.tree.relative_to(workspace.root).as_posix()}/"
-    if any(artifact.path.startswith(tree) for artifact in artifacts):
-        return False
-    try:
-        async with asyncio.timeout(seconds):
-            return await off_loop(lambda: is_unchanged(workspace, seconds=seconds))
-    except TimeoutError:
-        return False
-
-
-async def left_in_workspace(workspace: Workspace, hunt: HarvestRequest, scratch: Path, agent: str) -> tuple[Harvest, bool]:
-    """The work that a dead run left in its workspace, and whether the workspace can be removed because there is none."""
+async def left_in_workspace(workspace: Workspace, hunt: HarvestRequest, scratch: Path, agent: str) -> Harvest:
+    """The work that a dead run left in its workspace."""
     found = await harvest(hunt._replace(scan_root=True, below=workspace.inside, since=WorkspaceSession(workspace).began_at))
 
     def take() -> tuple[Changes, bool]:
@@ -209,10 +191,9 @@ async def left_in_workspace(workspace: Workspace, hunt: HarvestRequest, scratch:
     try:
         changes, was_merged = await off_loop(take)
     except (RemitError, OSError) as error:
-        return replace(found, warnings=(*found.warnings, *_diff_failed(workspace, error))), False
+        return replace(found, warnings=(*found.warnings, *_diff_failed(workspace, error)))
     merged = (MERGED_BEFORE,) if was_merged else ()
-    spare = await is_removable(workspace, changes, found.artifacts, seconds=AFTER_CRASH_SECONDS)
-    return await with_workspace_changes(workspace, found, changes, (*merged, *changes.warnings)), spare
+    return await with_workspace_changes(workspace, found, changes, (*merged, *changes.warnings))
 
 
 async def with_workspace_changes(workspace: Workspace, found: Harvest, changes: Changes | None, told: tuple[str, ...]) -> Harvest:

@@ -505,7 +505,7 @@ class DelegationRun(LocalRun):
             if self.children:
                 await self.end_children()
             foreign = self._engine.artifacts_of_others(self)
-            left = await collect_partial_work(self, self._output, late, foreign=foreign, is_quiet=not self._engine.abandoned())
+            left = await collect_partial_work(self, self._output, late, foreign=foreign)
             left = await self._engine.keep_partial_work(self, left)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the answer is more important than the harvest
             left = PartialWork(warnings=(f"Its partial work could not be collected: {error!r}",))
@@ -513,8 +513,6 @@ class DelegationRun(LocalRun):
             self.say(EventKind.CANCEL, {"state": self.cancel_state(), "source": why.source, "reason": why.detail})
         result = reply.stopped_return(self.delegation, why, left, duration_seconds=self.elapsed(), resumable=self.agent.spec.resumable)
         self._settle(reply.with_agent_session(result, self.saved))
-        if left.removable_workspace is not None:
-            self._engine.remove_workspace_later(left.removable_workspace, self.outcome.done)
 
     def _settle_unstarted(self) -> None:
         """Stopped before its agent was called: there is no work to collect."""
