@@ -1,7 +1,7 @@
 """Lifecycle events for listeners in this process: starts and ends of delegations; requests that an API admitted or refused."""
 
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo
@@ -47,7 +47,6 @@ class LifecycleEvent(NamedTuple):
     """The external caller; None: a person or a program of this project."""
     door: str | None = None
     delegation: Delegation | None = None
-    """The delegation itself, for listeners in this process; not part of `to_dict`, nor are the next two."""
     result: Return | None = None
     step_times: tuple[float, ...] = ()
     """Times of the thirteen steps, once it has ended; NaN: not reached."""
@@ -55,23 +54,3 @@ class LifecycleEvent(NamedTuple):
     @property
     def agent(self) -> str:
         return self.target if self.operation is None else f"{self.target}.{self.operation}"
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "event": str(self.kind),
-            "at": self.at,
-            "session_id": self.session_id,
-            "root_id": self.root_id,
-            "parent_id": self.parent_id,
-            "depth": self.depth,
-            "target": self.target,
-            "operation": self.operation,
-            "state": self.state,
-            "duration": self.duration_seconds,
-            "success": self.success,
-            "error": None if self.error is None else self.error.to_dict(),
-            "tokens": self.tokens,
-            "cost": self.cost,
-            **({} if self.principal is None else {"principal": self.principal}),
-            **({} if self.door is None else {"door": self.door}),
-        }

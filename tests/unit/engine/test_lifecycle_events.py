@@ -42,9 +42,10 @@ async def test_start_and_end_of_each_delegation_are_published(tmp_path: Path) ->
         ("started", "shelf.look", None), ("completed", "shelf.look", True),
         ("started", "broken", None), ("failed", "broken", False), ("failed", "unknown", False),
     ]  # fmt: skip
-    done = heard[1].to_dict()
-    assert (done["target"], done["operation"], done["tokens"], done["error"]) == ("shelf", "look", 7, None)
-    assert done["duration"] >= 0
+    done = heard[1]
+    assert (done.target, done.operation, done.tokens, done.error) == ("shelf", "look", 7, None)
+    assert done.duration_seconds is not None
+    assert done.duration_seconds >= 0
     assert heard[3].error is not None
     assert "ValueError" in heard[3].error.message
     assert (heard[4].session_id, heard[4].state) == (refused.session_id, "refused")

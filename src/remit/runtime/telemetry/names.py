@@ -100,13 +100,6 @@ class Instrument:
     metric: Metric | None = None
     """The metric of `remit metrics` that it exports."""
 
-    @property
-    def prometheus(self) -> str:
-        """Its Prometheus name, by the rules of OpenTelemetry collectors; a counter with its suffix."""
-        name = self.name.replace(".", "_")
-        name = f"{name}_seconds" if self.unit == "s" else name
-        return f"{name}_total" if self.kind is Kind.COUNTER and not name.endswith("_total") else name
-
 
 ENDINGS = tuple(str(state) for state in State if state not in LIVE)
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, LATENCY_P99.above or 30.0, 60.0, 120.0, 300.0, 600.0,
@@ -169,8 +162,3 @@ Find = Callable[[str], AgentPort | None]
 """An agent by its name."""
 Live = Callable[[], Mapping[str, LiveDelegation]]
 """Live delegations of this process, by session."""
-
-
-def label(name: str) -> str:
-    """The Prometheus label, which cannot contain dots."""
-    return name.replace(".", "_")
