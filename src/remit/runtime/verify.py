@@ -57,15 +57,6 @@ class Check:
     def is_met(self) -> bool:
         return self.exit_code == 0
 
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "command": self.command,
-            "exit_code": self.exit_code,
-            "seconds": self.seconds,
-            "output_tail": self.output_tail,
-            "trouble": self.trouble,
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptance:
