@@ -41,8 +41,8 @@ BATCH = 8
 MOVES = 5
 """How often a candidate is rebased again because the branch moved."""
 POLL_SECONDS = 0.2
-DIRTY_SECONDS = 5.0
-"""How long to wait for uncommitted work of the user to be committed."""
+DIRTY_SECONDS = 10.0
+"""How long to wait for uncommitted work of the user to be committed, and for another git command to end."""
 T = TypeVar("T")
 LANDED, RED, CONFLICT, WAITS = "landed", "red", "conflict", "waits"
 CODES = {RED: "MERGE_RED", CONFLICT: "MERGE_CONFLICT", WAITS: "MERGE_WAITING"}

@@ -137,7 +137,7 @@ class _Digest:
             while length < seen.st_size and (block := os.read(descriptor, AT_ONCE_BYTES)):
                 content.update(block)
                 length += len(block)
-            self._note(name, self._inside(_real_path(descriptor, place)), content.hexdigest())
+            self._note(name, self._inside(os.readlink(f"/proc/self/fd/{descriptor}")), content.hexdigest())
         finally:
             os.close(descriptor)
 
@@ -148,14 +148,6 @@ class _Digest:
 
     def _note(self, *words: str) -> None:
         self._hash.update("\0".join((*words, "\n")).encode("utf-8", "surrogateescape"))
-
-
-def _real_path(descriptor: int, place: str) -> str:
-    """The real path of an open file; from /proc if available."""
-    try:
-        return os.readlink(f"/proc/self/fd/{descriptor}")
-    except OSError:
-        return os.path.realpath(place)
 
 
 def _look(folder: Path, paths: tuple[str, ...], most: int) -> FilesRead | None:

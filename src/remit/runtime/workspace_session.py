@@ -3,7 +3,6 @@
 `workspaces` implements workspaces. This module maps their changes to the return."""
 
 import asyncio
-import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -101,14 +100,10 @@ async def open_session(work: "Work") -> None:
         return  # all delegations of a task work in its one worktree
     delegation, kind, host = work.delegation, work.agent.spec.workspace, work.own_workspace
     seconds = max(0.0, work.remaining())
-    opening = asyncio.ensure_future(
-        off_loop(lambda: open_workspace(work.root, delegation.session_id, kind, earlier=delegation.resumes, seconds=seconds, host=host))
+    # If this is cancelled, it is made nevertheless, and maintenance removes it unused.
+    workspace, was_there = await off_loop(
+        lambda: open_workspace(work.root, delegation.session_id, kind, earlier=delegation.resumes, seconds=seconds, host=host)
     )
-    try:
-        workspace, was_there = await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        opening.add_done_callback(_remove_unused)
-        raise
     work.workspace_session, work.own_workspace = WorkspaceSession(workspace, host), workspace
     if was_there:
         work.notice(f"It continues in the workspace {workspace.inside}.")
@@ -117,17 +112,6 @@ async def open_session(work: "Work") -> None:
         work.warnings = (*work.warnings, f"{gone}; this delegation uses a new one.")
     if workspace.is_dirty and not was_there:
         work.warnings = (*work.warnings, "The project has uncommitted changes; they are not in the worktree that the agent worked in.")
-
-
-def _remove_unused(opening: "asyncio.Future[tuple[Workspace, bool]]") -> None:
-    """Remove a workspace that was ready too late and never used."""
-    if opening.cancelled() or opening.exception() is not None:
-        return
-    workspace, was_there = opening.result()
-    if not was_there:
-        with contextlib.suppress(RuntimeError):  # the loop is closing: the next recovery finds it
-            clearing = asyncio.ensure_future(off_loop(lambda: remove_workspace(workspace, with_branch=True)))
-            clearing.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 async def with_changes(work: "Work", result: Return) -> Return:

@@ -493,8 +493,6 @@ def _copy(root: Path, session_id: str, tree: Path, stop_at: float, host: Workspa
 def _objects(git: Git, host: Workspace | None) -> Path | None:
     """The object store of the project's repository. A copy's own repository does not qualify: it is removed with the copy."""
     if host is not None and host.kind is WorkspaceKind.COPY:
-        with contextlib.suppress(OSError):
-            return Path(os.fsdecode((host.git_dir / "objects" / "info" / "alternates").read_bytes().rstrip(b"\n")))
         return None
     with contextlib.suppress(GitFailed):
         return (git.folder / git.says("rev-parse", "--git-path", "objects")).resolve()
