@@ -540,7 +540,7 @@ class Remit:
         )
 
     async def _make_deps(self) -> "RuntimeDeps":
-        from remit.runtime.deps import AcceptanceRules, Rules, RuntimeDeps
+        from remit.runtime.deps import Rules, RuntimeDeps
 
         settings = self.settings
         limits_for = lru_cache(maxsize=1024)(settings.limits_for)
@@ -560,10 +560,7 @@ class Remit:
             note_errors=self._note_errors,
             policy=await off_loop(self._open_policy),
             approver=self._given.approver,
-            approval_seconds=settings.approval_seconds,
-            acceptance=AcceptanceRules.from_settings(settings),
-            workspaces=settings.workspace,
-            merges_here=not settings.engine.ships_files,
+            settings=settings,
             principal_of=self._principal_of,
             named_addresses=self._named_addresses,
         )

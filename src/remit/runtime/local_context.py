@@ -192,7 +192,7 @@ class Work(ABC):
         return AcceptanceSite(
             folder=self.workspace,
             root=self.root,
-            rules=self.deps.acceptance,
+            settings=self.deps.settings,
             is_asked_here=self.delegation.is_asked_here,
             marks=self.marks(),
             scratch=self.scratch_path,

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from remit.core.errors import ErrorInfo, RemitError, Unavailable
-from remit.core.settings import WorkspaceSettings
-from remit.runtime.deps import AcceptanceRules
+from remit.core.settings import Settings
 from remit.runtime.landing import (
     RebaseResult,
     changed_names,
@@ -110,11 +109,11 @@ class Proof:
 class MergeQueue:
     """The merge queue of one project in this process."""
 
-    def __init__(self, root: Path, rules: WorkspaceSettings, acceptance: AcceptanceRules, *, is_accepting: bool = True) -> None:
+    def __init__(self, root: Path, settings: Settings, *, is_accepting: bool = True) -> None:
         """`is_accepting`: whether acceptance commands run on the merged tree; otherwise a candidate is merged if it can be rebased."""
         self._root = root
-        self._rules = rules
-        self._acceptance = acceptance
+        self._settings = settings
+        self._rules = settings.workspace
         self._is_accepting = is_accepting
         self._waiting: list[_QueuedCandidate] = []
         self._worker: asyncio.Task[None] | None = None
@@ -315,9 +314,9 @@ class MergeQueue:
         return Proof(seconds=self._slow, commands=tuple(dict.fromkeys((*self._rules.accept, *commands))))
 
     async def _proofs(self, folder: Path, commands: Sequence[str], stop_at: float) -> AsyncIterator[Acceptance]:
-        yield await run_setup(folder, self._root, self._rules, self._acceptance, seconds=stop_at - time.monotonic())
+        yield await run_setup(folder, self._root, self._settings, seconds=stop_at - time.monotonic())
         for wanted, is_asked_here in ((self._rules.accept, True), (commands, False)):
-            site = AcceptanceSite(folder=folder, root=self._root, rules=self._acceptance, is_asked_here=is_asked_here)
+            site = AcceptanceSite(folder=folder, root=self._root, settings=self._settings, is_asked_here=is_asked_here)
             yield await run_acceptance(wanted, site, seconds_left=stop_at - time.monotonic())
 
     async def _move(self, head: str, stacked: Sequence[tuple[_QueuedCandidate, RebaseResult]], proof: Proof) -> bool:

@@ -219,7 +219,7 @@ async def close_session(work: "Work", result: Return) -> Return:
         return await _remove_after_merge(work, result, changes)
     if not is_to_merge or changes.commit is None:
         return _kept_return(session, changes, result)
-    if session.host is None and not work.deps.merges_here:
+    if session.host is None and work.deps.settings.engine.ships_files:
         reason = "its worker has another checkout of the project than its caller"
         return _not_merged(work, session, MergeResult(is_done=False, reason=reason, code="MERGE_WAITING"), changes, result)
     work.hold(result)
@@ -297,8 +297,8 @@ async def _queue_changes(work: "Work", workspace: Workspace, commit: str, left_o
     """Merge through the merge queue: rebased, accepted on the merged tree, fast-forwarded."""
     from remit.runtime.merge_queue import LANDED, Candidate, MergeQueue
 
-    rules, accept = work.deps.workspaces, work.delegation.accept
-    if rules is None or not (accept or rules.accept):
+    settings, accept = work.deps.settings, work.delegation.accept
+    if not (accept or settings.workspace.accept):
         return MergeResult(is_done=False, reason='no acceptance command is configured: add [workspace] accept = ["make test"]')
     git = project_git(workspace, time.monotonic() + max(0.0, work.remaining()))
     onto = os.fsdecode((await off_loop(git.run, "rev-parse", "--abbrev-ref", "HEAD")).strip())
@@ -307,7 +307,7 @@ async def _queue_changes(work: "Work", workspace: Workspace, commit: str, left_o
     if left_out:
         message, seconds = commit_message(work.delegation), max(0.0, work.remaining())
         commit = await off_loop(lambda: commit_without(workspace, commit, left_out, message=message, seconds=seconds))
-    queue = MergeQueue(work.root, rules, work.deps.acceptance)
+    queue = MergeQueue(work.root, settings)
     stop_at = time.monotonic() + max(0.0, work.remaining())
     landing = await queue.land(Candidate(workspace=replace(workspace, onto=onto), tip=commit, accept=accept, stop_at=stop_at))
     names = tuple(one.path for one in left_out)
