@@ -582,29 +582,17 @@ class Remit:
 
     def _make_engine(self) -> "Engine":
         from remit.engines.embedded.embedded import EmbeddedEngine
-        from remit.runtime.engine import EngineConfig, EngineOptions
+        from remit.runtime.engine import EngineConfig
 
         settings, telemetry = self.settings, self._telemetry
-        options = EngineOptions(
-            slots_total=settings.slots_total,
-            queue_limit=settings.queue_limit,
-            ageing_seconds=settings.ageing_seconds,
-            kill_grace_seconds=settings.kill_grace_seconds,
-            block_limit_seconds=settings.block_limit_seconds,
-            chunk_limit_bytes=settings.chunk_limit_bytes,
-            project=self._project,
-            commit_in_loop=settings.durability != "power" and settings.store.url is None,
-            retention_seconds=settings.retention_seconds,
-            cleanup_seconds=settings.cleanup_seconds,
-            history_days=settings.history_days,
-            may_recover=self.trust.allows_recovery,
-        )
         config = EngineConfig(
             deps=self._deps,
             store=self.store,
             owner=self.owner,
             folder=self.folder,
-            options=options,
+            project=self._project,
+            commit_in_loop=settings.durability != "power" and settings.store.url is None,
+            may_recover=self.trust.allows_recovery,
             middleware=() if telemetry is None else telemetry.middleware,
             listeners=() if telemetry is None else telemetry.listeners,
             caller_token=self._caller_token,

@@ -112,35 +112,20 @@ Middleware = Callable[["Work", Perform], Awaitable[Return]]
 """Wraps the performance of a delegation: runs in the task and context of its agent, and awaits the next `Perform`."""
 
 
-class EngineOptions(NamedTuple):
-    """Settings of an engine, as plain values."""
-
-    slots_total: int = 256
-    queue_limit: int = 10_000
-    ageing_seconds: float = 30.0
-    kill_grace_seconds: float = 0.25
-    block_limit_seconds: float = 2.0
-    chunk_limit_bytes: int = 4 * 1024 * 1024
-    project: str = "remit"
-    """Identifies the project in the marks of its processes."""
-    commit_in_loop: bool = True
-    """False with durability "power": each group costs an fsync, which must not block the loop."""
-    retention_seconds: float = 3600.0
-    cleanup_seconds: float = 3600.0
-    history_days: float | None = None
-    may_recover: bool = True
-    """False: the project is not approved, so delegations of dead processes are left to the next process."""
-
-
 class EngineConfig(NamedTuple):
-    """Dependencies of an engine."""
+    """Dependencies of an engine. Its limits are in `deps.settings`."""
 
     deps: RuntimeDeps
     store: Store
     owner: Owner
     folder: Path
     """`.remit` of the project."""
-    options: EngineOptions = EngineOptions()
+    project: str = "remit"
+    """Identifies the project in the marks of its processes."""
+    commit_in_loop: bool = True
+    """False with durability "power": each group costs an fsync, which must not block the loop."""
+    may_recover: bool = True
+    """False: the project is not approved, so delegations of dead processes are left to the next process."""
     middleware: tuple[Middleware, ...] = ()
     """The first is the outermost."""
     listeners: tuple[tuple[Listener, tuple[LifecycleKind, ...]], ...] = ()

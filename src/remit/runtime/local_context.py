@@ -288,7 +288,7 @@ class LocalRun(Work):
 
     @property
     def mark(self) -> str:
-        return f"{self.config.options.project}:{self.config.owner.owner_id}:{self.delegation.lineage.session_id}"
+        return f"{self.config.project}:{self.config.owner.owner_id}:{self.delegation.lineage.session_id}"
 
     @property
     def state(self) -> State:

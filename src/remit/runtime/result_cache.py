@@ -339,7 +339,7 @@ class ResultCache:
 
     async def _ask(self, function: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
         """On the loop if commits run there too: a thread costs more than the query."""
-        return function(*given, **named) if self._config.options.commit_in_loop else await off_loop(function, *given, **named)
+        return function(*given, **named) if self._config.commit_in_loop else await off_loop(function, *given, **named)
 
 
 class _JoinedHandle:

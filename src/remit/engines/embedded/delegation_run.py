@@ -399,7 +399,7 @@ class DelegationRun(LocalRun):
         return Stop(reason=StopReason.CANCELLED, source=f"the end of its caller {self.delegation.agent}", detail=why.source)
 
     def _grace(self) -> float:
-        isolation, seconds = self.agent.spec.isolation, self.config.options.kill_grace_seconds
+        isolation, seconds = self.agent.spec.isolation, self.config.deps.settings.kill_grace_seconds
         if isolation is Isolation.PROCESS:
             return max(PROCESS_GRACE_SECONDS, seconds + 0.25)
         return seconds + (0.1 if isolation is Isolation.THREAD else 0.0)
@@ -608,7 +608,7 @@ class DelegationRun(LocalRun):
     @property
     def output(self) -> RunOutput:
         if self._output is None:
-            self._output = RunOutput(self.config.options.chunk_limit_bytes)
+            self._output = RunOutput(self.config.deps.settings.chunk_limit_bytes)
         return self._output
 
     @property

@@ -68,17 +68,17 @@ class EmbeddedEngine:
         self._abandoned: dict[str, str] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         """Background tasks; True: closing waits for it."""
-        options = config.options
-        self.journal = Journal(config.store, self.loop, self._neutral, in_loop=options.commit_in_loop, before=config.deps.policy.write_out)
+        settings = config.deps.settings
+        self.journal = Journal(config.store, self.loop, self._neutral, in_loop=config.commit_in_loop, before=config.deps.policy.write_out)
         self.deadlines = Deadlines(self.loop, self._neutral)
         self.scheduler = Scheduler(
-            options.slots_total,
-            queue_limit=options.queue_limit,
-            ageing_seconds=options.ageing_seconds,
+            settings.slots_total,
+            queue_limit=settings.queue_limit,
+            ageing_seconds=settings.ageing_seconds,
             start=DelegationRun.start_from_queue,
             on_free=self.free_slot_listener(),
         )
-        self.watchdog = Watchdog(self.loop, self.deadlines, options.block_limit_seconds, self.live)
+        self.watchdog = Watchdog(self.loop, self.deadlines, settings.block_limit_seconds, self.live)
         self.bus = LifecycleBus(config.listeners)
         self.budgets = PrincipalBudgets(self.journal, config.deps.clock, self.loop)
         self.streams = EventStreams(config.store, config.folder / "run", self.find, self.recover)

@@ -44,7 +44,7 @@ class Recovery:
         self._repeats_at = 0.0
         """When delegations that wait for their agent to return are checked again."""
         self._task: asyncio.Task[Recovered] | None = None
-        self._is_shut = not engine.config.options.may_recover
+        self._is_shut = not engine.config.may_recover
 
     def has(self, session_id: str) -> bool:
         """Whether it was taken over and does not run yet."""
