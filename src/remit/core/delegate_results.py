@@ -41,17 +41,8 @@ class TaskState(StrEnum):
         return self in (TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED, TaskState.TIMEOUT)
 
 
-_STATES = {
-    State.QUEUED: TaskState.QUEUED,
-    State.RUNNING: TaskState.RUNNING,
-    State.COMPLETED: TaskState.COMPLETED,
-    State.PARTIAL: TaskState.FAILED,
-    State.FAILED: TaskState.FAILED,
-    State.BLOCKED: TaskState.FAILED,
-    State.REFUSED: TaskState.FAILED,
-    State.TIMEOUT: TaskState.TIMEOUT,
-    State.CANCELLED: TaskState.CANCELLED,
-}
+_STATES = {state: TaskState.__members__.get(state.name, TaskState.FAILED) for state in State}
+"""Partial, blocked and refused tasks have failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

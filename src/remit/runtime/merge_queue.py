@@ -91,7 +91,6 @@ class Proof:
 
     failed: Check | None = None
     error: ErrorInfo | None = None
-    seconds: float = 0.0
     commands: tuple[str, ...] = ()
     """That exited 0."""
     flaky: str = ""
@@ -307,11 +306,11 @@ class MergeQueue:
                 async for proof in self._proofs(folder, commands, stop_at):
                     if proof.error is not None:
                         failed = next(check for check in proof.checks if not check.is_met)
-                        return Proof(failed=failed, error=proof.error, seconds=time.monotonic() - began)
+                        return Proof(failed=failed, error=proof.error)
             finally:
                 await off_loop(held.close)
         self._slow = time.monotonic() - began
-        return Proof(seconds=self._slow, commands=tuple(dict.fromkeys((*self._rules.accept, *commands))))
+        return Proof(commands=tuple(dict.fromkeys((*self._rules.accept, *commands))))
 
     async def _proofs(self, folder: Path, commands: Sequence[str], stop_at: float) -> AsyncIterator[Acceptance]:
         yield await run_setup(folder, self._root, self._settings, seconds=stop_at - time.monotonic())

@@ -100,7 +100,7 @@ class Shipment:
                 for artifact, problem in zip(ordered, pool.map(lambda one: self._ship_file(one.path, one.sha256), ordered), strict=True):
                     if problem is not None:
                         problems[artifact.path] = problem
-            self._write_manifest(workspace, is_final=True)
+            self._write_manifest(workspace)
             return problems
 
     def sync(self, declared: Iterable[str], scratch: Path | None, workspace: Workspace | None) -> None:
@@ -113,7 +113,7 @@ class Shipment:
             if workspace is not None and workspace.kind is WorkspaceKind.WORKTREE:
                 self._ship_diff(workspace)
             if self._shipped != before:
-                self._write_manifest(workspace, is_final=False)
+                self._write_manifest(workspace)
 
     def shipped(self, path: str) -> ShippedFile | None:
         return self._shipped.get(path)
@@ -177,12 +177,12 @@ class Shipment:
                     self._shipped[path] = ShippedFile(path, *self._blobs.put(file.fileno()))
             draft.unlink(missing_ok=True)
 
-    def _write_manifest(self, workspace: Workspace | None, *, is_final: bool) -> None:
+    def _write_manifest(self, workspace: Workspace | None) -> None:
         if not self._shipped:
             return
         base = workspace.base if workspace is not None and workspace.kind is WorkspaceKind.WORKTREE else ""
         files = tuple(self._shipped.values())
-        self._manifest = replace(self._manifest, files=files, at=time.time(), base=base, is_final=is_final)
+        self._manifest = replace(self._manifest, files=files, at=time.time(), base=base)
         self._blobs.write_manifest(self._session_id, self._manifest)
 
 

@@ -49,7 +49,6 @@ class Check:
     command: str
     exit_code: int | None
     """None: it did not end by itself, or never started; `trouble` tells which."""
-    seconds: float = 0.0
     output_tail: str = ""
     trouble: str = ""
 
@@ -200,7 +199,6 @@ async def run_acceptance(commands: Sequence[str], site: AcceptanceSite, *, secon
 async def _run(command: str, site: AcceptanceSite, environ: Mapping[str, str], seconds: float) -> Check:
     base = environ.get(MARK, "").rstrip() or "remit"
     environ = {**environ, MARK: f"{base}:accept-{secrets.token_hex(6)}"}
-    began = time.monotonic()
     async with _tail_of_pipe() as (tail, writing_end):
         try:
             if site.is_on_host:
@@ -215,7 +213,6 @@ async def _run(command: str, site: AcceptanceSite, environ: Mapping[str, str], s
         return Check(
             command=command,
             exit_code=None if trouble else ended.exit_code,
-            seconds=round(time.monotonic() - began, 3),
             output_tail=tail.text(),
             trouble=trouble,
         )
