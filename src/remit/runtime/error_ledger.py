@@ -391,7 +391,7 @@ CLOSE_SECONDS = 5.0
 
 
 class LedgerWriter:
-    """Writes occurrences to the ledger from its own thread. Failed writes are kept and retried."""
+    """Writes occurrences to the ledger from its own thread, which lives as long as there are any. Failed writes are kept and retried."""
 
     def __init__(self, ledger: ErrorLedger, clock: Clock = SYSTEM_CLOCK, *, gather_seconds: float = GATHER_SECONDS) -> None:
         self._ledger = ledger
@@ -400,65 +400,48 @@ class LedgerWriter:
         self._changed = threading.Condition()
         """Guards everything below; not held during file writes."""
         self._inbox: list[tuple[ErrorOccurrence, float]] = []
-        self._posted = self._written = self._attempts = 0
+        self._is_writing = self._is_closed = False
+        self._attempts = 0
         self._waiting = 0
         """Waiting calls of `flush`; if any, there is no pause before a write."""
-        self._closing = False
-        self._thread: threading.Thread | None = None
         self.trouble = ""
         """Why the last write failed; empty if it succeeded."""
 
     def post(self, occurrence: ErrorOccurrence) -> None:
         """Record an error soon; callable from any thread."""
         with self._changed:
-            is_idle = self._posted == self._written
             if len(self._inbox) >= INBOX_LIMIT:
                 logger.error("Too many errors at once, not written to %s: %s", self._ledger.path, occurrence.error.message)
                 return
             self._inbox.append((occurrence, self._clock.wall()))
-            self._posted += 1
-            self._start()
-            if is_idle:  # otherwise the thread is already notified: hundreds of errors must not wake it hundreds of times
-                self._changed.notify_all()
+            if not self._is_writing:
+                self._is_writing, self._is_closed = True, False
+                atexit.register(self.flush)  # a program that exits without closing loses no error
+                threading.Thread(target=self._write, name="remit-ledger", daemon=True).start()
 
     def flush(self, timeout: float = CLOSE_SECONDS) -> bool:
-        """Wait until everything posted before is written or has failed. Returns whether it is written."""
+        """Wait until everything posted before is written or has failed. Returns whether all is written."""
         with self._changed:
-            posted, attempts = self._posted, self._attempts + 2  # the running attempt may have started earlier
-            if self._written < posted:
-                self._start()
-                self._waiting += 1
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: self._written >= posted or self._attempts >= attempts, timeout)
-                self._waiting -= 1
-            return self._written >= posted
+            attempts = self._attempts + 2  # the running attempt may have started earlier
+            self._waiting += 1
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._inbox or self._attempts >= attempts, timeout)
+            self._waiting -= 1
+            return not self._inbox
 
     def close(self, timeout: float = CLOSE_SECONDS) -> bool:
-        """Flush and end the thread. Returns whether everything is written. A later `post` starts it again."""
-        give_up_at = time.monotonic() + timeout
-        written = self.flush(timeout)
+        """Flush, and end the thread. Returns whether all is written. A later `post` starts it again."""
+        is_written = self.flush(timeout)
         with self._changed:
-            self._closing = True
+            self._is_closed = True
             self._changed.notify_all()
-            thread = self._thread
-        if thread is not None:
-            thread.join(max(0.0, give_up_at - time.monotonic()))
-        atexit.unregister(self.close)
-        return written
+        return is_written
 
-    def _start(self) -> None:
-        if self._thread is None:
-            self._closing = False
-            self._thread = threading.Thread(target=self._run, name="remit-ledger", daemon=True)
-            self._thread.start()
-            atexit.register(self.close)  # a program that exits without closing loses no error
-
-    def _run(self) -> None:
+    def _write(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closing or self._written < self._posted)
-                self._changed.wait_for(lambda: self._closing or self._waiting, self._pause_seconds)
-                posted, is_last, inbox = self._posted, self._closing, list(self._inbox)
+                self._changed.wait_for(lambda: self._is_closed or self._waiting, self._pause_seconds)
+                inbox = list(self._inbox)
             began = time.monotonic()
             try:
                 self._ledger.note([error for error, _ in inbox], [at for _, at in inbox])
@@ -472,9 +455,9 @@ class LedgerWriter:
                 self._attempts += 1
                 if not trouble:
                     del self._inbox[: len(inbox)]
-                    self._written = posted
                 self._pause_seconds = RETRY_SECONDS if trouble else max(self._gather_seconds, REST_SHARE * (time.monotonic() - began))
+                self._is_writing = bool(self._inbox) and not (trouble and self._is_closed)
                 self._changed.notify_all()
-                if is_last and (trouble or self._written == self._posted):
-                    self._thread = None
+                if not self._is_writing:
+                    atexit.unregister(self.flush)
                     return
