@@ -8,6 +8,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,6 @@ from remit.runtime.workspaces import (
     PLAIN_DIFF,
     REMOVAL_MARK,
     TOOL_FOLDERS,
-    MergeIntent,
     MergeResult,
     MergeWrite,
     Workspace,
@@ -277,7 +277,7 @@ def merge_by_hand(workspace: Workspace, message: str, may_write: Callable[[Seque
         return MergeResult(is_done=False, reason="nothing was changed in it")
     writes = merge_writes(workspace, changes.commit, seconds=stop_at - time.monotonic())
     left_out = [one for one, is_allowed in zip(writes, may_write(writes), strict=True) if not is_allowed]
-    return merge_permitted(workspace, changes.commit, left_out, MergeIntent(), message=message, seconds=stop_at - time.monotonic())
+    return merge_permitted(workspace, changes.commit, left_out, threading.Lock(), message=message, seconds=stop_at - time.monotonic())
 
 
 def discard_workspace(workspace: Workspace) -> None:

@@ -4,6 +4,7 @@
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,6 @@ from remit.runtime.harvest import MAX_ARTIFACTS, Harvest, HarvestRequest, guess_
 from remit.runtime.workspace_cleanup import remove_workspace
 from remit.runtime.workspaces import (
     Changes,
-    MergeIntent,
     MergeResult,
     MergeWrite,
     Workspace,
@@ -261,7 +261,7 @@ def _refuse_merge(session: WorkspaceSession) -> MergeResult | None:
 
 
 async def _merge_changes(work: "Work", session: WorkspaceSession, commit: str, result: Return) -> MergeResult:
-    intent, workspace, message = MergeIntent(), session.workspace, commit_message(work.delegation)
+    claim, workspace, message = threading.Lock(), session.workspace, commit_message(work.delegation)
     try:
         left_out = await _left_out(work, workspace, commit)
     except (RemitError, OSError) as error:
@@ -273,7 +273,7 @@ async def _merge_changes(work: "Work", session: WorkspaceSession, commit: str, r
 
     def merge() -> MergeResult:
         return _refuse_merge(session) or merge_permitted(
-            workspace, commit, left_out, intent, message=message, seconds=seconds, host=session.host
+            workspace, commit, left_out, claim, message=message, seconds=seconds, host=session.host
         )
 
     merging = asyncio.ensure_future(off_loop(merge))
@@ -283,7 +283,7 @@ async def _merge_changes(work: "Work", session: WorkspaceSession, commit: str, r
         return MergeResult(is_done=False, reason=error.message if isinstance(error, RemitError) else str(error))
     except asyncio.CancelledError:
         merging.add_done_callback(lambda done: done.cancelled() or done.exception())
-        if not intent.call_off():
+        if not claim.acquire(blocking=False):
             await asyncio.wait([merging], timeout=MERGE_ENDS_SECONDS)
             is_known = merging.done() and merging.exception() is None
             said = "Its changes were being merged when it was stopped: look at `git log`."

@@ -593,26 +593,6 @@ class MergeResult:
     """Code of the error."""
 
 
-class MergeIntent:
-    """Whether a merge may proceed: it can be cancelled until it touches the checkout."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._is_called_off = False
-        self._has_begun = False
-
-    def call_off(self) -> bool:
-        """True: nothing will be merged. False: it is in progress or done."""
-        with self._lock:
-            self._is_called_off = not self._has_begun
-            return self._is_called_off
-
-    def begin(self) -> bool:
-        with self._lock:
-            self._has_begun = not self._is_called_off
-            return self._has_begun
-
-
 @contextlib.contextmanager
 def lock_checkout(workspace: Workspace, seconds: float = LOCK_WAIT_SECONDS) -> Iterator[None]:
     """Lock out other merges, and commits of the board, which are built on HEAD."""
@@ -621,8 +601,9 @@ def lock_checkout(workspace: Workspace, seconds: float = LOCK_WAIT_SECONDS) -> I
         yield
 
 
-def merge(workspace: Workspace, commit: str, intent: MergeIntent, *, seconds: float) -> MergeResult:
-    """Merge `commit` into the project's checked-out branch."""
+def merge(workspace: Workspace, commit: str, claim: threading.Lock, *, seconds: float) -> MergeResult:
+    """Merge `commit` into the project's checked-out branch. The merge and its cancellation compete for `claim`: the one that acquires it
+    decides."""
     seconds = min(seconds, MERGING_SECONDS)
     stop_at = time.monotonic() + seconds
     with lock_checkout(workspace, min(LOCK_WAIT_SECONDS, seconds)):
@@ -634,7 +615,7 @@ def merge(workspace: Workspace, commit: str, intent: MergeIntent, *, seconds: fl
             target = _merge_commit(git, workspace, commit, into)
             if isinstance(target, MergeResult):
                 return target
-            if not intent.begin():
+            if not claim.acquire(blocking=False):
                 return MergeResult(is_done=False, into=into, reason="it was stopped before the merge")
             git.run("merge", "--ff-only", "--no-autostash", "--no-stat", "--quiet", target)
         except GitFailed as failed:
@@ -642,7 +623,7 @@ def merge(workspace: Workspace, commit: str, intent: MergeIntent, *, seconds: fl
     return MergeResult(is_done=True, into=into)
 
 
-def merge_into_workspace(workspace: Workspace, commit: str, host: Workspace, intent: MergeIntent, *, seconds: float) -> MergeResult:
+def merge_into_workspace(workspace: Workspace, commit: str, host: Workspace, claim: threading.Lock, *, seconds: float) -> MergeResult:
     """Merge the changes of `commit` since its base into the caller's workspace, beside changes made there since."""
     into = host.inside
     try:
@@ -655,7 +636,7 @@ def merge_into_workspace(workspace: Workspace, commit: str, host: Workspace, int
                 target = _merge_trees(git, ours, commit, into)
             if isinstance(target, MergeResult):
                 return target
-            if not intent.begin():
+            if not claim.acquire(blocking=False):
                 return MergeResult(is_done=False, into=into, reason="it was stopped before the merge")
             git.run("read-tree", "-m", "-u", tree, target)
     except GitFailed as failed:
@@ -728,7 +709,7 @@ def merge_permitted(
     workspace: Workspace,
     commit: str,
     left_out: Sequence[MergeWrite],
-    intent: MergeIntent,
+    claim: threading.Lock,
     *,
     message: str,
     seconds: float,
@@ -743,9 +724,9 @@ def merge_permitted(
         return MergeResult(is_done=False, conflicts=names, reason="the policy does not allow its agent to change any of its files")
     left = max(0.0, stop_at - time.monotonic())
     if host is None:
-        result = merge(workspace, commit, intent, seconds=left)
+        result = merge(workspace, commit, claim, seconds=left)
     else:
-        result = merge_into_workspace(workspace, commit, host, intent, seconds=left)
+        result = merge_into_workspace(workspace, commit, host, claim, seconds=left)
     return replace(result, left_out=tuple(one.path for one in left_out)) if result.is_done else result
 
 
