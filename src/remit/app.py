@@ -49,9 +49,10 @@ if TYPE_CHECKING:
     from remit.engines.embedded.events import EventStreams
     from remit.models.client import Models
     from remit.runtime.deps import LimitLearner, RuntimeDeps
-    from remit.runtime.engine import Engine, EngineConfig, LiveDelegation, Recovered, WorkerInfo
+    from remit.runtime.engine import Engine, EngineConfig, Recovered, WorkerInfo
     from remit.runtime.error_ledger import ErrorLedger, LedgerWriter
     from remit.runtime.lifecycle import LifecycleEvents
+    from remit.runtime.local_context import LocalRun
     from remit.runtime.shipment import Shipping
     from remit.runtime.telemetry.telemetry import Telemetry
     from remit.system.trust import DeclarationWatch, ProjectTrust
@@ -328,7 +329,7 @@ class Remit:
         calls = [call(one) if isinstance(one, Composition) else one for one in requests]
         return await gather_returns(self._delegate, calls, limit or GATHER_AT_ONCE, above)
 
-    def _caller(self) -> "tuple[LiveDelegation | None, Origin | None]":
+    def _caller(self) -> "tuple[LocalRun | None, Origin | None]":
         """The calling delegation, and the origin of an API request. A delegation made inside an agent is always its child, so limits cannot
         be bypassed."""
         current = CURRENT.get()
@@ -649,7 +650,7 @@ class Remit:
             kill_grace_seconds=self.settings.kill_grace_seconds,
         )
 
-    def _caller_token(self, live: "LiveDelegation") -> str:
+    def _caller_token(self, live: "LocalRun") -> str:
         if not self._is_open and "_attach_server" not in vars(self):  # closing: a token that is refused, not a tree without limits
             return new_token(live.delegation.session_id, str(self.folder / "run" / f"{self.owner.owner_id}.sock"))
         return self._attach_server.token_for(live)

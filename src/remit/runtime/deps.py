@@ -35,7 +35,7 @@ from remit.system.threads import off_loop
 if TYPE_CHECKING:
     from remit.core.context import ContextBackend
     from remit.core.settings import Settings
-    from remit.runtime.engine import LiveDelegation
+    from remit.runtime.local_context import LocalRun
     from remit.runtime.result_cache import FilesRead
     from remit.runtime.workspaces import Workspace
 
@@ -352,7 +352,7 @@ class Submission:
     """State of the files that a cached result depends on, before its agent started."""
 
 
-CURRENT: "contextvars.ContextVar[LiveDelegation | None]" = contextvars.ContextVar("remit_current", default=None)
+CURRENT: "contextvars.ContextVar[LocalRun | None]" = contextvars.ContextVar("remit_current", default=None)
 """The delegation whose agent runs in this context. An engine sets it around each agent, so that delegations inside become children."""
 LENT: "contextvars.ContextVar[ContextBackend | None]" = contextvars.ContextVar("remit_lent", default=None)
 """The run of a lent agent that this context belongs to."""
