@@ -75,13 +75,6 @@ def normalize_message(message: str) -> str:
         text = shorter
 
 
-@lru_cache(maxsize=8192)
-def similarity_key(type_: str, code: str, origin: str, message: str) -> str:
-    """Equal for similar errors; `origin` is the agent, or the command without an agent."""
-    parts = "\0".join((type_, code, origin, normalize_message(message)))
-    return hashlib.sha256(parts.encode("utf-8", "replace")).hexdigest()[:16]
-
-
 MESSAGE_LIMIT = 2_000
 STACK_LIMIT = 8_000
 
@@ -148,7 +141,9 @@ class Entry:
 
     @property
     def key(self) -> str:
-        return similarity_key(self.type, self.code, self.origin, self.message)
+        """Equal for similar errors."""
+        parts = "\0".join((self.type, self.code, self.origin, normalize_message(self.message)))
+        return hashlib.sha256(parts.encode("utf-8", "replace")).hexdigest()[:16]
 
     def to_dict(self) -> dict[str, Any]:
         return {**{name: getattr(self, name) for name in _FIELDS}, **self.extra}

@@ -170,7 +170,9 @@ class Shipment:
 
     def _ship_diff(self, workspace: Workspace) -> None:
         with contextlib.suppress(RemitError, OSError):  # git is slow or damaged: the files themselves are shipped
-            draft = diff_so_far(workspace, seconds=DIFF_SECONDS)
+            with open_git(workspace, seconds=DIFF_SECONDS) as git:  # nothing is committed
+                stage_changes(git)
+                draft = draft_diff(git, workspace)
             with open(draft, "rb") as file:
                 if os.fstat(file.fileno()).st_size:
                     path = f".remit/scratch/{self._session_id}/{DIFF}"
@@ -213,7 +215,7 @@ class FileFetcher:
         manifest = self._blobs.manifest(self._session_id)
         files = {} if manifest is None else {file.path: file for file in manifest.files}
         wanted = [Artifact(type="", path=path) for path in files] if artifacts is None else artifacts
-        if manifest is not None and manifest.base and not self._has_worktree():
+        if manifest is not None and manifest.base and find_workspace(self._root, self._session_id) is None:
             self._restore_worktree(manifest.base, files, report)
         left = limit_bytes
         for artifact in sorted(wanted, key=lambda one: files[one.path].size if one.path in files else 0):
@@ -250,9 +252,6 @@ class FileFetcher:
     @property
     def _in_worktree(self) -> str:
         return f".remit/work/{self._session_id}/"
-
-    def _has_worktree(self) -> bool:
-        return find_workspace(self._root, self._session_id) is not None
 
     def _is_here(self, file: ShippedFile) -> bool:
         return self._hash_of(file.path, file.size) == file.sha256
@@ -335,13 +334,6 @@ class FileFetcher:
         except (RemitError, OSError) as error:
             why = error.message if isinstance(error, RemitError) else str(error)
             report.refused[f"{self._in_worktree}…"] = f"{why.rstrip('.')}; apply {diff.path} by hand (git apply --3way)"
-
-
-def diff_so_far(workspace: Workspace, *, seconds: float) -> Path:
-    """The diff of a workspace that is worked in, beside its metadata. Nothing is committed."""
-    with open_git(workspace, seconds=seconds) as git:
-        stage_changes(git)
-        return draft_diff(git, workspace)
 
 
 def restore_worktree(root: Path, session_id: str, base: str, diff: Path, *, seconds: float) -> Workspace:
