@@ -119,13 +119,10 @@ class Catalogue:
     def _wrong_operation(self, target: str, operation: str | None) -> DelegateError:
         names = self.operations(target)
         elsewhere = [other for other, operations in self.targets().items() if operation and operation in operations]
+        missing = f"has no operation {operation!r:.80}" if operation else "needs an operation"
+        fault, allowed = f"{target} {missing}.", _allowed("operations", names, meant=operation or "", target=target)
         if not names:
-            fault, allowed = f"{target} has no operations.", _allowed("operations", names, target=target)
-            allowed["advice"] = "Leave operation out."
-        elif not operation:
-            fault, allowed = f"{target} needs an operation.", _allowed("operations", names, target=target)
-        else:
-            fault, allowed = f"{target} has no operation {operation!r:.80}.", _allowed("operations", names, meant=operation, target=target)
+            fault, allowed["advice"] = f"{target} has no operations.", "Leave operation out."
         if elsewhere:
             fault += f" {' and '.join(elsewhere[:NAMES_IN_MESSAGE])} {'has' if len(elsewhere) == 1 else 'have'} one of that name."
             allowed["details"]["targets"] = elsewhere

@@ -46,12 +46,11 @@ METRICS = (TOTAL, SUCCESS_RATE, LATENCY_P99, TIMEOUT_RATE, ERRORS_BY_TARGET, ERR
 class Histogram:
     """A histogram of seconds."""
 
-    __slots__ = ("_buckets", "count", "longest", "shortest", "total")
+    __slots__ = ("_buckets", "count", "longest", "shortest")
 
     def __init__(self) -> None:
         self._buckets = [0] * _BUCKETS
         self.count = 0
-        self.total = 0.0
         self.shortest = math.inf
         self.longest = 0.0
 
@@ -60,14 +59,12 @@ class Histogram:
         place = 0 if seconds <= _SHORTEST_SECONDS else int(math.log(seconds / _SHORTEST_SECONDS) / _LOG_GROWTH) + 1
         self._buckets[min(place, _BUCKETS - 1)] += 1
         self.count += 1
-        self.total += seconds
         self.shortest = min(self.shortest, seconds)
         self.longest = max(self.longest, seconds)
 
     def merge(self, other: "Histogram") -> None:
         self._buckets = [mine + theirs for mine, theirs in zip(self._buckets, other._buckets, strict=True)]
         self.count += other.count
-        self.total += other.total
         self.shortest = min(self.shortest, other.shortest)
         self.longest = max(self.longest, other.longest)
 
