@@ -265,7 +265,7 @@ class ErrorLedger:
         times = at or [self._clock.wall()] * len(errors)
         new = [first_entry(error, time) for error, time in zip(errors, times, strict=True) if error.is_an_error]
         if new:
-            self._change(lambda entries: _merged(entries, new))
+            self._change(lambda entries: _merge_entries(entries, new))
 
     def entries(self) -> list[Entry]:
         """Entries, latest first."""
@@ -337,7 +337,7 @@ def _serialised(contents: _Contents, now: float) -> bytes:
     return to_json(document, indent=2, inf_nan_mode="null") + b"\n"
 
 
-def _merged(entries: Iterable[Entry], new: Iterable[Entry]) -> tuple[Entry, ...]:
+def _merge_entries(entries: Iterable[Entry], new: Iterable[Entry]) -> tuple[Entry, ...]:
     merged = list(entries)
     # Entries of other programs may be similar to one another: each is kept, and the last one is counted.
     places = {entry.key: place for place, entry in enumerate(merged)}

@@ -33,9 +33,9 @@ class LifecycleBus:
 
     def listen(self, listener: Listener, kinds: Iterable[LifecycleKind] = OUTCOMES) -> Callable[[], None]:
         """Call `listener` for these kinds until the returned function is called."""
-        entry = (listener, _known(kinds))
+        entry = (listener, _parse_kinds(kinds))
         self._listeners.append(entry)
-        self._changed()
+        self._update_wanted()
         return partial(self._remove, entry)
 
     def read(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> "LifecycleEvents":
@@ -45,7 +45,7 @@ class LifecycleBus:
 
     def close(self) -> None:
         self._listeners.clear()
-        self._changed()
+        self._update_wanted()
         for reader in list(self._readers):
             reader.close()
 
@@ -61,14 +61,14 @@ class LifecycleBus:
     # ---- what an engine reports
 
     def started(self, delegation: Delegation, at: float) -> None:
-        self.publish(_event(LifecycleKind.STARTED, delegation, at, State.RUNNING))
+        self.publish(_make_event(LifecycleKind.STARTED, delegation, at, State.RUNNING))
 
     def ended(
         self, delegation: Delegation, result: Return, at: float, tokens: int, cost: float, step_times: Sequence[float | None]
     ) -> None:
         kind = LifecycleKind.COMPLETED if result.ok else LifecycleKind.FAILED
         steps = tuple(NOT_REACHED if step is None else step for step in step_times)
-        self.publish(_event(kind, delegation, at, state_of(result), result, tokens, cost, step_times=steps))
+        self.publish(_make_event(kind, delegation, at, state_of(result), result, tokens, cost, step_times=steps))
 
     def access(self, api: str, principal: str | None, at: float, error: ErrorInfo | None = None) -> None:
         """A request that an API admitted, or refused with `error`."""
@@ -79,9 +79,9 @@ class LifecycleBus:
     def _remove(self, entry: tuple[Listener, frozenset[LifecycleKind]]) -> None:
         if entry in self._listeners:
             self._listeners.remove(entry)
-            self._changed()
+            self._update_wanted()
 
-    def _changed(self) -> None:
+    def _update_wanted(self) -> None:
         self._wanted = frozenset().union(*(kinds for _, kinds in self._listeners))
         self.has_listeners = bool(self._listeners)
 
@@ -131,7 +131,7 @@ class LifecycleEvents:
         self._news.set()
 
 
-def _event(
+def _make_event(
     kind: LifecycleKind,
     delegation: Delegation,
     at: float,
@@ -167,7 +167,7 @@ def _event(
     )
 
 
-def _known(kinds: Iterable[LifecycleKind]) -> frozenset[LifecycleKind]:
+def _parse_kinds(kinds: Iterable[LifecycleKind]) -> frozenset[LifecycleKind]:
     try:
         return frozenset(map(LifecycleKind, (kinds,) if isinstance(kinds, str) else kinds))
     except ValueError as error:

@@ -452,9 +452,9 @@ class Shipping:
             return artifacts, (f"Its files could not be uploaded yet, and are on {self._worker}: {error.message}",)
         found = shipping.result()
         warnings = [f"{path} was not uploaded: {why}." for path, why in found.items()]
-        return tuple(self._as_shipped(one, shipment, warnings) for one in artifacts), tuple(warnings)
+        return tuple(self._update_artifact(one, shipment, warnings) for one in artifacts), tuple(warnings)
 
-    def _as_shipped(self, artifact: Artifact, shipment: Shipment, warnings: list[str]) -> Artifact:
+    def _update_artifact(self, artifact: Artifact, shipment: Shipment, warnings: list[str]) -> Artifact:
         file = shipment.shipped(artifact.path)
         if file is None or artifact.sha256 in (None, file.sha256):
             return artifact
@@ -516,8 +516,8 @@ class Shipping:
             if file.path not in here
         )
         moment = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(manifest.at))
-        said = f"Files are as of {moment}, when its worker {manifest.worker} last uploaded them."
-        return left._replace(artifacts=(*left.artifacts, *more), warnings=(*left.warnings, *((said,) if more else ())))
+        note = f"Files are as of {moment}, when its worker {manifest.worker} last uploaded them."
+        return left._replace(artifacts=(*left.artifacts, *more), warnings=(*left.warnings, *((note,) if more else ())))
 
     async def restore(self, session_id: str, seconds: float) -> tuple[str, ...]:
         """Fetch the files of an attempt that another worker lost. Warnings for the next attempt."""

@@ -87,9 +87,9 @@ class JsonFormatter(_Formatter):
 class TextFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         message, fields, trace = self.parts(record)
-        shown = " ".join(f"{name}={_one_word(value)}" for name, value in fields.items())
-        line = f"{self.formatTime(record)} {record.levelname:<7} {_escaped(message)}" + (f"  [{shown}]" if shown else "")
-        return line + "".join(f"\n    {_escaped(part)}" for part in trace.splitlines())
+        shown = " ".join(f"{name}={_format_value(value)}" for name, value in fields.items())
+        line = f"{self.formatTime(record)} {record.levelname:<7} {_escape_text(message)}" + (f"  [{shown}]" if shown else "")
+        return line + "".join(f"\n    {_escape_text(part)}" for part in trace.splitlines())
 
 
 def set_up_logs(style: str = "text", *, level: int = logging.INFO, stream: TextIO | None = None) -> Callable[[], None]:
@@ -145,17 +145,17 @@ def _write(event: LifecycleEvent) -> None:
     _LOG.log(level, "%s %s%s", event.agent, event.state, why, extra={"remit_fields": fields})
 
 
-def _one_word(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3f}"
     text = str(value)
     if _PLAIN.fullmatch(text):
         return text
-    text = _escaped(text)
+    text = _escape_text(text)
     return json.dumps(text) if not text or any(sign in text for sign in ' "=[]') else text
 
 
-def _escaped(text: str) -> str:
+def _escape_text(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)

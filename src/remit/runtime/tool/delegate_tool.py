@@ -134,7 +134,7 @@ class DelegateTool:
             yield final_chunk(self._result(request, await handle.result(), asked_at))
             return
         yield started_chunk(handle.session_id, request.agent)
-        async for chunk in self._told(handle):
+        async for chunk in self._follow(handle):
             yield chunk
         try:
             returned = await handle.result()
@@ -155,7 +155,7 @@ class DelegateTool:
             return result_of_record(record)
         return result_of_record(record, is_paused=is_paused(await self._remit.events(record.session_id)))
 
-    async def _told(self, handle: Handle) -> AsyncIterator[Chunk]:
+    async def _follow(self, handle: Handle) -> AsyncIterator[Chunk]:
         """Chunks until the end. If its events cannot be followed, only the end is awaited."""
         events = handle.stream()
         while True:
@@ -258,8 +258,8 @@ class Toolbox:
         """Name, description and `inputSchema` for the current directory."""
         specs = self._tool.catalogue.specs
         if self._definition is None or self._definition[0] is not specs:
-            told = self._tool.schema()
-            self._definition = (specs, {**told, "inputSchema": _strict(told["inputSchema"])} if self.is_strict else told)
+            definition = self._tool.schema()
+            self._definition = (specs, {**definition, "inputSchema": _strict(definition["inputSchema"])} if self.is_strict else definition)
             self._can_read = any(spec.name == READ for spec in specs)
         return self._definition[1]
 
@@ -334,8 +334,8 @@ class Toolbox:
 
     def schema(self) -> dict[str, Any]:
         """JSON schema of the arguments, with the tool's name and description as title and description."""
-        told = self.definition()
-        return {"title": told["name"], "description": told["description"], **told["inputSchema"]}
+        definition = self.definition()
+        return {"title": definition["name"], "description": definition["description"], **definition["inputSchema"]}
 
     def for_openai_chat(self) -> list[dict[str, Any]]:
         """`tools` for Chat Completions and compatible servers."""
@@ -344,8 +344,8 @@ class Toolbox:
 
     def for_openai_responses(self) -> list[dict[str, Any]]:
         """`tools` for the Responses API, which is strict by default."""
-        told = self.definition()["inputSchema"]
-        return [{"type": "function", **self._named(), "parameters": told, "strict": self.is_strict}]
+        definition = self.definition()["inputSchema"]
+        return [{"type": "function", **self._named(), "parameters": definition, "strict": self.is_strict}]
 
     def for_anthropic(self) -> list[dict[str, Any]]:
         """`tools` for the Messages API."""
@@ -371,8 +371,8 @@ class Toolbox:
         return self.answer_blocking(arguments).text
 
     def _named(self) -> dict[str, Any]:
-        told = self.definition()
-        return {"name": told["name"], "description": told["description"]}
+        definition = self.definition()
+        return {"name": definition["name"], "description": definition["description"]}
 
     def _unknown(self, name: str) -> str:
         fault = f"There is no tool {str(name)[:80]!r}."

@@ -30,8 +30,8 @@ def delegate_tool(
     `strict`: for models bound with `strict=True`, as `create_agent` binds OpenAI's with a `response_format`; parameters are JSON text
     there. `ainvoke` works on any loop; `invoke` on any thread except that of the loop that the `Remit` was opened on."""
     toolbox = Toolbox(remit, among, characters=characters, strict=strict)
-    told = toolbox.definition()
-    tool = _Delegate(name=DelegateTool.name, description=told["description"], args_schema=told["inputSchema"], handle_tool_error=True)
+    offer = toolbox.definition()
+    tool = _Delegate(name=DelegateTool.name, description=offer["description"], args_schema=offer["inputSchema"], handle_tool_error=True)
     tool._toolbox = toolbox
     return tool
 
@@ -48,13 +48,13 @@ class _Delegate(BaseTool):
         return super().tool_call_schema
 
     def _run(self, /, **arguments: Any) -> str:
-        return _told(self._toolbox.answer_blocking(arguments))
+        return _text_or_error(self._toolbox.answer_blocking(arguments))
 
     async def _arun(self, /, **arguments: Any) -> str:
-        return _told(await self._toolbox.answer(arguments))
+        return _text_or_error(await self._toolbox.answer(arguments))
 
 
-def _told(answer: Answer) -> str:
+def _text_or_error(answer: Answer) -> str:
     """Raise errors, which LangChain reports to the model."""
     if not answer.is_success:
         raise ToolException(answer.text)

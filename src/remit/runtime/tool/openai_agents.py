@@ -25,7 +25,7 @@ def delegate_tool(
     """`remit` is open. `among`: the offered agents; `characters`: maximum length of a result for the model; `strict`: for OpenAI's strict
     mode, in which parameters are JSON text."""
     toolbox = Toolbox(remit, among, characters=characters, strict=strict)
-    told = toolbox.definition()
+    offer = toolbox.definition()
 
     async def call(ctx: Any, arguments: str) -> str:
         return (await toolbox.answer(arguments)).text
@@ -37,9 +37,9 @@ def delegate_tool(
         return True
 
     tool = FunctionTool(
-        name=told["name"],
-        description=told["description"],
-        params_json_schema=told["inputSchema"],
+        name=offer["name"],
+        description=offer["description"],
+        params_json_schema=offer["inputSchema"],
         on_invoke_tool=call,
         strict_json_schema=strict,
         is_enabled=rebuild,

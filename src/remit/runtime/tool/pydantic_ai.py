@@ -47,11 +47,11 @@ class DelegateToolset(AbstractToolset[Any]):
         return "remit"
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        told = self._toolbox.definition()
+        offer = self._toolbox.definition()
         definition = ToolDefinition(
-            name=told["name"],
-            description=told["description"],
-            parameters_json_schema=told["inputSchema"],
+            name=offer["name"],
+            description=offer["description"],
+            parameters_json_schema=offer["inputSchema"],
             strict=self._toolbox.is_strict,
         )
         most = ctx.max_retries if self._retries is None else self._retries
