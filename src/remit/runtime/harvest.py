@@ -25,7 +25,6 @@ from remit.system.artifact_files import (
     relative_path,
 )
 
-MAX_ENTRIES = 200_000
 SKIPPED_FOLDERS = frozenset(
     {
         ".git", ".hg", ".svn", ".remit", "node_modules", ".venv", "venv", "__pycache__", ".cache", ".tox", ".nox",
@@ -60,7 +59,6 @@ class SearchBounds:
     """Wall clock; None: all files."""
     stop_at: float
     """Monotonic clock."""
-    max_entries: int = MAX_ENTRIES
     skipped: frozenset[str] = SKIPPED_FOLDERS
 
 
@@ -83,8 +81,7 @@ def search(base: Path, below: str, bounds: SearchBounds) -> SearchResult:
 
 def _is_enough(result: SearchResult, bounds: SearchBounds) -> bool:
     result.entries += 1
-    late = result.entries % _LOOK_AT_CLOCK_EVERY == 0 and time.monotonic() > bounds.stop_at
-    result.stopped_early = late or result.entries > bounds.max_entries
+    result.stopped_early = result.entries % _LOOK_AT_CLOCK_EVERY == 0 and time.monotonic() > bounds.stop_at
     return result.stopped_early
 
 
