@@ -16,20 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-CODES = frozenset(
-    {
-        "TIMEOUT", "VALIDATION_FAILED", "TOOL_UNAVAILABLE", "BUILD_ERROR", "FILE_NOT_FOUND", "CYCLE_DETECTED",
-        "MAX_DEPTH_EXCEEDED", "STATUS_SYNC_FAILED", "GIT_COMMIT_FAILED", "UNKNOWN_ERROR",
-        "CANCELLED", "BUDGET_EXCEEDED", "POLICY_DENIED", "AGENT_UNAVAILABLE", "QUEUE_FULL", "AGENT_CRASHED", "AGENT_RAISED",
-        "INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS", "STORE_UNAVAILABLE", "MERGE_CONFLICT", "CALLER_REFUSED",
-        "MERGE_RED", "MERGE_WAITING",
-        "INVALID_STATUS_TRANSITION",
-        "TASK_NOT_FOUND", "NOT_CANCELABLE", "UNAUTHENTICATED", "FORBIDDEN", "RATE_LIMITED", "TOO_LARGE", "STOPPING",
-        "NOT_TRUSTED",
-    }
-)  # fmt: skip
-"""Codes that remit uses. Other codes of agents are kept."""
-
 _CODE_OF_TYPE = {
     "timeout": "TIMEOUT",
     "expired": "TIMEOUT",

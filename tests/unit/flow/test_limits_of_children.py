@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from remit import AgentPort, Budget, Delegation, ErrorInfo, Limits, Misused, Request, Settings, TimeLimits
 from remit.core.budget import effective_deadline
-from remit.core.errors import CODES
 from remit.core.routing import DEFAULT_TABLE
 from remit.runtime.accept import GuardInput, accept, first_refusal
 from remit.runtime.deps import Rules, RuntimeDeps, Submission, TreeFacts
 from remit.testing import ManualClock, Scripted
+from support.error_codes import CODES
 
 amounts = st.none() | st.integers(0, 50)
 moments = st.floats(0, 1e6)
