@@ -22,7 +22,7 @@ from remit.server.tokens import DELEGATION_PREFIX, OWNER, Grants, LocalToken, Pr
 
 if TYPE_CHECKING:
     from remit.app import Remit
-    from remit.runtime.engine import LiveDelegation
+    from remit.runtime.local_context import LocalRun
 
 HEADER = "authorization"
 DELEGATION_HEADER = "remit-delegation"
@@ -184,7 +184,7 @@ class Authenticator:
         folder: Path,
         settings: ServeSettings,
         *,
-        running: "Callable[[str], LiveDelegation | None]" = lambda _session_id: None,
+        running: "Callable[[str], LocalRun | None]" = lambda _session_id: None,
         audit: Callable[[Mapping[str, Any]], None] = lambda _entry: None,
         report: Callable[[str, str | None, RemitError | None], None] = lambda _api, _principal, _error: None,
         clock: Clock = SYSTEM_CLOCK,
@@ -279,7 +279,7 @@ class Authenticator:
             credentials=(f"{token.session_id}/{token.attempt}", *(shown_by.credentials if shown_by is not None else ())),
         )
 
-    def token_for(self, running: "LiveDelegation") -> str:
+    def token_for(self, running: "LocalRun") -> str:
         """A token for the remote agent that executes a delegation, valid until this attempt ends."""
         delegation = running.delegation
         if running.is_settled:

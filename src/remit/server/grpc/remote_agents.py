@@ -28,7 +28,7 @@ from remit.runtime.receive import read_answer
 from remit.system.artifact_files import FILE_CLOCK_LAG_SECONDS
 
 if TYPE_CHECKING:
-    from remit.runtime.engine import LiveDelegation
+    from remit.runtime.local_context import LocalRun
 
 ADDRESSED: contextvars.ContextVar[str | None] = contextvars.ContextVar("remit_addressed_agent", default=None)
 """The instance that the current request is for (`ExecuteTaskRequest.agent_id`)."""
@@ -257,7 +257,7 @@ class Arguments(NamedTuple):
 class RemoteAgent:
     __slots__ = ("_operation", "_pool", "_token_for", "spec")
 
-    def __init__(self, spec: AgentSpec, pool: Pool, operation: str, token_for: "Callable[[LiveDelegation], str]") -> None:
+    def __init__(self, spec: AgentSpec, pool: Pool, operation: str, token_for: "Callable[[LocalRun], str]") -> None:
         """`spec.resumable`: its work may go to another instance."""
         self.spec = spec
         self._pool = pool

@@ -133,9 +133,8 @@ class TaskService(rpc.TaskServiceServicer):
         delegation, returned = handle.delegation, await self._service.wait(handle, wait_seconds)
         if returned is not None:
             return task_of(result_of(returned, delegation.created_at), delegation)
-        target, operation = parts_of(delegation.agent)
         state = TaskState.QUEUED if handle.is_queued else TaskState.RUNNING
-        meta = TaskMetadata(target=target, operation=operation, created_at=delegation.created_at, agent_id=delegation.agent)
+        meta = TaskMetadata(agent_id=delegation.agent, created_at=delegation.created_at)
         known = DelegateResult(success=False, task_id=handle.session_id, task_state=state, metadata=meta)
         return task_of(known, delegation)
 
