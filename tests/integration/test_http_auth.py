@@ -102,13 +102,11 @@ async def test_every_response_has_security_headers_and_a_request_id(harness: Har
 
 
 @in_module_loop
-async def test_rate_size_and_stream_limits_apply_per_principal(harness: Harness) -> None:
-    slow = await harness.client(harness.token("slow", DELEGATES, requests_per_second=0.01, burst=2))
-    answers = [await slow.get("/v1/agents") for _ in range(3)]
-    assert [answer.status_code for answer in answers] == [200, 200, 429]
-    assert int(answers[2].headers["retry-after"]) >= 1
-    small = await harness.client(harness.token("small", DELEGATES, request_bytes=100))
-    assert (await small.post("/v1/tasks", json={"target": "fails", "parameters": {"a": "b" * 100}})).status_code == 413
+async def test_rate_and_stream_limits_apply_per_principal(harness: Harness) -> None:
+    slow = await harness.client(harness.token("slow", DELEGATES, requests_per_second=0.01))
+    answers = [await slow.get("/v1/agents") for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 429]
+    assert int(answers[1].headers["retry-after"]) >= 1
     one = await harness.client(harness.token("one", DELEGATES, streams=1))
     begin = {"target": "slow", "parameters": {"seconds": 30}}
     async with one.stream("POST", "/v1/tasks", json=begin, headers={"Accept": "text/event-stream"}) as first:

@@ -211,7 +211,6 @@ class Authenticator:
 
     def close(self) -> None:
         self._streams.close()
-        self.tokens.write_used()
 
     # ---- authentication
 
@@ -252,7 +251,6 @@ class Authenticator:
         name, now = f"token:{token.name}", self._clock.wall()
         if (fault := token.fault(now)) is not None:
             raise self._refused(f"{fault} token", shown, name)
-        self.tokens.used(token)
         limits, age = token.grants.budget, max(0.0, now - token.created_at)
         budget = None if limits is None else Budget(limits, opened_at=self._clock.monotonic() - age)
         return Principal(name=name, grants=token.grants, credentials=(token.token_id,), budget=budget)
@@ -268,8 +266,6 @@ class Authenticator:
             expires_at=token.deadline_at,
             deadline_at=token.deadline_at,
             requests_per_second=own.requests_per_second,
-            burst=own.burst,
-            request_bytes=own.request_bytes,
             streams=own.streams,
         )
         return Principal(
@@ -337,28 +333,16 @@ class Authenticator:
 
     # ---- limits of a principal
 
-    def admit(self, principal: Principal, size: int = 0) -> None:
-        """One request of `size` bytes. Raises `RateLimited`, `Refused` (TOO_LARGE). The owner has no rate limit."""
-        most = self.max_request_bytes(principal)
-        if size > most:
-            error: Refused = Refused(f"The request has {size} bytes; at most {most} are allowed.", code="TOO_LARGE", advice="Send less.")
-        elif principal.is_local:
+    def admit(self, principal: Principal) -> None:
+        """One request. Raises `RateLimited`. The owner has no rate limit."""
+        if principal.is_local:
             return
-        else:
-            grants, settings = principal.grants, self.settings
-            rate = settings.requests_per_second if grants.requests_per_second is None else grants.requests_per_second
-            burst = grants.burst
-            if burst is None:
-                burst = settings.burst if grants.requests_per_second is None else max(int(rate), 1)
-            if not (wait := self._requests.take(principal.name, rate, burst)):
-                return
+        granted = principal.grants.requests_per_second
+        rate, burst = (self.settings.requests_per_second, self.settings.burst) if granted is None else (granted, granted)
+        if wait := self._requests.take(principal.name, rate, burst):
             error = RateLimited(f"{principal.name} may make {rate:g} requests a second.", retry_after_seconds=wait)
-        self._report("any", principal.name, error)
-        raise error
-
-    def max_request_bytes(self, principal: Principal) -> int:
-        most = principal.grants.request_bytes
-        return self.settings.request_bytes if most is None else min(most, self.settings.request_bytes)
+            self._report("any", principal.name, error)
+            raise error
 
     def stream(self, principal: Principal, task: "asyncio.Task[Any] | None" = None) -> contextlib.AbstractContextManager[None]:
         """A context manager around a long answer, in the task that sends it, or for `task`. Raises `RateLimited`, `Refused`."""

@@ -283,10 +283,10 @@ class AuthMiddleware:
             raise HttpRefused("Pages of that origin may not call this server.", code="WRONG_ORIGIN", advice="Call it from a program.")
 
     async def _admit(self, exchange: Exchange, principal: Principal) -> None:
-        most, task = self._authenticator.max_request_bytes(principal), asyncio.current_task()
+        most, task = self._authenticator.settings.request_bytes, asyncio.current_task()
         if exchange.length > most:
             raise too_large(most)
-        self._authenticator.admit(principal, size=exchange.length)
+        self._authenticator.admit(principal)
         exchange.open_stream = lambda: self._authenticator.stream(principal, task)  # applications send from other tasks
         await exchange.read_body(most)
 
