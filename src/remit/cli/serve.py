@@ -120,14 +120,7 @@ class ServeMessages:
 def mcp(
     project: Project,
     http: Annotated[bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdin and stdout.")] = False,
-    host: Annotated[str, typer.Option(help="The loopback address to listen at with --http.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port with --http; 0: any free one, named on stderr.", min=0, max=65535)] = 8791,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Another name by which clients may call this machine with --http; repeatable.", show_default=False
-        ),
-    ] = None,
+    port: Annotated[int, typer.Option(help="The loopback port with --http; 0: any free one, named on stderr.", min=0, max=65535)] = 8791,
     answer_after: Annotated[
         str, typer.Option(metavar="SECONDS", help="Answer with a handle when a delegation takes longer; also 10s, 2m.")
     ] = "45",
@@ -137,7 +130,13 @@ def mcp(
     if not has_mcp():
         raise Misused("`remit mcp` needs the package mcp, which is not installed.", advice=f"Install it: {INSTALL_MCP}")
     if http:
-        return _over_http(project, host, port, allow_host or [], seconds)
+        from remit.server.mcp.server import serve_http
+
+        def ready(address: str) -> None:
+            say_aside(f"Serving {project.root} at {address} — Ctrl-C stops it.")
+
+        asyncio.run(serve_http(project.root, port, answer_after_seconds=seconds, ready=ready, trust=project.trust))
+        return Exit.OK
     return _over_stdio(project, seconds)
 
 
@@ -167,27 +166,3 @@ def claim_stdin() -> int:
     os.dup2(nothing, 0)
     os.close(nothing)
     return incoming
-
-
-def _over_http(project: Project, host: str, port: int, allowed_hosts: list[str], seconds: float) -> Exit:
-    from remit.server.addresses import Place, bound
-    from remit.server.mcp.server import http_address, serve_http
-
-    place = Place(host=host, port=port)
-    if not place.is_local:
-        raise Misused(
-            f"`remit mcp --http` serves this machine only, and {host} is reached from others.",
-            advice=f"Use `remit serve --api mcp --http {place}`, which authenticates its callers.",
-        )
-    with bound(place) as listening:
-        address = http_address(listening)
-        serving = serve_http(
-            project.root,
-            listening,
-            [host, *allowed_hosts],
-            answer_after_seconds=seconds,
-            ready=lambda: say_aside(f"Serving {project.root} at {address} — Ctrl-C stops it."),
-            trust=project.trust,
-        )
-        asyncio.run(serving)
-    return Exit.OK

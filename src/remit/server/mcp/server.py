@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +23,7 @@ from starlette.routing import BaseRoute
 
 from remit.app import Remit
 from remit.core.errors import Refused
-from remit.server.addresses import Place, url_of
+from remit.server.addresses import Place, bound
 from remit.server.authenticator import Authenticator, Credentials
 from remit.server.http.api import http_app
 from remit.server.http.http_server import HttpServer
@@ -166,38 +166,27 @@ class OwnerAuthenticator(Authenticator):
 
 
 async def serve_http(
-    root: Path,
-    listening: socket.socket,
-    allowed_hosts: Sequence[str],
-    *,
-    answer_after_seconds: float,
-    ready: Callable[[], None],
-    trust: ProjectTrust | None = None,
+    root: Path, port: int, *, answer_after_seconds: float, ready: Callable[[str], None], trust: ProjectTrust | None = None
 ) -> None:
-    """Until a signal, which stops running delegations."""
+    """Until a signal, which stops running delegations. `ready` gets the address."""
     logging.getLogger("mcp").setLevel(logging.CRITICAL)  # the SDK writes a traceback for every connection that is cut off
-    with on_signals() as signals:
+    with bound(Place(host="127.0.0.1", port=port)) as listening, on_signals() as signals:
         async with (
             _open(root, trust) as remit,
-            served_http(remit, ToolServer(Service(remit), answer_after_seconds), listening, allowed_hosts),
+            serve_loopback(remit, ToolServer(Service(remit), answer_after_seconds), listening) as address,
         ):
-            ready()
+            ready(address)
             await signals.stop.wait()
 
 
 @contextlib.asynccontextmanager
-async def served_http(remit: Remit, server: ToolServer, listening: socket.socket, allowed_hosts: Sequence[str] = ()) -> AsyncIterator[None]:
-    own = remit.settings.serve
-    settings = own._replace(allow_hosts=(*own.allow_hosts, *allowed_hosts))
+async def serve_loopback(remit: Remit, server: ToolServer, listening: socket.socket) -> AsyncIterator[str]:
+    """The address."""
+    settings = remit.settings.serve
     async with server.routes(has_sessions=True) as routes:
-        app = http_app(routes, OwnerAuthenticator(remit.folder, settings), settings, hosts=[listening.getsockname()[0]], open_paths=())
-        web = HttpServer(app)
+        web = HttpServer(http_app(routes, OwnerAuthenticator(remit.folder, settings), settings, open_paths=()))
         await web.start([listening])
         try:
-            yield
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}{PATH}"
         finally:
             await web.stop(STOP_SECONDS)
-
-
-def http_address(listening: socket.socket) -> str:
-    return f"{url_of(listening, Place(host='loopback'), is_tls=False)}{PATH}"
