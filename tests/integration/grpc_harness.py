@@ -115,7 +115,6 @@ async def grpc_harness(
         known = remit.settings.serve._replace(**serve)
         authenticator = Authenticator(remit.folder, known, running=remit.engine.find)
         authenticator.open()
-        closing.callback(authenticator.close)
         service = Service(remit)
         api = GrpcApi(service, authenticator, known, Registry(service, authenticator, known) if accepts_agents else None)
         await api.start(addresses or None)

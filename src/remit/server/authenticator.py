@@ -78,73 +78,45 @@ class Buckets:
         return 0.0 if is_there else (1.0 - left) / rate if rate > 0 else 3600.0
 
 
-@dataclass(slots=True, eq=False)
-class Stream:
-    principal: Principal
-    task: "asyncio.Task[Any]"
-    is_ended: bool = False
-
-
 class Streams:
     """Open streams, counted by principal. A stream whose credentials become invalid ends with `Refused`."""
 
     def __init__(self, is_valid: Callable[[Principal], bool]) -> None:
         self._is_valid = is_valid
-        self._open: set[Stream] = set()
         self._counts: Counter[str] = Counter()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def count(self, principal: str) -> int:
-        return self._counts[principal]
 
     @contextlib.contextmanager
     def open(self, principal: Principal, most: int, task: "asyncio.Task[Any] | None") -> Iterator[None]:
         """Raises `RateLimited` at once, `Refused` when the credentials of its principal become invalid."""
         task = task or asyncio.current_task()
         assert task is not None
-        name, before, stream = principal.name, task.cancelling(), Stream(principal, task)
+        name, before = principal.name, task.cancelling()
         if self._counts[name] >= most:
             advice = "Close one first; the state of a task can be read without a stream."
             raise RateLimited(f"{name} has {most} streams open, as many as it may.", retry_after_seconds=1.0, advice=advice)
         self._counts[name] += 1
-        self._open.add(stream)
-        if self._timer is None and principal.credentials:
-            self._check_later()
+        ending = asyncio.ensure_future(self._end_when_invalid(principal, task)) if principal.credentials else None
         try:
             yield
         except asyncio.CancelledError as error:
-            if not stream.is_ended or task.uncancel() > before:
+            if ending is None or not ending.done() or task.uncancel() > before:
                 raise
             advice = "Get a new token, and continue by the id of the task."
             raise Refused("The credentials of this stream are no longer valid.", code="UNAUTHENTICATED", advice=advice) from error
         else:
-            if stream.is_ended:
+            if ending is not None and ending.done():
                 task.uncancel()
         finally:
-            self._open.discard(stream)
+            if ending is not None:
+                ending.cancel()
             self._counts -= Counter({name: 1})
 
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _check_later(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check)
-
-    def _check(self) -> None:
-        watched = [stream for stream in self._open if stream.principal.credentials and not stream.is_ended]
-        self._timer = None
-        valid: dict[object, bool] = {}
-        for stream in watched:
-            key = (stream.principal.credentials, stream.principal.grants.expires_at)
-            if key not in valid:
-                valid[key] = self._is_valid(stream.principal)
-            if not valid[key]:
-                stream.is_ended = True
-                stream.task.cancel()
-        if watched:
-            self._check_later()
+    async def _end_when_invalid(self, principal: Principal, task: "asyncio.Task[Any]") -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            if not self._is_valid(principal):
+                task.cancel()
+                return
 
 
 # ---- the authenticator
@@ -208,9 +180,6 @@ class Authenticator:
     def open(self) -> Path:
         """Makes the owner's token, when a server starts; its path."""
         return self.local.make()
-
-    def close(self) -> None:
-        self._streams.close()
 
     # ---- authentication
 

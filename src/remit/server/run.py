@@ -97,7 +97,6 @@ class Apis:
 
     async def __aenter__(self) -> "Apis":
         self.token_file = self.authenticator.open()
-        self._stack.callback(self.authenticator.close)
         try:
             if self._bound.http is not None:  # before gRPC: the A2A card names both
                 await self._start_http(self._bound.http)
