@@ -62,8 +62,6 @@ EXTRAS = ("key", "accept", "budget")
 MOST_ON_PAGE = 500
 MOST_TREE = 100_000
 """Delegations of one tree that a list reads."""
-MOST_TOOLS = 256
-"""Cached delegate tools, one for each set of agents that a caller may use."""
 SUMMARY = 500
 """Characters of a text in a list."""
 LONGEST_WORD = 200
@@ -142,8 +140,7 @@ class Service:
         self.tool = DelegateTool(remit)
         self.is_stopping = False
         """New work is refused."""
-        self._starting: set[asyncio.Future[Any]] = set()
-        self._tools: dict[tuple[str, ...], DelegateTool] = {}
+        self._starting: set[asyncio.Task[Handle]] = set()
 
     # ---- starting
 
@@ -174,16 +171,8 @@ class Service:
 
     def tool_for(self, call: Call) -> DelegateTool:
         """The delegate tool with the agents that the caller may use."""
-        allowed = call.principal.grants.agents
-        if allowed is None:
-            return self.tool
-        found = self._tools.get(allowed)
-        if found is None:
-            if len(self._tools) >= MOST_TOOLS:
-                self._tools.clear()
-            may_use = call.principal.grants.may_use
-            found = self._tools[allowed] = DelegateTool(self.remit, among=lambda spec: may_use(spec.name))
-        return found
+        grants = call.principal.grants
+        return self.tool if grants.agents is None else DelegateTool(self.remit, among=lambda spec: grants.may_use(spec.name))
 
     async def begin(self, call: Call, arguments: Mapping[str, Any]) -> Handle:
         """`read` and `execute`."""
@@ -204,19 +193,10 @@ class Service:
         only the runtime finds are raised like those of `read`."""
         if self.is_stopping:
             raise Refused("This server is stopping and accepts no new work.", code="STOPPING", advice="Try again in a moment.")
-        if request.resume is None and not self.remit.is_attached:  # nothing has started before the engine has it
-            started: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            self._starting.add(started)
-            try:
-                handle = await self._start(call, request)
-            finally:
-                self._starting.discard(started)
-                started.set_result(None)
-        else:  # its own task: a caller that leaves must not interrupt the store or another process
-            task = asyncio.ensure_future(self._start(call, request))
-            self._starting.add(task)
-            task.add_done_callback(self._has_started)
-            handle = await asyncio.shield(task)
+        task = asyncio.ensure_future(self._start(call, request))  # a caller that leaves must not interrupt the store or another process
+        self._starting.add(task)
+        task.add_done_callback(self._has_started)
+        handle = await asyncio.shield(task)
         if isinstance(handle, SettledHandle):
             self.tool.must_be_faultless(request, await handle.result())
         return handle
