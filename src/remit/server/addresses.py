@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.core.settings import ServeSettings
@@ -151,23 +150,18 @@ def bound(place: Place) -> Iterator[socket.socket]:
 
 def _bound_port(place: Place) -> socket.socket:
     try:
-        family, kind, number, _, address = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0]
-        sock = socket.socket(family, kind, number)
-    except (OSError, OverflowError, UnicodeError) as error:
+        family, _, _, _, address = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError) as error:
         raise Misused(f"There is no address {place.host}: {error}.", advice="Use 127.0.0.1.") from None
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _listen(sock, address)
+        return socket.create_server(address[:2], family=family, backlog=BACKLOG, dualstack_ipv6=family == socket.AF_INET6)
     except OSError as error:
-        sock.close()
         raise _unavailable(place, error.strerror or str(error), "Choose another port; 0 takes any that is free.") from None
-    return sock
 
 
-def _listen(sock: socket.socket, address: Any) -> None:
-    sock.bind(address)
+def _listen(sock: socket.socket, name: str) -> None:
+    sock.bind(name)
     sock.listen(BACKLOG)
-    sock.setblocking(False)
 
 
 def _unavailable(where: object, why: str, advice: str) -> Unavailable:

@@ -72,12 +72,12 @@ def wait_seconds_of(request: pb.ExecuteTaskRequest) -> float:
     return seconds(request.wait_ns) or 0.0
 
 
-def query_of(request: pb.ListTasksRequest) -> HistoryQuery:
+def query_of(request: pb.ListTasksRequest, agent: str) -> HistoryQuery:
     if request.page_size < 0:
         raise Misused("page_size must not be negative.", advice=f"0 gives {USUAL_PAGE}; at most {MOST_ON_PAGE} come at once.")
     return HistoryQuery(
         root_id=request.root_id or None,
-        agent=request.agent_id or None,
+        agent=agent or None,
         states=_wanted(request),
         since=seconds(request.since_ns),
         until=seconds(request.until_ns),
@@ -160,13 +160,8 @@ class TaskService(rpc.TaskServiceServicer):
                 yield await self._written(call, chunk)
 
     async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
-        asked = request
-        if self._name_of(request.agent_id):
-            asked = pb.ListTasksRequest()
-            asked.CopyFrom(request)
-            asked.agent_id = self._name_of(request.agent_id) or ""
-        query = query_of(asked)
-        if asked.states and not query.states:  # pending tasks are not recorded yet
+        query = query_of(request, self._name_of(request.agent_id) or request.agent_id)
+        if request.states and not query.states:  # pending tasks are not recorded yet
             return pb.ListTasksResponse()
         page = await self._service.list(current_call(), query)
         tasks = [task_of(summary_of(record), record) for record in page.records]
