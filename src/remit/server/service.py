@@ -33,7 +33,7 @@ from remit.core.delegate_results import (
 )
 from remit.core.delegation import ORIGIN, ROOT_CALLER, CallerInfo, Origin, on_behalf_of
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
-from remit.core.events import LAST, Event, EventKind, Step
+from remit.core.events import Event, EventKind, Step
 from remit.core.ids import is_session_id, parse_traceparent
 from remit.core.parameters import snake
 from remit.core.ports import Store
@@ -178,16 +178,6 @@ class Service:
         """`read` and `execute`."""
         return await self.execute(call, self.read(call, arguments))
 
-    async def run(self, call: Call, arguments: Mapping[str, Any]) -> AsyncGenerator[Chunk, None]:
-        """`begin` and `stream`: the first chunk has the id. Leaving the stream ends nothing."""
-        handle = await self.begin(call, arguments)
-        if isinstance(handle, SettledHandle) and await off_loop(self.remit.store.get, handle.session_id) is None:
-            yield final_chunk(result_of(await handle.result(), self.remit.clock.wall()), LAST)  # its refusal could not be recorded
-            return
-        async with contextlib.aclosing(self.stream(call, handle.session_id)) as chunks:
-            async for chunk in chunks:
-                yield chunk
-
     async def execute(self, call: Call, request: DelegateRequest) -> Handle:
         """Started and recorded when this returns. If the caller is cancelled here, it was started completely or not at all. Errors that
         only the runtime finds are raised like those of `read`."""
@@ -198,7 +188,10 @@ class Service:
         task.add_done_callback(self._has_started)
         handle = await asyncio.shield(task)
         if isinstance(handle, SettledHandle):
-            self.tool.must_be_faultless(request, await handle.result())
+            returned = await handle.result()
+            self.tool.must_be_faultless(request, returned)
+            if self.remit.has_record and await off_loop(self.remit.store.get, handle.session_id) is None:
+                raise Unavailable(returned.summary, code="STORE_UNAVAILABLE", advice="Nothing was begun; try again later.")
         return handle
 
     def _has_started(self, task: "asyncio.Task[Handle]") -> None:

@@ -4,7 +4,7 @@ A task that ran and failed is an answer; errors are raised and reported by `auth
 starts a task and waits for it reads nothing from the store. 0 and empty mean "not given" in protobuf."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 from remit.agents.proto.values import dict_of, nanoseconds, seconds, struct_of, text_of
 from remit.core.context import Handle
 from remit.core.delegate_requests import parts_of
-from remit.core.delegate_results import Chunk, DelegateResult, TaskMetadata, TaskState, result_of, result_of_record
+from remit.core.delegate_results import DelegateResult, TaskMetadata, TaskState, result_of, result_of_record
 from remit.core.errors import Misused
 from remit.core.record import HistoryQuery
 from remit.core.states import Priority, State
@@ -118,9 +118,10 @@ class TaskService(rpc.TaskServiceServicer):
 
     async def RunTask(self, request: pb.ExecuteTaskRequest, context: Context) -> AsyncIterator[pb.TaskChunk]:
         call = _with_conversation(current_call(), request.session_id)
-        async with contextlib.aclosing(self._service.run(call, self._arguments(call, request))) as chunks:
+        handle = await self._service.begin(call, self._arguments(call, request))
+        async with contextlib.aclosing(self._chunks(call, handle.session_id, 0)) as chunks:
             async for chunk in chunks:
-                yield await self._written(call, chunk)
+                yield chunk
 
     def _arguments(self, call: Call, request: pb.ExecuteTaskRequest) -> dict[str, Any]:
         target, operation = target_of(request, self._name_of)
@@ -154,10 +155,9 @@ class TaskService(rpc.TaskServiceServicer):
     async def StreamTask(self, request: pb.StreamTaskRequest, context: Context) -> AsyncIterator[pb.TaskChunk]:
         if request.after < 0:
             raise Misused("after must not be negative.", advice="Send the number of the last chunk that came, or 0 for all of them.")
-        call = current_call()
-        async with contextlib.aclosing(self._service.stream(call, request.task_id, request.after)) as chunks:
+        async with contextlib.aclosing(self._chunks(current_call(), request.task_id, request.after)) as chunks:
             async for chunk in chunks:
-                yield await self._written(call, chunk)
+                yield chunk
 
     async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
         query = query_of(request, self._name_of(request.agent_id) or request.agent_id)
@@ -201,11 +201,11 @@ class TaskService(rpc.TaskServiceServicer):
 
     # ---- writing
 
-    async def _written(self, call: Call, chunk: Chunk) -> pb.TaskChunk:
+    async def _chunks(self, call: Call, task_id: str, after: int) -> AsyncGenerator[pb.TaskChunk, None]:
         """The last one has the whole task."""
-        if chunk.result is None or chunk.task_id is None:
-            return message_of_chunk(chunk)
-        return message_of_chunk(chunk, await self._service.record(call, chunk.task_id))
+        async with contextlib.aclosing(self._service.stream(call, task_id, after)) as chunks:
+            async for chunk in chunks:
+                yield message_of_chunk(chunk, None if chunk.result is None else await self._service.record(call, task_id))
 
 
 def _with_conversation(call: Call, session: str) -> Call:

@@ -8,19 +8,17 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
-from remit.core.context import SettledHandle
 from remit.core.deadline import iso
 from remit.core.delegate_requests import DelegateError, json_text, parts_of
 from remit.core.delegate_results import Chunk, DelegateResult, TaskState
 from remit.core.delegation import ROOT_CALLER
-from remit.core.errors import Refused, RemitError, Unavailable
+from remit.core.errors import Refused, RemitError
 from remit.core.record import HistoryQuery, Record
 from remit.server.http.http_server import CLOSING
 from remit.server.http.models import CancelRequest, EventsQuery, ListQuery, NoQuery, TaskRequest, WaitQuery
 from remit.server.http.rest_messages import JSON, body_of, call_of, document_of
 from remit.server.service import HOLD, PRINCIPAL, RECORDED, AgentInfo, Call, Service, summary_of
 from remit.server.tokens import Permission
-from remit.system.threads import off_loop
 
 T = TypeVar("T")
 KEY_HEADER = "idempotency-key"
@@ -41,8 +39,6 @@ async def begin_task(service: Service, request: Request, query: WaitQuery) -> Re
     if is_stream or query.wait:
         request.scope[HOLD]()  # before the task begins: the caller may have too many streams open
     handle = await service.begin(call, arguments)
-    if isinstance(handle, SettledHandle) and await off_loop(service.remit.store.get, handle.session_id) is None:
-        raise Unavailable((await handle.result()).summary, code="STORE_UNAVAILABLE", advice="Nothing was begun; try again later.")
     place = {"location": f"/v1/tasks/{handle.session_id}"}
     if is_stream:
         return EventStream(request, service.stream(call, handle.session_id), place)
