@@ -101,10 +101,6 @@ class ServeMessages:
         lines.append(f"Token of this user: {opened.token_file}; for others: remit token new NAME. Ctrl-C stops it.")
         self._say("serving", opened.to_dict(), "\n".join(lines))
 
-    def reloaded(self, problems: list[str]) -> None:
-        text = "\n  ".join(["Policy and certificates were reloaded. Agents were not: restart to reload them.", *problems])
-        self._say("reloaded", {"problems": problems}, text)
-
     def stopping(self, running: int, seconds: float) -> None:
         waits = f"{running} still running, at most {seconds:g} s; once more stops at once" if running else "nothing is running"
         self._say("stopping", {"running": running, "seconds": seconds}, f"Stopping: no new work is accepted; {waits}.")

@@ -87,16 +87,23 @@ class Certificates:
     key: Path
 
     def context(self) -> ssl.SSLContext:
-        """For HTTPS."""
+        """For HTTPS. The files are read again at each connection: a renewed certificate is used from the next one on."""
+
+        def renew(_connection: ssl.SSLObject, _name: str | None, context: ssl.SSLContext) -> None:
+            with contextlib.suppress(Misused):  # half-written: the one before stays
+                self.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+                self.load(context)
+
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
         context.set_alpn_protocols(["http/1.1"])
         self.load(context)
+        context.sni_callback = renew
         return context
 
     def load(self, context: ssl.SSLContext) -> None:
-        """Also into a context in use: new connections get the new certificate. Raises `Misused`."""
+        """Raises `Misused`."""
 
         def no_password() -> str:
             raise ValueError("the key has a password")  # OpenSSL would ask for it at the terminal

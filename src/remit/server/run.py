@@ -6,6 +6,7 @@ with its results so far."""
 import asyncio
 import contextlib
 import importlib.util
+import signal
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -14,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.app import Remit
-from remit.core.errors import Misused, RemitError
+from remit.core.errors import Misused
 from remit.core.settings import ServeSettings
 from remit.runtime.telemetry.logs import log_lifecycle, set_up_logs
 from remit.server.addresses import GRPC_SOCKET, Certificates, Place, bound, certificates_of, must_be_safe, place_of, url_of
@@ -178,15 +179,6 @@ class Apis:
         if self._grpc is not None:
             self._grpc.stop_taking()
 
-    def reload(self) -> list[str]:
-        """Reload replaced certificates and return their problems."""
-        try:
-            if self._http is not None:
-                self._http.reload_certificate()
-        except RemitError as error:
-            return [str(error)]
-        return []
-
 
 # ---- `remit serve`
 
@@ -213,7 +205,6 @@ class StopSummary:
 
 class Listener(Protocol):
     def opened(self, opened: ServerInfo) -> None: ...
-    def reloaded(self, problems: list[str]) -> None: ...
     def stopping(self, running: int, seconds: float) -> None: ...
     def stopped(self, stopped: StopSummary) -> None: ...
 
@@ -223,7 +214,7 @@ async def serve(root: Path, settings: Mapping[str, Any], listener: Listener, tru
     remit = Remit.open(root, settings=settings, trust=trust)
     with contextlib.ExitStack() as stack:
         bound = stack.enter_context(bound_apis(remit.settings.serve, remit.root))
-        signals = stack.enter_context(on_signals(reloads=True))
+        signals = stack.enter_context(on_signals(signal.SIGHUP))
         stack.callback(set_up_logs(remit.settings.signals.logs))
         async with _opened(remit, signals) as is_open:
             if not is_open:
@@ -235,11 +226,7 @@ async def serve(root: Path, settings: Mapping[str, Any], listener: Listener, tru
                 announce(run_folder, grpc=apis.grpc_address, http=apis.http_address, token_file=str(apis.token_file))
                 stack.callback(withdraw, run_folder)
                 listener.opened(ServerInfo(root=str(remit.root), apis=apis.addresses(), token_file=str(apis.token_file)))
-                while not signals.stop.is_set():
-                    await first_of(signals.stop.wait(), signals.reload.wait())
-                    if signals.reload.is_set() and not signals.stop.is_set():
-                        signals.reload.clear()
-                        listener.reloaded([*await remit.reload(), *apis.reload()])
+                await signals.stop.wait()
                 apis.stop_taking()
                 seconds = remit.settings.serve.stop_seconds
                 listener.stopping(len(remit.engine.live()), seconds)
