@@ -35,7 +35,7 @@ PATHS = {"http": "/v1", "a2a": "/a2a", "mcp": "/mcp", "metrics": "/metrics"}
 """Paths of the APIs at the HTTP port."""
 NEEDED = {
     "grpc": ("grpc", "grpc_health", "grpc_reflection", "google"),
-    "http": ("starlette", "uvicorn"),
+    "http": ("starlette", "uvicorn", "sse_starlette"),
     "a2a": ("starlette", "uvicorn", "sse_starlette", "a2a"),
     "mcp": ("starlette", "uvicorn", "mcp"),
     "metrics": ("starlette", "uvicorn", "prometheus_client"),
