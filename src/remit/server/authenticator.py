@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from remit.runtime.engine import LiveDelegation
 
 HEADER = "authorization"
-DELEGATION_HEADER = "remit-delegation"
-"""Beside the caller's own credential: the token of the delegation on whose behalf it calls."""
 MAX_TOKEN = 16 * 1024
 FAILURES_PER_SECOND, FAILURES_BURST = 1.0, 20.0
 """Wrong credentials from one address before it must wait."""
@@ -95,7 +93,7 @@ class Streams:
             advice = "Close one first; the state of a task can be read without a stream."
             raise RateLimited(f"{name} has {most} streams open, as many as it may.", retry_after_seconds=1.0, advice=advice)
         self._counts[name] += 1
-        ending = asyncio.ensure_future(self._end_when_invalid(principal, task)) if principal.credentials else None
+        ending = asyncio.ensure_future(self._end_when_invalid(principal, task)) if principal.credential else None
         try:
             yield
         except asyncio.CancelledError as error:
@@ -128,8 +126,6 @@ class Credentials:
 
     authorization: str | None = None
     """The header."""
-    delegation: str | None = None
-    """The token of a delegation."""
     is_socket: bool = False
     """Whether it came over the project's own Unix socket (0600), which only the owner can open."""
     api: str = ""
@@ -194,20 +190,12 @@ class Authenticator:
         return principal
 
     def _authenticate(self, shown: Credentials) -> Principal:
-        bearer = None if shown.authorization is None else bearer_of(shown.authorization)
-        delegation = shown.delegation
-        if bearer is not None and bearer.startswith(DELEGATION_PREFIX) and delegation is None:
-            bearer, delegation = None, bearer
-        principal: Principal | None = None
-        if bearer is not None:
-            principal = self._by_bearer(bearer, shown)
-        elif shown.is_socket:
-            principal = OWNER
-        if delegation is not None:
-            return self._by_delegation(delegation, principal, shown)
-        if principal is None:
-            raise self._refused("no credentials", shown)
-        return principal
+        if shown.authorization is not None:
+            bearer = bearer_of(shown.authorization)
+            return self._by_delegation(bearer, shown) if bearer.startswith(DELEGATION_PREFIX) else self._by_bearer(bearer, shown)
+        if shown.is_socket:
+            return OWNER
+        raise self._refused("no credentials", shown)
 
     def _by_bearer(self, text: str, shown: Credentials) -> Principal:
         if len(text) > MAX_TOKEN:
@@ -222,26 +210,19 @@ class Authenticator:
             raise self._refused(f"{fault} token", shown, name)
         limits, age = token.grants.budget, max(0.0, now - token.created_at)
         budget = None if limits is None else Budget(limits, opened_at=self._clock.monotonic() - age)
-        return Principal(name=name, grants=token.grants, credentials=(token.token_id,), budget=budget)
+        return Principal(name=name, grants=token.grants, credential=token.token_id, budget=budget)
 
-    def _by_delegation(self, text: str, shown_by: Principal | None, shown: Credentials) -> Principal:
+    def _by_delegation(self, text: str, shown: Credentials) -> Principal:
         """Requests with the token of a delegation start its children."""
         token = self._delegations.get(_digest(text))
         fault = self._delegation_fault(token)
         if token is None or fault is not None:
-            raise self._refused(fault or "", shown, shown_by.name if shown_by else "")
-        own = shown_by.grants if shown_by is not None else Grants()
-        grants = Grants(
-            expires_at=token.deadline_at,
-            deadline_at=token.deadline_at,
-            requests_per_second=own.requests_per_second,
-            streams=own.streams,
-        )
+            raise self._refused(fault or "", shown)
         return Principal(
             name=f"delegation:{token.session_id}",
-            grants=grants,
+            grants=Grants(expires_at=token.deadline_at, deadline_at=token.deadline_at),
             parent=token.session_id,
-            credentials=(f"{token.session_id}/{token.attempt}", *(shown_by.credentials if shown_by is not None else ())),
+            credential=f"{token.session_id}/{token.attempt}",
         )
 
     def token_for(self, running: "LiveDelegation") -> str:
@@ -274,13 +255,14 @@ class Authenticator:
     def is_valid(self, principal: Principal) -> bool:
         """Whether its credentials are still valid: for long requests."""
         expires_at = principal.grants.expires_at
-        return (expires_at is None or self._clock.wall() < expires_at) and all(map(self._is_credential_valid, principal.credentials))
-
-    def _is_credential_valid(self, credential: str) -> bool:
-        session_id, slash, attempt = credential.partition("/")
+        if expires_at is not None and self._clock.wall() >= expires_at:
+            return False
+        if not principal.credential:
+            return True
+        session_id, slash, attempt = principal.credential.partition("/")
         if slash:
             return self._is_running(session_id, int(attempt))
-        token = self.tokens.by_id(credential)
+        token = self.tokens.by_id(principal.credential)
         return token is not None and token.fault(self._clock.wall()) is None
 
     def _refused(self, why: str, shown: Credentials, principal: str = "") -> Refused:

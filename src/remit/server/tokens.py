@@ -117,8 +117,8 @@ class Principal:
     grants: Grants = field(default_factory=Grants)
     parent: str | None = None
     """With the token of a delegation: its session. New work is its child."""
-    credentials: tuple[str, ...] = field(default=(), compare=False)
-    """Ids of its credentials, for `Authenticator.is_valid`; empty: always valid."""
+    credential: str = field(default="", compare=False)
+    """The id of its token, for `Authenticator.is_valid`; empty: always valid."""
     budget: Budget | None = field(default=None, compare=False, repr=False)
     """Limits on everything it asks for; None: no limit."""
 

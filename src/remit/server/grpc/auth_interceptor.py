@@ -27,7 +27,7 @@ from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 from remit.agents.proto.metadata import ADVICE, CODE, DETAILS, PUSHBACK, TRACEPARENT, read_position_headers
 from remit.agents.proto.values import struct_of, text_of
 from remit.core.errors import Misused, RemitError, Unavailable
-from remit.server.authenticator import DELEGATION_HEADER, HEADER, Authenticator, Credentials
+from remit.server.authenticator import HEADER, Authenticator, Credentials
 from remit.server.service import Call, status_of
 
 log = logging.getLogger("remit.grpc")
@@ -126,15 +126,14 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         """Raises `Refused`, `Misused`."""
         given: dict[str, Any] = {}
         for name, value in context.invocation_metadata() or ():
-            if name in given and name in (HEADER, DELEGATION_HEADER):  # two servers in a row might each read a different one
+            if name in given and name == HEADER:  # two servers in a row might each read a different one
                 raise Misused(f"{name} is given twice.", code="INVALID_PARAMETERS", advice="Send it once.")
             given.setdefault(name, value)
         peer: str = context.peer()
         is_socket = peer.startswith("unix:")
-        authorization, delegation = given.get(HEADER), given.get(DELEGATION_HEADER)
+        authorization = given.get(HEADER)
         shown = Credentials(
             authorization=authorization if isinstance(authorization, str) else None,
-            delegation=delegation if isinstance(delegation, str) else None,
             is_socket=is_socket and self._trusts_socket,
             api="grpc",
             peer="" if is_socket else peer.rpartition(":")[0],
