@@ -52,8 +52,7 @@ def arguments_of(request: pb.ExecuteTaskRequest) -> dict[str, Any]:
         return {"parameters": {}, "priority": priority}
     config = request.config
     arguments: dict[str, Any] = {"parameters": dict_of(config.parameters), "priority": priority}
-    if config.idle_ns < 0:
-        raise Misused("idle_ns must be above 0.", advice="Leave it out, or send e.g. 30000000000 for half a minute.")
+    must_not_be_negative(idle_ns=config.idle_ns)
     if config.HasField("budget"):
         arguments["budget"] = dict_of(config.budget)
     given = {
@@ -66,15 +65,14 @@ def arguments_of(request: pb.ExecuteTaskRequest) -> dict[str, Any]:
     return arguments | {name: value for name, value in given.items() if value}
 
 
-def wait_seconds_of(request: pb.ExecuteTaskRequest) -> float:
-    if request.wait_ns < 0:
-        raise Misused("wait_ns must not be negative.", advice="0 does not wait.")
-    return seconds(request.wait_ns) or 0.0
+def must_not_be_negative(**given: int) -> None:
+    for name, value in given.items():
+        if value < 0:
+            raise Misused(f"{name} must not be negative.", advice="Leave it out, or send a positive number.")
 
 
 def query_of(request: pb.ListTasksRequest, agent: str) -> HistoryQuery:
-    if request.page_size < 0:
-        raise Misused("page_size must not be negative.", advice=f"0 gives {USUAL_PAGE}; at most {MOST_ON_PAGE} come at once.")
+    must_not_be_negative(page_size=request.page_size)
     return HistoryQuery(
         root_id=request.root_id or None,
         agent=agent or None,
@@ -107,7 +105,8 @@ class TaskService(rpc.TaskServiceServicer):
     # ---- beginning
 
     async def ExecuteTask(self, request: pb.ExecuteTaskRequest, context: Context) -> pb.ExecuteTaskResponse:
-        wait_seconds = wait_seconds_of(request)
+        must_not_be_negative(wait_ns=request.wait_ns)
+        wait_seconds = seconds(request.wait_ns) or 0.0
         call = _with_conversation(current_call(), request.session_id)
         handle = await self._service.begin(call, self._arguments(call, request))
         if isinstance(handle, LiveHandle):
@@ -153,8 +152,7 @@ class TaskService(rpc.TaskServiceServicer):
         return pb.GetTaskStatusResponse(task=task_of(result, record))
 
     async def StreamTask(self, request: pb.StreamTaskRequest, context: Context) -> AsyncIterator[pb.TaskChunk]:
-        if request.after < 0:
-            raise Misused("after must not be negative.", advice="Send the number of the last chunk that came, or 0 for all of them.")
+        must_not_be_negative(after=request.after)
         async with contextlib.aclosing(self._chunks(current_call(), request.task_id, request.after)) as chunks:
             async for chunk in chunks:
                 yield chunk
