@@ -120,7 +120,7 @@ def test_sighup_does_not_end_the_server_or_change_its_agents(tmp_path: Path) -> 
         (("--grpc", "0.0.0.0:0"), "certificate"),
         (("--door", "front"), "front"),
         (("--http", "nowhere"), "HOST:PORT"),
-        (("--tls-certificate", "missing.pem", "--tls-key", "missing.key"), "cannot be read"),
+        (("--tls-certificate", "missing.pem", "--tls-key", "missing.key"), "missing.pem"),
         (("--tls-certificate", "missing.pem"), "key"),
     ],
 )

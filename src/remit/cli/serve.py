@@ -14,7 +14,7 @@ from remit.cli.render import claim_stdout, say_aside, say_json
 from remit.core.errors import Misused, Unavailable
 
 if TYPE_CHECKING:
-    from remit.server.run import ServerInfo, StopSummary
+    from remit.server.run import ServerInfo
 
 
 def serve(
@@ -105,9 +105,10 @@ class ServeMessages:
         waits = f"{running} still running, at most {seconds:g} s; once more stops at once" if running else "nothing is running"
         self._say("stopping", {"running": running, "seconds": seconds}, f"Stopping: no new work is accepted; {waits}.")
 
-    def stopped(self, stopped: "StopSummary") -> None:
-        parts = [f"{count} {what}" for count, what in ((stopped.handed_over, "handed over"), (stopped.ended, "stopped")) if count]
-        self._say("stopped", stopped.to_dict(), "Stopped." + (f" Of the running work, {' and '.join(parts)}." if parts else ""))
+    def stopped(self, *, handed_over: int, ended: int) -> None:
+        parts = [f"{count} {what}" for count, what in ((handed_over, "handed over"), (ended, "stopped")) if count]
+        text = "Stopped." + (f" Of the running work, {' and '.join(parts)}." if parts else "")
+        self._say("stopped", {"handed_over": handed_over, "ended": ended}, text)
 
 
 # ---- mcp
@@ -148,10 +149,9 @@ def _over_stdio(project: Project, seconds: float) -> Exit:
         ) from None
     front = split()  # before anything is opened or started; the process that the client started only waits from here on
 
-    from remit.server.mcp.server import Streams, serve_stdio
+    from remit.server.mcp.server import serve_stdio
 
-    streams = Streams(incoming=incoming, outgoing=outgoing, front=front)
-    asyncio.run(serve_stdio(project.root, streams, answer_after_seconds=seconds, trust=project.trust))
+    asyncio.run(serve_stdio(project.root, incoming, outgoing, front, answer_after_seconds=seconds, trust=project.trust))
     return Exit.OK
 
 

@@ -124,17 +124,11 @@ def certificates_of(settings: ServeSettings, root: Path) -> Certificates | None:
         return None
     if certificate is None or key is None:
         raise Misused("TLS needs a certificate and its key.", advice="Set serve.tls_certificate and serve.tls_key.")
-    found = Certificates(certificate=_file(root, certificate, "serve.tls_certificate"), key=_file(root, key, "serve.tls_key"))
+    found = Certificates(certificate=root / Path(certificate).expanduser(), key=root / Path(key).expanduser())
+    found.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     if found.key.stat().st_mode & 0o077:
         raise Misused(f"{found.key} can be read by others.", advice=f"chmod 600 {found.key}")
     return found
-
-
-def _file(root: Path, named: str, setting: str) -> Path:
-    path = root / Path(named).expanduser()
-    if not path.is_file() or not os.access(path, os.R_OK):
-        raise Misused(f"{setting}: {path} cannot be read.", advice="Name a PEM file, by an absolute path or one below the project.")
-    return path
 
 
 # ---- binding

@@ -194,19 +194,10 @@ class ServerInfo:
         return {**asdict(self), "doors": dict(self.apis)}  # its older name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopSummary:
-    handed_over: int
-    ended: int
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
 class Listener(Protocol):
     def opened(self, opened: ServerInfo) -> None: ...
     def stopping(self, running: int, seconds: float) -> None: ...
-    def stopped(self, stopped: StopSummary) -> None: ...
+    def stopped(self, *, handed_over: int, ended: int) -> None: ...
 
 
 async def serve(root: Path, settings: Mapping[str, Any], listener: Listener, trust: "ProjectTrust | None" = None) -> None:
@@ -218,7 +209,7 @@ async def serve(root: Path, settings: Mapping[str, Any], listener: Listener, tru
         stack.callback(set_up_logs(remit.settings.signals.logs))
         async with _opened(remit, signals) as is_open:
             if not is_open:
-                listener.stopped(StopSummary(handed_over=0, ended=0))
+                listener.stopped(handed_over=0, ended=0)
                 return
             log_lifecycle(remit.engine)
             async with Apis(remit, bound) as apis:
@@ -233,8 +224,8 @@ async def serve(root: Path, settings: Mapping[str, Any], listener: Listener, tru
                 await first_of(apis.service.finish(), signals.at_once.wait(), timeout=seconds)
                 withdraw(run_folder)
             left = len([one for one in remit.engine.live().values() if one.parent is None])
-            handed_over = await remit.close(hand_over=True)
-            listener.stopped(StopSummary(handed_over=len(handed_over), ended=max(0, left - len(handed_over))))
+            handed_over = len(await remit.close(hand_over=True))
+            listener.stopped(handed_over=handed_over, ended=max(0, left - handed_over))
 
 
 @contextlib.asynccontextmanager
