@@ -43,7 +43,7 @@ class GrpcApi:
         service: Service,
         authenticator: Authenticator,
         settings: ServeSettings,
-        registry: "Registry | None" = None,
+        registry: "Registry",
         extra: Sequence[AddTo] = (),
     ) -> None:
         """With every service, not listening yet. `extra`: further services, e.g. A2A's, behind the same authentication."""
@@ -61,14 +61,10 @@ class GrpcApi:
         self.addresses: list[str] = []
         """In gRPC notation: `unix:/…/grpc.sock`, `127.0.0.1:50051`."""
 
-    def _add_services(self, registry: "Registry | None", extra: Sequence[AddTo]) -> list[str]:
-        tasks = TaskService(self._service, registry.name_of if registry is not None else lambda _agent_id: None)
-        rpc.add_TaskServiceServicer_to_server(tasks, self._server)  # type: ignore[no-untyped-call]
-        names = [TASKS]
-        if registry is not None:
-            rpc.add_AgentServiceServicer_to_server(registry, self._server)  # type: ignore[no-untyped-call]
-            names.append(AGENTS)
-        names += [add_to(self._server) for add_to in extra]
+    def _add_services(self, registry: "Registry", extra: Sequence[AddTo]) -> list[str]:
+        rpc.add_TaskServiceServicer_to_server(TaskService(self._service, registry.name_of), self._server)  # type: ignore[no-untyped-call]
+        rpc.add_AgentServiceServicer_to_server(registry, self._server)  # type: ignore[no-untyped-call]
+        names = [TASKS, AGENTS, *(add_to(self._server) for add_to in extra)]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         _add_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
         return names
@@ -78,10 +74,10 @@ class GrpcApi:
         """The first of them."""
         return self.addresses[0] if self.addresses else ""
 
-    async def start(self, addresses: Sequence[str] | None = None) -> None:
-        """Listens at `unix`, `unix:PATH` or HOST:PORT; by default at the address in the settings. Raises `Misused`, `Unavailable`."""
+    async def start(self, addresses: Sequence[str]) -> None:
+        """Listens at `unix`, `unix:PATH` or HOST:PORT. Raises `Misused`, `Unavailable`."""
         root, folder = self._service.remit.root, self._service.remit.folder
-        places = [place_of(text, folder / "run" / GRPC_SOCKET, root) for text in addresses or (self._settings.grpc,)]
+        places = [place_of(text, folder / "run" / GRPC_SOCKET, root) for text in addresses]
         try:
             for place in places:
                 must_be_safe(place, self._settings)

@@ -97,7 +97,7 @@ _LONGEST_WORD = 200
 
 
 class TaskService(rpc.TaskServiceServicer):
-    def __init__(self, service: Service, name_of: Callable[[str], str | None] = lambda _agent_id: None) -> None:
+    def __init__(self, service: Service, name_of: Callable[[str], str | None]) -> None:
         """`name_of`: the name of a registered agent by its id."""
         self._service = service
         self._name_of = name_of
