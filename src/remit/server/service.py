@@ -64,8 +64,8 @@ MOST_TREE = 100_000
 """Delegations of one tree that a list reads."""
 SUMMARY = 500
 """Characters of a text in a list."""
-LONGEST_WORD = 200
-"""Of a caller's name for its conversation."""
+LONGEST_SESSION = 200
+"""Characters of a caller's name for its conversation."""
 RECORDED: Mapping[TaskState, tuple[State, ...]] = {
     TaskState.PENDING: (),
     TaskState.QUEUED: (State.QUEUED,),
@@ -320,8 +320,7 @@ class Service:
             if query.principal not in (None, principal.name):
                 return Page(records=(), next_page=None)
             query = replace(query, principal=None if principal.parent is not None else principal.name)
-        words: dict[str, Any] = {name: _word(getattr(query, name)) for name in ("root_id", "agent", "principal", "conversation")}
-        return await off_loop(_page, store, replace(query, **words), principal.parent)
+        return await off_loop(_page, store, query, principal.parent)
 
     # ---- ending
 
@@ -424,7 +423,7 @@ def _origin(call: Call, budget: Budget | None) -> Origin:
     principal, grants = call.principal, call.principal.grants
     is_relay = principal.may(Permission.RELAY) and bool(call.path)
     return Origin(
-        caller_info=CallerInfo(principal.name, call.api, _word(call.session), call.traceparent),
+        caller_info=CallerInfo(principal.name, call.api, call.session or None, call.traceparent),
         depth=max(0, call.depth) if is_relay else 0,
         path=call.path if is_relay else (principal.name,),
         max_depth=grants.max_depth,
@@ -438,11 +437,6 @@ def _origin(call: Call, budget: Budget | None) -> Origin:
 def own_key(principal: str, key: str) -> str:
     """A key of one caller. Slashes in names (`spiffe://…`) are escaped, so that no name is a prefix of another key."""
     return f"{principal.replace('%', '%25').replace('/', '%2F')}/{key}"
-
-
-def _word(given: str | None) -> str | None:
-    """Bounded, and without characters that cannot be stored."""
-    return None if not given else given[:LONGEST_WORD].encode("utf-8", "backslashreplace").decode()
 
 
 # ---- chunks

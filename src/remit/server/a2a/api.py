@@ -61,7 +61,7 @@ from remit.server.a2a.messages import (
 )
 from remit.server.a2a.threads import Notes, Thread, Threads, key_of, must_fit
 from remit.server.grpc.auth_interceptor import basic_trailers, short
-from remit.server.service import Call, Page, Service
+from remit.server.service import LONGEST_SESSION, Call, Page, Service
 from remit.system.threads import off_loop
 
 JSON_RPC_PATH = "/a2a"
@@ -73,7 +73,6 @@ CARD_SECONDS = 60
 SERVICE = DESCRIPTOR.services_by_name["A2AService"].full_name
 WAIT_SECONDS = 3600.0
 """Maximum wait per poll, for a client that waits for the end."""
-LONGEST_ID = 500
 USUAL_PAGE = 50
 NO_PUSH = "Push notifications are not supported. Subscribe to the task instead."
 UNSPECIFIED = TaskState.TASK_STATE_UNSPECIFIED
@@ -174,8 +173,8 @@ class A2aApi(RequestHandler):
     async def _begin(self, params: SendMessageRequest, context: ServerCallContext) -> tuple[Call, Record]:
         """It is recorded when this returns."""
         message, asked = params.message, read_message(params)
-        if len(message.message_id) > LONGEST_ID or len(message.context_id) > LONGEST_ID:
-            raise UnsupportedOperationError(f"Ids have at most {LONGEST_ID} characters.")
+        if len(message.message_id) > LONGEST_SESSION or len(message.context_id) > LONGEST_SESSION:
+            raise UnsupportedOperationError(f"Ids have at most {LONGEST_SESSION} characters.")
         call = call_of(context, session=message.context_id or f"ctx_{secrets.token_hex(8)}", position=asked.position)
         if params.configuration.HasField("task_push_notification_config"):
             raise PushNotificationNotSupportedError(NO_PUSH)

@@ -20,7 +20,7 @@ from remit.core.record import HistoryQuery
 from remit.core.states import Priority, State
 from remit.runtime.engine import LiveHandle
 from remit.server.grpc.auth_interceptor import Context, current_call
-from remit.server.service import MOST_ON_PAGE, RECORDED, Call, Service, summary_of
+from remit.server.service import LONGEST_SESSION, MOST_ON_PAGE, RECORDED, Call, Service, summary_of
 
 USUAL_PAGE = 50
 _PRIORITIES = frozenset({0, *map(int, Priority)})
@@ -93,7 +93,6 @@ def _wanted(request: pb.ListTasksRequest) -> tuple[State, ...]:
 
 ALREADY = "already "
 """Prefix of the state of a node that had ended before it could be cancelled."""
-_LONGEST_WORD = 200
 
 
 class TaskService(rpc.TaskServiceServicer):
@@ -209,6 +208,6 @@ class TaskService(rpc.TaskServiceServicer):
 def _with_conversation(call: Call, session: str) -> Call:
     if not session:
         return call
-    if len(session) > _LONGEST_WORD:
-        raise Misused(f"session_id is longer than {_LONGEST_WORD} characters.", advice="It is your own word for the conversation.")
+    if len(session) > LONGEST_SESSION:
+        raise Misused(f"session_id is longer than {LONGEST_SESSION} characters.", advice="It is your own word for the conversation.")
     return replace(call, session=session)
