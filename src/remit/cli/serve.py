@@ -2,8 +2,9 @@
 
 import asyncio
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +13,6 @@ from remit.cli.exits import Exit
 from remit.cli.project import INSTALL_MCP, Project, has_mcp
 from remit.cli.render import claim_stdout, say_aside, say_json
 from remit.core.errors import Misused, Unavailable
-
-if TYPE_CHECKING:
-    from remit.server.run import ServerInfo
 
 
 def serve(
@@ -96,10 +94,11 @@ class ServeMessages:
     def _say(self, event: str, fields: dict[str, Any], text: str) -> None:
         say_json({"event": event, **fields}) if self._as_json else say_aside(text)
 
-    def opened(self, opened: "ServerInfo") -> None:
-        lines = [f"Serving {opened.root}:", *(f"  {name:<8} {address}" for name, address in opened.apis.items())]
-        lines.append(f"Token of this user: {opened.token_file}; for others: remit token new NAME. Ctrl-C stops it.")
-        self._say("serving", opened.to_dict(), "\n".join(lines))
+    def opened(self, root: Path, apis: Mapping[str, str], token_file: Path) -> None:
+        lines = [f"Serving {root}:", *(f"  {name:<8} {address}" for name, address in apis.items())]
+        lines.append(f"Token of this user: {token_file}; for others: remit token new NAME. Ctrl-C stops it.")
+        fields = {"root": str(root), "apis": apis, "doors": apis, "token_file": str(token_file)}  # doors: the older name of apis
+        self._say("serving", fields, "\n".join(lines))
 
     def stopping(self, running: int, seconds: float) -> None:
         waits = f"{running} still running, at most {seconds:g} s; once more stops at once" if running else "nothing is running"

@@ -9,7 +9,7 @@ import importlib.util
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -183,19 +183,8 @@ class Apis:
 # ---- `remit serve`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerInfo:
-    root: str
-    apis: Mapping[str, str]
-    """Addresses by API."""
-    token_file: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "doors": dict(self.apis)}  # its older name
-
-
 class Listener(Protocol):
-    def opened(self, opened: ServerInfo) -> None: ...
+    def opened(self, root: Path, apis: Mapping[str, str], token_file: Path) -> None: ...
     def stopping(self, running: int, seconds: float) -> None: ...
     def stopped(self, *, handed_over: int, ended: int) -> None: ...
 
@@ -216,7 +205,7 @@ async def serve(root: Path, settings: Mapping[str, Any], listener: Listener, tru
                 run_folder = remit.folder / "run"
                 announce(run_folder, grpc=apis.grpc_address, http=apis.http_address, token_file=str(apis.token_file))
                 stack.callback(withdraw, run_folder)
-                listener.opened(ServerInfo(root=str(remit.root), apis=apis.addresses(), token_file=str(apis.token_file)))
+                listener.opened(remit.root, apis.addresses(), apis.token_file)
                 await signals.stop.wait()
                 apis.stop_taking()
                 seconds = remit.settings.serve.stop_seconds
