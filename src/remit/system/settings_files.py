@@ -44,10 +44,6 @@ class SourcedValue(NamedTuple):
 Layer = dict[Key, SourcedValue]
 ALIASES: Mapping[Key, Key] = {("serve", "doors"): ("serve", "apis")}
 """Other names of settings."""
-REMOVED: Mapping[str, str] = {
-    "serve.client_ca": "let a proxy in front verify client certificates (behind_proxy), and give each caller a token: remit token new NAME",
-}
-"""Settings of earlier versions, and what to do instead."""
 
 
 def file_layers(trust: ProjectTrust) -> list[Layer]:
@@ -179,8 +175,6 @@ def _fault(found: dict[str, Any], layer: Layer) -> str:
     location = tuple(str(part) for part in found["loc"])
     source = _source(location, layer)
     if found["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        if (instead := REMOVED.get(".".join(location))) is not None:
-            return f"{source}: {'.'.join(location)} was removed: {instead}"
         allowed = _keys_at(location[:-1])
         close = get_close_matches(location[-1], allowed, n=1)
         if "key_variable" in allowed and is_secret_name(location[-1]):
