@@ -549,10 +549,7 @@ class Keeper:
         end = began + self.limits["seconds"]
         events = select.poll()
         events.register(0, select.POLLIN)
-        try:  # noqa: SIM105 - contextlib would be one more import
-            events.register(os.pidfd_open(child), select.POLLIN)
-        except OSError:
-            pass  # an old kernel: its end is noticed at the next tick
+        events.register(os.pidfd_open(child), select.POLLIN)
         tick = 0
         status: int | None = None
         while status is None:

@@ -139,8 +139,8 @@ Hear = Callable[[str, bytes], None]
 
 async def run(job: Job, offer: Offer, *, hear: Hear, choose: Choose, out: Path) -> RunResult:
     """The files that `choose` selects are in `out` afterwards. Raises `Unavailable` if no sandbox could be created."""
-    made = recipes.recipe_for(job.language, job.code, job.limits)
-    script = _script_name(made.script, job.files)
+    script, program = recipes.script_and_program(job.language, job.code, job.limits)
+    script = _script_name(script, job.files)
     files = [*((name, content) for name, content in job.files.items()), (script, job.code.encode("utf-8", "surrogatepass"))]
     _check(files, job)
     async with contextlib.AsyncExitStack() as stack:
@@ -148,9 +148,9 @@ async def run(job: Job, offer: Offer, *, hear: Hear, choose: Choose, out: Path) 
         orders = box.orders | {
             "files": files,
             "script": script,
-            "argv": made.argv(f"{box.orders['workspace']}/{script}"),
+            "argv": [*program, f"{box.orders['workspace']}/{script}"] if program else None,
             "stdin": job.stdin,
-            "network": job.grants.network,
+            "network": job.network,
             "environment": dict(box.environment),
             "uid": box.uid,
             **keeper_orders(offer, job.limits),
