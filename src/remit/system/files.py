@@ -9,7 +9,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -310,21 +310,21 @@ FOLDER = "access"
 LARGEST_BYTES = 16 * 1024 * 1024
 
 
-def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
+def state_folder() -> Path:
     """Folder of user data, outside projects; not created."""
-    return _user_folder("XDG_STATE_HOME", ".local/state", environ)
+    return _user_folder("XDG_STATE_HOME", ".local/state")
 
 
-def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
+def cache_folder() -> Path:
     """Folder of data that can be recreated; not created."""
-    return _user_folder("XDG_CACHE_HOME", ".cache", environ)
+    return _user_folder("XDG_CACHE_HOME", ".cache")
 
 
-def _user_folder(variable: str, default: str, environ: Mapping[str, str]) -> Path:
-    given = environ.get(variable, "")
+def _user_folder(variable: str, default: str) -> Path:
+    given = os.environ.get(variable, "")
     if os.path.isabs(given):
         return Path(given) / "remit"
-    home = environ.get("HOME") or os.path.expanduser("~")
+    home = os.environ.get("HOME") or os.path.expanduser("~")
     if not os.path.isabs(home):
         raise Unavailable("There is no home folder to keep approvals in.", advice=f"Set HOME or {variable}.")
     return Path(home) / default / "remit"
