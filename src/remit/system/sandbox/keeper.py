@@ -382,6 +382,7 @@ def _given(values: tuple[int | bytes, ...]) -> list[Any]:
 def run_python(job: dict[str, Any]) -> None:
     """Run the code as `__main__` in this process, as if the interpreter had been started for it."""
     import _sitebuiltins
+    import atexit
     import builtins
 
     path = f"{job['workspace']}/{job['script']}"
@@ -394,9 +395,24 @@ def run_python(job: dict[str, Any]) -> None:
     setattr(builtins, "quit", _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)"))  # noqa: B010 - the same
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    status = 0
+    status = 1
+
+    def leave() -> NoReturn:
+        """After threads and `atexit` functions of the code: close its files, and end. To finalize the interpreter takes too long."""
+        for module in [one for one in sys.modules.values() if (getattr(one, "__file__", None) or "").startswith(job["workspace"])]:
+            module.__dict__.clear()
+        gc.collect()
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError, AttributeError):  # closed by the code, or no longer read
+                continue
+        os._exit(status)
+
+    atexit.register(leave)
     try:
         exec(compile(dict(job["files"])[job["script"]], path, "exec", dont_inherit=True), module.__dict__)
+        status = 0
     except SystemExit as leaving:
         status = _status_of(leaving.code)
     except BaseException as error:  # noqa: BLE001 - any exception of the code is shown as the interpreter would, without our frames
@@ -404,8 +420,6 @@ def run_python(job: dict[str, Any]) -> None:
         while trace is not None and trace.tb_frame.f_code.co_filename != path:
             trace = trace.tb_next
         sys.excepthook(type(error), error.with_traceback(trace), trace)
-        status = 1
-    _leave(job["workspace"], status)
 
 
 def _status_of(code: object) -> int:
@@ -416,27 +430,6 @@ def _status_of(code: object) -> int:
         return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 0xFF  # as the interpreter does with numbers too large for C
     print(code, file=sys.stderr)
     return 1
-
-
-def _leave(workspace: str, status: int) -> None:
-    """End like an interpreter: join threads, call `atexit`, close files of the code. But do not finalize the interpreter: in a fork that
-    takes longer than everything else."""
-    import atexit
-
-    threading: Any = sys.modules.get("threading")
-    if threading is not None:
-        threading._shutdown()
-    atexit._run_exitfuncs()
-    own = [one for one in list(sys.modules.values()) if (getattr(one, "__file__", None) or "").startswith(workspace)]
-    for module in own:
-        module.__dict__.clear()
-    gc.collect()
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError, AttributeError):  # closed by the code, or no longer read
-            continue
-    os._exit(status)
 
 
 # ---- the keeper
