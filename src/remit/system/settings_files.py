@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, is_dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from remit.core.agents import ROLES
 from remit.core.budget import Limits
@@ -19,9 +19,6 @@ from remit.core.redaction import is_secret_name, redact_text
 from remit.core.routing import DEFAULT_TABLE, Rule
 from remit.core.settings import DEFAULT_TIMEOUTS, NAMES, WRITTEN, Settings, settings_from, time_limits
 from remit.system.trust import SETTINGS_FILES, ProjectTrust, leaves, load_trust
-
-if TYPE_CHECKING:
-    from pydantic import ValidationError
 
 # ---- layers: one flat mapping from key to value and source per place
 
@@ -157,10 +154,6 @@ def settings_error(faults: list[str]) -> Misused:
     return Misused(message if message.endswith("?") else f"{message}.", advice="Correct it; `remit config --all` lists every setting.")
 
 
-def shape_faults(error: "ValidationError", layer: Layer) -> list[str]:
-    return list(dict.fromkeys(_fault(dict(found), layer) for found in error.errors()))
-
-
 def timeout_faults(limits: Mapping[str, TimeLimits], layer: Layer) -> list[str]:
     """A default above its maximum: each may be valid, but not both together."""
     return [
@@ -255,7 +248,7 @@ def _checked(layer: Layer) -> Settings:
     try:
         checked = table.model_validate(document)
     except ValidationError as error:
-        raise settings_error(shape_faults(error, layer)) from None
+        raise settings_error(list(dict.fromkeys(_fault(dict(found), layer) for found in error.errors()))) from None
     written = {name: getattr(checked, name) for name in checked.model_fields_set}
     faults = timeout_faults(time_limits(written.get("timeouts", {})), layer)
     if faults:
