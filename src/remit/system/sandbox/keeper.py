@@ -190,49 +190,39 @@ def _opened(name: str, folder: int | None) -> int:
 
 
 def clear(folder: str) -> None:
-    """Remove a folder with its content, as far as possible, once no process is left that changes it."""
+    """Remove a folder with its content, as far as possible, once no process is left that changes it. However deep it is: every folder in it
+    is moved to the top and emptied there."""
     try:
         top = os.open(folder, _FOLDER)
     except OSError:
         return
-    moved: list[str] = []
+    unused = os.urandom(8).hex()
+    found, count = ["."], 0
     try:
-        _empty(top, top, moved, 0)
-        while moved:
-            name = moved.pop()
+        while found:
+            name = found.pop()
             inside = os.open(name, _FOLDER, dir_fd=top)
             try:
-                _empty(inside, top, moved, 0)
+                for entry in list(os.scandir(inside)):
+                    if not entry.is_dir(follow_symlinks=False):
+                        os.unlink(entry.name, dir_fd=inside)
+                        continue
+                    if os.geteuid() != 0:  # root needs no permissions
+                        held = os.open(entry.name, _FOLDER | os.O_PATH, dir_fd=inside)
+                        os.chmod(f"/proc/self/fd/{held}", 0o700)
+                        os.close(held)
+                    count += 1
+                    found.append(f"{unused}-{count}")
+                    os.rename(entry.name, found[-1], src_dir_fd=inside, dst_dir_fd=top)
             finally:
                 os.close(inside)
-            os.rmdir(name, dir_fd=top)
+            if name != ".":
+                os.rmdir(name, dir_fd=top)
         os.rmdir(folder)
     except OSError:
         return
     finally:
         os.close(top)
-
-
-def _empty(folder: int, top: int, moved: list[str], depth: int) -> None:
-    """However deep it is: deep folders are moved to the top and emptied from there."""
-    for entry in list(os.scandir(folder)):
-        if not entry.is_dir(follow_symlinks=False):
-            os.unlink(entry.name, dir_fd=folder)
-            continue
-        if os.geteuid() != 0:  # root needs no permissions
-            held = os.open(entry.name, _FOLDER | os.O_PATH, dir_fd=folder)
-            os.chmod(f"/proc/self/fd/{held}", 0o700)
-            os.close(held)
-        if depth == DEEPEST_COUNTED:
-            moved.append(f".{os.stat(entry.name, dir_fd=folder, follow_symlinks=False).st_ino}")
-            os.rename(entry.name, moved[-1], src_dir_fd=folder, dst_dir_fd=top)
-            continue
-        below = os.open(entry.name, _FOLDER, dir_fd=folder)
-        try:
-            _empty(below, top, moved, depth + 1)
-        finally:
-            os.close(below)
-        os.rmdir(entry.name, dir_fd=folder)
 
 
 def sealed(data: bytes) -> int:
@@ -715,33 +705,28 @@ class Keeper:
     def left(self) -> tuple[list[tuple[str, int]], bool]:
         """New or changed regular files, by name; no process is left that could change them."""
         found: list[tuple[str, int]] = []
-        folders = [("", 0)]
         seen = 0
-        while folders:
-            folder, depth = folders.pop()
-            try:
-                entries = sorted(os.scandir(folder or "."), key=lambda entry: entry.name)
-            except OSError:
-                continue
-            for entry in entries:
+        for folder, folders, files in os.walk("."):
+            is_deepest = folder.count("/") == DEEPEST
+            folders[:] = [] if is_deepest else sorted(name for name in folders if not name.startswith("__pycache__"))
+            for name in sorted(files):
                 seen += 1
                 if seen > MOST_LISTED:
                     return sorted(found), True
-                name = f"{folder}/{entry.name}" if folder else entry.name
-                if entry.is_dir(follow_symlinks=False):
-                    if depth < DEEPEST and not entry.name.startswith("__pycache__"):
-                        folders.append((name, depth + 1))
-                elif entry.is_file(follow_symlinks=False) and (size := self.size_if_new(name)) >= 0:
-                    found.append((name, size))
+                path = f"{folder}/{name}"[2:]
+                if (size := self.size_if_new(path)) >= 0:
+                    found.append((path, size))
+            seen += len(folders)
         return sorted(found), False
 
     def size_if_new(self, name: str) -> int:
-        """-1: it existed before and is unchanged, or its path is too long."""
+        """-1: it is no regular file, existed before and is unchanged, or its path is too long."""
         try:
             about = os.stat(name, follow_symlinks=False)
         except OSError:
             return -1
-        return about.st_size if self.made.get(name, 0) not in (about.st_ctime_ns, -1) else -1
+        is_new = about.st_mode & 0o170000 == 0o100000 and self.made.get(name, 0) not in (about.st_ctime_ns, -1)
+        return about.st_size if is_new else -1
 
     def hand_out(self, name: str, size: int) -> None:
         try:
