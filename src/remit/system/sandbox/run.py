@@ -5,9 +5,9 @@ Used by `coder.execute_code` and for acceptance commands."""
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
@@ -182,25 +182,25 @@ def _check(files: list[tuple[str, bytes]], job: Job) -> None:
 
 async def _started(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choose: Choose, out: Path) -> RunResult:
     async with contextlib.AsyncExitStack() as stack:
-        control = stack.enter_context(_Pipe(0))
+        control, stdin = await stack.enter_async_context(_keeper_input())
         pipes = [stack.enter_context(_Pipe(box.uid)) for _ in range(3)]
         stdout, stderr, reports = pipes
         orders["report"] = reports.write_end
         try:
             child = Child(
-                box, stdin=control.read_end, stdout=stdout.write_end, stderr=stderr.write_end, report=(reports.write_end,)
+                box, stdin=stdin.fileno(), stdout=stdout.write_end, stderr=stderr.write_end, report=(reports.write_end,)
             )  # fmt: skip
         except OSError as error:
             raise Unavailable(
                 f"The sandbox could not be started: {error.strerror or error}.", code="TOOL_UNAVAILABLE", advice="Ask `remit doctor`."
             ) from None
         stack.push_async_callback(_ended, child, control)
+        stdin.close()
         readers = [await stack.enter_async_context(pipe.reading()) for pipe in pipes]
-        writer = await control.writing()
-        tally = _Tally(job.limits.output_bytes, hear, writer)
+        tally = _Tally(job.limits.output_bytes, hear, control)
         pumps = [asyncio.create_task(tally.pump(name, reader)) for name, reader in zip(("stdout", "stderr"), readers, strict=False)]
         try:
-            ended = await _talked(job, writer, message(orders), readers[2], choose, out)
+            ended = await _talked(job, control, message(orders), readers[2], choose, out)
             await _ended(child, control)
             await asyncio.wait(pumps, timeout=END_SECONDS)
             return RunResult(ended=ended, is_cut=tally.is_cut)
@@ -248,25 +248,38 @@ async def run_program(
 
     Nothing of it is left when this returns. Raises `OSError` or `ValueError` if it cannot be started."""
     killed_by, grace = "", 0.0
-    with _Pipe(0) as control:
-        child = Child(box, stdin=control.read_end if box.orders else subprocess.DEVNULL, stdout=output, stderr=output)
+    async with _keeper_input() as (control, stdin):
+        child = Child(box, stdin=stdin.fileno() if box.orders else subprocess.DEVNULL, stdout=output, stderr=output)
+        stdin.close()
         try:
             if box.orders:
-                control.send(message(box.orders))
+                control.write(message(box.orders))
             async with asyncio.timeout(seconds):
                 killed_by = await child.wait_or_exceed(limits)
         except TimeoutError:
             killed_by, grace = "time", grace_seconds
         finally:
-            control.hang_up()
+            control.transport.abort()
             await finish_despite_cancel(child.end() if box.orders else child.kill(grace))
     return ProgramEnd(exit_code=None if killed_by else child.returncode, killed_by=killed_by)
 
 
-async def _ended(child: Child, control: "_Pipe") -> None:
+@contextlib.asynccontextmanager
+async def _keeper_input() -> AsyncIterator[tuple[asyncio.StreamWriter, socket.socket]]:
+    """What the keeper reads on its standard input: our end, and its own, which is closed here once it has it."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        _, control = await asyncio.open_connection(sock=ours)
+        try:
+            yield control, theirs
+        finally:
+            control.transport.abort()
+
+
+async def _ended(child: Child, control: asyncio.StreamWriter) -> None:
     """When this returns nothing of it lives. End of file makes the keeper end everything, and its own death ends its namespace. The death
     of bubblewrap does not if this process is root: without rights it cannot signal the keeper's new user."""
-    control.hang_up()
+    control.transport.abort()
     await finish_despite_cancel(child.end())
 
 
@@ -303,14 +316,13 @@ class _Tally:
 
 
 class _Pipe:
-    """A pipe to or from the process; its other end is closed here once the process has it."""
+    """A pipe from the process; its other end is closed here once the process has it."""
 
     def __init__(self, uid: int) -> None:
         self.read_end, self.write_end = os.pipe()
         if uid:
             os.fchown(self.write_end, uid, uid)  # /dev/stdout can also be opened by name
         self._open = {self.read_end, self.write_end}
-        self._writing: asyncio.WriteTransport | None = None
 
     def __enter__(self) -> "_Pipe":
         return self
@@ -336,27 +348,6 @@ class _Pipe:
             yield reader
         finally:
             transport.close()
-
-    async def writing(self) -> asyncio.StreamWriter:
-        self._close(self.read_end)
-        self._open.discard(self.write_end)
-        loop = asyncio.get_running_loop()
-        self._writing, protocol = await loop.connect_write_pipe(
-            asyncio.streams.FlowControlMixin, os.fdopen(self.write_end, "wb", buffering=0)
-        )  # fmt: skip
-        return asyncio.StreamWriter(self._writing, protocol, None, loop)
-
-    def send(self, data: bytes) -> None:
-        """Send all at once: the other end need not read yet."""
-        fcntl.fcntl(self.write_end, fcntl.F_SETPIPE_SZ, max(1 << 16, len(data)))
-        os.write(self.write_end, data)
-        self._close(self.read_end)
-
-    def hang_up(self) -> None:
-        """Close it at once; unsent data is dropped."""
-        self.__exit__()
-        if self._writing is not None and not self._writing.is_closing():
-            self._writing.abort()
 
 
 def _script_name(wanted: str, taken: Mapping[str, bytes]) -> str:
