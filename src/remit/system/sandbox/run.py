@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 from remit.core.errors import Misused, Unavailable
 from remit.system.processes import MARK, descendants, kill_tree_async, process_start
@@ -183,20 +183,18 @@ def _check(files: list[tuple[str, bytes]], job: Job) -> None:
 async def _started(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choose: Choose, out: Path) -> RunResult:
     async with contextlib.AsyncExitStack() as stack:
         control, stdin = await stack.enter_async_context(_keeper_input())
-        pipes = [stack.enter_context(_Pipe(box.uid)) for _ in range(3)]
-        stdout, stderr, reports = pipes
-        orders["report"] = reports.write_end
+        ends, readers = zip(*[await stack.enter_async_context(_output_pipe(box.uid)) for _ in range(3)], strict=True)
+        stdout, stderr, report = (end.fileno() for end in ends)
+        orders["report"] = report
         try:
-            child = Child(
-                box, stdin=stdin.fileno(), stdout=stdout.write_end, stderr=stderr.write_end, report=(reports.write_end,)
-            )  # fmt: skip
+            child = Child(box, stdin=stdin.fileno(), stdout=stdout, stderr=stderr, report=(report,))
         except OSError as error:
             raise Unavailable(
                 f"The sandbox could not be started: {error.strerror or error}.", code="TOOL_UNAVAILABLE", advice="Ask `remit doctor`."
             ) from None
         stack.push_async_callback(_ended, child, control)
-        stdin.close()
-        readers = [await stack.enter_async_context(pipe.reading()) for pipe in pipes]
+        for end in (stdin, *ends):
+            end.close()
         tally = _Tally(job.limits.output_bytes, hear, control)
         pumps = [asyncio.create_task(tally.pump(name, reader)) for name, reader in zip(("stdout", "stderr"), readers, strict=False)]
         try:
@@ -315,37 +313,17 @@ class _Tally:
                     self._control.write(STOP_OUTPUT)
 
 
-class _Pipe:
-    """A pipe from the process; its other end is closed here once the process has it."""
-
-    def __init__(self, uid: int) -> None:
-        self.read_end, self.write_end = os.pipe()
+@contextlib.asynccontextmanager
+async def _output_pipe(uid: int) -> AsyncIterator[tuple[IO[bytes], asyncio.StreamReader]]:
+    """The end for the process, which is closed here once it has it, and a reader of what it writes."""
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end, "rb", buffering=0) as ours, os.fdopen(write_end, "wb", buffering=0) as theirs:
         if uid:
-            os.fchown(self.write_end, uid, uid)  # /dev/stdout can also be opened by name
-        self._open = {self.read_end, self.write_end}
-
-    def __enter__(self) -> "_Pipe":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number in list(self._open):
-            self._close(number)
-
-    def _close(self, number: int) -> None:
-        if number in self._open:
-            self._open.discard(number)
-            os.close(number)
-
-    @contextlib.asynccontextmanager
-    async def reading(self) -> AsyncIterator[asyncio.StreamReader]:
-        self._close(self.write_end)
+            os.fchown(write_end, uid, uid)  # /dev/stdout can also be opened by name
         reader = asyncio.StreamReader(limit=LINE_BYTES)
-        self._open.discard(self.read_end)
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self.read_end, "rb", buffering=0)
-        )
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), ours)
         try:
-            yield reader
+            yield theirs, reader
         finally:
             transport.close()
 
