@@ -168,14 +168,14 @@ async def test_tls_serves_only_encrypted_requests(tmp_path: Path) -> None:
 
     authority = Authority(tmp_path)
     certificate, key = authority.issue("server")
-    async with http_harness(tmp_path, tls=Certificates(certificate=certificate, key=key)) as stage:
-        headers = {"Authorization": f"Bearer {stage.token()}"}
+    async with http_harness(tmp_path, tls=Certificates(certificate=certificate, key=key)) as tls:
+        headers = {"Authorization": f"Bearer {tls.token()}"}
         context = ssl.create_default_context(cafile=str(authority.certificate))
-        async with httpx.AsyncClient(base_url=harness.url, verify=context, headers=headers) as client:
+        async with httpx.AsyncClient(base_url=tls.url, verify=context, headers=headers) as client:
             answer = await client.get("/v1/tasks")
             assert (answer.status_code, "strict-transport-security" in answer.headers) == (200, True)
-        harness.server.reload_certificate()
-        plain = await harness.send_raw(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        tls.server.reload_certificate()
+        plain = await tls.send_raw(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert b"200 OK" not in plain
 
 

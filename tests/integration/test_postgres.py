@@ -19,12 +19,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from remit import Context, Remit, RemitError, SqliteStore, Write, agent, call
+from remit import CallerInfo, Context, Event, EventKind, Remit, RemitError, SqliteStore, State, Write, agent, call
 from remit.core.budget import Limits, TreeLimits
-from remit.core.delegation import CallerInfo
-from remit.core.events import Event, EventKind
 from remit.core.record import AppendEvent, RecordDelegation, Spending
-from remit.core.states import State
 from remit.stores import postgres
 from remit.stores.postgres import PostgresStore
 from remit.stores.rows import COLUMNS, TABLES, Row, row_of

@@ -19,8 +19,7 @@ import pytest
 from temporalio.client import Client, WorkflowHistory
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from remit import Misused, Remit, State, Status, Unavailable, agent
-from remit.core.record import Record
+from remit import Misused, Record, Remit, State, Status, Unavailable, agent
 from remit.engines.temporal import engine as temporal_engine
 from remit.engines.temporal.workflow import DelegationWorkflow
 from remit.testing import Scripted, hang

@@ -76,7 +76,6 @@ async def test_contained_program_cannot_reach_the_host_and_its_work_is_harvested
         denied = [one for one in audit_log(project) if one.get("rules") == ["hosts"]]
         assert {"exfiltration.example.com", "127.0.0.1", "localhost"} <= {one["facts"]["host"] for one in denied}
         assert {one["verdict"] for one in denied} == {"deny"}
-        assert run("audit", "verify", cwd=project).code == 0
         assert "exfiltration.example.com" in run("audit", "--limit", "200", "--json", cwd=project).stdout
         shown = run("show", first.session_id, "--events", cwd=project)
         assert "Contained by bubblewrap" in shown.stdout

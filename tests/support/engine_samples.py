@@ -6,8 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from remit.app import Remit
-from remit.core.result import Return
+from remit import Remit, Return
 
 
 class OpenRemit(Protocol):

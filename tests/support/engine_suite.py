@@ -15,11 +15,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from remit.agents.function import agent
-from remit.core.context import Context
-from remit.core.events import EventKind
-from remit.core.result import Status, StopReason
-from remit.core.states import State
+from remit import Context, EventKind, State, Status, StopReason, agent
 from remit.testing.scripted import Scripted, answer, fail, hang, say, wait
 from support import engine_time_suite, engine_tree_suite
 from support.engine_samples import DURABILITY_CHECKS, ENGINE_CHECKS, Check, OpenRemit, code_of, durable, promise, until

@@ -6,12 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from remit.agents.function import agent
-from remit.core.context import Context
-from remit.core.errors import Stopped
-from remit.core.request import call
-from remit.core.result import Status, StopReason
-from remit.core.states import State
+from remit import Context, State, Status, Stopped, StopReason, agent, call
 from remit.testing.scripted import Scripted, hang, wait
 from support.engine_samples import OpenRemit, code_of, promise, until
 

@@ -5,13 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from remit.agents.function import agent
-from remit.app import Remit
-from remit.core.context import Context
-from remit.core.errors import Stopped, Unavailable
-from remit.core.request import call
-from remit.core.result import Evidence, Status, StopReason
-from remit.core.states import State
+from remit import Context, Evidence, Remit, State, Status, Stopped, StopReason, Unavailable, agent, call
 from remit.testing.scripted import Scripted, answer, fail, hang
 from support.engine_samples import OpenRemit, code_of, promise, raised, until
 

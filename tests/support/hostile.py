@@ -15,9 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from remit.agents.function import FunctionAgent, agent
-from remit.core.agents import Isolation
-from remit.core.request import call
+from remit import FunctionAgent, Isolation, agent, call
 from remit.system.processes import MARK
 
 FOREVER_SECONDS = 3600.0

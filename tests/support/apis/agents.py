@@ -134,8 +134,7 @@ async def narrow(ctx: Context, mark: str, name: str) -> str:
 
 ROLES = (
     "researcher", "planner", "implementer", "task-executor", "reviewer", "error-diagnostics-agent", "lean-research-agent",
-    "lean-implementation-agent", "web-research-specialist", "git-workflow-manager", "status-sync-manager", "atomic-task-numberer",
-    "meta-builder",
+    "lean-implementation-agent", "web-research-specialist", "atomic-task-numberer", "meta-builder",
 )  # fmt: skip
 """The built-in agents of the board."""
 API_AGENTS = (echo, count, ends, breaks, hangs, writes, talks, asks, forbidden, large, narrow)

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from remit import Limits, Misused, Refused, Unavailable
-from remit.core.deadline import Clock
+from remit import Clock, Limits, Misused, Refused, Unavailable
 from remit.core.jsonable import clean_text
 from remit.core.redaction import redact_text, redact_value
 from remit.core.settings import ServeSettings
