@@ -720,7 +720,7 @@ class Keeper:
         return sorted(found), False
 
     def size_if_new(self, name: str) -> int:
-        """-1: it is no regular file, existed before and is unchanged, or its path is too long."""
+        """-1: a link or device, a file that existed before and is unchanged, or a path that is too long."""
         try:
             about = os.stat(name, follow_symlinks=False)
         except OSError:
