@@ -215,7 +215,7 @@ class Root:
 def _link_at(path: str) -> str | None:
     try:
         return os.readlink(path)
-    except OSError:  # it is none, or does not exist
+    except OSError:  # not a link, or missing
         return None
 
 
