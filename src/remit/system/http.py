@@ -136,13 +136,13 @@ def _host(netloc: str) -> tuple[str, ipaddress.IPv4Address | ipaddress.IPv6Addre
     if not name:
         raise Misused("The address names no host.", advice=_WHOLE)
     if _NUMBER.fullmatch(name.rpartition(".")[2]):
-        return _dotted(name)
+        return _parse_ipv4(name)
     if not _NAME.fullmatch(name):
         raise Misused("The host is not a valid domain name.", advice="Use letters, digits and hyphens, with dots between.")
     return name, None
 
 
-def _dotted(name: str) -> tuple[str, ipaddress.IPv4Address]:
+def _parse_ipv4(name: str) -> tuple[str, ipaddress.IPv4Address]:
     """A name that ends in a number is an IPv4 address, accepted only in its plain spelling: others (2130706433, 0x7f.1, 0177.0.0.1) only
     serve to hide one."""
     try:
@@ -247,7 +247,7 @@ async def send_request(request: WebRequest, addresses: Sequence[Address], tls: s
     backend = _backend(core, target, addresses)
     pool = core.AsyncConnectionPool(ssl_context=tls, max_connections=1, max_keepalive_connections=0, network_backend=backend)
     async with pool:
-        with _told(core, target):
+        with _convert_errors(core, target):
             response = await pool.handle_async_request(asked)
         try:
             yield Answer(
@@ -261,13 +261,13 @@ async def send_request(request: WebRequest, addresses: Sequence[Address], tls: s
 
 
 async def _chunks(core: Any, response: Any, target: Target) -> AsyncGenerator[bytes, None]:
-    with _told(core, target):
+    with _convert_errors(core, target):
         async for chunk in response.aiter_stream():
             yield chunk
 
 
 @contextlib.contextmanager
-def _told(core: Any, target: Target) -> Any:
+def _convert_errors(core: Any, target: Target) -> Any:
     """Convert the transport's errors. None of them repeats a header or a query."""
     try:
         yield
@@ -376,11 +376,11 @@ async def check_target(target: Target, method: str, network: Network) -> Sequenc
     if target.host in METADATA_NAMES:
         kinds = {AddressKind.METADATA}
     for kind in sorted(kinds):
-        await _permitted(target, method, kind, network)
+        await _ask_policy(target, method, kind, network)
     return addresses
 
 
-async def _permitted(target: Target, method: str, kind: AddressKind, network: Network) -> None:
+async def _ask_policy(target: Target, method: str, kind: AddressKind, network: Network) -> None:
     try:
         await network.permit(url=target.shown, scheme=target.scheme, host=target.host, port=target.port, method=method, address=str(kind))
     except Refused as refusal:

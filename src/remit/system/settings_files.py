@@ -231,12 +231,12 @@ def load_settings(
     and invalid value. `trust`: the approvals, if already read."""
     trust = trust or load_trust(root)
     layer = merge_layers([*file_layers(trust), environment_layer(environ), argument_layer(arguments or {})])
-    settings = _checked(layer) if layer else Settings()
+    settings = _validate(layer) if layer else Settings()
     left_out = tuple(item.name for item in trust.left_out if item.name.startswith(tuple(SETTINGS_FILES)))
     return replace(settings, sources={key: source for key, _, source in describe(settings)}, not_approved=left_out)
 
 
-def _checked(layer: Layer) -> Settings:
+def _validate(layer: Layer) -> Settings:
     # Imported here: most projects have no settings, and pydantic's validators are slow to build.
     from pydantic import ConfigDict, ValidationError, create_model
 

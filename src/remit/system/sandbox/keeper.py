@@ -58,7 +58,7 @@ def kill(pid: int) -> None:
         return
 
 
-def looked_at(pid: int) -> tuple[int, int, int]:
+def measure_process(pid: int) -> tuple[int, int, int]:
     """Bytes in memory, swapped out, or used by the kernel for page tables; the shared part; threads."""
     held = mapped = threads = 0
     try:
@@ -75,8 +75,8 @@ def looked_at(pid: int) -> tuple[int, int, int]:
     return held, mapped, threads
 
 
-def proportional(pid: int) -> int:
-    """The same bytes, with shared pages divided among processes, without shared memory (see `shared`)."""
+def measure_proportionally(pid: int) -> int:
+    """The same bytes, with shared pages divided among processes, without shared memory (see `shared_memory`)."""
     shared = 0
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
@@ -89,10 +89,10 @@ def proportional(pid: int) -> int:
                     shared += int(line.split()[1]) * 1024
     except OSError:
         pass
-    return max(0, looked_at(pid)[0] - shared)
+    return max(0, measure_process(pid)[0] - shared)
 
 
-def shared(processes: list[int]) -> dict[bytes, int]:
+def shared_memory(processes: list[int]) -> dict[bytes, int]:
     """Anonymous shared memory by inode: its mapped size. Written pages that are not mapped stay in use."""
     found: dict[bytes, int] = {}
     left = MAPS_BYTES
@@ -113,7 +113,7 @@ def shared(processes: list[int]) -> dict[bytes, int]:
     return found
 
 
-def sockets(processes: list[int]) -> int:
+def count_sockets(processes: list[int]) -> int:
     """Sockets that are open in these processes."""
     found = set()
     for pid in processes:
@@ -127,12 +127,12 @@ def sockets(processes: list[int]) -> int:
     return len(found)
 
 
-def walked(folders: list[str], processes: list[int]) -> tuple[int, int]:
+def measure_folders(folders: list[str], processes: list[int]) -> tuple[int, int]:
     """Bytes and files in folders, and in files that were deleted and are still open."""
     used = made = 0
     for folder in folders:
         try:
-            found = _in_folder(_opened(folder, None), 0)
+            found = _measure_folder(_open_folder(folder, None), 0)
         except OSError:
             found = BEYOND_COUNTING, 0
         used, made = used + found[0], made + found[1]
@@ -148,7 +148,7 @@ def walked(folders: list[str], processes: list[int]) -> tuple[int, int]:
     return used + sum(gone.values()), made
 
 
-def _in_folder(folder: int, depth: int) -> tuple[int, int]:
+def _measure_folder(folder: int, depth: int) -> tuple[int, int]:
     """By open folders, never by paths, which can be redirected meanwhile or be too long. `folder` is closed."""
     used = made = 0
     try:
@@ -156,14 +156,14 @@ def _in_folder(folder: int, depth: int) -> tuple[int, int]:
             made += 1
             try:
                 used += entry.stat(follow_symlinks=False).st_blocks * 512
-                below = _opened(entry.name, folder) if entry.is_dir(follow_symlinks=False) else -1
+                below = _open_folder(entry.name, folder) if entry.is_dir(follow_symlinks=False) else -1
             except (FileNotFoundError, NotADirectoryError):
                 continue  # it is gone meanwhile
             if below >= 0:
                 if depth == DEEPEST_COUNTED:
                     os.close(below)
                     return BEYOND_COUNTING, made
-                found = _in_folder(below, depth + 1)
+                found = _measure_folder(below, depth + 1)
                 used, made = used + found[0], made + found[1]
     except OSError:  # what cannot be counted is too much
         return BEYOND_COUNTING, made
@@ -172,7 +172,7 @@ def _in_folder(folder: int, depth: int) -> tuple[int, int]:
     return used, made
 
 
-def _opened(name: str, folder: int | None) -> int:
+def _open_folder(name: str, folder: int | None) -> int:
     """A folder that the code may have closed to itself, and so to the keeper: opened for a moment, then with its permissions restored."""
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
@@ -225,7 +225,7 @@ def clear(folder: str) -> None:
         os.close(top)
 
 
-def sealed(data: bytes) -> int:
+def seal_input(data: bytes) -> int:
     """An open file with `data` that cannot be changed: written data would be memory of no process."""
     import fcntl
 
@@ -463,7 +463,7 @@ class Keeper:
         """The code's process; in that process it does not return but runs the code."""
         stdin = os.open("/dev/null", os.O_RDONLY)
         if self.job["stdin"]:
-            stdin = sealed(self.job["stdin"])
+            stdin = seal_input(self.job["stdin"])
         os.set_blocking(0, False)
         self.say("S")
         gc.freeze()  # existing objects need not be scanned for garbage in the fork
@@ -608,7 +608,7 @@ class Keeper:
         processes = self.below()
         resident, mapped, threads = 0, 0, 0
         for pid in processes:
-            one = looked_at(pid)
+            one = measure_process(pid)
             resident, mapped, threads = resident + one[0], mapped + one[1], threads + one[2]
         if threads >= self.limits["processes"]:
             self.hits.add("processes")
@@ -616,7 +616,7 @@ class Keeper:
         shared = self.in_shared(processes)
         resident += max(0, shared - mapped)
         if resident > limit:  # shared memory is counted once for each: check in detail
-            resident = sum(proportional(pid) for pid in processes) + shared
+            resident = sum(measure_proportionally(pid) for pid in processes) + shared
         resident += self.in_sockets(processes)
         self.peak = max(self.peak, resident)
         if resident > limit:
@@ -631,7 +631,7 @@ class Keeper:
 
     def in_shared(self, processes: list[int]) -> int:
         before = self.shared
-        self.shared = {inode: max(size, before.get(inode, LEAST_SHARED_BYTES)) for inode, size in shared(processes).items()}
+        self.shared = {inode: max(size, before.get(inode, LEAST_SHARED_BYTES)) for inode, size in shared_memory(processes).items()}
         return sum(self.shared.values())
 
     def in_sockets(self, processes: list[int]) -> int:
@@ -643,7 +643,7 @@ class Keeper:
         except (OSError, ValueError):
             count = BEYOND_COUNTING
         if count * each > self.limits["memory_bytes"] and (self.job["network"] or not self.is_first):  # includes others'
-            count = sockets(processes)
+            count = count_sockets(processes)
         return count * each if count * each > self.limits["memory_bytes"] else 0
 
     def below(self) -> list[int]:
@@ -670,7 +670,7 @@ class Keeper:
             room = os.statvfs(self.job["workspace"])
             if room.f_bavail * room.f_frsize < self.job["reserve"]:  # an open file may have no name
                 return BEYOND_COUNTING, 0, True
-            return (*walked(self.job["own_folders"], processes), False)
+            return (*measure_folders(self.job["own_folders"], processes), False)
         used = made = 0
         is_full = False
         for place in self.job["mounts"]:

@@ -19,7 +19,7 @@ from remit.system.processes import MARK, descendants, kill_tree_async, process_s
 from remit.system.sandbox import recipes
 from remit.system.sandbox.boxes import Box, Job, alone, in_bubblewrap, keeper_orders
 from remit.system.sandbox.cgroup import make_group
-from remit.system.sandbox.keeper import STOP_OUTPUT, looked_at, proportional, shared, walked
+from remit.system.sandbox.keeper import STOP_OUTPUT, measure_folders, measure_process, measure_proportionally, shared_memory
 from remit.system.sandbox.probe import Offer
 from remit.system.sandbox.recipes import FLOOD, Limits
 from remit.system.sandbox.wire import LINE_BYTES, Choose, ExitReport, KeeperLost, converse, is_plain, message
@@ -94,12 +94,12 @@ class Child:
 
 def _passed_limit(pid: int, limits: Limits) -> str:
     processes = descendants(pid)
-    seen = [looked_at(one) for one in processes]
+    seen = [measure_process(one) for one in processes]
     if sum(threads for *_, threads in seen) > limits.processes:
         return "processes"
     # Shared memory is counted once for each: check in detail.
-    mapped = sum(shared(processes).values()) + walked([], processes)[0]  # files without a name are in memory, too
-    if sum(held for held, *_ in seen) + mapped > limits.memory_bytes < sum(map(proportional, processes)) + mapped:
+    mapped = sum(shared_memory(processes).values()) + measure_folders([], processes)[0]  # files without a name are in memory, too
+    if sum(held for held, *_ in seen) + mapped > limits.memory_bytes < sum(map(measure_proportionally, processes)) + mapped:
         return "memory"
     return ""
 
@@ -157,15 +157,15 @@ async def run(job: Job, offer: Offer, *, hear: Hear, choose: Choose, out: Path) 
         }
         group = make_group(job.limits.memory_bytes + job.limits.disk_bytes)  # its files are in memory as well
         if group is None:
-            return await _started(job, box, orders, hear, choose, out)
+            return await _run_box(job, box, orders, hear, choose, out)
         stack.callback(group.remove)
         orders["group"] = group.open()
         stack.callback(os.close, orders["group"])
-        ran = await _started(job, replace(box, passed=(*box.passed, orders["group"])), orders, hear, choose, out)
-        return replace(ran, ended=_with_memory(ran.ended)) if group.was_exceeded() else ran
+        ran = await _run_box(job, replace(box, passed=(*box.passed, orders["group"])), orders, hear, choose, out)
+        return replace(ran, ended=_note_memory(ran.ended)) if group.was_exceeded() else ran
 
 
-def _with_memory(ended: ExitReport) -> ExitReport:
+def _note_memory(ended: ExitReport) -> ExitReport:
     """For a run in which the kernel killed processes because its group exceeded its memory."""
     return replace(ended, killed_by=ended.killed_by or "memory" if ended.exit_code is None else "", hits=(*ended.hits, "memory"))
 
@@ -180,7 +180,7 @@ def _check(files: list[tuple[str, bytes]], job: Job) -> None:
         raise Misused("The files to take in are larger than the disk of the sandbox.", advice="Take in less, or give it a larger disk.")
 
 
-async def _started(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choose: Choose, out: Path) -> RunResult:
+async def _run_box(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choose: Choose, out: Path) -> RunResult:
     async with contextlib.AsyncExitStack() as stack:
         control, stdin = await stack.enter_async_context(_keeper_input())
         ends, readers = zip(*[await stack.enter_async_context(_output_pipe(box.uid)) for _ in range(3)], strict=True)
@@ -198,7 +198,7 @@ async def _started(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choos
         tally = _Tally(job.limits.output_bytes, hear, control)
         pumps = [asyncio.create_task(tally.pump(name, reader)) for name, reader in zip(("stdout", "stderr"), readers, strict=False)]
         try:
-            ended = await _talked(job, control, message(orders), readers[2], choose, out)
+            ended = await _converse_in_time(job, control, message(orders), readers[2], choose, out)
             await _ended(child, control)
             await asyncio.wait(pumps, timeout=END_SECONDS)
             return RunResult(ended=ended, is_cut=tally.is_cut)
@@ -212,7 +212,7 @@ async def _started(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choos
             await asyncio.gather(*pumps, return_exceptions=True)
 
 
-async def _talked(
+async def _converse_in_time(
     job: Job, control: asyncio.StreamWriter, orders: bytes, reports: asyncio.StreamReader, choose: Choose, out: Path
 ) -> ExitReport:
     began = asyncio.get_running_loop().time()
