@@ -40,10 +40,14 @@ def command(program: Path, limits: Limits, hidden: tuple[Path, ...] = (), *, net
     shown = [Path(path) for path in recipes.SYSTEM_FOLDERS]
     for folder in shown:
         argv += _system(folder)
+    argv += ["--proc", "/proc", "--dev", "/dev"]
+    for place in MOUNTS:
+        size = min(SHARED_MEMORY_BYTES, limits.disk_bytes) if place == SHARED_MEMORY else limits.disk_bytes
+        argv += ["--perms", "0777", "--size", str(size), "--tmpfs", place]
     more = recipes.folders()
     files = [Path(name) for name in recipes.SYSTEM_FILES + (recipes.NETWORK_FILES if network else ())]
     above = {folder for path in (*more, *files) for folder in path.parents if not any(folder.is_relative_to(one) for one in shown)}
-    for folder in sorted(above - {Path("/")}):
+    for folder in sorted(above - {Path("/"), *map(Path, MOUNTS)}):
         argv += ["--perms", "0755", "--dir", str(folder)]  # created by bubblewrap itself, they would belong to root
     for path in more:
         argv += ["--ro-bind", str(path), str(path)]
@@ -52,18 +56,6 @@ def command(program: Path, limits: Limits, hidden: tuple[Path, ...] = (), *, net
     for secret in hidden:
         if any(secret.is_relative_to(path) for path in (*shown, *more)):
             argv += ["--tmpfs", str(secret), "--remount-ro", str(secret)]
-    argv += ["--proc", "/proc", "--dev", "/dev"]
-    for place in MOUNTS:
-        size = min(SHARED_MEMORY_BYTES, limits.disk_bytes) if place == SHARED_MEMORY else limits.disk_bytes
-        argv += ["--perms", "0777", "--size", str(size), "--tmpfs", place]
-    for path in more:  # an interpreter below one of those, which has just been covered
-        inside = [
-            folder for folder in reversed(path.parents) if any(folder != Path(place) and folder.is_relative_to(place) for place in MOUNTS)
-        ]
-        for folder in inside:
-            argv += ["--perms", "0755", "--dir", str(folder)]
-        if any(path.is_relative_to(place) for place in MOUNTS):
-            argv += ["--ro-bind", str(path), str(path)]
     return [*argv, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE, "--"]
 
 
