@@ -6,14 +6,13 @@ are created only from approved entries. Later output of a server is compared wit
 import contextlib
 import hashlib
 import json
-import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from remit.core.errors import RemitError
-from remit.system.beneath import open_regular
+from remit.system.artifact_files import read_bounded
 from remit.system.files import private_folder, read_private, state_folder, write_private
 
 ADOPTED_FILE = ".mcp.json"
@@ -49,11 +48,10 @@ def with_adopted(table: Mapping[str, Any], root: Path) -> Mapping[str, Any]:
 
 
 def _entries(root: Path) -> Mapping[str, Mapping[str, Any]]:
+    data = read_bounded(root / ADOPTED_FILE, LARGEST_FILE) or b""
     try:
-        with os.fdopen(open_regular(root / ADOPTED_FILE), "rb") as opened:
-            data = opened.read(LARGEST_FILE + 1)
         found: Any = json.loads(data).get("mcpServers") if len(data) <= LARGEST_FILE else {}
-    except (OSError, ValueError, AttributeError, RecursionError):
+    except (ValueError, AttributeError, RecursionError):
         return {}
     return {name: entry for name, entry in found.items() if isinstance(entry, Mapping)} if isinstance(found, Mapping) else {}
 
