@@ -105,10 +105,6 @@ class Connection:
             self.listed_at = float("-inf")
         await asyncio.sleep(0)
 
-    @property
-    def is_stale(self) -> bool:
-        return time.monotonic() - self.listed_at > LIST_SECONDS
-
     async def list_tools(self, key: str) -> None:
         """Request its tools. New ones are stored for a person's approval."""
         found: list[Mapping[str, Any]] = []
@@ -238,7 +234,7 @@ class McpServer:
     # ---- calls
 
     async def _check_offered(self, connection: Connection, tool: ServerTool) -> None:
-        if connection.is_stale:
+        if time.monotonic() - connection.listed_at > LIST_SECONDS:
             with contextlib.suppress(MCPError, ValidationError):  # the call reports the fault
                 await connection.list_tools(self._key)
         offered = connection.tools.get(tool.tool)
