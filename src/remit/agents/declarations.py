@@ -66,13 +66,10 @@ class Declarations:
         """A profile without an executor, with the reason."""
         faults = list(self.faults.values())
         fault = self.faults.get(profile.runs_on, "") if profile.runs_on is not None else "".join(faults[:1])
-        return replace(profile, not_approved=self.unapproved_executor, fault=fault)
-
-    @property
-    def unapproved_executor(self) -> str:
-        """An unapproved setting that could provide an executor for profiles; empty if there is none."""
+        # An unapproved setting that could provide an executor.
         keys = ("[agents.", ".agents.", "[models.", ".models.", ":model", "].model", "[roles]", ".roles]", "profiles_on")
-        return next((name for name in self.settings.not_approved if any(key in name for key in keys)), "")
+        not_approved = next((name for name in self.settings.not_approved if any(key in name for key in keys)), "")
+        return replace(profile, not_approved=not_approved, fault=fault)
 
 
 def declarations_of(root: Path, settings: Settings, trust: ProjectTrust | None = None) -> Declarations:

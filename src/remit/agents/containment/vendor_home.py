@@ -121,30 +121,18 @@ def _opencode(folder: Path, environment: Mapping[str, str]) -> Settings:
 
 VENDORS: Mapping[str, Vendor] = {
     "claude": Vendor(
-        variable="CLAUDE_CONFIG_DIR",
-        usual=".claude",
-        credentials=".credentials.json",
+        variable="CLAUDE_CONFIG_DIR", usual=".claude", credentials=".credentials.json", sessions="projects", settings=_claude,
         refreshed=frozenset({"accessToken", "refreshToken", "expiresAt"}),
-        sessions="projects",
-        settings=_claude,
     ),
     "codex": Vendor(
-        variable="CODEX_HOME",
-        usual=".codex",
-        credentials="auth.json",
+        variable="CODEX_HOME", usual=".codex", credentials="auth.json", sessions="sessions", settings=_codex,
         refreshed=frozenset({"id_token", "access_token", "refresh_token", "last_refresh"}),
-        sessions="sessions",
-        settings=_codex,
     ),
     "opencode": Vendor(
-        variable="",
-        usual=".local/share/opencode",
-        credentials="auth.json",
+        variable="", usual=".local/share/opencode", credentials="auth.json", sessions="", settings=_opencode,
         refreshed=frozenset({"refresh", "access", "expires"}),
-        sessions="",
-        settings=_opencode,
     ),
-}
+}  # fmt: skip
 
 
 # ---- a home directory

@@ -86,7 +86,7 @@ def tools_of(declared: Declaration, definition: Definition, root: Path, trust: "
     if definitions or not is_free:
         unapproved = [name for name in new if name not in definitions] if definitions else [declared.name]
         return ServerTools(definitions=tuple(definitions.values()), unapproved=tuple(unapproved), problems=_lines(declared, problems))
-    fault = _fault(seen)
+    fault = "its tools are not known yet" if seen is None else seen.fault.rstrip(".") or "it offers no tool that may be used"
     spec = replace(definition.spec, description=f"{definition.spec.description} Not available: {fault}.")
     alone = replace(definition, spec=spec, mcp=replace(server, fault=fault))
     return ServerTools(definitions=(alone,), problems=_lines(declared, [*problems, fault]))
@@ -106,13 +106,6 @@ def _wanted(definition: Definition, tools: Mapping[str, Any]) -> tuple[set[str],
 
 def _lines(declared: Declaration, problems: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"{declared.source}: {problem}." for problem in problems)
-
-
-def _fault(seen: SeenTools | None) -> str:
-    """Why a server has no agents."""
-    if seen is None:
-        return "its tools are not known yet"
-    return seen.fault.rstrip(".") or "it offers no tool that may be used"
 
 
 def _agent_name(server: str, tool: str) -> str:
