@@ -4,6 +4,7 @@ Reading a project changes nothing: no folder is created, nothing is recovered. C
 
 import importlib.util
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -170,9 +171,12 @@ class Project:
     def open(self, **options: Any) -> "Remit":
         """Open the project to run something. The person at the terminal answers approval requests of the policy."""
         from remit.app import Remit
-        from remit.cli.approval import person_here
 
-        return Remit.open(self.root, **{"recover": False, "approver": person_here(), "trust": self.trust, **options})
+        if "approver" not in options and sys.stdin is not None and sys.stdin.isatty():
+            from remit.cli.approval import person_here
+
+            options["approver"] = person_here()
+        return Remit.open(self.root, **{"recover": False, "trust": self.trust, **options})
 
     def answer(self, document: Any, text: Callable[[], object] | str, code: Exit = Exit.OK) -> Exit:
         """Print the document with `--json`, else the text. Pass an expensive document as a function."""
