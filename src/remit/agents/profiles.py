@@ -39,14 +39,14 @@ def narrow_tools(
     kept = list(allow)
     if tools is not None:
         wanted = list(tools)
-        kept = [both for one in kept for other in wanted if (both := _both(one, other, by_kind=by_kind))]
+        kept = [both for one in kept for other in wanted if (both := _narrower(one, other, by_kind=by_kind))]
     denied = [tool_and_uses(one) for one in without]
     if denied and EVERYTHING in kept:
         kept = [name for one in kept for name in (_KINDS if one == EVERYTHING else (one,))]
     return tuple(dict.fromkeys(one for one in kept if not any(_is_denied(one, *name) for name in denied)))
 
 
-def _both(allowed: str, wanted: str, *, by_kind: bool) -> str | None:
+def _narrower(allowed: str, wanted: str, *, by_kind: bool) -> str | None:
     """The narrower of two, if one includes the other."""
     (name, scope), (other, other_scope) = tool_and_uses(allowed), tool_and_uses(wanted)
     if _includes(name, other):
@@ -111,7 +111,7 @@ def definition_for(declared: Declaration, settings: Settings = _NO_SETTINGS) -> 
         raise Misused(f"{declared.source}: command: a profile cannot have a command; its executor has one.")
     if definition.kind is Kind.PROFILE:
         return definition
-    return replace(definition, allow=_left(declared, definition.allow, definition.kind))
+    return replace(definition, allow=_remaining_tools(declared, definition.allow, definition.kind))
 
 
 class By(StrEnum):
@@ -153,7 +153,7 @@ def binding_of(profile: Definition, settings: Settings, definitions: Iterable[De
         if wanted == BUILT_IN and by is not By.PROFILES_ON:
             return Binding(by=by, built_in=built_in_of(profile), wanted=wanted)
         if wanted is not None:
-            return _named(by, wanted, able, settings)
+            return _named_binding(by, wanted, able, settings)
     own = None if profile.built_in in REMOVED else profile.built_in
     if own is not None and own not in FALLBACKS:
         return Binding(by=By.BUILT_IN, built_in=own)
@@ -167,7 +167,7 @@ def binding_of(profile: Definition, settings: Settings, definitions: Iterable[De
     return Binding(by=By.BUILT_IN, built_in=own) if own is not None else Binding(by=By.NOBODY)
 
 
-def _named(by: By, wanted: str, able: Iterable[Definition], settings: Settings) -> Binding:
+def _named_binding(by: By, wanted: str, able: Iterable[Definition], settings: Settings) -> Binding:
     """An agent of that name takes precedence over a language model of that name."""
     executor = next((one for one in able if one.name == wanted), None)
     if executor is None and wanted == MODEL and settings.model:
@@ -199,7 +199,7 @@ def carried(profile: Declaration, on: Declaration, executor: Definition) -> Defi
         description=own.get("description", ""),
         instructions="\n\n".join(part for part in said if part),
         model=wish if "runs_on" in own and wish != INHERIT else model_for(wish, executor),
-        allow=_left(profile, tuple(own.get("allow", executor.allow)), executor.kind),
+        allow=_remaining_tools(profile, tuple(own.get("allow", executor.allow)), executor.kind),
         runs_on=executor.name,
     )
     table["model"] = table["model"] or executor.model
@@ -235,7 +235,7 @@ def model_for(model: str | None, executor: Definition) -> str | None:
             return executor.model
 
 
-def _left(declared: Declaration, allow: tuple[str, ...], kind: str) -> tuple[str, ...]:
+def _remaining_tools(declared: Declaration, allow: tuple[str, ...], kind: str) -> tuple[str, ...]:
     """The executor's tools that the file allows."""
     if declared.tools is None and not declared.without:
         return allow

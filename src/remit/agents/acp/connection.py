@@ -189,8 +189,8 @@ def asking_mode(definition: Definition, scratch: Path, environment: Mapping[str,
     config = config_of(environment, mode, permission, default_agent=mode)
     # If everything is allowed, subagents need not ask: they would wait for an answer until the timeout.
     everybody = {**permission, "*": "allow"} if own is None and EVERYTHING in definition.allow else permission
-    told = {PERMISSION: json.dumps(everybody), CONTENT: json.dumps(config)}
-    return AskingMode(environment={**HYGIENE, **without_variables(environment, NEVER_PASSED, definition), **told}, mode=mode)
+    settings = {PERMISSION: json.dumps(everybody), CONTENT: json.dumps(config)}
+    return AskingMode(environment={**HYGIENE, **without_variables(environment, NEVER_PASSED, definition), **settings}, mode=mode)
 
 
 def _permission(definition: Definition, scratch: Path) -> dict[str, object]:
@@ -353,9 +353,9 @@ class Session:
     def _place(self) -> dict[str, Any]:
         servers = []
         if self._definition.delegates:
-            told = [EnvVariable(name=name, value=value) for name, value in self._ctx.environment().items()]
+            variables = [EnvVariable(name=name, value=value) for name, value in self._ctx.environment().items()]
             command, *arguments = mcp_server_command()
-            server = McpServerStdio(name=MCP_SERVER_NAME, command=command, args=arguments, env=told)
+            server = McpServerStdio(name=MCP_SERVER_NAME, command=command, args=arguments, env=variables)
             servers.append(server.model_dump(mode="json", by_alias=True, exclude_none=True))
         return {"cwd": str(folder_of(self._definition, self._ctx)), "mcpServers": servers}
 

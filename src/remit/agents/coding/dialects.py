@@ -104,8 +104,8 @@ def detail_of(value: Any) -> str:
     """The most informative part of a tool's input, on one line."""
     if isinstance(value, Mapping):
         named = ("command", "cmd", "file_path", "filePath", "path", "pattern", "url", "query", "target", "agent", "description", "prompt")
-        told = next((value[name] for name in named if isinstance(value.get(name), str)), None)
-        value = told if told is not None else json.dumps(value, ensure_ascii=False, default=str)
+        chosen = next((value[name] for name in named if isinstance(value.get(name), str)), None)
+        value = chosen if chosen is not None else json.dumps(value, ensure_ascii=False, default=str)
     return " ".join(str(value).split())[:_DETAIL_CHARACTERS]
 
 
@@ -296,8 +296,8 @@ class Claude(Dialect):
         if event.get("type") == "message_start":
             self._begun[parent] = mapping_of(event.get("message"))
         elif event.get("type") == "message_delta" and parent in self._begun:
-            begun, told = self._begun[parent], mapping_of(event.get("usage"))
-            usage = {**mapping_of(begun.get("usage")), **{name: value for name, value in told.items() if value is not None}}
+            begun, final = self._begun[parent], mapping_of(event.get("usage"))
+            usage = {**mapping_of(begun.get("usage")), **{name: value for name, value in final.items() if value is not None}}
             _claude_spent({**begun, "usage": usage}, to)
 
     def _assistant(self, line: Mapping[str, Any], to: "Listener") -> None:
@@ -468,10 +468,10 @@ def _message(message: Any) -> str:
     """Sometimes the service's JSON as text: extract its message."""
     text = text_of(message)
     try:
-        told = mapping_of(mapping_of(json.loads(text)).get("error")).get("message")
+        inner = mapping_of(mapping_of(json.loads(text)).get("error")).get("message")
     except ValueError:
         return text
-    return text_of(told) or text
+    return text_of(inner) or text
 
 
 POLL_SECONDS = 0.02
@@ -514,9 +514,9 @@ class Rollout:
             self._rest = b""
         for line in lines:
             if b"token_count" in line or b"turn_context" in line:
-                self._tell(line, to)
+                self._report_line(line, to)
 
-    def _tell(self, line: bytes, to: "Listener") -> None:
+    def _report_line(self, line: bytes, to: "Listener") -> None:
         try:
             written = mapping_of(json.loads(line))
         except (ValueError, RecursionError):

@@ -69,9 +69,9 @@ class Settings:
 def _claude(folder: Path, environment: Mapping[str, str]) -> Settings:
     is_own = "CLAUDE_CONFIG_DIR" in environment
     account = _json_of(folder / ".claude.json" if is_own else folder.parent / ".claude.json")
-    told: dict[str, Any] = {key: account[key] for key in ("oauthAccount", "userID") if key in account}
+    sign_in: dict[str, Any] = {key: account[key] for key in ("oauthAccount", "userID") if key in account}
     model = _json_of(folder / "settings.json").get("model")
-    files = {".claude/.claude.json": json.dumps({**told, "hasCompletedOnboarding": True})}
+    files = {".claude/.claude.json": json.dumps({**sign_in, "hasCompletedOnboarding": True})}
     if isinstance(model, str):
         files[".claude/settings.json"] = json.dumps({"model": model})
     return Settings(files=files)
@@ -182,10 +182,10 @@ class VendorHome:
 
     def environment(self) -> dict[str, str]:
         folders = {"CONFIG": ".config", "DATA": ".local/share", "CACHE": ".cache", "STATE": ".local/state"}
-        told = {"HOME": str(self.home), **{f"XDG_{name}_HOME": str(self.home / path) for name, path in folders.items()}}
+        variables = {"HOME": str(self.home), **{f"XDG_{name}_HOME": str(self.home / path) for name, path in folders.items()}}
         if self._vendor is not None and self._vendor.variable:
-            told[self._vendor.variable] = str(self.home / self._vendor.usual)
-        return told
+            variables[self._vendor.variable] = str(self.home / self._vendor.usual)
+        return variables
 
     def write_back(self) -> None:
         """Write refreshed credentials back, if the vendor's own file is unchanged."""

@@ -189,18 +189,18 @@ class McpServer:
 
     async def describe(self) -> None:
         """Start it and store its tool list. Raises its fault."""
-        await self._connected(START_SECONDS)
+        await self._connect(START_SECONDS)
 
     async def call(self, tool: ServerTool, arguments: Mapping[str, Any], ctx: "Context") -> CallToolResult:
         """The tool's answer. Raises `AgentCrashed`, `Unavailable`, `Refused`, `Failed`."""
-        connection = await self._connected(ctx.remaining)
+        connection = await self._connect(ctx.remaining)
         try:
             await self._check_offered(connection, tool)
         except asyncio.CancelledError:  # it did not answer within the time of the call
             self._suspect(connection)
             raise
         request = CallToolRequest(params=CallToolRequestParams(name=tool.tool, arguments=dict(arguments)))
-        task = self._own(connection.client.session.send_request(request, CallToolResult, progress_callback=_progress_of(ctx)))
+        task = self._start_task(connection.client.session.send_request(request, CallToolResult, progress_callback=_progress_of(ctx)))
         self._calls[task] = ctx
         try:
             await asyncio.wait({task})
@@ -224,7 +224,7 @@ class McpServer:
                 for task in waiting:
                     task.cancel()
 
-    def _own(self, coroutine: Awaitable[Any]) -> "asyncio.Task[Any]":
+    def _start_task(self, coroutine: Awaitable[Any]) -> "asyncio.Task[Any]":
         task: asyncio.Task[Any] = asyncio.ensure_future(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -279,7 +279,7 @@ class McpServer:
         """After an abandoned call, check for a sign of life once no other call is running."""
         connection.is_suspect = True
         if not self._calls:
-            self._probing = self._own(self._probe(connection))
+            self._probing = self._start_task(self._probe(connection))
 
     async def _probe(self, connection: Connection) -> None:
         """After an abandoned call: kill a server that does not answer; the next call restarts it. Calls wait for this."""
@@ -293,7 +293,7 @@ class McpServer:
 
     # ---- starting
 
-    async def _connected(self, seconds: float) -> Connection:
+    async def _connect(self, seconds: float) -> Connection:
         """The server, started if necessary. `seconds`: the caller's remaining time."""
         while not self._is_closed:
             if self._probing is not None and not self._probing.done():
@@ -308,7 +308,7 @@ class McpServer:
                 if pause > 0:
                     await asyncio.sleep(pause)
                     continue
-                self._starting = self._own(self._start())
+                self._starting = self._start_task(self._start())
             await asyncio.wait({self._starting})
             if self._starting.cancelled():
                 break
@@ -319,7 +319,7 @@ class McpServer:
 
     async def _start(self) -> Connection:
         opened: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
-        running = self._own(self._run(opened))
+        running = self._start_task(self._run(opened))
         running.set_name(self._context.session_id)
         await asyncio.wait({running, opened}, return_when=asyncio.FIRST_COMPLETED)
         if opened.done():

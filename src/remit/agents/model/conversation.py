@@ -428,21 +428,21 @@ def offer_of(tool: DelegateTool) -> ToolOffer:
 
 def in_words(messages: Sequence[Message]) -> list[Message]:
     """The messages without calls: some providers refuse a history of calls if no tool is offered."""
-    told: list[Message] = []
+    plain: list[Message] = []
     for message in messages:
         if isinstance(message, Reply) and message.calls:
             calls = "\n".join(f"(called {call.name}: {json.dumps(call.arguments, ensure_ascii=False)})" for call in message.calls)
-            told.append(Reply(text=f"{message.text}\n{calls}".strip(), model=message.model))
+            plain.append(Reply(text=f"{message.text}\n{calls}".strip(), model=message.model))
             continue
         one = (
             UserMessage(text=f"{'Error' if message.is_error else 'Result'} of {message.name}: {message.text}")
             if isinstance(message, ToolResult)
             else message
         )
-        if isinstance(one, UserMessage) and told and isinstance(told[-1], UserMessage):
-            one = UserMessage(text=f"{told.pop().text}\n\n{one.text}")
-        told.append(one)
-    return told
+        if isinstance(one, UserMessage) and plain and isinstance(plain[-1], UserMessage):
+            one = UserMessage(text=f"{plain.pop().text}\n\n{one.text}")
+        plain.append(one)
+    return plain
 
 
 def unanswered(messages: Sequence[Message]) -> tuple[ToolCall, ...]:

@@ -151,20 +151,20 @@ class _Run:
 
     async def answer(self, arguments: Mapping[str, Any]) -> str:
         tool = self.agent.tool()
-        messages = self._begun(arguments, tool)
+        messages = self._first_messages(arguments, tool)
         last = messages[-1]
         if isinstance(last, Reply) and not last.calls:
             return last.text  # it had answered, but was interrupted before that was recorded
         if self.ctx.repair is not None and not any(fault.startswith("artifacts:") for fault in self.ctx.repair.faults):
             tool = None  # only its form is wrong; missing files would have to be written
-        return (await self._talked(messages, tool)).text
+        return (await self._talk(messages, tool)).text
 
-    def _begun(self, arguments: Mapping[str, Any], tool: DelegateTool | None) -> list[Message]:
+    def _first_messages(self, arguments: Mapping[str, Any], tool: DelegateTool | None) -> list[Message]:
         """The conversation so far, followed by the current request."""
         ctx = self.ctx
         agents = sorted(spec.name for spec in tool.catalogue.specs if spec.name not in _RESULTS) if tool is not None else []
         first = model_prompt(self.agent.definition, ctx, arguments, agents)
-        kept, is_same = self._kept()
+        kept, is_same = self._saved_messages()
         if ctx.repair is not None:
             again = repair_prompt(ctx, in_session=bool(kept), first=first, output_schema=self.agent.spec.output_schema)
             return repaired([*kept, UserMessage(text=again)])
@@ -179,14 +179,14 @@ class _Run:
             return repaired([*kept, UserMessage(text=going_on_prompt(ctx, self.agent.definition))])
         return kept
 
-    def _kept(self) -> tuple[list[Message], bool]:
+    def _saved_messages(self) -> tuple[list[Message], bool]:
         """The conversation of the earlier run, and whether it belongs to this delegation."""
         saved = self.ctx.saved
         if not isinstance(saved, Mapping) or saved.get("kind") != _KIND:
             return [], False
         return from_plain(saved.get("messages")) or [], saved.get("session_id") == self.ctx.session_id
 
-    async def _talked(self, messages: list[Message], tool: DelegateTool | None, schema: Mapping[str, Any] | None = None) -> ConversationEnd:
+    async def _talk(self, messages: list[Message], tool: DelegateTool | None, schema: Mapping[str, Any] | None = None) -> ConversationEnd:
         ctx, telling = self.ctx, ProgressReporter(self.ctx)
         said = list(messages)
         beside = await off_loop(self._beside, tool)
@@ -247,15 +247,15 @@ class _Run:
         """For an agent whose answer is the declared result itself: its JSON, requested once more if invalid."""
         schema = self.agent.spec.output_schema
         assert schema is not None
-        value, faults = await off_loop(_judged, answer, schema)
+        value, faults = await off_loop(_judge_value, answer, schema)
         if not faults or self.ctx.remaining < REPAIR_SECONDS:
             return value
         self.ctx.progress(f"Its answer was not valid ({'; '.join(faults)[:300]}); asking once more.")
-        kept, _ = self._kept()
-        talked = await self._talked([*kept, UserMessage(text=value_repair(faults, schema))], None, schema)
-        return (await off_loop(_judged, talked.text, schema))[0]
+        kept, _ = self._saved_messages()
+        talked = await self._talk([*kept, UserMessage(text=value_repair(faults, schema))], None, schema)
+        return (await off_loop(_judge_value, talked.text, schema))[0]
 
 
-def _judged(answer: str, schema: Mapping[str, Any]) -> tuple[Any, list[str]]:
+def _judge_value(answer: str, schema: Mapping[str, Any]) -> tuple[Any, list[str]]:
     value = value_in(answer)
     return value, schema_faults(value, schema)
