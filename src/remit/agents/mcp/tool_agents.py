@@ -162,7 +162,9 @@ class ToolAgent(RemoteExecutor):
         await self.load("remit.agents.mcp.mcp_server", "mcp")
         result = await self._deps.mcp_servers.get(self.definition).call(tool, arguments, ctx)
         if result.is_error:
-            raise _failed(result, tool)
+            said = " ".join(block.text for block in result.content if block.type == "text").strip() or "it did not say why"
+            advice = f"Change the parameters, or check the MCP server {tool.server}."
+            raise Failed(f"{tool.tool} failed: {shorten(said, ERROR_CHARACTERS)}", advice=advice)
         if result.structured_content is not None:
             return _data(result.structured_content, tool)
         texts = [block.text for block in result.content if block.type == "text"]
@@ -203,14 +205,6 @@ class McpServers:
 
 
 # ---- answers
-
-
-def _failed(result: Any, tool: ServerTool) -> Failed:
-    said = " ".join(block.text for block in result.content if block.type == "text").strip()
-    return Failed(
-        f"{tool.tool} failed: {shorten(said or 'it did not say why', ERROR_CHARACTERS)}",
-        advice=f"Change the parameters, or check the MCP server {tool.server}.",
-    )
 
 
 def _data(value: Any, tool: ServerTool) -> Any:

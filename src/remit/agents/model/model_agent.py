@@ -135,11 +135,6 @@ class ModelAgent:
         is_checked = self.spec.answers is Answers.VALUE and self.spec.output_schema is not None
         return await run.value(answer) if is_checked else answer
 
-    def tool(self) -> DelegateTool | None:
-        """The tool with the agents it may delegate to; None: it may not delegate."""
-        tools = self.definition.tools
-        return None if tools is not None and not tools else DelegateTool(self.delegator, reachable(tools, self.spec.name))
-
 
 @dataclass(slots=True)
 class _Run:
@@ -150,7 +145,8 @@ class _Run:
     choice: Choice
 
     async def answer(self, arguments: Mapping[str, Any]) -> str:
-        tool = self.agent.tool()
+        tools = self.agent.definition.tools
+        tool = None if tools == () else DelegateTool(self.agent.delegator, reachable(tools, self.agent.spec.name))
         messages = self._first_messages(arguments, tool)
         last = messages[-1]
         if isinstance(last, Reply) and not last.calls:
