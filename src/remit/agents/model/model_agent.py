@@ -14,7 +14,7 @@ from remit.agents.model.context_window import ASKED_TOKENS, characters_in, fitte
 from remit.agents.model.conversation import ConversationEnd, ConversationOptions, offer_of, talk, unanswered
 from remit.agents.model_agents import is_reached
 from remit.agents.prompt import closing_prompt, going_on_prompt, model_prompt, repair_prompt, system_prompt
-from remit.agents.transcript import TextBuffer, Words
+from remit.agents.transcript import TextBuffer, Words, has_return
 from remit.core.agents import AgentSpec, Answers
 from remit.core.context import Context
 from remit.core.delegate_requests import json_text
@@ -128,12 +128,15 @@ class ModelAgent:
         return checked_task(self.spec.name, parameters)
 
     async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> Any:
-        if ctx.repair is not None and ctx.hand_in and ctx.remaining < REPAIR_SECONDS:
-            raise OutOfTime(f"{self.spec.name} gave no valid return when it was asked for one.", advice="Give it a longer timeout.")
         run = _Run(self, ctx, self.models.choice(self.definition.models or None))
         answer = await run.answer(arguments)
-        is_checked = self.spec.answers is Answers.VALUE and self.spec.output_schema is not None
-        return await run.value(answer) if is_checked else answer
+        if self.spec.answers is Answers.VALUE:
+            return answer if self.spec.output_schema is None else await run.value(answer)
+        # Failures from the soft deadline on count as the deadline: the partial work is returned.
+        is_last = ctx.hand_in and (ctx.repair is not None or ctx.remaining < REPAIR_SECONDS)
+        if is_last and not await off_loop(has_return, answer):
+            raise OutOfTime(f"{self.spec.name} gave no valid return when it was asked for one.", advice="Give it a longer timeout.")
+        return answer
 
 
 @dataclass(slots=True)
