@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from remit.agents.definition import MODELS_ALONE, Declaration, Definition, Kind, definition_of
-from remit.agents.model_agents import MODEL, is_model_agent, model_agent, names_a_model, tool_and_uses
+from remit.agents.model_agents import ALIASES, MODEL, is_model_agent, model_agent, names_a_model, tool_and_uses
 from remit.agents.roles import BUILT_INS, FALLBACKS, REMOVED
 from remit.core.errors import Misused
 from remit.core.settings import Settings
@@ -99,7 +99,6 @@ _STRICTNESS = [False, "auto", True]
 _NO_SETTINGS = Settings()
 _SANDBOX = ("read", "search", "edit", "execute")
 _LOOKING_ONLY = ("read",)
-_CLAUDE_ALIASES = frozenset({"sonnet", "opus", "haiku", "fable", "opusplan", "default"})
 
 
 def definition_for(declared: Declaration, settings: Settings = _NO_SETTINGS) -> Definition:
@@ -220,19 +219,14 @@ def model_for(model: str | None, executor: Definition) -> str | None:
     if not isinstance(model, str) or model == INHERIT:  # an invalid name is reported by the final validation
         return executor.model
     provider, slash, name = model.partition("/")
-    match executor.kind:
-        case Kind.CLAUDE if not slash and (model in _CLAUDE_ALIASES or model.startswith("claude")):
-            return model
-        case Kind.CLAUDE if provider == "anthropic":
-            return name
-        case Kind.CODEX if provider == "openai" and slash:
-            return name
-        case Kind.CODEX if not slash and model not in _CLAUDE_ALIASES and not model.startswith("claude"):
-            return model
-        case Kind.OPENCODE if slash:
-            return model
-        case _:
-            return executor.model
+    if executor.kind is Kind.OPENCODE:
+        return model if slash else executor.model
+    if executor.kind not in (Kind.CLAUDE, Kind.CODEX):
+        return executor.model
+    if slash:
+        return name if provider == ("anthropic" if executor.kind is Kind.CLAUDE else "openai") else executor.model
+    is_of_claude = model in ALIASES or model.startswith("claude")
+    return model if is_of_claude is (executor.kind is Kind.CLAUDE) else executor.model
 
 
 def _remaining_tools(declared: Declaration, allow: tuple[str, ...], kind: str) -> tuple[str, ...]:
