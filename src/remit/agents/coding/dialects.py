@@ -358,17 +358,22 @@ def _claude_spent(message: Mapping[str, Any], to: "Listener") -> None:
     usage, key = mapping_of(message.get("usage")), text_of(message.get("id"))
     if not usage or not key:
         return
-    used = TokenUsage(
-        input_tokens=_sum_of(usage, _CLAUDE_TOKENS[:3]),
-        output_tokens=count_of(usage.get("output_tokens")),
-        cached_tokens=count_of(usage.get("cache_read_input_tokens")),
-        written_tokens=count_of(usage.get("cache_creation_input_tokens")),
-    )
+    used = _usage_of(usage, _CLAUDE_TOKENS[:3], _CLAUDE_TOKENS[3:], "cache_read_input_tokens", "cache_creation_input_tokens")
     to.spent(Scope.ITEM, used.tokens, key=key, model=f"anthropic:{text_of(message.get('model'))}", used=used)
 
 
 def _sum_of(usage: Mapping[str, Any], names: Sequence[str]) -> int:
     return sum(count_of(usage.get(name)) for name in names)
+
+
+def _usage_of(usage: Mapping[str, Any], inputs: Sequence[str], outputs: Sequence[str], cached: str, written: str) -> TokenUsage:
+    """By the vendor's names. Cached and written tokens are part of the input."""
+    return TokenUsage(
+        input_tokens=_sum_of(usage, inputs),
+        output_tokens=_sum_of(usage, outputs),
+        cached_tokens=count_of(usage.get(cached)),
+        written_tokens=count_of(usage.get(written)),
+    )
 
 
 # ---- Codex
@@ -528,12 +533,7 @@ class Rollout:
         last = mapping_of(info.get("last_token_usage"))
         if payload.get("type") != "token_count" or not last:
             return
-        used = TokenUsage(
-            input_tokens=count_of(last.get("input_tokens")),
-            output_tokens=count_of(last.get("output_tokens")),
-            cached_tokens=count_of(last.get("cached_input_tokens")),
-            written_tokens=count_of(last.get("cache_write_input_tokens")),
-        )
+        used = _usage_of(last, ("input_tokens",), ("output_tokens",), "cached_input_tokens", "cache_write_input_tokens")
         total = count_of(mapping_of(info.get("total_token_usage")).get("total_tokens"))  # a repetition is the same request
         to.spent(Scope.ITEM, used.tokens, key=f"request up to {total}", model=self._model, used=used)
 
@@ -594,25 +594,15 @@ class OpenCode(Dialect):
                 _opencode_tool(part, to)
             case "step_finish":
                 tokens = mapping_of(part.get("tokens"))
-                count = count_of(tokens.get("total")) or _sum_of(
-                    {**tokens, **mapping_of(tokens.get("cache"))}, ("input", "output", "reasoning", "read", "write")
-                )
-                to.spent(Scope.ITEM, count, cost=cost_of(part.get("cost")), key=text_of(part.get("id")), used=_opencode_usage(tokens))
+                counts = {**tokens, **mapping_of(tokens.get("cache"))}
+                used = _usage_of(counts, ("input", "read", "write"), ("output", "reasoning"), "read", "write")
+                total = count_of(tokens.get("total")) or used.tokens
+                to.spent(Scope.ITEM, total, cost=cost_of(part.get("cost")), key=text_of(part.get("id")), used=used)
             case "error":
                 error = mapping_of(line.get("error"))
                 data = mapping_of(error.get("data"))
                 words = text_of(data.get("message")) or text_of(error.get("name")) or "an error"
                 to.failed(words, status_of(data.get("statusCode")))
-
-
-def _opencode_usage(tokens: Mapping[str, Any]) -> TokenUsage:
-    cache = mapping_of(tokens.get("cache"))
-    return TokenUsage(
-        input_tokens=count_of(tokens.get("input")) + _sum_of(cache, ("read", "write")),
-        output_tokens=_sum_of(tokens, ("output", "reasoning")),
-        cached_tokens=count_of(cache.get("read")),
-        written_tokens=count_of(cache.get("write")),
-    )
 
 
 def _opencode_tool(part: Mapping[str, Any], to: "Listener") -> None:
