@@ -276,14 +276,10 @@ async def answer_of(gathered: TaskSnapshot, definition: Definition, ctx: Context
 
 
 def _answer_status(task: Task, said: dict[str, Any]) -> str:
-    match task.status.state:
-        case TaskState.TASK_STATE_COMPLETED:
-            # A remit reports if its work is incomplete; whatever its state, it is not completed then.
-            return "completed" if said.get("status") in (None, "completed") or EXTENSION not in said else "partial"
-        case TaskState.TASK_STATE_INPUT_REQUIRED | TaskState.TASK_STATE_AUTH_REQUIRED:
-            return "blocked"
-        case _:
-            return "failed"
+    if task.status.state != TaskState.TASK_STATE_COMPLETED:
+        return "blocked" if task.status.state in ASKS else "failed"
+    # A remit reports if its work is incomplete; whatever its state, it is not completed then.
+    return "completed" if said.get("status") in (None, "completed") or EXTENSION not in said else "partial"
 
 
 _STATE_ERRORS = {
