@@ -202,7 +202,7 @@ def model_agent(declared: Declaration, settings: Settings) -> Definition:
     return replace(said, models=names, tools=reach.tools, notes=(*declared.notes, *reach.notes, *notes))
 
 
-def carried_by_model(profile: Declaration, settings: Settings, names: Sequence[str], *, on: str, requests: int | None = None) -> Definition:
+def profile_on_model(profile: Declaration, settings: Settings, names: Sequence[str], *, on: str, requests: int | None = None) -> Definition:
     """A profile executed by a model; `names`: which models, empty: the project's; `requests`: the maximum for a file of another tool.
     Raises `Misused`."""
     table = {key: value for key, value in profile.table.items() if key not in _NOT_CARRIED}
@@ -230,13 +230,13 @@ _INHERITED = ("timeout", "idle", "requests", "temperature", "slots", "retries", 
 """Keys that a profile takes over from the language model that carries it out."""
 
 
-def carried_by_agent(profile: Declaration, settings: Settings, on: Declaration, executor: Definition) -> Definition:
+def profile_on_model_agent(profile: Declaration, settings: Settings, on: Declaration, executor: Definition) -> Definition:
     """A profile on an agent that is a model itself: with its models, its limits, and its instructions before the profile's."""
     own = profile.table
     instructions = [executor.instructions.strip(), str(own.get("instructions", "")).strip()]
     inherited = {key: on.table[key] for key in _INHERITED if key in on.table}
     table = {**inherited, **own, "instructions": "\n\n".join(part for part in instructions if part)}
-    found = carried_by_model(replace(profile, table=table), settings, executor.models, on=executor.name, requests=executor.requests)
+    found = profile_on_model(replace(profile, table=table), settings, executor.models, on=executor.name, requests=executor.requests)
     if executor.tools is None:
         return found
     return replace(found, tools=_narrower_of(found.tools, executor.tools))

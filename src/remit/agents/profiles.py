@@ -181,7 +181,7 @@ def built_in_of(profile: Definition) -> str | None:
     return (None if profile.built_in in REMOVED else profile.built_in) or (profile.name if profile.name in BUILT_INS else None)
 
 
-def carried(profile: Declaration, on: Declaration, executor: Definition) -> Definition:
+def profile_on(profile: Declaration, on: Declaration, executor: Definition) -> Definition:
     """The profile as a runnable agent. Raises `Misused` if profile and executor are incompatible."""
     own = {key: value for key, value in profile.table.items() if key not in MODELS_ALONE}
     left = [key for key in MODELS_ALONE if key in profile.table]
@@ -206,7 +206,7 @@ def carried(profile: Declaration, on: Declaration, executor: Definition) -> Defi
     return replace(definition_of(profile.name, table, source=profile.source), notes=notes)
 
 
-def uncarried(profile: Declaration, wanted: str | None) -> Definition:
+def without_executor(profile: Declaration, wanted: str | None) -> Definition:
     """The profile as listed while no agent can execute it."""
     table = profile.table if wanted is None else {**profile.table, "runs_on": wanted}
     return replace(definition_of(profile.name, table, source=profile.source), built_in=None, notes=profile.notes)

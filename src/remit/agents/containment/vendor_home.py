@@ -195,7 +195,7 @@ class VendorHome:
             if _bytes_of(self._original) != self._copied:
                 return
             before = json.loads(self._copied)
-            after = refreshed(before, json.loads(_bytes_of(self._copy)), self._vendor.refreshed)
+            after = refresh_keys(before, json.loads(_bytes_of(self._copy)), self._vendor.refreshed)
             if after != before:
                 atomic_write(self._original, json.dumps(after, indent=2).encode())
 
@@ -229,7 +229,7 @@ def _folder_name(vendor: str | None, owner: tuple[str, ...]) -> str:
     return f"{vendor or 'command'}-{hashlib.sha256(chr(0).join(owner).encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
 
 
-def refreshed(before: Any, after: Any, names: frozenset[str]) -> Any:
+def refresh_keys(before: Any, after: Any, names: frozenset[str]) -> Any:
     """`before` with the values of these keys from `after`, if they existed before with the same type."""
     if not isinstance(before, dict) or not isinstance(after, dict):
         return before
@@ -237,7 +237,7 @@ def refreshed(before: Any, after: Any, names: frozenset[str]) -> Any:
     for key, value in before.items():
         new = after.get(key)
         if isinstance(value, dict):
-            made[key] = refreshed(value, new, names)
+            made[key] = refresh_keys(value, new, names)
         else:
             made[key] = new if key in names and type(new) is type(value) and _is_plain(new) else value
     return made

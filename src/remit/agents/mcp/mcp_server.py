@@ -73,7 +73,7 @@ PAGES = 50
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
-def expanded(text: str, whose: str) -> str:
+def expand(text: str, whose: str) -> str:
     """Expand environment variables: `${NAME}`, `${NAME:-default}`. Raises `Unavailable`."""
 
     def value(found: re.Match[str]) -> str:
@@ -367,7 +367,7 @@ class McpServer:
     async def _transport(self, stack: contextlib.AsyncExitStack, ended: asyncio.Event) -> Any:
         if self._definition.address:
             http = await stack.enter_async_context(self._http_client())
-            return streamable_http_client(expanded(self._definition.address, self.name), http_client=http, max_sse_event_size=EVENT_BYTES)
+            return streamable_http_client(expand(self._definition.address, self.name), http_client=http, max_sse_event_size=EVENT_BYTES)
         if self._files and await off_loop(references_of, self._files, self._deps.root) != self._files:
             fault = f"A file that the MCP server {self.name} runs changed since the project was opened: {', '.join(self._files)}."
             raise Refused(fault, code=CODE, advice=f"{ADVICE}; then open the project again.")
@@ -380,9 +380,9 @@ class McpServer:
         folder = self._deps.root / definition.folder
         if not folder.resolve().is_relative_to(self._deps.root.resolve()):
             raise Misused(f"The folder of {name}, {definition.folder}, is not inside the project.", advice="Name a folder below its root.")
-        environment = {key: expanded(value, name) for key, value in definition.environment.items()}
+        environment = {key: expand(value, name) for key, value in definition.environment.items()}
         return Program(
-            argv=tuple(expanded(word, name) for word in definition.command),
+            argv=tuple(expand(word, name) for word in definition.command),
             environment={**listed_environment((*BASIC, *definition.pass_environment)), **environment},
             folder=folder,
             takes_input=True,
@@ -403,10 +403,10 @@ class McpServer:
     def _http_client(self) -> httpx2.AsyncClient:
         mcp = self._definition.mcp
         assert mcp is not None
-        headers = {key: expanded(value, self.name) for key, value in mcp.headers.items()}
+        headers = {key: expand(value, self.name) for key, value in mcp.headers.items()}
         if token := token_for(self._definition):
             headers["Authorization"] = f"Bearer {token}"
-        target = parse_target(expanded(self._definition.address, self.name))
+        target = parse_target(expand(self._definition.address, self.name))
         if headers and target.scheme == "http" and not is_loopback(target.host):
             raise Misused(
                 f"No token or header is sent to {target.shown} in the clear.", advice="Write https://…, with TLS on the other side."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.agents.definition import Definition, checked_task
 from remit.agents.model.context_window import ASKED_TOKENS, characters_in, fitted, from_plain, is_struck, room_in, to_plain, tokens_of_text
-from remit.agents.model.conversation import ConversationEnd, ConversationOptions, offer_of, talk, unanswered
+from remit.agents.model.conversation import ConversationEnd, ConversationOptions, offer_of, pending_calls, talk
 from remit.agents.model_agents import is_reached
 from remit.agents.prompt import closing_prompt, going_on_prompt, model_prompt, repair_prompt, system_prompt
 from remit.agents.transcript import TextBuffer, Words, has_return
@@ -172,7 +172,7 @@ class _Run:
         if not is_same:
             is_told = any(isinstance(one, UserMessage) and str(arguments.get("task", "")) in one.text for one in kept)
             return repaired([*kept, UserMessage(text=going_on_prompt(ctx, self.agent.definition) if is_told else first)])
-        pending = unanswered(kept)
+        pending = pending_calls(kept)
         # unknown whether they were executed: not repeated automatically
         if pending and (not self.agent.spec.resumable or any(map(is_struck, pending))):
             return repaired([*kept, UserMessage(text=going_on_prompt(ctx, self.agent.definition))])
@@ -193,7 +193,7 @@ class _Run:
         async def keep(message: Message) -> None:
             telling.end(message)
             said.append(message)
-            if isinstance(message, ToolResult) and unanswered(said):
+            if isinstance(message, ToolResult) and pending_calls(said):
                 return  # stored once for all results of a turn: until then their delegations have them
             await ctx.checkpoint({"kind": _KIND, "session_id": ctx.session_id, "messages": to_plain(fitted(said, ASKED_TOKENS))})
 
