@@ -25,7 +25,6 @@ from remit.core.errors import Failed, Misused, Refused
 from remit.core.policy import Effect
 from remit.core.text import plural
 from remit.system.beneath import Place, Root, kind_of, leads_out, not_found, parts_of, shown
-from remit.system.edits import RemovalReport, make_folder, remove_one, remove_tree, replace_file
 from remit.system.folder_walk import DEEPEST, Entry, Walk, asked_from, rules_above
 from remit.system.globs import BadPattern, compile_glob
 from remit.system.processes import MARK
@@ -33,6 +32,7 @@ from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.builtin.worker.search import SearchResult
+    from remit.system.edits import RemovalReport
 
 READ_BYTES = 256 * 1024
 MOST_BYTES = 16 * 1024 * 1024
@@ -114,6 +114,8 @@ async def write_file(
     encoding: Encoding = "utf-8",
 ) -> dict[str, Any]:
     """Write a file of the workspace, whole or not at all; its permissions are kept."""
+    from remit.system.edits import replace_file
+
     raw = _encode(content, _check_encoding(encoding))
     if "/".join(parts_of(path, str(ctx.workspace))).startswith("~"):
         raise Misused(f"{shown(path)} begins with ~, which is not expanded.", advice="Give a path relative to the workspace.")
@@ -155,6 +157,8 @@ async def _make_parents(ctx: Context, path: str) -> None:
 
 
 def _make_missing(root: Root, place: Place) -> None:
+    from remit.system.edits import make_folder
+
     found = place.stat()
     if found is None:
         make_folder(place)
@@ -169,11 +173,13 @@ async def delete_file(
     recursive: Annotated[bool, Field(description="A folder with all that is in it.")] = False,
 ) -> dict[str, Any]:
     """Delete a file, a link (never what it names) or, with recursive, a folder of the workspace and all that is in it."""
+    from remit.system.edits import remove_one, remove_tree
+
     halt = Halt(max(0.0, ctx.remaining - _SPARE_SECONDS))
     if recursive:
         await _need_allowed(ctx, path, halt)
 
-    def act(root: Root, place: Place) -> tuple[str, RemovalReport]:
+    def act(root: Root, place: Place) -> "tuple[str, RemovalReport]":
         if place.name == ".":
             raise leads_out(path, "is the workspace itself", "Delete what is in it by its own path.")
         found = place.need()
@@ -189,7 +195,7 @@ async def delete_file(
     return _build_removal_return(path, kind, removed)
 
 
-def _build_removal_return(path: str, kind: str, removed: RemovalReport) -> dict[str, Any]:
+def _build_removal_return(path: str, kind: str, removed: "RemovalReport") -> dict[str, Any]:
     data: dict[str, Any] = {
         "path": path,
         "type": {"a file": "file", "a folder": "folder", "a link": "link"}.get(kind, "other"),
