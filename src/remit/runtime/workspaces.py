@@ -569,12 +569,8 @@ def _walk(root: Path) -> Iterator[str]:
 
 
 MERGING_SECONDS = 60.0
-NEEDED_GIT = "2.38"
-"""First version with `merge-tree --write-tree`."""
 _OVERWRITTEN = ("would be overwritten", "not uptodate")
 _NO_FILE = "000000"
-_UNKNOWN_OPTION = 129
-"""Exit code of git for an unknown option."""
 _QUOTED = re.compile(r"^error: [^']*'([^']+)'", re.MULTILINE)
 
 
@@ -770,8 +766,6 @@ def named_files(words: str) -> tuple[str, ...]:
 
 
 def why_not_merged(failed: GitFailed, where: str) -> str:
-    if failed.exit_code == _UNKNOWN_OPTION:
-        return f"this git is too old to merge without touching files; {NEEDED_GIT} or later is needed for work on both sides"
     if any(words in failed.words for words in _OVERWRITTEN):
         return f"uncommitted work in {where} would be overwritten"
     return failed.message
