@@ -450,16 +450,26 @@ def _snapshot(host: Workspace, stop_at: float) -> str:
         return _commit_of(git, host, f"{host.maker}: as it stood")
 
 
-def clear_worktree(git: Git, session_id: str, tree: Path) -> None:
-    """Remove left-overs of an earlier attempt under this name."""
-    if not tree.exists() and not git.asks("show-ref", "--verify", "--quiet", f"refs/heads/remit/{session_id}"):
+def clear_worktree(git: Git, maker: str, tree: Path, *, with_branch: bool = True) -> None:
+    """Remove a worktree, or what an earlier attempt left under this name."""
+    if not os.path.lexists(tree) and not git.asks("show-ref", "--verify", "--quiet", f"refs/heads/remit/{maker}"):
         return
     with contextlib.suppress(GitFailed):
         git.run("worktree", "remove", "--force", "--force", str(tree))
-    shutil.rmtree(tree, ignore_errors=True)
-    git.run("worktree", "prune")
+    remove_folder(tree)
     with contextlib.suppress(GitFailed):
-        git.run("branch", "-D", "--quiet", f"remit/{session_id}")
+        git.run("worktree", "prune")
+    if with_branch:
+        with contextlib.suppress(GitFailed):
+            git.run("update-ref", "-d", f"refs/heads/remit/{maker}")
+
+
+def remove_folder(folder: Path) -> None:
+    """Also if it was replaced by a link."""
+    if folder.is_symlink():
+        folder.unlink()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _copy(root: Path, session_id: str, tree: Path, stop_at: float, host: Workspace | None) -> Workspace:
