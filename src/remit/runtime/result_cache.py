@@ -26,7 +26,7 @@ from remit.core.result import Return, StopReason, state_of
 from remit.core.states import State
 from remit.runtime import reply
 from remit.runtime.deps import Submission
-from remit.runtime.policy_facts import as_declared
+from remit.runtime.policy_facts import as_declared, default_of
 from remit.runtime.reply import Stop
 from remit.system.artifact_files import FileInfo, inspect_artifact
 from remit.system.threads import off_loop
@@ -271,7 +271,7 @@ class ResultCache:
         assert agent is not None
         spec, caller, root = agent.spec, submission.caller, self._config.deps.root
         parameters = as_declared(spec, delegation.parameters)
-        named = {name: parameters.get(name, _default(spec.parameters_schema, name)) for name in terms.reads}
+        named = {name: parameters.get(name, default_of(spec, name)) for name in terms.reads}
         paths = _paths(named.values())
         files = None if paths is None else await look_at_files(root if caller is None else caller.workspace, paths)
         epoch = await self._ask(self._writers.epoch)
@@ -400,10 +400,6 @@ class _JoinedHandle:
         waiting.cancel()
         result = await asyncio.shield(waiting)
         return [{"session_id": result.session_id, "agent": self._delegation.agent, "state": str(state_of(result))}]
-
-
-def _default(schema: Mapping[str, Any], name: str) -> Any:
-    return schema.get("properties", {}).get(name, {}).get("default")
 
 
 def _paths(values: Any) -> tuple[str, ...] | None:
