@@ -19,7 +19,7 @@ from remit.runtime.verify import AcceptanceSite, run_acceptance
 from remit.system.sandbox import recipes
 from remit.system.sandbox.bubblewrap import command
 from remit.system.sandbox.probe import probe
-from remit.system.sandbox.recipes import Grants, Limits
+from remit.system.sandbox.recipes import Limits
 
 TARGET_SECONDS = 0.015
 ACCEPTANCE_TARGET_SECONDS = 0.030
@@ -33,7 +33,7 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
     offer = probe()
     if offer.bubblewrap is None or offer.fault:
         return [Figure(section="sandbox", what="no bubblewrap works here", measured="not measured")]
-    argv = command(offer.bubblewrap, Limits(), Grants(), (), locks_namespaces=offer.locks_namespaces)
+    argv = command(offer.bubblewrap, Limits(), locks_namespaces=offer.locks_namespaces)
     argv += [str(recipes.python().program), "-I", "-S", "-B", "-X", "utf8", "-c", "pass"]
 
     async def bare() -> None:
