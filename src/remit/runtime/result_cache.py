@@ -233,25 +233,26 @@ class ResultCache:
         self._ended: dict[str, Record] = {}
 
     async def run(self, submission: Submission) -> Return:
-        entry = await self._entry(submission)
-        if entry is None:
-            return await self._engine.run(submission)
-        held = await self._hold(submission, entry)
-        if held is not None:
-            return await self._answer(submission, held)
-        return await self._joined(submission, entry, await self._engine.run(submission))
+        entry, answer = await self._look_up(submission)
+        if answer is not None:
+            return answer
+        result = await self._engine.run(submission)
+        return result if entry is None else await self._joined(submission, entry, result)
 
     async def start(self, submission: Submission) -> Handle:
-        entry = await self._entry(submission)
-        if entry is None:
-            return await self._engine.start(submission)
-        held = await self._hold(submission, entry)
-        if held is not None:
-            return SettledHandle(await self._answer(submission, held))
+        entry, answer = await self._look_up(submission)
+        if answer is not None:
+            return SettledHandle(answer)
         handle = await self._engine.start(submission)
-        if handle.session_id == submission.delegation.session_id:
+        if entry is None or handle.session_id == submission.delegation.session_id:
             return handle
         return _JoinedHandle(handle, submission.delegation, lambda result: self._joined(submission, entry, result))
+
+    async def _look_up(self, submission: Submission) -> tuple[_Entry | None, Return | None]:
+        """Its entry, if the cache may answer it, and the answer, if there is one."""
+        entry = await self._entry(submission)
+        held = None if entry is None else await self._hold(submission, entry)
+        return entry, None if held is None else await self._answer(submission, held)
 
     async def _joined(self, submission: Submission, entry: _Entry, result: Return) -> Return:
         """`result` belongs to the delegation that has the key. If that was another one and did not complete, run this one itself."""

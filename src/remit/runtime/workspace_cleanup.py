@@ -84,10 +84,8 @@ def workspace_status(workspace: Workspace, *, seconds: float = LOOKING_SECONDS) 
         if not commit:
             return seen
         return replace(seen, is_merged=is_merged(workspace, commit, seconds=seconds))
-    except RemitError as error:
-        return WorkspaceStatus(doubt=error.message)
-    except OSError as error:
-        return WorkspaceStatus(doubt=f"It could not be inspected: {error}")
+    except (RemitError, OSError) as error:
+        return WorkspaceStatus(doubt=error.message if isinstance(error, RemitError) else f"It could not be inspected: {error}")
 
 
 def _status_with(git: Git, workspace: Workspace) -> WorkspaceStatus:
