@@ -37,6 +37,7 @@ MAPS_BYTES = 16 << 20
 LEAST_SHARED_BYTES = 8 << 20
 """Minimum that shared memory counts: most of it may have been unmapped between two checks, and is still in use."""
 _HELD = (b"VmRSS:", b"VmSwap:", b"VmPTE:", b"HugetlbPages:")
+_SIGNS = {b"Rss:": 1, b"Pss:": -1, b"Pss_Shmem:": 1}
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 1, 4, 22, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 36, 38, 47
@@ -80,13 +81,8 @@ def measure_proportionally(pid: int) -> int:
     shared = 0
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-            for line in file:
-                if line.startswith(b"Rss:"):
-                    shared += int(line.split()[1]) * 1024
-                elif line.startswith(b"Pss:"):
-                    shared -= int(line.split()[1]) * 1024
-                elif line.startswith(b"Pss_Shmem:"):
-                    shared += int(line.split()[1]) * 1024
+            for name, size, *_ in map(bytes.split, file):
+                shared += _SIGNS[name] * int(size) * 1024 if name in _SIGNS else 0
     except OSError:
         pass
     return max(0, measure_process(pid)[0] - shared)
