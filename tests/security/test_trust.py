@@ -650,10 +650,10 @@ def test_assistant_instructions_are_added_after_approval(tmp_path: Path) -> None
 async def test_recovery_waits_for_a_trust_decision(tmp_path: Path) -> None:
     (tmp_path / "remit.toml").write_text(TARGETS["remit.toml"])
     async with Remit.open(tmp_path) as remit:
-        assert remit.engine.config.options.may_recover is False
+        assert remit.engine.config.may_recover is False
     decline(tmp_path, load_trust(tmp_path).left_out)
     async with Remit.open(tmp_path) as remit:
-        assert remit.engine.config.options.may_recover
+        assert remit.engine.config.may_recover
         await remit.recover()
 
 
