@@ -707,14 +707,11 @@ class Keeper:
 
     def hand_out(self, name: str, size: int) -> None:
         try:
+            os.chmod(name, 0o600)  # the code may have removed its own read permission
             file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
-            try:
-                os.chmod(name, 0o600)  # the code removed its own read permission
-                file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            except OSError:
-                self.say("D -1")
-                return
+            self.say("D -1")
+            return
         self.say(f"D {size}")
         while size:
             part = os.read(file, min(size, 1 << 18)) or bytes(min(size, 1 << 18))
