@@ -224,9 +224,7 @@ class _Terms:
         self.parameters: Mapping[str, Any] = {}
 
 
-def guard_input(
-    terms: _Terms, caller: Caller | None, deps: RuntimeDeps, now: float, origin: Origin | None, session_id: str
-) -> GuardInput:
+def guard_input(terms: _Terms, caller: Caller | None, deps: RuntimeDeps, now: float, origin: Origin | None, session_id: str) -> GuardInput:
     """Facts about the caller and the request. `session_id`: of the new delegation."""
     rules, target = deps.rules, terms.target
     if caller is None:

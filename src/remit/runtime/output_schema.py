@@ -4,13 +4,15 @@ Uses jsonschema with bounds: it fetches nothing, matches patterns in linear time
 schema and data may come from an untrusted agent."""
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-from pydantic_core import SchemaError, SchemaValidator, core_schema, to_json
+from pydantic_core import SchemaError, SchemaValidator, core_schema, from_json, to_json
 
 from remit.core.errors import Misused, Unavailable
 from remit.core.jsonable import clean_text
@@ -91,18 +93,20 @@ _KEYWORDS: dict[str, Keyword] = {
 """Keywords for which jsonschema takes more than linear time."""
 
 
-def _bounded_validator(schema: Mapping[str, Any]) -> Any:
-    """A validator that counts its steps."""
-    from referencing import Registry
+_stop_at: ContextVar[float] = ContextVar("_stop_at", default=math.inf)
+"""When the validation that runs now has taken too long."""
 
+
+@lru_cache(maxsize=1)
+def _bounded_class() -> Any:
+    """A class of validators that give up at `_stop_at`. Making it takes longer than most validations."""
     jsonschema = library()
     draft = jsonschema.Draft202012Validator
     steps = itertools.count()
-    stop_at = time.monotonic() + MAX_SECONDS
 
-    def counted(keyword: Keyword) -> Keyword:
+    def bounded(keyword: Keyword) -> Keyword:
         def check(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
-            if next(steps) % 256 == 0 and time.monotonic() > stop_at:
+            if next(steps) % 256 == 0 and time.monotonic() > _stop_at.get():
                 raise TooMuch("it takes too long")
             for error in keyword(validator, value, instance, schema) or ():
                 if len(error.message) > MESSAGE_CHARACTERS:
@@ -114,8 +118,13 @@ def _bounded_validator(schema: Mapping[str, Any]) -> Any:
         return check
 
     keywords = {**draft.VALIDATORS, **_KEYWORDS}
-    bounded = jsonschema.validators.extend(draft, {name: counted(keyword) for name, keyword in keywords.items()})
-    return bounded(dict(schema), registry=Registry())  # an empty registry: the default one would fetch unknown references
+    return jsonschema.validators.extend(draft, {name: bounded(keyword) for name, keyword in keywords.items()})
+
+
+def _bounded_validator(schema: Mapping[str, Any]) -> Any:
+    from referencing import Registry
+
+    return _bounded_class()(dict(schema), registry=Registry())  # an empty registry: the default one would fetch unknown references
 
 
 def _sorted(value: Any) -> Any:
@@ -169,17 +178,29 @@ def require_validator() -> None:
 def parameter_faults(parameters: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
     """Faults of parameters that an external tool describes. If its schema cannot be used safely, the tool checks them itself."""
     try:
-        check_schema(dict(schema))
-        library()
-    except (Misused, Unavailable):
+        if not _can_be_used(to_json(schema)):
+            return []
+    except ValueError:  # not JSON
         return []
     found = [fault.removeprefix("data").removeprefix(".") for fault in schema_faults(dict(parameters), schema)]
     return [fault.removeprefix(": ") for fault in found if not fault.startswith(_NOT_JUDGED.removeprefix("data"))]
 
 
+@lru_cache(maxsize=64)
+def _can_be_used(schema: bytes) -> bool:
+    """By its JSON text: checking a schema takes longer than most validations by it."""
+    try:
+        check_schema(from_json(schema))
+        library()
+    except (Misused, Unavailable):
+        return False
+    return True
+
+
 def schema_faults(data: Any, schema: Mapping[str, Any]) -> list[str]:
     """The faults of `data`, each with its location; empty if valid."""
     faults: list[str] = []
+    _stop_at.set(time.monotonic() + MAX_SECONDS)
     try:
         found = itertools.islice(_bounded_validator(schema).iter_errors(data), MOST_FAULTS)
         faults.extend(f"data{_place(error.absolute_path)}: {_words(error)}" for error in found)
