@@ -28,7 +28,6 @@ from remit.system.threads import off_loop
 from remit.system.trust import create_approved
 
 COMMAND = "meta"
-MAX_TEXT = 50_000
 NAME_WORDS, NAME_LENGTH = 4, 40
 MAX_BYTES = 256 * 1024
 
@@ -94,8 +93,6 @@ def find_place(root: Path, request: MetaRequest, agents: Collection[str]) -> Pla
     """What would be written, and where. Raises if that is not possible. Blocking."""
     if not request.text.strip():
         raise Misused("The description is missing.", advice='Say what is wanted: remit meta "Checks links in Markdown files".')
-    if len(request.text) > MAX_TEXT:
-        raise Misused(f"The description has {len(request.text):,} characters.", advice=f"The maximum is {MAX_TEXT:,}.")
     taken = agents if request.kind is Kind.AGENT else (*request.built_in_commands, *command_files.names(root))
     if request.name is None:
         places = (Place(kind=request.kind, name=name) for name in _names_from(request.text))
@@ -196,12 +193,8 @@ def _not_filed(place: Place, result: Return, fault: str) -> Outcome:
 
 def fault_in(root: Path, place: Place, text: str, agents: Collection[str]) -> str:
     """The fault of the text; empty if it is valid. Read as the program will read it."""
-    if not text.strip():
-        return "the file is empty."
-    if len(text.encode("utf-8", "replace")) > MAX_BYTES:
-        return f"it is larger than {MAX_BYTES // 1024} KiB."
-    if "\0" in text:
-        return "it is not text."
+    if "\0" in text or len(text.encode("utf-8", "replace")) > MAX_BYTES:
+        return f"it is not text, or larger than {MAX_BYTES // 1024} KiB."
     path = root / place.path
     try:
         page = page_of(text.replace("\r\n", "\n"), path)
