@@ -139,14 +139,15 @@ class Board:
             made = draft.commit.make(self)
             draft.commit_hash, draft.commit_warning = made.short, made.warning
 
-    def commit_for(self, draft: Draft, subject: str, paths: Sequence[str] | None = None, **origin: Any) -> None:
+    def commit_for(self, draft: Draft, subject: str, paths: Sequence[str] | None = None, *, session_id: str = "", **origin: Any) -> None:
         """Commit the change: the board's own files and `paths`, by default all files and moved folders of the draft.
 
-        `origin`: session_id for the trailer; command and task_number for the error ledger if the commit fails."""
+        `session_id`: for the trailer. `origin`: command and task_number for the error ledger if the commit fails."""
         from remit.board.commits import PendingCommit  # imported here: a command without a commit does not load it
 
-        named = (*draft.files, *draft.moves.values()) if paths is None else tuple(paths)
-        draft.commit = PendingCommit.of_this_process(self, subject, named, deleted=tuple(draft.moves), **origin)
+        named = tuple(dict.fromkeys((*draft.files, *draft.moves.values()) if paths is None else paths))
+        whose = {"session_id": session_id or self.session_id, **origin}
+        draft.commit = PendingCommit(subject=subject, paths=named, deleted=tuple(draft.moves), since=self.clock.wall(), **whose)
 
     def recover(self) -> tuple[str, ...]:
         """Complete an interrupted change, then make the commits that ended processes left. Returns a line for each."""

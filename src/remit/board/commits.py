@@ -14,7 +14,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -393,18 +393,7 @@ class PendingCommit(ProcessIdentity):
     task_number: int | None = None
     since: float
     """Wall clock. 0: the next change may make it."""
-    name: str
-
-    @classmethod
-    def of_this_process(cls, board: "Board", subject: str, paths: Sequence[str], *, session_id: str = "", **more: Any) -> "PendingCommit":
-        return cls(
-            subject=subject,
-            paths=tuple(dict.fromkeys(paths)),
-            session_id=session_id or board.session_id,
-            since=board.clock.wall(),
-            name=secrets.token_hex(6),
-            **more,
-        )
+    name: str = field(default_factory=lambda: secrets.token_hex(6))
 
     @property
     def note(self) -> str:

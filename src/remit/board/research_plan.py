@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.app import Remit
-from remit.board.board import Board, Draft
+from remit.board.board import Board
 from remit.board.command_lifecycle import (
     Find,
     TaskRun,
@@ -275,13 +275,9 @@ def _file(run: TaskRun, brief: Brief, result: Return, earlier: Mapping[str, byte
     if found is not None and found.came_from:
         files[brief.write_to] = found.data
         run.warn(*([f"The {KINDS[brief.command]} was taken from {found.came_from}."] if verdict.is_done else []))
-
-    def change(task: Task, draft: Draft) -> tuple[Task, Sequence[str]]:
-        return _apply(run, task, draft.at, brief, verdict)
-
     task = run.file(
         f"Task {number}: {brief.command} {verdict.status}",
-        change,
+        lambda task, draft: _apply(run, task, draft.at, brief, verdict),
         session_id=result.session_id,
         files=files,
         subject=_subject(brief, verdict),
