@@ -12,7 +12,6 @@ from web_server import Request, WebServer, answer, web_server
 from remit import Context, Decision, PolicyRequest, Remit, Return, agent, ask
 from remit.runtime.deps import TreeFacts, facts_of_records
 from remit.testing import Call, Say
-from support import cli
 from support.audit import DEFAULT_RULES
 
 SECRET = "the plan of the year"
@@ -210,21 +209,6 @@ async def test_approval_is_asked_once_per_host(project: Path, server: WebServer,
     assert len(person.questions) == (1 if says else 2)
     assert f"wants to send a request to {server.url}/linked" in person.questions[0]
     assert len(outgoing(server)) == (2 if says else 0)
-
-
-@pytest.mark.parametrize(
-    ("facts", "verdict"),
-    [
-        (["known_url=true"], "allow"),
-        ([], "ask"),
-        (["known_url=true", "body=x"], "ask"),
-        (["approved_host=true", "known_url=true", "body=x"], "allow"),
-    ],
-)
-def test_policy_explain_evaluates_egress_rules(tmp_path: Path, facts: list[str], verdict: str) -> None:
-    arguments = ["url=https://example.com/", "has_read_files=true", *facts]
-    tried = cli.run_json("policy", "explain", "--for", "worker.web_fetch", *arguments, cwd=tmp_path)
-    assert tried["verdict"] == verdict
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,10 @@
 """`remit metrics`: figures and their thresholds."""
 
 import os
-import signal
 from pathlib import Path
 
 import pytest
-from cli_project import remit, remit_json, started
+from cli_project import remit, remit_json
 
 from remit import Remit, agent
 
@@ -44,12 +43,3 @@ def test_metrics_of_an_empty_project_are_zero(tmp_path: Path) -> None:
     assert "Nothing has been delegated here yet" in remit(tmp_path, "metrics").stdout
     assert remit_json(tmp_path, "metrics")["delegation.total"] == 0
     assert not (tmp_path / ".remit").exists()
-
-
-def test_watch_runs_until_interrupted(counted: Path) -> None:
-    with started(counted, "metrics", "--watch") as watching:
-        assert watching.stdout is not None
-        assert watching.stdout.readline().startswith("metric")
-        watching.send_signal(signal.SIGINT)
-        _, error = watching.communicate(timeout=20)
-    assert (watching.returncode, error) == (0, "")

@@ -24,7 +24,7 @@ def json_of(folder: Path, *arguments: str) -> Any:
 def test_token_is_shown_once_listed_and_revoked(project: Path) -> None:
     authenticator = Authenticator(project / ".remit", ServeSettings())
     made = remit(
-        project, "token", "new", "ci", "--agent", "worker", "--agent", "code*", "--may", "delegate,relay", "--expires", "30d",
+        project, "token", "new", "ci", "--agent", "worker", "--agent", "code*", "--may", "delegate", "--may", "relay", "--expires", "30d",
         *("--budget", "cost=5", "--tree-budget", "tokens=100", "--timeout", "2m", "--depth", "2", "--rate", "3", "--streams", "4"),
     )  # fmt: skip
     secret = made.stdout.strip()

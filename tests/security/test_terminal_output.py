@@ -13,7 +13,7 @@ EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[8mhidden\x9b31m\u202e"
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 COMMANDS = [
     ("config",), ("config", "--all"), ("policy",), ("policy", "--schema"), ("policy", "check"), ("policy", "explain", "last"),
-    ("audit",), ("audit", "verify"), ("agents",), ("agents", "plain"), ("history",), ("show", "last"), ("tree", "last"),
+    ("audit",), ("agents",), ("agents", "plain"), ("history",), ("show", "last"), ("tree", "last"),
     ("events", "last"), ("roles",), ("models",), ("trust",), ("errors",), ("board",), ("delegate", "plain"), ("delegate", EVIL),
     ("workspaces",), ("metrics",), ("install", "claude", "--dry-run"), ("token",),
 ]  # fmt: skip

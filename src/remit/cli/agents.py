@@ -5,22 +5,25 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from remit.agents.coding.detect import DetectedAgent, KnownAgent, detect
+from remit.agents.definition import COMMA, Definition, Kind
+from remit.agents.model_agents import reach_of, resolved, unreached
+from remit.agents.role_bindings import why_unavailable
+from remit.agents.routing import routed_words
 from remit.cli import completion
 from remit.cli.delegate import only_served
 from remit.cli.exits import Exit
+from remit.cli.init import agent_lines, write_settings
 from remit.cli.project import NO_MCP, Project, has_mcp
 from remit.cli.render import console, count, cut, duration, harmless, one_line, put, say, say_aside, say_json, table
 from remit.cli.results import agent_document, definition_document
-from remit.core.agents import BUILTIN_TARGETS, ROLES, AgentSpec, is_built_in, is_role, rank, type_words
+from remit.core.agents import BUILTIN_TARGETS, ROLES, AgentSpec, agent_name, is_built_in, is_role, rank, type_words
 from remit.core.errors import Misused
-
-if TYPE_CHECKING:
-    from remit.agents.coding.detect import DetectedAgent, KnownAgent
-    from remit.agents.definition import Definition
+from remit.system.trust import create_approved
 
 HOW_TO_START = """\
 This project has no agents of its own yet. A Python function can be one, in .remit/agents/hello.py:
@@ -91,9 +94,7 @@ def agents(
     project: Project,
     name: Annotated[
         str | None,
-        typer.Argument(
-            metavar="NAME", help="Show this agent, or the operations of this target.", show_default=False, autocompletion=completion.agents
-        ),
+        typer.Argument(metavar="NAME", help="Show this agent, or the operations of this target.", autocompletion=completion.agents),
     ] = None,
     detect: Annotated[bool, typer.Option("--detect", help="Find installed coding agents, and print the lines for remit.toml.")] = False,
     write: Annotated[
@@ -227,8 +228,6 @@ def _print_one(spec: AgentSpec, project: Project) -> None:
     if definition is not None:
         lines += _definition_lines(spec, definition, project)
     if spec.operations:
-        from remit.agents.routing import routed_words
-
         lines.append(("takes", routed_words(spec)))
     elif spec.languages:
         lines.append(("languages", ", ".join(spec.languages)))
@@ -245,9 +244,6 @@ def _print_one(spec: AgentSpec, project: Project) -> None:
 
 
 def _definition_lines(spec: AgentSpec, definition: "Definition", project: Project) -> list[tuple[str, str]]:
-    from remit.agents.definition import Kind
-    from remit.agents.role_bindings import why_unavailable
-
     settings = project.settings
     lines = [("missing", str(why_unavailable(definition)) if definition.kind is Kind.PROFILE else "")]
     lines.append(("command", shlex.join(definition.command)))
@@ -295,14 +291,12 @@ def _print_parameters(spec: AgentSpec) -> None:
 
 def new(
     project: Project,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the agent and its file.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the agent and its file.")],
     model: Annotated[str, typer.Option(help="Its model: provider:name, or a name of \\[models]. Default: the project's.")] = "",
     tools: Annotated[str, typer.Option(help="Agents it may delegate to, separated by commas: worker.read_file,researcher.")] = READING,
     description: Annotated[str, typer.Option(help="Its purpose, in a sentence.")] = "",
 ) -> Exit:
     """Write a first agent file for a language model, .remit/agents/NAME.md; never overwrites."""
-    from remit.core.agents import agent_name
-
     name = agent_name(name.strip())
     _check_name(name, project)
     models = [one.strip() for one in model.split(",") if one.strip()]
@@ -329,8 +323,6 @@ def new(
 
 def write_agent_file(project: Project, name: str, text: str) -> str:
     """Create an approved file in `.remit/agents` and return its path in the project."""
-    from remit.system.trust import create_approved
-
     place = project.folder / "agents" / f"{name}.md"
     try:
         create_approved(project.root, place, text.encode())
@@ -362,8 +354,6 @@ def _check_name(name: str, project: Project) -> None:
 
 
 def _check_models(models: list[str], project: Project) -> None:
-    from remit.agents.model_agents import resolved
-
     if not models:
         return
     try:
@@ -374,9 +364,6 @@ def _check_models(models: list[str], project: Project) -> None:
 
 
 def _check_tools(tools: str, project: Project) -> tuple[str, ...]:
-    from remit.agents.definition import COMMA
-    from remit.agents.model_agents import reach_of, unreached
-
     names = tuple(one.strip() for one in COMMA.split(tools) if one.strip())
     reached = reach_of(names)
     faults = [*reached.notes, *(f"tools: {fault}" for fault in unreached(reached.tools or (), project.directory.names(), ()))]
@@ -389,9 +376,6 @@ def _check_tools(tools: str, project: Project) -> tuple[str, ...]:
 
 
 def detect_agents(project: Project, *, write: bool = False, yes: bool = False) -> Exit:
-    from remit.agents.coding.detect import detect
-    from remit.cli.init import agent_lines, write_settings
-
     found, missing = asyncio.run(detect())
     if write:
         return write_settings(project, found, yes=yes, with_model=False)

@@ -23,30 +23,22 @@ Root = Annotated[
         "--root",
         metavar="DIR",
         help="Folder of the project. Default: the nearest one upwards with .remit, remit.toml or .git, else this one.",
-        show_default=False,
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 Trust = Annotated[bool, typer.Option("--trust", help="Approve everything in this project, for this command only.")]
-Timeout = Annotated[
-    str | None, typer.Option("--timeout", metavar="SECONDS", help="Stop it after this long; also 10s, 2m, 1h.", show_default=False)
-]
-StopAfter = Annotated[
-    str | None, typer.Option(metavar="SECONDS", help="How long running work may finish after a stop; also 10s, 2m.", show_default=False)
-]
+Timeout = Annotated[str | None, typer.Option("--timeout", metavar="SECONDS", help="Stop it after this long; also 10s, 2m, 1h.")]
+StopAfter = Annotated[str | None, typer.Option(metavar="SECONDS", help="How long running work may finish after a stop; also 10s, 2m.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")]
 Session = Annotated[
-    str,
-    typer.Argument(
-        metavar="SESSION", help="A session id, the beginning or end of one, or `last`.", show_default=False, autocompletion=sessions
-    ),
+    str, typer.Argument(metavar="SESSION", help="A session id, the beginning or end of one, or `last`.", autocompletion=sessions)
 ]
 
 
 OPTIONS = ("accept", "budget", "cache", "idle", "key", "priority", "resume", "timeout")
 """Options of `remit delegate` that people write as parameters, because the Python API passes both as keywords."""
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_SPAN = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([smhdw]?)")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([smhdwy]?)")
 _COMMA = re.compile(r",(?![^{}]{0,200}})")
 """A comma outside braces: `*.{py,md}` is one pattern."""
 NUMBERS_AT_MOST = 10_000
@@ -151,13 +143,13 @@ def _parsed(text: str) -> Any:
 
 
 def seconds(text: str | None, option: str) -> float | None:
-    """Parse a duration: seconds, or `10s`, `2m`, `1.5h`."""
+    """Parse a duration: seconds, or `10s`, `2m`, `1.5h`, `30d`."""
     if text is None:
         return None
     span = _SPAN.fullmatch(text.strip())
-    value = float(span[1]) * _UNITS[span[2] or "s"] if span and span[2] not in ("d", "w") else 0.0
+    value = float(span[1]) * _UNITS[span[2] or "s"] if span else 0.0
     if not 0 < value < float("inf"):
-        raise Misused(f"{option} must be a number of seconds above 0, not {text!r}.", advice=f"Write e.g. {option} 30, or 10s, 2m, 1h.")
+        raise Misused(f"{option} must be a number of seconds above 0, not {text!r}.", advice=f"Write e.g. {option} 30, 10s, 2m, 1h or 30d.")
     return value
 
 

@@ -33,13 +33,9 @@ from remit.core.states import State
 from remit.core.text import list_some
 from remit.system.liveness import below
 
-Model = Annotated[
-    str | None,
-    typer.Option("--model", metavar="MODEL", help="Use this model: provider:name, or NAME of \\[models.NAME].", show_default=False),
-]
+Model = Annotated[str | None, typer.Option("--model", metavar="MODEL", help="Use this model: provider:name, or NAME of \\[models.NAME].")]
 OneConversation = Annotated[
-    str | None,
-    typer.Option("--conversation", metavar="ID", help="Continue this one: its id, or the beginning or end of it.", show_default=False),
+    str | None, typer.Option("--conversation", metavar="ID", help="Continue this one: its id, or the beginning or end of it.")
 ]
 Latest = Annotated[bool, typer.Option("--continue", help="Continue the latest conversation.")]
 
@@ -107,9 +103,7 @@ def to_stdout(text: str) -> None:
 
 def ask(
     project: Project,
-    message: Annotated[
-        list[str] | None, typer.Argument(metavar="MESSAGE", help="Your request; `-` reads it from stdin.", show_default=False)
-    ] = None,
+    message: Annotated[list[str] | None, typer.Argument(metavar="MESSAGE", help="Your request; `-` reads it from stdin.")] = None,
     model: Model = None,
     conversation: OneConversation = None,
     latest: Latest = False,
@@ -322,10 +316,10 @@ def conversation_of(result: Return) -> str:
     return found if isinstance(found, str) else ""
 
 
-def picked(project: Project, named: str | None, *, latest: bool, new: bool = False) -> str | None:
+def picked(project: Project, named: str | None, *, latest: bool) -> str | None:
     """The id of the selected conversation; None for a new one. Raises `Misused` if it does not exist."""
-    if sum((named is not None, latest, new)) > 1:
-        raise Misused("--conversation, --continue and --new exclude one another.", advice="Name one conversation, or none for a new one.")
+    if named is not None and latest:
+        raise Misused("--conversation and --continue exclude one another.", advice="Name one conversation, or none for a new one.")
     if named is None and not latest:
         return None
     from remit.builtin.assistant.conversations import Conversations

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from remit.board.archive import archived_tasks
+from remit.board.board import Board
 from remit.board.task import Priority, Status, Task
-from remit.board.view import TaskState, View, circle_words, review_verdict
+from remit.board.view import TaskState, View, chosen, circle_words, review_verdict, view_of
 from remit.cli.arguments import DryRun
 from remit.cli.completion import tasks
 from remit.cli.exits import Exit
@@ -27,21 +29,13 @@ if TYPE_CHECKING:
 
 def board(
     project: Project,
-    number: Annotated[
-        str | None, typer.Argument(metavar="N", help="Show task N in full.", show_default=False, autocompletion=tasks)
-    ] = None,
+    number: Annotated[str | None, typer.Argument(metavar="N", help="Show task N in full.", autocompletion=tasks)] = None,
     status: Annotated[str, typer.Option(help="Only tasks with these, like planned,blocked; or running, ready, waiting.")] = "",
     every: Annotated[bool, typer.Option("--all", help="All of them, the archive too, however many there are.")] = False,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the dependencies into an SVG file.", show_default=False)] = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The same with the list of tasks as a web page.", show_default=False)
-    ] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the dependencies into an SVG file.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="The same with the list of tasks as a web page.")] = None,
 ) -> Exit:
     """Show the tasks: running, ready, waiting. `remit board N` shows one in full, `--svg` and `--html` draw them."""
-    from remit.board.archive import archived_tasks
-    from remit.board.board import Board
-    from remit.board.view import chosen, view_of
-
     board = Board(project.root)
     if number is not None:
         return show_task(project, board, number)
@@ -233,14 +227,10 @@ _SHOWN = 20
 
 def import_(
     project: Project,
-    folder: Annotated[
-        Path | None,
-        typer.Argument(metavar="FOLDER", help="Default: .opencode/specs, .claude/specs or specs.", show_default=False),
-    ] = None,
+    folder: Annotated[Path | None, typer.Argument(metavar="FOLDER", help="Default: .opencode/specs, .claude/specs or specs.")] = None,
     dry_run: DryRun = False,
 ) -> Exit:
     """Import the TODO.md and state.json of FOLDER as the board of this project, also where they differ."""
-    from remit.board.board import Board
     from remit.board.importer import import_board
 
     found = import_board(Board(project.root), folder, dry_run=dry_run)

@@ -7,13 +7,30 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from remit.app import Remit
 from remit.board.board import Board
+from remit.board.command_lifecycle import must_exist
+from remit.board.error_tasks import dry_run_errors
+from remit.board.error_tasks import errors as diagnose
+from remit.board.implement import comment_on_work, show_nothing
+from remit.board.implement import implement as implement_task
+from remit.board.meta import Kind, MetaRequest, dry_run_meta
+from remit.board.meta import meta as build
+from remit.board.outcome import Outcome
+from remit.board.parallel import ParallelOptions, implement_each, implement_parallel, ready_tasks
+from remit.board.research_plan import DocumentCommand, work_on
+from remit.board.research_plan import dry_run as try_out
+from remit.board.review import ReviewRequest, check, dry_run_review
+from remit.board.review import review as review_work
+from remit.board.task_landing import LandingOptions
+from remit.board.task_order import dry_run_implement, order_tasks
 from remit.cli.arguments import DryRun, Timeout, number_of, numbers_of, seconds
 from remit.cli.arguments import budget as read_budget
+from remit.cli.command_table import COMMANDS
 from remit.cli.completion import tasks
 from remit.cli.exits import Exit, exit_of_ending
 from remit.cli.live import LiveView, LiveWait, wait_for_resumed
@@ -22,17 +39,10 @@ from remit.cli.render import count, duration, harmless, one_line, say, say_aside
 from remit.cli.results import answer_outcome, print_outcome, print_warnings, title
 from remit.core.errors import Misused
 from remit.core.result import Status, StopReason
+from remit.runtime.error_ledger import ErrorLedger
 
-if TYPE_CHECKING:
-    from remit.app import Remit
-    from remit.board.outcome import Outcome
-    from remit.board.parallel import ParallelOptions
-    from remit.board.review import ReviewRequest
-
-Number = Annotated[str | None, typer.Argument(metavar="N", help="The number of the task.", show_default=False, autocompletion=tasks)]
-Focus = Annotated[
-    list[str] | None, typer.Argument(metavar="FOCUS", help="What to look at in particular, in your words.", show_default=False)
-]
+Number = Annotated[str | None, typer.Argument(metavar="N", help="The number of the task.", autocompletion=tasks)]
+Focus = Annotated[list[str] | None, typer.Argument(metavar="FOCUS", help="What to look at in particular, in your words.")]
 Force = Annotated[bool, typer.Option("--force", help="Skip the check of the task's status, with a warning.")]
 IMPLEMENT_USAGE = "remit implement N | N-M [focus]"
 
@@ -65,10 +75,6 @@ def _run(
 def _work_on(
     project: Project, name: str, number: str | None, words: list[str] | None, timeout: str | None, *, force: bool, dry_run: bool
 ) -> Exit:
-    from remit.board.command_lifecycle import must_exist
-    from remit.board.research_plan import DocumentCommand, work_on
-    from remit.board.research_plan import dry_run as try_out
-
     given = number_of(number, f"remit {name} N [{'reason' if name == 'revise' else 'focus'}]")
     command = DocumentCommand(name=name, number=given, focus=" ".join(words or ()), force=force, timeout=seconds(timeout, "--timeout"))
     board = Board(project.root)
@@ -110,9 +116,7 @@ def plan(
 def revise(
     project: Project,
     number: Number = None,
-    reason: Annotated[
-        list[str] | None, typer.Argument(metavar="REASON", help="Why, and what should change, in your words.", show_default=False)
-    ] = None,
+    reason: Annotated[list[str] | None, typer.Argument(metavar="REASON", help="Why, and what should change, in your words.")] = None,
     timeout: Timeout = None,
     force: Force = False,
     dry_run: DryRun = False,
@@ -131,7 +135,6 @@ def implement(
         typer.Argument(
             metavar="N",
             help="The number of the task, or several like 3,5-7, done in turn; then instructions in words.",
-            show_default=False,
             autocompletion=tasks,
         ),
     ] = None,
@@ -143,19 +146,14 @@ def implement(
     ] = None,
     no_accept: Annotated[bool, typer.Option("--no-accept", help="Merge also without acceptance commands.")] = False,
     timeout_all: Annotated[
-        str | None, typer.Option("--timeout-all", metavar="TIME", help="With --parallel: for all tasks together.", show_default=False)
+        str | None, typer.Option("--timeout-all", metavar="TIME", help="With --parallel: for all tasks together.")
     ] = None,
     budget: Annotated[
-        list[str] | None,
-        typer.Option("--budget", metavar="KIND=LIMIT", help="With --parallel: for all tasks together (tokens=50000).", show_default=False),
+        list[str] | None, typer.Option("--budget", metavar="KIND=LIMIT", help="With --parallel: for all tasks together (tokens=50000).")
     ] = None,
     dry_run: DryRun = False,
 ) -> Exit:
     """Implement tasks: the phases of each plan in turn, each committed. Run again, it continues where it stopped."""
-    from remit.board.command_lifecycle import must_exist
-    from remit.board.parallel import ParallelOptions
-    from remit.board.task_order import dry_run_implement, order_tasks
-
     board, limit = Board(project.root), seconds(timeout, "--timeout")
     if (timeout_all or budget) and parallel is None:
         raise Misused("--timeout-all and --budget belong to --parallel.", advice="Add --parallel 4.")
@@ -178,8 +176,6 @@ def _tasks(board: Board, words: list[str], *, is_ready: bool) -> tuple[list[int]
     count = next((at for at, word in enumerate(words) if re.search(r"[^\d\s,;#.\u2013-]", word)), len(words))
     if not is_ready:
         return numbers_of(" ".join(words[:count] or words[:1]), IMPLEMENT_USAGE), " ".join(words[max(count, 1) :])
-    from remit.board.parallel import ready_tasks
-
     if count:
         raise Misused("--ready chooses the tasks: leave out their numbers.", advice="remit implement --ready --parallel 4")
     found = ready_tasks(board)
@@ -189,11 +185,6 @@ def _tasks(board: Board, words: list[str], *, is_ready: bool) -> tuple[list[int]
 
 
 def _implement_in_turn(project: Project, board: Board, numbers: list[int], options: "ParallelOptions") -> Exit:
-    from remit.board.implement import implement as implement_task
-    from remit.board.implement import show_nothing
-    from remit.board.parallel import implement_each
-    from remit.board.task_landing import LandingOptions
-
     is_one, as_json = len(numbers) == 1, project.as_json
     show = show_nothing if as_json else lambda words: say_aside(harmless(words))
 
@@ -208,9 +199,6 @@ def _implement_in_turn(project: Project, board: Board, numbers: list[int], optio
 
 
 def _implement_parallel(project: Project, board: Board, numbers: list[int], options: "ParallelOptions") -> Exit:
-    from remit.board.implement import show_nothing
-    from remit.board.parallel import implement_parallel
-
     as_json, outcomes = project.as_json, list["Outcome"]()
     is_drawn = sys.stderr.isatty()  # the live view shows what runs
 
@@ -241,20 +229,17 @@ _WHAT = "A folder or file; or a task's number, for what was committed for it. Wi
 
 def review(
     project: Project,
-    what: Annotated[str, typer.Argument(metavar="PATH|N", help=_WHAT, show_default=False)] = "",
+    what: Annotated[str, typer.Argument(metavar="PATH|N", help=_WHAT)] = "",
     focus: Focus = None,
     tasks: Annotated[bool, typer.Option("--tasks", help="Create a task for each file with a finding of medium or worse.")] = False,
-    base: Annotated[str, typer.Option("--base", metavar="COMMIT", help="Review the changes since this commit.", show_default=False)] = "",
+    base: Annotated[str, typer.Option("--base", metavar="COMMIT", help="Review the changes since this commit.")] = "",
     comment: Annotated[
-        list[str] | None,
-        typer.Option("--comment", metavar="TEXT", help="Give this to the agent whose work on task N is not merged.", show_default=False),
+        list[str] | None, typer.Option("--comment", metavar="TEXT", help="Give this to the agent whose work on task N is not merged.")
     ] = None,
     timeout: Timeout = None,
     dry_run: DryRun = False,
 ) -> Exit:
     """Review the project, a path or a task: the report is written to specs/reviews, or to the task's folder."""
-    from remit.board.review import ReviewRequest
-
     number = _number(what)
     if comment:
         if number is None or tasks or base or focus or dry_run:
@@ -272,9 +257,6 @@ def review(
 
 
 def _comment(project: Project, number: int, comments: list[str], limit: float | None) -> Exit:
-    from remit.board.command_lifecycle import must_exist
-    from remit.board.implement import comment_on_work
-
     board = Board(project.root)
     must_exist(board, number)
     return _run(project, lambda remit, shown: comment_on_work(remit, board, number, comments, timeout=limit, waiting=shown))
@@ -282,8 +264,6 @@ def _comment(project: Project, number: int, comments: list[str], limit: float | 
 
 def review_one(project: Project, which: str, *, dry_run: bool) -> Exit:
     """`remit task --review N`."""
-    from remit.board.review import ReviewRequest
-
     return _reviewed(project, ReviewRequest(number=number_of(which, "remit task --review N")), dry_run=dry_run)
 
 
@@ -302,9 +282,6 @@ def _from_root(folder: Path, what: str) -> str:
 
 
 def _reviewed(project: Project, asked: "ReviewRequest", *, dry_run: bool) -> Exit:
-    from remit.board.review import check, dry_run_review
-    from remit.board.review import review as review_work
-
     board = Board(project.root)
     if dry_run:
         return answer_outcome(project, dry_run_review(board, project.routed_settings, project.directory.find, asked))
@@ -317,17 +294,11 @@ def _reviewed(project: Project, asked: "ReviewRequest", *, dry_run: bool) -> Exi
 
 def errors(
     project: Project,
-    type_: Annotated[
-        str | None, typer.Option("--type", metavar="TYPE", help="Only errors of this type (or with this code).", show_default=False)
-    ] = None,
+    type_: Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Only errors of this type (or with this code).")] = None,
     timeout: Timeout = None,
     dry_run: DryRun = False,
 ) -> Exit:
     """Diagnose the open errors of the ledger: they become one task with a plan to fix them."""
-    from remit.board.error_tasks import dry_run_errors
-    from remit.board.error_tasks import errors as diagnose
-    from remit.runtime.error_ledger import ErrorLedger
-
     limit, board = seconds(timeout, "--timeout"), Board(project.root)
     if dry_run:
         ledger = ErrorLedger(project.folder / "errors.json")
@@ -351,15 +322,11 @@ def meta(
     text: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Its purpose, in your words.")] = None,
     as_agent: Annotated[bool, typer.Option("--agent", help="An agent file, .remit/agents/NAME.md (the default).")] = False,
     as_command: Annotated[bool, typer.Option("--command", help="A command file, .remit/commands/NAME.md.")] = False,
-    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Default: made from the words.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Default: made from the words.")] = None,
     timeout: Timeout = None,
     dry_run: DryRun = False,
 ) -> Exit:
     """Write a new agent or command from a description; it is kept only if it loads."""
-    from remit.board.meta import Kind, MetaRequest, dry_run_meta
-    from remit.board.meta import meta as build
-    from remit.cli.command_table import COMMANDS
-
     if as_agent and as_command:
         raise Misused("--agent and --command exclude one another.", advice="Name one of them; an agent is the default.")
     wish = MetaRequest(

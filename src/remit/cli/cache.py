@@ -12,7 +12,7 @@ from remit.core.cache import cache_prefix, cached_results
 from remit.core.errors import Misused
 from remit.core.record import Record
 
-Agent = Annotated[str | None, typer.Argument(metavar="AGENT", help="Only results of this agent.", show_default=False)]
+Agent = Annotated[str | None, typer.Argument(metavar="AGENT", help="Only results of this agent.")]
 
 
 def cache(project: Project, agent: Agent = None) -> Exit:

@@ -1,18 +1,20 @@
-"""`remit chat`: talk with the assistant at a terminal, or line by line through a pipe. Answers are shown as in `remit ask`."""
+"""`remit chat`: talk with the assistant at a terminal. Answers are shown as in `remit ask`; messages are typed in a line editor."""
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.text import Text
 
 from remit.app import Remit
-from remit.builtin.assistant.conversations import Conversations, CostLine
+from remit.builtin.assistant.conversations import Conversations
+from remit.builtin.assistant.stream import replace_surrogates
 from remit.cli.ask import (
     Answer,
     Asides,
@@ -27,19 +29,29 @@ from remit.cli.ask import (
     print_ending,
     to_stdout,
 )  # fmt: skip
-from remit.cli.chat_prompt import is_terminal, reader_for
 from remit.cli.events import Spent
-from remit.cli.exits import Exit, exit_of_return
-from remit.cli.live import Silence, report_dead_work
+from remit.cli.exits import Exit
+from remit.cli.live import report_dead_work
 from remit.cli.project import Project
-from remit.cli.render import advice_lines, console, harmless, json_text, one_line, report, say_aside, say_json_line
-from remit.core.errors import RemitError, Unavailable
+from remit.cli.render import advice_lines, console, harmless, one_line, report, say_aside
+from remit.core.errors import Misused, RemitError, Unavailable
+from remit.core.redaction import redact_text
+from remit.system.beneath import open_regular
+from remit.system.packages import need
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
 
 HELP = """\
 /new   start a new conversation; `remit conversations` lists the earlier ones
 /quit  exit; Ctrl-D does the same
 /help  print this list
 Anything else is a message. Alt-Enter begins a new line, Ctrl-C stops what runs."""
+PROMPT = "› "
+MORE = "· "
+HISTORY = "chat_history"
+HISTORY_BYTES = 400_000
+"""A larger history file loses its older half."""
 
 
 def chat(
@@ -47,10 +59,11 @@ def chat(
     model: Model = None,
     conversation: OneConversation = None,
     latest: Latest = False,
-    new: Annotated[bool, typer.Option("--new", help="Start a new conversation, which is the default.")] = False,
 ) -> Exit:
     """Talk with the assistant: it streams its words and shows its delegations. `/help` lists commands, Ctrl-D exits."""
-    return asyncio.run(_chat(project, picked(project, conversation, latest=latest, new=new), model))
+    if project.as_json or sys.stdin is None or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise Misused("`remit chat` needs a terminal.", advice='In a script: remit ask --continue "…"')
+    return asyncio.run(_chat(project, picked(project, conversation, latest=latest), model))
 
 
 async def _chat(project: Project, conversation: str | None, model: str | None) -> Exit:
@@ -58,7 +71,7 @@ async def _chat(project: Project, conversation: str | None, model: str | None) -
         try:
             async with project.open(settings={} if model is None else {"model": model}) as remit:
                 await report_dead_work(remit)
-                return await Chat(remit, conversation, as_json=project.as_json).run()
+                return await Chat(remit, conversation).run()
         except (asyncio.CancelledError, OSError):
             # The terminal was closed. By now everything is stopped and recorded.
             if not was_hung_up():
@@ -93,8 +106,7 @@ class Interrupts:
     One handler for the whole chat, called by the interpreter itself: a handler of the event loop runs a turn later, by which time
     another one may be in place. A second Ctrl-C stops the work again and does not end the chat."""
 
-    def __init__(self, *, is_ignored_when_idle: bool) -> None:
-        self._is_ignored_when_idle = is_ignored_when_idle
+    def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop: asyncio.Event | None = None
         self._was_pressed = False
@@ -123,41 +135,35 @@ class Interrupts:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._stop is not None:
             self._loop.call_soon_threadsafe(self._stop.set)
-        elif self._is_ignored_when_idle:
+        else:
             self._was_pressed = True
-        elif callable(self._earlier):
-            self._earlier(number, frame)
 
 
 class Chat:
-    def __init__(self, remit: Remit, conversation: str | None, *, as_json: bool) -> None:
+    def __init__(self, remit: Remit, conversation: str | None) -> None:
         """`conversation`: its id; None: the first message starts a new one."""
         self._remit = remit
         self._conversation = conversation
-        self._as_json = as_json
         self._kept = Conversations(remit.root)
         self._title = ""
         self._spent = Spent()
-        self._exit = Exit.OK
-        """Through a pipe: that of the first message without a good answer."""
-        self._is_terminal = is_terminal() and not as_json and not console().is_dumb_terminal
-        self._interrupts = Interrupts(is_ignored_when_idle=self._is_terminal)
+        self._interrupts = Interrupts()
 
     async def run(self) -> Exit:
         with self._interrupts:
             self._greet()
-            reader = reader_for(self._remit.folder, self._status)
+            editor = Editor(self._remit.folder, self._status)
             while True:
                 self._interrupts.forget()
-                message = await reader.read()
-                if message is None or message.strip() in ("/quit", "/exit"):
-                    return self._exit
-                if message.strip() == "/new":
+                message = await editor.read()
+                if message is None or message in ("/quit", "/exit"):
+                    return Exit.OK
+                if message == "/new":
                     self._conversation, self._title, self._spent = None, "", Spent()
-                elif message.strip() == "/help":
+                elif message == "/help":
                     say_aside(HELP)
                 else:
-                    await self._ask(message, was_interrupted=reader.take_interrupt)
+                    await self._ask(message, was_interrupted=editor.take_interrupt)
 
     def _status(self) -> str:
         """The line below the prompt."""
@@ -165,55 +171,141 @@ class Chat:
         return " · ".join(part for part in (one_line(model_name(self._remit), 40), self._spent.words(), title, "Ctrl-D exits") if part)
 
     async def _ask(self, message: str, was_interrupted: Callable[[], bool]) -> None:
-        stage = Plain(Silence(), lambda _: None) if self._as_json else Plain(Asides(), to_stdout)
         try:
             with self._interrupts.passed_to(asyncio.Event()) as stop:
                 if was_interrupted():
                     stop.set()
-                answer = await answer_to(self._remit, message, stage, conversation=self._conversation, stop=stop)
+                answer = await answer_to(self._remit, message, Plain(Asides(), to_stdout), conversation=self._conversation, stop=stop)
         except RemitError as error:
-            self._note(report(error, as_json=self._as_json))
+            report(error, as_json=False)
             return
-        self._note(Exit.INTERRUPTED if answer.was_interrupted else exit_of_return(answer.result))
-        self._spent += answer.spent
+        self._spent = self._spent.plus(answer.spent)
         if answer.conversation and (answer.conversation != self._conversation or not self._title):
             self._conversation = answer.conversation
             with contextlib.suppress(RemitError):
                 self._title = self._kept.open(answer.conversation).title
-        if self._as_json:
-            say_json_line(json_text(answer.to_dict()))
-        else:
-            self._conclude(answer)
-
-    def _note(self, ended: Exit) -> None:
-        """Record the exit code for scripts. At a terminal the person has seen the result."""
-        if not self._is_terminal:
-            self._exit = self._exit or ended
+        self._conclude(answer)
 
     def _conclude(self, answer: Answer) -> None:
-        if not answer.result.ok:
-            go_on = "The conversation is kept: your next message continues it." if answer.was_interrupted else ""
-            print_ending(answer, self._remit.root, go_on, sys.stdout if self._is_terminal else sys.stderr)
-        elif self._is_terminal:
+        if answer.result.ok:
             console().print(closing_line(self._remit, answer, with_conversation=False))
-        if self._is_terminal:
-            console().print()
+        else:
+            go_on = "The conversation is kept: your next message continues it." if answer.was_interrupted else ""
+            print_ending(answer, self._remit.root, go_on, sys.stdout)
+        console().print()
 
     def _greet(self) -> None:
-        if self._is_terminal:
-            line = Text("remit chat", style="bold").append(f" · {one_line(model_name(self._remit), 60)}", style="cyan")
-            console().print(line.append(" · Ctrl-C stops what runs, Ctrl-D exits", style="dim"))
-            try:
-                self._remit.models.choice()
-            except Unavailable as error:
-                for words in (error.message, *advice_lines(error.advice)):
-                    console().print(Text(words, style="yellow"))
-            console().print()
+        line = Text("remit chat", style="bold").append(f" · {one_line(model_name(self._remit), 60)}", style="cyan")
+        console().print(line.append(" · Ctrl-C stops what runs, Ctrl-D exits", style="dim"))
+        try:
+            self._remit.models.choice()
+        except Unavailable as error:
+            for words in (error.message, *advice_lines(error.advice)):
+                console().print(Text(words, style="yellow"))
+        console().print()
         if self._conversation is None:
             return
         found = self._kept.open(self._conversation)
         self._title = found.title
-        for cost in (line for line in found.lines if isinstance(line, CostLine)):
-            self._spent += Spent(tokens=cost.tokens, cost=cost.cost or 0.0, has_unknown=cost.cost is None and cost.tokens > 0)
-        if not self._as_json:
-            say_aside("\n".join([f"{found.conversation_id}  {found.title}", *(f"! {harmless(one)}" for one in found.notices)]))
+        say_aside("\n".join([f"{found.conversation_id}  {found.title}", *(f"! {harmless(one)}" for one in found.notices)]))
+
+
+# ---- the line editor
+
+
+class Editor:
+    """A line editor with history. Enter sends; Alt-Enter, or a backslash before Enter, begins a new line."""
+
+    def __init__(self, folder: Path, status: Callable[[], str]) -> None:
+        need("prompt_toolkit", "models")
+        self._session = _session(folder, status)
+
+    async def read(self) -> str | None:
+        """The next message, never empty; None at the end of input."""
+        while True:
+            try:
+                typed = await self._session.prompt_async(handle_sigint=False)  # keys are read raw; a signal comes after the editor
+            except (EOFError, OSError):  # Ctrl-D, or the terminal was closed
+                return None
+            if message := typed.strip():
+                return message
+
+    def take_interrupt(self) -> bool:
+        """Whether Ctrl-C was pressed right after the message, before it could raise a signal."""
+        from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
+        from prompt_toolkit.keys import Keys
+
+        editor_input = self._session.app.input
+        # Keys that came after the editor's last read and before the terminal was as before are still in the terminal's queue.
+        typed = [*get_typeahead(editor_input), *editor_input.read_keys()]
+        others = [press for press in typed if press.key != Keys.ControlC]
+        store_typeahead(editor_input, others)
+        return len(others) < len(typed)
+
+
+def _session(folder: Path, status: Callable[[], str]) -> "PromptSession[str]":
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.history import InMemoryHistory
+    from prompt_toolkit.styles import Style
+
+    file = history_file(folder)
+    return PromptSession(
+        [("class:prompt", PROMPT)],
+        multiline=True,
+        prompt_continuation=lambda width, number, wrapped: [("fg:ansibrightblack", MORE)],
+        history=InMemoryHistory() if file is None else _history(file),
+        key_bindings=_bindings(),
+        bottom_toolbar=lambda: [("class:bottom-toolbar", harmless(status()))],
+        style=Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack", "prompt": "bold fg:ansicyan"}),
+    )
+
+
+def _bindings() -> Any:
+    from prompt_toolkit.key_binding import KeyBindings
+
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def send(event: Any) -> None:
+        buffer = event.current_buffer
+        if buffer.document.text_before_cursor.endswith("\\"):
+            buffer.delete_before_cursor()
+            buffer.newline(copy_margin=False)
+        else:
+            buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    def begin_a_line(event: Any) -> None:
+        event.current_buffer.newline(copy_margin=False)
+
+    @keys.add("c-c")
+    def clear(event: Any) -> None:
+        event.current_buffer.reset()
+
+    return keys
+
+
+def _history(file: Path) -> Any:
+    from prompt_toolkit.history import FileHistory
+
+    class Kept(FileHistory):
+        """A history that is redacted like a record. A failed write (a full disk) is ignored."""
+
+        def store_string(self, string: str) -> None:
+            with contextlib.suppress(OSError):
+                super().store_string(redact_text(replace_surrogates(string)))
+
+    return Kept(str(file))
+
+
+def history_file(folder: Path) -> Path | None:
+    """The history file, readable by the user only; None if it cannot be written."""
+    path = folder / HISTORY
+    try:
+        os.close(open_regular(path, os.O_CREAT | os.O_WRONLY))
+        text = path.read_text(errors="replace")
+        if len(text) > HISTORY_BYTES:
+            path.write_text("\n# " + text[len(text) // 2 :].partition("\n# ")[2])
+    except OSError:
+        return None
+    return path

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from remit.board.command_files import OWN, CommandFile, every, find, places, read
 from remit.cli.arguments import DryRun, Timeout, seconds
 from remit.cli.command_table import COMMANDS
 from remit.cli.exits import Exit, exit_of_return
@@ -17,7 +18,6 @@ from remit.cli.results import answer_outcome, print_return
 from remit.core.errors import Misused, RemitError
 
 if TYPE_CHECKING:
-    from remit.board.command_files import CommandFile
     from remit.system.trust import ProjectTrust
 
 
@@ -28,8 +28,6 @@ SHOWN = 300
 
 def register(app: typer.Typer, words: Sequence[str], answering: Callable[[Callable[..., Exit]], Callable[..., None]]) -> None:
     """Add the commands defined in project files, of the working directory or of `--root`."""
-    from remit.board.command_files import places
-
     try:
         root = _root_in(words) or find_root(None)
         files = places(root)
@@ -48,8 +46,6 @@ def register(app: typer.Typer, words: Sequence[str], answering: Callable[[Callab
 
 def is_defined(words: Sequence[str]) -> bool:
     """Whether a project file defines the command that these words call."""
-    from remit.board.command_files import places
-
     try:
         return words[0] in places(_root_in(words) or find_root(None))
     except (RemitError, OSError):
@@ -59,8 +55,6 @@ def is_defined(words: Sequence[str]) -> bool:
 def _described(file: Path, root: Path, trust: "ProjectTrust | None") -> str:
     """The description for the help, without markup and control characters."""
     from rich.markup import escape
-
-    from remit.board.command_files import read
 
     try:
         found = read(file, root, trust)
@@ -91,7 +85,7 @@ def _command(name: str) -> Callable[..., Exit]:
 
     def command(
         project: Project,
-        arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENTS", help="Passed on literally.", show_default=False)] = None,
+        arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENTS", help="Passed on literally.")] = None,
         timeout: Timeout = None,
         dry_run: DryRun = False,
     ) -> Exit:
@@ -102,7 +96,6 @@ def _command(name: str) -> Callable[..., Exit]:
 
 def run(project: Project, name: str, arguments: list[str], timeout: float | None, *, dry_run: bool) -> Exit:
     """Run a command file."""
-    from remit.board.command_files import find
     from remit.board.project_commands import bind_command, dry_run_command
 
     command = find(project.root, name, project.trust)
@@ -131,8 +124,6 @@ async def _run(project: Project, command: "CommandFile", arguments: list[str], f
 
 def commands(project: Project) -> Exit:
     """List the commands that files of the project add, and faults of files that were not accepted: exit 0 or 1."""
-    from remit.board.command_files import OWN, every
-
     found, problems = every(project.root, COMMANDS, project.trust)
     lines = []
     for one in found:

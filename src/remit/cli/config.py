@@ -7,14 +7,13 @@ import typer
 from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.cli.render import console, count, cut, harmless, json_text, say, table
+from remit.system.settings_files import describe
 
 HOW = "Change a setting in remit.toml, in [tool.remit] of pyproject.toml, or as REMIT_KEY in the environment."
 
 
 def config(project: Project, every: Annotated[bool, typer.Option("--all", help="Include settings with default values.")] = False) -> Exit:
     """Print the settings that differ from their defaults, and where each came from; with --all or --json every setting."""
-    from remit.system.settings_files import describe
-
     settings = describe(project.settings)
     changed = [one for one in settings if one[2] != "default"]
     plain = [one for one in settings if one[2] == "default"]

@@ -3,24 +3,21 @@
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.text import Text
 
+from remit.builtin.assistant.conversations import Conversations, Overview
+from remit.builtin.assistant.export import export_text
 from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.cli.render import console, count, cut, harmless, table, when
 
-if TYPE_CHECKING:
-    from remit.builtin.assistant.conversations import Conversations, Overview
-
-
-One = Annotated[str, typer.Argument(metavar="ID", help="Its id, the beginning or end of it, or `latest`.", show_default=False)]
+One = Annotated[str, typer.Argument(metavar="ID", help="Its id, the beginning or end of it, or `latest`.")]
 
 
 def _kept(project: Project) -> "Conversations":
-    from remit.builtin.assistant.conversations import Conversations
-
     return Conversations(project.root)
 
 
@@ -33,8 +30,6 @@ def conversations(project: Project, limit: Annotated[int, typer.Option(min=1, he
 
 def show(project: Project, conversation: One) -> Exit:
     """Print a conversation as Markdown."""
-    from remit.builtin.assistant.export import export_text
-
     found = _kept(project).open(conversation)
     text = export_text(found)
     document = {"id": found.conversation_id, "title": found.title, "created": found.header.created, "text": text}
@@ -43,13 +38,11 @@ def show(project: Project, conversation: One) -> Exit:
 
 def _print(found: "Sequence[Overview]") -> None:
     """Print conversations, newest first; an unreadable one with its fault."""
-    from rich.text import Text
-
-    shown = table("conversation", "title", "messages", "tokens", "last", shrinking=("title",))
+    shown = table("conversation", "title", "messages", "last", shrinking=("title",))
     now = time.time()
     for one in found:
         title = cut(one.fault, "red") if one.fault else cut(one.title)
-        cells = (str(one.messages), f"{one.tokens:,}" if one.tokens else "", when(one.updated, now))
+        cells = (str(one.messages), when(one.updated, now))
         shown.add_row(one.conversation_id, title, *cells)
     console().print(shown)
     if console().is_terminal:

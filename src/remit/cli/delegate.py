@@ -17,7 +17,6 @@ from remit.cli.exits import Exit, exit_of_return
 from remit.cli.live import await_return, best_show, gone_among, report_dead_work, wait_for_resumed
 from remit.cli.project import Project, find_session
 from remit.cli.render import say_aside, say_json
-from remit.cli.results import print_return
 from remit.core.agents import BUILTIN_TARGETS, AgentSpec
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.ids import CALLER
@@ -33,12 +32,7 @@ if TYPE_CHECKING:
 
 AgentName = Annotated[
     str,
-    typer.Argument(
-        metavar="AGENT",
-        help="Its name, or a target and its operation: see `remit agents`.",
-        show_default=False,
-        autocompletion=completion.agents,
-    ),
+    typer.Argument(metavar="AGENT", help="Its name, or a target and its operation: see `remit agents`.", autocompletion=completion.agents),
 ]
 Parameters = Annotated[
     list[str] | None,
@@ -47,7 +41,6 @@ Parameters = Annotated[
         help="JSON where it is JSON, else text; a list of texts also as NAME=a,b or repeated. NAME=@FILE reads a file. "
         "A text alone is the task.",
         autocompletion=completion.parameters,
-        show_default=False,
     ),
 ]
 
@@ -58,7 +51,7 @@ def delegate(
     parameters: Parameters = None,
     timeout: Timeout = None,
     priority: Annotated[str, typer.Option(help="low, normal, high or critical; or 1 to 4.")] = "normal",
-    key: Annotated[str | None, typer.Option(help="Idempotency key: the same key is never run twice.", show_default=False)] = None,
+    key: Annotated[str | None, typer.Option(help="Idempotency key: the same key is never run twice.")] = None,
     accept: Annotated[
         list[str] | None, typer.Option(metavar="COMMAND", help="Must exit 0 afterwards for it to count as completed; repeatable.")
     ] = None,
@@ -66,16 +59,12 @@ def delegate(
         list[str] | None,
         typer.Option(metavar="KIND=LIMIT", help="For the whole tree: delegations, alive, tokens, cost, seconds; repeatable."),
     ] = None,
-    idle: Annotated[
-        str | None, typer.Option(metavar="SECONDS", help="Stop it after this long without an event.", show_default=False)
-    ] = None,
+    idle: Annotated[str | None, typer.Option(metavar="SECONDS", help="Stop it after this long without an event.")] = None,
     cache: Annotated[
-        str | None,
-        typer.Option(metavar="off|refresh|1h", help="Use no earlier result, replace it, or use one this old.", show_default=False),
+        str | None, typer.Option(metavar="off|refresh|1h", help="Use no earlier result, replace it, or use one this old.")
     ] = None,
     resume: Annotated[
-        str | None,
-        typer.Option(metavar="SESSION", help="Resume from the checkpoint and the finished children of this one.", show_default=False),
+        str | None, typer.Option(metavar="SESSION", help="Resume from the checkpoint and the finished children of this one.")
     ] = None,
 ) -> Exit:
     """Hand work to an agent and wait for its return, which arrives by the deadline whatever the agent does."""
@@ -187,6 +176,8 @@ async def show_return(project: Project, remit: "Remit", handle: "PendingReturn",
     if project.as_json:
         say_json(outcome.result.to_dict())
     else:
+        from remit.cli.results import print_return
+
         print_return(outcome.result, remit.root)
     if outcome.was_interrupted:
         return Exit.INTERRUPTED

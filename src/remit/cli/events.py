@@ -3,7 +3,6 @@
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remit.cli.render import count, json_text, money, one_line, spent
@@ -177,14 +176,15 @@ class Watch:
                 self.words[event.session_id] = Word(text=text, fraction=event.body.get("fraction"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class Spent(NamedTuple):
+    """Tokens and money."""
+
     tokens: int = 0
     cost: float = 0.0
     has_unknown: bool = False
     """Whether a model of unknown price was used."""
 
-    def __add__(self, other: "Spent") -> "Spent":
+    def plus(self, other: "Spent") -> "Spent":
         return Spent(tokens=self.tokens + other.tokens, cost=self.cost + other.cost, has_unknown=self.has_unknown or other.has_unknown)
 
     def words(self) -> str:

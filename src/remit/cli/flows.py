@@ -28,23 +28,17 @@ from remit.system.trust import CODE, approve, flow_item
 def run(
     project: Project,
     flow: Annotated[
-        str,
-        typer.Argument(
-            metavar="FLOW", help=f"A file, or the name of a flow in {FOLDER}.", show_default=False, autocompletion=completion.flows
-        ),
+        str, typer.Argument(metavar="FLOW", help=f"A file, or the name of a flow in {FOLDER}.", autocompletion=completion.flows)
     ],
     parameters: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="NAME=VALUE", help="JSON where it is JSON, else text. NAME=@FILE reads a file.", show_default=False),
+        list[str] | None, typer.Argument(metavar="NAME=VALUE", help="JSON where it is JSON, else text. NAME=@FILE reads a file.")
     ] = None,
     timeout: Timeout = None,
     budget: Annotated[
         list[str] | None,
         typer.Option(metavar="KIND=LIMIT", help="For the whole flow: delegations, alive, tokens, cost, seconds; repeatable."),
     ] = None,
-    resume: Annotated[
-        str | None, typer.Option(metavar="SESSION", help="Resume this run of it: completed steps are not repeated.", show_default=False)
-    ] = None,
+    resume: Annotated[str | None, typer.Option(metavar="SESSION", help="Resume this run of it: completed steps are not repeated.")] = None,
 ) -> Exit:
     """Run a flow and wait for its return: a sequence of delegations with references between them, declared in TOML."""
     options: dict[str, Any] = {

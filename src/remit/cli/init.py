@@ -9,18 +9,19 @@ import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from remit.agents.coding.detect import DetectedAgent, detect, lines_for
 from remit.cli.exits import Exit
 from remit.cli.install import FileChange, bytes_of, consent, inside
+from remit.cli.models import keys_present
 from remit.cli.project import NO_MCP, Project, has_mcp
 from remit.cli.render import say, say_aside
 from remit.core.errors import Misused
-
-if TYPE_CHECKING:
-    from remit.agents.coding.detect import DetectedAgent
+from remit.models.providers import PROVIDERS
+from remit.system.trust import approve_written, load_trust
 
 FILE = "remit.toml"
 STARTERS = {"anthropic": "claude-sonnet-5", "openai": "gpt-5", "google": "gemini-2.5-pro"}
@@ -46,8 +47,6 @@ EXAMPLES = """
 
 def init(project: Project, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> Exit:
     """Find coding agents and language models, and write remit.toml. Shows the change and asks; what it writes is approved."""
-    from remit.agents.coding.detect import detect
-
     found, _ = asyncio.run(detect())
     return write_settings(project, found, yes=yes, with_model=True)
 
@@ -140,17 +139,12 @@ def plan(project: Project, found: "Sequence[DetectedAgent]", *, with_model: bool
 
 
 def agent_lines(project: Project, found: "Sequence[DetectedAgent]") -> dict[str, list[str]]:
-    from remit.agents.coding.detect import lines_for
-
     is_git = any((folder / ".git").exists() for folder in (project.root, *project.root.parents))
     return {one.known.name: lines_for(one, is_git=is_git, can_delegate=has_mcp()) for one in found}
 
 
 def _model() -> tuple[str, list[str]]:
     """The model for a key in the environment, and messages about it."""
-    from remit.cli.models import keys_present
-    from remit.models.providers import PROVIDERS
-
     for provider, name in STARTERS.items():
         if variable := next((one for one in PROVIDERS[provider].keys if os.environ.get(one, "").strip()), None):
             return f"{provider}:{name}", [f"The model is paid with the key in {variable}; `remit models test` asks it a question."]
@@ -160,8 +154,6 @@ def _model() -> tuple[str, list[str]]:
 
 def _make(change: FileChange) -> bool:
     """Write the file. Returns whether all of it is approved now; False if it had unapproved lines."""
-    from remit.system.trust import approve_written, load_trust
-
     change.make()
     approve_written(change.root, change.file, change.before, change.after or b"")
     return not any(item.name.startswith(f"{FILE}:") for item in load_trust(change.root).left_out)

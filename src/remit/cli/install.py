@@ -353,12 +353,11 @@ def bytes_of(file: Path) -> bytes | None:
 
 def install(
     project: Project,
-    tool: Annotated[str, typer.Argument(metavar="TOOL", help="claude, codex or opencode.", show_default=False)],
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="claude, codex or opencode.")],
     undo: Annotated[bool, typer.Option("--undo", help="Remove the entry and restore the file.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     approve: Annotated[
-        bool | None,
-        typer.Option("--approve/--no-approve", help="codex: whether it may call remit's tools without asking.", show_default=False),
+        bool | None, typer.Option("--approve/--no-approve", help="codex: whether it may call remit's tools without asking.")
     ] = None,
 ) -> Exit:
     """Let a coding agent delegate: write remit as an MCP server into its configuration of this project. Shows the change and asks."""

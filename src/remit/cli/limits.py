@@ -20,9 +20,7 @@ MODES = {
 }
 
 
-def limits(
-    project: Project, agent: Annotated[str | None, typer.Argument(metavar="AGENT", help="Only this agent.", show_default=False)] = None
-) -> Exit:
+def limits(project: Project, agent: Annotated[str | None, typer.Argument(metavar="AGENT", help="Only this agent.")] = None) -> Exit:
     """Show the timeout and idle limit of each agent that has run, and what was learned from its runs."""
     directory, settings = project.directory, project.settings
     if agent is not None and directory.find(agent) is None:

@@ -21,6 +21,7 @@ from remit.core.record import Record
 from remit.core.result import Return
 from remit.core.states import State
 from remit.system.liveness import Stuck, below, is_gone, living_owners
+from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.app import Remit
@@ -138,19 +139,21 @@ async def _watched(
     """Wait for `result` and show the delegations. Also returns whether it was interrupted; `note` is printed then."""
     interrupted = stop or asyncio.Event()
     waiting = asyncio.ensure_future(result)
-    watch = Watch(remit.store)
+    watch, is_silent = Watch(remit.store), type(show) is Silence
     with on_interrupt(interrupted.set, () if stop else signals), show:
         cancelling: asyncio.Future[list[list[dict[str, Any]]]] | None = None
         while not waiting.done():
             await asyncio.wait({waiting}, timeout=REFRESH_SECONDS)
-            await _refresh(remit, sessions(), watch, show)
+            if not is_silent:
+                await _refresh(remit, sessions(), watch, show)
             if interrupted.is_set() and cancelling is None:
                 if note:
                     say_aside(note)
                 cancelling = asyncio.gather(*(remit.cancel(one, "interrupted at the terminal") for one in sessions()))
                 # A second Ctrl-C ends the loop before this is awaited; asyncio would print its traceback.
                 cancelling.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        await _refresh(remit, sessions(), watch, show)
+        if not is_silent:
+            await _refresh(remit, sessions(), watch, show)
         if cancelling is not None:
             await asyncio.wait({cancelling}, timeout=5)
     return await waiting, interrupted.is_set()
@@ -165,7 +168,7 @@ async def _refresh(remit: "Remit", sessions: Sequence[str], watch: Watch, show: 
         return records, watch.look(records)
 
     with contextlib.suppress(RemitError):  # the view may miss an update; the return does not depend on it
-        records, events = await asyncio.to_thread(look)
+        records, events = await off_loop(look)
         show.show(records, watch, events)
 
 
@@ -288,11 +291,11 @@ def gone_among(records: Sequence[Record], store: Store, root: Path) -> set[str]:
 async def report_dead_work(remit: "Remit", key: str | None = None) -> list[str]:
     """Report once that work of dead processes is waiting. Resumes it only if it has this `key`; returns the resumed sessions."""
     store = remit.store
-    live = await asyncio.to_thread(store.live)
-    gone = await asyncio.to_thread(gone_among, live, store, remit.root)
+    live = await off_loop(store.live)
+    gone = await off_loop(gone_among, live, store, remit.root) if live else set()
     if not gone:
         return []
-    holder = None if key is None else await asyncio.to_thread(store.by_key, key)
+    holder = None if key is None else await off_loop(store.by_key, key)
     if holder is not None and holder.session_id in gone:
         return (await remit.recover()).resumed
     tops = [record for record in live if record.session_id in gone and record.parent_id not in gone]

@@ -35,16 +35,17 @@ _COMMON = (
 
 def build(loaded: Iterable[str], listed: Iterable[str] = ()) -> typer.Typer:
     """The command line with some commands imported and others only listed."""
+    loaded = set(loaded)
     app = typer.Typer(
         name="remit",
         help="Hand work to any agent and always get an answer back: in time, in one checked shape, with whatever was done.",
         epilog=legend(),
         pretty_exceptions_enable=False,
+        add_completion=not loaded or "_REMIT_COMPLETE" in os.environ,
         rich_markup_mode="rich",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(invoke_without_command=True)(_remit)
-    loaded = set(loaded)
     for name, entry in COMMANDS.items():
         if name in loaded:
             app.command(name, rich_help_panel=entry.panel, epilog=_also(name))(

@@ -3,9 +3,10 @@
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from remit.cli.arguments import parse_time
 from remit.cli.exits import Exit
@@ -41,31 +42,20 @@ from remit.core.metrics import (
     metrics_of,
 )  # fmt: skip
 from remit.core.ports import Store
+from remit.runtime.error_ledger import Entry, ErrorLedger
 
-if TYPE_CHECKING:
-    from rich.text import Text
-
-    from remit.runtime.error_ledger import Entry
-
-
-WATCH_SECONDS = 2.0
 FULL = 20
 """Number of targets and operations listed, those with most errors first."""
 
 
 def metrics(
     project: Project,
-    since: Annotated[
-        str | None, typer.Option(help="30m, 2h, 1d ago, or an ISO time. Default: everything on record.", show_default=False)
-    ] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh every two seconds, until Ctrl-C.")] = False,
+    since: Annotated[str | None, typer.Option(help="30m, 2h, 1d ago, or an ISO time. Default: everything on record.")] = None,
 ) -> Exit:
     """Show totals, rates and latency of delegations, errors by target and operation, and alerts.
 
     Exits 0 also when there are alerts."""
     with project.history() as store:
-        if watch and store is not None and not project.as_json:
-            return _watched(store, since)
         found = _read(store, since)
     empty = NOTHING_YET if store is None else "Nothing was delegated in that time."
     return project.answer(found.to_dict, (lambda: _print_metrics(found)) if found.total else empty)
@@ -75,18 +65,6 @@ def _read(store: Store | None, since: str | None) -> Metrics:
     now = time.time()
     begin = parse_time(since, "--since", now)
     return metrics_of(Tally() if store is None else store.tally(begin, None), since=begin, until=now)
-
-
-def _watched(store: Store, since: str | None) -> Exit:
-    """Redraw on a terminal; elsewhere print one after the other."""
-    try:
-        while True:
-            found = _read(store, since)
-            console().clear()
-            _print_metrics(found)
-            time.sleep(WATCH_SECONDS)
-    except KeyboardInterrupt:
-        return Exit.OK
 
 
 def _print_metrics(found: Metrics) -> None:
@@ -150,8 +128,6 @@ def _print_shares(metric: "Metric", shares: "Mapping[str, Share]") -> None:
 
 
 def _marked(value: str, *, is_alarming: bool) -> "Text":
-    from rich.text import Text
-
     return Text.assemble("! " if is_alarming else "  ", value, style="red bold" if is_alarming else "")
 
 
@@ -173,13 +149,9 @@ def _limit(metric: "Metric | None") -> str:
 
 def ledger(
     project: Project,
-    type_: Annotated[
-        str | None, typer.Option("--type", metavar="TYPE", help="Only errors of this type (or with this code).", show_default=False)
-    ] = None,
+    type_: Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Only errors of this type (or with this code).")] = None,
 ) -> Exit:
     """List recorded errors, the latest first, with how often each occurred and what to do."""
-    from remit.runtime.error_ledger import ErrorLedger
-
     errors = ErrorLedger(project.folder / "errors.json")
     entries = [entry for entry in errors.entries() if type_ is None or type_ in (entry.type, entry.code)]
     if errors.set_aside_path is not None:

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
 from remit.cli.events import SpendMeter
 from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.cli.render import console, cut, duration, harmless, money, say, spent, table
 from remit.core.errors import RemitError, Unavailable
+from remit.core.model_messages import Question, UserMessage
 from remit.core.redaction import redact_text
 from remit.core.settings import Price, Settings
+from remit.models.client import Models
 from remit.models.local import DEFAULT_CONTEXT_TOKENS, find_weights
 from remit.models.prices import price_for
 from remit.models.providers import LOCAL, PROVIDERS, ModelRef, resolve_model
@@ -49,8 +52,6 @@ def models(project: Project) -> Exit:
 
 
 def _print(found: "list[ConfiguredModel]") -> None:
-    from rich.text import Text
-
     shown = table("", "name", "provider", "model", "key", "price per million", "context", folding=("name", "model", "key"))
     for one in found:
         meant = one.meant
@@ -93,7 +94,7 @@ def price_words(price: "Price | None") -> str:
 
 def try_each(
     project: Project,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Only this model.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Only this model.")] = None,
     seconds: Annotated[float, typer.Option(metavar="N", min=0.1, max=600, help="How long to wait for each.")] = 30.0,
 ) -> Exit:
     """Ask each model a short question and show which answer: exit 0 or 1."""
@@ -243,8 +244,6 @@ def try_models(settings: Settings, root: Path, names: Sequence[str], seconds: fl
 
 
 async def _try_all(settings: Settings, root: Path, names: Sequence[str], seconds: float) -> list[Trial]:
-    from remit.models.client import Models
-
     models = Models(settings, root)
     await asyncio.to_thread(_import_for, settings, names)
     try:
@@ -264,8 +263,6 @@ def _import_for(settings: Settings, names: Sequence[str]) -> None:
 
 
 async def _try(models: Any, name: str, seconds: float) -> Trial:
-    from remit.core.model_messages import Question, UserMessage
-
     began = time.monotonic()
     try:
         question = Question(choice=models.choice(name), messages=(UserMessage(text=QUESTION),), max_tokens=MAX_TOKENS)

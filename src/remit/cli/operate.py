@@ -19,6 +19,7 @@ from remit.cli.project import Project, find_session
 from remit.cli.render import count, moment, say, say_aside
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.ports import Store
+from remit.core.settings import Settings
 from remit.core.states import State
 from remit.stores import must_have_no_password, without_password
 from remit.stores.rows import TABLES, Row, fit_columns
@@ -26,7 +27,6 @@ from remit.system.liveness import living_owners
 from remit.system.settings_files import load_settings
 
 if TYPE_CHECKING:
-    from remit.core.settings import Settings
     from remit.stores.postgres import PostgresStore
     from remit.stores.sqlite import SqliteStore
 
@@ -46,9 +46,7 @@ COPIED_AT_ONCE = 1_000
 
 def backup(
     project: Project,
-    file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="Default: remit-PROJECT-TIME.zip in this folder.", show_default=False)
-    ] = None,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Default: remit-PROJECT-TIME.zip in this folder.")] = None,
 ) -> Exit:
     """Write the record, settings and board of this project to one file, also while work runs.
 
@@ -122,7 +120,7 @@ def _files(root: Path) -> Iterator[Path]:
 
 def restore(
     project: Project,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Written by `remit backup`.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Written by `remit backup`.")],
     force: Annotated[bool, typer.Option("--force", help="Also where this project has a record: it is set aside, not deleted.")] = False,
 ) -> Exit:
     """Bring back a backup. Nothing in it runs before `remit trust --adopt`."""
@@ -193,7 +191,7 @@ def _must_be_idle(project: Project) -> None:
 def prune(
     project: Project,
     older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="AGE", help="Such as 30d or 12w. Default: `history_days`.", show_default=False)
+        str | None, typer.Option("--older-than", metavar="AGE", help="Such as 30d or 12w. Default: `history_days`.")
     ] = None,
     dry_run: DryRun = False,
 ) -> Exit:
@@ -332,9 +330,7 @@ def _copy_table(source: "CopiedStore", target: "CopiedStore", table: str) -> int
 def fetch(
     project: Project,
     session: Session,
-    to: Annotated[
-        Path | None, typer.Option("--to", metavar="FOLDER", help="A new folder, instead of the project.", show_default=False)
-    ] = None,
+    to: Annotated[Path | None, typer.Option("--to", metavar="FOLDER", help="A new folder, instead of the project.")] = None,
 ) -> Exit:
     """Fetch the files of a delegation that a worker on another machine ran, of any size, from the object store.
 

@@ -4,6 +4,7 @@ Reading a project changes nothing: no folder is created, nothing is recovered. C
 
 import importlib.util
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -84,7 +85,7 @@ class Project:
     @cached_property
     def directory(self) -> "Directory":
         """The declared agents of the project; none is started."""
-        from remit.agents.directory import Directory, describe_servers
+        from remit.agents.directory import Directory
         from remit.agents.python_files import describe_project
         from remit.builtin import offer_built_in
         from remit.builtin.assistant import offer_assistant
@@ -94,7 +95,9 @@ class Project:
         described = describe_project(self.folder, self.trust.allows_content, self.settings.describe_seconds)
         directory.load_files(described)
         if self.settings.has_mcp_servers:
-            describe_servers(self.root, self.settings, self.trust)
+            from remit.agents.mcp.tool_agents import describe_unknown
+
+            describe_unknown(self.root, self.settings, self.trust)
         directory.load_definitions(self.root, self.settings, self.trust)
         directory.load_entry_points()
         directory.list_unapproved(described, self.trust)
@@ -105,10 +108,10 @@ class Project:
 
     def describe_servers(self, trust: "ProjectTrust") -> dict[str, str]:
         """Start approved MCP servers with unknown tools, so that a person can approve the tools. Returns the failures by server name."""
-        from remit.agents.directory import describe_servers
+        from remit.agents.mcp.tool_agents import describe_unknown
         from remit.system.settings_files import load_settings
 
-        return describe_servers(self.root, load_settings(self.root, trust=trust), trust, asked=True)
+        return describe_unknown(self.root, load_settings(self.root, trust=trust), trust, asked=True)
 
     def _models(self) -> "Models":
         from remit.models.client import Models
@@ -168,9 +171,12 @@ class Project:
     def open(self, **options: Any) -> "Remit":
         """Open the project to run something. The person at the terminal answers approval requests of the policy."""
         from remit.app import Remit
-        from remit.cli.approval import person_here
 
-        return Remit.open(self.root, **{"recover": False, "approver": person_here(), "trust": self.trust, **options})
+        if "approver" not in options and sys.stdin is not None and sys.stdin.isatty():
+            from remit.cli.approval import person_here
+
+            options["approver"] = person_here()
+        return Remit.open(self.root, **{"recover": False, "trust": self.trust, **options})
 
     def answer(self, document: Any, text: Callable[[], object] | str, code: Exit = Exit.OK) -> Exit:
         """Print the document with `--json`, else the text. Pass an expensive document as a function."""

@@ -1,20 +1,18 @@
 """`remit roles`: the roles of the board, which agent carries each out and why; print or replace their files."""
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from remit.agents.role_bindings import RoleInfo, role_info, role_infos
+from remit.agents.roles import file_of
 from remit.cli.agents import write_agent_file
 from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.cli.render import console, cut, say, say_aside, table
 from remit.core.agents import ROLES
 from remit.core.errors import Misused, Unavailable
-
-if TYPE_CHECKING:
-    from remit.agents.role_bindings import RoleInfo
-
 
 WIDE = 120
 """Terminal width from which the table includes the purpose of each role."""
@@ -26,12 +24,10 @@ Replace one    remit roles planner --write, then edit .remit/agents/planner.md""
 
 def roles(
     project: Project,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print the file of this role.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print the file of this role.")] = None,
     write: Annotated[bool, typer.Option("--write", help="Copy its file to .remit/agents, to be edited; never overwrites.")] = False,
 ) -> Exit:
     """List the roles of the board: the purpose of each, which agent carries it out here, and why."""
-    from remit.agents.role_bindings import role_info, role_infos
-
     directory = project.directory
     if name is not None:
         found = role_info(directory, name) if name in ROLES else None
@@ -68,8 +64,6 @@ def _show(role: "RoleInfo", project: Project) -> Exit:
 
 def _write(role: "RoleInfo", project: Project) -> Exit:
     """Copy the file that comes with remit; a file of the project is never overwritten."""
-    from remit.agents.roles import file_of
-
     if role.is_own:
         where = project.inside(role.source)
         raise Misused(f"The project has its own {role.name} in {where}.", advice="Edit that file, or move it away first.")

@@ -2,18 +2,17 @@
 
 import random
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from remit.agents.definition import Definition, definition_of
+from remit.agents.group import read_experience
 from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.cli.render import console, say, table
 from remit.core.choice import MANY, Experience, rank
 from remit.core.errors import Misused
-
-if TYPE_CHECKING:
-    from remit.agents.definition import Definition
 
 CHANCES = 1_000
 """Number of draws used to estimate the share of each member."""
@@ -21,14 +20,12 @@ CHANCES = 1_000
 
 def routes(
     project: Project,
-    group: Annotated[str | None, typer.Argument(metavar="GROUP", help="Explain this one.", show_default=False)] = None,
+    group: Annotated[str | None, typer.Argument(metavar="GROUP", help="Explain this one.")] = None,
     context: Annotated[
-        str | None, typer.Option("--language", metavar="LANGUAGE", help="Of the task; default: those that occurred.", show_default=False)
+        str | None, typer.Option("--language", metavar="LANGUAGE", help="Of the task; default: those that occurred.")
     ] = None,
 ) -> Exit:
     """List the groups of agents, or explain one: what is known of each member, and how often it would be chosen now."""
-    from remit.agents.definition import definition_of
-
     tables = {name: table for name, table in project.settings.agents.items() if "group" in table}
     found = [definition_of(name, table, source=f"[agents.{name}]") for name, table in tables.items()]
     if group is None:
@@ -45,8 +42,6 @@ def routes(
 
 
 def _explain(project: Project, group: "Definition", context: str | None) -> tuple[Experience, list[dict[str, Any]]]:
-    from remit.agents.group import read_experience
-
     with project.history() as store:
         experience = Experience() if store is None else read_experience(store, group.spec.name)
         loads = Counter() if store is None else Counter(record.agent for record in store.live())

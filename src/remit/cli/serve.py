@@ -21,28 +21,20 @@ def serve(
     project: Project,
     api: Annotated[
         list[str] | None,
-        typer.Option(
-            "--api", "--door", metavar="NAME", help="Serve this API only: grpc, http, a2a, mcp or metrics; repeatable.", show_default=False
-        ),
+        typer.Option("--api", "--door", metavar="NAME", help="Serve this API only: grpc, http, a2a, mcp or metrics; repeatable."),
     ] = None,
     http: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Where HTTP, A2A, MCP and the metrics listen: HOST:PORT or unix:PATH.", show_default=False),
+        str | None, typer.Option(metavar="ADDRESS", help="Where HTTP, A2A, MCP and the metrics listen: HOST:PORT or unix:PATH.")
     ] = None,
-    grpc: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Where gRPC listens: unix, unix:PATH or HOST:PORT.", show_default=False)
-    ] = None,
-    tls_certificate: Annotated[str | None, typer.Option(metavar="FILE", help="The server's certificate (PEM).", show_default=False)] = None,
-    tls_key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key (PEM).", show_default=False)] = None,
+    grpc: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where gRPC listens: unix, unix:PATH or HOST:PORT.")] = None,
+    tls_certificate: Annotated[str | None, typer.Option(metavar="FILE", help="The server's certificate (PEM).")] = None,
+    tls_key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key (PEM).")] = None,
     behind_proxy: Annotated[bool, typer.Option("--behind-proxy", help="A proxy in front terminates TLS.")] = False,
     allow_host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Another name by which clients may call this machine; repeatable.", show_default=False),
+        list[str] | None, typer.Option(metavar="NAME", help="Another name by which clients may call this machine; repeatable.")
     ] = None,
     stop_after: arguments.StopAfter = None,
-    engine: Annotated[
-        str | None, typer.Option(metavar="KIND", help="What runs delegations: embedded or temporal.", show_default=False)
-    ] = None,
+    engine: Annotated[str | None, typer.Option(metavar="KIND", help="What runs delegations: embedded or temporal.")] = None,
 ) -> Exit:
     """Serve the project's agents to programs, models and other machines. Every caller needs a token: `remit token new`.
 
@@ -123,10 +115,7 @@ def mcp(
     host: Annotated[str, typer.Option(help="The loopback address to listen at with --http.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port with --http; 0: any free one, named on stderr.", min=0, max=65535)] = 8791,
     allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Another name by which clients may call this machine with --http; repeatable.", show_default=False
-        ),
+        list[str] | None, typer.Option(metavar="NAME", help="Another name by which clients may call this machine with --http; repeatable.")
     ] = None,
     answer_after: Annotated[
         str, typer.Option(metavar="SECONDS", help="Answer with a handle when a delegation takes longer; also 10s, 2m.")

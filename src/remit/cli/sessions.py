@@ -6,10 +6,14 @@ import re
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
 
+from remit.app import Remit
 from remit.cli.arguments import Session, parse_time
 from remit.cli.events import LOOK_SECONDS, EventText, Spent, Watch, gist_of, spent_by
 from remit.cli.exits import Exit, exit_of_return, exit_of_state
@@ -42,14 +46,10 @@ from remit.core.errors import Misused, RemitError
 from remit.core.events import STEPS, Event, EventKind
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
+from remit.core.settings import Settings
 from remit.core.states import State
 from remit.core.text import list_some
 from remit.system.liveness import below, living_owners, signs_with_children, stuck
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from remit.app import Remit
 
 EVENTS_SHOWN = 10
 REDRAW_SECONDS = 0.5
@@ -145,8 +145,6 @@ def _costs(record: Record, records: list[Record], project: Project) -> Iterator[
 def _spent(records: list[Record], project: Project) -> Spent:
     if not any(one.tokens or one.cost for one in records):
         return Spent()
-    from remit.core.settings import Settings
-
     try:
         settings = project.settings
     except Misused:  # spending is shown even if the settings are invalid
@@ -303,8 +301,6 @@ def status(
 
 def _watch(store: Store, delegations: LiveDelegations) -> None:
     """Redraw on every write by any process, and every half second; the last picture stays."""
-    from rich.live import Live
-
     stamp: int | None = None
     drawn_at = 0.0
     try:
@@ -321,9 +317,6 @@ def _watch(store: Store, delegations: LiveDelegations) -> None:
 
 def _picture(lines: list[Line], rows: int | None) -> "RenderableType":
     """The table, notes about stuck delegations, and the total. `rows`: the height of a redrawn picture."""
-    from rich.console import Group
-    from rich.text import Text
-
     if not lines:
         return Text("Nothing is queued or running; waiting.", style="dim")
     notes = []
@@ -338,8 +331,6 @@ def _picture(lines: list[Line], rows: int | None) -> "RenderableType":
 
 def _table(lines: list[Line], *, is_moving: bool) -> "RenderableType":
     """The table. A narrow terminal gets short ids and fewer columns; empty columns are omitted."""
-    from rich.text import Text
-
     now = time.time()
     is_roomy = console().width >= ROOMY_COLUMNS
     names = ["", "agent", "session", "doing", "age", "left", *(["heard"] if is_roomy else [])]
@@ -368,22 +359,16 @@ def _table(lines: list[Line], *, is_moving: bool) -> "RenderableType":
 
 def history(
     project: Project,
-    agent: Annotated[str | None, typer.Option(help="Only this agent's.", show_default=False)] = None,
+    agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None,
     status: Annotated[
-        str | None,
-        typer.Option(
-            help="completed, failed, blocked, refused, timeout, cancelled, …; partial: also timeout and cancelled.", show_default=False
-        ),
+        str | None, typer.Option(help="completed, failed, blocked, refused, timeout, cancelled, …; partial: also timeout and cancelled.")
     ] = None,
-    tree: Annotated[str | None, typer.Option(metavar="SESSION", help="Only the tree of this delegation.", show_default=False)] = None,
-    since: Annotated[str | None, typer.Option(help="30m, 2h, 1d ago, or an ISO time.", show_default=False)] = None,
-    until: Annotated[str | None, typer.Option(help="Like --since.", show_default=False)] = None,
-    task: Annotated[int | None, typer.Option(metavar="N", help="Only those of task N.", show_default=False)] = None,
+    tree: Annotated[str | None, typer.Option(metavar="SESSION", help="Only the tree of this delegation.")] = None,
+    since: Annotated[str | None, typer.Option(help="30m, 2h, 1d ago, or an ISO time.")] = None,
+    until: Annotated[str | None, typer.Option(help="Like --since.")] = None,
+    task: Annotated[int | None, typer.Option(metavar="N", help="Only those of task N.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Also children; implied by --agent, --status, --tree and --task.")] = False,
-    principal: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Only those of this caller of the server, e.g. token:ci.", show_default=False),
-    ] = None,
+    principal: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this caller of the server, e.g. token:ci.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most this many.")] = 20,
 ) -> Exit:
     """List delegations, newest first: the roots, or all of them."""
@@ -443,8 +428,6 @@ def _roots(store: Store, query: HistoryQuery) -> list[Record]:
 
 
 def _print_history(records: list[Record], gone: Collection[str], now: float, limit: int) -> None:
-    from rich.text import Text
-
     shown = table("session", "agent", "status", "when", "took", "summary", shrinking=("summary",))
     for record in records:
         mark, style = MARKS[record.state]

@@ -11,7 +11,8 @@ import typer
 
 from remit.board.archive import archived_tasks
 from remit.board.board import Board
-from remit.board.task import LANDING, PhaseStatus, Task
+from remit.board.plans import Plan, read_plan
+from remit.board.task import LANDING, PhaseStatus, Priority, Task
 from remit.board.view import TaskState, View, next_command, view_of
 from remit.board.write_set import LARGEST_BYTES
 from remit.cli.arguments import number_of, numbers_of
@@ -20,13 +21,12 @@ from remit.cli.project import Project
 from remit.cli.render import MARKS, columns, count, cut_cells, duration, fitting, harmless, painted, size, when, wrapped
 from remit.cli.results import answer_outcome
 from remit.core.errors import Misused, Refused
+from remit.core.record import HistoryQuery, Record
+from remit.core.routing import check_language
+from remit.system.artifact_files import read_inside
 
 if TYPE_CHECKING:
     from remit.board.outcome import Outcome
-    from remit.board.plans import Plan
-    from remit.board.task import Priority
-    from remit.core.record import Record
-
 
 INTERNAL = (LANDING, "phases", "run")
 """Keys of a task in state.json that are shown otherwise, or are the board's own."""
@@ -39,7 +39,7 @@ _NUMBERS = re.compile(r"[\d\s,;#.–-]+")
 
 def _numbered(metavar: str, words: str) -> Any:
     """An option whose value names tasks."""
-    return typer.Option(metavar=metavar, help=words, rich_help_panel=_ONE, show_default=False)
+    return typer.Option(metavar=metavar, help=words, rich_help_panel=_ONE)
 
 
 def task(
@@ -47,17 +47,17 @@ def task(
     text: Annotated[
         list[str] | None, typer.Argument(metavar="TEXT", help="The task in your words; or the number of a task to show.")
     ] = None,
-    title: Annotated[str, typer.Option(help="Default: the first sentence of the text.", show_default=False)] = "",
+    title: Annotated[str, typer.Option(help="Default: the first sentence of the text.")] = "",
     priority: Annotated[str, typer.Option(help="high, medium or low.")] = "medium",
-    effort: Annotated[str, typer.Option(help="How much work it is, in your words: 3h, a day.", show_default=False)] = "",
-    language: Annotated[str, typer.Option(help="lean, python, …: decides which agents work on it.", show_default=False)] = "",
-    depends: Annotated[str, typer.Option(metavar="R", help="The tasks it waits for, like 3,5-7.", show_default=False)] = "",
+    effort: Annotated[str, typer.Option(help="How much work it is, in your words: 3h, a day.")] = "",
+    language: Annotated[str, typer.Option(help="lean, python, …: decides which agents work on it.")] = "",
+    depends: Annotated[str, typer.Option(metavar="R", help="The tasks it waits for, like 3,5-7.")] = "",
     accept: Annotated[
         list[str] | None, typer.Option(metavar="CMD", help="A command that must succeed for it to count as done; repeatable.")
     ] = None,
     recover: Annotated[str | None, _numbered("R", "Bring abandoned tasks back, like 337,343-345.")] = None,
     abandon: Annotated[str | None, _numbered("R", "Give tasks up; needs --reason.")] = None,
-    reason: Annotated[str, typer.Option(help="Why they are abandoned.", rich_help_panel=_ONE, show_default=False)] = "",
+    reason: Annotated[str, typer.Option(help="Why they are abandoned.", rich_help_panel=_ONE)] = "",
     divide: Annotated[
         str | None, _numbered("N", "Make 2 to 5 tasks of one: TEXT lists the parts, else its description or plan does.")
     ] = None,
@@ -93,8 +93,6 @@ def task(
 
 def _check_language(project: Project, language: str) -> None:
     """Check the language as the board commands do: it must be in the settings or declared by an agent."""
-    from remit.core.routing import check_language
-
     settings = project.settings
     if language not in settings.languages:
         agents = (one for spec in project.directory.specs() for one in spec.languages)
@@ -170,8 +168,6 @@ def _check_options(what: str, reason: str, given: dict[str, object]) -> None:
 
 
 def _priority(text: str) -> "Priority":
-    from remit.board.task import Priority
-
     found = Priority.parse(text)
     if found is None:
         raise Misused(f"Unknown priority {text!r}.", advice="Use high, medium or low.")
@@ -309,17 +305,12 @@ def _files(root: Path, task: Task) -> Iterator[str]:
 
 def _plan(root: Path, task: Task) -> "Plan | None":
     """The plan, if it is a file of the project: state.json may name any path."""
-    from remit.board.plans import read_plan
-    from remit.system.artifact_files import read_inside
-
     data = read_inside(root, task.plan_path, LARGEST_BYTES)
     return read_plan(data.decode(errors="replace")) if data is not None else None
 
 
 def _delegations(project: Project, task: Task) -> "list[Record]":
     """The newest delegations of a task."""
-    from remit.core.record import HistoryQuery
-
     with project.history() as store:
         return [] if store is None else list(store.history(HistoryQuery(task_number=task.number, limit=DELEGATIONS_SHOWN + 1)))
 

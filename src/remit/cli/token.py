@@ -1,9 +1,8 @@
 """`remit token`: tokens for callers of `remit serve`. A running server sees changes at once."""
 
 import getpass
-from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,24 +11,20 @@ from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.cli.render import console, cut, say_aside, table
 from remit.core.deadline import SYSTEM_CLOCK, iso
-from remit.core.errors import Misused
-
-if TYPE_CHECKING:
-    from remit.server.tokens import Token
-
-_MAY = "delegate, see-all, cancel-all, serve, metrics, relay"
-_SPANS = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, "y": 31_536_000.0}
+from remit.policy.audit import note_access
+from remit.server.tokens import Grants, Permission, Token, Tokens
+from remit.system.files import make_folder
 
 
 def _option(metavar: str, text: str, **more: Any) -> Any:
-    return typer.Option(metavar=metavar, help=text, show_default=False, **more)
+    return typer.Option(metavar=metavar, help=text, **more)
 
 
 def new(
     project: Project,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the caller.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the caller.")],
     agent: Annotated[list[str] | None, _option("PATTERN", "May use these agents or operations: worker, code*. Default: all.")] = None,
-    may: Annotated[list[str] | None, _option("WHAT", f"{_MAY}. Default: delegate.")] = None,
+    may: Annotated[list[Permission] | None, _option("WHAT", f"{', '.join(Permission)}; repeatable. Default: delegate.")] = None,
     expires: Annotated[str | None, _option("SPAN", "Expires after 12h, 30d, 1y.")] = None,
     budget: Annotated[
         list[str] | None, _option("KIND=LIMIT", "Of all its requests together: delegations, tokens, cost, alive, seconds.")
@@ -41,17 +36,15 @@ def new(
     streams: Annotated[int | None, _option("N", "Open streams. Default: the setting.", min=1)] = None,
 ) -> Exit:
     """Create a token and print it once: only its hash is kept."""
-    from remit.server.tokens import Grants, Tokens
-    from remit.system.files import make_folder
-
+    lifetime = arguments.seconds(expires, "--expires")
     grants = Grants(
-        permissions=_doing(may or ["delegate"]),
-        agents=_patterns(agent),
+        permissions=frozenset(may or [Permission.DELEGATE]),
+        agents=tuple(agent) if agent else None,
         budget=arguments.budget(budget or []),
         tree=arguments.budget(tree_budget or []),
         timeout_seconds=arguments.seconds(timeout, "--timeout"),
         max_depth=depth,
-        expires_at=_until(expires),
+        expires_at=None if lifetime is None else SYSTEM_CLOCK.wall() + lifetime,
         requests_per_second=rate,
         streams=streams,
     )
@@ -66,8 +59,6 @@ def new(
 
 def token(project: Project) -> Exit:
     """List the tokens of callers of `remit serve`; `remit token new` creates one, `remit token revoke` ends one."""
-    from remit.server.tokens import Tokens
-
     tokens = Tokens(project.folder)
     found, used = tokens.all(), tokens.last_used()
     if project.as_json or not found:
@@ -80,12 +71,8 @@ def token(project: Project) -> Exit:
     return Exit.OK
 
 
-def revoke(
-    project: Project, names: Annotated[list[str], typer.Argument(metavar="NAME", help="Names or ids of tokens.", show_default=False)]
-) -> Exit:
+def revoke(project: Project, names: Annotated[list[str], typer.Argument(metavar="NAME", help="Names or ids of tokens.")]) -> Exit:
     """Revoke tokens. A running server refuses them from the next request on."""
-    from remit.server.tokens import Tokens
-
     tokens, ended = Tokens(project.folder), []
     for name in names:
         revoked = tokens.revoke(name)
@@ -98,47 +85,12 @@ def revoke(
 
 
 def _write_audit(project: Project, event: str, token: "Token") -> None:
-    from remit.policy.audit import note_access
-
     try:
         by = getpass.getuser()
     except (KeyError, OSError):  # a user without a name
         by = "?"
     entry = {"event": event, "principal": f"token:{token.name}", "token_id": token.token_id, "by": by}
     note_access(project.folder, {**entry, "because": _scope(token)} if event == "token_made" else entry)
-
-
-# ---- what was typed
-
-
-def _doing(words: Sequence[str]) -> Any:
-    from remit.server.tokens import Permission
-
-    given = [one for word in words for one in word.split(",")]
-    unknown = [one for one in given if one not in list(Permission)]
-    if unknown:
-        raise Misused(f"Unknown permission {unknown[0]!r:.40}.", advice=f"Use {_MAY}.")
-    return frozenset(map(Permission, given))
-
-
-def _patterns(words: Sequence[str] | None) -> tuple[str, ...] | None:
-    given = [one.strip() for word in words or () for one in word.split(",")]
-    if not all(one and len(one) <= 128 and one.isprintable() for one in given):
-        raise Misused("--agent takes the name of an agent, or a pattern of names.", advice="Write e.g. --agent worker --agent 'code*'.")
-    return tuple(given) or None
-
-
-def _until(text: str | None) -> float | None:
-    if text is None:
-        return None
-    number, unit = text.strip()[:-1], text.strip()[-1:]
-    try:
-        span = float(number) * _SPANS[unit]
-    except (ValueError, KeyError):
-        span = 0.0
-    if not 0 < span < 1e10:
-        raise Misused(f"--expires takes a span of time, not {text!r:.40}.", advice="Write e.g. --expires 12h, 30d or 1y.")
-    return SYSTEM_CLOCK.wall() + span
 
 
 # ---- in words
@@ -170,8 +122,6 @@ def _state(token: "Token") -> str:
 
 def _scope(token: "Token") -> str:
     """The permissions as short text."""
-    from remit.server.tokens import Permission
-
     grants = token.grants
     # other permissions do not concern agents
     asks = grants.agents is not None or grants.permissions & {Permission.DELEGATE, Permission.SERVE}

@@ -5,21 +5,21 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from remit.app import Remit
 from remit.cli.exits import Exit, exit_of_ending
 from remit.cli.live import on_interrupt, report_dead_work
 from remit.cli.project import Project
 from remit.cli.render import claim_stdout, say_aside, say_json, say_json_line
+from remit.core.delegate_requests import Catalogue, DelegateError, json_text, tool_definition
+from remit.core.delegate_results import Chunk, DelegateResult
 from remit.core.errors import InvalidReturn, Misused
 from remit.core.result import Status, StopReason
-
-if TYPE_CHECKING:
-    from remit.app import Remit
-    from remit.core.delegate_results import Chunk, DelegateResult
-
+from remit.runtime.tool.delegate_tool import DelegateTool
+from remit.runtime.validate import check_return
 
 LARGEST_BYTES = 64 * 1024 * 1024
 
@@ -34,8 +34,6 @@ def schema(
     plain: Annotated[bool, typer.Option("--plain", help="Without conditions, as model vendors require.")] = False,
 ) -> Exit:
     """Print the name, description and JSON schema of the delegate tool."""
-    from remit.core.delegate_requests import Catalogue, tool_definition
-
     say_json(tool_definition(Catalogue(project.directory.specs), None if plain else project.settings.limits_for))
     for problem in project.directory.problems:
         say_aside(f"! {problem}")
@@ -46,11 +44,7 @@ def call(
     project: Project,
     request: Annotated[
         str,
-        typer.Argument(
-            metavar="JSON|@FILE|-",
-            help="target, operation, parameters, timeout (ms), priority; from a file, or from stdin.",
-            show_default=False,
-        ),
+        typer.Argument(metavar="JSON|@FILE|-", help="target, operation, parameters, timeout (ms), priority; from a file, or from stdin."),
     ],
     stream: Annotated[bool, typer.Option("--stream", help="One line of JSON for each chunk as it arrives.")] = False,
 ) -> Exit:
@@ -59,9 +53,6 @@ def call(
 
 
 async def _call(project: Project, arguments: Any, *, streams: bool) -> Exit:
-    from remit.core.delegate_requests import DelegateError, json_text
-    from remit.runtime.tool.delegate_tool import DelegateTool
-
     claim_stdout()
     async with project.open() as remit:
         await report_dead_work(remit)
@@ -128,11 +119,9 @@ def _document(text: str) -> Any:
 def validate(
     project: Project,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The return, as JSON or text that contains it; - reads stdin.")],
-    session: Annotated[str | None, typer.Option(metavar="ID", help="The session id that the return must have.", show_default=False)] = None,
+    session: Annotated[str | None, typer.Option(metavar="ID", help="The session id that the return must have.")] = None,
 ) -> Exit:
     """Check a return against the return format: exit 0 or 1, one fault per line."""
-    from remit.runtime.validate import check_return
-
     try:
         checked = check_return(_read(file), session, project.root)
     except InvalidReturn as invalid:

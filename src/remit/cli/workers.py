@@ -18,8 +18,7 @@ from remit.system.threads import off_loop
 def worker(
     project: Project,
     agents: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAMES", help="Take work for these agents only; with commas, or repeatable.", show_default=False),
+        list[str] | None, typer.Option(metavar="NAMES", help="Take work for these agents only; with commas, or repeatable.")
     ] = None,
     stop_after: arguments.StopAfter = None,
 ) -> Exit:

@@ -1,15 +1,22 @@
 """`remit workspaces`: list, merge and remove the worktrees and copies that delegations worked in."""
 
+import asyncio
 import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 
+from remit.board.board import Board
+from remit.board.claims import holder_of
+from remit.board.implement import merge_work
+from remit.board.task import Task
+from remit.board.task_landing import forget_work
 from remit.cli import completion
 from remit.cli.exits import Exit
 from remit.cli.live import GONE, gone_among
@@ -21,12 +28,17 @@ from remit.core.errors import Misused, RemitError
 from remit.core.policy import PolicyRequest
 from remit.core.ports import Store
 from remit.core.record import Record
-
-if TYPE_CHECKING:
-    from remit.board.task import Task
-    from remit.runtime.workspace_cleanup import WorkspaceStatus
-    from remit.runtime.workspaces import MergeWrite, Workspace
-
+from remit.policy.engine import open_policy
+from remit.runtime.workspace_cleanup import (
+    WorkspaceStatus,
+    diff_text,
+    discard_merged,
+    discard_workspace,
+    merge_by_hand,
+    remove_unchanged,
+    workspace_status,
+)
+from remit.runtime.workspaces import MergeWrite, Workspace, list_workspaces, load_workspace
 
 AT_ONCE = 4
 """Workspaces inspected at the same time: each costs a few short git commands."""
@@ -67,9 +79,7 @@ def workspaces(
     project: Project,
     sessions: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="SESSION|N", help="Only those of these delegations or tasks.", show_default=False, autocompletion=completion.sessions
-        ),
+        typer.Argument(metavar="SESSION|N", help="Only those of these delegations or tasks.", autocompletion=completion.sessions),
     ] = None,
     unchanged: Annotated[bool, typer.Option("--unchanged", help="Only those without changes.")] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Remove them with their branches; asks when that loses work.")] = False,
@@ -114,9 +124,6 @@ def workspaces(
 
 
 def _places(project: Project, names: Sequence[str]) -> list[Place]:
-    from remit.runtime.workspace_cleanup import workspace_status
-    from remit.runtime.workspaces import list_workspaces, load_workspace
-
     found = [
         workspace for session_id in list_workspaces(project.root) if (workspace := load_workspace(project.root, session_id)) is not None
     ]
@@ -146,16 +153,11 @@ def _places(project: Project, names: Sequence[str]) -> list[Place]:
 
 
 def _task_of(project: Project, number: int) -> "Task | None":
-    from remit.board.board import Board
-
     return Board(project.root).look().state.find(number)
 
 
 def _in_use(project: Project, number: int) -> str:
     """The process that works on its task; empty if none does."""
-    from remit.board.board import Board
-    from remit.board.claims import holder_of
-
     holder = holder_of(Board(project.root), number)
     return f"`remit {holder.command}` works on task {number} (process {holder.pid})" if holder is not None else ""
 
@@ -215,15 +217,10 @@ def _done(place: Place, do: Callable[[Place], Outcome]) -> Outcome:
 
 
 def _removed(place: Place) -> Outcome:
-    from remit.runtime.workspace_cleanup import discard_workspace, remove_unchanged
-
     workspace = place.workspace
     if workspace.task or place.seen is None or not place.seen.is_unchanged:
         discard_workspace(workspace)
         if workspace.task:
-            from remit.board.board import Board
-            from remit.board.task_landing import forget_work
-
             forget_work(Board(workspace.root), workspace.task)
     elif not remove_unchanged(workspace.root, workspace.session_id):  # inspected again under its lock: newer changes were not confirmed
         return Outcome(place=place, did="kept", why="another workspace began from it, or it was changed just now")
@@ -232,8 +229,6 @@ def _removed(place: Place) -> Outcome:
 
 def _permitted_writes(project: Project, place: Place, writes: "Sequence[MergeWrite]") -> Sequence[bool]:
     """Whether the policy lets the agent of the workspace write each of these files."""
-    from remit.policy.engine import open_policy
-
     record, agent, mode = place.record, _agent(place), project.settings.policy_mode
     depth, path = (1, (agent,)) if record is None else (record.depth, record.path)
     session_id = place.workspace.session_id
@@ -246,8 +241,6 @@ def _permitted_writes(project: Project, place: Place, writes: "Sequence[MergeWri
 
 
 def _merged(place: Place, *, project: Project, with_protected: bool) -> Outcome:
-    from remit.runtime.workspace_cleanup import discard_merged, merge_by_hand
-
     workspace = place.workspace
     if workspace.task:
         return _landed(place, project)
@@ -267,10 +260,6 @@ def _merged(place: Place, *, project: Project, with_protected: bool) -> Outcome:
 
 def _landed(place: Place, project: Project) -> Outcome:
     """Merge the work of a task as its command would, and complete the task."""
-    import asyncio
-
-    from remit.board.board import Board
-    from remit.board.implement import merge_work
 
     async def land() -> Outcome:
         async with project.open() as remit:
@@ -283,8 +272,6 @@ def _landed(place: Place, project: Project) -> Outcome:
 
 
 def _print_diffs(project: Project, places: Sequence[Place]) -> Exit:
-    from remit.runtime.workspace_cleanup import diff_text
-
     texts = {place.workspace.session_id: diff_text(place.workspace).decode(errors="replace") for place in places}
     documents = [{**_document(place, None), "diff": texts[place.workspace.session_id]} for place in places]
     return project.answer({"workspaces": documents}, lambda: print(harmless("".join(texts.values())), end=""))
@@ -341,8 +328,6 @@ def _document(place: Place, outcome: Outcome | None) -> dict[str, Any]:
 
 
 def _print(places: Sequence[Place], project: Project, *, is_filtered: bool) -> None:
-    from rich.text import Text
-
     if not places:
         say("No workspace matches." if is_filtered else f"No agent has left a workspace in {project.root}.")
         return

@@ -104,6 +104,8 @@ class WorkspaceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSpec:
+    """The declaration of an agent."""
+
     name: str
     description: str = ""
     timeout_seconds: float | None = None

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -12,8 +11,7 @@ LONGEST_SECONDS = 1e9
 """Longest accepted timeout. Excludes infinity and numbers that no clock can represent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeLimits:
+class TimeLimits(NamedTuple):
     """The default and the maximum timeout of an agent or command."""
 
     default_seconds: float

@@ -52,6 +52,8 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
+    """One event of a delegation, numbered from 1."""
+
     session_id: str
     number: int
     at: float

@@ -53,7 +53,7 @@ _WORD = rb"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=\[\dm)|(?<=\[\d\dm))"
 _START = rb"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt])|(?<=\[\dm)|(?<=\[\d\dm))"
 """The start of a run of such characters. Matching only from there keeps the search linear."""
 _VALUE = rb"[A-Za-z0-9._~+/=-]"
-_FORMATS = re.compile(
+_FORMATS = (
     rb"(?P<keep>(?:[Bb]earer|BEARER)\s+)" + _VALUE + rb"{16,}"
     rb"|(?P<header>[Aa]uthorization(?:\s*[:=]\s*|\\*[\"']\s*[:=]\s*\\*[\"'])(?:[A-Za-z]+\s+)?)" + _VALUE + rb"{8,}"
     rb"|(?P<scheme>://)[^\s/@:\"'\\?#<>]*:[^\s/@\"'\\<>]+(?=@)"
@@ -65,6 +65,7 @@ _FORMATS = re.compile(
     # A backslash is consumed with the next character, so that no escaped quote of JSON loses it.
     rb"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?:[^\"\\]|\\[^\"])*?-----END [A-Z ]*PRIVATE KEY-----|(?:[^\"\\]|\\[^\"])*)"
 )
+"""Compiled on first use: most texts contain none of `_SIGNS`."""
 _SIGNS = re.compile(
     rb"-(?:(?<=sk-)|(?<=glpat-)|(?<=pypi-)|(?<=xox[a-z]-))"
     rb"|_(?:(?<=k_)(?:live|test)|(?<=gh[pousr]_)|(?<=github_)pat_|(?<=npm_)|(?<=hf_)|(?<=rmtk_)|(?<=rm[td]_))"
@@ -148,9 +149,10 @@ def redact_known_keys(text: str) -> str:
 def _redact_known(data: bytes) -> bytes:
     """Try the formats only where they may begin."""
     pieces: list[bytes] = []
+    formats = re.compile(_FORMATS)
     done = at = 0
     while (beginning := _BEGINNINGS.search(data, at)) is not None:
-        match = _FORMATS.match(data, beginning.start())
+        match = formats.match(data, beginning.start())
         if match is None:
             at = beginning.end()
             continue

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Request:
+    """The request of a caller."""
+
     agent: str
     """A name in the directory, or a `/command` to route."""
     parameters: Mapping[str, Any]

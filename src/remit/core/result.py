@@ -97,6 +97,8 @@ class Metadata(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Return:
+    """The validated answer of a delegation."""
+
     status: Status
     summary: str
     artifacts: tuple[Artifact, ...] = ()

@@ -3,7 +3,6 @@
 Pure: the table comes from `settings`, the task from the caller. Whether the agent exists is checked by `runtime.accept`."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -29,9 +28,10 @@ class Rule(NamedTuple):
         return self.language in (None, language) and self.has_plan in (None, has_plan)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoutingTable:
-    commands: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)
+class RoutingTable(NamedTuple):
+    """Rules by command; the first that fits decides."""
+
+    commands: Mapping[str, tuple[Rule, ...]]
 
     def extended(self, rules: Mapping[str, Iterable[Rule]]) -> "RoutingTable":
         """This table with `rules` before its own: they add languages, agents and commands and override built-in routes."""

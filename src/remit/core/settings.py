@@ -243,6 +243,8 @@ class WorkspaceSettings(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
+    """All settings of a project."""
+
     __pydantic_config__ = FORBID
     durability: Literal["process", "power"] = "process"
     """Survives the death of the process, or also a power cut (each group is synced to disk)."""

@@ -21,13 +21,12 @@ from remit.core.text import SUMMARY_LIMIT, shorten_with_count
 from remit.runtime import reply
 from remit.runtime.authorize import await_admission
 from remit.runtime.local_context import Work
-from remit.runtime.output_schema import require_validator, schema_faults
-from remit.runtime.receive import ReceivedAnswer, read_answer
-from remit.runtime.reply import MAX_ERROR_CHARACTERS, describe_exception, error_of, format_traceback, stop_reason_of
+from remit.runtime.reply import MAX_ERROR_CHARACTERS, OperationAnswer, describe_exception, error_of, format_traceback, stop_reason_of
 from remit.system.artifact_files import checked_artifacts
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
+    from remit.runtime.receive import ReceivedAnswer
     from remit.runtime.workspaces import Workspace
 
 
@@ -52,6 +51,8 @@ async def perform(work: Work) -> Return:
         if work.delegation.accept or work.delegation.task is not None or spec.workspace is not _SHARED:
             await _prepare_folder(work)
         if spec.output_schema is not None:
+            from remit.runtime.output_schema import require_validator
+
             require_validator()
         ctx = work.ctx
         run = work.agent.perform(ctx, work.submission.arguments) if not spec.retries else _run(work)
@@ -113,15 +114,15 @@ def completed_return(
     *,
     artifacts: tuple[Artifact, ...] = (),
     warnings: tuple[str, ...] = (),
+    summary: str = "",
 ) -> Return:
     """A completed return for the value of a function; `value` is already plain JSON."""
     lineage = delegation.lineage
     fields = (lineage.session_id, delegation.agent, lineage.depth, lineage.path, duration_seconds, NOTHING)
     metadata = tuple.__new__(Metadata, fields)  # bypasses its Python constructor: every delegation passes here
-    if value.__class__ is str and value.strip():
-        summary = value if len(value) <= SUMMARY_LIMIT else shorten_with_count(value)
-    else:
-        summary = f"{delegation.agent} finished."
+    if not summary:
+        is_text = value.__class__ is str and value.strip()
+        summary = f"{delegation.agent} finished." if not is_text else value if len(value) <= SUMMARY_LIMIT else shorten_with_count(value)
     return Return.completed(summary, metadata, value, artifacts, warnings)
 
 
@@ -154,6 +155,10 @@ async def _run(work: Work) -> Any:
 async def _received(work: Work, answer: Any) -> Return:
     """The answer as a checked return, after at most one repair."""
     spec = work.agent.spec
+    if answer.__class__ is OperationAnswer and not work.declared():
+        data, summary = to_jsonable(answer["data"]), clean_text(answer["summary"])
+        result = completed_return(work.delegation, data, work.elapsed(), warnings=work.warnings, summary=summary)
+        return replace(result, next_steps=answer["next_steps"]) if answer["next_steps"] else result
     if spec.answers is Answers.VALUE and not looks_like_return(answer) and not isinstance(answer, Return):
         return await _from_value(work, answer)
     try:
@@ -185,9 +190,11 @@ async def _from_value(work: Work, answer: Any) -> Return:
         value = to_jsonable(answer)
     except Failed as failed:
         return await _unreadable(work, (f"data: the agent returned {failed.message}",), safe_repr(answer))
-    schema = work.agent.spec.output_schema
-    if schema is not None and (faults := await off_loop(schema_faults, value, schema)):
-        return await _unreadable(work, faults, safe_repr(answer))
+    if (schema := work.agent.spec.output_schema) is not None:
+        from remit.runtime.output_schema import schema_faults
+
+        if faults := await off_loop(schema_faults, value, schema):
+            return await _unreadable(work, faults, safe_repr(answer))
     declared = work.declared()
     if not declared and not work.agent.spec.requires_artifacts:
         return completed_return(work.delegation, value, work.elapsed(), warnings=work.warnings)
@@ -245,8 +252,10 @@ async def _with_original(work: Work, result: Return, original: str) -> Return:
     return replace(result, artifacts=(*result.artifacts, *seen))
 
 
-async def _read(answer: Any, return_file: Path | None = None) -> ReceivedAnswer:
+async def _read(answer: Any, return_file: Path | None = None) -> "ReceivedAnswer":
     """Parse long text on a thread: searching megabytes of prose must not block the loop."""
+    from remit.runtime.receive import read_answer
+
     if return_file is not None or (isinstance(answer, str | bytes) and len(answer) > LONG_TEXT):
         return await off_loop(read_answer, answer, return_file)
     return read_answer(answer)

@@ -17,7 +17,6 @@ from remit.core.languages import plain_name
 from remit.core.parameters import declared_name
 from remit.core.policy import Fact
 from remit.core.protected_paths import protection_of
-from remit.system.ip_addresses import classify_address
 
 LONGEST_TEXT = 2000
 LONGEST_PATH = 4096
@@ -193,6 +192,8 @@ def address_kind(host: str) -> str | None:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return "loopback" if host == "localhost" or host.endswith(".localhost") else None
+    from remit.system.ip_addresses import classify_address  # rarely needed
+
     return classify_address(address)
 
 

@@ -32,6 +32,10 @@ class Stop(NamedTuple):
     """Error code, if the reason alone does not determine it."""
 
 
+class OperationAnswer(dict[str, Any]):
+    """The answer of a built-in operation that completed: a summary, data and the next steps. Its form needs no check."""
+
+
 def metadata_of(delegation: Delegation, duration_seconds: float, extra: Mapping[str, Any] | None = None) -> Metadata:
     lineage = delegation.lineage
     return Metadata(lineage.session_id, delegation.agent, lineage.depth, lineage.path, duration_seconds, extra or NOTHING)

@@ -184,6 +184,8 @@ _FAULTS_KEPT = 20
 
 @dataclass(slots=True)
 class RemovalReport:
+    """Counts of removed entries, and the faults of the rest."""
+
     files: int = 0
     """Links among them."""
     folders: int = 0

@@ -13,7 +13,6 @@ import shlex
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -118,8 +117,7 @@ WATCH_SECONDS = 2.0
 """Interval of checks of an open project's declarations."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrustItem:
+class TrustItem(NamedTuple):
     """A file or settings table that needs approval."""
 
     kind: str
@@ -129,7 +127,7 @@ class TrustItem:
     digest: str
     effect: str
     """What it would run, send or weaken, in one line."""
-    text: str = field(repr=False)
+    text: str
     covers_files: bool = False
     """Whether its digest also covers other project files, which it runs or relies on."""
 

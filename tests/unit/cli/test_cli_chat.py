@@ -60,4 +60,4 @@ def test_cost_is_a_sum_or_unknown() -> None:
     assert Spent().words() == ""
     assert known.words() == "1,000 tokens, 0.50"
     assert unknown.words() == "10 tokens, money unknown"
-    assert (known + unknown).words() == "1,010 tokens, at least 0.50"
+    assert known.plus(unknown).words() == "1,010 tokens, at least 0.50"

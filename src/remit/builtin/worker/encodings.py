@@ -6,7 +6,8 @@ paths. Used by `worker.read_file`; `worker.write_file` takes the same encoding n
 import base64
 import codecs
 import os
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from typing import NamedTuple
 
 HEAD_BYTES = 8192
 BASE64 = "base64"
@@ -21,14 +22,15 @@ _LONGEST = 4
 """Bytes of one character in UTF-8."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Piece:
+class Piece(NamedTuple):
+    """A part of a file, as text or as base64."""
+
     content: str
     encoding: str
     offset: int
     """Its actual start."""
     bytes_read: int
-    notes: list[str] = field(default_factory=list)
+    notes: Sequence[str] = ()
 
     @property
     def end(self) -> int:
@@ -40,8 +42,8 @@ def read_piece(descriptor: int, size: int, offset: int, limit: int, encoding: st
     chosen = encoding or guess_encoding(head)
     if chosen in (None, "utf-8", "utf-8-sig") and (piece := _utf8(descriptor, size, offset, limit, is_certain=chosen is not None)):
         if head.startswith(codecs.BOM_UTF8):
-            piece.encoding = "utf-8-sig"
-            piece.content = piece.content.removeprefix("\ufeff") if piece.offset == 0 else piece.content
+            content = piece.content.removeprefix("\ufeff") if piece.offset == 0 else piece.content
+            piece = piece._replace(encoding="utf-8-sig", content=content)
         return piece
     raw = _read(descriptor, limit, offset)
     notes: list[str] = []
@@ -89,14 +91,10 @@ def _decode(raw: bytes, *, is_end: bool) -> tuple[str, int]:
 
 
 def _character_start(descriptor: int, offset: int) -> int:
-    """Where the character at this offset begins."""
-    before = _read(descriptor, min(offset, _LONGEST - 1), max(0, offset - _LONGEST + 1))
-    here = _read(descriptor, 1, offset)
-    if here and here[0] & 0xC0 == 0x80:
-        for back in range(1, len(before) + 1):
-            if _decode(before[-back:], is_end=False)[1] == 0:
-                return offset - back
-    return offset
+    """Where the character at this offset begins: continuation bytes are between 0x80 and 0xBF."""
+    here = min(offset, _LONGEST - 1)
+    near = _read(descriptor, here + 1, offset - here)
+    return offset - next((back for back, byte in enumerate(reversed(near)) if len(near) > here and byte & 0xC0 != 0x80), 0)
 
 
 def _is_no_text(raw: bytes) -> bool:

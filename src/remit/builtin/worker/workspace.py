@@ -18,6 +18,7 @@ from remit.core.errors import Failed, RemitError, Stopped
 from remit.core.policy import Effect
 from remit.core.protected_paths import Protection, is_pyproject, protection_of, remit_table
 from remit.core.text import plural
+from remit.runtime.reply import OperationAnswer
 from remit.system.beneath import Place, Root, leads_out, open_folder, parts_of, shown
 from remit.system.folder_walk import Walk
 from remit.system.threads import off_loop
@@ -196,7 +197,8 @@ def build_return(
     for note in notes:
         if len(summary) + len(note) < _SUMMARY_CHARACTERS:
             summary += f" {note}"
-    return {"status": status, "summary": summary, "data": data, "errors": list(errors), "next_steps": next_steps}
+    answer = {"status": status, "summary": summary, "data": data, "errors": list(errors), "next_steps": next_steps}
+    return OperationAnswer(answer) if status == "completed" else answer
 
 
 def display_path(path: str) -> str:

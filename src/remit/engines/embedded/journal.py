@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from remit.core.errors import Unavailable
@@ -26,7 +25,6 @@ T = TypeVar("T")
 log = logging.getLogger("remit.engine")
 
 
-@dataclass(frozen=True, slots=True)
 class Clash:
     """The session id was taken: draw again."""
 
@@ -37,15 +35,13 @@ class KeyTaken(NamedTuple):
     session_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class OverBudget:
+class OverBudget(NamedTuple):
     """Its tree or its principal has reached a limit, or passed it with this spending, by what any process has recorded."""
 
     lack: str
     is_of_tree: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class Overruled:
     """A process that took the delegation over recorded another outcome first, which is kept."""
 
