@@ -10,7 +10,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -84,11 +84,7 @@ class Finding:
         return hashlib.sha256("\0".join((self.file, self.rule, words)).encode(errors="replace")).hexdigest()[:16]
 
     def to_dict(self) -> dict[str, Any]:
-        fields = {
-            "severity": self.severity, "file": self.file, "line": self.line, "message": self.message, "suggestion": self.suggestion,
-            "rule": self.rule,
-        }  # fmt: skip
-        return {name: value for name, value in fields.items() if value not in (None, "")}
+        return {name: value for name, value in asdict(self).items() if value not in (None, "")}
 
 
 Gap = tuple[str, str]
