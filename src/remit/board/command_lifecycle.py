@@ -8,7 +8,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,46 +51,37 @@ MANY_DEPENDENCIES, MANY_SUBTASKS, MANY_PHASES = 4, 4, 5
 """From these counts on a task is complex."""
 
 
+@dataclass(eq=False)
 class TaskRun:
-    """A task claimed by this process while one command works on it."""
+    """A task claimed by this process while one command works on it. Raises `Misused` for an invalid timeout."""
 
-    def __init__(
-        self,
-        remit: Remit,
-        board: Board,
-        number: int,
-        command: str,
-        *,
-        routed_as: str = "",
-        focus: str = "",
-        force: bool = False,
-        timeout: float | None = None,
-        waiting: Waiting = wait_for_result,
-    ) -> None:
-        """`routed_as`: another command whose route and limits apply. `focus`: the user's own words. Raises `Misused` for an invalid
-        timeout."""
-        self.remit = remit
-        self.board = board
-        self.number = number
-        self.command = command
-        self.routed_as = routed_as or command
-        self.focus = focus
-        self.force = force
-        self.waiting = waiting
-        limits = remit.settings.limits_for(self.routed_as)
-        self.ends_at = time.monotonic() + allowed_timeout(timeout, limits)
-        self.timeout = timeout
-        self.run = ""
-        """The name of this run, and the key of its delegation."""
-        self.before: Task | None = None
-        """The task before this run marked it; None: this run continues a killed one."""
-        self.state = State()
-        """The board when the task was marked."""
-        self.commit = ""
-        """The last commit, abbreviated."""
-        self.warnings: list[str] = []
-        self._claim_seconds = (limits.maximum_seconds if timeout is None else timeout) + MARGIN_SECONDS
-        self._claim: claims.Claim | None = None
+    remit: Remit
+    board: Board
+    number: int
+    command: str
+    routed_as: str = ""
+    """Another command whose route and limits apply."""
+    focus: str = ""
+    """The user's own words."""
+    force: bool = False
+    timeout: float | None = None
+    waiting: Waiting = wait_for_result
+    run: str = ""
+    """The name of this run, and the key of its delegation."""
+    before: Task | None = None
+    """The task before this run marked it; None: this run continues a killed one."""
+    state: State = field(default_factory=State)
+    """The board when the task was marked."""
+    commit: str = ""
+    """The last commit, abbreviated."""
+    warnings: list[str] = field(default_factory=list)
+    _claim: claims.Claim | None = None
+
+    def __post_init__(self) -> None:
+        self.routed_as = self.routed_as or self.command
+        limits = self.remit.settings.limits_for(self.routed_as)
+        self.ends_at = time.monotonic() + allowed_timeout(self.timeout, limits)
+        self._claim_seconds = (limits.maximum_seconds if self.timeout is None else self.timeout) + MARGIN_SECONDS
 
     @property
     def seconds_left(self) -> float:

@@ -7,7 +7,7 @@ import contextlib
 import os
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -100,8 +100,7 @@ async def implement(
     """Execute task `number`. `timeout` is for all of it: each phase gets the rest. `landing`: how its work is merged.
 
     Raises `Refused` and `Misused` before anything is marked, committed or recorded as an error."""
-    run = ImplementRun(remit, board, number, "implement", focus=focus, force=force, timeout=timeout, waiting=waiting)
-    run.show = show
+    run = ImplementRun(remit, board, number, "implement", focus=focus, force=force, timeout=timeout, waiting=waiting, show=show)
     await off_loop(check_agents, remit, board, [number])
     run.landing = await off_loop(run.landing_for, landing)
     await off_loop(remove_landed, board)
@@ -174,11 +173,12 @@ def next_piece(board: Board, number: int) -> Piece | None:
     return None if phase is None else Piece(task=task, state=state, plan=plan, phase=phase, is_last=is_last)
 
 
+@dataclass(eq=False)
 class ImplementRun(TaskRun):
     """One task being implemented and claimed by this process."""
 
-    show: Callable[[str], None] = staticmethod(show_nothing)
-    plan_begun = ""
+    show: Callable[[str], None] = show_nothing
+    plan_begun: str = ""
     """The plan when the present phase was marked; empty: another process marked it."""
     vanished: tuple[int, ...] = ()
     """Phases removed from the plan during the last one."""
