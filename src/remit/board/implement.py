@@ -34,13 +34,12 @@ from remit.board.phases import (
     mark_phase_ended,
     parse_plan,
     plan_of,
-    read_plan_text,
     records_of,
     summary_text,
     with_record,
     without_records,
 )
-from remit.board.plans import Phase, Plan
+from remit.board.plans import Phase
 from remit.board.task import PhaseStatus, State, Status, Task, TaskArtifact
 from remit.board.task_landing import (
     QUEUE,
@@ -53,7 +52,7 @@ from remit.board.task_landing import (
     remove_landed,
 )
 from remit.board.task_order import check_dependencies
-from remit.board.task_prompts import depends_on, task_block
+from remit.board.task_prompts import depends_on, plan_at, task_block
 from remit.board.verdicts import (
     STOPPED,
     Changes,
@@ -428,7 +427,7 @@ class ImplementRun(TaskRun):
             words = f"All phases are done, on the branch {workspace.branch}; its agent is declared with merge = false."
             steps = f"Look at it: remit workspaces {self.number} --diff. Then merge it: remit workspaces {self.number} --merge"
             return await off_loop(partial(self._halt, "partial", words, None, Status.PARTIAL, next_steps=steps))
-        commands = commands_of(task, await off_loop(self._plan_now, task))
+        commands = commands_of(task, await off_loop(plan_at, self.board.root, task.plan_path))
         self.show(f"task {self.number}: landing on {workspace.onto}")
         error = await landing.land(task, records, commands)
         self.warn(*landing.notes)
@@ -452,7 +451,7 @@ class ImplementRun(TaskRun):
             return found
         task = await off_loop(self.task)
         agent, session_id = await off_loop(last_session, self.remit.store, task.session_id or "")
-        state, plan = self.board.look().state, await off_loop(self._plan_now, task)
+        state, plan = self.board.look().state, await off_loop(plan_at, self.board.root, task.plan_path)
         extra = {
             "commit_message": subject,
             PLACE: await self.landing.place(task, records_of(task)),
@@ -475,7 +474,7 @@ class ImplementRun(TaskRun):
 
     def _complete(self, commits: dict[int, str]) -> Outcome:
         board, task = self.board, self.task()
-        plan = self._plan_now(task)
+        plan = plan_at(self.board.root, task.plan_path)
         records = [replace(one, commit=commits.get(one.number) or one.commit) for one in records_of(task)]
         given_up = [str(phase.number) for phase in plan.phases if phase.status is PhaseStatus.ABANDONED]
         if given_up:
@@ -582,19 +581,12 @@ class ImplementRun(TaskRun):
         if task.status is not Status.PARTIAL:
             return task
         path, marked = self._summary_path(task, draft.at), draft.files.get(task.plan_path or "")
-        plan = self._plan_now(task) if marked is None else parse_plan(marked.decode("utf-8", "replace"))
+        plan = plan_at(self.board.root, task.plan_path) if marked is None else parse_plan(marked.decode("utf-8", "replace"))
         task = task.with_landing(self._landing_lines(why))
         text = summary_text(task, plan, records_of(task), draft.at, stopped=" ".join(why.split())[:400])
         draft.files[path] = text.encode("utf-8", "replace")
         paths.append(path)
         return replace(task, artifacts=(*task.artifacts, TaskArtifact(type="summary", path=path, summary="Not completed.")))
-
-    def _plan_now(self, task: Task) -> Plan:
-        """The current plan; without phases if it cannot be read."""
-        try:
-            return parse_plan(read_plan_text(self.board, task)) if task.has_plan else Plan()
-        except Refused:
-            return Plan()
 
     def _summary_path(self, task: Task, at: str) -> str:
         """Today's path; an earlier summary is not overwritten, and no link leads it out of the board's folder."""
@@ -606,7 +598,7 @@ class ImplementRun(TaskRun):
         return next(path for path in paths if not os.path.lexists(self.board.root / path))
 
     def _outcome(self, task: Task | None, status: str, summary: str, *, data: dict[str, Any] | None = None, **more: Any) -> Outcome:
-        phases = self._plan_now(task).phases if task is not None else ()
+        phases = plan_at(self.board.root, task.plan_path).phases if task is not None else ()
         statuses = {"phase_statuses": {str(phase.number): str(phase.status) for phase in phases}} if phases else {}
         return Outcome(
             command="implement",
