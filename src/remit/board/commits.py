@@ -49,11 +49,9 @@ class CommitResult:
     """The outcome."""
 
     hash: str = ""
-    """Full hash of the commit; empty: none."""
+    """Full hash of the commit; empty: none. Without a warning there was nothing to commit, or no repository."""
     warning: str = ""
     """Paths that were not committed, and why; empty: all were."""
-    nothing: bool = False
-    """There was nothing to commit, or no git repository."""
     later: bool = False
     """Not made for a temporary reason: a merge in progress, a locked index."""
 
@@ -85,7 +83,7 @@ def commit(
     try:
         repository = find_repository(root, stop_at) if (paths or deleted) and is_wanted(root) else None
         if repository is None:
-            return CommitResult(nothing=True)
+            return CommitResult()
         with _alone(repository, min(seconds, LOCK_SECONDS)):
             return _commit(repository, paths, deleted, message, is_repeated=is_repeated)
     except Busy as error:
@@ -278,7 +276,7 @@ def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str]
     if changed:
         made = _with_index(repository, before, trouble, changed)
     else:
-        made = CommitResult(nothing=not left_out)
+        made = CommitResult()
         if is_repeated and before and chosen:
             _reset_index(repository, list(chosen))
     return replace(made, warning=" ".join(filter(None, (made.warning, _left_out_words(left_out, is_all=not changed)))))
