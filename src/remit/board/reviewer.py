@@ -13,7 +13,7 @@ from typing import Any
 
 from remit.agents.function import FunctionAgent, agent
 from remit.board.commits import task_commits
-from remit.board.role_agents import SUMMARY_LENGTH, answered, put, read, title_of
+from remit.board.role_agents import SUMMARY_LENGTH, complete, put, read, title_of
 from remit.builtin.coder.analysis.files import list_files
 from remit.builtin.coder.review.change import open_git
 from remit.core.context import Context
@@ -81,7 +81,7 @@ async def reviewer(
     place = await put(ctx, text, write_to, "review.md", "report", f"Review: {data.get('verdict', 'not complete')}.")
     data = {**data, "report": place, "notLookedAt": [*change.not_seen, *data.get("notChecked", [])]}
     if review is None:
-        return answered("completed", f"Review of {_plain(change.what)}: nothing to review.", data=data)
+        return complete(f"Review of {_plain(change.what)}: nothing to review.", data=data)
     summary = f"Reviewed: {_plain(change.what)}. {review.summary}"
     returned = {**review.forwarded(), "summary": one_line(summary, SUMMARY_LENGTH), "artifacts": [], "data": data}
     return returned if body else {**returned, "status": "partial"}

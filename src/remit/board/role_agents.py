@@ -3,7 +3,6 @@
 None of them uses a model. The planner fills a template, the researchers compose a question for `researcher.deep_research` and file its
 report; the others do one step by the rules of the board. `agents.roles` lists them; `reviewer` is a separate module."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,7 +13,7 @@ from remit.agents.function import FunctionAgent, agent
 from remit.board.plans import list_items, read_plan
 from remit.board.task import PhaseStatus
 from remit.core.context import Context
-from remit.core.errors import ErrorInfo, Failed, Misused
+from remit.core.errors import Failed, Misused
 from remit.core.result import Return, Status
 from remit.core.text import one_line
 from remit.system.artifact_files import read_inside
@@ -32,14 +31,9 @@ READ_BYTES = 512 * 1024
 """Maximum size of a report or plan that is read."""
 
 
-def answered(status: str, summary: str, *, errors: Iterable[ErrorInfo] = (), **more: Any) -> dict[str, Any]:
-    return {
-        "status": status,
-        "summary": one_line(summary, SUMMARY_LENGTH, at_word=True),
-        "artifacts": [],
-        "errors": [error.to_dict() for error in errors],
-        **more,
-    }
+def complete(summary: str, **more: Any) -> dict[str, Any]:
+    """A completed return."""
+    return {"status": "completed", "summary": one_line(summary, SUMMARY_LENGTH, at_word=True), "artifacts": [], **more}
 
 
 async def put(ctx: Context, text: str, wanted: str | None, name: str, type_: str, summary: str) -> str:
@@ -147,7 +141,7 @@ async def planner(
     count = f"{len(names)} phase{'s' * (len(names) != 1)}"
     summary = f"Plan template with {count}. {source}; no agent or model has worked on it."
     data = {"plan": path, "phases": names, "version": request.version, "is_template": True}
-    return answered("completed", summary, data=data, next_steps=f"Edit {path} before it is implemented.")
+    return complete(summary, data=data, next_steps=f"Edit {path} before it is implemented.")
 
 
 PLANNER: FunctionAgent = planner
@@ -287,12 +281,12 @@ def _finished(found: Return, path: str, focus: str) -> dict[str, Any]:
     if found.status is Status.PARTIAL and [error.code for error in found.errors] == ["NOT_FOUND"]:
         words = "The study is done, and nothing that was searched answers it. The report says what was searched and what came nearest."
         advice = found.next_steps or "Name other sources, add a focus, or bind the role researcher to a language model ([roles])."
-        return answered("completed", words, data={**data, "found": False}, next_steps=advice)
+        return complete(words, data={**data, "found": False}, next_steps=advice)
     if found.status is not Status.COMPLETED:
         return {**_unfinished(found), "data": data}
     asked = one_line(focus, 80, at_word=True)
     about = f" Asked for in particular: {asked}{'' if asked.endswith(('.', '?', '!', '…')) else '.'}" if asked else ""
-    return answered("completed", f"{found.summary}{about}", data={**data, "found": True}, next_steps=found.next_steps)
+    return complete(f"{found.summary}{about}", data={**data, "found": True}, next_steps=found.next_steps)
 
 
 # ---- single steps
@@ -323,7 +317,7 @@ async def numberer(
     made = await off_loop(record, Board(ctx.root), new)
     data = {"number": made.task_number, "title": made.data["title"], "status": "not_started"}
     summary = f"{made.summary.partition(chr(10))[0].rstrip('.')}. Nothing of it was carried out."
-    return answered("completed", summary, data=data, task_number=made.task_number)
+    return complete(summary, data=data, task_number=made.task_number)
 
 
 NUMBERER: FunctionAgent = numberer
