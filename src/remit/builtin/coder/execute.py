@@ -12,7 +12,7 @@ from remit.agents.function import FunctionAgent, agent
 from remit.core.context import Context
 from remit.core.errors import Misused, OutOfTime
 from remit.core.languages import plain_name
-from remit.system.sandbox.recipes import MEBIBYTE, MOST, Grants, Limits
+from remit.system.sandbox.recipes import MEBIBYTE, MOST, Limits
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ async def execute_code(
         stdin=stdin.encode("utf-8", "replace") if stdin else None,
         files=inputs,
         limits=limits,
-        grants=Grants(network=network),
+        network=network,
         hidden=tuple(dict.fromkeys((ctx.root, ctx.workspace))),
     )
     streams = OutputStreams(ctx.emit)

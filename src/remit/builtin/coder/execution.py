@@ -138,7 +138,7 @@ class ExecutionResult:
         message = self._describe_end() + (f" It ran into the limit of {hits[0]}." if hits else "")
         last = self.stderr.strip().rpartition("\n")[2][:300]
         advice = _MORE[hits[0]] if hits else "Read stderr in the data, fix the code and run it again."
-        advice += "" if hits or self.job.grants.network else " The sandbox has no network."
+        advice += "" if hits or self.job.network else " The sandbox has no network."
         return "failed", [error_dict("execution", LIMIT_EXCEEDED if hits else "BUILD_ERROR", f"{message} {last}".rstrip(), advice)]
 
     def _describe_end(self) -> str:
@@ -189,7 +189,7 @@ class ExecutionResult:
                 "bubblewrap": self.offer.has_bubblewrap,
                 "landlock": self.offer.landlock,
                 "seccomp": self.offer.seccomp,
-                "network": self.job.grants.network,
+                "network": self.job.network,
                 "limits": {
                     "timeoutMs": int(limits.seconds * 1000),
                     "memoryBytes": limits.memory_bytes,
