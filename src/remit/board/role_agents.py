@@ -4,7 +4,6 @@ None of them uses a model. The planner fills a template, the researchers compose
 report; the others do one step by the rules of the board. `agents.roles` lists them; `reviewer` is a separate module."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -17,7 +16,7 @@ from remit.core.errors import Failed, Misused
 from remit.core.result import Return, Status
 from remit.core.text import one_line
 from remit.system.artifact_files import read_inside
-from remit.system.beneath import path_inside
+from remit.system.beneath import resolve_inside
 from remit.system.files import atomic_write
 from remit.system.threads import off_loop
 
@@ -40,7 +39,7 @@ async def put(ctx: Context, text: str, wanted: str | None, name: str, type_: str
     """Write the work to `wanted`, else into the delegation's own folder, and declare it as an artifact. Returns its path from the root.
 
     An existing report or plan is never overwritten."""
-    place = _inside(ctx.workspace, wanted) if wanted else ctx.scratch / name
+    place = resolve_inside(ctx.workspace, wanted) if wanted else ctx.scratch / name
 
     def write() -> None:
         try:
@@ -79,14 +78,6 @@ def description_of(ctx: Context, task: str) -> str:
 def _listed(value: list[str] | str | None) -> list[str]:
     """A list, or text with commas."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value or []
-
-
-def _inside(root: Path, path: str) -> Path:
-    """A path inside the project after links are resolved. Raises `Misused`."""
-    inside = path_inside(root, path) if "\0" not in path else None
-    if inside is None or inside == ".":
-        raise Misused(f"{path!r} is not a file inside the project.", advice="Name it by its path from the project's root.")
-    return root.resolve() / inside
 
 
 # ---- planner
