@@ -174,7 +174,7 @@ class TaskRun:
             return task
         return replace(task, status=self.before.status, started=self.before.started, blocking_reason=self.before.blocking_reason)
 
-    async def recovered(self, key: str) -> tuple[Return | None, Record | None]:
+    async def recover_return(self, key: str) -> tuple[Return | None, Record | None]:
         """The return of an unfiled run whose agent had finished; and its record.
 
         A run of a dead process is settled first; one that resumes by itself after a crash is awaited."""
@@ -222,7 +222,7 @@ def must_exist(board: Board, *numbers: int) -> State:
     return seen.state
 
 
-def checked_route(settings: Settings, find: Find, command: str, task: Task | None, timeout: float | None = None) -> Route:
+def require_route(settings: Settings, find: Find, command: str, task: Task | None, timeout: float | None = None) -> Route:
     """The route of a command. Raises `Refused` with the lines to add to remit.toml if no agent or model is configured for it; `Misused` for
     an invalid timeout."""
     allowed_timeout(timeout, settings.limits_for(command))
@@ -260,7 +260,7 @@ def check_entry(task: Task, command: str, *, force: bool) -> tuple[str, ...]:
     return ()
 
 
-def claimed_now(board: Board, number: int) -> tuple[str, ...]:
+def warn_of_claim(board: Board, number: int) -> tuple[str, ...]:
     holder = claims.holder_of(board, number)
     return (f"It would be refused now: `remit {holder.command}` works on task {number} (process {holder.pid}).",) if holder else ()
 

@@ -16,9 +16,9 @@ from remit.board.board import SPECS, Board, Draft
 from remit.board.command_lifecycle import (
     TaskRun,
     check_entry,
-    checked_route,
     must_exist,
     new_error,
+    require_route,
     run_to_end,
     unfiled_run,
 )
@@ -156,7 +156,7 @@ def check_agents(remit: Remit, board: Board, numbers: Sequence[int]) -> None:
     state = must_exist(board, *numbers)
     for task in map(state.task, numbers):
         if task.status is not Status.COMPLETED and not unfiled_run(task, "implement") and next_piece(board, task.number) is not None:
-            checked_route(remit.settings, remit.directory.find, "implement", task)
+            require_route(remit.settings, remit.directory.find, "implement", task)
 
 
 def next_piece(board: Board, number: int) -> Piece | None:
@@ -262,7 +262,7 @@ class ImplementRun(TaskRun):
         piece = await off_loop(next_piece, self.board, self.number) if run else None
         if piece is None or (piece.phase is not WHOLE and piece.phase.status is not PhaseStatus.IN_PROGRESS):
             return None
-        found, _ = await self.recovered(_key(run, piece.phase))
+        found, _ = await self.recover_return(_key(run, piece.phase))
         if found is not None:
             self.run = run
             what = "The work" if piece.phase is WHOLE else f"Phase {piece.phase.number}"
@@ -445,7 +445,7 @@ class ImplementRun(TaskRun):
         """Ask the agent of the task to change its work, in its own session if it kept one."""
         assert self.landing is not None
         key = f"board-{self.number}-return-{name}"
-        found, record = await self.recovered(key)
+        found, record = await self.recover_return(key)
         if found is not None:
             return found
         task = await off_loop(self.task)

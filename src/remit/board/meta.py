@@ -14,7 +14,7 @@ from remit.agents.agent_files import Page, check_guest, ours, page_of
 from remit.agents.profiles import definition_for
 from remit.app import Remit
 from remit.board import command_files
-from remit.board.command_lifecycle import Find, checked_route, new_error
+from remit.board.command_lifecycle import Find, new_error, require_route
 from remit.board.commits import commit, note_failed_commit
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.verdicts import find_document
@@ -109,7 +109,7 @@ def find_place(root: Path, request: MetaRequest, agents: Collection[str]) -> Pla
 
 async def meta(remit: Remit, request: MetaRequest, *, waiting: Waiting = wait_for_result) -> Outcome:
     """Raises `Refused` before anything is written if no agent or model is configured."""
-    checked_route(remit.settings, remit.directory.find, COMMAND, None, request.timeout)
+    require_route(remit.settings, remit.directory.find, COMMAND, None, request.timeout)
     place = await off_loop(find_place, remit.root, request, remit.directory.names())
     parameters = {"task": _words(request, place), "description": request.text.strip(), "kind": str(place.kind), "name": place.name}
     result = await waiting(remit, await remit.start(f"/{COMMAND}", parameters=parameters, timeout=request.timeout))
@@ -121,7 +121,7 @@ async def meta(remit: Remit, request: MetaRequest, *, waiting: Waiting = wait_fo
 
 def dry_run_meta(root: Path, settings: Settings, find: Find, request: MetaRequest, agents: Collection[str]) -> Outcome:
     """What would be written; writes nothing."""
-    chosen = checked_route(settings, find, COMMAND, None, request.timeout)
+    chosen = require_route(settings, find, COMMAND, None, request.timeout)
     place = find_place(root, request, agents)
     summary = f"The {place.kind} {place.name} would be written to {place.path}."
     return Outcome.dry_run(COMMAND, summary, kind=str(place.kind), name=place.name, path=place.path, route=chosen.log_line)

@@ -196,8 +196,8 @@ class UserEdits:
             notices += (*(f"{FROM}{line}" for line in taken), *(f"TODO.md: {line}" for line in merged.kept))
             base, is_older = self._base(version)
             if base is not None and is_older:
-                came = sorted(numbers_of(self.found.file.state) - numbers_of(base))
-                tasks = f"{'Task' if len(came) == 1 else 'Tasks'} {list_some(came, _NAMED)}"
+                newer = sorted(numbers_of(self.found.file.state) - numbers_of(base))
+                tasks = f"{'Task' if len(newer) == 1 else 'Tasks'} {list_some(newer, _NAMED)}"
                 notices += (f"TODO.md: it was written from an older drawing, without {tasks}: what has come since is drawn again.",)
         return state, notices
 
