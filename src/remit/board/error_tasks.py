@@ -87,12 +87,9 @@ class OpenErrors:
 async def errors(
     remit: Remit, board: Board, *, kind: str | None = None, timeout: float | None = None, waiting: Waiting = wait_for_result
 ) -> Outcome:
-    """`kind`: only errors of this type or code. Raises `Refused` before anything is written if no agent can diagnose them."""
+    """`kind`: only errors of this type or code. Raises `Refused` before a task is made if no agent can diagnose them."""
     ends_at = time.monotonic() + allowed_timeout(timeout, remit.settings.limits_for(COMMAND))
     ledger, find = remit.ledger, remit.directory.find
-    found = await off_loop(find_errors, board, ledger, kind)
-    if found.groups:
-        require_route(remit.settings, find, COMMAND, found.task)
     recovered = await off_loop(board.recover)
     await off_loop(settle_ledger, board, ledger)
     found = await off_loop(find_errors, board, ledger, kind)

@@ -223,8 +223,6 @@ def _number(value: Any) -> int | None:
 
 
 def _source(board: Board, folder: Path | None) -> Path:
-    if folder is not None and folder.is_file():
-        folder = folder.parent
     places = [board.root / place for place in PLACES] if folder is None else [Path.cwd() / folder]
     found = next((place for place in places if any((place / name).is_file() for name in _FILES[:2])), None)
     if found is None:
