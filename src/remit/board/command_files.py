@@ -66,10 +66,6 @@ def places(root: Path) -> dict[str, Path]:
     return found
 
 
-def names(root: Path) -> list[str]:
-    return list(places(root))
-
-
 def find(root: Path, name: str, trust: "ProjectTrust | None" = None) -> CommandFile | None:
     """The command of that name; None if no file has it. Raises `Misused` with the fault of its file, also if it is not approved. `trust`:
     the approvals, if already read."""

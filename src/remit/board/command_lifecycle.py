@@ -45,6 +45,8 @@ RUN = "run"
 """Key of the task's entry in state.json that names the unfiled run."""
 MARGIN_SECONDS = 120.0
 """How long a claim outlasts the time limit of the work, for filing and committing."""
+LEAST_SECONDS = 1.0
+"""With less time nothing starts; what has just started has at least this."""
 EXECUTOR, IMPLEMENTER = "task-executor", "implementer"
 CONTEXT_FOLDER = ".remit/context"
 MANY_DEPENDENCIES, MANY_SUBTASKS, MANY_PHASES = 4, 4, 5

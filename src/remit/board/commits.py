@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 CODE = "GIT_COMMIT_FAILED"
 SUBJECT_LENGTH = 72
+GIT_SECONDS = 20.0
+"""For questions about commits and changes."""
 LOCK_SECONDS = 30.0
 INDEX_SECONDS = 5.0
 """How long to wait while another git locks the index."""

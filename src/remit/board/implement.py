@@ -14,6 +14,7 @@ from typing import Any
 from remit.app import Remit
 from remit.board.board import SPECS, Board, Draft
 from remit.board.command_lifecycle import (
+    LEAST_SECONDS,
     TaskRun,
     check_entry,
     must_exist,
@@ -74,9 +75,6 @@ from remit.runtime.verify import AcceptanceSite, run_acceptance
 from remit.runtime.workspace_cleanup import workspace_status
 from remit.system.artifact_files import checked_artifacts
 from remit.system.threads import off_loop
-
-MIN_SECONDS = 1.0
-"""With less time no phase starts; one that just started has at least this."""
 
 
 def show_nothing(_words: str) -> None:
@@ -216,7 +214,7 @@ class ImplementRun(TaskRun):
             number = piece.phase.number
             if number in commits:
                 return await off_loop(self._stuck, f"Phase {number} was completed, but the plan does not show it.", "Look at the plan.")
-            if left is None and self.seconds_left < MIN_SECONDS:
+            if left is None and self.seconds_left < LEAST_SECONDS:
                 return await off_loop(self._out_of_time, piece)
             self._show(piece, is_first=not commits)
             result, verdict, task = await self._carry_out_piece(piece, left)
@@ -234,7 +232,7 @@ class ImplementRun(TaskRun):
         if self.landing is not None:
             if left is None:
                 await off_loop(self._check_first)
-            await self.landing.open(records_of(await off_loop(self.task)), seconds=max(MIN_SECONDS, self.seconds_left))
+            await self.landing.open(records_of(await off_loop(self.task)), seconds=max(LEAST_SECONDS, self.seconds_left))
         if left is None:
             await off_loop(self.mark, self._check)
         if self.landing is not None:
@@ -343,7 +341,7 @@ class ImplementRun(TaskRun):
             phases=len(piece.plan.phases),
             extra=extra,
             accept=piece.accept,
-            timeout=max(MIN_SECONDS, self.seconds_left),  # checking and marking took some of it
+            timeout=max(LEAST_SECONDS, self.seconds_left),  # checking and marking took some of it
         )
 
     def _judge(self, piece: Piece, before: Changes | None, result: Return) -> Verdict:
@@ -465,7 +463,7 @@ class ImplementRun(TaskRun):
                 phases=len(plan.phases),
                 extra=extra,
                 accept=commands_of(task, plan),
-                timeout=max(MIN_SECONDS, self.seconds_left),
+                timeout=max(LEAST_SECONDS, self.seconds_left),
                 **({"agent": agent, "resume": session_id} if agent else {}),
             )
         self.warn(*result.warnings)

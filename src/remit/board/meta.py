@@ -93,7 +93,7 @@ def find_place(root: Path, request: MetaRequest, agents: Collection[str]) -> Pla
     """What would be written, and where. Raises if that is not possible. Blocking."""
     if not request.text.strip():
         raise Misused("The description is missing.", advice='Say what is wanted: remit meta "Checks links in Markdown files".')
-    taken = agents if request.kind is Kind.AGENT else (*request.built_in_commands, *command_files.names(root))
+    taken = agents if request.kind is Kind.AGENT else (*request.built_in_commands, *command_files.places(root))
     if request.name is None:
         places = (Place(kind=request.kind, name=name) for name in _names_from(request.text))
         return next(place for place in places if not _why_taken(root, place, taken))

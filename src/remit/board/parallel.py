@@ -13,20 +13,19 @@ from typing import Any
 from remit.app import Remit
 from remit.board.board import Board
 from remit.board.claims import holder_of, holders
+from remit.board.command_lifecycle import LEAST_SECONDS
 from remit.board.implement import check_agents, implement, refused_outcome, show_nothing
 from remit.board.outcome import Outcome, Waiting, name_tasks, wait_for_result
 from remit.board.phases import plan_of
-from remit.board.task import IN_PROGRESS, Status
+from remit.board.task import ENDED, IN_PROGRESS, Status
 from remit.board.task_landing import QUEUE, LandingOptions, check_acceptance, queue_for
 from remit.board.task_order import order_tasks, unmet
-from remit.board.view import CLOSED
 from remit.core.budget import Budget, Limits
 from remit.core.deadline import allowed_timeout
 from remit.core.delegation import ORIGIN, ROOT_CALLER, CallerInfo, Origin
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.system.threads import off_loop
 
-LEAST_SECONDS = 1.0
 LOOK_SECONDS = 0.5
 
 
@@ -56,7 +55,7 @@ class ParallelOptions:
 def ready_tasks(board: Board) -> tuple[int, ...]:
     """All tasks that can be implemented now, or after others of them. Blocking."""
     state, held = board.look().state, holders(board)
-    never = CLOSED | {Status.BLOCKED} | IN_PROGRESS - {Status.IMPLEMENTING}
+    never = ENDED | {Status.BLOCKED} | IN_PROGRESS - {Status.IMPLEMENTING}
     open_ones = {task.number: task for task in state.tasks if task.status not in never and task.number not in held}
     while True:
         waits = [number for number, task in open_ones.items() if any(one not in open_ones for one in unmet(board, state, task))]

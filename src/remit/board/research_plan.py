@@ -11,6 +11,7 @@ from typing import Any
 from remit.app import Remit
 from remit.board.board import Board
 from remit.board.command_lifecycle import (
+    LEAST_SECONDS,
     Find,
     TaskRun,
     carried_by,
@@ -38,7 +39,6 @@ from remit.core.settings import Settings
 from remit.system.artifact_files import checked_artifacts, read_bounded
 from remit.system.threads import off_loop
 
-LEAST_SECONDS = 1.0
 REMEMBERED = ("write_to", "version", "focus")
 """Parts of a brief recorded with every delegation, so that another process can file its return."""
 NEXT = {"research": "`remit plan {number}` plans it.", "plan": "`remit implement {number}` carries it out."}

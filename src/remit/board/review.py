@@ -19,7 +19,7 @@ from remit.board import claims
 from remit.board.archive import find_tasks
 from remit.board.board import Board, Draft
 from remit.board.command_lifecycle import Find, delegate_task, new_error, require_route
-from remit.board.commits import commit, find_repository, task_commits
+from remit.board.commits import GIT_SECONDS, commit, find_repository, task_commits
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.plans import Plan
 from remit.board.task import ENDED, Priority, Task, TaskArtifact, linked_files, texts_of
@@ -54,7 +54,6 @@ _PROSE_ALONE = (
 )
 SEVERITIES = ("critical", "high", "medium", "low", "info")
 MAX_FINDINGS = 1000
-GIT_SECONDS = 30.0
 _PLACE = re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?:[:-]\d+)?$")
 
 
