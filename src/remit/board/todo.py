@@ -380,6 +380,8 @@ def _written(fields: dict[str, str], others: Sequence[str], description: Sequenc
 
 
 HEAD = "# TODO"
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
+"""What `surrogateescape` makes of such bytes."""
 _PLAIN_PATH = re.compile(r"[\w./+@-]+", re.ASCII)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)T")
 _STARTS_PLAIN = re.compile(r"[^\s#>|`~<*+\-\\=\d]|\d+[^.)\d]|\*\*?[^\s*]")
@@ -476,17 +478,7 @@ def link_to(path: str) -> str:
 
 
 def text_of(data: bytes) -> str:
-    """Decode a TODO.md from any editor: a line that is not UTF-8 is read as Latin-1."""
+    """Decode a TODO.md from any editor: bytes that are not UTF-8 are read as Latin-1."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return data.decode("utf-16", errors="replace")
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return "\n".join(map(_line_of, data.split(b"\n")))
-
-
-def _line_of(line: bytes) -> str:
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        return line.decode("latin-1")
+    return _NOT_UTF8.sub(lambda found: chr(ord(found[0]) - 0xDC00), data.decode(errors="surrogateescape"))
