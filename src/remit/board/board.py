@@ -120,16 +120,17 @@ class Board:
             return
         recovered = self.recover()
         if not (make or anew or self.state_path.exists()):
-            raise self._no_board()
+            self._nothing()
+            raise no_board()
         make_folder(self.root / ".remit")
         write_set.make_ready(self.root / SET, self.root)
         with file_lock(self.root / LOCK, timeout=LOCK_SECONDS):
             recovered += write_set.finish(self.root / SET, self.root)  # of a process that died since
             found = BoardFiles() if anew else self._find()
             if found.data is None and not anew:
+                self._nothing()
                 if not make:
-                    raise self._no_board()
-                self._nothing()  # raises if there is a TODO.md nevertheless
+                    raise no_board()
             edits = self._edits(found)
             seen = self._merged(edits, archive.numbered(self, found.file.state))
             draft = Draft(state=seen.state, at=self.now(), notices=(*recovered, *seen.notices))
@@ -184,10 +185,6 @@ class Board:
                 advice=f"`remit board import` makes it from TODO.md; or restore it from git (`git checkout -- {STATE}`).",
             )
         return Snapshot(state=State(), exists=False)
-
-    def _no_board(self) -> Misused:
-        self._nothing()
-        return no_board()
 
     # ---- reading
 
