@@ -101,30 +101,30 @@ def test_subjects_are_one_line_of_at_most_72_characters() -> None:
 
 def test_nothing_to_commit_is_not_an_error(repository: Path) -> None:
     os.utime(repository / "README.md", (1, 1))
-    assert commit(repository, ["README.md"], "task 1: x") == CommitResult(nothing=True)
-    assert commit(repository, [], "task 1: x") == CommitResult(nothing=True)
+    assert commit(repository, ["README.md"], "task 1: x") == CommitResult()
+    assert commit(repository, [], "task 1: x") == CommitResult()
     put(repository, "README.md", "staged\n")
     git(repository, "add", "README.md")
     put(repository, "README.md", "text\n")
-    assert commit(repository, ["README.md"], "task 1: x").nothing
+    assert commit(repository, ["README.md"], "task 1: x") == CommitResult()
     assert status(repository) == ["MM README.md"]
     put(repository, ".gitattributes", "* text=auto\n")
     git(repository, "add", ".")
     git(repository, "commit", "-qm", "attributes")
     (repository / "README.md").write_bytes(b"text\r\n")
-    assert commit(repository, ["README.md"], "task 1: x") == CommitResult(nothing=True), "equal after git's filters"
+    assert commit(repository, ["README.md"], "task 1: x") == CommitResult(), "equal after git's filters"
 
 
 def test_commits_are_off_without_git_or_a_checkout(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outside = tmp_path / "outside"
     path = put(outside, "a.md")
-    assert commit(outside, [path], "task 1: x") == CommitResult(nothing=True)
+    assert commit(outside, [path], "task 1: x") == CommitResult()
     git(tmp_path, "init", "-q", "--bare", "bare")
-    assert commit(tmp_path / "bare", ["HEAD"], "task 1: x") == CommitResult(nothing=True)
+    assert commit(tmp_path / "bare", ["HEAD"], "task 1: x") == CommitResult()
     put(repository, ".gitignore", "/hidden/\n")
-    assert commit(repository / "hidden", [put(repository / "hidden", "a.md")], "task 1: x") == CommitResult(nothing=True)
+    assert commit(repository / "hidden", [put(repository / "hidden", "a.md")], "task 1: x") == CommitResult()
     monkeypatch.setenv("PATH", str(outside))
-    assert commit(repository, ["README.md"], "task 1: x") == CommitResult(nothing=True)
+    assert commit(repository, ["README.md"], "task 1: x") == CommitResult()
 
 
 def test_repository_without_a_commit_and_detached_head(tmp_path: Path, repository: Path) -> None:
@@ -272,7 +272,7 @@ def test_interrupted_index_update_is_finished_by_the_next_commit(repository: Pat
     put(repository, "a.md")
     assert subprocess.run([sys.executable, "-c", script], cwd=repository, check=False).returncode == -signal.SIGKILL
     assert in_head(repository) == ["README.md", "a.md"]
-    assert commit(repository, ["a.md", "README.md"], "task 1: x", is_repeated=True) == CommitResult(nothing=True)
+    assert commit(repository, ["a.md", "README.md"], "task 1: x", is_repeated=True) == CommitResult()
     assert status(repository) == ["A  other.md"]
 
 

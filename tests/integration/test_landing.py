@@ -409,7 +409,7 @@ async def test_failed_task_stops_only_its_dependents(tmp_path: Path) -> None:
 
 
 async def test_tasks_with_a_common_file_do_not_run_concurrently(tmp_path: Path) -> None:
-    plan = "# Plan\n\n### Phase 1: Edit [NOT STARTED]\n- **Tasks**: change `src/app.py`\n"
+    plan = "# Plan\n\n### Phase 1: Edit [NOT STARTED]\n- **Files**: `src/app.py`\n"
     board, at_once, most = made_board(tmp_path, 2, plans={1: plan, 2: plan}), [0], [0]
 
     async def script(_ctx: Context, folder: Path, more: dict[str, Any]) -> Any:

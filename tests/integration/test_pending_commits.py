@@ -81,7 +81,7 @@ def test_changes_of_a_killed_todo_are_committed_by_the_next_command(board: Board
 
 def test_pending_commit_of_a_live_process_is_taken_over_after_a_timeout(board: Board) -> None:
     (board.root / "made.txt").write_text("made\n")
-    pending = PendingCommit.of_this_process(board, "task 1: theirs", ["made.txt"])
+    pending = PendingCommit(subject="task 1: theirs", paths=("made.txt",), since=board.clock.wall())
     place = board.root / pending.note
     place.write_bytes(pending.to_bytes())
     assert board.recover() == ()

@@ -31,22 +31,17 @@ def archived_tasks(board: "Board") -> tuple[Task, ...]:
     return archived(board).tasks
 
 
-def not_found(board: "Board", number: int) -> Misused:
-    """ "Task N not found", with a hint if it is in the archive."""
-    status = next((task.status for task in archived_tasks(board) if task.number == number), None)
-    if status is None:
-        return Misused(f"Task {number} not found", advice="`remit board` lists the tasks.")
-    back = f"`remit task --recover {number}` brings it back" if status is Status.ABANDONED else f"`remit board {number}` shows it"
-    return Misused(f"Task {number} not found", advice=f"It is in the archive, [{status.marker}]: {back}.")
-
-
 def find_tasks(board: "Board", state: State, wanted: Iterable[int]) -> list[Task]:
-    """All of these tasks. Raises `Misused`: "Task N not found"."""
-    tasks = [state.find(number) or not_found(board, number) for number in wanted]
-    for task in tasks:
-        if isinstance(task, Misused):
-            raise task
-    return [task for task in tasks if isinstance(task, Task)]
+    """All of these tasks. Raises `Misused`: "Task N not found", with a hint if it is in the archive."""
+    numbers = list(wanted)
+    missing = next((number for number in numbers if state.find(number) is None), None)
+    if missing is None:
+        return [state.task(number) for number in numbers]
+    status = next((task.status for task in archived_tasks(board) if task.number == missing), None)
+    if status is None:
+        raise Misused(f"Task {missing} not found", advice="`remit board` lists the tasks.")
+    back = f"`remit task --recover {missing}` brings it back" if status is Status.ABANDONED else f"`remit board {missing}` shows it"
+    raise Misused(f"Task {missing} not found", advice=f"It is in the archive, [{status.marker}]: {back}.")
 
 
 def numbers(board: "Board") -> frozenset[int]:

@@ -120,16 +120,17 @@ class Board:
             return
         recovered = self.recover()
         if not (make or anew or self.state_path.exists()):
-            raise self._no_board()
+            self._nothing()
+            raise no_board()
         make_folder(self.root / ".remit")
         write_set.make_ready(self.root / SET, self.root)
         with file_lock(self.root / LOCK, timeout=LOCK_SECONDS):
             recovered += write_set.finish(self.root / SET, self.root)  # of a process that died since
             found = BoardFiles() if anew else self._find()
             if found.data is None and not anew:
+                self._nothing()
                 if not make:
-                    raise self._no_board()
-                self._nothing()  # raises if there is a TODO.md nevertheless
+                    raise no_board()
             edits = self._edits(found)
             seen = self._merged(edits, archive.numbered(self, found.file.state))
             draft = Draft(state=seen.state, at=self.now(), notices=(*recovered, *seen.notices))
@@ -139,14 +140,15 @@ class Board:
             made = draft.commit.make(self)
             draft.commit_hash, draft.commit_warning = made.short, made.warning
 
-    def commit_for(self, draft: Draft, subject: str, paths: Sequence[str] | None = None, **origin: Any) -> None:
+    def commit_for(self, draft: Draft, subject: str, paths: Sequence[str] | None = None, *, session_id: str = "", **origin: Any) -> None:
         """Commit the change: the board's own files and `paths`, by default all files and moved folders of the draft.
 
-        `origin`: session_id for the trailer; command and task_number for the error ledger if the commit fails."""
+        `session_id`: for the trailer. `origin`: command and task_number for the error ledger if the commit fails."""
         from remit.board.commits import PendingCommit  # imported here: a command without a commit does not load it
 
-        named = (*draft.files, *draft.moves.values()) if paths is None else tuple(paths)
-        draft.commit = PendingCommit.of_this_process(self, subject, named, deleted=tuple(draft.moves), **origin)
+        named = tuple(dict.fromkeys((*draft.files, *draft.moves.values()) if paths is None else paths))
+        whose = {"session_id": session_id or self.session_id, **origin}
+        draft.commit = PendingCommit(subject=subject, paths=named, deleted=tuple(draft.moves), since=self.clock.wall(), **whose)
 
     def recover(self) -> tuple[str, ...]:
         """Complete an interrupted change, then make the commits that ended processes left. Returns a line for each."""
@@ -183,10 +185,6 @@ class Board:
                 advice=f"`remit board import` makes it from TODO.md; or restore it from git (`git checkout -- {STATE}`).",
             )
         return Snapshot(state=State(), exists=False)
-
-    def _no_board(self) -> Misused:
-        self._nothing()
-        return no_board()
 
     # ---- reading
 

@@ -53,16 +53,8 @@ class CommandFile:
         return self.path.startswith(f"{OWN}/")
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "path": self.path,
-            "description": self.description,
-            "agent": self.agent,
-            "model": self.model or None,
-            "timeout": self.timeout,
-            "argument_hint": self.hint,
-            "warnings": list(self.warnings),
-        }
+        own = {name: getattr(self, name) for name in ("name", "path", "description", "agent", "timeout")}
+        return {**own, "model": self.model or None, "argument_hint": self.hint, "warnings": list(self.warnings)}
 
 
 def places(root: Path) -> dict[str, Path]:
@@ -72,10 +64,6 @@ def places(root: Path) -> dict[str, Path]:
         if is_name(name):
             found.setdefault(name, path)
     return found
-
-
-def names(root: Path) -> list[str]:
-    return list(places(root))
 
 
 def find(root: Path, name: str, trust: "ProjectTrust | None" = None) -> CommandFile | None:

@@ -8,7 +8,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,52 +45,45 @@ RUN = "run"
 """Key of the task's entry in state.json that names the unfiled run."""
 MARGIN_SECONDS = 120.0
 """How long a claim outlasts the time limit of the work, for filing and committing."""
+LEAST_SECONDS = 1.0
+"""With less time nothing starts; what has just started has at least this."""
 EXECUTOR, IMPLEMENTER = "task-executor", "implementer"
 CONTEXT_FOLDER = ".remit/context"
 MANY_DEPENDENCIES, MANY_SUBTASKS, MANY_PHASES = 4, 4, 5
 """From these counts on a task is complex."""
 
 
+@dataclass(eq=False)
 class TaskRun:
-    """A task claimed by this process while one command works on it."""
+    """A task claimed by this process while one command works on it. Raises `Misused` for an invalid timeout."""
 
-    def __init__(
-        self,
-        remit: Remit,
-        board: Board,
-        number: int,
-        command: str,
-        *,
-        routed_as: str = "",
-        focus: str = "",
-        force: bool = False,
-        timeout: float | None = None,
-        waiting: Waiting = wait_for_result,
-    ) -> None:
-        """`routed_as`: another command whose route and limits apply. `focus`: the user's own words. Raises `Misused` for an invalid
-        timeout."""
-        self.remit = remit
-        self.board = board
-        self.number = number
-        self.command = command
-        self.routed_as = routed_as or command
-        self.focus = focus
-        self.force = force
-        self.waiting = waiting
-        limits = remit.settings.limits_for(self.routed_as)
-        self.ends_at = time.monotonic() + allowed_timeout(timeout, limits)
-        self.timeout = timeout
-        self.run = ""
-        """The name of this run, and the key of its delegation."""
-        self.before: Task | None = None
-        """The task before this run marked it; None: this run continues a killed one."""
-        self.state = State()
-        """The board when the task was marked."""
-        self.commit = ""
-        """The last commit, abbreviated."""
-        self.warnings: list[str] = []
-        self._claim_seconds = (limits.maximum_seconds if timeout is None else timeout) + MARGIN_SECONDS
-        self._claim: claims.Claim | None = None
+    remit: Remit
+    board: Board
+    number: int
+    command: str
+    routed_as: str = ""
+    """Another command whose route and limits apply."""
+    focus: str = ""
+    """The user's own words."""
+    force: bool = False
+    timeout: float | None = None
+    waiting: Waiting = wait_for_result
+    run: str = ""
+    """The name of this run, and the key of its delegation."""
+    before: Task | None = None
+    """The task before this run marked it; None: this run continues a killed one."""
+    state: State = field(default_factory=State)
+    """The board when the task was marked."""
+    commit: str = ""
+    """The last commit, abbreviated."""
+    warnings: list[str] = field(default_factory=list)
+    _claim: claims.Claim | None = None
+
+    def __post_init__(self) -> None:
+        self.routed_as = self.routed_as or self.command
+        limits = self.remit.settings.limits_for(self.routed_as)
+        self.ends_at = time.monotonic() + allowed_timeout(self.timeout, limits)
+        self._claim_seconds = (limits.maximum_seconds if self.timeout is None else self.timeout) + MARGIN_SECONDS
 
     @property
     def seconds_left(self) -> float:
@@ -183,7 +176,7 @@ class TaskRun:
             return task
         return replace(task, status=self.before.status, started=self.before.started, blocking_reason=self.before.blocking_reason)
 
-    async def recovered(self, key: str) -> tuple[Return | None, Record | None]:
+    async def recover_return(self, key: str) -> tuple[Return | None, Record | None]:
         """The return of an unfiled run whose agent had finished; and its record.
 
         A run of a dead process is settled first; one that resumes by itself after a crash is awaited."""
@@ -231,7 +224,7 @@ def must_exist(board: Board, *numbers: int) -> State:
     return seen.state
 
 
-def checked_route(settings: Settings, find: Find, command: str, task: Task | None, timeout: float | None = None) -> Route:
+def require_route(settings: Settings, find: Find, command: str, task: Task | None, timeout: float | None = None) -> Route:
     """The route of a command. Raises `Refused` with the lines to add to remit.toml if no agent or model is configured for it; `Misused` for
     an invalid timeout."""
     allowed_timeout(timeout, settings.limits_for(command))
@@ -269,7 +262,7 @@ def check_entry(task: Task, command: str, *, force: bool) -> tuple[str, ...]:
     return ()
 
 
-def claimed_now(board: Board, number: int) -> tuple[str, ...]:
+def warn_of_claim(board: Board, number: int) -> tuple[str, ...]:
     holder = claims.holder_of(board, number)
     return (f"It would be refused now: `remit {holder.command}` works on task {number} (process {holder.pid}).",) if holder else ()
 

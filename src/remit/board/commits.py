@@ -14,7 +14,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 CODE = "GIT_COMMIT_FAILED"
 SUBJECT_LENGTH = 72
+GIT_SECONDS = 20.0
+"""For questions about commits and changes."""
 LOCK_SECONDS = 30.0
 INDEX_SECONDS = 5.0
 """How long to wait while another git locks the index."""
@@ -49,11 +51,9 @@ class CommitResult:
     """The outcome."""
 
     hash: str = ""
-    """Full hash of the commit; empty: none."""
+    """Full hash of the commit; empty: none. Without a warning there was nothing to commit, or no repository."""
     warning: str = ""
     """Paths that were not committed, and why; empty: all were."""
-    nothing: bool = False
-    """There was nothing to commit, or no git repository."""
     later: bool = False
     """Not made for a temporary reason: a merge in progress, a locked index."""
 
@@ -85,7 +85,7 @@ def commit(
     try:
         repository = find_repository(root, stop_at) if (paths or deleted) and is_wanted(root) else None
         if repository is None:
-            return CommitResult(nothing=True)
+            return CommitResult()
         with _alone(repository, min(seconds, LOCK_SECONDS)):
             return _commit(repository, paths, deleted, message, is_repeated=is_repeated)
     except Busy as error:
@@ -278,7 +278,7 @@ def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str]
     if changed:
         made = _with_index(repository, before, trouble, changed)
     else:
-        made = CommitResult(nothing=not left_out)
+        made = CommitResult()
         if is_repeated and before and chosen:
             _reset_index(repository, list(chosen))
     return replace(made, warning=" ".join(filter(None, (made.warning, _left_out_words(left_out, is_all=not changed)))))
@@ -393,18 +393,7 @@ class PendingCommit(ProcessIdentity):
     task_number: int | None = None
     since: float
     """Wall clock. 0: the next change may make it."""
-    name: str
-
-    @classmethod
-    def of_this_process(cls, board: "Board", subject: str, paths: Sequence[str], *, session_id: str = "", **more: Any) -> "PendingCommit":
-        return cls(
-            subject=subject,
-            paths=tuple(dict.fromkeys(paths)),
-            session_id=session_id or board.session_id,
-            since=board.clock.wall(),
-            name=secrets.token_hex(6),
-            **more,
-        )
+    name: str = field(default_factory=lambda: secrets.token_hex(6))
 
     @property
     def note(self) -> str:

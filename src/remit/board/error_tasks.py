@@ -14,7 +14,7 @@ from remit.app import Remit
 from remit.board import claims
 from remit.board.archive import archived_tasks
 from remit.board.board import Board
-from remit.board.command_lifecycle import Find, checked_route
+from remit.board.command_lifecycle import Find, require_route
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.research_plan import DocumentCommand, work_on
 from remit.board.task import ENDED, Priority, Status, Task, is_legal, texts_of
@@ -87,18 +87,15 @@ class OpenErrors:
 async def errors(
     remit: Remit, board: Board, *, kind: str | None = None, timeout: float | None = None, waiting: Waiting = wait_for_result
 ) -> Outcome:
-    """`kind`: only errors of this type or code. Raises `Refused` before anything is written if no agent can diagnose them."""
+    """`kind`: only errors of this type or code. Raises `Refused` before a task is made if no agent can diagnose them."""
     ends_at = time.monotonic() + allowed_timeout(timeout, remit.settings.limits_for(COMMAND))
     ledger, find = remit.ledger, remit.directory.find
-    found = await off_loop(find_errors, board, ledger, kind)
-    if found.groups:
-        checked_route(remit.settings, find, COMMAND, found.task)
     recovered = await off_loop(board.recover)
     await off_loop(settle_ledger, board, ledger)
     found = await off_loop(find_errors, board, ledger, kind)
     if not found.groups:
         return replace(await off_loop(nothing_to_do, ledger, kind), warnings=recovered)
-    chosen = checked_route(remit.settings, find, COMMAND, found.task)
+    chosen = require_route(remit.settings, find, COMMAND, found.task)
     task, notices = (found.task, ()) if found.task is not None else await off_loop(_record, board, found)
     found = replace(found, groups=group_entries([entry for entry in found.entries if entry.id in ids_of(task)]))
     await off_loop(settle_ledger, board, ledger)
@@ -160,7 +157,7 @@ def dry_run_errors(
     found = find_errors(board, ledger, kind)
     if not found.groups:
         return nothing_to_do(ledger, kind)
-    chosen = checked_route(settings, find, COMMAND, found.task)
+    chosen = require_route(settings, find, COMMAND, found.task)
     whose = f"task {found.task.number}, which has no plan yet" if found.task else "one new task"
     summary = f"{plural(len(found.groups), 'group')} of errors would be diagnosed and planned as {whose}."
     return Outcome.dry_run(COMMAND, summary, **found.to_dict(), route=chosen.log_line)

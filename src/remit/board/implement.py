@@ -7,18 +7,19 @@ import contextlib
 import os
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from remit.app import Remit
 from remit.board.board import SPECS, Board, Draft
 from remit.board.command_lifecycle import (
+    LEAST_SECONDS,
     TaskRun,
     check_entry,
-    checked_route,
     must_exist,
     new_error,
+    require_route,
     run_to_end,
     unfiled_run,
 )
@@ -34,13 +35,12 @@ from remit.board.phases import (
     mark_phase_ended,
     parse_plan,
     plan_of,
-    read_plan_text,
     records_of,
     summary_text,
     with_record,
     without_records,
 )
-from remit.board.plans import Phase, Plan
+from remit.board.plans import Phase
 from remit.board.task import PhaseStatus, State, Status, Task, TaskArtifact
 from remit.board.task_landing import (
     QUEUE,
@@ -53,7 +53,7 @@ from remit.board.task_landing import (
     remove_landed,
 )
 from remit.board.task_order import check_dependencies
-from remit.board.task_prompts import depends_on, task_block
+from remit.board.task_prompts import depends_on, plan_at, task_block
 from remit.board.verdicts import (
     STOPPED,
     Changes,
@@ -76,9 +76,6 @@ from remit.runtime.workspace_cleanup import workspace_status
 from remit.system.artifact_files import checked_artifacts
 from remit.system.threads import off_loop
 
-MIN_SECONDS = 1.0
-"""With less time no phase starts; one that just started has at least this."""
-
 
 def show_nothing(_words: str) -> None:
     """Show no progress."""
@@ -99,8 +96,7 @@ async def implement(
     """Execute task `number`. `timeout` is for all of it: each phase gets the rest. `landing`: how its work is merged.
 
     Raises `Refused` and `Misused` before anything is marked, committed or recorded as an error."""
-    run = ImplementRun(remit, board, number, "implement", focus=focus, force=force, timeout=timeout, waiting=waiting)
-    run.show = show
+    run = ImplementRun(remit, board, number, "implement", focus=focus, force=force, timeout=timeout, waiting=waiting, show=show)
     await off_loop(check_agents, remit, board, [number])
     run.landing = await off_loop(run.landing_for, landing)
     await off_loop(remove_landed, board)
@@ -158,7 +154,7 @@ def check_agents(remit: Remit, board: Board, numbers: Sequence[int]) -> None:
     state = must_exist(board, *numbers)
     for task in map(state.task, numbers):
         if task.status is not Status.COMPLETED and not unfiled_run(task, "implement") and next_piece(board, task.number) is not None:
-            checked_route(remit.settings, remit.directory.find, "implement", task)
+            require_route(remit.settings, remit.directory.find, "implement", task)
 
 
 def next_piece(board: Board, number: int) -> Piece | None:
@@ -173,11 +169,12 @@ def next_piece(board: Board, number: int) -> Piece | None:
     return None if phase is None else Piece(task=task, state=state, plan=plan, phase=phase, is_last=is_last)
 
 
+@dataclass(eq=False)
 class ImplementRun(TaskRun):
     """One task being implemented and claimed by this process."""
 
-    show: Callable[[str], None] = staticmethod(show_nothing)
-    plan_begun = ""
+    show: Callable[[str], None] = show_nothing
+    plan_begun: str = ""
     """The plan when the present phase was marked; empty: another process marked it."""
     vanished: tuple[int, ...] = ()
     """Phases removed from the plan during the last one."""
@@ -217,7 +214,7 @@ class ImplementRun(TaskRun):
             number = piece.phase.number
             if number in commits:
                 return await off_loop(self._stuck, f"Phase {number} was completed, but the plan does not show it.", "Look at the plan.")
-            if left is None and self.seconds_left < MIN_SECONDS:
+            if left is None and self.seconds_left < LEAST_SECONDS:
                 return await off_loop(self._out_of_time, piece)
             self._show(piece, is_first=not commits)
             result, verdict, task = await self._carry_out_piece(piece, left)
@@ -235,7 +232,7 @@ class ImplementRun(TaskRun):
         if self.landing is not None:
             if left is None:
                 await off_loop(self._check_first)
-            await self.landing.open(records_of(await off_loop(self.task)), seconds=max(MIN_SECONDS, self.seconds_left))
+            await self.landing.open(records_of(await off_loop(self.task)), seconds=max(LEAST_SECONDS, self.seconds_left))
         if left is None:
             await off_loop(self.mark, self._check)
         if self.landing is not None:
@@ -263,7 +260,7 @@ class ImplementRun(TaskRun):
         piece = await off_loop(next_piece, self.board, self.number) if run else None
         if piece is None or (piece.phase is not WHOLE and piece.phase.status is not PhaseStatus.IN_PROGRESS):
             return None
-        found, _ = await self.recovered(_key(run, piece.phase))
+        found, _ = await self.recover_return(_key(run, piece.phase))
         if found is not None:
             self.run = run
             what = "The work" if piece.phase is WHOLE else f"Phase {piece.phase.number}"
@@ -344,7 +341,7 @@ class ImplementRun(TaskRun):
             phases=len(piece.plan.phases),
             extra=extra,
             accept=piece.accept,
-            timeout=max(MIN_SECONDS, self.seconds_left),  # checking and marking took some of it
+            timeout=max(LEAST_SECONDS, self.seconds_left),  # checking and marking took some of it
         )
 
     def _judge(self, piece: Piece, before: Changes | None, result: Return) -> Verdict:
@@ -427,7 +424,7 @@ class ImplementRun(TaskRun):
             words = f"All phases are done, on the branch {workspace.branch}; its agent is declared with merge = false."
             steps = f"Look at it: remit workspaces {self.number} --diff. Then merge it: remit workspaces {self.number} --merge"
             return await off_loop(partial(self._halt, "partial", words, None, Status.PARTIAL, next_steps=steps))
-        commands = commands_of(task, await off_loop(self._plan_now, task))
+        commands = commands_of(task, await off_loop(plan_at, self.board.root, task.plan_path))
         self.show(f"task {self.number}: landing on {workspace.onto}")
         error = await landing.land(task, records, commands)
         self.warn(*landing.notes)
@@ -446,12 +443,12 @@ class ImplementRun(TaskRun):
         """Ask the agent of the task to change its work, in its own session if it kept one."""
         assert self.landing is not None
         key = f"board-{self.number}-return-{name}"
-        found, record = await self.recovered(key)
+        found, record = await self.recover_return(key)
         if found is not None:
             return found
         task = await off_loop(self.task)
         agent, session_id = await off_loop(last_session, self.remit.store, task.session_id or "")
-        state, plan = self.board.look().state, await off_loop(self._plan_now, task)
+        state, plan = self.board.look().state, await off_loop(plan_at, self.board.root, task.plan_path)
         extra = {
             "commit_message": subject,
             PLACE: await self.landing.place(task, records_of(task)),
@@ -466,7 +463,7 @@ class ImplementRun(TaskRun):
                 phases=len(plan.phases),
                 extra=extra,
                 accept=commands_of(task, plan),
-                timeout=max(MIN_SECONDS, self.seconds_left),
+                timeout=max(LEAST_SECONDS, self.seconds_left),
                 **({"agent": agent, "resume": session_id} if agent else {}),
             )
         self.warn(*result.warnings)
@@ -474,7 +471,7 @@ class ImplementRun(TaskRun):
 
     def _complete(self, commits: dict[int, str]) -> Outcome:
         board, task = self.board, self.task()
-        plan = self._plan_now(task)
+        plan = plan_at(self.board.root, task.plan_path)
         records = [replace(one, commit=commits.get(one.number) or one.commit) for one in records_of(task)]
         given_up = [str(phase.number) for phase in plan.phases if phase.status is PhaseStatus.ABANDONED]
         if given_up:
@@ -581,19 +578,12 @@ class ImplementRun(TaskRun):
         if task.status is not Status.PARTIAL:
             return task
         path, marked = self._summary_path(task, draft.at), draft.files.get(task.plan_path or "")
-        plan = self._plan_now(task) if marked is None else parse_plan(marked.decode("utf-8", "replace"))
+        plan = plan_at(self.board.root, task.plan_path) if marked is None else parse_plan(marked.decode("utf-8", "replace"))
         task = task.with_landing(self._landing_lines(why))
         text = summary_text(task, plan, records_of(task), draft.at, stopped=" ".join(why.split())[:400])
         draft.files[path] = text.encode("utf-8", "replace")
         paths.append(path)
         return replace(task, artifacts=(*task.artifacts, TaskArtifact(type="summary", path=path, summary="Not completed.")))
-
-    def _plan_now(self, task: Task) -> Plan:
-        """The current plan; without phases if it cannot be read."""
-        try:
-            return parse_plan(read_plan_text(self.board, task)) if task.has_plan else Plan()
-        except Refused:
-            return Plan()
 
     def _summary_path(self, task: Task, at: str) -> str:
         """Today's path; an earlier summary is not overwritten, and no link leads it out of the board's folder."""
@@ -605,7 +595,7 @@ class ImplementRun(TaskRun):
         return next(path for path in paths if not os.path.lexists(self.board.root / path))
 
     def _outcome(self, task: Task | None, status: str, summary: str, *, data: dict[str, Any] | None = None, **more: Any) -> Outcome:
-        phases = self._plan_now(task).phases if task is not None else ()
+        phases = plan_at(self.board.root, task.plan_path).phases if task is not None else ()
         statuses = {"phase_statuses": {str(phase.number): str(phase.status) for phase in phases}} if phases else {}
         return Outcome(
             command="implement",

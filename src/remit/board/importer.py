@@ -16,9 +16,9 @@ from pydantic_core import from_json
 from remit.board import archive
 from remit.board.board import SPECS, Board
 from remit.board.state_file import DRAWN, data_to_state, entry_to_task, read_state, state_to_bytes
-from remit.board.task import NEED_REASON, Priority, State, Status, Task, TaskArtifact, slug_of, status_of
+from remit.board.task import NEED_REASON, Priority, State, Status, Task, TaskArtifact, slug_of
 from remit.board.todo import one_line, read_block, read_sheet, text_of
-from remit.board.todo_merge import MergeResult, merge
+from remit.board.todo_merge import MergeResult, merge, parse_status
 from remit.board.write_set import read_or_none
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.core.text import plural
@@ -211,10 +211,7 @@ def _status(value: Any) -> Status | None:
     if not isinstance(value, str):
         return None
     word = value.strip().strip("[]").strip().lower().replace(" ", "_")
-    try:
-        return _OTHER_NAMES.get(word) or status_of(word)
-    except Misused:
-        return None
+    return _OTHER_NAMES.get(word) or parse_status(word)
 
 
 def _number(value: Any) -> int | None:
@@ -223,8 +220,6 @@ def _number(value: Any) -> int | None:
 
 
 def _source(board: Board, folder: Path | None) -> Path:
-    if folder is not None and folder.is_file():
-        folder = folder.parent
     places = [board.root / place for place in PLACES] if folder is None else [Path.cwd() / folder]
     found = next((place for place in places if any((place / name).is_file() for name in _FILES[:2])), None)
     if found is None:

@@ -14,7 +14,7 @@ from remit.agents.agent_files import Page, check_guest, ours, page_of
 from remit.agents.profiles import definition_for
 from remit.app import Remit
 from remit.board import command_files
-from remit.board.command_lifecycle import Find, checked_route, new_error
+from remit.board.command_lifecycle import Find, new_error, require_route
 from remit.board.commits import commit, note_failed_commit
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.verdicts import find_document
@@ -28,7 +28,6 @@ from remit.system.threads import off_loop
 from remit.system.trust import create_approved
 
 COMMAND = "meta"
-MAX_TEXT = 50_000
 NAME_WORDS, NAME_LENGTH = 4, 40
 MAX_BYTES = 256 * 1024
 
@@ -94,9 +93,7 @@ def find_place(root: Path, request: MetaRequest, agents: Collection[str]) -> Pla
     """What would be written, and where. Raises if that is not possible. Blocking."""
     if not request.text.strip():
         raise Misused("The description is missing.", advice='Say what is wanted: remit meta "Checks links in Markdown files".')
-    if len(request.text) > MAX_TEXT:
-        raise Misused(f"The description has {len(request.text):,} characters.", advice=f"The maximum is {MAX_TEXT:,}.")
-    taken = agents if request.kind is Kind.AGENT else (*request.built_in_commands, *command_files.names(root))
+    taken = agents if request.kind is Kind.AGENT else (*request.built_in_commands, *command_files.places(root))
     if request.name is None:
         places = (Place(kind=request.kind, name=name) for name in _names_from(request.text))
         return next(place for place in places if not _why_taken(root, place, taken))
@@ -112,7 +109,7 @@ def find_place(root: Path, request: MetaRequest, agents: Collection[str]) -> Pla
 
 async def meta(remit: Remit, request: MetaRequest, *, waiting: Waiting = wait_for_result) -> Outcome:
     """Raises `Refused` before anything is written if no agent or model is configured."""
-    checked_route(remit.settings, remit.directory.find, COMMAND, None, request.timeout)
+    require_route(remit.settings, remit.directory.find, COMMAND, None, request.timeout)
     place = await off_loop(find_place, remit.root, request, remit.directory.names())
     parameters = {"task": _words(request, place), "description": request.text.strip(), "kind": str(place.kind), "name": place.name}
     result = await waiting(remit, await remit.start(f"/{COMMAND}", parameters=parameters, timeout=request.timeout))
@@ -124,7 +121,7 @@ async def meta(remit: Remit, request: MetaRequest, *, waiting: Waiting = wait_fo
 
 def dry_run_meta(root: Path, settings: Settings, find: Find, request: MetaRequest, agents: Collection[str]) -> Outcome:
     """What would be written; writes nothing."""
-    chosen = checked_route(settings, find, COMMAND, None, request.timeout)
+    chosen = require_route(settings, find, COMMAND, None, request.timeout)
     place = find_place(root, request, agents)
     summary = f"The {place.kind} {place.name} would be written to {place.path}."
     return Outcome.dry_run(COMMAND, summary, kind=str(place.kind), name=place.name, path=place.path, route=chosen.log_line)
@@ -196,12 +193,8 @@ def _not_filed(place: Place, result: Return, fault: str) -> Outcome:
 
 def fault_in(root: Path, place: Place, text: str, agents: Collection[str]) -> str:
     """The fault of the text; empty if it is valid. Read as the program will read it."""
-    if not text.strip():
-        return "the file is empty."
-    if len(text.encode("utf-8", "replace")) > MAX_BYTES:
-        return f"it is larger than {MAX_BYTES // 1024} KiB."
-    if "\0" in text:
-        return "it is not text."
+    if "\0" in text or len(text.encode("utf-8", "replace")) > MAX_BYTES:
+        return f"it is not text, or larger than {MAX_BYTES // 1024} KiB."
     path = root / place.path
     try:
         page = page_of(text.replace("\r\n", "\n"), path)

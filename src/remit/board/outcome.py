@@ -47,16 +47,9 @@ class Outcome:
     @classmethod
     def of_return(cls, command: str, result: "Return", **more: Any) -> "Outcome":
         """An agent's return with the additions of the command."""
-        said = {
-            "status": str(result.status),
-            "summary": result.summary,
-            "artifacts": tuple(result.artifacts),
-            "errors": tuple(result.errors),
-            "next_steps": result.next_steps,
-            "warnings": result.warnings,
-            "session_id": result.session_id,
-            "stop_reason": str(result.stop_reason),
-        }
+        same = ("summary", "artifacts", "errors", "next_steps", "warnings", "session_id")
+        said = {name: getattr(result, name) for name in same}
+        said |= {"status": str(result.status), "stop_reason": str(result.stop_reason)}
         return cls(command=command, **{**said, **more})
 
     @classmethod

@@ -5,7 +5,6 @@ stops only those that depend on it. One that another process implements is waite
 """
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -14,23 +13,20 @@ from typing import Any
 from remit.app import Remit
 from remit.board.board import Board
 from remit.board.claims import holder_of, holders
+from remit.board.command_lifecycle import LEAST_SECONDS
 from remit.board.implement import check_agents, implement, refused_outcome, show_nothing
 from remit.board.outcome import Outcome, Waiting, name_tasks, wait_for_result
-from remit.board.phases import plan_of, read_plan_text
-from remit.board.plans import read_plan
-from remit.board.task import IN_PROGRESS, Status, Task
+from remit.board.phases import plan_of
+from remit.board.task import ENDED, IN_PROGRESS, Status
 from remit.board.task_landing import QUEUE, LandingOptions, check_acceptance, queue_for
 from remit.board.task_order import order_tasks, unmet
-from remit.board.view import CLOSED
 from remit.core.budget import Budget, Limits
 from remit.core.deadline import allowed_timeout
 from remit.core.delegation import ORIGIN, ROOT_CALLER, CallerInfo, Origin
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.system.threads import off_loop
 
-LEAST_SECONDS = 1.0
 LOOK_SECONDS = 0.5
-_PATH = re.compile(r"`([\w.][\w./-]*)`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +55,7 @@ class ParallelOptions:
 def ready_tasks(board: Board) -> tuple[int, ...]:
     """All tasks that can be implemented now, or after others of them. Blocking."""
     state, held = board.look().state, holders(board)
-    never = CLOSED | {Status.BLOCKED} | IN_PROGRESS - {Status.IMPLEMENTING}
+    never = ENDED | {Status.BLOCKED} | IN_PROGRESS - {Status.IMPLEMENTING}
     open_ones = {task.number: task for task in state.tasks if task.status not in never and task.number not in held}
     while True:
         waits = [number for number, task in open_ones.items() if any(one not in open_ones for one in unmet(board, state, task))]
@@ -114,7 +110,7 @@ class _ParallelRun:
         self._pending: list[int] = []
         self._needs: dict[int, tuple[int, ...]] = {}
         """By number: the tasks of the run it depends on."""
-        self._files: dict[int, frozenset[str]] = {}
+        self._files: dict[int, set[str]] = {}
         """By number: the files that its plan names."""
         self._running: dict[asyncio.Task[Outcome], int] = {}
         self._outcomes: dict[int, Outcome] = {}
@@ -128,9 +124,10 @@ class _ParallelRun:
         board = self._board
         order, done = order_tasks(board, numbers, self._options.force)
         for task in map(board.look().state.task, order):
-            check_acceptance(self._remit.settings, task, plan_of(board, task), self._landing)
+            plan = plan_of(board, task)
+            check_acceptance(self._remit.settings, task, plan, self._landing)
             self._needs[task.number] = tuple(one for one in task.dependencies if one in order)
-            self._files[task.number] = _named_files(board, task)
+            self._files[task.number] = {path for phase in plan.phases for path in phase.files}
         return order, done
 
     async def carry_out(self, order: Sequence[int], done: Sequence[int]) -> Outcome:
@@ -247,14 +244,3 @@ def combined_outcome(
             "outcomes": [one.to_dict() for one in outcomes],
         },
     )  # fmt: skip
-
-
-def _named_files(board: Board, task: Task) -> frozenset[str]:
-    """Paths in the plan of a task, as written: `src/app.py`."""
-    if not task.has_plan:
-        return frozenset()
-    text = read_plan_text(board, task)
-    lines = [line for line in text.splitlines() if "accept" not in line.lower()]
-    found = (name for line in lines for name in _PATH.findall(line))
-    planned = (name for phase in read_plan(text).phases for name in phase.files)
-    return frozenset((*planned, *(name for name in found if "/" in name.strip("/") or re.search(r"\w\.\w+$", name))))

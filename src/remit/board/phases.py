@@ -177,8 +177,8 @@ def summary_text(task: Task, plan: Plan, records: Sequence[PhaseRecord], at: str
         parts.append("\n".join((title, "", *_record_lines(by_number.get(phase.number), phase.status, task))))
     if 0 in by_number:
         parts.append("\n".join(("## What was done", "", *_record_lines(by_number[0], PhaseStatus.COMPLETED, task))))
-    if told := task.landing:
-        parts.append("\n".join(("## Landing", "", *(f"- {line}" for line in told))))
+    if landing := task.landing:
+        parts.append("\n".join(("## Landing", "", *(f"- {line}" for line in landing))))
     return "\n\n".join(parts) + "\n"
 
 

@@ -126,6 +126,9 @@ def read_plan(text: str) -> Plan:
     for number in doubled:
         where = ", ".join(str(phase.line) for phase in phases if phase.number == number)
         faults.append(f"Phase {number} occurs more than once (lines {where}).")
+    highest = max(numbers, default=0)
+    if missing := sorted({*range(1, highest + 1)} - {*numbers} if highest <= len(numbers) + 20 else ()):
+        faults.append(f"There is no phase {', '.join(map(str, missing))}: its heading may be invalid.")
     return Plan(phases=tuple(sorted(phases, key=lambda phase: phase.number)), accept=accept, faults=tuple(faults), doubled=doubled)
 
 

@@ -9,21 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from remit.app import Remit
-from remit.board.board import Board, Draft
+from remit.board.board import Board
 from remit.board.command_lifecycle import (
+    LEAST_SECONDS,
     Find,
     TaskRun,
     carried_by,
     check_entry,
-    checked_route,
-    claimed_now,
     complexity_of,
     context_words,
     loaded_context,
     must_exist,
+    require_route,
     route_task,
     run_to_end,
     unfiled_run,
+    warn_of_claim,
 )
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.task import BEGINS, PlanVersion, State, Status, Task, TaskArtifact
@@ -38,7 +39,6 @@ from remit.core.settings import Settings
 from remit.system.artifact_files import checked_artifacts, read_bounded
 from remit.system.threads import off_loop
 
-LEAST_SECONDS = 1.0
 REMEMBERED = ("write_to", "version", "focus")
 """Parts of a brief recorded with every delegation, so that another process can file its return."""
 NEXT = {"research": "`remit plan {number}` plans it.", "plan": "`remit implement {number}` carries it out."}
@@ -118,10 +118,10 @@ async def work_on(remit: Remit, board: Board, command: DocumentCommand, *, waiti
         remit, board, command.number, command.name, routed_as=command.route, force=command.force, timeout=command.timeout, waiting=waiting
     )
     with run.claimed():
-        unfiled = await _unfiled(run, command)
+        unfiled = await _find_unfiled(run, command)
         if unfiled is not None:
             brief, finished, name = unfiled
-            return await run_to_end(_file, run, *await _checked(run, command, brief, finished, name))
+            return await run_to_end(_file, run, *await _repair_plan(run, command, brief, finished, name))
         await off_loop(run.mark, open_dependencies)
         assert run.before is not None
         brief = await off_loop(command.brief, board, run.state, run.before)
@@ -137,7 +137,7 @@ async def work_on(remit: Remit, board: Board, command: DocumentCommand, *, waiti
             timeout=command.timeout,
             agent=command.agent,
         )
-        return await run_to_end(_file, run, *await _checked(run, command, brief, result, run.run), earlier)
+        return await run_to_end(_file, run, *await _repair_plan(run, command, brief, result, run.run), earlier)
 
 
 def check(board: Board, settings: Settings, find: Find, command: DocumentCommand) -> tuple[State, Task, Brief, Route]:
@@ -146,7 +146,7 @@ def check(board: Board, settings: Settings, find: Find, command: DocumentCommand
     task = state.task(command.number)
     brief = command.brief(board, state, task)
     if not command.agent:
-        return state, task, brief, checked_route(settings, find, command.routed_as, task, command.timeout)
+        return state, task, brief, require_route(settings, find, command.routed_as, task, command.timeout)
     allowed_timeout(command.timeout, settings.limits_for(command.routed_as))
     return state, task, brief, route_task(settings.routing, command.routed_as, task)
 
@@ -163,7 +163,7 @@ def dry_run(board: Board, settings: Settings, find: Find, command: DocumentComma
         command.name,
         f"Would hand task {command.number} to {chosen.agent}, which writes {brief.write_to}.",
         task=task,
-        warnings=(*board.look().notices, *skipped, *open_dependencies(state, task), *claimed_now(board, command.number), *missing),
+        warnings=(*board.look().notices, *skipped, *open_dependencies(state, task), *warn_of_claim(board, command.number), *missing),
         route=chosen.log_line,
         agent=chosen.agent,
         carried_by=carried_by(agent),
@@ -197,14 +197,14 @@ def _read_all(root: Path, paths: Sequence[str]) -> dict[str, bytes]:
     return {path: data for path in paths if (data := read_bounded(root / path, MAX_BYTES)) is not None}
 
 
-async def _unfiled(run: TaskRun, command: DocumentCommand) -> tuple[Brief, Return, str] | None:
+async def _find_unfiled(run: TaskRun, command: DocumentCommand) -> tuple[Brief, Return, str] | None:
     """A finished return that a killed process did not file, with its brief and the name of its run."""
     state = (await off_loop(run.board.look)).state
     task = state.task(command.number)
     name = unfiled_run(task, command.name)
     if not name:
         return None
-    finished, record = await run.recovered(name)
+    finished, record = await run.recover_return(name)
     if record is None or finished is None:
         which = f" ({record.session_id})" if record is not None else ""
         run.warn(f"An earlier run of `remit {command.routed_as}`{which} ended before its agent had finished: it runs again.")
@@ -216,7 +216,7 @@ async def _unfiled(run: TaskRun, command: DocumentCommand) -> tuple[Brief, Retur
     return replace(brief, **remembered, begun_at=record.created_at), finished, name
 
 
-async def _checked(run: TaskRun, command: DocumentCommand, brief: Brief, result: Return, name: str) -> tuple[Brief, Return]:
+async def _repair_plan(run: TaskRun, command: DocumentCommand, brief: Brief, result: Return, name: str) -> tuple[Brief, Return]:
     """Brief and return to file. A faulty plan is returned to its agent once. `name`: of the run."""
     root = run.board.root
     chosen = route_task(run.remit.settings.routing, command.routed_as, brief.task)
@@ -227,7 +227,7 @@ async def _checked(run: TaskRun, command: DocumentCommand, brief: Brief, result:
         return brief, result
     refused = replace(brief, refused=verdict.document.data)
     try:
-        again = await _handed_back(run, command, refused, verdict.faults, (name, result.session_id))
+        again = await _ask_again(run, command, refused, verdict.faults, (name, result.session_id))
     except RemitError as error:
         run.warn(f"The plan could not be handed back to its agent: {error.message}")
         return brief, result
@@ -239,11 +239,11 @@ async def _checked(run: TaskRun, command: DocumentCommand, brief: Brief, result:
     return brief, result if again.stop_reason is StopReason.REFUSED else again
 
 
-async def _handed_back(run: TaskRun, command: DocumentCommand, brief: Brief, faults: Sequence[str], of: tuple[str, str]) -> Return:
+async def _ask_again(run: TaskRun, command: DocumentCommand, brief: Brief, faults: Sequence[str], of: tuple[str, str]) -> Return:
     """The return of the same agent, asked again in its own session if it kept one. `of`: the run and its delegation."""
     name, session_id = of
     key = f"{name}-again"
-    found, record = await run.recovered(key)
+    found, record = await run.recover_return(key)
     if found is not None:
         return found
     state = (await off_loop(run.board.look)).state
@@ -275,13 +275,9 @@ def _file(run: TaskRun, brief: Brief, result: Return, earlier: Mapping[str, byte
     if found is not None and found.came_from:
         files[brief.write_to] = found.data
         run.warn(*([f"The {KINDS[brief.command]} was taken from {found.came_from}."] if verdict.is_done else []))
-
-    def change(task: Task, draft: Draft) -> tuple[Task, Sequence[str]]:
-        return _apply(run, task, draft.at, brief, verdict)
-
     task = run.file(
         f"Task {number}: {brief.command} {verdict.status}",
-        change,
+        lambda task, draft: _apply(run, task, draft.at, brief, verdict),
         session_id=result.session_id,
         files=files,
         subject=_subject(brief, verdict),

@@ -10,7 +10,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from remit.app import Remit
 from remit.board import claims
 from remit.board.archive import find_tasks
 from remit.board.board import Board, Draft
-from remit.board.command_lifecycle import Find, checked_route, delegate_task, new_error
-from remit.board.commits import commit, find_repository, task_commits
+from remit.board.command_lifecycle import Find, delegate_task, new_error, require_route
+from remit.board.commits import GIT_SECONDS, commit, find_repository, task_commits
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.plans import Plan
 from remit.board.task import ENDED, Priority, Task, TaskArtifact, linked_files, texts_of
@@ -54,7 +54,6 @@ _PROSE_ALONE = (
 )
 SEVERITIES = ("critical", "high", "medium", "low", "info")
 MAX_FINDINGS = 1000
-GIT_SECONDS = 30.0
 _PLACE = re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?:[:-]\d+)?$")
 
 
@@ -83,11 +82,7 @@ class Finding:
         return hashlib.sha256("\0".join((self.file, self.rule, words)).encode(errors="replace")).hexdigest()[:16]
 
     def to_dict(self) -> dict[str, Any]:
-        fields = {
-            "severity": self.severity, "file": self.file, "line": self.line, "message": self.message, "suggestion": self.suggestion,
-            "rule": self.rule,
-        }  # fmt: skip
-        return {name: value for name, value in fields.items() if value not in (None, "")}
+        return {name: value for name, value in asdict(self).items() if value not in (None, "")}
 
 
 Gap = tuple[str, str]
@@ -135,7 +130,7 @@ class Review:
 async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: Waiting = wait_for_result) -> Outcome:
     """Raises `Misused` if the path or task does not exist."""
     task, warnings = await off_loop(check, board, remit.settings, asked)
-    checked_route(remit.settings, remit.directory.find, "review", task)
+    require_route(remit.settings, remit.directory.find, "review", task)
     with _reserved_path(board, task) as write_to:
         parameters = await off_loop(_parameters, board, asked, task, write_to)
         extra = {"write_to": write_to} if task is not None else {"write_to": write_to, "language": GENERAL, "title": f"Review {asked.what}"}
@@ -150,7 +145,7 @@ async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: W
 def dry_run_review(board: Board, settings: Settings, find: Find, asked: ReviewRequest) -> Outcome:
     """What would be reviewed and where the report would go. Blocking; changes nothing."""
     task, warnings = check(board, settings, asked)
-    chosen = checked_route(settings, find, "review", task)
+    chosen = require_route(settings, find, "review", task)
     write_to = _next_path(board, task)
     summary = f"Would review {asked.what} and file the report as {write_to}."
     more = {"route": chosen.log_line, "write_to": write_to, "tasks": asked.make_tasks}

@@ -13,7 +13,7 @@ from typing import Any
 
 from remit.agents.function import FunctionAgent, agent
 from remit.board.commits import task_commits
-from remit.board.role_agents import SUMMARY_LENGTH, answered, put, read, title_of
+from remit.board.role_agents import SUMMARY_LENGTH, complete, put, read, title_of
 from remit.builtin.coder.analysis.files import list_files
 from remit.builtin.coder.review.change import open_git
 from remit.core.context import Context
@@ -81,7 +81,7 @@ async def reviewer(
     place = await put(ctx, text, write_to, "review.md", "report", f"Review: {data.get('verdict', 'not complete')}.")
     data = {**data, "report": place, "notLookedAt": [*change.not_seen, *data.get("notChecked", [])]}
     if review is None:
-        return answered("completed", f"Review of {_plain(change.what)}: nothing to review.", data=data)
+        return complete(f"Review of {_plain(change.what)}: nothing to review.", data=data)
     summary = f"Reviewed: {_plain(change.what)}. {review.summary}"
     returned = {**review.forwarded(), "summary": one_line(summary, SUMMARY_LENGTH), "artifacts": [], "data": data}
     return returned if body else {**returned, "status": "partial"}
@@ -122,20 +122,22 @@ def change_of_path(workspace: Path, path: str, base: str, stop_at: float) -> Cha
     except (GitFailed, Misused):
         return Change(what=f"all of {name} (nothing is committed)", files=_all(workspace, inside, stop_at))
     within = [f":(literal){inside}"] if inside else ["."]
-    new = [one for one in _names(git, "ls-files", "--others", "--exclude-standard", "--", *within) if not _BOARD.match(one)]
-    change = Change(what=f"the uncommitted changes in {name}", since="HEAD")
+    new = _names(git, "ls-files", "--others", "--exclude-standard", "--", *within)
+
+    def changed(since: str) -> list[str]:
+        return _without_board({*_names(git, "diff", "--relative", since, "--", *within), *new})
+
     if base:
         if base.startswith("-") or git.code("rev-parse", "--verify", "--quiet", f"{base}^{{commit}}")[0] != 0:
             raise Misused(f"git knows no commit {base!r}.", advice="Name a commit, a branch or a tag.")
-        change = Change(what=f"{name} since {base}", since=base)
-    elif not new and not any(not _BOARD.match(one) for one in _names(git, "diff", "--relative", "HEAD", "--", *within)):
-        commits = git.run("log", f"-n{LAST_COMMITS}", "--format=%H %h %s", "--", *within).decode("utf-8", "replace").splitlines()
-        if not commits:
-            return Change(what=f"all of {name}", files=_all(workspace, inside, stop_at))
-        change = Change(what=f"the last commits that changed {name}", since=_parent(git, commits[-1].partition(" ")[0]))
-        change.commits = [one.partition(" ")[2] for one in commits]
-    change.files = _without_board({*_names(git, "diff", "--relative", change.since, "--", *within), *new})
-    return change
+        return Change(what=f"{name} since {base}", since=base, files=changed(base))
+    if files := changed("HEAD"):
+        return Change(what=f"the uncommitted changes in {name}", since="HEAD", files=files)
+    commits = git.run("log", f"-n{LAST_COMMITS}", "--format=%H %h %s", "--", *within).decode("utf-8", "replace").splitlines()
+    if not commits:
+        return Change(what=f"all of {name}", files=_all(workspace, inside, stop_at))
+    since, listed = _parent(git, commits[-1].partition(" ")[0]), [one.partition(" ")[2] for one in commits]
+    return Change(what=f"the last commits that changed {name}", since=since, files=changed(since), commits=listed)
 
 
 def _all(workspace: Path, inside: str, stop_at: float) -> list[str]:

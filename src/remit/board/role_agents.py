@@ -3,9 +3,7 @@
 None of them uses a model. The planner fills a template, the researchers compose a question for `researcher.deep_research` and file its
 report; the others do one step by the rules of the board. `agents.roles` lists them; `reviewer` is a separate module."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -14,11 +12,11 @@ from remit.agents.function import FunctionAgent, agent
 from remit.board.plans import list_items, read_plan
 from remit.board.task import PhaseStatus
 from remit.core.context import Context
-from remit.core.errors import ErrorInfo, Failed, Misused
+from remit.core.errors import Failed, Misused
 from remit.core.result import Return, Status
 from remit.core.text import one_line
 from remit.system.artifact_files import read_inside
-from remit.system.beneath import path_inside
+from remit.system.beneath import resolve_inside
 from remit.system.files import atomic_write
 from remit.system.threads import off_loop
 
@@ -32,21 +30,16 @@ READ_BYTES = 512 * 1024
 """Maximum size of a report or plan that is read."""
 
 
-def answered(status: str, summary: str, *, errors: Iterable[ErrorInfo] = (), **more: Any) -> dict[str, Any]:
-    return {
-        "status": status,
-        "summary": one_line(summary, SUMMARY_LENGTH, at_word=True),
-        "artifacts": [],
-        "errors": [error.to_dict() for error in errors],
-        **more,
-    }
+def complete(summary: str, **more: Any) -> dict[str, Any]:
+    """A completed return."""
+    return {"status": "completed", "summary": one_line(summary, SUMMARY_LENGTH, at_word=True), "artifacts": [], **more}
 
 
 async def put(ctx: Context, text: str, wanted: str | None, name: str, type_: str, summary: str) -> str:
     """Write the work to `wanted`, else into the delegation's own folder, and declare it as an artifact. Returns its path from the root.
 
     An existing report or plan is never overwritten."""
-    place = _inside(ctx.workspace, wanted) if wanted else ctx.scratch / name
+    place = resolve_inside(ctx.workspace, wanted) if wanted else ctx.scratch / name
 
     def write() -> None:
         try:
@@ -85,14 +78,6 @@ def description_of(ctx: Context, task: str) -> str:
 def _listed(value: list[str] | str | None) -> list[str]:
     """A list, or text with commas."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value or []
-
-
-def _inside(root: Path, path: str) -> Path:
-    """A path inside the project after links are resolved. Raises `Misused`."""
-    inside = path_inside(root, path) if "\0" not in path else None
-    if inside is None or inside == ".":
-        raise Misused(f"{path!r} is not a file inside the project.", advice="Name it by its path from the project's root.")
-    return root.resolve() / inside
 
 
 # ---- planner
@@ -147,7 +132,7 @@ async def planner(
     count = f"{len(names)} phase{'s' * (len(names) != 1)}"
     summary = f"Plan template with {count}. {source}; no agent or model has worked on it."
     data = {"plan": path, "phases": names, "version": request.version, "is_template": True}
-    return answered("completed", summary, data=data, next_steps=f"Edit {path} before it is implemented.")
+    return complete(summary, data=data, next_steps=f"Edit {path} before it is implemented.")
 
 
 PLANNER: FunctionAgent = planner
@@ -287,12 +272,12 @@ def _finished(found: Return, path: str, focus: str) -> dict[str, Any]:
     if found.status is Status.PARTIAL and [error.code for error in found.errors] == ["NOT_FOUND"]:
         words = "The study is done, and nothing that was searched answers it. The report says what was searched and what came nearest."
         advice = found.next_steps or "Name other sources, add a focus, or bind the role researcher to a language model ([roles])."
-        return answered("completed", words, data={**data, "found": False}, next_steps=advice)
+        return complete(words, data={**data, "found": False}, next_steps=advice)
     if found.status is not Status.COMPLETED:
         return {**_unfinished(found), "data": data}
     asked = one_line(focus, 80, at_word=True)
     about = f" Asked for in particular: {asked}{'' if asked.endswith(('.', '?', '!', '…')) else '.'}" if asked else ""
-    return answered("completed", f"{found.summary}{about}", data={**data, "found": True}, next_steps=found.next_steps)
+    return complete(f"{found.summary}{about}", data={**data, "found": True}, next_steps=found.next_steps)
 
 
 # ---- single steps
@@ -323,7 +308,7 @@ async def numberer(
     made = await off_loop(record, Board(ctx.root), new)
     data = {"number": made.task_number, "title": made.data["title"], "status": "not_started"}
     summary = f"{made.summary.partition(chr(10))[0].rstrip('.')}. Nothing of it was carried out."
-    return answered("completed", summary, data=data, task_number=made.task_number)
+    return complete(summary, data=data, task_number=made.task_number)
 
 
 NUMBERER: FunctionAgent = numberer

@@ -12,8 +12,8 @@ from remit.board.archive import archived_tasks, bring_back, find_tasks, put_away
 from remit.board.board import Board, Draft
 from remit.board.claims import holders
 from remit.board.outcome import Outcome, name_tasks, spell_numbers
-from remit.board.task import Priority, State, Status, Task, check_move, slug_of
-from remit.board.view import CLOSED, closing
+from remit.board.task import ENDED, Priority, State, Status, Task, check_move, slug_of
+from remit.board.view import closing
 from remit.board.write_set import read_or_none
 from remit.core.errors import Misused, Refused
 from remit.core.text import list_some, one_line, plural, shorten
@@ -160,7 +160,7 @@ def abandon(board: Board, numbers: Sequence[int], reason: str, *, force: bool = 
                 warnings.append(f"Task {task.number} is in progress: its result is kept, and its status stays as you set it.")
             warnings += _check_move(task, Status.ABANDONED, reason=why, force=force)
         _move_all(board, draft, tasks, Status.ABANDONED, "abandon", f"abandoned: {why}", reason=why)
-        waiting = [task.number for task in draft.state.tasks if task.status not in CLOSED and {*numbers} & {*task.dependencies}]
+        waiting = [task.number for task in draft.state.tasks if task.status not in ENDED and {*numbers} & {*task.dependencies}]
     warnings += [f"Still waiting for an abandoned task: {name_tasks(waiting)}."] if waiting else []
     it = "it" if len(numbers) == 1 else "them"
     after = f"`remit task --recover {spell_numbers(numbers)}` brings {it} back, `remit todo` archives {it}"

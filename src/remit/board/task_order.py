@@ -5,7 +5,7 @@ from typing import Any
 
 from remit.board.archive import archived_tasks
 from remit.board.board import Board
-from remit.board.command_lifecycle import Find, carried_by, check_entry, checked_route, claimed_now, must_exist, roles_of
+from remit.board.command_lifecycle import Find, carried_by, check_entry, must_exist, require_route, roles_of, warn_of_claim
 from remit.board.outcome import Outcome
 from remit.board.phases import WHOLE, Piece, plan_of
 from remit.board.plans import Phase
@@ -19,7 +19,7 @@ from remit.core.settings import Settings
 def order_tasks(board: Board, numbers: Sequence[int], force: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The order of the tasks after all were checked; and those already completed. Blocking."""
     state = must_exist(board, *numbers)
-    order = in_turn(state, numbers)
+    order = sort_by_dependencies(state, numbers)
     done = tuple(number for number in order if state.task(number).status is Status.COMPLETED)
     left = tuple(number for number in order if number not in done)
     for number in left:
@@ -52,7 +52,7 @@ def _implement_plan(
     settings: Settings, board: Board, find: Find, state: State, task: Task, force: bool, order: Sequence[int]
 ) -> dict[str, Any]:
     plan = plan_of(board, task)
-    chosen = checked_route(settings, find, "implement", task)
+    chosen = require_route(settings, find, "implement", task)
     by = {name: carried_by(find(name)) for name in roles_of(find, chosen.agent)}
     phases: Sequence[Phase] = plan.phases or (WHOLE,)
     open_ones = [phase for phase in phases if phase.is_open]
@@ -64,7 +64,7 @@ def _implement_plan(
         what = "the task as a whole" if piece.phase is WHOLE else f"phase {piece.phase.number}: {piece.phase.name} [{piece.phase.status}]"
         lines.append(f"  {what}: would run" + "".join(f"\n    accepted by `{command}`" for command in piece.accept))
     lines += [] if pieces else ["  every phase is done: it would be completed at once"]
-    warnings = [*claimed_now(board, task.number), *check_entry(task, "implement", force=force)]
+    warnings = [*warn_of_claim(board, task.number), *check_entry(task, "implement", force=force)]
     warnings += [*check_dependencies(board, state, task, force=force, sparing=order), *(f"{task.plan_path}: {one}" for one in plan.faults)]
     return {
         "task_number": task.number,
@@ -104,7 +104,7 @@ def unmet(board: Board, state: State, task: Task) -> tuple[int, ...]:
     return graph_of(state, {one.number: one.status for one in archived_tasks(board)}).unmet(task)
 
 
-def in_turn(state: State, numbers: Sequence[int]) -> list[int]:
+def sort_by_dependencies(state: State, numbers: Sequence[int]) -> list[int]:
     """The same tasks, each after those it depends on; else in the given order. Raises `Refused` for a cycle."""
     tasks = [state.task(number) for number in dict.fromkeys(numbers)]
     if found := cycles(tasks):

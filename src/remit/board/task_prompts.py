@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from remit.board.commits import find_repository, task_commits
+from remit.board.commits import GIT_SECONDS, find_repository, task_commits
 from remit.board.plans import Plan, read_plan
 from remit.board.task import State, Task
 from remit.core.errors import RemitError
@@ -21,7 +21,6 @@ from remit.system.artifact_files import read_inside
 QUOTED_CHARACTERS = 60_000
 """For plan and reports together: an agent in a sandbox may not be able to read the files. The rest is named by path."""
 PLAN_CHARACTERS = 2_000_000
-GIT_SECONDS = 20.0
 MAX_COMMITS = 50
 PLAN_FORMAT = """\
 The plan is Markdown with at least one phase, each in exactly this form (numbers from 1, one heading each):

@@ -96,13 +96,13 @@ def _closed_length(line: str, kind: str) -> int:
     return 0 if bare.strip(kind[0]) else len(bare)
 
 
-def guarded(lines: Sequence[str], *, before_description: bool = False) -> list[str]:
+def escape_lines(lines: Sequence[str], *, before_description: bool = False) -> list[str]:
     """The lines with a backslash before each that would be read as structure. `before_description`: the description follows these lines."""
     return _marked(lines, _guard, before_description)
 
 
-def unguarded(lines: Sequence[str], *, before_description: bool = False) -> list[str]:
-    """The reverse of `guarded`."""
+def unescape_lines(lines: Sequence[str], *, before_description: bool = False) -> list[str]:
+    """The reverse of `escape_lines`."""
     return _marked(lines, _unguard, before_description)
 
 
@@ -146,7 +146,7 @@ def first_plain(lines: Sequence[str]) -> int:
     return len(lines)
 
 
-def stripped(lines: Sequence[str]) -> list[str]:
+def strip_blank_lines(lines: Sequence[str]) -> list[str]:
     """Without blank lines at both ends."""
     first, last = 0, len(lines)
     while first < last and not lines[first].strip():
@@ -204,7 +204,7 @@ class Sheet:
             if key.startswith("after:#"):
                 number = numbers[int(key[7:])]
                 key = f"after:{number}" if number is not None else "end:low"
-            text = "\n".join(stripped(lines))
+            text = "\n".join(strip_blank_lines(lines))
             if text or key == "top":
                 found.setdefault(key, []).append(text)
         for priority, heading in self.headings.items():
@@ -371,8 +371,8 @@ def _written(fields: dict[str, str], others: Sequence[str], description: Sequenc
     """`is_named`: the description begins with its name."""
     return BlockFields(
         fields=fields,
-        lines=tuple(line.rstrip() for line in unguarded(stripped(others), before_description=is_named)),
-        description="\n".join(unguarded(stripped(description))),
+        lines=tuple(line.rstrip() for line in unescape_lines(strip_blank_lines(others), before_description=is_named)),
+        description="\n".join(unescape_lines(strip_blank_lines(description))),
     )
 
 
@@ -380,6 +380,8 @@ def _written(fields: dict[str, str], others: Sequence[str], description: Sequenc
 
 
 HEAD = "# TODO"
+_NOT_UTF8 = re.compile("[\udc80-\udcff]")
+"""What `surrogateescape` makes of such bytes."""
 _PLAIN_PATH = re.compile(r"[\w./+@-]+", re.ASCII)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)T")
 _STARTS_PLAIN = re.compile(r"[^\s#>|`~<*+\-\\=\d]|\d+[^.)\d]|\*\*?[^\s*]")
@@ -431,7 +433,7 @@ def block(task: Task) -> str:
         head += "".join(_links(task))
     description = _description(task)
     if task.lines:
-        head += "\n".join(guarded("\n".join(task.lines).split("\n"), before_description=bool(description))) + "\n"
+        head += "\n".join(escape_lines("\n".join(task.lines).split("\n"), before_description=bool(description))) + "\n"
     return f"{head}{description}\n---"
 
 
@@ -441,9 +443,9 @@ def _description(task: Task) -> str:
         # Lines that are not fields would be read as the description.
         return "\n**Description**:\n" if task.lines and first_plain(task.lines) < len(task.lines) else ""
     if MAY_MEAN_MORE.search(text):
-        text = "\n".join(guarded(plain(text).split("\n")))
+        text = "\n".join(escape_lines(plain(text).split("\n")))
     if not text[0].isalpha() or text[-1] == "\n":
-        text = "\n".join(stripped(text.split("\n")))
+        text = "\n".join(strip_blank_lines(text.split("\n")))
     return f"\n**Description**:{' ' if _STARTS_PLAIN.match(text) else _PARAGRAPH}{text}\n"
 
 
@@ -476,17 +478,7 @@ def link_to(path: str) -> str:
 
 
 def text_of(data: bytes) -> str:
-    """Decode a TODO.md from any editor: a line that is not UTF-8 is read as Latin-1."""
+    """Decode a TODO.md from any editor: bytes that are not UTF-8 are read as Latin-1."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return data.decode("utf-16", errors="replace")
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return "\n".join(map(_line_of, data.split(b"\n")))
-
-
-def _line_of(line: bytes) -> str:
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        return line.decode("latin-1")
+    return _NOT_UTF8.sub(lambda found: chr(ord(found[0]) - 0xDC00), data.decode(errors="surrogateescape"))

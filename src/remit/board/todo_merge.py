@@ -111,7 +111,7 @@ class Edit:
         line = self.value(written, "Status")
         found = _MARKER.match(line or "")
         marker, more = (found[1], found[2]) if found else (line or "", "")  # `[PLANNED] waits for Bob`
-        new = _status_of(marker) if line else None
+        new = parse_status(marker) if line else None
         old = self.task.status
         if line and new is None:
             self.keep("Status", line, f"unknown. Use one of {', '.join(status.marker for status in Status)}.")
@@ -187,7 +187,7 @@ def dependencies_of(line: str) -> tuple[tuple[int, ...], str]:
     return tuple(dict.fromkeys(number for number in found if number)), _FILLING.sub("", _NUMBERS.sub("", line))
 
 
-def _status_of(line: str) -> Status | None:
+def parse_status(line: str) -> Status | None:
     try:
         return status_of(line.strip().strip("`*"))
     except Misused:

@@ -113,15 +113,12 @@ def left(folder: Path) -> Iterator[Version]:
 
 def sweep_left(folder: Path) -> None:
     """Remove those that no editor wrote to, once they are old or many."""
-    found = [(path.stat().st_ctime, touched, path) for touched, path in _by_age(folder)]
-    for place, (displaced_at, touched, path) in enumerate(sorted(found)):
-        is_old = time.time() - displaced_at > LEFT_SECONDS
-        if touched == UNTOUCHED:
-            is_theirs = not (is_old or place < len(found) - LEFT_AT_MOST)
-        else:
-            data = path.read_bytes()
-            is_theirs = not is_old or (bool(data.strip()) and hash_of(data) != _base_of(path))
-        if not is_theirs:
+    found = sorted((path.stat().st_ctime, touched, path) for touched, path in _by_age(folder))
+    for place, (displaced_at, touched, path) in enumerate(found):
+        is_old, is_many = time.time() - displaced_at > LEFT_SECONDS, place < len(found) - LEFT_AT_MOST
+        data = b"" if touched == UNTOUCHED else path.read_bytes()
+        is_same = not data.strip() or hash_of(data) == _base_of(path)
+        if is_same and (is_old or (is_many and touched == UNTOUCHED)):
             path.unlink()
 
 
@@ -196,8 +193,8 @@ class UserEdits:
             notices += (*(f"{FROM}{line}" for line in taken), *(f"TODO.md: {line}" for line in merged.kept))
             base, is_older = self._base(version)
             if base is not None and is_older:
-                came = sorted(numbers_of(self.found.file.state) - numbers_of(base))
-                tasks = f"{'Task' if len(came) == 1 else 'Tasks'} {list_some(came, _NAMED)}"
+                newer = sorted(numbers_of(self.found.file.state) - numbers_of(base))
+                tasks = f"{'Task' if len(newer) == 1 else 'Tasks'} {list_some(newer, _NAMED)}"
                 notices += (f"TODO.md: it was written from an older drawing, without {tasks}: what has come since is drawn again.",)
         return state, notices
 

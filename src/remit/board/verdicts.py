@@ -13,7 +13,7 @@ from typing import Any
 
 from remit.board.board import SPECS
 from remit.board.command_lifecycle import new_error
-from remit.board.commits import find_repository
+from remit.board.commits import GIT_SECONDS, find_repository
 from remit.board.plan_check import plan_faults
 from remit.board.plans import read_plan
 from remit.board.task import BEGINS, DONE, PhaseStatus, Status, Task
@@ -34,7 +34,6 @@ BOARD_FILES = frozenset({"specs/state.json", "specs/TODO.md"})
 REASON_CHARACTERS = 300
 CLOCK_LAG_SECONDS = 2.0
 """Files have another clock, with a resolution of whole seconds on some disks."""
-GIT_SECONDS = 20.0
 MAX_NAMES = 10
 STOPPED = frozenset({"TIMEOUT", "CANCELLED", "AGENT_CRASHED"})
 """Errors after which the same command resumes the work."""

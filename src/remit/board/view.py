@@ -10,7 +10,7 @@ from typing import Any
 from remit.board.board import Board
 from remit.board.claims import Holder, holders
 from remit.board.state_file import task_to_entry
-from remit.board.task import IN_PROGRESS, Priority, State, Status, Task, status_of
+from remit.board.task import ENDED, IN_PROGRESS, Priority, State, Status, Task, status_of
 from remit.core.cycles import cyclic_components, shortest_cycle
 
 # ---- dependencies that are met or not, ready tasks, cycles. Pure
@@ -29,7 +29,6 @@ NEXT: Mapping[Status, str] = {
     Status.ABANDONED: "task --recover",
 }
 """The next command for a task with that status."""
-CLOSED = frozenset({Status.COMPLETED, Status.EXPANDED, Status.ABANDONED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +60,7 @@ class Graph:
             status = self.tasks[part].status
             if status is Status.EXPANDED:
                 queue += self.parts.get(part, ())
-            elif status not in CLOSED:
+            elif status not in ENDED:
                 found.append(part)
         return found
 
@@ -70,7 +69,7 @@ class Graph:
 
     def is_ready(self, task: Task) -> bool:
         """Whether it can start now: open, not blocked, not in progress, and all dependencies completed."""
-        return task.status not in CLOSED | IN_PROGRESS and task.status is not Status.BLOCKED and not self.unmet(task)
+        return task.status not in ENDED | IN_PROGRESS and task.status is not Status.BLOCKED and not self.unmet(task)
 
 
 def graph_of(state: State, archived: Mapping[int, Status] | None = None) -> Graph:
@@ -210,7 +209,7 @@ def view_of(board: Board, archive: Iterable[Task] = (), *, with_archive: bool = 
         states=states,
         graph=graph,
         holders=working,
-        circles=tuple(cycles(task for task in seen.state.tasks if task.status not in CLOSED)),
+        circles=tuple(cycles(task for task in seen.state.tasks if task.status not in ENDED)),
         archived=archived,
         notices=seen.notices,
         project=board.root.name,
@@ -230,7 +229,7 @@ def chosen(view: View, status: str) -> View:
 
 
 def _state_of(task: Task, graph: Graph, working: Collection[int], archived: Collection[int]) -> TaskState:
-    if task.number in archived or (task.status in CLOSED and not graph.open_parts(task.number)):
+    if task.number in archived or (task.status in ENDED and not graph.open_parts(task.number)):
         return TaskState.DONE
     if task.number in working:
         return TaskState.RUNNING
@@ -238,4 +237,4 @@ def _state_of(task: Task, graph: Graph, working: Collection[int], archived: Coll
         return TaskState.STOPPED
     if task.status is Status.BLOCKED:
         return TaskState.BLOCKED
-    return TaskState.WAITING if graph.unmet(task) or task.status in CLOSED else TaskState.READY  # divided: it waits for its parts
+    return TaskState.WAITING if graph.unmet(task) or task.status in ENDED else TaskState.READY  # divided: it waits for its parts

@@ -84,7 +84,7 @@ def test_unclosed_code_block_is_reported() -> None:
     assert "Line 2: this code block is never closed" in plan.faults[0]
 
 
-def test_duplicate_and_malformed_phases_are_reported() -> None:
+def test_duplicate_missing_and_malformed_phases_are_reported() -> None:
     plan = read_plan("### Phase 4: D [WIP]\n### Phase 2: B\n### Phase 2: C\n### Phase 3a: E\n")
     assert plan.doubled == (2,)
     faults = " ".join(plan.faults)
@@ -92,6 +92,7 @@ def test_duplicate_and_malformed_phases_are_reported() -> None:
         "Phase 2 occurs more than once (lines 2, 3)",
         "[WIP] is not a phase status",
         "`### Phase 3a: E`",
+        "There is no phase 1, 3",
     ):
         assert words in faults
 

@@ -12,7 +12,7 @@ from remit import TaskPriority as Priority
 from remit import TaskStatus as Status
 from remit.board.state_file import data_to_state, state_to_data
 from remit.board.task import NEED_REASON, slug_of
-from remit.board.todo import draw, guarded, stripped, unguarded
+from remit.board.todo import draw, escape_lines, strip_blank_lines, unescape_lines
 from remit.board.todo_merge import may_become, merge
 
 AT = "2026-01-02T03:04:05Z"
@@ -55,7 +55,7 @@ def task_with(draw_from: st.DrawFn, number: int) -> Task:
         effort=draw_from(st.sampled_from(["", "2 hours"])),
         blocking_reason="waits" if status in NEED_REASON else "",
         artifacts=draw_from(st.sampled_from([(), (TaskArtifact(type="research", path="specs/001_a b/reports/research-001.md"),)])),
-        lines=tuple(stripped(draw_from(st.lists(own_line, max_size=3)))),
+        lines=tuple(strip_blank_lines(draw_from(st.lists(own_line, max_size=3)))),
     )
 
 
@@ -69,7 +69,7 @@ def words_of(text: str) -> set[str]:
 
 @given(st.lists(line, max_size=12))
 def test_escaping_of_lines_that_look_like_structure_round_trips(lines: list[str]) -> None:
-    assert unguarded(guarded(lines)) == lines
+    assert unescape_lines(escape_lines(lines)) == lines
 
 
 @given(boards())
@@ -88,7 +88,7 @@ def test_each_block_is_parsed_as_rendered(state: State) -> None:
     assert sorted(found) == sorted(task.number for task in state.tasks)
     for task in state.tasks:
         assert found[task.number].title == task.title
-        assert found[task.number].description == "\n".join(stripped(task.description.split("\n")))
+        assert found[task.number].description == "\n".join(strip_blank_lines(task.description.split("\n")))
         assert set(task.lines) <= set(found[task.number].lines)
         assert found[task.number].priority is task.priority
 

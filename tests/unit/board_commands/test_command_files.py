@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from remit import Misused, Remit, bind_command
 from remit import find_command as find
 from remit import run_command as run
-from remit.board.command_files import CommandFile, check_arguments, every, fill_arguments, names
+from remit.board.command_files import CommandFile, check_arguments, every, fill_arguments, places
 from remit.board.project_commands import BoundCommand, command_outcome
 from remit.testing import Scripted, answer
 
@@ -54,7 +54,7 @@ def test_file_of_the_project_takes_precedence_over_other_tools(tmp_path: Path) -
     assert [(one.name, one.path) for one in found] == [("fix", ".remit/commands/fix.md"), ("tidy", ".opencode/command/tidy.md")]
     assert problems == [".claude/commands/deep/fix.md: ignored, because .remit/commands/fix.md also defines the command 'fix'."]
     assert (found[0].hint, found[0].agent, found[1].description) == ("[number] [words]", "fixer", "Tidy")
-    assert names(tmp_path) == ["fix", "tidy"]
+    assert list(places(tmp_path)) == ["fix", "tidy"]
     assert find(tmp_path, "nothing") is None
 
 
