@@ -38,11 +38,11 @@ Session = Annotated[
 OPTIONS = ("accept", "budget", "cache", "idle", "key", "priority", "resume", "timeout")
 """Options of `remit delegate` that people write as parameters, because the Python API passes both as keywords."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}
-_SPAN = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([smhdwy]?)")
-_COMMA = re.compile(r",(?![^{}]{0,200}})")
+_SPAN = r"(\d+(?:\.\d+)?|\.\d+)\s*([smhdwy]?)"
+_COMMA = r",(?![^{}]{0,200}})"
 """A comma outside braces: `*.{py,md}` is one pattern."""
 NUMBERS_AT_MOST = 10_000
-_RANGE = re.compile(r"#?([0-9]{1,100})(?:(?:-|–|\.\.)#?([0-9]{1,100}))?")
+_RANGE = r"#?([0-9]{1,100})(?:(?:-|–|\.\.)#?([0-9]{1,100}))?"
 
 
 # ---- NAME=VALUE
@@ -114,7 +114,7 @@ def _items(text: str) -> Any:
     if value is None or isinstance(value, list | dict):
         return value
     is_quoted = isinstance(value, str) and value != text
-    return [value] if is_quoted else [item for item in map(str.strip, _COMMA.split(text)) if item]
+    return [value] if is_quoted else [item for item in map(str.strip, re.split(_COMMA, text)) if item]
 
 
 def _value(name: str, text: str, *, wants_text: bool) -> Any:
@@ -146,7 +146,7 @@ def seconds(text: str | None, option: str) -> float | None:
     """Parse a duration: seconds, or `10s`, `2m`, `1.5h`, `30d`."""
     if text is None:
         return None
-    span = _SPAN.fullmatch(text.strip())
+    span = re.fullmatch(_SPAN, text.strip())
     value = float(span[1]) * _UNITS[span[2] or "s"] if span else 0.0
     if not 0 < value < float("inf"):
         raise Misused(f"{option} must be a number of seconds above 0, not {text!r}.", advice=f"Write e.g. {option} 30, 10s, 2m, 1h or 30d.")
@@ -180,7 +180,7 @@ def parse_time(text: str | None, option: str, now: float) -> float | None:
     """Parse a time to wall clock seconds: `1h` or `2d` ago, an ISO date or time (local by default), or unix seconds."""
     if text is None:
         return None
-    if (ago := _SPAN.fullmatch(text.strip())) and ago[2]:
+    if (ago := re.fullmatch(_SPAN, text.strip())) and ago[2]:
         return now - float(ago[1]) * _UNITS[ago[2]]
     try:
         return float(text) if re.fullmatch(r"\d{9,}(\.\d+)?", text) else datetime.fromisoformat(text).timestamp()
@@ -196,7 +196,7 @@ def number_of(text: str | None, usage: str) -> int:
     """Parse one task number. `usage` is the command with its arguments: `remit research N [focus]`."""
     if text is None or not text.strip():
         raise Misused(f"Task number required. Usage: {usage}")
-    found = _RANGE.fullmatch(text.strip())
+    found = re.fullmatch(_RANGE, text.strip())
     if found is None or found[2] or int(found[1]) < 1:
         raise _no_number(text.strip())
     return int(found[1])
@@ -207,7 +207,7 @@ def numbers_of(text: str | None, usage: str = "") -> list[int]:
     found: dict[int, None] = {}
     joined = re.sub(r"\s*(-|–|\.\.)\s*", r"\1", text or "")
     for part in filter(None, re.split(r"[,;\s]+", joined)):
-        spelled = _RANGE.fullmatch(part)
+        spelled = re.fullmatch(_RANGE, part)
         if spelled is None or (not spelled[2] and int(spelled[1]) < 1):
             raise _no_number(part)
         first, last = int(spelled[1]), int(spelled[2] or spelled[1])
