@@ -12,7 +12,7 @@ agent: librarian
 argument-hint: "[file] [words]"
 timeout: 60
 ---
-Say in one sentence what @$1 is about. Asked for in particular: $ARGUMENTS
+Say in one sentence what $1 is about. Asked for in particular: $ARGUMENTS
 """
 
 

@@ -641,7 +641,8 @@ class Remit:
     @cached_property
     def _attach_server(self) -> "AttachServer":
         """Made for the first agent that may start a process, on whichever thread that asks."""
-        from remit.agents.attach_server import AttachServer, spec_to_wire
+        from remit.agents.attach_server import AttachServer
+        from remit.agents.function import spec_to_wire
 
         def facts() -> dict[str, Any]:
             """Facts that an attached process needs to know about this one."""
@@ -695,7 +696,7 @@ class Remit:
 
     async def _load_directory(self, root: Path | None) -> None:
         """The agents passed to `open`, and those of the project at `root` if one is named."""
-        from remit.agents.directory import Directory, describe_servers
+        from remit.agents.directory import Directory
         from remit.agents.executors import ExecutorDeps, Executors
         from remit.agents.python_files import describe_project
         from remit.agents.routing import Routes
@@ -711,7 +712,9 @@ class Remit:
             described = await off_loop(describe_project, root / ".remit", self.trust.allows_content, self.settings.describe_seconds)
             directory.load_files(described)
             if self.settings.has_mcp_servers:
-                await off_loop(describe_servers, root, self.settings, self.trust)
+                from remit.agents.mcp.tool_agents import describe_unknown
+
+                await off_loop(describe_unknown, root, self.settings, self.trust)
             directory.load_definitions(root, self.settings, self.trust)
             directory.load_entry_points()
             directory.list_unapproved(described, self.trust)

@@ -21,8 +21,6 @@ from acp.exceptions import RequestError  # noqa: E402
 from acp.schema import (  # noqa: E402
     AgentCapabilities,
     AuthMethodAgent,
-    Cost,
-    EnvVarAuthMethod,
     Implementation,
     InitializeResponse,
     LoadSessionResponse,
@@ -33,7 +31,6 @@ from acp.schema import (  # noqa: E402
     SessionConfigSelectOption,
     SetSessionConfigOptionResponse,
     ToolCallUpdate,
-    Usage,
     UsageUpdate,
 )
 
@@ -69,7 +66,6 @@ class Scripted(acp.Agent):
     def __init__(self) -> None:
         self.cancelled = asyncio.Event()
         self.prompts: list[str] = []
-        self.is_let_in = False
 
     def on_connect(self, conn: Any) -> None:
         self.client = conn
@@ -80,8 +76,6 @@ class Scripted(acp.Agent):
         ways: list[Any] = []
         if MODE == "needs-auth":
             ways = [AuthMethodAgent(id="browser", name="Log in with the browser", description="run acme login")]
-        if MODE == "needs-key":
-            ways = [EnvVarAuthMethod(type="env_var", id="key", name="A key", vars=[{"name": "ACME_KEY"}])]
         version = 99 if MODE == "other-version" else 1
         return InitializeResponse(
             protocol_version=version,
@@ -90,12 +84,8 @@ class Scripted(acp.Agent):
             agent_info=Implementation(name="OpenCode", version="1") if MODE == "opencode-of-old" else None,
         )
 
-    async def authenticate(self, method_id: str, **_: Any) -> None:
-        self.is_let_in = True
-        log(method="authenticate", way=method_id)
-
     async def new_session(self, cwd: str, mcp_servers: Any = None, **_: Any) -> NewSessionResponse:
-        if MODE in ("needs-auth", "needs-key") and not self.is_let_in:
+        if MODE == "needs-auth":
             raise RequestError.auth_required({"details": "no key"})
         log(method="new", cwd=cwd, servers=[one.model_dump(mode="json") for one in mcp_servers or ()])
         models = [SessionConfigSelectOption(value=name, name=name) for name in ("small", "large")]
@@ -125,23 +115,20 @@ class Scripted(acp.Agent):
         self.prompts.append(text)
         log(method="prompt", text=text, pid=os.getpid())
         reason = await getattr(self, MODE.replace("-", "_"), self.answer)(session_id, text)
-        usage = None
-        if MODE == "plan":
-            usage = Usage(total_tokens=900, input_tokens=800, output_tokens=100)
-        return PromptResponse(stop_reason=reason or "end_turn", usage=usage)
+        return PromptResponse(stop_reason=reason or "end_turn")
 
     # ---- the modes
 
     async def answer(self, session: str, text: str) -> None:
         await self.say(session, return_for(self.prompts[0]))
 
-    needs_key = answer
-
     async def prose(self, session: str, text: str) -> None:
-        if len(self.prompts) == 1:
-            await self.say(session, "All of it is done, believe me.")
-        else:
+        if "could not be accepted" in text:
             await self.answer(session, text)
+        else:
+            await self.say(session, "All of it is done, believe me.")
+
+    loads_prose = prose
 
     async def tools(self, session: str, text: str) -> None:
         await self.say(session, "Let me look at the file first. ")
@@ -164,17 +151,6 @@ class Scripted(acp.Agent):
         none = await self.client.request_permission(session_id=session, tool_call=ToolCallUpdate(tool_call_id="9"), options=[])
         outcomes.append(none.outcome.outcome)
         await self.say(session, return_for(text, data=outcomes))
-
-    async def plan(self, session: str, text: str) -> None:
-        entries = [acp.plan_entry("read", status="completed"), acp.plan_entry("write", status="in_progress")]
-        await self.client.session_update(session, acp.update_plan(entries))
-        for used, amount in ((100, 0.5), (100, 0.5), (700, 1.25)):
-            cost = Cost(amount=amount, currency="USD")
-            await self.client.session_update(session, UsageUpdate(session_update="usage_update", used=used, size=1000, cost=cost))
-        await self.client._conn.send_notification("session/update", {"sessionId": session, "update": {"sessionUpdate": "news", "x": [1]}})
-        await self.client._conn.send_notification("session/update", {"sessionId": session, "update": "nothing at all"})
-        await self.client._conn.send_notification("acme/gossip", {})
-        await self.answer(session, text)
 
     async def silence(self, session: str, text: str) -> str:
         write_half()
@@ -211,11 +187,6 @@ class Scripted(acp.Agent):
         sys.stderr.write("the last words of the agent\n")
         sys.stderr.flush()
         os._exit(7)
-
-    async def loads(self, session: str, text: str) -> None:
-        assert "interrupted" in text
-        await self.client.session_update(session, UsageUpdate(session_update="usage_update", used=600, size=1000))
-        await self.answer(session, text)
 
     async def loads_later(self, session: str, text: str) -> None:
         if "interrupted" not in text:

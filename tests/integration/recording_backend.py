@@ -40,6 +40,10 @@ class RecordingBackend:
             task=TaskContext(task_number=7, title="A title", extra={"colour": "red"}),
         )
 
+    def limit(self, seconds: float) -> None:
+        """Set the deadline."""
+        self.delegation = self.delegation._replace(deadline=effective_deadline(seconds, time.monotonic()))
+
     def scratch(self) -> Path:
         return self.root / "scratch"
 
@@ -121,7 +125,7 @@ class ProcessHarness:
 
     async def run(self, function: Callable[..., Any], **parameters: Any) -> Any:
         self.backend.delegation = self.backend.delegation._replace(parameters=parameters)
-        return await self.pool.run(Job(target_of(function)), self.backend.context())
+        return await self.pool.run(Job(target_of(function).to_wire()), self.backend.context())
 
     def noted(self, kind: str) -> list[Any]:
         return [note[1] for note in self.backend.notes if note[0] == kind]

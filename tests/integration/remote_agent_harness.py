@@ -20,7 +20,7 @@ def remote_agent_harness(root: Path, **options: Any) -> contextlib.AbstractAsync
     return grpc_harness(root, accepts_agents=True, **options)
 
 
-async def count_words(remote: "RemoteAgent", order: Any) -> Any:
+async def plural(remote: "RemoteAgent", order: Any) -> Any:
     """The default behaviour."""
     text = order.parameters["text"]
     await remote.send(progress=remote.pb.WorkProgress(work_id=order.work_id, message="counting", fraction=0.5))
@@ -38,7 +38,7 @@ class RemoteAgent:
         self.metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self.orders: list[Any] = []
         self.messages: list[Any] = []
-        self.does: Behaviour = count_words
+        self.does: Behaviour = plural
         self.registered: Any = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self.received = asyncio.Event()
@@ -108,7 +108,7 @@ class RemoteAgent:
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
-async def joined(harness: Harness, token: str = "", does: Behaviour = count_words, **declared: Any) -> RemoteAgent:
+async def joined(harness: Harness, token: str = "", does: Behaviour = plural, **declared: Any) -> RemoteAgent:
     remote = RemoteAgent(harness, token)
     remote.does = does
     await remote.register(**declared)

@@ -249,7 +249,7 @@ async def test_agent_that_answers_but_does_not_exit_has_answered(tmp_path: Path,
     with (tmp_path / "remit.toml").open("a") as toml:
         toml.write(f'answers = "{answers}"\n')
     async with Remit.open(tmp_path) as remit:
-        done = await remit.delegate("claude", task="Say hello.", timeout=2.5)
+        done = await remit.delegate("claude", task="Say hello.", timeout=allowed(2.5))
     assert (done.status, done.stop_reason) == (Status.COMPLETED, StopReason.FINISHED), done
 
 

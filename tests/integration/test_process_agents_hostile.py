@@ -166,7 +166,7 @@ from remit.agents.process.target import target_of
 async def main():
     pool = ProcessPool(project="test", owner_id=sys.argv[1])
     jobs = [(agents.spin, {}), (agents.ignore_term, {}), (agents.daemonise, {}), (agents.fork_many, {"count": 10})]
-    runs = [pool.run(Job(target_of(f)), RecordingBackend(Path("/"), parameters=p).context()) for f, p in jobs]
+    runs = [pool.run(Job(target_of(f).to_wire()), RecordingBackend(Path("/"), parameters=p).context()) for f, p in jobs]
     await asyncio.gather(*runs)
 
 asyncio.run(main())

@@ -228,24 +228,18 @@ def _declared(
     if tools is not None and "tools" in own:
         raise page.fault("tools", f"tools is both in the front matter and under {OURS}: keep one of them.")
     table = {key: head[key] for key in ("description", "model") if head.get(key) is not None}
-    lines, notes = dict(page.lines), list[str]()
+    lines = dict(page.lines)
     turns = next((key for key in _TURNS if head.get(key) is not None), "")
-    for key, target, kinds, least, most in ((turns, "requests", int, 1, 10_000), ("temperature", "temperature", int | float, 0, 2)):
-        value = head.get(key) if key in reads else None
-        if value is None:
-            continue
-        is_valid = isinstance(value, kinds) and not isinstance(value, bool) and least <= value <= most
-        if is_valid or not is_guest:
-            table[target], lines[target] = value, page.lines.get(key, 2)
-        else:
-            notes.append(f"{key}: {str(value)[:40]!r} is not supported and is ignored")
-    if unread := [key[:60] for key in head if key not in reads]:
-        notes.insert(0, f"{', '.join(unread[:20])}: ignored")
+    for key, target in ((turns, "requests"), ("temperature", "temperature")):
+        if key in reads and head.get(key) is not None:
+            table[target], lines[target] = head[key], page.lines.get(key, 2)
+    unread = [key[:60] for key in head if key not in reads]
+    notes = (f"{', '.join(unread[:20])}: ignored",) if unread else ()
     table |= {str(key): value for key, value in own.items()}
     if page.body:
         table["instructions"] = page.body
     return Declaration(
-        name=name, table=table, source=str(page.path), tools=tools, without=without, lines=lines, is_guest=is_guest, notes=tuple(notes)
+        name=name, table=table, source=str(page.path), tools=tools, without=without, lines=lines, is_guest=is_guest, notes=notes
     )
 
 

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from remit.agents.attach_server import MAX_FRAME_BYTES, VERSION, spec_from_wire, spec_to_wire
+from remit.agents.attach_server import MAX_FRAME_BYTES, VERSION
 from remit.agents.directory import Directory
+from remit.agents.function import spec_from_wire, spec_to_wire
 from remit.agents.remote_context import RemoteBackend, RemoteHandle
 from remit.agents.rpc import Connection, error_to_wire
 from remit.core.agents import AgentSpec, is_built_in
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 5.0
 HELLO_SECONDS = 10.0
-ATTEMPTS = 3
+_PAUSES = (0.1, 0.2, None)
+"""Before each further attempt."""
 
 
 def not_yours(agent: str) -> Misused:
@@ -140,11 +142,11 @@ class Attachment:
     # ---- delegating
 
     async def delegate(self, request: Request) -> Return:
-        return Return.from_dict(await self._caller().call("delegate", self._asked(request)))
+        return Return.from_dict(await self._caller().call("delegate", self._body_of(request)))
 
     async def start(self, request: Request) -> Handle:
         caller = self._caller()
-        return RemoteHandle(caller.call, await caller.call("start", self._asked(request)))
+        return RemoteHandle(caller.call, await caller.call("start", self._body_of(request)))
 
     async def cancel(self, session_id: str, reason: str) -> list[dict[str, Any]]:
         nodes: list[dict[str, Any]] = await self.connection.calls.call("cancel", {"session_id": session_id, "reason": reason})
@@ -161,7 +163,7 @@ class Attachment:
             raise not_yours(here.agent)
         return self.connection.calls
 
-    def _asked(self, request: Request) -> dict[str, Any]:
+    def _body_of(self, request: Request) -> dict[str, Any]:
         body: dict[str, Any] = {"request": to_jsonable(request.to_dict())}
         own = self._own.get(request.agent)
         if own is not None:
@@ -211,25 +213,20 @@ class Attachment:
 async def attach(token: str) -> Attachment:
     """Attach to the owner that issued this token. Raises `Refused` if it is not valid or has expired."""
     path = Path(decode(token).address)
-    for attempt in range(1, ATTEMPTS + 1):
+    for pause in _PAUSES:
         attachment = Attachment()
         try:
             await _connect(attachment.connection, path)
             await attachment.greet(token)
             return attachment
-        except TimeoutError:
+        except BaseException as error:
             attachment.connection.cut()
-            raise Unavailable(
-                "The process that runs this tree does not answer.", advice=f"Try again; or: {UNSET[0].lower()}{UNSET[1:]}"
-            ) from None
-        except Unavailable:  # disconnected before authentication: too many connections at once
-            attachment.connection.cut()
-            if attempt == ATTEMPTS:
+            if isinstance(error, TimeoutError):
+                advice = f"Try again; or: {UNSET[0].lower()}{UNSET[1:]}"
+                raise Unavailable("The process that runs this tree does not answer.", advice=advice) from None
+            if pause is None or not isinstance(error, Unavailable):
                 raise
-            await asyncio.sleep(0.1 * attempt)
-        except BaseException:
-            attachment.connection.cut()
-            raise
+            await asyncio.sleep(pause)  # disconnected before authentication: too many connections at once
     raise AssertionError("the last attempt raises")
 
 

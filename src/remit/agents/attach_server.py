@@ -7,24 +7,22 @@ depth, path, deadline, budget, slots, cancellation and record work unchanged: it
 
 import asyncio
 import contextlib
-import dataclasses
 import hmac
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pydantic import TypeAdapter, ValidationError
-
+from remit.agents.function import spec_from_wire
 from remit.agents.remote_context import ContextService, as_failed, facts_to_wire
 from remit.agents.rpc import Connection, ConnectionLost, error_from_wire
+from remit.agents.thread import wait_stopped
 from remit.core.agents import AgentSpec, Isolation, agent_name, is_built_in
-from remit.core.context import Context, ContextBackend
+from remit.core.context import Context
 from remit.core.delegation import Delegation
 from remit.core.errors import AgentCrashed, ErrorInfo, Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.ids import REFUSED, UNSET, decode, new_token
@@ -39,7 +37,7 @@ HELLO_BYTES = 32 * 1024
 HELLO_SECONDS = 5.0
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 """Largest message of an admitted process. A larger result is on record."""
-VERSION = 2
+VERSION = 3
 KILL_SECONDS = 0.25
 """Time beyond the grace period that a lender may need to kill its own process."""
 LASTING = frozenset({"delegate", "start", "gather"})
@@ -151,7 +149,7 @@ class AttachServer:
         given = self._tokens.get(running)
         if given is None or not hmac.compare_digest(given, text):
             raise self._note(running, peer, "altered: its secret is not the one that was given out")
-        if not await off_loop(is_process_of, peer.pid, self._ancestry(running)):
+        if not await off_loop(self._is_process_of, peer.pid, running, self.performers.get(running)):
             raise self._note(running, peer, "used outside the processes of its delegation")
         if len(self._admitted) >= CONNECTIONS_AT_ONCE:
             for ended in [one for one in self._admitted if one.has_ended]:
@@ -177,14 +175,17 @@ class AttachServer:
                 advice="Cancel what was delegated in this tree; a person cancels the rest with `remit cancel`.",
             )
 
-    def _ancestry(self, running: LiveDelegation) -> "Ancestry":
-        return Ancestry(
-            session_id=running.delegation.session_id,
-            owner_pid=os.getpid(),
-            mark_prefix=self._mark_prefix,
-            has_own_processes=running.agent.spec.isolation is Isolation.PROCESS,
-            performer=self.performers.get(running),
-        )
+    def _is_process_of(self, pid: int, running: LiveDelegation, performer: tuple[int, str] | None) -> bool:
+        """Whether a process may act for the delegation; `performer`: the attached process that executes it. Blocking: reads /proc."""
+        ancestors = _ancestors(pid)
+        if ancestors is None:
+            return False
+        if performer is not None:
+            return performer[0] in ancestors and process_start(performer[0]) == performer[1]
+        session_id = _session_of(ancestors, self._mark_prefix)
+        if session_id is None:
+            return running.agent.spec.isolation is not Isolation.PROCESS
+        return session_id == running.delegation.session_id
 
     async def _why_unknown(self, session_id: str) -> str:
         record = await off_loop(self._store.get, session_id)
@@ -323,10 +324,10 @@ class CallerService(ContextService):
         grace = server.kill_grace_seconds + (KILL_SECONDS if is_process else 0.0)
         if server.deps.agents.find(spec.name) is None:
             server.engine.limit_slots(spec.name, spec.slots, is_default=True)
-        return server.deps._replace(agents=_WithOneMore(LentAgent(spec, self._process, fault, grace), server.deps.agents))
+        return server.deps._replace(agents=ExtendedDirectory(LentAgent(spec, self._process, fault, grace), server.deps.agents))
 
 
-class _WithOneMore:
+class ExtendedDirectory:
     """A directory with one additional agent, which takes precedence."""
 
     def __init__(self, agent: AgentPort, agents: Agents) -> None:
@@ -367,12 +368,11 @@ class LentAgent:
             body = {"agent": self.spec.name, "facts": facts}
             number, future = process.connection.calls.begin("perform", body, run)
             answer = asyncio.wrap_future(future)
-            answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # retrieved, even if it is no longer awaited
             try:
                 return await asyncio.shield(answer)
             except asyncio.CancelledError:
                 process.connection.calls.cancel(number)
-                await self._wait_stopped(answer, backend)
+                await wait_stopped(answer, backend, f"{self.spec.name} in process {process.pid}", self._grace_seconds)
                 raise
             except ConnectionLost:
                 raise AgentCrashed(
@@ -384,31 +384,6 @@ class LentAgent:
             except RemitError as error:
                 raise as_failed(error) from None
 
-    async def _wait_stopped(self, answer: "asyncio.Future[Any]", backend: ContextBackend) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait((answer,), timeout=self._grace_seconds)
-        if not answer.done():
-            gone = backend.abandoned(f"{self.spec.name} in process {self._process.pid}")
-            answer.add_done_callback(lambda _: gone())
-
-
-def spec_to_wire(spec: AgentSpec) -> dict[str, Any]:
-    return {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
-
-
-def spec_from_wire(wire: object) -> AgentSpec:
-    try:
-        return _spec_reader().validate_python(wire)
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        raise Misused(f"The declaration of an agent is faulty: {'.'.join(map(str, fault['loc']))}: {fault['msg']}.") from None
-
-
-@cache
-def _spec_reader() -> TypeAdapter[AgentSpec]:
-    """Created on first use: most importers never need it."""
-    return TypeAdapter(AgentSpec)
-
 
 # ---- whether a process belongs to a delegation
 
@@ -417,32 +392,9 @@ _LOOKS = 3
 """Attempts: an ancestor may end during the check."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ancestry:
-    """The ancestors of a delegation's processes."""
-
-    session_id: str
-    owner_pid: int
-    mark_prefix: str
-    """Prefix of the marks of all the owner's processes."""
-    has_own_processes: bool
-    performer: tuple[int, str] | None
-    """The attached process that executes it and its start time, if any."""
-
-
-def is_process_of(pid: int, ancestry: Ancestry) -> bool:
-    """Whether `pid` may act for the delegation. Blocking: a few reads of /proc."""
-    ancestors = _ancestors(pid, ancestry.owner_pid)
-    if ancestors is None:
-        return False
-    if ancestry.performer is not None:
-        return ancestry.performer[0] in ancestors and process_start(ancestry.performer[0]) == ancestry.performer[1]
-    session_id = _session_of(ancestors, ancestry.mark_prefix)
-    return not ancestry.has_own_processes if session_id is None else session_id == ancestry.session_id
-
-
-def _ancestors(pid: int, owner_pid: int) -> list[int] | None:
-    """From `pid` up to the owner, both included; None: it is not a descendant."""
+def _ancestors(pid: int) -> list[int] | None:
+    """From `pid` up to this process, both included; None: it is not a descendant."""
+    owner_pid = os.getpid()
     for _ in range(_LOOKS):
         found = [pid]
         while found[-1] != owner_pid and len(found) < _LEVELS:

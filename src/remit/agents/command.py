@@ -134,7 +134,7 @@ def prepare_program(definition: Definition, ctx: Context, parameters: Mapping[st
         "workspace": str(ctx.workspace),
     }
     if "prompt_file" in places or definition.prompt is PromptBy.FILE:
-        values["prompt_file"] = environment["REMIT_PROMPT_FILE"] = str(_written(ctx, held))
+        values["prompt_file"] = environment["REMIT_PROMPT_FILE"] = str(_write_prompt(ctx, held))
     argv = filled(definition.command, values)
     if by_argument and "prompt" not in places:
         argv.append(values["prompt"])
@@ -166,7 +166,7 @@ def set_aside(ctx: Context) -> None:
         raise Unavailable(f"{path} of an earlier run cannot be moved: {error.strerror}.", advice="Check the disk and try again.") from None
 
 
-def _written(ctx: Context, prompt: bytes) -> Path:
+def _write_prompt(ctx: Context, prompt: bytes) -> Path:
     path = ctx.scratch / GIVEN / "prompt.md"
     try:
         private_folder(path.parent)  # an earlier turn may have created a link there
@@ -271,13 +271,13 @@ class CommandAgent:
 class _Run:
     """One run of the command, from its start to its answer."""
 
-    __slots__ = ("_ctx", "_definition", "_is_told", "_output", "_stderr")
+    __slots__ = ("_ctx", "_definition", "_is_signalled", "_output", "_stderr")
 
     def __init__(self, definition: Definition, ctx: Context) -> None:
         self._definition = definition
         self._ctx = ctx
         self._output = Output(self._emit)
-        self._is_told = False
+        self._is_signalled = False
         self._stderr = ""
 
     async def to_the_end(self, pool: ProgramStarter, program: Program, stdin: bytes | None) -> int:
@@ -286,7 +286,7 @@ class _Run:
         try:
             async with pool.spawn(program, self._ctx) as spawned:
                 reading = asyncio.create_task(self._output.read(spawned.stdout))
-                tasks += [reading, asyncio.create_task(self._tell(spawned))]
+                tasks += [reading, asyncio.create_task(self._signal_soft_deadline(spawned))]
                 if stdin is not None:
                     tasks.append(asyncio.create_task(feed(spawned, stdin)))
                 await asyncio.shield(reading)
@@ -309,7 +309,7 @@ class _Run:
         with contextlib.suppress(Stopped):  # its delegation has ended, so later output is dropped
             self._ctx.emit(text)
 
-    async def _tell(self, spawned: CommandProcess) -> None:
+    async def _signal_soft_deadline(self, spawned: CommandProcess) -> None:
         """The soft deadline: send a signal to a program that handles it. Any other program would be killed by it."""
         name = self._definition.hand_in
         if name == NO_SIGNAL:
@@ -317,7 +317,7 @@ class _Run:
         await self._ctx.wait_hand_in()
         number = signal.Signals[name]
         if self._ctx.hand_in and spawned.catches(number) and spawned.signal(number):
-            self._is_told = True
+            self._is_signalled = True
             self._ctx.progress(f"Soft deadline: sent {name} to {self._definition.name}, so that it returns its result so far.")
 
     async def answer(self, code: int) -> str:
@@ -327,7 +327,7 @@ class _Run:
             self._ctx.progress(f"{self._definition.name} printed {self._output.count:,} bytes; the last {KEPT_BYTES:,} are kept.")
         if self._definition.spec.answers is Answers.VALUE:
             text = text.strip()
-        if code == 0 and not self._is_told:
+        if code == 0 and not self._is_signalled:
             return text
         if self._definition.spec.answers is Answers.RETURN:
             received = await off_loop(read_answer, text, return_file_of(self._ctx))
@@ -335,7 +335,7 @@ class _Run:
                 if code != 0:
                     self._ctx.progress(f"{self._definition.name} gave a return, but {exit_words(code)}.")
                 return text
-        if self._is_told:
+        if self._is_signalled:
             raise out_of_time(self._definition, "ended without a return when it was asked for its result")
         raise AgentCrashed(
             f"{self._definition.command[0]} {exit_words(code)}.",

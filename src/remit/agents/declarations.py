@@ -44,7 +44,7 @@ class Declarations:
             return definition
         binding = self.binding(definition)
         if binding.executor is not None and binding.executor.kind is Kind.MODEL:
-            return carried_by_agent(declared, self.settings, binding.executor)
+            return carried_by_agent(declared, self.settings, self.known[binding.executor.name][0], binding.executor)
         if binding.executor is not None:
             if declared.is_guest and binding.by is By.FILE and binding.executor.kind is Kind.COMMAND:
                 raise Misused(
@@ -98,12 +98,8 @@ def declarations_of(root: Path, settings: Settings, trust: ProjectTrust | None =
     return Declarations(settings=settings, known=known, problems=tuple(problems), faults=faults)
 
 
-def definitions_of(root: Path, settings: Settings) -> tuple[list[Definition], list[str]]:
-    """Every declared agent, profiles with their executors; and the faults of the others, one line each."""
-    return all_joined(declarations_of(root, settings))
-
-
 def all_joined(declarations: Declarations) -> tuple[list[Definition], list[str]]:
+    """Every declared agent, profiles with their executors; and the faults of the others, one line each."""
     definitions, problems = [], list(declarations.problems)
     for declared, definition in declarations.known.values():
         try:
@@ -126,35 +122,25 @@ def _from_files(root: Path, trust: ProjectTrust, problems: list[str]) -> Iterato
     """In order of precedence."""
     end = time.monotonic() + MOST_SECONDS
     for folder in AGENT_FOLDERS:
-        pages = _pages_in(root / folder, root, problems)
-        for number, path in enumerate(pages):
+        for path in _pages_in(root / folder, root, problems):
             if time.monotonic() > end:
-                left = len(pages) - number
-                problems.append(f"{root / folder}: reading takes more than {MOST_SECONDS:g} s; {left} of its files are not read.")
+                problems.append(f"{root / folder}: reading takes more than {MOST_SECONDS:g} s; {path.name} and later files are not read.")
                 break
-            declared, fault = _from_file(path, root, folder, trust)
-            if fault is not None:
-                problems.append(f"{path}: {fault}")
-            if declared is not None:
-                yield declared
+            # Imported here: programs without such files need not load YAML.
+            from remit.agents.agent_files import claude, opencode, ours, read_page
 
-
-def _from_file(path: Path, root: Path, folder: str, trust: ProjectTrust) -> tuple[Declaration | None, Misused | None]:
-    # Imported here: programs without such files need not load YAML.
-    from remit.agents.agent_files import claude, opencode, ours, read_page
-
-    reader = {".remit/agents": ours, ".claude/agents": claude}.get(folder, opencode)
-    try:
-        page = read_page(path, root, trust)
-        if page is None and folder == OWN:
-            raise Misused("line 1: it has no front matter, so it is not an agent. Begin it with a line of three dashes.")
-        return (None if page is None else reader(page)), None
-    except NotApproved:
-        return None, None  # it is among the unapproved parts of `trust`
-    except Gone as error:
-        return None, error if path.is_symlink() else None
-    except Misused as error:
-        return None, error
+            reader = {".remit/agents": ours, ".claude/agents": claude}.get(folder, opencode)
+            try:
+                page = read_page(path, root, trust)
+                if page is None and folder == OWN:
+                    raise Misused("line 1: it has no front matter, so it is not an agent. Begin it with a line of three dashes.")
+                if page is not None and (declared := reader(page)) is not None:
+                    yield declared
+            except NotApproved:
+                continue  # it is among the unapproved parts of `trust`
+            except Misused as error:
+                if not isinstance(error, Gone) or path.is_symlink():
+                    problems.append(f"{path}: {error}")
 
 
 def _pages_in(folder: Path, root: Path, problems: list[str]) -> list[Path]:
@@ -165,20 +151,15 @@ def _pages_in(folder: Path, root: Path, problems: list[str]) -> list[Path]:
         problems.append(f"{folder}: it is a link that leads out of the project.")
         return []
     found: list[Path] = []
-
-    def unreadable(error: OSError) -> None:
-        problems.append(f"{error.filename}: it cannot be read: {error.strerror or error}.")
-
     end = time.monotonic() + MOST_SECONDS
-    for place, below, names in os.walk(folder, onerror=unreadable):
-        if time.monotonic() > end:
-            problems.append(f"{folder}: searching it takes more than {MOST_SECONDS:g} s; the rest is not read.")
-            break
+    for place, below, names in os.walk(
+        folder, onerror=lambda error: problems.append(f"{error.filename}: it cannot be read: {error.strerror or error}.")
+    ):
         below[:] = [] if folder == root / OWN else sorted(below)
         pages = (name for name in sorted(names) if name.endswith(".md") and not name.startswith(("_", ".")) and name.upper() != "README.MD")
         found += [Path(place, name) for name in pages]
-        if len(found) > MOST_FILES:
-            problems.append(f"{folder}: it contains more than {MOST_FILES} files; the first {MOST_FILES} are read.")
+        if len(found) > MOST_FILES or time.monotonic() > end:
+            problems.append(f"{folder}: it has more than {MOST_FILES} files, or searching it takes more than {MOST_SECONDS:g} s.")
             break
     return found[:MOST_FILES]
 

@@ -7,9 +7,10 @@ import hashlib
 import re
 import shlex
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -78,12 +79,12 @@ Words = tuple[Text, ...]
 Seconds = Annotated[float, Field(gt=0, lt=float("inf"))]
 
 
-def _listed(value: Any) -> Any:
+def _split_names(value: Any) -> Any:
     return [name.strip() for name in COMMA.split(value) if name.strip()] if isinstance(value, str) else value
 
 
 Names = Annotated[
-    tuple[Annotated[str, Field(strict=True, min_length=1, max_length=200)], ...], Field(max_length=100), BeforeValidator(_listed)
+    tuple[Annotated[str, Field(strict=True, min_length=1, max_length=200)], ...], Field(max_length=100), BeforeValidator(_split_names)
 ]
 """Names separated by commas, or a list of names."""
 
@@ -103,29 +104,21 @@ Short = Annotated[str, Field(strict=True, min_length=1, max_length=2000)]
 MODELS_ALONE = ("tools", "requests", "temperature")
 """Keys that only a language model uses."""
 _STARTED = (
-    "command",
-    "prompt",
-    "folder",
-    "pass_environment",
-    "environment",
-    "hand_in",
-    "options",
-    "allow",
-    "delegates",
-    "runs_on",
-    "built_in",
-    "contain",
-    "hosts",
-)
+    "command", "prompt", "folder", "pass_environment", "environment", "hand_in", "options", "allow", "delegates", "runs_on", "built_in",
+    "contain", "hosts",
+)  # fmt: skip
 """Keys only for agents started as a process, and for profiles on them."""
 _NOT_OF_GROUPS = (*_STARTED, *MODELS_ALONE, "instructions", "model", "merge", "workspace", "effects", "cache", "grpc", "a2a", "mcp")
-_REMOTE_ALONE = ("remote", "token_variable", "ca_file", "parameters")
+_OF_GROUPS = ("group", "by", "hedge")
+_REMOTE_ALONE = ("grpc", "a2a", "remote", "token_variable", "ca_file", "parameters")
 _NOT_REMOTE = (*_STARTED, *MODELS_ALONE, "instructions", "model", "merge")
+_STARTED_SERVER = ("folder", "environment", "pass_environment", "contain", "hosts")
+_REACHED_SERVER = ("token_variable", "ca_file")
 _OF_SERVERS = (
     "kind", "mcp", "description", "tools", "timeout", "idle", "slots", "retries", "requires", "workspace",
-    "folder", "environment", "pass_environment", "contain", "hosts", "token_variable", "ca_file",
+    *_STARTED_SERVER, *_REACHED_SERVER,
 )  # fmt: skip
-"""Keys of an MCP server; those of the last line only if it is started here, or only if it has an address."""
+_WITHOUT_FOLDER = (WorkspaceKind.SHARED, WorkspaceKind.NONE)
 
 
 class ServerAddress(BaseModel):
@@ -163,6 +156,10 @@ class ServerAddress(BaseModel):
         if self.url is not None and self.environment:
             raise ValueError("environment: it is for a server that is started here")
         return self
+
+    @property
+    def words(self) -> Words:
+        return self.command if isinstance(self.command, tuple) else ()
 
 
 def _split_words(command: Words | str | None) -> Words | None:
@@ -223,7 +220,7 @@ class DefinitionTable(BaseModel):
     output_schema: dict[str, Any] | None = None
     languages: Names = ()
     operations: Names = ()
-    group: Names | None = None
+    group: Names = ()
     by: By = By.SUCCESS
     hedge: Hedge | None = None
     effects: tuple[Effect, ...] = ()
@@ -313,87 +310,81 @@ class DefinitionTable(BaseModel):
     def meant_kind(self) -> Kind | str:
         if self.kind is not None:
             return self.kind
-        if self.mcp is not None or self.group is not None:
-            return Kind.MCP if self.group is None else Kind.GROUP
-        return Kind.GRPC if self.grpc else Kind.A2A if self.a2a else Kind.COMMAND if self.command else Kind.PROFILE
-
-    @model_validator(mode="after")
-    def _is_group(self) -> "DefinitionTable":
-        if self.meant_kind is Kind.GROUP:
-            if not self.group:
-                raise ValueError("group: name its members")
-            if len(set(self.group)) != len(self.group):
-                raise ValueError("group: a member is named twice")
-            self._refuse(_NOT_OF_GROUPS, "set it on the members of a group, not on the group")
-        elif named := [key for key in ("group", "by", "hedge") if key in self.model_fields_set]:
-            raise ValueError(f"{named[0]}: only for groups; name the members with group = […]")
-        return self
-
-    @model_validator(mode="after")
-    def _reads_alone(self) -> "DefinitionTable":
-        if self.cache is not None and not {Effect.READ, Effect.NETWORK}.issuperset(self.effects or (Effect.WRITE,)):
-            raise ValueError('cache: cache requires an agent that only reads; declare effects = ["read"], or leave it out')
-        return self
+        named = (Kind.GROUP, Kind.MCP, *REMOTE_KINDS, Kind.COMMAND)
+        return next((kind for kind in named if kind in self.model_fields_set and getattr(self, kind) is not None), Kind.PROFILE)
 
     @model_validator(mode="after")
     def _fits(self) -> "DefinitionTable":
         kind = self.meant_kind
-        if kind is Kind.MCP or self.mcp is not None:
-            self._check_server(kind)
-        elif kind in REMOTE_KINDS:
-            self._check_remote(kind)
-        elif named := [key for key in (*map(str, REMOTE_KINDS), *_REMOTE_ALONE) if getattr(self, key) is not None]:
-            raise ValueError(f"{named[0]}: only for remote agents (grpc, a2a)")
-        elif kind is Kind.MODEL:
-            self._refuse(_STARTED, "a language model is not a program; it acts only through tools")
-            self._check_inline("a model runs inline and delegates everything else")
-        elif self.isolation is not Isolation.PROCESS:
-            raise ValueError("isolation: a command is always a process of its own: leave it out, or write process")
-        elif kind is not Kind.PROFILE:
-            self._refuse(MODELS_ALONE, "only for language models; a coding agent uses allow")
-            if self.model is not None and len(self.model) > 1:
-                raise ValueError("model: only a language model accepts several; name one")
-        if self.hosts and not self.contain and kind is not Kind.PROFILE:
-            raise ValueError("hosts: requires contain = true; set it, or leave hosts out")
-        if self.merge and self.workspace is not WorkspaceKind.WORKTREE:
-            said = '"queue"' if self.merge == "queue" else "true"
-            raise ValueError(f'merge = {said} needs workspace = "worktree"')
-        if kind in (Kind.COMMAND, Kind.ACP) and not self.command:
-            raise ValueError(f'kind = "{kind}" needs a command')
-        if self.command and kind is Kind.COMMAND:
+        if (fault := next(chain(self._faults_of_kind(kind), self._faults_together(kind)), None)) is not None:
+            raise ValueError(fault)
+        if kind is Kind.COMMAND:
             self._check_placeholders()
         return self
 
-    def _check_server(self, kind: str) -> None:
-        if self.mcp is None or kind is not Kind.MCP:
-            raise ValueError('an MCP server is declared by mcp = {command = […]} or mcp = {url = "…"}, without another kind')
-        if other := next((key for key in DefinitionTable.model_fields if key in self.model_fields_set and key not in _OF_SERVERS), None):
-            raise ValueError(f"{other}: not allowed for an MCP server, whose tools are the agents")
-        if self.workspace not in (WorkspaceKind.SHARED, WorkspaceKind.NONE):
-            raise ValueError(f"workspace: one server serves all delegations, so it has no {self.workspace}; write shared or none")
-        if self.mcp.url is None:
-            self._refuse(("token_variable", "ca_file"), "it is for a server with a url")
+    def _faults_of_kind(self, kind: str) -> Iterator[str]:
+        """Keys that do not fit the kind."""
+        if kind is Kind.GROUP:
+            if not self.group:
+                yield "group: name its members"
+            if len(set(self.group)) != len(self.group):
+                yield "group: a member is named twice"
+            yield from self._refused(_NOT_OF_GROUPS, "set it on the members of a group, not on the group")
         else:
-            why = "only for a server that is started here, and this one has a url"
-            self._refuse(("folder", "environment", "pass_environment", "contain", "hosts"), why)
+            yield from self._refused(_OF_GROUPS, "only for groups; name the members with group = […]")
+        if kind is Kind.MCP or self.mcp is not None:
+            yield from self._faults_of_server(kind)
+        elif kind in REMOTE_KINDS:
+            yield from self._faults_of_remote(kind)
+        else:
+            yield from self._refused(_REMOTE_ALONE, "only for remote agents (grpc, a2a)")
+        if kind is Kind.MODEL:
+            yield from self._refused(_STARTED, "a language model is not a program; it acts only through tools")
+        elif kind not in (Kind.PROFILE, Kind.MCP):
+            yield from self._refused(MODELS_ALONE, "only for language models; a coding agent uses allow")
+            if self.model is not None and len(self.model) > 1:
+                yield "model: only a language model accepts several; name one"
 
-    def _check_remote(self, kind: str) -> None:
+    def _faults_together(self, kind: str) -> Iterator[str]:
+        """Values that do not fit the kind, or each other."""
+        if self.cache is not None and not {Effect.READ, Effect.NETWORK}.issuperset(self.effects or (Effect.WRITE,)):
+            yield 'cache: cache requires an agent that only reads; declare effects = ["read"], or leave it out'
+        is_started = kind is not Kind.MODEL and kind not in REMOTE_KINDS
+        if "isolation" in self.model_fields_set and self.isolation is not (Isolation.PROCESS if is_started else Isolation.INLINE):
+            why = "a command is always a process of its own" if is_started else "a model runs inline, and a remote agent elsewhere"
+            yield f"isolation: {why}: leave it out"
+        if self.hosts and not self.contain and kind is not Kind.PROFILE:
+            yield "hosts: requires contain = true; set it, or leave hosts out"
+        if self.merge and self.workspace is not WorkspaceKind.WORKTREE:
+            said = '"queue"' if self.merge == "queue" else "true"
+            yield f'merge = {said} needs workspace = "worktree"'
+        if kind in (Kind.COMMAND, Kind.ACP) and not self.command:
+            yield f'kind = "{kind}" needs a command'
+
+    def _faults_of_server(self, kind: str) -> Iterator[str]:
+        if self.mcp is None or kind is not Kind.MCP:
+            yield 'an MCP server is declared by mcp = {command = […]} or mcp = {url = "…"}, without another kind'
+            return
+        other = tuple(key for key in DefinitionTable.model_fields if key not in _OF_SERVERS)
+        yield from self._refused(other, "not allowed for an MCP server, whose tools are the agents")
+        if self.workspace not in _WITHOUT_FOLDER:
+            yield f"workspace: one server serves all delegations, so it has no {self.workspace}; write shared or none"
+        if self.mcp.url is None:
+            yield from self._refused(_REACHED_SERVER, "it is for a server with a url")
+        else:
+            yield from self._refused(_STARTED_SERVER, "only for a server that is started here, and this one has a url")
+
+    def _faults_of_remote(self, kind: str) -> Iterator[str]:
         if getattr(self, kind) is None:
-            raise ValueError(f'kind = "{kind}" needs its address: {kind} = "…"')
-        if other := next((one for one in REMOTE_KINDS if one is not kind and getattr(self, one) is not None), None):
-            raise ValueError(f"{other}: the agent already has a {kind} address; an agent has one")
-        self._refuse(_NOT_REMOTE, f"only for agents that are started here, and this one is remote ({kind})")
-        self._check_inline("it runs elsewhere")
-        if self.workspace not in (WorkspaceKind.SHARED, WorkspaceKind.NONE):
-            raise ValueError(f"workspace: it runs elsewhere and has no folder here, so leave out {self.workspace}")
+            yield f'kind = "{kind}" needs its address: {kind} = "…"'
+        if None not in (self.grpc, self.a2a):
+            yield "grpc, a2a: an agent has one address"
+        yield from self._refused(_NOT_REMOTE, f"only for agents that are started here, and this one is remote ({kind})")
+        if self.workspace not in _WITHOUT_FOLDER:
+            yield f"workspace: it runs elsewhere and has no folder here, so leave out {self.workspace}"
 
-    def _check_inline(self, why: str) -> None:
-        if "isolation" in self.model_fields_set and self.isolation is not Isolation.INLINE:
-            raise ValueError(f"isolation: {why}, so {self.isolation} has no effect: leave it out")
-
-    def _refuse(self, keys: tuple[str, ...], why: str) -> None:
-        if key := next((key for key in keys if key in self.model_fields_set), None):
-            raise ValueError(f"{key}: {why}")
+    def _refused(self, keys: tuple[str, ...], why: str) -> Iterator[str]:
+        yield from (f"{key}: {why}" for key in keys if key in self.model_fields_set)
 
     def _check_placeholders(self) -> None:
         words, places = self.words, set(places_in(self.words))
@@ -414,7 +405,7 @@ class DefinitionTable(BaseModel):
     @property
     def parameters_schema(self) -> dict[str, Any]:
         """A task as text; for a command its placeholders; for a remote agent its own declaration."""
-        if self.meant_kind in REMOTE_KINDS or self.meant_kind is Kind.GROUP:
+        if self.meant_kind in (*REMOTE_KINDS, Kind.GROUP, Kind.MCP):
             return self.parameters or {"type": "object", "properties": {}, "additionalProperties": True}
         named = parameters_in(self.words) if self.meant_kind is Kind.COMMAND else ()
         if not named:
@@ -527,17 +518,18 @@ class Definition:
 
 
 _SAME = (
-    "prompt", "folder", "pass_environment", "environment", "instructions", "tools", "requests", "temperature", "allow", "delegates",
-    "hand_in", "options", "contain", "hosts", "runs_on", "built_in", "remote", "token_variable", "ca_file",
+    "prompt", "folder", "pass_environment", "instructions", "tools", "requests", "temperature", "allow", "delegates", "hand_in", "options",
+    "contain", "hosts", "runs_on", "built_in", "remote", "token_variable", "ca_file", "group", "by", "hedge",
 )  # fmt: skip
 _SAME_OF_SPEC = (
-    "description", "merge", "resumable", "requires_artifacts", "retries", "slots", "parameters_schema", "output_schema", "languages",
-    "operations", "requires", "effects", "reads", "spread",
+    "merge", "resumable", "requires_artifacts", "retries", "slots", "parameters_schema", "output_schema", "languages", "operations",
+    "requires", "reads", "spread",
 )  # fmt: skip
 
 
 def definition_of(name: str, table: Mapping[str, Any], *, source: str) -> Definition:
-    """The definition of a table. Raises `Misused` with each fault and its place."""
+    """The definition of a table. Raises `Misused` with each fault and its place. Tools of an MCP server become agents once they are known
+    (`agents.mcp.tool_agents`)."""
     try:
         said = DefinitionTable.model_validate(dict(table))
     except ValidationError as error:
@@ -545,79 +537,40 @@ def definition_of(name: str, table: Mapping[str, Any], *, source: str) -> Defini
             f"{source}: {'; '.join(_faults_of(error))}.",
             advice="`remit agents --help` and docs/reference/agents.md say what an agent declares.",
         ) from None
-    kind = said.meant_kind
-    if said.mcp is not None:
-        return _server_of(name, said, said.mcp, source)
-    is_remote = kind in REMOTE_KINDS
-    if kind is Kind.GROUP:
-        return _group_of(name, said, source)
+    kind, server = said.meant_kind, said.mcp or ServerAddress.model_construct()
+    is_remote = kind in REMOTE_KINDS or server.url is not None
+    has_values = is_remote or kind in (Kind.MCP, Kind.GROUP)
+    described: dict[str, str] = {
+        Kind.GROUP: f"One of {', '.join(said.group)}, chosen by {said.by}.",
+        Kind.MCP: f"MCP server {server.adopted or name}.",
+    }
     spec = AgentSpec(
         name=name,
         kind=str(kind),
         source=source,
+        description=said.description or described.get(kind, ""),
         timeout_seconds=said.timeout,
         idle_seconds=said.idle,
-        isolation=Isolation.INLINE if kind is Kind.MODEL or is_remote else Isolation.PROCESS,
-        answers=Answers.VALUE if is_remote and "answers" not in said.model_fields_set else said.answers,
-        workspace=WorkspaceKind.NONE if is_remote else said.workspace,
+        isolation=Isolation.INLINE if is_remote or kind in (Kind.MODEL, Kind.GROUP) else Isolation.PROCESS,
+        answers=Answers.VALUE if has_values and "answers" not in said.model_fields_set else said.answers,
+        workspace=WorkspaceKind.NONE if is_remote or kind is Kind.GROUP else said.workspace,
+        effects=(Effect.NETWORK,) if server.url is not None else said.effects,
+        acts_for_caller=kind is Kind.GROUP,
         cache_seconds=said.cache,
         fingerprint=hashlib.sha256(to_json(dict(table), fallback=str)).hexdigest()[:32] if said.effects else "",
         **{key: getattr(said, key) for key in _SAME_OF_SPEC},
     )
+    models = said.model or ()
     return Definition(
         spec=spec,
         kind=kind,
-        command=said.words,
-        model=said.model[0] if said.model and kind is not Kind.MODEL else None,
-        models=said.model or () if kind is Kind.MODEL else (),
-        address=(said.grpc if kind is Kind.GRPC else said.a2a if kind is Kind.A2A else None) or "",
+        command=said.words or server.words,
+        environment={**server.environment, **said.environment},
+        model=models[0] if models and kind is not Kind.MODEL else None,
+        models=models if kind is Kind.MODEL else (),
+        address=said.grpc or said.a2a or server.url or "",
+        mcp=None if said.mcp is None else ServerTool(server=name, key="", headers=server.headers),
         **{key: getattr(said, key) for key in _SAME},
-    )
-
-
-def _group_of(name: str, said: DefinitionTable, source: str) -> Definition:
-    members = said.group or ()
-    spec = AgentSpec(
-        name=name,
-        kind=str(Kind.GROUP),
-        source=source,
-        description=said.description or f"One of {', '.join(members)}, chosen by {said.by}.",
-        timeout_seconds=said.timeout,
-        idle_seconds=said.idle,
-        workspace=WorkspaceKind.NONE,
-        acts_for_caller=True,
-        **{key: getattr(said, key) for key in ("slots", "parameters_schema", "languages", "operations", "requires")},
-    )
-    return Definition(spec=spec, kind=Kind.GROUP, group=members, by=said.by, hedge=said.hedge)
-
-
-def _server_of(name: str, said: DefinitionTable, address: ServerAddress, source: str) -> Definition:
-    """An MCP server. Its tools become agents once they are known (`agents.mcp.tool_agents`)."""
-    is_remote = address.url is not None
-    spec = AgentSpec(
-        name=name,
-        kind=str(Kind.MCP),
-        source=source,
-        description=said.description or f"MCP server {address.adopted or name}.",
-        timeout_seconds=said.timeout,
-        idle_seconds=said.idle,
-        isolation=Isolation.INLINE if is_remote else Isolation.PROCESS,
-        answers=Answers.VALUE,
-        workspace=WorkspaceKind.NONE if is_remote else said.workspace,
-        effects=(Effect.NETWORK,) if is_remote else (),
-        retries=said.retries,
-        slots=said.slots,
-        requires=said.requires,
-        parameters_schema={"type": "object", "properties": {}, "additionalProperties": True},
-    )
-    return Definition(
-        spec=spec,
-        kind=Kind.MCP,
-        command=address.command if isinstance(address.command, tuple) else (),
-        address=address.url or "",
-        environment={**address.environment, **said.environment},
-        mcp=ServerTool(server=name, key="", headers=address.headers),
-        **{key: getattr(said, key) for key in ("folder", "pass_environment", "tools", "contain", "hosts", "token_variable", "ca_file")},
     )
 
 

@@ -48,26 +48,23 @@ class Directory:
     ) -> None:
         """`carried` gives a function the executor of its isolation, `defined` gives a definition the executor of its kind; without it,
         every declared agent is unavailable."""
-        self._carried = carried
-        self._defined = defined
+        self._executor_of_function = carried
+        self._executor_of_definition = defined
         self._agents: dict[str, AgentPort] = {}
-        self._in_order: tuple[AgentPort, ...] | None = None
-        """Agents by name; None: changed since the last query."""
-        self._offered: dict[str, Callable[[], Iterable[OfferedAgent]]] = {}
         self._offers: dict[str, Callable[[], Iterable[OfferedAgent]]] = {}
-        """All offers ever made: a replaced agent returns when its replacement is unregistered."""
         self._declared: dict[str, FunctionAgent | FileAgent] = {}
         """Functions and files as registered, before they got their executor."""
         self._definitions: dict[str, Definition] = {}
         """The project's declarations in the directory."""
         self._role_pages: dict[str, Declaration] = {}
-        self._offered_roles: set[str] = set()
-        self._roles: set[str] = set()
-        """Offered roles that are not loaded yet. Separate from targets: `researcher` is both."""
+        self._roles: tuple[str, ...] = ()
+        """Offered roles. Separate from targets: `researcher` is both."""
+        self._is_loaded = False
+        """Whether all that is offered was loaded."""
         self._settings = Settings()
         self._declarations: Declarations | None = None
-        self._told: list[Callable[[AgentSpec], None]] = []
-        self._told_of_changes: list[Callable[[], None]] = []
+        self._listeners: list[Callable[[AgentSpec], None]] = []
+        self._change_listeners: list[Callable[[], None]] = []
         self._problems: list[str] = []
         self._unapproved_tools: list[tuple[str, str]] = []
         self._declared_problems: tuple[str, ...] = ()
@@ -99,19 +96,19 @@ class Directory:
         self._declared.pop(name, None)
         if isinstance(agent, FunctionAgent | FileAgent):
             self._declared[name] = agent
-        carried = self._carried(agent) if isinstance(agent, FunctionAgent | FileAgent) else agent
+        carried = self._executor_of_function(agent) if isinstance(agent, FunctionAgent | FileAgent) else agent
         self._agents[name] = RequiringAgent(carried, self.missing) if agent.spec.requires else carried
-        self._in_order = None
-        for tell in self._told:
+        for tell in self._listeners:
             tell(agent.spec)
         if agent.spec.operations:
-            self._tell_of_change()
+            self._report_change()
 
     def unregister(self, name: str) -> None:
         """Remove an agent; a replaced one returns, and running delegations keep theirs. An agent of a file is removed with its file."""
         if name in self._agents and name not in self._definitions:
-            self._forget(name)
-            self._tell_of_change()
+            del self._agents[name]
+            self._is_loaded = False
+            self._report_change()
 
     def define(self, definition: "Definition") -> None:
         """Register a declared agent, or a role executed by a built-in agent. Raises `Misused`."""
@@ -122,38 +119,40 @@ class Directory:
         if definition.kind is Kind.PROFILE and definition.built_in is not None:
             self.register(built_in_agent(definition, self._settings))
         else:
-            self.register((self._defined or UnavailableAgent)(definition))
+            self.register((self._executor_of_definition or UnavailableAgent)(definition))
 
     def offer(self, target: str, load: Callable[[], Iterable[OfferedAgent]]) -> None:
         """A target with operations, loaded on first use. Other registrations of its names take precedence."""
-        self._offered[target] = self._offers[target] = load
+        self._offers[target] = load
+        self._is_loaded = False
 
     def offer_roles(self) -> None:
         """Each role is read and bound to its agent on first use."""
-        self._roles |= set(ROLES)
-        self._offered_roles |= set(ROLES)
+        self._roles = ROLES
+        self._is_loaded = False
 
     def each(self, tell: Callable[[AgentSpec], None]) -> None:
         """Call `tell` for each agent registered now or later; offered ones are not loaded for this."""
         for agent in self._agents.values():
             tell(agent.spec)
-        self._told.append(tell)
+        self._listeners.append(tell)
 
     def when_changed(self, tell: Callable[[], None]) -> None:
         """Call `tell` now and whenever agents or their parameters may have changed."""
         tell()
-        self._told_of_changes.append(tell)
+        self._change_listeners.append(tell)
 
-    def _tell_of_change(self) -> None:
-        for tell in self._told_of_changes:
+    def _report_change(self) -> None:
+        for tell in self._change_listeners:
             tell()
 
     def find(self, name: str) -> AgentPort | None:
         found = self._agents.get(name)
-        if found is None and (self._offered or self._roles):
-            self._take_roles(name)
-            if name not in self._agents and (load := self._offered.get(name.partition(".")[0])) is not None:
-                self._guarded(f"target {name}", partial(self._register_new, load, name))
+        if found is None and not self._is_loaded:
+            if name in self._roles:
+                self._load_role(name)
+            elif (load := self._offers.get(name.partition(".")[0])) is not None:
+                self._load_guarded(f"target {name}", partial(self._register_new, load, name))
             found = self._agents.get(name)
         if found is None and isinstance(target := self._agents.get(name.partition(".")[0]), UnapprovedAgent):
             return target  # its operations are known only after approval
@@ -176,15 +175,9 @@ class Directory:
         spec = dataclasses.replace(agent.spec, source="")
         return hashlib.sha256(f"{spec!r}\n{code}".encode()).hexdigest()[:12]
 
-    def _take_roles(self, *names: str) -> None:
-        for name in names:
-            if name in self._roles:
-                self._roles.discard(name)
-                if name not in self._agents:
-                    self._guarded(f"role {name}", partial(self._define_role, name))
-
-    def _define_role(self, name: str) -> None:
-        self.define(self.role(name))
+    def _load_role(self, name: str) -> None:
+        if name not in self._agents:
+            self._load_guarded(f"role {name}", lambda: self.define(self.role(name)))
 
     def role(self, name: str) -> "Definition":
         """A built-in role, bound to the agent that executes it in this project."""
@@ -226,12 +219,6 @@ class Directory:
         declared = [self._agents[name].spec for name in self._definitions if name in self._agents]
         return [spec for spec in (*functions, *declared) if spec.operations]
 
-    def _take(self, *targets: str) -> None:
-        for target in targets:
-            load = self._offered.pop(target, None)
-            if load is not None:
-                self._guarded(f"target {target}", partial(self._register_new, load))
-
     def _register_new(self, load: Callable[[], Iterable[OfferedAgent]], only: str = "") -> None:
         """`only`: one operation of the target; the others stay offered."""
         for agent in load():
@@ -239,26 +226,22 @@ class Directory:
                 self.register(agent)
 
     def names(self) -> Sequence[str]:
-        self._take_all()
+        if not self._is_loaded:
+            for target, load in self._offers.items():
+                self._load_guarded(f"target {target}", partial(self._register_new, load))
+            for name in self._roles:
+                self._load_role(name)
+            self._is_loaded = True
         return tuple(self._agents)
 
-    def _take_all(self) -> None:
-        if self._offered:
-            self._take(*self._offered)
-        if self._roles:
-            self._take_roles(*(name for name in ROLES if name in self._roles))
-
     def specs(self) -> list[AgentSpec]:
-        self._take_all()
-        if self._in_order is None:
-            self._in_order = tuple(self._agents[name] for name in sorted(self._agents))
-        return [agent.spec for agent in self._in_order]
+        return [self._agents[name].spec for name in sorted(self.names())]
 
     def load_files(self, described: FolderDescription) -> None:
         """Add the agents of a folder's Python files."""
         self._problems += described.problems
         for agent in described.agents:
-            self._guarded(agent.target.file, partial(self._register_of_project, agent))
+            self._load_guarded(agent.target.file, partial(self._register_of_project, agent))
 
     def list_unapproved(self, described: FolderDescription, trust: ProjectTrust | None = None) -> None:
         """Unapproved agents never replace others."""
@@ -266,7 +249,7 @@ class Directory:
         files = [(agent.spec.name, agent.spec.source) for agent in described.unapproved]
         for name, source in (*files, *declared, *self._unapproved_tools):
             if name not in ROLES and self.find(name) is None:
-                self._guarded(source, partial(self._list_unapproved, name, source))
+                self._load_guarded(source, partial(self._list_unapproved, name, source))
 
     def _list_unapproved(self, name: str, source: str) -> None:
         self._register_of_project(UnapprovedAgent(name, source))
@@ -280,7 +263,7 @@ class Directory:
         self._settings = settings
         if settings.agents or settings.roles or any((root / folder).is_dir() for folder in AGENT_FOLDERS):
             self._define_all(root, settings, trust)
-        self._tell_of_change()
+        self._report_change()
 
     def _define_all(self, root: Path, settings: Settings, trust: ProjectTrust | None) -> None:
         from remit.agents.declarations import all_joined, declarations_of
@@ -315,22 +298,12 @@ class Directory:
             self._unapproved_tools += [(name, definition.spec.source) for name in found.unapproved]
             yield from found.definitions
 
-    def _forget(self, name: str) -> None:
-        """Remove it; a replaced agent returns."""
-        self._agents.pop(name, None)
-        self._in_order = None
-        if name in self._offered_roles:
-            self._roles.add(name)
-        target = name.partition(".")[0]
-        if target in self._offers:
-            self._offered[target] = self._offers[target]
-
     def _dead_ends(self) -> list[str]:
         """Tools without an agent and operations without a route; registering the agent later removes the line."""
-        faults = [*self._unreached_tools(), *operation_problems(self.routed_specs(), self._settings.routing)]
+        faults = [*self._tools_without_agent(), *operation_problems(self.routed_specs(), self._settings.routing)]
         return [f"{spec.source}: {self._line_of(spec.name, fault)}{fault}" for spec, fault in faults]
 
-    def _unreached_tools(self) -> Iterator[tuple[AgentSpec, str]]:
+    def _tools_without_agent(self) -> Iterator[tuple[AgentSpec, str]]:
         if not self._definitions:
             return
         from remit.agents.definition import Kind
@@ -349,26 +322,18 @@ class Directory:
     def load_entry_points(self) -> None:
         """Add the agents of installed packages."""
         for entry in offered(ENTRY_POINTS):
-            self._guarded(f"entry point {entry.name}", partial(self._register_entry, entry))
+            self._load_guarded(f"entry point {entry.name}", partial(self._register_entry, entry))
 
     def _register_entry(self, entry: "EntryPoint") -> None:
         for agent in _agents_of(entry.load()):
             self.register(agent)
 
-    def _guarded(self, where: str, load: Callable[[], None]) -> None:
+    def _load_guarded(self, where: str, load: Callable[[], None]) -> None:
         try:
             load()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - one broken user file must not affect the others
-            self._problems.append(fault_in(where, error))
-
-
-def describe_servers(root: Path, settings: Settings, trust: ProjectTrust, *, asked: bool = False) -> dict[str, str]:
-    """Like `agents.mcp.tool_agents.describe_unknown`, which is imported only if there are servers."""
-    if not settings.has_mcp_servers:
-        return {}
-    from remit.agents.mcp.tool_agents import describe_unknown
-
-    return describe_unknown(root, settings, trust, asked=asked)
+            if (problem := fault_in(where, error)) not in self._problems:
+                self._problems.append(problem)
 
 
 class RequiringAgent:

@@ -15,7 +15,6 @@ from remit.agents.process.target import Place, Target, target_of
 from remit.agents.python_files import FileAgent
 from remit.core.agents import AgentSpec, Isolation
 from remit.core.context import Context
-from remit.core.errors import Misused
 from remit.core.ports import AgentPort
 from remit.system.packages import offered
 
@@ -44,9 +43,9 @@ EXECUTORS: Mapping[str, str] = {
 _IN_PROCESSES = ("command", "acp", "claude", "codex", "opencode")
 """Kinds that start a program: the fork server for commands is started early if one is declared."""
 _OURS = "remit.builtin."
+"""Modules whose functions may use the models of the Remit process."""
 _KEYED = ("worker.web_search",)
 """Built-in agents that need keys from the environment: providers of web searches."""
-"""Modules whose functions may use the models of the Remit process."""
 
 
 class ExecutorDeps:
@@ -103,7 +102,7 @@ class ProcessAgent:
         from remit.agents.process.pool import Job
 
         is_ours = self.target.place is Place.MODULE and self.target.module.startswith(_OURS)
-        return Job(self.target, self._deps.models if is_ours else None, is_listed=is_ours and self.spec.name not in _KEYED)
+        return Job(self.target.to_wire(), self._deps.models if is_ours else None, is_listed=is_ours and self.spec.name not in _KEYED)
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         self._agent.check(parameters)
@@ -127,16 +126,16 @@ class LazyAgent:
         self._executor: AgentPort | None = None
         self.spec: AgentSpec = agent.spec
 
-    def _imported(self) -> AgentPort:
+    def _import(self) -> AgentPort:
         if self._executor is None:
             self._executor = self._carried(self._file_agent.load())
         return self._executor
 
     def check(self, parameters: dict[str, Any]) -> Any:
-        return self._imported().check(parameters)
+        return self._import().check(parameters)
 
     async def perform(self, ctx: Context, arguments: Any) -> Any:
-        return await self._imported().perform(ctx, arguments)
+        return await self._import().perform(ctx, arguments)
 
 
 class Executors:
@@ -187,12 +186,9 @@ class Executors:
         for executor in self._made:
             if (close := getattr(executor, "close", None)) is not None:
                 await close()
-        if (servers := self._deps.made("mcp_servers")) is not None:
-            await servers.close()
-        if (processes := self._deps.made("processes")) is not None:
-            await processes.close()
-        if (models := self._deps.made("models")) is not None:
-            await models.close()
+        for name in ("mcp_servers", "processes", "models"):
+            if (made := self._deps.made(name)) is not None:
+                await made.close()
 
 
 def _executor_of(kind: str) -> "Callable[[Definition, ExecutorDeps], Any]":
@@ -200,9 +196,7 @@ def _executor_of(kind: str) -> "Callable[[Definition, ExecutorDeps], Any]":
     if place is None:
         from remit.agents.definition import EXECUTORS_GROUP
 
-        entry = next((entry for entry in offered(EXECUTORS_GROUP) if entry.name == kind), None)
-        if entry is None:
-            raise Misused(f"The kind {kind!r} has no executor.", advice="Enter it in EXECUTORS of remit.agents.executors.")
+        entry = next(entry for entry in offered(EXECUTORS_GROUP) if entry.name == kind)
         found: Callable[[Definition, ExecutorDeps], Any] = entry.load()
         return found
     module, _, name = place.partition(":")

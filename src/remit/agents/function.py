@@ -5,6 +5,7 @@ declaration on threads and in processes."""
 
 import dataclasses
 import difflib
+import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType, NoneType
 from typing import Any, Literal, Never, NoReturn, get_overloads, get_type_hints, overload
 
-from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter, ValidationError, create_model
 
 from remit.core.agents import AgentSpec, Answers, Isolation, WorkspaceKind, agent_name, only_reads
 from remit.core.cache import cache_seconds
@@ -296,6 +297,31 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
         return {"type": "object"}  # a parameter type that JSON schema cannot express; it is still validated
 
 
+# ---- declarations of agents in other processes
+
+
+def spec_to_wire(spec: AgentSpec) -> dict[str, Any]:
+    return {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
+
+
+def spec_from_wire(wire: object) -> AgentSpec:
+    """Raises `Misused`."""
+    try:
+        return _spec_reader().validate_python(wire)
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        raise Misused(f"The declaration of an agent is faulty: {'.'.join(map(str, fault['loc']))}: {fault['msg']}.") from None
+
+
+@functools.cache
+def _spec_reader() -> TypeAdapter[AgentSpec]:
+    """Created on first use: most importers never need it."""
+    return TypeAdapter(AgentSpec)
+
+
+# ---- faults of parameters
+
+
 def wrong_parameters(name: str, error: ValidationError, names: tuple[str, ...]) -> WrongParameters:
     return WrongParameters(name, _faults(error, names), names)
 
@@ -313,10 +339,10 @@ def _faults(error: ValidationError, names: tuple[str, ...]) -> list[tuple[str, s
             faults[where, ""] = [": it is required"]
         else:
             faults.setdefault((where, f", not {_short(fault['input'])}"), []).append(f" {_demand(fault['type'], fault['msg'])}")
-    return [(where, f"{_joined(demands)}{given}") for (where, given), demands in faults.items()]
+    return [(where, f"{_join_demands(demands)}{given}") for (where, given), demands in faults.items()]
 
 
-def _joined(demands: list[str]) -> str:
+def _join_demands(demands: list[str]) -> str:
     """Joins `must be a list` and `must be a mapping` to `must be a list or a mapping`."""
     first, *others = dict.fromkeys(demands)
     return " or ".join([first, *(other.removeprefix(" must be ").strip() for other in others)])

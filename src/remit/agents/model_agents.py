@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from remit.agents.definition import Declaration, Definition, Kind, definition_of
 from remit.core.agents import BUILTIN_TARGETS
@@ -226,20 +226,16 @@ def carried_by_model(profile: Declaration, settings: Settings, names: Sequence[s
     )
 
 
-def carried_by_agent(profile: Declaration, settings: Settings, executor: Definition) -> Definition:
+_INHERITED = ("timeout", "idle", "requests", "temperature", "slots", "retries", "workspace", "answers")
+"""Keys that a profile takes over from the language model that carries it out."""
+
+
+def carried_by_agent(profile: Declaration, settings: Settings, on: Declaration, executor: Definition) -> Definition:
     """A profile on an agent that is a model itself: with its models, its limits, and its instructions before the profile's."""
     own = profile.table
-    taken: dict[str, Any] = {
-        "timeout": executor.spec.timeout_seconds, "idle": executor.spec.idle_seconds, "requests": executor.requests,
-        "temperature": executor.temperature, "slots": executor.spec.slots, "retries": executor.spec.retries,
-        "workspace": executor.spec.workspace, "answers": executor.spec.answers,
-    }  # fmt: skip
     instructions = [executor.instructions.strip(), str(own.get("instructions", "")).strip()]
-    table = {
-        **{key: value for key, value in taken.items() if value is not None},
-        **own,
-        "instructions": "\n\n".join(part for part in instructions if part),
-    }
+    inherited = {key: on.table[key] for key in _INHERITED if key in on.table}
+    table = {**inherited, **own, "instructions": "\n\n".join(part for part in instructions if part)}
     found = carried_by_model(replace(profile, table=table), settings, executor.models, on=executor.name, requests=executor.requests)
     if executor.tools is None:
         return found
@@ -248,7 +244,6 @@ def carried_by_agent(profile: Declaration, settings: Settings, executor: Definit
 
 def _both(tools: tuple[str, ...] | None, executors: tuple[str, ...]) -> tuple[str, ...]:
     """The narrower of each pair: a profile never has more rights than its executor."""
-
     if tools is None:
         return executors
     return tuple(dict.fromkeys([one for one in tools if is_reached(one, executors)] + [one for one in executors if is_reached(one, tools)]))

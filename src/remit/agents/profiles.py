@@ -30,45 +30,40 @@ _KINDS = {
 """The names that each kind includes."""
 
 
-class Words(StrEnum):
-    """How the remaining tools are expressed."""
+def narrow_tools(
+    allow: Iterable[str], tools: Iterable[str] | None, without: Iterable[str] = (), *, by_kind: bool = False
+) -> tuple[str, ...]:
+    """The part of `allow` that `tools` names too (None: all of it), minus everything in `without`.
 
-    KINDS = "kinds"
-    """In the executor's own terms: an agent that is asked by kind understands no others."""
-    NAMES = "names"
-    """By the file's own names if they are narrower."""
-
-
-def narrowed(allow: Iterable[str], tools: Iterable[str] | None, without: Iterable[str] = (), words: Words = Words.NAMES) -> tuple[str, ...]:
-    """The part of `allow` that `tools` names too (None: all of it), minus everything in `without`."""
+    By the file's own names if they are narrower. `by_kind`: in the executor's terms, as one that is asked by kind understands no others."""
     kept = list(allow)
     if tools is not None:
         wanted = list(tools)
-        kept = [both for one in kept for other in wanted if (both := _both(one, other, words))]
+        kept = [both for one in kept for other in wanted if (both := _both(one, other, by_kind=by_kind))]
     denied = [tool_and_uses(one) for one in without]
     if denied and EVERYTHING in kept:
         kept = [name for one in kept for name in (_KINDS if one == EVERYTHING else (one,))]
     return tuple(dict.fromkeys(one for one in kept if not any(_is_denied(one, *name) for name in denied)))
 
 
-def _both(allowed: str, wanted: str, words: Words) -> str | None:
+def _both(allowed: str, wanted: str, *, by_kind: bool) -> str | None:
     """The narrower of two, if one includes the other."""
     (name, scope), (other, other_scope) = tool_and_uses(allowed), tool_and_uses(wanted)
-    if _holds(name, other):
-        if _is_pattern(name) or name.lower().startswith("mcp__") or (name in _KINDS and words is Words.NAMES):
+    if _includes(name, other):
+        if any(mark in name for mark in "*?[") or name.lower().startswith("mcp__") or (name in _KINDS and not by_kind):
             name = other
-    elif not _holds(other, name):
+    elif not _includes(other, name):
         return None
-    if scope is None or other_scope is None:
-        scope = scope if other_scope is None else other_scope
-    elif fnmatchcase(other_scope, scope):
+    if scope is None or (other_scope is not None and fnmatchcase(other_scope, scope)):
         scope = other_scope
-    elif not fnmatchcase(scope, other_scope):
+    elif other_scope is not None and not fnmatchcase(scope, other_scope):
         return None
-    return _spelled(name, scope)
+    if scope is None:
+        return name
+    return f"{name}:{scope}" if name in _KINDS else f"{name}({scope})"
 
 
-def _holds(name: str, other: str) -> bool:
+def _includes(name: str, other: str) -> bool:
     """Whether `name` includes `other`. A kind is lower-case: `Edit` is Claude's tool, `edit` all that edit."""
     low, other_low = name.lower(), other.lower()
     if low == other_low or fnmatchcase(other_low, low):
@@ -83,7 +78,7 @@ def _is_denied(one: str, name: str, scope: str | None) -> bool:
 
     A denied edit also denies writes, and denied `bash` also denies `shell`: another name does not bypass it."""
     mine, my_scope = tool_and_uses(one)
-    is_named = _holds(name, mine) or _holds(mine, name) or _kind_of(mine) == _kind_of(name) in ("edit", "execute")
+    is_named = _includes(name, mine) or _includes(mine, name) or _kind_of(mine) == _kind_of(name) in ("edit", "execute")
     if not is_named or scope is None:
         return is_named
     return my_scope is None or fnmatchcase(my_scope, scope) or fnmatchcase(scope, my_scope)
@@ -91,16 +86,6 @@ def _is_denied(one: str, name: str, scope: str | None) -> bool:
 
 def _kind_of(name: str) -> str | None:
     return next((kind for kind, names in _KINDS.items() if name.lower() in names), None)
-
-
-def _spelled(name: str, scope: str | None) -> str:
-    if scope is None:
-        return name
-    return f"{name}:{scope}" if name in _KINDS else f"{name}({scope})"
-
-
-def _is_pattern(name: str) -> bool:
-    return any(mark in name for mark in "*?[")
 
 
 # ---- profiles
@@ -124,7 +109,7 @@ def definition_for(declared: Declaration, settings: Settings = _NO_SETTINGS) -> 
     definition = replace(definition_of(declared.name, declared.table, source=declared.source), notes=declared.notes)
     if definition.kind is Kind.PROFILE and definition.command:
         raise Misused(f"{declared.source}: command: a profile cannot have a command; its executor has one.")
-    if definition.kind is Kind.PROFILE or (declared.tools is None and not declared.without):
+    if definition.kind is Kind.PROFILE:
         return definition
     return replace(definition, allow=_left(declared, definition.allow, definition.kind))
 
@@ -255,7 +240,6 @@ def _left(declared: Declaration, allow: tuple[str, ...], kind: str) -> tuple[str
     if declared.tools is None and not declared.without:
         return allow
     if kind is not Kind.CODEX:
-        words = Words.NAMES if kind in (Kind.CLAUDE, Kind.OPENCODE) else Words.KINDS
-        return narrowed(allow, declared.tools, declared.without, words)
+        return narrow_tools(allow, declared.tools, declared.without, by_kind=kind not in (Kind.CLAUDE, Kind.OPENCODE))
     # Codex has a sandbox instead of a list: an empty list means everything the sandbox permits, so it is listed and never left empty.
-    return narrowed(allow or _SANDBOX, declared.tools, declared.without, Words.KINDS) or _LOOKING_ONLY
+    return narrow_tools(allow or _SANDBOX, declared.tools, declared.without, by_kind=True) or _LOOKING_ONLY

@@ -11,6 +11,7 @@ from remit.agents.definition import Definition, Kind
 from remit.agents.placeholders import parameters_in
 from remit.core.agents import Answers
 from remit.core.context import Context
+from remit.core.text import list_some
 from remit.runtime.return_format import format_instruction, repair_instruction, value_instruction
 
 _OURS = frozenset({"complexity", "context", "route", "has_plan", "commit_message"})
@@ -51,7 +52,7 @@ def first_prompt(definition: Definition, ctx: Context, parameters: Mapping[str, 
 def model_prompt(definition: Definition, ctx: Context, parameters: Mapping[str, Any], agents: Sequence[str]) -> str:
     """The first prompt of a model; its instructions are its system prompt. `agents`: names of those it may delegate to."""
     limits = f"## Limits\n\nYou are stopped in {max(0.0, ctx.remaining):.0f} seconds, whatever you do."
-    delegating = _DELEGATING_MODEL.format(agents=_named(agents)) if agents else _ALONE
+    delegating = _DELEGATING_MODEL.format(agents=list_some(agents, _AGENTS_NAMED)) if agents else _ALONE
     return _joined(delegating, _background(ctx), _task(ctx, parameters), limits, _answering(ctx, definition))
 
 
@@ -111,11 +112,6 @@ def _background(ctx: Context) -> str:
 
 def _joined(*parts: str) -> str:
     return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
-
-
-def _named(agents: Sequence[str]) -> str:
-    listed = ", ".join(agents[:_AGENTS_NAMED])
-    return listed if len(agents) <= _AGENTS_NAMED else f"{listed} and {len(agents) - _AGENTS_NAMED} more, which its description names"
 
 
 def _instructions(definition: Definition) -> str:

@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -24,14 +24,13 @@ from typing import Any, NamedTuple
 
 from pydantic_core import SchemaValidator, ValidationError, core_schema, to_json
 
-from remit.agents.function import FunctionAgent, wrong_parameters
+from remit.agents.function import FunctionAgent, spec_from_wire, spec_to_wire, wrong_parameters
 from remit.agents.process.target import Place, Target, load_file, must_have_name
 from remit.agents.project_files import bytes_of
-from remit.core.agents import NOT_APPROVED, AgentSpec, Answers, Isolation, WorkspaceKind, agent_name
+from remit.core.agents import NOT_APPROVED, AgentSpec, Isolation, agent_name
 from remit.core.context import Context
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.parameters import declared_names
-from remit.core.policy import Effect, Fact
 from remit.system.files import cache_folder, private_folder, read_private, write_private
 from remit.system.interpreter import BASIC, OWN, TOOLCHAINS, agent_path, listed_environment, module_command
 from remit.system.processes import adopt_orphans, descendants, die_with_parent, kill_tree
@@ -83,7 +82,8 @@ class FileAgent:
     def __init__(self, file: PythonFile, described: Mapping[str, Any]) -> None:
         self._file = file
         self._validator: ParametersValidator | None = None
-        self.spec = _spec_of(described, str(file.path))
+        source = f"{file.path}:{described['qualname']}"
+        self.spec = spec_from_wire({**described["spec"], "acts_for_caller": False, "source": source})
         if self.spec.isolation is Isolation.PROCESS:
             must_have_name(described["qualname"])
         self.target = Target(place=Place.FILE, module=file.module, file=file.real, digest=file.digest, qualname=str(described["qualname"]))
@@ -219,9 +219,9 @@ class Descriptions:
         return FolderDescription(agents=tuple(agents), unapproved=tuple(unapproved), problems=tuple(problems))
 
     def _descriptions(self, files: Sequence[PythonFile]) -> list[Mapping[str, Any]]:
-        found = [self._stored(file) for file in files]
+        found = [self._read_stored(file) for file in files]
         missing = [file for file, described in zip(files, found, strict=True) if described is None]
-        made = iter(_described(missing, self._seconds) if missing else ())
+        made = iter(_describe_in_child(missing, self._seconds) if missing else ())
         for place, file in enumerate(files):
             if found[place] is None:
                 found[place] = described = next(made)
@@ -234,7 +234,7 @@ class Descriptions:
         key = json.dumps([installed_at, sys.version, sys.prefix, file.path.name, file.digest])
         return self._folder / f"{sha256(key.encode()).hexdigest()}.json"
 
-    def _stored(self, file: PythonFile) -> Mapping[str, Any] | None:
+    def _read_stored(self, file: PythonFile) -> Mapping[str, Any] | None:
         try:
             found = json.loads(read_private(self._place(file)) or b"null")
         except (RemitError, ValueError):
@@ -251,24 +251,6 @@ class Descriptions:
             kept = list(self._folder.iterdir())
             for old in sorted(kept, key=lambda one: one.stat().st_mtime)[: max(0, len(kept) - KEPT)]:
                 old.unlink()
-
-
-def _spec_of(described: Mapping[str, Any], path: str) -> AgentSpec:
-    told: dict[str, Any] = dict(described["spec"])
-    told |= {
-        "isolation": Isolation(told["isolation"]),
-        "answers": Answers(told["answers"]),
-        "workspace": WorkspaceKind(told["workspace"]),
-        "effects": tuple(map(Effect, told["effects"])),
-        "acts_on": {str(name): Fact(kind) for name, kind in told["acts_on"].items()},
-        "languages": tuple(told["languages"]),
-        "operations": tuple(told["operations"]),
-        "acts_for_caller": False,
-        "requires": tuple(told["requires"]),
-        "reads": tuple(told["reads"]),
-        "source": f"{path}:{described['qualname']}",
-    }
-    return AgentSpec(**told)
 
 
 class ParametersValidator:
@@ -320,7 +302,7 @@ _PLAIN: Mapping[str, core_schema.CoreSchema] = {
 }  # fmt: skip
 
 
-def _described(files: Sequence[PythonFile], seconds: float) -> list[Mapping[str, Any]]:
+def _describe_in_child(files: Sequence[PythonFile], seconds: float) -> list[Mapping[str, Any]]:
     """A description or an error for each file, made in a child process, whatever the files do when loaded."""
     environment = {name: HIDDEN for name in os.environ if not name.startswith(OWN)} | listed_environment((*BASIC, *TOOLCHAINS))
     plan = {
@@ -402,8 +384,7 @@ def _describe(file: Mapping[str, str]) -> bytes:
 
 
 def _description(agent: FunctionAgent) -> dict[str, Any]:
-    spec = agent.spec
-    return {"qualname": agent.function.__qualname__, "spec": {field.name: getattr(spec, field.name) for field in fields(spec)}}
+    return {"qualname": agent.function.__qualname__, "spec": spec_to_wire(agent.spec)}
 
 
 def _answers(readers: Sequence[int], ends_at: float) -> dict[int, bytes]:

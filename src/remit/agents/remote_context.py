@@ -12,17 +12,16 @@ from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any, NamedTuple, cast, get_type_hints
 
+from pydantic import TypeAdapter
+
 from remit.agents.rpc import Calls
 from remit.core.budget import Limits
-from remit.core.context import Context, ContextBackend, ContextFacts, ContextFiles, ContextOperations, Handle, Repair
-from remit.core.deadline import Deadline
-from remit.core.delegation import Delegation, Lineage, TaskContext
+from remit.core.context import Context, ContextBackend, ContextFacts, ContextFiles, ContextOperations, Handle
 from remit.core.errors import Failed, Misused, RemitError
 from remit.core.events import Event, EventKind
 from remit.core.jsonable import to_jsonable
 from remit.core.request import Request
 from remit.core.result import Return
-from remit.core.states import Priority
 from remit.system.context_files import CONTEXT_FOLDER, context_files
 
 # ---- values
@@ -35,7 +34,6 @@ class Codec(NamedTuple):
     decode: Callable[[Any], Any]
 
 
-_TASK_FIELDS = frozenset(f.name for f in fields(TaskContext)) - {"extra"}
 _REQUEST_FIELDS = frozenset(f.name for f in fields(Request) if f.compare)
 
 
@@ -120,35 +118,13 @@ OPERATIONS = {name: Operation.of(name, method) for name, method in vars(ContextO
 
 
 def facts_to_wire(facts: ContextFacts) -> dict[str, Any]:
-    delegation, repair = facts.delegation, facts.repair
-    return {
-        "delegation": {
-            **delegation._replace(caller_info=None)._asdict(),
-            "limits": delegation.limits.to_dict() if delegation.limits else None,
-            "task": delegation.task.to_dict() if delegation.task else None,
-        },
-        "root": str(facts.root),
-        "workspace": str(facts.workspace),
-        "repair": None if repair is None else {"faults": repair.faults, "original": repair.original},
-        "saved": facts.saved,
-        "environment": facts.environment,
-    }
+    return {**facts._asdict(), "delegation": facts.delegation._replace(caller_info=None)._asdict()}
 
 
-def _delegation(wire: Mapping[str, Any]) -> Delegation:
-    task, limits = wire["task"], wire["limits"]
-    *place, path = wire["lineage"]
-    known: dict[str, Any] = dict(wire) | {
-        "lineage": Lineage._make((*place, tuple(path))),
-        "deadline": Deadline(*wire["deadline"]),
-        "priority": Priority(wire["priority"]),
-        "accept": tuple(wire["accept"]),
-        "limits": Limits(**limits) if limits else None,
-    }
-    if task:
-        extra = {name: value for name, value in task.items() if name not in _TASK_FIELDS}
-        known["task"] = TaskContext(**{name: task[name] for name in _TASK_FIELDS}, extra=extra)
-    return Delegation(**known)
+@functools.cache
+def facts_reader() -> TypeAdapter[ContextFacts]:
+    """Takes some milliseconds to make: a fork server makes it before it forks."""
+    return TypeAdapter(ContextFacts)
 
 
 # ---- in the process of the agent
@@ -164,11 +140,8 @@ class RemoteBackend:
         self.calls = calls
         self.run = run
         self.answers = dict(facts)
-        self.delegation = _delegation(facts["delegation"])
-        self.root, self.workspace = Path(facts["root"]), Path(facts["workspace"])
-        repair = facts["repair"]
-        self.repair = None if repair is None else Repair(faults=tuple(repair["faults"]), original=repair["original"])
-        self.saved = facts["saved"]
+        known = facts_reader().validate_python({name: facts[name] for name in ContextFacts._fields})
+        self.delegation, self.root, self.workspace, self.repair, self.saved, _ = known
         self._refusal: RemitError | None = None
 
     def context(self) -> Context:

@@ -66,22 +66,22 @@ def why_unavailable(definition: Definition) -> Unavailable:
         return Unavailable(fault, code=CODE, advice=ADVICE)
     is_role = name in ROLES
     what = f"The role {name} is bound to" if is_role else f"{name} runs on"
+    advice = lines_for(name, wanted, is_role=is_role)
     if definition.fault:
-        means = (
-            f"{what} {wanted!r}, whose declaration is faulty" if wanted else f"No agent can carry out {name}; one is declared with a fault"
+        fault = (
+            f"{what} {wanted!r}, whose declaration is faulty."
+            if wanted
+            else f"No agent can carry out {name}; one is declared with a fault."
         )
-        fault, advice = f"{means}. {definition.fault}", "Correct it; `remit agents` lists the agents and their problems."
+        fault, advice = f"{fault} {definition.fault}", "Correct it; `remit agents` lists the agents and their problems."
     elif wanted == MODEL:
         fault, advice = f"{what} the project's language model, and the project names none.", _MODEL_ADVICE
     elif wanted == BUILT_IN:
         fault = f"{what} {BUILT_IN!r}, and remit has no built-in for it: it takes a coding agent or a language model."
-        advice = lines_for(name, wanted, is_role=is_role)
     elif wanted:
         fault = f"{what} {wanted!r}, and no agent of that name is declared that could carry it out."
-        advice = lines_for(name, wanted, is_role=is_role)
     else:
         fault = f"No agent is configured for {'the role ' if is_role else ''}{name}: it takes a coding agent or a language model."
-        advice = lines_for(name, is_role=is_role)
     return Unavailable(fault, code=_CODE, advice=advice)
 
 
@@ -126,10 +126,7 @@ class RoleInfo:
 
 def role_infos(directory: "Directory") -> Iterator[RoleInfo]:
     """The roles of this project: all, unless the setting `builtin_agents` omits them."""
-    for name in ROLES:
-        found = role_info(directory, name)
-        if found is not None:
-            yield found
+    yield from filter(None, (role_info(directory, name) for name in ROLES))
 
 
 def role_info(directory: "Directory", name: str) -> RoleInfo | None:
@@ -150,47 +147,43 @@ def role_info(directory: "Directory", name: str) -> RoleInfo | None:
 
 
 def _profile(directory: "Directory", profile: Definition, file: Path, *, is_own: bool) -> RoleInfo:
-    settings = directory.declarations.settings
     binding = directory.declarations.binding(profile)
-    missing = getattr(directory.find(profile.name), "definition", None) if not binding.is_carried else None
+    carried_by, advice = "nobody", ""
+    if binding.executor is not None:
+        carried_by = binding.executor.name
+    elif binding.models is not None:
+        carried_by = ", ".join(binding.models) or MODEL
+    elif binding.built_in is not None:
+        carried_by = "built-in"
+    elif (missing := getattr(directory.find(profile.name), "definition", None)) is not None:
+        advice = why_unavailable(missing).advice
     return RoleInfo(
         name=profile.name,
         description=profile.spec.description,
-        carried_by=_executor(binding),
-        because=_because(binding, profile.name, settings),
+        carried_by=carried_by,
+        because=_because(binding, profile.name, directory.declarations.settings),
         by=str(binding.by if binding.is_carried else By.NOBODY),
         source=profile.spec.source,
         file=file,
         is_own=is_own,
-        advice=why_unavailable(missing).advice if missing is not None else "",
+        advice=advice,
     )
 
 
-def _executor(binding: Binding) -> str:
-    if binding.executor is not None:
-        return binding.executor.name
-    if binding.models is not None:
-        return ", ".join(binding.models) or MODEL
-    return "nobody" if binding.built_in is None else "built-in"
-
-
 def _because(binding: Binding, name: str, settings: Settings) -> str:
-    match binding.by:
-        case By.SETTING:
-            said = settings.source_of(f"roles.{name}")
-        case By.FILE:
-            said = "runs_on in its file"
-        case By.PROFILES_ON:
-            said = settings.source_of("profiles_on")
-        case By.BUILT_IN:
-            return "comes with remit; no other agent is named"
-        case By.MODEL:
-            return f"{settings.source_of('model')}; no coding agent is declared"
-        case By.FIRST:
-            return "the first coding agent that can"
-        case _:
-            return "no coding agent is declared, and no language model"
-    return said if binding.is_carried else f"{said} names {binding.wanted!r}, which does not exist"
+    named = {
+        By.SETTING: settings.source_of(f"roles.{name}"),
+        By.FILE: "runs_on in its file",
+        By.PROFILES_ON: settings.source_of("profiles_on"),
+    }
+    if binding.by in named:
+        return named[binding.by] + ("" if binding.is_carried else f" names {binding.wanted!r}, which does not exist")
+    return {
+        By.BUILT_IN: "comes with remit; no other agent is named",
+        By.MODEL: f"{settings.source_of('model')}; no coding agent is declared",
+        By.FIRST: "the first coding agent that can",
+        By.NOBODY: "no coding agent is declared, and no language model",
+    }[binding.by]
 
 
 # ---- bindings
@@ -238,8 +231,7 @@ def _of_bound(role: str, bound: str, declarations: Declarations, functions: Coll
 
 
 def _definition(name: str, declarations: Declarations) -> Definition | None:
-    found = declarations.known.get(name)
-    return None if found is None else found[1]
+    return declarations.known.get(name, (None, None))[1]
 
 
 def _meant(name: str, known: list[str]) -> str:

@@ -311,20 +311,19 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     async def _answer(self, number: int, run: int, name: str, body: object) -> None:
-        reply: dict[str, Any] | None = {"k": "reply", "id": number}
-        assert reply is not None
+        outcome: dict[str, Any] | None = None
         try:
-            reply["value"] = await self._handler.answer(run, name, _arguments(body))
+            outcome = {"value": await self._handler.answer(run, name, _arguments(body))}
         except asyncio.CancelledError:
-            # A stopped caller must not mistake the end of its calls for an answer.
-            reply = {**reply, "error": error_to_wire(Stopped("The call was withdrawn."))} if self._still_answered is None else None
+            if self._still_answered is None:  # a stopped caller must not mistake the end of its calls for an answer
+                outcome = {"error": error_to_wire(Stopped("The call was withdrawn."))}
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - any exception while answering is for the other side
-            reply["error"] = error_to_wire(error, with_traceback=not isinstance(error, RemitError))
+            outcome = {"error": error_to_wire(error, with_traceback=not isinstance(error, RemitError))}
         finally:
             self._answering.pop(number, None)
-            if reply is not None:
-                self._reply(reply)
+            if outcome is not None:
+                self._reply({"k": "reply", "id": number, **outcome})
             transport = self._transport
             if transport is not None and not transport.is_closing() and not transport.is_reading():
                 transport.resume_reading()

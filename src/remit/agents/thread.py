@@ -13,7 +13,7 @@ from typing import Any
 
 from remit.agents.function import FunctionAgent
 from remit.core.agents import AgentSpec
-from remit.core.context import BlockingContext, Context
+from remit.core.context import BlockingContext, Context, ContextBackend
 from remit.core.errors import AgentCrashed, Stopped
 from remit.runtime.reply import describe_exception
 
@@ -98,26 +98,28 @@ class ThreadAgent:
             except _StopThread:
                 raise  # reported by `_Call`, after which nothing more can be raised
             except BaseException as error:  # noqa: BLE001 - any exception of the agent goes to `perform`; SystemExit ends no thread of remit
-                _tell(loop, answer, None, error if isinstance(error, Exception) else _ended(agent.spec.name, error))
+                _settle(loop, answer, None, error if isinstance(error, Exception) else _ended(agent.spec.name, error))
             else:
-                _tell(loop, answer, value, None)
+                _settle(loop, answer, value, None)
 
         stopped = Stopped("The thread was stopped.")
-        thread = _Call(run, lambda: _tell(loop, answer, None, stopped))
+        thread = _Call(run, lambda: _settle(loop, answer, None, stopped))
         try:
             return await asyncio.shield(answer)
         except asyncio.CancelledError:
             thread.interrupt()
-            await self._wait_stopped(answer, ctx)
+            await wait_stopped(answer, ctx.backend, f"The thread of {self.spec.name}", self._grace_seconds)
             raise
 
-    async def _wait_stopped(self, answer: "asyncio.Future[Any]", ctx: Context) -> None:
-        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait((answer,), timeout=self._grace_seconds)
-        if not answer.done():
-            gone = ctx.backend.abandoned(f"The thread of {self.spec.name}")
-            answer.add_done_callback(lambda _: gone())
+
+async def wait_stopped(answer: "asyncio.Future[Any]", backend: ContextBackend, what: str, seconds: float) -> None:
+    """Wait for the last answer of an agent that was asked to stop, and report it as abandoned if none comes."""
+    answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.wait((answer,), timeout=seconds)
+    if not answer.done():
+        gone = backend.abandoned(what)
+        answer.add_done_callback(lambda _: gone())
 
 
 def _ended(name: str, error: BaseException) -> AgentCrashed:
@@ -126,7 +128,7 @@ def _ended(name: str, error: BaseException) -> AgentCrashed:
     return crashed
 
 
-def _tell(loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[Any]", value: Any, error: BaseException | None) -> None:
+def _settle(loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[Any]", value: Any, error: BaseException | None) -> None:
     def on_loop() -> None:
         if answer.done():
             return

@@ -7,11 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from remit.core.agents import AgentSpec
 from remit.core.context import Context
-from remit.core.errors import InvalidReturn, Stopped
+from remit.core.errors import Stopped
 from remit.runtime.receive import looks_like_return, read_answer
-from remit.runtime.validate import ExpectedReturn, validate_return
 
 # ---- text in pieces
 
@@ -22,29 +20,25 @@ class TextBuffer:
     def __init__(self, emit: Callable[[str], None], *, characters: int = 1024, seconds: float = 0.3) -> None:
         self._emit = emit
         self._characters, self._seconds = characters, seconds
-        self._held: list[str] = []
-        self._size = 0
+        self._held = ""
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, text: str) -> None:
-        if not text:
-            return
-        self._held.append(text)
-        self._size += len(text)
-        if self._size >= self._characters:
+        self._held += text
+        if len(self._held) >= self._characters:
             self.flush()
-        elif self._timer is None:
+        elif self._timer is None and text:
             self._timer = asyncio.get_running_loop().call_later(self._seconds, self._flush_late)
 
     def flush(self) -> None:
-        text = "".join(self._held)
+        text = self._held
         self.clear()
         if text:
             self._emit(text)
 
     def clear(self) -> None:
         """Drop pending text and its timer."""
-        self._held, self._size = [], 0
+        self._held = ""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -71,43 +65,33 @@ class Words:
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self._held: list[str] = []
-        self._held_characters = 0
+        self._held = ""
         self._is_line_begun = False
-        self._blank = ""
-        """White space that waits for further text; alone it is not a chunk."""
 
     def say(self, text: str) -> None:
         if not self._held:
             begin = self._block_in(text)
             self._emit(text[:begin])
             text = text[begin:]
-        if text:
-            self._held.append(text)
-            self._held_characters += len(text)
-        if self._held_characters > HELD_CHARACTERS:
-            self._let_go()
+        self._held += text
+        if len(self._held) > HELD_CHARACTERS:
+            self._release()
 
     def end_message(self) -> None:
         """The message was not the final return: emit the held text."""
-        self._let_go()
-        self._is_line_begun, self._blank = False, ""
+        self._release()
+        self._is_line_begun = False
 
     def end_turn(self) -> None:
-        held = read_answer("".join(self._held)) if self._held else None
-        if held is not None and held.candidate is not None and looks_like_return(held.candidate):
-            self._held, self._held_characters = [], 0
+        if _has_return(self._held):
+            self._held = ""
         self.end_message()
 
-    def _let_go(self) -> None:
-        text, self._held, self._held_characters = "".join(self._held), [], 0
+    def _release(self) -> None:
+        text, self._held = self._held, ""
         self._emit(text)
 
     def _emit(self, text: str) -> None:
-        text, self._blank = self._blank + text, ""
-        if not text.strip():
-            self._blank = text
-            return
         for start in range(0, len(text), PIECE_CHARACTERS):
             self._ctx.emit(text[start : start + PIECE_CHARACTERS])
 
@@ -135,13 +119,9 @@ class ToolCalls:
 
     def known(self, call_id: str, *, kind: str = "", title: str = "") -> Call:
         """The known facts of a call: later reports omit earlier details."""
-        before = self._calls.get(call_id)
-        if before is None:
-            call = Call(kind=kind or "other", title=title)
-        else:
-            call = before if before.status else replace(before, kind=kind or before.kind, title=title or before.title)
-        if call_id:
-            self._keep(call_id, call)
+        before = self._calls.get(call_id, Call(kind="other", title=""))
+        call = before if before.status else replace(before, kind=kind or before.kind, title=title or before.title)
+        self._keep(call_id, call)
         return call
 
     def begin(self, call_id: str, *, kind: str = "", title: str = "") -> None:
@@ -198,25 +178,17 @@ def _line(call: Call) -> str:
 # ---- returns
 
 
-def holds_return(answer: str, ctx: Context, spec: AgentSpec, return_file: Path | None = None) -> bool:
-    """Whether the answer or the return file contains a return that will be accepted. The runtime validates it itself."""
-    received = read_answer(answer, return_file)
-    if received.candidate is None:
-        return False
-    expected = ExpectedReturn(
-        root=ctx.workspace,
-        session_id=ctx.session_id,
-        agent=spec.name,
-        depth=ctx.depth,
-        path=ctx.path,
-        requires_artifacts=spec.requires_artifacts,
-        output_schema=spec.output_schema,
-    )
-    try:
-        validate_return(received.candidate, expected)
-    except InvalidReturn:
-        return False
-    return True
+def find_return(last: str, whole: str, return_file: Path) -> tuple[str, bool]:
+    """The last message, or all of the text if only that contains a return; and whether there is one, in the text or in the file."""
+    for text, file in ((last, None), (whole, None), (last, return_file)):
+        if _has_return(text, file):
+            return text, True
+    return last or whole, False
+
+
+def _has_return(text: str, return_file: Path | None = None) -> bool:
+    candidate = read_answer(text, return_file).candidate
+    return candidate is not None and looks_like_return(candidate)
 
 
 # ---- the end of a long text

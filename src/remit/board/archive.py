@@ -61,48 +61,29 @@ def numbered(board: "Board", state: State) -> State:
     return state if highest < state.next_number else replace(state, next_number=highest + 1)
 
 
-def put_away(board: "Board", draft: "Draft", gone: Iterable[int]) -> tuple[Task, ...]:
-    """Move tasks of the draft into the archive, with their folders. Returns the archived tasks. Raises `Misused`: "Task N not found"."""
+def put_away(board: "Board", draft: "Draft", gone: Iterable[int]) -> None:
+    """Move tasks of the draft into the archive, with their folders. Raises `Misused`: "Task N not found"."""
     tasks = [draft.state.task(number) for number in dict.fromkeys(gone)]
-    shelf = _shelf(board, draft)
+    shelf = archived(board)
     doubles = [found for task in tasks if (found := shelf.find(task.number)) is not None]
     # Duplicate numbers only result from a git merge; the older entry is kept as data.
     shelf = replace(shelf.without(task.number for task in doubles), completed=(*shelf.completed, *map(task_to_entry, doubles)))
     moved = tuple(_moved(board, draft, task, task.folder, _away(task)) for task in tasks)
     draft.state = draft.state.without(task.number for task in tasks)
     _put(draft, shelf.with_tasks(moved))
-    return moved
 
 
-def bring_back(board: "Board", draft: "Draft", wanted: Iterable[int]) -> tuple[Task, ...]:
+def bring_back(board: "Board", draft: "Draft", wanted: Iterable[int]) -> None:
     """Move archived tasks back to the end of the board, with their folders. Raises `Misused`: "Task N not found"."""
-    numbers = list(dict.fromkeys(wanted))
-    if not numbers:
-        return ()
-    shelf = _shelf(board, draft)
-    tasks = []
-    for number in numbers:
-        found = shelf.find(number)
-        if found is None or draft.state.find(number) is not None:
-            where = "in the archive" if found is None else "in the archive only: it is on the board"
-            raise Misused(f"Task {number} not found {where}.", advice="`remit board` lists the tasks.")
-        tasks.append(found)
+    shelf = archived(board)
+    tasks = [shelf.task(number) for number in dict.fromkeys(wanted)]
     moved = tuple(_moved(board, draft, task, _away(task), task.folder) for task in tasks)
     draft.state = draft.state.with_tasks(moved)
     _put(draft, shelf.without(task.number for task in tasks))
-    return moved
 
 
 def _away(task: Task) -> str:
     return f"{FOLDER}/{task.number:03d}_{task.slug}"
-
-
-def _shelf(board: "Board", draft: "Draft") -> State:
-    """The archive with the changes of this draft so far."""
-    if ARCHIVE in draft.files:
-        return read_state(draft.files[ARCHIVE], ARCHIVE).state
-    draft.read(ARCHIVE)  # so that a version written there meanwhile is kept
-    return archived(board)
 
 
 def _put(draft: "Draft", shelf: State) -> None:

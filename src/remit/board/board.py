@@ -66,18 +66,9 @@ class Draft:
     """Abbreviated hash of the commit; empty: none."""
     commit_warning: str = ""
     """Why it was not made, or not with all paths."""
-    root: Path = Path()
-    hashes: dict[str, str] = field(default_factory=dict)
-    """Hashes of the files that were read."""
 
     def write(self, path: str, text: str) -> None:
         self.files[path] = to_bytes(text)
-
-    def read(self, path: str) -> str | None:
-        """Read a file that will be changed: a version written by others before ours is kept beside it."""
-        data = read_or_none(self.root / path)
-        self.hashes[path] = hash_of(data)
-        return None if data is None else data.decode(errors="replace")
 
     def move(self, source: str, target: str) -> None:
         write_set.check_path(source)
@@ -125,7 +116,7 @@ class Board:
             seen = self.look()
             if not seen.exists and not make:
                 raise no_board()
-            yield Draft(state=seen.state, at=self.now(), notices=seen.notices, root=self.root)
+            yield Draft(state=seen.state, at=self.now(), notices=seen.notices)
             return
         recovered = self.recover()
         if not (make or anew or self.state_path.exists()):
@@ -141,7 +132,7 @@ class Board:
                 self._nothing()  # raises if there is a TODO.md nevertheless
             edits = self._edits(found)
             seen = self._merged(edits, archive.numbered(self, found.file.state))
-            draft = Draft(state=seen.state, at=self.now(), notices=(*recovered, *seen.notices), root=self.root)
+            draft = Draft(state=seen.state, at=self.now(), notices=(*recovered, *seen.notices))
             yield draft
             is_written = self._write(draft, edits, seen.state, activity, anew=anew)
         if is_written and draft.commit is not None:
@@ -236,8 +227,8 @@ class Board:
         if anew or draft.state != before or draft.files or draft.moves:
             if activity:
                 draft.state = draft.state.noting(draft.at, activity)
-        elif found.is_drawn and not found.versions and _is_shown(found.file):
-            return False
+        elif found.is_drawn and not found.versions and hash_of(_drawn(found.file.state)) == found.file.drawn:
+            return False  # otherwise state.json was edited by hand, and TODO.md is an older drawing
         began = numbers_of(found.file.state)
         files = {**draft.files, **({draft.commit.note: draft.commit.to_bytes()} if draft.commit is not None else {})}
         draft.notices += self._write_once(draft, edits, before, files, draft.moves)
@@ -276,7 +267,7 @@ class Board:
         user_edits.keep_drawing(self.root / DRAWN, drawn, state, self.root / LEFT)
         files_of_set = WriteSet(
             pieces=(
-                *(Piece(path=path, data=data, expected=draft.hashes.get(path)) for path, data in files.items()),
+                *(Piece(path=path, data=data) for path, data in files.items()),
                 Piece(path=STATE, data=state, expected=hash_of(found.data)),
                 Piece(path=TODO, data=text, expected=was, displaced_to=f"{LEFT}/{user_edits.left_name(was)}" if was else ""),
             ),
@@ -293,11 +284,6 @@ def no_board() -> Misused:
     return Misused(
         "This project has no board yet.", code="FILE_NOT_FOUND", advice='`remit task "TEXT"` records the first task and makes it.'
     )
-
-
-def _is_shown(file: StateFile) -> bool:
-    """False if state.json was edited by hand: TODO.md is then an older drawing."""
-    return hash_of(_drawn(file.state)) == file.drawn
 
 
 def _drawn(state: State) -> bytes:

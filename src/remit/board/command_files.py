@@ -20,17 +20,11 @@ if TYPE_CHECKING:
 OWN = ".remit/commands"
 FOLDERS = (OWN, ".claude/commands", ".opencode/command", ".opencode/commands")
 """Folders of command files. For duplicate names the first in this order is used."""
-MAX_FILES = 1000
 LONGEST_NAME = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _KNOWN = frozenset({"name", "description", "agent", "timeout", "argument-hint", "arguments", "model", "remit"})
-_MARK = re.compile(
-    r"\\(?P<escaped>\$(?:ARGUMENTS\b|[1-9](?!\d)))"
-    r"|(?<![\w./@])@(?P<named>\$ARGUMENTS\b|\$[1-9](?!\d)|(?:\./)?[\w.-]*\w(?:/[\w.-]*\w)*)"
-    r"|\$(?P<which>ARGUMENTS\b|[1-9](?!\d))"
-)
+_MARK = re.compile(r"(?P<escape>\\)?\$(?P<which>ARGUMENTS\b|[1-9](?!\d))")
 _SHELL = re.compile(r"(?:^|(?<=\s))!`[^`\n]*`", re.MULTILINE)
-MAX_INCLUDED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,18 +123,20 @@ def command_of(page: "Page", root: Path) -> CommandFile:
     if not page.body:
         raise Misused(f"{where}: it has no text below its front matter.")
     words = {key: _text(where, page, head, key) for key in ("description", "agent", "model", "argument-hint")}
+    unknown = sorted(map(str, set(head) - _KNOWN)) if where.startswith(f"{OWN}/") else []
+    first_line = next((line.strip(" #") for line in page.body.splitlines() if line.strip(" #")), "")
     rules = _rules(f"{where}: line {page.lines.get('arguments', 2)}", head["arguments"]) if "arguments" in head else None
     return CommandFile(
         name=page.path.stem,
         path=where,
         body=page.body,
-        description=words["description"] or _first_line(page.body),
+        description=words["description"] or shorten(first_line, 100),
         agent=words["agent"] or None,
         timeout=_seconds(where, page, head.get("timeout")),
         model=words["model"],
         hint=words["argument-hint"] or " ".join(rule.usage for rule in rules or ()),
         rules=rules,
-        warnings=tuple(_doubts(where, page, head)),
+        warnings=(f"{where}: ignored keys: {', '.join(unknown)[:200]}.",) if unknown else (),
     )
 
 
@@ -175,11 +171,7 @@ def _places(root: Path, problems: list[str]) -> Iterator[tuple[str, Path]]:
         except (OSError, RuntimeError) as error:  # RuntimeError: circular links, before Python 3.13
             problems.append(f"{folder}: it cannot be read: {getattr(error, 'strerror', None) or error}.")
             continue
-        if len(found) > MAX_FILES:
-            problems.append(f"{folder}: it has more than {MAX_FILES} files; the first {MAX_FILES} are read.")
-        yield from (
-            (path.stem, path) for path in found[:MAX_FILES] if not path.name.startswith(("_", ".")) and path.stem.upper() != "README"
-        )
+        yield from ((path.stem, path) for path in found if not path.name.startswith(("_", ".")) and path.stem.upper() != "README")
 
 
 def _text(where: str, page: "Page", head: Mapping[str, Any], key: str) -> str:
@@ -199,18 +191,6 @@ def _seconds(where: str, page: "Page", value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise Misused(f"{where}: line {page.lines.get('timeout', 2)}: timeout must be a positive number of seconds, not {value!r}.")
     return float(value)
-
-
-def _doubts(where: str, page: "Page", head: Mapping[str, Any]) -> Iterator[str]:
-    unknown = sorted(str(key) for key in set(head) - _KNOWN)
-    if unknown and where.startswith(f"{OWN}/"):
-        yield f"{where}: ignored keys: {', '.join(unknown)[:200]}."
-
-
-def _first_line(body: str) -> str:
-    """Description of a file without one."""
-    line = next((line.strip(" #") for line in body.splitlines() if line.strip(" #")), "")
-    return shorten(line, 100)
 
 
 # ---- arguments
@@ -280,52 +260,29 @@ def check_arguments(command: CommandFile, arguments: Sequence[str]) -> None:
         raise Misused(f"Too many arguments: {shorten(arguments[most], 60)}. {usage}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilledText:
-    text: str
-    files: tuple[str, ...] = ()
-    """Paths written as `@path` in the file: included if they can be read."""
-    warnings: tuple[str, ...] = ()
-
-
-def fill_arguments(body: str, arguments: Sequence[str]) -> FilledText:
-    """`$ARGUMENTS` is all of them, `$1` to `$9` one each, empty if there are fewer; `\\$1` stays `$1`.
+def fill_arguments(body: str, arguments: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """The text with its arguments, and warnings. `$ARGUMENTS` is all of them, `$1` to `$9` one each; `\\$1` stays `$1`.
 
     Arguments that the text does not use are appended, so that the user's input always reaches the agent."""
-    asked: list[str] = []
-    files: list[str] = []
+    asked: set[str] = set()
 
     def put(match: "re.Match[str]") -> str:
-        if match["escaped"]:
-            return match["escaped"]
-        mark = match["which"] or (match["named"] or "")[1:]
-        value = ""
-        if match["which"] or match["named"].startswith("$"):
-            asked.append(mark)
-            value = " ".join(arguments if mark == "ARGUMENTS" else arguments[int(mark) - 1 : int(mark)])
-        if match["which"]:
-            return value
-        named = value if match["named"].startswith("$") else match["named"]
-        if named:
-            files.append(named)
-        return f"@{named}"
+        mark = match["which"]
+        if match["escape"]:
+            return f"${mark}"
+        asked.add(mark)
+        return " ".join(arguments if mark == "ARGUMENTS" else arguments[int(mark) - 1 : int(mark)])
 
     text = _MARK.sub(put, body)
     rest = [one for number, one in enumerate(arguments, start=1) if str(number) not in asked and "ARGUMENTS" not in asked]
     if rest:
         text = f"{text.rstrip()}\n\n{'More arguments' if asked else 'Arguments'}: {' '.join(rest)}"
-    return FilledText(text=text, files=tuple(dict.fromkeys(files)), warnings=tuple(_warnings(body, arguments, asked)))
+    return text, tuple(_warnings(body, arguments, asked))
 
 
-def _warnings(body: str, arguments: Sequence[str], asked: Sequence[str]) -> list[str]:
-    said: list[str] = []
-    shell = _SHELL.findall(body)
-    if shell:
+def _warnings(body: str, arguments: Sequence[str], asked: Collection[str]) -> Iterator[str]:
+    if shell := _SHELL.findall(body):
         more = f" (and {len(shell) - 1} more)" if len(shell) > 1 else ""
-        said.append(f"Shell commands in a command file are not executed: {shell[0][:80]}{more} is passed to the agent as text.")
-    missing = sorted({mark for mark in asked if mark != "ARGUMENTS" and int(mark) > len(arguments)})
-    if missing:
-        said.append(f"No value was given for {', '.join(f'${mark}' for mark in missing)}.")
-    elif "ARGUMENTS" in asked and not arguments:
-        said.append("No arguments were given: $ARGUMENTS is empty.")
-    return said
+        yield f"Shell commands in a command file are not executed: {shell[0][:80]}{more} is passed to the agent as text."
+    if missing := sorted(mark for mark in asked if not arguments or (mark != "ARGUMENTS" and int(mark) > len(arguments))):
+        yield f"No value was given for {', '.join(f'${mark}' for mark in missing)}."

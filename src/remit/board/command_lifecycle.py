@@ -30,6 +30,7 @@ from remit.core.request import COMPOSE
 from remit.core.result import Return, StopReason
 from remit.core.routing import GENERAL, Route, RoutingTable, route
 from remit.core.settings import Settings
+from remit.core.text import plural
 from remit.runtime.accept import route_chain
 from remit.runtime.deps import CURRENT, token_here
 from remit.system.context_files import context_files
@@ -356,20 +357,17 @@ def complexity_of(task: Task, state: State | None = None, phases: int = 0) -> tu
     """Simple, moderate or complex, and the reason: the task's own field, else the number of its dependencies, subtasks and phases."""
     if task.complexity in LEVELS:
         return task.complexity, "the task says so"
-    unknown = f"; the task's own {task.complexity!r} is not one of {', '.join(LEVELS)}" if task.complexity else ""
     subtasks = sum(one.parent == task.number for one in state.tasks) if state is not None else 0
+    several = phases if phases > 1 else 0
     counts = (
-        (len(task.dependencies), MANY_DEPENDENCIES, "dependency", "dependencies"),
-        (subtasks, MANY_SUBTASKS, "subtask", "subtasks"),
-        (phases, MANY_PHASES, "phase", "phases"),
+        (len(task.dependencies), MANY_DEPENDENCIES, plural(len(task.dependencies), "dependency", "dependencies")),
+        (subtasks, MANY_SUBTASKS, plural(subtasks, "subtask")),
+        (several, MANY_PHASES, plural(several, "phase")),
     )
-    for number, many, _, words in counts:
-        if number >= many:
-            return "complex", f"{number} {words}{unknown}"
-    found = [f"{number} {one if number == 1 else words}" for number, _, one, words in counts if number > (1 if one == "phase" else 0)]
-    if found:
-        return "moderate", f"{', '.join(found)}{unknown}"
-    return "simple", f"one task, no dependencies, no plan of several phases{unknown}"
+    found = ", ".join(words for number, _, words in counts if number)
+    if any(number >= many for number, many, _ in counts):
+        return "complex", found
+    return ("moderate", found) if found else ("simple", "one task, no dependencies, no plan of several phases")
 
 
 def loaded_context(root: Path, complexity: str, reason: str, language: str | None) -> dict[str, Any]:

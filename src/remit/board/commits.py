@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.core.errors import ErrorInfo, RemitError, Unavailable
-from remit.core.text import list_some, shorten
+from remit.core.text import list_some, one_line, shorten
 from remit.system.files import atomic_write, file_lock
 from remit.system.git import BARE, COMMIT_LOCK, Git, GitFailed, operation_in
 from remit.system.processes import ProcessIdentity
@@ -32,8 +32,6 @@ SUBJECT_LENGTH = 72
 LOCK_SECONDS = 30.0
 INDEX_SECONDS = 5.0
 """How long to wait while another git locks the index."""
-WITHIN_HOOK_SECONDS = 0.5
-"""The same inside a git hook: git waits for the hook, and the hook for remit."""
 _TIDY_SECONDS = 15.0
 """For updating the index, after the time for the commit itself has ended."""
 _WORDS_SHOWN = 600
@@ -88,7 +86,7 @@ def commit(
         repository = find_repository(root, stop_at) if (paths or deleted) and is_wanted(root) else None
         if repository is None:
             return CommitResult(nothing=True)
-        with _alone(repository, min(seconds, _patience(LOCK_SECONDS))):
+        with _alone(repository, min(seconds, LOCK_SECONDS)):
             return _commit(repository, paths, deleted, message, is_repeated=is_repeated)
     except Busy as error:
         return CommitResult(warning=_failed(error.message), later=True)
@@ -108,18 +106,16 @@ def is_wanted(root: Path) -> bool:
     for name, table in (("remit.toml", ()), ("pyproject.toml", ("tool", "remit"))):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             text = (root / name).read_bytes()
-            found: Any = _toml(text) if b"board_commits" in text else {}
+            if b"board_commits" not in text:
+                continue
+            import tomllib  # most projects do not set it
+
+            found: Any = tomllib.loads(text.decode())
             for key in table:
                 found = found.get(key, {})
             if isinstance(found.get("board_commits"), bool):
                 return bool(found["board_commits"])
     return True
-
-
-def _toml(text: bytes) -> Any:
-    import tomllib  # most projects do not set it
-
-    return tomllib.loads(text.decode())
 
 
 def message_of(subject: str, session_id: str = "") -> str:
@@ -129,8 +125,7 @@ def message_of(subject: str, session_id: str = "") -> str:
 
 def subject_of(text: str) -> str:
     """One line of at most 72 characters, cut between words."""
-    line = " ".join(_printable(text).split()) or "remit: update the board"
-    return shorten(line, SUBJECT_LENGTH, at_word=True)
+    return shorten(one_line(text) or "remit: update the board", SUBJECT_LENGTH, at_word=True)
 
 
 # ---- the repository
@@ -225,24 +220,21 @@ def literal(path: str) -> str:
 # ---- which of the named paths can be committed
 
 
-def _select(repository: Repository, head: str, paths: Sequence[str], deleted: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+def _select(repository: Repository, paths: Sequence[str], deleted: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """The paths from the top of the checkout, each with the caller's name; and omitted ones with the reason."""
     left_out: list[str] = []
     chosen: dict[str, str] = {}
     for path in dict.fromkeys((*paths, *deleted)):
         placed, why = _placed(repository, path)
         if why:
-            left_out.append(f"{_shown(path)} ({why})")
+            left_out.append(f"{one_line(path)} ({why})")
         else:
             chosen[placed] = path
-    modules = _submodules(repository, head)
-    for placed in list(chosen):
-        parents = _parents(placed)
-        if inside := next((one for one in parents if one in modules or os.path.lexists(repository.top / one / ".git")), ""):
-            left_out.append(f"{_shown(chosen.pop(placed))} (in {_shown(inside)}, a repository of its own: commit it there)")
+    inner = {placed: one for placed in chosen for one in _parents(placed) if os.path.lexists(repository.top / one / ".git")}
+    left_out += [f"{one_line(chosen.pop(one))} (in {one_line(inner[one])}, a repository of its own: commit it there)" for one in inner]
     conflicts = repository.names("ls-files", "-z", "--unmerged", paths=list(chosen)) if chosen else []
     unmerged = _with_parents([entry.partition("\t")[2] for entry in conflicts])
-    left_out += [f"{_shown(chosen.pop(one))} (has a conflict that is not resolved)" for one in list(chosen) if one in unmerged]
+    left_out += [f"{one_line(chosen.pop(one))} (has a conflict that is not resolved)" for one in list(chosen) if one in unmerged]
     return chosen, left_out
 
 
@@ -262,13 +254,6 @@ def _placed(repository: Repository, path: str) -> tuple[str, str]:
     return os.path.relpath(real, repository.top), ""
 
 
-def _submodules(repository: Repository, head: str) -> set[str]:
-    if not head or not (repository.top / ".gitmodules").exists():
-        return set()
-    entries = _names(repository.git.run("ls-tree", "-r", "-z", head))
-    return {entry.partition("\t")[2] for entry in entries if entry.startswith("160000 ")}
-
-
 def _parents(path: str) -> Iterator[str]:
     parts = path.split("/")[:-1]
     return ("/".join(parts[: end + 1]) for end in range(len(parts)))
@@ -284,9 +269,9 @@ def _with_parents(paths: Sequence[str]) -> set[str]:
 def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str], message: str, *, is_repeated: bool) -> CommitResult:
     if operation := operation_in(repository.git_dir):
         raise Busy(f"a {operation} is in progress here and must end first")
-    _wait_for_index(repository, _patience(INDEX_SECONDS))
+    _wait_for_index(repository)
     before = repository.head()
-    chosen, left_out = _select(repository, before, paths, deleted)
+    chosen, left_out = _select(repository, paths, deleted)
     with _private_index(repository) as private:
         changed = _stage(private, before, chosen, deleted, left_out) if chosen else []
         trouble = _make(private, before, message) if changed else ""
@@ -321,7 +306,7 @@ def _stage(private: Repository, head: str, chosen: dict[str, str], deleted: Sequ
     for placed, path in chosen.items():
         if placed not in known:
             is_there = os.path.lexists(private.top / placed)
-            left_out += [f"{_shown(path)} ({'ignored by git' if is_there else 'not there'})"] if is_there or path not in deleted else []
+            left_out += [f"{one_line(path)} ({'ignored by git' if is_there else 'not there'})"] if is_there or path not in deleted else []
     files = [file for file in files if not file.endswith("/")]
     private.git.run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=_lines(files))
     return private.names(*_STAGED, private.tree(head))
@@ -333,12 +318,10 @@ def _make(private: Repository, before: str, message: str) -> str:
         private.git.run("commit", "--quiet", "--cleanup=whitespace", "-m", message)
         return ""
     except (GitFailed, Unavailable) as error:
-        late = _tidying(private)
-        after = late.head()
-        # It may have been stopped after the commit was made, for example by a hanging post-commit hook.
-        if after != before and late.git.says("rev-list", "--parents", "-n", "1", after).split()[1:] == [one for one in (before,) if one]:
-            return f"The commit was made, but git failed afterwards: {_reason(error)}."
-        raise
+        if _tidying(private).head() == before:
+            raise
+        # It was stopped after the commit was made, for example by a hanging post-commit hook.
+        return f"The commit was made, but git failed afterwards: {_reason(error)}."
 
 
 def _with_index(repository: Repository, before: str, trouble: str, named: Sequence[str]) -> CommitResult:
@@ -362,7 +345,7 @@ def _with_index(repository: Repository, before: str, trouble: str, named: Sequen
 
 def _reset_index(repository: Repository, paths: Sequence[str]) -> None:
     """Reset these paths in the user's index to HEAD."""
-    _wait_for_index(repository, INDEX_SECONDS)
+    _wait_for_index(repository)
     pathspecs = _lines([literal(path) for path in paths])
     repository.git.run("reset", "--quiet", "--pathspec-from-file=-", "--pathspec-file-nul", stdin=pathspecs)
 
@@ -380,18 +363,14 @@ def _alone(repository: Repository, seconds: float) -> Iterator[None]:
         yield
 
 
-def _wait_for_index(repository: Repository, seconds: float) -> None:
+def _wait_for_index(repository: Repository) -> None:
     """Wait until no git writes it. Raises `Busy` with the lock."""
     lock = repository.index.with_name("index.lock")
-    give_up_at = min(time.monotonic() + seconds, repository.git.stop_at)
+    give_up_at = min(time.monotonic() + INDEX_SECONDS, repository.git.stop_at)
     while os.path.lexists(lock):
         if time.monotonic() >= give_up_at:
             raise Busy(f"{lock} is held. If no git is running here, one that died left it: remove it")
         time.sleep(0.05)
-
-
-def _patience(seconds: float) -> float:
-    return WITHIN_HOOK_SECONDS if "GIT_INDEX_FILE" in os.environ else seconds  # git sets it for the hooks of a commit
 
 
 def _tidying(repository: Repository) -> Repository:
@@ -503,7 +482,7 @@ def _reason(error: RemitError) -> str:
         return error.message.rstrip(".")
     if not isinstance(error, GitFailed):
         return f"{error.message.rstrip('.')} (a hook or a question for a passphrase may be waiting)"
-    lines = [line.strip() for line in _printable(error.words, keep="\n").splitlines()]
+    lines = map(one_line, error.words.splitlines())
     words = "; ".join(line for line in lines if line and not line.startswith("hint:")).replace(":; ", ": ")
     if "tell me who you are" in error.words or "user.useConfigOnly" in error.words:
         return (
@@ -529,12 +508,3 @@ def _names(output: bytes) -> list[str]:
 
 def _lines(texts: Sequence[str]) -> bytes:
     return b"".join(os.fsencode(text) + b"\0" for text in texts)
-
-
-def _shown(path: str) -> str:
-    return path.encode(errors="replace").decode() if path.isprintable() else repr(path)
-
-
-def _printable(text: str, keep: str = "") -> str:
-    cleaned = "".join(c if c.isprintable() or c in keep else " " for c in text)
-    return cleaned.encode(errors="replace").decode()

@@ -15,15 +15,15 @@ from remit.board import claims
 from remit.board.archive import archived_tasks
 from remit.board.board import Board
 from remit.board.command_lifecycle import Find, checked_route
-from remit.board.outcome import Outcome, Waiting, count_words, wait_for_result
+from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.research_plan import DocumentCommand, work_on
-from remit.board.task import ENDED, Priority, Status, Task, is_legal
+from remit.board.task import ENDED, Priority, Status, Task, is_legal, texts_of
 from remit.board.task_commands import NewTask, add_task, number_task
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import Refused, RemitError
 from remit.core.redaction import redact_text
 from remit.core.settings import Settings
-from remit.core.text import list_some, one_line
+from remit.core.text import list_some, one_line, plural
 from remit.runtime.error_ledger import Entry, ErrorLedger, Fix
 from remit.system.threads import off_loop
 
@@ -61,9 +61,8 @@ class Group:
 
     def to_dict(self) -> dict[str, Any]:
         first, ids = self.entries[0], [entry.id for entry in self.entries]
-        together = {other for entry in self.entries for other in entry.related_errors} - {*ids}
         facts = {"name": self.name, "type": first.type, "code": first.code, "agent": first.origin, "count": self.count}
-        return {**facts, "errors": ids, "seen_together_with": sorted(together), "message": first.message}
+        return {**facts, "errors": ids, "message": first.message}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,11 +134,7 @@ def find_errors(board: Board, ledger: ErrorLedger, kind: str | None = None) -> O
         if is_meant and can_be_planned and not task.has_plan and claims.holder_of(board, task.number) is None:
             return OpenErrors(groups=group_entries(map(presentable, mine)), task=task)
     fitting = [entry for entry in known.values() if entry.fix_status == OPEN and _is_of(entry, kind)]
-    taken: list[Entry] = []
-    for group in group_entries(fitting)[:MAX_GROUPS]:
-        if taken and len(taken) + len(group.entries) > MAX_ERRORS:
-            break
-        taken += group.entries[:MAX_ERRORS]
+    taken = [entry for group in group_entries(fitting)[:MAX_GROUPS] for entry in group.entries][:MAX_ERRORS]
     return OpenErrors(groups=group_entries(map(presentable, taken)), waiting=len(fitting) - len(taken))
 
 
@@ -150,13 +145,8 @@ def _is_of(entry: Entry, kind: str | None) -> bool:
 def nothing_to_do(ledger: ErrorLedger, kind: str | None) -> Outcome:
     entries = [entry for entry in ledger.entries() if _is_of(entry, kind)]
     tasks = sorted({entry.fix_task_ref for entry in entries if entry.fix_status == BEING_FIXED and isinstance(entry.fix_task_ref, int)})
-    of_kind = f" of type {kind}" if kind else ""
-    if not entries:
-        words = f"The error ledger has no error{of_kind}. There is nothing to do."
-    elif tasks:
-        words = f"No error{of_kind} is open: task {', '.join(map(str, tasks))} fixes those in the ledger."
-    else:
-        words = f"No error{of_kind} is open: all {len(entries)} are settled."
+    fixes = f": task {', '.join(map(str, tasks))} fixes those in the ledger" if tasks else ""
+    words = f"No error{f' of type {kind}' if kind else ''} is open{fixes}."
     steps = f"`remit implement {tasks[0]}` carries out the plan." if tasks else ""
     data = {"groups": [], "error_ids": [], "tasks": tasks}
     return Outcome(command=COMMAND, status="completed", summary=words, next_steps=steps, data=data)
@@ -172,7 +162,7 @@ def dry_run_errors(
         return nothing_to_do(ledger, kind)
     chosen = checked_route(settings, find, COMMAND, found.task)
     whose = f"task {found.task.number}, which has no plan yet" if found.task else "one new task"
-    summary = f"{count_words(len(found.groups), 'group')} of errors would be diagnosed and planned as {whose}."
+    summary = f"{plural(len(found.groups), 'group')} of errors would be diagnosed and planned as {whose}."
     return Outcome.dry_run(COMMAND, summary, **found.to_dict(), route=chosen.log_line)
 
 
@@ -195,10 +185,10 @@ def _record(board: Board, found: OpenErrors) -> tuple[Task, tuple[str, ...]]:
 
 
 def _new_task(groups: Sequence[Group]) -> NewTask:
-    lines = [f"The error ledger (`remit ledger`) has {count_words(len(groups), 'group')} of errors without a fix:", ""]
+    lines = [f"The error ledger (`remit ledger`) has {plural(len(groups), 'group')} of errors without a fix:", ""]
     for group in groups:
         newest = group.entries[0]
-        seen = f"seen {count_words(group.count, 'time')}, last {newest.last_seen[:10]}"
+        seen = f"seen {plural(group.count, 'time')}, last {newest.last_seen[:10]}"
         lines.append(f"- Fix {group.name}: {one_line(newest.message, MESSAGE_LENGTH)} ({seen})")
         if advice := str(newest.context.get("recommendation") or ""):
             lines.append(f"  - Recommended then: {one_line(advice, MESSAGE_LENGTH)}")
@@ -226,11 +216,11 @@ def _diagnosis(task: Task, found: OpenErrors, timeout: float | None) -> Document
 def _outcome(found: OpenErrors, number: int, outcomes: Sequence[Outcome], notices: tuple[str, ...]) -> Outcome:
     last = outcomes[-1]
     if last.status == "completed":
-        left = f" {count_words(found.waiting, 'error')} more wait for the next `remit errors`." if found.waiting else ""
+        left = f" {plural(found.waiting, 'error')} more wait for the next `remit errors`." if found.waiting else ""
         summary = f"Task {number} fixes what was open. {' '.join(one.summary for one in outcomes)}{left}"
         steps = f"Read the plan; `remit implement {number}` carries it out."
     else:
-        summary = f"Task {number} was made for {count_words(len(found.groups), 'group')} of errors; it has no plan yet. {last.summary}"
+        summary = f"Task {number} was made for {plural(len(found.groups), 'group')} of errors; it has no plan yet. {last.summary}"
         steps = last.next_steps if last.status == "blocked" else f"`remit {COMMAND}` continues with task {number}."
     return replace(
         last,
@@ -270,8 +260,7 @@ def presentable(entry: Entry) -> Entry:
 
 
 def ids_of(task: Task) -> tuple[str, ...]:
-    found = task.extra.get(IDS)
-    return tuple(str(one) for one in found) if isinstance(found, list | tuple) else ()
+    return texts_of(task, IDS)
 
 
 def settle_ledger(board: Board, ledger: ErrorLedger) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ checked, filed and committed, with one write of the board before and one after."
 import contextlib
 import os
 import secrets
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,7 +22,6 @@ from remit.board.command_lifecycle import (
     run_to_end,
     unfiled_run,
 )
-from remit.board.commits import find_repository
 from remit.board.error_tasks import note_fixed
 from remit.board.outcome import Outcome, Waiting, wait_for_result
 from remit.board.phases import (
@@ -47,7 +45,6 @@ from remit.board.task import PhaseStatus, State, Status, Task, TaskArtifact
 from remit.board.task_landing import (
     QUEUE,
     LandingOptions,
-    LandingWork,
     TaskLanding,
     check_acceptance,
     commands_of,
@@ -80,7 +77,6 @@ from remit.runtime.workspace_cleanup import workspace_status
 from remit.system.artifact_files import checked_artifacts
 from remit.system.threads import off_loop
 
-GIT_SECONDS = 10.0
 MIN_SECONDS = 1.0
 """With less time no phase starts; one that just started has at least this."""
 
@@ -127,7 +123,7 @@ async def comment_on_work(
     listed = "\n".join(f"- {one.strip()}" for one in comments)
     words = f"A person reviewed your work on task {number}, which is in your folder, and asks for changes:\n\n{fence_untrusted(listed)}"
     run = ImplementRun(remit, board, number, "implement", timeout=timeout, waiting=waiting)
-    run.landing = TaskLanding(remit, number, LandingOptions(mode=False))
+    run.landing = run.landing_with(LandingOptions(mode=False))
     with run.claimed():
         return await run.take_comments(words)
 
@@ -200,7 +196,10 @@ class ImplementRun(TaskRun):
             return None
         options = replace(options, mode=mode)
         check_acceptance(self.remit.settings, task, plan_of(self.board, task), options)
-        return TaskLanding(self.remit, self.number, options)
+        return self.landing_with(options)
+
+    def landing_with(self, options: LandingOptions) -> TaskLanding:
+        return TaskLanding(self.remit, self.number, options, hand_back=self._hand_back, stop_at=self.ends_at)
 
     async def carry_out(self) -> Outcome:
         left = await self._begin()
@@ -286,7 +285,7 @@ class ImplementRun(TaskRun):
         """Pass a person's comments on the work to its agent's session; the work stays in its worktree."""
         await self._begin()
         assert self.landing is not None
-        error = await self.landing.comment(records_of(await off_loop(self.task)), words, self._hand_back)
+        error = await self.landing.comment(records_of(await off_loop(self.task)), words)
         self.must_hold()
         look = f"Look at it: remit workspaces {self.number} --diff. Merge it: remit workspaces {self.number} --merge"
         if error is not None:
@@ -431,7 +430,7 @@ class ImplementRun(TaskRun):
             return await off_loop(partial(self._halt, "partial", words, None, Status.PARTIAL, next_steps=steps))
         commands = commands_of(task, await off_loop(self._plan_now, task))
         self.show(f"task {self.number}: landing on {workspace.onto}")
-        error = await landing.land(task, records, LandingWork(commands=commands, stop_at=self.ends_at, hand_back=self._hand_back))
+        error = await landing.land(task, records, commands)
         self.warn(*landing.notes)
         if error is None:
             return None
@@ -477,7 +476,7 @@ class ImplementRun(TaskRun):
     def _complete(self, commits: dict[int, str]) -> Outcome:
         board, task = self.board, self.task()
         plan = self._plan_now(task)
-        records = [replace(one, commit=commits.get(one.number) or self._commit_of(one)) for one in records_of(task)]
+        records = [replace(one, commit=commits.get(one.number) or one.commit) for one in records_of(task)]
         given_up = [str(phase.number) for phase in plan.phases if phase.status is PhaseStatus.ABANDONED]
         if given_up:
             self.warn(f"Abandoned in the plan and not carried out: phase {', '.join(given_up)}.")
@@ -600,21 +599,11 @@ class ImplementRun(TaskRun):
     def _summary_path(self, task: Task, at: str) -> str:
         """Today's path; an earlier summary is not overwritten, and no link leads it out of the board's folder."""
         name = f"implementation-summary-{at[:10].replace('-', '')}"
-        bases = [f"{task.folder}/summaries/{name}", f"{task.folder}/{name}", f"{SPECS}/{task.number:03d}-{name}"]
-        base = next((one for one in bases if stays_inside(self.board.root, f"{one}.md")), bases[-1])
+        base = f"{task.folder}/summaries/{name}"
+        if not stays_inside(self.board.root, f"{base}.md"):
+            base = f"{SPECS}/{task.number:03d}-{name}"
         paths = (f"{base}{more}.md" for more in ("", *(f"-{count}" for count in range(2, 1000))))
         return next(path for path in paths if not os.path.lexists(self.board.root / path))
-
-    def _commit_of(self, record: PhaseRecord) -> str:
-        """The commit that names the session of the record."""
-        if not record.session_id:
-            return ""
-        try:
-            repository = find_repository(self.board.root, time.monotonic() + GIT_SECONDS)
-            asked = ("log", "-1", "--format=%h", "--fixed-strings", f"--grep=Session: {record.session_id}")
-            return repository.git.says(*asked) if repository is not None and repository.head() else ""
-        except (RemitError, OSError):
-            return ""
 
     def _outcome(self, task: Task | None, status: str, summary: str, *, data: dict[str, Any] | None = None, **more: Any) -> Outcome:
         phases = self._plan_now(task).phases if task is not None else ()
@@ -658,9 +647,7 @@ def _next_steps(phase: Phase, result: Return, verdict: Verdict, errors: Sequence
     if verdict.is_undone:
         return advice
     where = "Resume it:" if phase is WHOLE else f"Continue with phase {phase.number}:"
-    # Work in its own workspace is not in the project: the return says where it is.
-    apart = f"{result.next_steps} " if "workspace" in result.extra and result.next_steps else ""
-    return f"{apart}{where} {again}"
+    return f"{where} {again}"
 
 
 def refused_outcome(number: int, error: RemitError) -> Outcome:

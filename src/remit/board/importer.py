@@ -5,7 +5,7 @@ old files are copied to `specs/imported/`."""
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,13 @@ from pydantic_core import from_json
 
 from remit.board import archive
 from remit.board.board import SPECS, Board
-from remit.board.outcome import count_words
 from remit.board.state_file import DRAWN, data_to_state, entry_to_task, read_state, state_to_bytes
 from remit.board.task import NEED_REASON, Priority, State, Status, Task, TaskArtifact, slug_of, status_of
 from remit.board.todo import one_line, read_block, read_sheet, text_of
 from remit.board.todo_merge import MergeResult, merge
 from remit.board.write_set import read_or_none
 from remit.core.errors import Misused, Refused, Unavailable
+from remit.core.text import plural
 
 PLACES = (".opencode/specs", ".claude/specs", SPECS, ".opencode")
 """Possible places of a board; the first existing one is read."""
@@ -80,7 +80,12 @@ def import_board(board: Board, folder: Path | None = None, *, dry_run: bool = Fa
         notes=(
             *old.notes,
             *(line for line in merged.kept if "drawn again" not in line),
-            *_missing_artifacts(board.root, merged.state.tasks),
+            *(
+                f"Task {task.number}: the artifact {one.path[:200]!r} is missing."
+                for task in merged.state.tasks
+                for one in task.artifacts
+                if not os.path.exists(board.root / one.path)
+            ),
         ),
     )
     return result if dry_run else _write(board, result, merged.state, shelf, files)
@@ -248,22 +253,14 @@ def _must_have_no_board(board: Board, source: Path) -> None:
         )
 
 
-def _missing_artifacts(root: Path, tasks: Sequence[Task]) -> Iterator[str]:
-    for task in tasks:
-        for one in task.artifacts:
-            if not os.path.exists(root / one.path):
-                yield f"Task {task.number}: the artifact {one.path[:200]!r} is missing."
-
-
 def _write(board: Board, result: ImportResult, state: State, shelf: State, files: Mapping[str, bytes]) -> ImportResult:
     with board.change(f"Imported {result.tasks} tasks from {result.folder}", anew=True) as draft:
         kept_in = f"{SPECS}/imported/{re.sub(r'[-:]', '', draft.at)}"
         draft.state = state
         draft.files |= {f"{kept_in}/{path}": data for path, data in files.items()}
         if shelf.tasks or board.archive_path.exists():
-            draft.read(archive.ARCHIVE)
             draft.files[archive.ARCHIVE] = state_to_bytes(replace(shelf, last_updated=draft.at))
-        board.commit_for(draft, f"board: import {count_words(result.tasks, 'task')}", command="board import")
+        board.commit_for(draft, f"board: import {plural(result.tasks, 'task')}", command="board import")
     for path in board.specs.glob("*.kept-*"):  # what the board kept beside its new files is already kept
         if path.is_file() and path.read_bytes() in files.values():
             path.unlink()

@@ -72,9 +72,8 @@ description: what it does, in one sentence
 argument-hint: "[what the user types behind its name]"
 ---
 
-Below it is the request that is handed to an agent, in which `$ARGUMENTS` means everything the user types behind the command's name,
-`$1` to `$9` for single words of it, and `@path` for a file of the project. The head may have `agent:` (an agent of the project) and
-`timeout:` (seconds).""",
+Below it is the request that is handed to an agent, in which `$ARGUMENTS` means everything the user types behind the command's name, and
+`$1` to `$9` single words of it. The head may have `agent:` (an agent of the project) and `timeout:` (seconds).""",
 }
 
 
@@ -156,7 +155,9 @@ def _file(root: Path, place: Place, result: Return, agents: Collection[str]) -> 
     if fault := fault_in(root, place, text, agents):
         return _not_filed(place, result, fault)
     try:
-        write_new(root, place, text)
+        create_approved(root, root / place.path, (text if text.endswith("\n") else f"{text}\n").encode("utf-8", "replace"))
+    except FileExistsError:
+        return _not_filed(place, result, f"{place.path} exists already and is not overwritten.")
     except RemitError as error:
         return _not_filed(place, result, error.message)
     made = commit(root, [place.path], f"meta: add {place.kind} {place.name}", session_id=result.session_id)
@@ -210,15 +211,6 @@ def fault_in(root: Path, place: Place, text: str, agents: Collection[str]) -> st
         return _fault_of_carrier(page, "agent", command_files.command_of(page, root).agent, agents)
     except Misused as error:
         return error.message.removeprefix(f"{path}: ").removeprefix(f"{place.path}: ")
-
-
-def write_new(root: Path, place: Place, text: str) -> None:
-    """Raises `Refused` if a file of that name exists by now."""
-    data = (text if text.endswith("\n") else f"{text}\n").encode("utf-8", "replace")
-    try:
-        create_approved(root, root / place.path, data)
-    except FileExistsError:
-        raise Refused(f"{place.path} exists already and is not overwritten.", advice="Give another name with --name.") from None
 
 
 def _fault_of_agent(page: Page | None, place: Place, agents: Collection[str]) -> str:

@@ -3,7 +3,7 @@
 Light to import: commands that run no agent use it as well."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Outcome:
     @classmethod
     def of_return(cls, command: str, result: "Return", **more: Any) -> "Outcome":
         """An agent's return with the additions of the command."""
-        fields = {
+        said = {
             "status": str(result.status),
             "summary": result.summary,
             "artifacts": tuple(result.artifacts),
@@ -57,7 +57,7 @@ class Outcome:
             "session_id": result.session_id,
             "stop_reason": str(result.stop_reason),
         }
-        return cls(command=command, **{**fields, **more})
+        return cls(command=command, **{**said, **more})
 
     @classmethod
     def dry_run(cls, command: str, summary: str, *, task: "Task | None" = None, warnings: Sequence[str] = (), **data: Any) -> "Outcome":
@@ -66,21 +66,9 @@ class Outcome:
         return cls(command=command, status="completed", summary=summary, warnings=tuple(warnings), data={"dry_run": True, **data}, **about)
 
     def to_dict(self) -> dict[str, Any]:
-        fields = {
-            "command": self.command,
-            "status": self.status,
-            "summary": self.summary,
-            "task_number": self.task_number,
-            "task_status": self.task_status,
-            "artifacts": [artifact.to_dict() for artifact in self.artifacts],
-            "errors": [error.to_dict() for error in self.errors],
-            "next_steps": self.next_steps,
-            "warnings": list(self.warnings),
-            "commit": self.commit,
-            "session_id": self.session_id,
-            "stop_reason": self.stop_reason,
-        }
-        return {**fields, **{name: value for name, value in self.data.items() if name not in fields}}
+        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "data"}
+        lists = {name: [one.to_dict() for one in own[name]] for name in ("artifacts", "errors")}
+        return {**own, **self.data, **own, **lists, "warnings": list(self.warnings)}
 
 
 def spell_numbers(numbers: Sequence[int]) -> str:
@@ -97,8 +85,3 @@ def spell_numbers(numbers: Sequence[int]) -> str:
 def name_tasks(numbers: Sequence[int]) -> str:
     """`Task 3`, `Tasks 3, 5-7`"""
     return f"Task{'s' if len(numbers) > 1 else ''} {spell_numbers(numbers)}"
-
-
-def count_words(count: int, one: str) -> str:
-    """`1 group`, `2 groups`"""
-    return f"{count:,} {one}{'s' * (count != 1)}"

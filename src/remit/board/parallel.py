@@ -8,7 +8,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from remit.app import Remit
@@ -59,19 +59,14 @@ class ParallelOptions:
 def ready_tasks(board: Board) -> tuple[int, ...]:
     """All tasks that can be implemented now, or after others of them. Blocking."""
     state, held = board.look().state, holders(board)
-    open_ones = {task.number: task for task in state.tasks if _can_begin(task) and task.number not in held}
+    never = CLOSED | {Status.BLOCKED} | IN_PROGRESS - {Status.IMPLEMENTING}
+    open_ones = {task.number: task for task in state.tasks if task.status not in never and task.number not in held}
     while True:
         waits = [number for number, task in open_ones.items() if any(one not in open_ones for one in unmet(board, state, task))]
         if not waits:
             return tuple(open_ones)
         for number in waits:
             del open_ones[number]
-
-
-def _can_begin(task: Task) -> bool:
-    if task.status in CLOSED or task.status is Status.BLOCKED:
-        return False
-    return task.status not in IN_PROGRESS or task.status is Status.IMPLEMENTING
 
 
 async def implement_each(remit: Remit, board: Board, numbers: Sequence[int], options: ParallelOptions) -> Outcome:
@@ -101,19 +96,7 @@ async def implement_parallel(remit: Remit, board: Board, numbers: Sequence[int],
     allowed_timeout(options.timeout, remit.settings.limits_for("implement"))
     await off_loop(check_agents, remit, board, numbers)
     run = _ParallelRun(remit, board, options)
-    return await run.carry_out(await off_loop(run.checked, numbers))
-
-
-@dataclass(slots=True)
-class _Plan:
-    """The tasks of a run."""
-
-    order: tuple[int, ...]
-    done: tuple[int, ...]
-    needs: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """By number: the tasks of the run it depends on."""
-    files: dict[int, frozenset[str]] = field(default_factory=dict)
-    """By number: the files that its plan names."""
+    return await run.carry_out(*await off_loop(run.check, numbers))
 
 
 class _ParallelRun:
@@ -128,6 +111,11 @@ class _ParallelRun:
             slots=asyncio.Semaphore(options.width),
         )
         self._ends_at = None if options.timeout_all is None else time.monotonic() + options.timeout_all
+        self._pending: list[int] = []
+        self._needs: dict[int, tuple[int, ...]] = {}
+        """By number: the tasks of the run it depends on."""
+        self._files: dict[int, frozenset[str]] = {}
+        """By number: the files that its plan names."""
         self._running: dict[asyncio.Task[Outcome], int] = {}
         self._outcomes: dict[int, Outcome] = {}
         self._elsewhere: set[int] = set()
@@ -135,53 +123,54 @@ class _ParallelRun:
         self._stopped = ""
         """Why no further task starts."""
 
-    def checked(self, numbers: Sequence[int]) -> _Plan:
-        """Blocking."""
+    def check(self, numbers: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The order of the tasks, and those already completed. Blocking."""
         board = self._board
         order, done = order_tasks(board, numbers, self._options.force)
-        plan = _Plan(order=order, done=done)
         for task in map(board.look().state.task, order):
             check_acceptance(self._remit.settings, task, plan_of(board, task), self._landing)
-            plan.needs[task.number] = tuple(one for one in task.dependencies if one in order)
-            plan.files[task.number] = _named_files(board, task)
-        return plan
+            self._needs[task.number] = tuple(one for one in task.dependencies if one in order)
+            self._files[task.number] = _named_files(board, task)
+        return order, done
 
-    async def carry_out(self, plan: _Plan) -> Outcome:
+    async def carry_out(self, order: Sequence[int], done: Sequence[int]) -> Outcome:
         if self._options.budget is not None:
             budget = Budget(self._options.budget, opened_at=asyncio.get_running_loop().time())
             ORIGIN.set(Origin(caller_info=CallerInfo(ROOT_CALLER), budget=budget))
-        pending = list(plan.order)
+        self._pending = list(order)
         try:
-            while pending or self._running:
-                self._begin(pending, plan)
+            while self._pending or self._running:
+                self._begin()
                 if not self._running:
                     break
                 ended, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
                 for task in ended:
-                    self._note(self._running.pop(task), task.result())
+                    outcome = self._outcomes[self._running.pop(task)] = task.result()
+                    if self._options.each is not None:
+                        self._options.each(outcome)
         finally:
             for task in self._running:
                 task.cancel()
             await asyncio.gather(*self._running, return_exceptions=True)
-        outcomes = [self._outcomes[number] for number in plan.order if number in self._outcomes]
+        outcomes = [self._outcomes[number] for number in order if number in self._outcomes]
         why = self._stopped or "they depend on a task that is not completed"
-        outcome = combined_outcome(outcomes, plan.done, pending, elsewhere=self._elsewhere, why=why)
+        outcome = combined_outcome(outcomes, done, self._pending, elsewhere=self._elsewhere, why=why)
         return replace(outcome, status="partial") if outcome.status != "completed" and outcome.data["completed"] else outcome
 
-    def _begin(self, pending: list[int], plan: _Plan) -> None:
+    def _begin(self) -> None:
         """Start as many as may run now. Work that waits for its merge takes no agent slot."""
         if self._options.is_stopped():
             self._stopped = "it was interrupted"
         elif self._ends_at is not None and self._ends_at - time.monotonic() < LEAST_SECONDS:
             self._stopped = "the time limit for all tasks was reached"
-        for number in list(pending):
+        for number in list(self._pending):
             busy = set(self._running.values())
             if self._stopped or len(busy - self._elsewhere) >= 2 * self._options.width:
                 return
-            if any(one not in self._outcomes for one in plan.needs[number]) or any(plan.files[number] & plan.files[one] for one in busy):
-                continue
-            if all(self._outcomes[one].status == "completed" for one in plan.needs[number]):
-                pending.remove(number)
+            needs = [self._outcomes.get(one) for one in self._needs[number]]
+            is_free = not any(self._files[number] & self._files[one] for one in busy)
+            if is_free and all(one is not None and one.status == "completed" for one in needs):
+                self._pending.remove(number)
                 self._options.show(f"task {number}: begun")
                 self._running[asyncio.create_task(self._implement(number))] = number
 
@@ -223,11 +212,6 @@ class _ParallelRun:
             return refused_outcome(number, error)
         words = f"Task {number} was completed by another process."
         return Outcome(command="implement", status="completed", summary=words, task_number=number, task_status=task.status.marker)
-
-    def _note(self, number: int, outcome: Outcome) -> None:
-        self._outcomes[number] = outcome
-        if self._options.each is not None:
-            self._options.each(outcome)
 
 
 def _common(options: ParallelOptions) -> dict[str, Any]:

@@ -18,8 +18,7 @@ from remit.board.task import PhaseStatus, State, Task
 from remit.board.task_prompts import depends_on, quote_files, task_block
 from remit.core.errors import Misused, Refused
 from remit.core.text import fence_untrusted
-from remit.system.artifact_files import read_bounded
-from remit.system.beneath import path_inside
+from remit.system.artifact_files import read_inside
 
 WHOLE = Phase(number=0, name="", status=PhaseStatus.NOT_STARTED)
 """The task as one piece: it has no plan, or one without phases."""
@@ -44,22 +43,14 @@ PLACED = (
 
 def read_plan_text(board: Board, task: Task) -> str:
     """Raises `Refused` if the task's plan cannot be read."""
-    try:
-        inside = path_inside(board.root, task.plan_path)
-        if inside is None:
-            raise OSError("it leads out of the project")
-        real = board.root / inside
-        real.stat()  # raises the reason if it is missing
-        data = read_bounded(real, PLAN_BYTES)
-        if data is None or len(data) > PLAN_BYTES:
-            raise OSError("it is not a readable file" if data is None else f"it has more than {PLAN_BYTES >> 20} MiB")
+    data = read_inside(board.root, task.plan_path, PLAN_BYTES)
+    if data is not None and len(data) <= PLAN_BYTES:
         return data.decode("utf-8", "surrogateescape")
-    except OSError as error:
-        raise Refused(
-            f"The plan of task {task.number} cannot be read: {task.plan_path} ({error.strerror or error}).",
-            code="FILE_NOT_FOUND",
-            advice=f"Restore it (git log -- {task.plan_path}), or make a new one: remit plan {task.number} --force",
-        ) from None
+    raise Refused(
+        f"The plan of task {task.number} is missing or cannot be read: {task.plan_path}.",
+        code="FILE_NOT_FOUND",
+        advice=f"Restore it (git log -- {task.plan_path}), or make a new one: remit plan {task.number} --force",
+    )
 
 
 def parse_plan(text: str) -> Plan:

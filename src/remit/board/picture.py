@@ -10,6 +10,7 @@ from html import escape
 
 from remit.board.task import Priority, Task
 from remit.board.view import TaskState, View, circle_words
+from remit.core.text import shorten
 
 BOXES_AT_MOST = 150
 ROWS_AT_MOST = 2_000
@@ -25,7 +26,6 @@ COLOURS = {
     TaskState.WAITING: ("#ffffff", "#9aa5b1"), TaskState.BLOCKED: ("#fbd5d5", "#ba2525"), TaskState.DONE: ("#d5f2dc", "#9aa5b1"),
 }  # fmt: skip
 """Fill and border."""
-_CYCLE = "#d64545"
 Place = tuple[float, float]
 """The upper left corner of a box."""
 
@@ -40,10 +40,11 @@ def draw(view: View, title: str) -> str:
     tasks = {task.number: task for task in view.tasks[:BOXES_AT_MOST]}
     edges = {(before, task.number) for task in tasks.values() for before in task.dependencies if before in tasks and before != task.number}
     places = _places(list(tasks), edges)
-    arrows = [_arrow(view, places[before], places[after], before, after) for before, after in sorted(edges)]
+    arrows = [_arrow(places[before], places[after], before, after) for before, after in sorted(edges)]
     boxes = [_box(view, task, places[task.number]) for task in tasks.values()]
     left = f" · {len(view.tasks) - len(tasks):,} left out of the picture" if len(view.tasks) > len(tasks) else ""
-    notes = [f"{_counts(view) or 'no tasks'}{left}", *(f"{circle_words(circle)}: none of them can begin" for circle in view.circles[:6])]
+    counts = " · ".join(f"{number:,} {name}" for name, number in view.counts().items() if number)
+    notes = [f"{counts or 'no tasks'}{left}", *(f"{circle_words(circle)}: none of them can begin" for circle in view.circles[:6])]
     lines = "".join(f'<text x="{_MARGIN:g}" y="{51 + 16 * at}">{safe(note)}</text>' for at, note in enumerate(notes))
     top = _TOP + 16 * len(notes)
     width = max([500.0, *(x + WIDTH for x, _ in places.values())]) + 2 * _MARGIN
@@ -56,10 +57,6 @@ def draw(view: View, title: str) -> str:
         f'<text class="t" x="{_MARGIN:g}" y="30">{safe(title[:90])}</text>{lines}'
         f'<g transform="translate({_MARGIN:g} {top:g})">{"".join(arrows)}{"".join(boxes)}</g></svg>\n'
     )
-
-
-def _counts(view: View) -> str:
-    return " · ".join(f"{number:,} {name}" for name, number in view.counts().items() if number)
 
 
 def _places(numbers: Sequence[int], edges: set[tuple[int, int]]) -> dict[int, Place]:
@@ -92,24 +89,22 @@ def _sorted(before: dict[int, set[int]]) -> TopologicalSorter[int]:
             return sorter
 
 
-def _arrow(view: View, start: Place, end: Place, before: int, after: int) -> str:
-    is_cycle = any(before in circle and after in circle for circle in view.circles)
+def _arrow(start: Place, end: Place, before: int, after: int) -> str:
     is_forward = start[0] < end[0]
     x, y = start[0] + (WIDTH if is_forward else 0.0), start[1] + HEIGHT / 2
     to_x, to_y = end[0] + (0.0 if is_forward else WIDTH), end[1] + HEIGHT / 2
     return (
-        f'<path class="{"cycle" if is_cycle else "plain"}" fill="none" stroke="{_CYCLE if is_cycle else "#8795a1"}" '
-        f'marker-end="url(#head)" d="M{x:.1f} {y:.1f}L{to_x:.1f} {to_y:.1f}"><title>{after} waits for {before}</title></path>'
+        f'<path class="arrow" fill="none" stroke="#8795a1" marker-end="url(#head)" d="M{x:.1f} {y:.1f}L{to_x:.1f} {to_y:.1f}">'
+        f"<title>{after} waits for {before}</title></path>"
     )
 
 
 def _box(view: View, task: Task, place: Place) -> str:
     (x, y), state = place, view.states[task.number]
     fill, border = COLOURS[state]
-    border = _CYCLE if any(task.number in circle for circle in view.circles) else border
     heading = f"{task.number}{' !' if task.priority is Priority.HIGH else ''} · {task.status.marker.lower()} · {state}"
     title = " ".join(task.title.split())
-    shown = title if len(title) <= TITLE_CHARACTERS else f"{title[: TITLE_CHARACTERS - 1]}…"
+    shown = shorten(title, TITLE_CHARACTERS)
     return (
         f"<g><title>{safe(title[:300])}</title>"
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{WIDTH:g}" height="{HEIGHT:g}" rx="6" fill="{fill}" stroke="{border}"/>'

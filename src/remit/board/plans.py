@@ -39,12 +39,10 @@ class Phase:
     name: str
     status: PhaseStatus
     goal: str = ""
-    tasks: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     """Paths that it changes or creates."""
     new_files: tuple[str, ...] = ()
     """Paths that are marked as new."""
-    timing: str = ""
     accept: tuple[str, ...] = ()
     """Commands that must exit 0 for this phase to be done."""
     text: str = ""
@@ -73,7 +71,7 @@ class Plan:
     @property
     def first_open(self) -> Phase | None:
         """The next phase: the first that is neither done nor abandoned."""
-        return next((phase for phase in self.phases if phase.is_open), None)
+        return next(iter(self.open_phases), None)
 
     @property
     def open_phases(self) -> tuple[Phase, ...]:
@@ -123,7 +121,11 @@ def read_plan(text: str) -> Plan:
     if begun:
         phases.append(_phase_of(text, begun, faults))
     accept = _commands(outside, faults)
-    doubled = _judge_numbers(phases, faults)
+    numbers = [phase.number for phase in phases]
+    doubled = tuple(sorted({number for number in numbers if numbers.count(number) > 1}))
+    for number in doubled:
+        where = ", ".join(str(phase.line) for phase in phases if phase.number == number)
+        faults.append(f"Phase {number} occurs more than once (lines {where}).")
     return Plan(phases=tuple(sorted(phases, key=lambda phase: phase.number)), accept=accept, faults=tuple(faults), doubled=doubled)
 
 
@@ -163,26 +165,21 @@ def _phase_of(text: str, lines: Sequence[_Line], faults: list[str]) -> Phase:
         faults.append(f"Phase {number} (line {head.number}): {shouted[0]} is not a phase status; read as [NOT STARTED].")
     fields = _fields(lines[1:])
     files = list(_files(fields))
+    name = _without_closing((rest[:marker_start] + rest[marker_end:]).strip()).strip(" \t:.-–—")
+    name = name.removesuffix("**").removesuffix("__").lstrip("*_").strip(" \t:")
     end = lines[-1].start + len(lines[-1].text)
     return Phase(
         number=number,
-        name=_name_in(rest[:marker_start] + rest[marker_end:]) or f"Phase {number}",
+        name=name or f"Phase {number}",
         status=status or PhaseStatus.NOT_STARTED,
         goal=_prose(fields, "goal"),
-        tasks=tuple(_items(fields, "tasks")),
         files=tuple(dict.fromkeys(path for path, _ in files)),
         new_files=tuple(dict.fromkeys(path for path, is_new in files if is_new)),
-        timing=_prose(fields, "timing"),
         accept=_commands(lines[1:], faults, of=f"Phase {number}: "),
         text=text[head.start : end].rstrip(),
         line=head.number,
         marker=(rest_start + marker_start, rest_start + marker_end),
     )
-
-
-def _name_in(words: str) -> str:
-    plain = _without_closing(words.strip())
-    return plain.strip(" \t:.-–—").removesuffix("**").removesuffix("__").lstrip("*_").strip(" \t:")
 
 
 def _without_closing(words: str) -> str:
@@ -261,21 +258,6 @@ def _commands(lines: Sequence[_Line], faults: list[str], *, of: str = "") -> tup
         if not found and words.lower().strip(".") not in ("none", "-"):
             faults.append(f"{of}`Accept: {words}` is not a command; to run it, write it in backticks.")
     return tuple(commands)
-
-
-def _judge_numbers(phases: Sequence[Phase], faults: list[str]) -> tuple[int, ...]:
-    """Duplicate numbers; gaps and an unusual order are only reported."""
-    numbers = [phase.number for phase in phases]
-    doubled = tuple(sorted({number for number in numbers if numbers.count(number) > 1}))
-    for number in doubled:
-        where = ", ".join(str(phase.line) for phase in phases if phase.number == number)
-        faults.append(f"Phase {number} occurs more than once (lines {where}).")
-    missing = sorted(set(range(1, max(numbers, default=0) + 1)) - set(numbers)) if max(numbers, default=0) <= len(numbers) + 20 else []
-    if missing:
-        faults.append(f"Phases {', '.join(map(str, missing))} are missing." if missing[1:] else f"Phase {missing[0]} is missing.")
-    if numbers != sorted(numbers):
-        faults.append("The phases are not in the order of their numbers; they are carried out by number.")
-    return doubled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Executes a command file: hands its text to an agent as the command of its name, with the files it names, read through the policy.
+"""Executes a command file: hands its text to an agent as the command of its name.
 
 The command is routed like built-in ones: `settings_for` adds it to the routing table, unless the settings have a route of that name.
 `command_files` finds the files."""
@@ -12,21 +12,15 @@ from remit.agents.definition import definition_of
 from remit.agents.model_agents import resolved
 from remit.agents.role_bindings import why_unavailable
 from remit.app import Remit
-from remit.board.command_files import MAX_INCLUDED, CommandFile, check_arguments, fill_arguments
-from remit.board.command_lifecycle import new_error
+from remit.board.command_files import CommandFile, check_arguments, fill_arguments
 from remit.board.outcome import Outcome, Waiting, wait_for_result
-from remit.core.errors import ErrorInfo
+from remit.core.errors import Refused
 from remit.core.result import Return
 from remit.core.routing import Rule
 from remit.core.settings import Settings
 from remit.runtime.deps import token_here
 from remit.system.settings_files import load_settings
-from remit.system.threads import off_loop
 from remit.system.trust import ProjectTrust, load_trust
-
-FILE_BYTES = 100_000
-ALL_BYTES = 300_000
-READER = "worker.read_file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,21 +29,21 @@ class BoundCommand:
 
     settings: Settings
     """The project's settings, with the command in its routing table."""
-    agent: str | None
-    """None: no agent is configured for it."""
+    agent: str
     warnings: tuple[str, ...] = ()
-    error: ErrorInfo | None = None
-    """Why there is no agent."""
 
 
 def bind_command(root: Path, command: CommandFile, trust: ProjectTrust | None = None) -> BoundCommand:
-    """Its agent: that of its route, the one it names, else the default for agent files. Blocking; starts nothing. `trust`: the project's
-    approvals, if already read."""
+    """Its agent: that of its route, the one it names, else the default for agent files. Raises `Refused` with the lines to add if there is
+    none. Blocking; starts nothing. `trust`: the project's approvals, if already read."""
     trust = trust or load_trust(root)
     settings = load_settings(root, trust=trust)
     if command.name in settings.routing.commands:
-        rule = settings.routing.commands[command.name][0]
-        return BoundCommand(settings=settings, agent=rule.agent)
+        routed = settings.routing.commands[command.name][0].agent
+        if routed is None:
+            advice = f"Name one in [[routing.{command.name}]] of remit.toml."
+            raise Refused(f"The route of {command.name} names no agent.", code="TOOL_UNAVAILABLE", advice=advice)
+        return BoundCommand(settings=settings, agent=routed)
     declarations = declarations_of(root, settings, trust)
     agent: str | None = command.agent
     warnings: tuple[str, ...] = ()
@@ -64,8 +58,7 @@ def bind_command(root: Path, command: CommandFile, trust: ProjectTrust | None = 
             return _on_a_model(command, declarations, binding.models, warnings)
         if binding.executor is None:
             fault = why_unavailable(declarations.unavailable(replace(profile, runs_on=binding.wanted)))
-            error = new_error("tool_unavailable", fault.code, fault.message, fault.advice)
-            return BoundCommand(settings=settings, agent=None, warnings=warnings, error=error)
+            raise Refused(fault.message, code=fault.code, advice=fault.advice)
         agent = binding.executor.name
     if command.model:
         warnings += (f"{command.path}: model is left to the agent that carries it out: {command.model[:60]!r} is not used.",)
@@ -86,20 +79,6 @@ def _on_a_model(command: CommandFile, declarations: Declarations, models: Sequen
     return BoundCommand(settings=settings, agent=name, warnings=(*warnings, *(f"{command.path}: {note}." for note in notes)))
 
 
-def unavailable_outcome(command: CommandFile, found: BoundCommand) -> Outcome:
-    """Blocked: no agent is configured."""
-    error = found.error
-    return Outcome(
-        command=command.name,
-        status="blocked",
-        summary=f"Nothing was done. {error.message if error else f'The route of {command.name} names no agent.'}",
-        errors=(error,) if error else (),
-        next_steps=error.recommendation if error else f"Name one in [[routing.{command.name}]] of remit.toml.",
-        warnings=(*found.warnings, *command.warnings),
-        data={"command_file": command.path},
-    )
-
-
 async def run(
     remit: Remit,
     command: CommandFile,
@@ -111,68 +90,30 @@ async def run(
 ) -> Return:
     """Delegate it and wait. `remit` is open with `found.settings`. Raises `Misused` for arguments that break the rules of the file."""
     check_arguments(command, arguments)
-    ready = fill_arguments(command.body, arguments)
-    included, warnings = await _included(remit, ready.files)
-    text = f"{ready.text}\n\n{included}" if included else ready.text
+    text, warnings = fill_arguments(command.body, arguments)
     limit = command.timeout if timeout is None else timeout
     # Inside an agent it is that agent's child: only the root of a tree is routed.
     target = f"/{command.name}" if token_here() is None or found.agent is None else found.agent
     handle = await remit.start(target, parameters={"task": text}, timeout=limit)
     result = await waiting(remit, handle)
-    said = (*found.warnings, *command.warnings, *ready.warnings, *warnings, *result.warnings)
+    said = (*found.warnings, *command.warnings, *warnings, *result.warnings)
     return replace(result, warnings=tuple(dict.fromkeys(said)))
 
 
 def dry_run_command(command: CommandFile, arguments: Sequence[str], found: BoundCommand) -> Outcome:
     """What would be delegated, and to which agent; reads and starts nothing."""
     check_arguments(command, arguments)
-    ready = fill_arguments(command.body, arguments)
+    text, warnings = fill_arguments(command.body, arguments)
     limits = found.settings.limits_for(command.name)
     return Outcome.dry_run(
         command.name,
         f"{command.path} would be handed to {found.agent}.",
-        warnings=(*found.warnings, *command.warnings, *ready.warnings),
+        warnings=(*found.warnings, *command.warnings, *warnings),
         command_file=command.path,
         agent=found.agent,
-        text=ready.text,
-        files=list(ready.files),
+        text=text,
         timeout_seconds=limits.default_seconds if command.timeout is None else command.timeout,
     )
-
-
-async def _included(remit: Remit, paths: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The files as text, read like `worker` does: inside the project and through the policy."""
-    parts: list[str] = []
-    warnings: list[str] = []
-    left = ALL_BYTES
-    for path in paths[:MAX_INCLUDED]:
-        if not await off_loop(_is_file, remit.root / path):
-            if "/" in path or "." in path:
-                warnings.append(f"@{path} is not a file of the project: only its name was passed on.")
-            continue
-        size = min(FILE_BYTES, left)
-        if size <= 0:
-            warnings.append(f"@{path} was not passed on: the files before it have {ALL_BYTES:,} bytes.")
-            continue
-        read = await remit.delegate(READER, path=path, limit=size)
-        if not read.ok or not isinstance(read.data, dict) or read.data.get("encoding") == "base64":
-            why = read.errors[0].message if read.errors else "it is not text"
-            warnings.append(f"@{path} was not passed on: {why}")
-            continue
-        cut = f" (the first {read.data['bytesRead']:,} of {read.data['sizeBytes']:,} bytes)" if read.data.get("truncated") else ""
-        left -= int(read.data["bytesRead"])
-        parts.append(f"--- {path}{cut}\n{str(read.data['content']).rstrip()}\n")
-    if len(paths) > MAX_INCLUDED:
-        warnings.append(f"The command names {len(paths)} files: the first {MAX_INCLUDED} were passed on.")
-    return ("## Files named above\n\n" + "\n".join(parts) if parts else ""), tuple(warnings)
-
-
-def _is_file(place: Path) -> bool:
-    """False also for text that cannot be a file name: any text may follow an `@`."""
-    try:
-        return place.is_file()
-    except (OSError, ValueError):
-        return False
 
 
 def command_outcome(command: CommandFile, result: Return) -> Outcome:

@@ -26,9 +26,8 @@ from remit.board.command_lifecycle import (
     unfiled_run,
 )
 from remit.board.outcome import Outcome, Waiting, wait_for_result
-from remit.board.plans import read_plan
 from remit.board.task import BEGINS, PlanVersion, State, Status, Task, TaskArtifact
-from remit.board.task_prompts import Brief, brief_parameters, depends_on, faulty_plan_request, read_text
+from remit.board.task_prompts import Brief, brief_parameters, depends_on, faulty_plan_request, plan_at
 from remit.board.verdicts import KINDS, MAX_BYTES, Verdict, judge_document, next_path, stays_inside
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import Misused, RemitError
@@ -39,7 +38,6 @@ from remit.core.settings import Settings
 from remit.system.artifact_files import checked_artifacts, read_bounded
 from remit.system.threads import off_loop
 
-PLAN_CHARACTERS = 2_000_000
 LEAST_SECONDS = 1.0
 REMEMBERED = ("write_to", "version", "focus")
 """Parts of a brief recorded with every delegation, so that another process can file its return."""
@@ -134,7 +132,7 @@ async def work_on(remit: Remit, board: Board, command: DocumentCommand, *, waiti
             await off_loop(brief_parameters, brief, board.root),
             key=run.run,
             state=run.state,
-            phases=await off_loop(phase_count, board.root, brief.plan),
+            phases=len((await off_loop(plan_at, board.root, brief.plan)).phases),
             extra={name: value for name in REMEMBERED if (value := getattr(brief, name))} | ({"then": []} if command.route else {}),
             timeout=command.timeout,
             agent=command.agent,
@@ -158,7 +156,7 @@ def dry_run(board: Board, settings: Settings, find: Find, command: DocumentComma
     state, task, brief, chosen = check(board, settings, find, command)
     skipped = check_entry(task, command.name, force=command.force)
     agent = find(chosen.agent) if chosen.agent is not None else None
-    complexity, reason = complexity_of(task, state, phase_count(board.root, brief.plan))
+    complexity, reason = complexity_of(task, state, len(plan_at(board.root, brief.plan).phases))
     context = loaded_context(board.root, complexity, reason, task.language)
     missing = () if agent is not None else (f"There is no agent named {chosen.agent!r}: `remit agents` lists all.",)
     return Outcome.dry_run(
@@ -178,11 +176,6 @@ def dry_run(board: Board, settings: Settings, find: Find, command: DocumentComma
         plan=brief.plan,
         timeout_seconds=allowed_timeout(command.timeout, settings.limits_for(command.name)),
     )
-
-
-def phase_count(root: Path, plan: str) -> int:
-    text = read_text(root, plan, PLAN_CHARACTERS) if plan else None
-    return len(read_plan(text).phases) if text else 0
 
 
 def open_dependencies(state: State, task: Task) -> Sequence[str]:
@@ -339,7 +332,7 @@ def _outcome(run: TaskRun, brief: Brief, result: Return, verdict: Verdict, task:
     root, found = run.board.root, verdict.document
     data: dict[str, Any] = {"agent": result.metadata.agent_type, "duration_seconds": result.metadata.duration_seconds}
     if verdict.is_done and brief.version:
-        data |= {"plan_version": brief.version, "phase_count": phase_count(root, brief.write_to)}
+        data |= {"plan_version": brief.version, "phase_count": len(plan_at(root, brief.write_to).phases)}
     made = [Artifact(type=KINDS[brief.command], path=brief.write_to, summary=found.summary)] if found is not None else []
     return Outcome.of_return(
         brief.command,

@@ -20,19 +20,19 @@ from remit.board.archive import find_tasks
 from remit.board.board import Board, Draft
 from remit.board.command_lifecycle import Find, checked_route, delegate_task, new_error
 from remit.board.commits import commit, find_repository, task_commits
-from remit.board.outcome import Outcome, Waiting, count_words, wait_for_result
-from remit.board.plans import Plan, read_plan
-from remit.board.task import BEGINS, ENDED, IN_PROGRESS, Priority, Task, TaskArtifact, linked_files
+from remit.board.outcome import Outcome, Waiting, wait_for_result
+from remit.board.plans import Plan
+from remit.board.task import ENDED, Priority, Task, TaskArtifact, linked_files, texts_of
 from remit.board.task import Status as TaskStatus
 from remit.board.task_commands import NewTask, number_task
-from remit.board.task_prompts import read_text, review_words
+from remit.board.task_prompts import plan_at, review_words
 from remit.board.verdicts import find_document, next_path
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import Misused, RemitError
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.routing import GENERAL
 from remit.core.settings import Settings
-from remit.core.text import one_line
+from remit.core.text import one_line, plural
 from remit.runtime.deps import AcceptanceRules
 from remit.runtime.verify import AcceptanceSite, run_acceptance
 from remit.system.artifact_files import FileInfo, checked_artifacts, inspect_artifact
@@ -55,7 +55,6 @@ _PROSE_ALONE = (
 )
 SEVERITIES = ("critical", "high", "medium", "low", "info")
 MAX_FINDINGS = 1000
-PLAN_CHARACTERS = 2_000_000
 GIT_SECONDS = 30.0
 _PLACE = re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?:[:-]\d+)?$")
 
@@ -97,21 +96,6 @@ Gap = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordCheck:
-    gaps: tuple[Gap, ...] = ()
-    checked: tuple[str, ...] = ()
-    """Confirmed facts, one line each."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"gaps": [{"what": what, "follow_up": follow_up} for what, follow_up in self.gaps], "record": list(self.checked)}
-
-    def section(self) -> str:
-        """For the report."""
-        gaps = (f"- **Gap**: {what}{f' → {follow_up}' if follow_up else ''}" for what, follow_up in self.gaps)
-        return "\n".join(["", "## The task's record", "", *gaps, *(f"- {one}" for one in self.checked), ""])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRequest:
     """The subject of a review."""
 
@@ -144,18 +128,9 @@ class Review:
     """The task before the review."""
     write_to: str
     result: Return
-    record: RecordCheck | None
-    """For a task's review: whether the board is right about it."""
+    gaps: tuple[Gap, ...] | None
+    """For a task's review: where the board is wrong about it."""
     warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FollowUps:
-    """Tasks created from findings."""
-
-    tasks: tuple[Task, ...] = ()
-    notes: tuple[str, ...] = ()
-    """Why other findings have no task, one sentence each."""
 
 
 async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: Waiting = wait_for_result) -> Outcome:
@@ -166,12 +141,12 @@ async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: W
         parameters = await off_loop(_parameters, board, asked, task, write_to)
         extra = {"write_to": write_to} if task is not None else {"write_to": write_to, "language": GENERAL, "title": f"Review {asked.what}"}
         result = await delegate_task(remit, "review", task, parameters, extra=extra, timeout=asked.timeout, waiting=waiting)
-        record = None
+        gaps = None
         if task is not None and result.stop_reason not in (StopReason.CANCELLED, StopReason.REFUSED):
-            record = await check_record(
+            gaps = await find_gaps(
                 board, task, besides=write_to, seconds=ACCEPT_SECONDS, rules=AcceptanceRules.from_settings(remit.settings)
             )
-        done = Review(asked=asked, task=task, write_to=write_to, result=result, record=record, warnings=warnings)
+        done = Review(asked=asked, task=task, write_to=write_to, result=result, gaps=gaps, warnings=warnings)
         return await off_loop(_file, board, done)
 
 
@@ -245,25 +220,32 @@ def _file(board: Board, done: Review) -> Outcome:
     if found is None:
         return _without_report(board, done)
     findings, asked, session_id = findings_of(done.result.data), done.asked, done.result.session_id
-    text = found.data.decode("utf-8", "replace").rstrip("\n") + "\n" + (done.record.section() if done.record is not None else "")
-    count = "" if findings is None else f" ({count_words(len(findings), 'finding')})"
+    text = found.data.decode("utf-8", "replace").rstrip("\n") + "\n"
+    if done.gaps is not None:
+        lines = [f"- **Gap**: {what} → {follow_up}" for what, follow_up in done.gaps] or ["No gap was found."]
+        text += "\n".join(["", "## The task's record", "", *lines, ""])
+    count = "" if findings is None else f" ({plural(len(findings), 'finding')})"
     subject = f"task {asked.number}: review" if asked.number is not None else f"review: {asked.what}{count}"
     makes_tasks = asked.make_tasks and any(one.rank <= WORTH_A_TASK for one in findings or ())
-    follow_ups = FollowUps()
+    tasks, notes = list[Task](), list[str]()
     if makes_tasks or board.look().exists:
         with board.change(make=makes_tasks) as draft:
             if makes_tasks:
-                follow_ups = make_tasks(board, draft, findings or (), done.write_to)
+                tasks, notes = make_tasks(board, draft, findings or (), done.write_to)
+                listed = [*(f"- Task {task.number}: {task.title}" for task in tasks), *(f"- {words}" for words in notes)]
+                text += "\n## Tasks\n\n" + "\n".join(listed) + "\n"
             _link_report(draft, done, findings)
-            draft.write(done.write_to, text + _task_section(follow_ups))
+            draft.write(done.write_to, text)
             board.commit_for(draft, subject, session_id=session_id, command="review", task_number=asked.number)
         notices, commit_hash, warning = draft.notices, draft.commit_hash, draft.commit_warning
     else:
         atomic_write(resolve_inside(board.root, done.write_to), text.encode())
         made = commit(board.root, [done.write_to], subject, session_id=session_id)
         notices, commit_hash, warning = (), made.short, made.warning
-    warnings = (*done.warnings, *notices, *done.result.warnings, *_task_warnings(done, findings, follow_ups), warning)
-    return _outcome(board, done, findings, follow_ups, tuple(dict.fromkeys(one for one in warnings if one)), commit_hash)
+    if asked.make_tasks and not makes_tasks:
+        notes = [_PROSE_ALONE if findings is None else "No tasks were made: nothing found is medium or worse."]
+    warnings = (*done.warnings, *notices, *done.result.warnings, *notes, warning)
+    return _outcome(board, done, findings, tasks, tuple(dict.fromkeys(one for one in warnings if one)), commit_hash)
 
 
 def _link_report(draft: Draft, done: Review, findings: list[Finding] | None) -> None:
@@ -277,24 +259,13 @@ def _link_report(draft: Draft, done: Review, findings: list[Finding] | None) -> 
     draft.state = draft.state.noting(draft.at, f"Review of {done.asked.what}: {done.write_to}", **more)
 
 
-def _task_warnings(done: Review, findings: list[Finding] | None, follow_ups: FollowUps) -> Iterator[str]:
-    if not done.asked.make_tasks:
-        return
-    if findings is None:
-        yield _PROSE_ALONE
-    elif not any(one.rank <= WORTH_A_TASK for one in findings):
-        yield "No tasks were made: nothing found is medium or worse."
-    yield from follow_ups.notes
-
-
 def _outcome(
-    board: Board, done: Review, findings: list[Finding] | None, follow_ups: FollowUps, warnings: tuple[str, ...], commit_hash: str
+    board: Board, done: Review, findings: list[Finding] | None, tasks: Sequence[Task], warnings: tuple[str, ...], commit_hash: str
 ) -> Outcome:
-    result, record, tasks, now = done.result, done.record, follow_ups.tasks, done.task
-    gaps = record.gaps if record is not None else ()
+    result, gaps, now = done.result, done.gaps or (), done.task
     words = [result.summary.strip()]
     words += [summarize(findings)] if findings is not None and "findings" not in words[0].lower() else []
-    words += [f"The task's record has {count_words(len(gaps), 'gap')}: {gaps[0][0]}"] if gaps else []
+    words += [f"The task's record has {plural(len(gaps), 'gap')}: {gaps[0][0]}"] if gaps else []
     words += [f"Tasks made: {', '.join(str(one.number) for one in tasks)}."] if tasks else []
     steps = [f"`remit research {tasks[0].number}` begins with the first of them."] if tasks else [follow_up for _, follow_up in gaps][:1]
     if findings and not done.asked.make_tasks and findings[0].rank <= WORTH_A_TASK:
@@ -315,7 +286,7 @@ def _outcome(
             "counts": count_findings(findings) if findings is not None else None,
             "findings": [one.to_dict() for one in findings] if findings is not None else None,
             "created": [one.number for one in tasks],
-            **(record.to_dict() if record is not None else {}),
+            **_gaps_as_data(done),
         },
     )
 
@@ -337,17 +308,21 @@ def _without_report(board: Board, done: Review) -> Outcome:
         task_status=done.task.status.marker if done.task is not None else "",
         artifacts=(),
         warnings=(*done.warnings, *result.warnings),
-        data=done.record.to_dict() if done.record is not None else {},
+        data=_gaps_as_data(done),
         **changed,
     )
+
+
+def _gaps_as_data(done: Review) -> dict[str, Any]:
+    return {} if done.gaps is None else {"gaps": [{"what": what, "follow_up": follow_up} for what, follow_up in done.gaps]}
 
 
 # ---- tasks of findings
 
 
-def make_tasks(board: Board, draft: Draft, findings: Sequence[Finding], report: str) -> FollowUps:
-    """One task per file for findings of medium or worse without an open task; most severe files first."""
-    taken = {one: task.number for task in draft.state.tasks if task.status not in ENDED for one in _fingerprints(task.extra.get(KEY))}
+def make_tasks(board: Board, draft: Draft, findings: Sequence[Finding], report: str) -> tuple[list[Task], list[str]]:
+    """One task per file for findings of medium or worse without an open task, most severe files first; and why others have none."""
+    taken = {one: task.number for task in draft.state.tasks if task.status not in ENDED for one in texts_of(task, KEY)}
     known: Counter[int] = Counter()
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
@@ -368,7 +343,7 @@ def make_tasks(board: Board, draft: Draft, findings: Sequence[Finding], report: 
     notes = [f"{known.total()} of the findings have an open task already: {open_tasks}."] if known else []
     if len(chosen) > MAX_TASKS:
         notes.append(f"{len(chosen) - MAX_TASKS} more files have findings: settle these tasks first, then review again.")
-    return FollowUps(tasks=tuple(made), notes=tuple(notes))
+    return made, notes
 
 
 def _new_task(file: str, group: Sequence[Finding], report: str) -> NewTask:
@@ -386,17 +361,6 @@ def _new_task(file: str, group: Sequence[Finding], report: str) -> NewTask:
         type="fix",
         source=report,
     )
-
-
-def _task_section(follow_ups: FollowUps) -> str:
-    """The section of the report that names the tasks; empty if there are none."""
-    lines = [f"- Task {task.number}: {task.title}" for task in follow_ups.tasks]
-    lines += [f"- {words}" for words in follow_ups.notes]
-    return "\n## Tasks\n\n" + "\n".join(lines) + "\n" if lines else ""
-
-
-def _fingerprints(value: object) -> list[str]:
-    return [str(one) for one in value] if isinstance(value, Sequence) and not isinstance(value, str) else []
 
 
 # ---- findings of a return
@@ -431,13 +395,13 @@ def _finding(one: Any) -> Finding | None:
     if not isinstance(one, Mapping):
         return None
 
-    def text(limit: int, *keys: str) -> str:
-        return next((words for key in keys if (words := one_line(str(one.get(key) or ""), limit))), "")
+    def text(key: str, limit: int) -> str:
+        return one_line(str(one.get(key) or ""), limit)
 
-    message = text(600, "message", "description") or ": ".join(part for part in (text(600, "title"), text(600, "why")) if part)
+    message = text("message", 600)
     if not message:
         return None
-    severity, file, line = text(20, "severity", "level").lower(), text(400, "file", "path", "location").removeprefix("./"), one.get("line")
+    severity, file, line = text("severity", 20).lower(), text("file", 400).removeprefix("./"), one.get("line")
     number = int(line) if isinstance(line, int | float) or (isinstance(line, str) and line.strip().isdigit()) else 0
     if both := _PLACE.match(file):
         file, number = both["file"], number or int(both["line"])
@@ -446,68 +410,51 @@ def _finding(one: Any) -> Finding | None:
         message=message,
         file=file,
         line=number if 0 < number < 10_000_000 else None,
-        suggestion=text(400, "suggestion", "what_to_do", "recommendation", "fix"),
-        rule=text(80, "rule", "code"),
+        suggestion=text("suggestion", 400),
+        rule=text("rule", 80),
     )
 
 
 # ---- a task's record
 
 
-async def check_record(board: Board, task: Task, *, besides: str = "", seconds: float, rules: AcceptanceRules) -> RecordCheck:
+async def find_gaps(board: Board, task: Task, *, besides: str = "", seconds: float, rules: AcceptanceRules) -> tuple[Gap, ...]:
     """`seconds`: for all acceptance commands. `besides`: a path that is being written and not part of the record yet."""
-    plan = await off_loop(_plan_of, board.root, task)
+    plan = await off_loop(plan_at, board.root, task.plan_path)
     found = await off_loop(lambda: [*_artifacts(board.root, task), *_phases(task, plan), *_commits(board.root, task, besides)])
-    if task.status in IN_PROGRESS:
-        command = next(name for name, status in BEGINS.items() if status is task.status)
-        found.append(
-            (f"It is still marked [{task.status.marker}].", f"If no command works on it, `remit {command} {task.number}` resumes it.")
-        )
     # Only of phases marked as done: the others cannot pass yet.
     done = [one for phase in plan.phases if not phase.is_open for one in phase.accept]
     commands = tuple(dict.fromkeys([*task.accept, *plan.accept, *done]))
     if commands:
         site = AcceptanceSite(folder=board.root, root=board.root, rules=rules)
         acceptance = await run_acceptance(commands, site, seconds_left=seconds)
-        for check in acceptance.checks:
-            ended = check.trouble or f"exited {check.exit_code}"
-            advice = f"Make it exit 0, then run `remit review {task.number}` again. {acceptance.hidden}"
-            gap = (f"`{check.command}` {ended}.", advice)
-            found.append(f"`{check.command}` exits 0." if check.is_met else gap)
-    gaps = tuple(one for one in found if not isinstance(one, str))
-    return RecordCheck(gaps=gaps, checked=tuple(one for one in found if isinstance(one, str)))
+        advice = f"Make it exit 0, then run `remit review {task.number}` again. {acceptance.hidden}"
+        failed = [check for check in acceptance.checks if not check.is_met]
+        found += [(f"`{check.command}` {check.trouble or f'exited {check.exit_code}'}.", advice) for check in failed]
+    return tuple(found)
 
 
-def _artifacts(root: Path, task: Task) -> Iterator[Gap | str]:
+def _artifacts(root: Path, task: Task) -> Iterator[Gap]:
     paths = linked_files(task)
-    missing = [path for path in paths if not (isinstance(seen := inspect_artifact(root, path), FileInfo) and seen.size > 0)]
-    for path in missing:
-        yield f"`{path}` is linked, but missing or empty.", "Restore it from git, or have it made again."
-    if paths and not missing:
-        yield f"All {len(paths)} linked files exist." if len(paths) > 1 else "Its linked file exists."
+    for path in paths:
+        if not isinstance(inspect_artifact(root, path), FileInfo):
+            yield f"`{path}` is linked, but missing or empty.", "Restore it from git, or have it made again."
     if task.status is TaskStatus.COMPLETED and not paths:
         yield "It is completed, but no file of it is linked.", "Say in TODO.md what was done."
 
 
-def _plan_of(root: Path, task: Task) -> Plan:
-    text = read_text(root, task.plan_path, PLAN_CHARACTERS) if task.plan_path else None
-    return read_plan(text) if text else Plan()
-
-
-def _phases(task: Task, plan: Plan) -> Iterator[Gap | str]:
+def _phases(task: Task, plan: Plan) -> Iterator[Gap]:
     unfinished = [f"{phase.number} [{phase.status}]" for phase in plan.open_phases]
     if task.status is TaskStatus.COMPLETED and unfinished:
         follow_up = "Carry them out, or mark in the plan what was done or given up."
         yield f"It is completed, but phases of its plan are not: {', '.join(unfinished)}.", follow_up
     elif task.status is not TaskStatus.COMPLETED and plan.phases and not unfinished:
         yield f"All phases of its plan are done, but it is [{task.status.marker}].", f"`remit implement {task.number}`"
-    elif plan.phases:
-        yield f"Of the {len(plan.phases)} phases of its plan, {len(plan.phases) - len(unfinished)} are done."
     for fault in plan.faults[:5]:
         yield f"Its plan: {fault}", f"Correct {task.plan_path}."
 
 
-def _commits(root: Path, task: Task, besides: str) -> Iterator[Gap | str]:
+def _commits(root: Path, task: Task, besides: str) -> Iterator[Gap]:
     try:
         repository = find_repository(root, time.monotonic() + GIT_SECONDS)
         if repository is None:
@@ -517,9 +464,7 @@ def _commits(root: Path, task: Task, besides: str) -> Iterator[Gap | str]:
     except RemitError as error:
         yield f"Its commits could not be read: {error.message}", "`git status` says more."
         return
-    if found:
-        yield f"Git has {len(found)} commit{'s' * (len(found) > 1)} of it, the last {found[0][0][:9]}."
-    elif task.status is TaskStatus.COMPLETED:
+    if not found and task.status is TaskStatus.COMPLETED:
         yield f"It is completed, but no commit has a subject that begins with `task {task.number}:`.", "Commit its files."
     if any(entry[3:] != f"{repository.prefix}{besides}" for entry in entries):
         yield f"Files in {task.folder} are not committed.", f"git add {task.folder} && git commit"

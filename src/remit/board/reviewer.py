@@ -3,11 +3,10 @@
 This module finds the files and the base commit, always up to the working tree; `coder.review_code` provides changes, findings and report.
 Filters and hooks of the repository are disabled."""
 
-import asyncio
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,22 +18,17 @@ from remit.builtin.coder.analysis.files import list_files
 from remit.builtin.coder.review.change import open_git
 from remit.core.context import Context
 from remit.core.errors import Misused
-from remit.core.result import Return
 from remit.core.text import markdown_line, one_line
 from remit.system.beneath import path_inside
 from remit.system.git import NO_SUBMODULES, Git, GitFailed
 from remit.system.threads import off_loop
 
 LAST_COMMITS = 10
-MAX_FILES = 400
 MAX_LISTED = 60
 REVIEW_SECONDS = 240.0
 REPORT_SECONDS = 5.0
 """Reserved for writing the report."""
 _BOARD = re.compile(r"^(specs/(state\.json|TODO\.md|archive/|reviews/|\d{3,}_)|\.remit/)")
-
-Permitted = Callable[[Sequence[str]], list[str]]
-"""Filters paths that the policy lets the reviewer read."""
 
 
 @dataclass(slots=True)
@@ -62,8 +56,17 @@ async def reviewer(
 ) -> dict[str, Any]:
     """Review a path, or the commits of a task, with `coder.review_code`; the report lists findings and what was not checked."""
     ctx.progress("Looking for the change")
-    change = await _change(ctx, path, number, base)
-    review = await _review(ctx, change) if change.files else None
+    stop_at = time.monotonic() + max(1.0, min(60.0, ctx.remaining / 4))
+    if number is not None:
+        change = await off_loop(change_of_task, ctx.workspace, number, stop_at)
+    else:
+        change = await off_loop(change_of_path, ctx.workspace, path, base, stop_at)
+    review = None
+    if change.files:
+        ctx.progress(f"Reviewing {change.what}")
+        seconds = max(1.0, min(REVIEW_SECONDS, ctx.remaining - REPORT_SECONDS))
+        asked = {"path": change.files, **({"since": change.since} if change.since else {})}
+        review = await ctx.delegate("coder.review_code", parameters=asked, timeout=seconds)
     data = review.data if review is not None and isinstance(review.data, dict) else {"verdict": "nothing to review", "findings": []}
     body = ""
     if review is None:
@@ -87,29 +90,10 @@ async def reviewer(
 REVIEWER: FunctionAgent = reviewer
 
 
-async def _change(ctx: Context, path: str, number: int | None, base: str) -> Change:
-    loop = asyncio.get_running_loop()
-    stop_at = time.monotonic() + max(1.0, min(60.0, ctx.remaining / 4))
-
-    def permitted(paths: Sequence[str]) -> list[str]:
-        return asyncio.run_coroutine_threadsafe(ctx.permitted(paths), loop).result()
-
-    if number is not None:
-        return await off_loop(change_of_task, ctx.workspace, number, stop_at, permitted)
-    return await off_loop(change_of_path, ctx.workspace, path, base, stop_at, permitted)
-
-
-async def _review(ctx: Context, change: Change) -> Return:
-    ctx.progress(f"Reviewing {change.what}")
-    seconds = max(1.0, min(REVIEW_SECONDS, ctx.remaining - REPORT_SECONDS))
-    asked = {"path": change.files, **({"since": change.since} if change.since else {})}
-    return await ctx.delegate("coder.review_code", parameters=asked, timeout=seconds)
-
-
 # ---- the change
 
 
-def change_of_task(workspace: Path, number: int, stop_at: float, permitted: Permitted) -> Change:
+def change_of_task(workspace: Path, number: int, stop_at: float) -> Change:
     """All commits whose subject begins with `task N`, as one change of the files they touch, up to the working tree."""
     try:
         git = open_git(workspace, stop_at)
@@ -122,13 +106,13 @@ def change_of_task(workspace: Path, number: int, stop_at: float, permitted: Perm
         return change
     touched = {path for one, _ in commits for path in _names(git, "diff-tree", "--root", "-r", "-m", "--no-commit-id", "--relative", one)}
     change.since = _parent(git, commits[-1][0])
-    _take(change, touched, permitted)
+    change.files = _without_board(touched)
     if not change.files:
         change.not_seen.append("A change: the commits of the task touch only files of the board.")
     return change
 
 
-def change_of_path(workspace: Path, path: str, base: str, stop_at: float, permitted: Permitted) -> Change:
+def change_of_path(workspace: Path, path: str, base: str, stop_at: float) -> Change:
     """The changes since `base`; without it uncommitted changes, else the last commits; without git, all files."""
     inside = _inside(workspace, path)
     name = f"`{inside or '.'}`"
@@ -136,8 +120,8 @@ def change_of_path(workspace: Path, path: str, base: str, stop_at: float, permit
         git = open_git(workspace, stop_at)
         git.run("rev-parse", "--verify", "--quiet", "HEAD")
     except (GitFailed, Misused):
-        return _take(Change(what=f"all of {name} (nothing is committed)"), _all(workspace, inside, stop_at), permitted)
-    within = _literal([inside]) if inside else ["."]
+        return Change(what=f"all of {name} (nothing is committed)", files=_all(workspace, inside, stop_at))
+    within = [f":(literal){inside}"] if inside else ["."]
     new = [one for one in _names(git, "ls-files", "--others", "--exclude-standard", "--", *within) if not _BOARD.match(one)]
     change = Change(what=f"the uncommitted changes in {name}", since="HEAD")
     if base:
@@ -147,35 +131,24 @@ def change_of_path(workspace: Path, path: str, base: str, stop_at: float, permit
     elif not new and not any(not _BOARD.match(one) for one in _names(git, "diff", "--relative", "HEAD", "--", *within)):
         commits = git.run("log", f"-n{LAST_COMMITS}", "--format=%H %h %s", "--", *within).decode("utf-8", "replace").splitlines()
         if not commits:
-            return _take(Change(what=f"all of {name}"), _all(workspace, inside, stop_at), permitted)
+            return Change(what=f"all of {name}", files=_all(workspace, inside, stop_at))
         change = Change(what=f"the last commits that changed {name}", since=_parent(git, commits[-1].partition(" ")[0]))
         change.commits = [one.partition(" ")[2] for one in commits]
-    return _take(change, {*_names(git, "diff", "--relative", change.since, "--", *within), *new}, permitted)
+    change.files = _without_board({*_names(git, "diff", "--relative", change.since, "--", *within), *new})
+    return change
 
 
 def _all(workspace: Path, inside: str, stop_at: float) -> list[str]:
-    return [one.path for one in list_files(workspace, inside, (), lambda: time.monotonic() > stop_at).files]
+    return _without_board(one.path for one in list_files(workspace, inside, (), lambda: time.monotonic() > stop_at).files)
 
 
-def _take(change: Change, paths: Iterable[str], permitted: Permitted) -> Change:
-    """Files that are not the board's and that the policy lets it read; the others are reported."""
-    own = sorted(path for path in paths if not _BOARD.match(path))
-    allowed = set(permitted(own))
-    kept = [path for path in own if path in allowed]
-    change.not_seen += [f"`{path}`: the policy does not let it be read." for path in own if path not in allowed][:20]
-    if len(kept) > MAX_FILES:
-        change.not_seen.append(f"{len(kept) - MAX_FILES} more files: at most {MAX_FILES} are looked at in one review.")
-    change.files = kept[:MAX_FILES]
-    return change
+def _without_board(paths: Iterable[str]) -> list[str]:
+    return sorted(path for path in paths if not _BOARD.match(path))
 
 
 def _names(git: Git, command: str, *arguments: str) -> list[str]:
     wanted = () if command == "ls-files" else ("--name-only", "--no-renames", NO_SUBMODULES)
     return [name for name in git.run(command, "-z", *wanted, *arguments).decode("utf-8", "surrogateescape").split("\0") if name]
-
-
-def _literal(paths: Sequence[str]) -> list[str]:
-    return [f":(literal){path}" for path in paths]
 
 
 def _parent(git: Git, commit: str) -> str:

@@ -3,10 +3,10 @@
 None of them uses a model. The planner fills a template, the researchers compose a question for `researcher.deep_research` and file its
 report; the others do one step by the rules of the board. `agents.roles` lists them; `reviewer` is a separate module."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -82,15 +82,9 @@ def description_of(ctx: Context, task: str) -> str:
     return task.strip()
 
 
-def plain_list(value: Any) -> list[str]:
-    """A list of texts, given as a list, as text with commas, or missing."""
-    if value is None or value == "":
-        return []
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",") if part.strip()]
-    if isinstance(value, Iterable) and not isinstance(value, Mapping):
-        return [str(part.get("path", "")) if isinstance(part, Mapping) else str(part) for part in value]
-    return []
+def _listed(value: list[str] | str | None) -> list[str]:
+    """A list, or text with commas."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value or []
 
 
 def _inside(root: Path, path: str) -> Path:
@@ -140,7 +134,7 @@ async def planner(
         number=ctx.task.task_number if ctx.task is not None else None,
         version=max(1, version),
         reason=focus or reason,
-        reports=tuple(plain_list(reports)),
+        reports=tuple(_listed(reports)),
     )
     mode = mode or str((ctx.task.extra if ctx.task is not None else {}).get("mode", ""))
     old = await read(ctx, plan) if mode == "revision" and plan else ""
@@ -223,7 +217,7 @@ def _researcher(name: str, description: str, sources_by_default: list[str], **de
         max_depth: int = 2,
         **more: Any,
     ) -> dict[str, Any]:
-        return await _study(ctx, task, focus, plain_list(reports), write_to, plain_list(sources) or sources_by_default, max_depth)
+        return await _study(ctx, task, focus, _listed(reports), write_to, _listed(sources) or sources_by_default, max_depth)
 
     study.__doc__ = description
     made: FunctionAgent = agent(name, **{**_DECLARED, **declared})(study)
@@ -258,12 +252,10 @@ async def _study(
 
 
 def question_of(title: str, description: str, focus: str) -> str:
-    """The focus first, then the title and the lines of the description that do not repeat it."""
-    lines = [line.strip() for line in description.splitlines()]
-    parts = [focus.strip(), title.strip(), *(line for line in lines if line and not line.startswith(title.strip().rstrip("\u2026. ")))]
-    whole = next((line for line in lines if title.strip() and line.startswith(title.strip().rstrip("\u2026. "))), "")
-    parts[1] = whole or parts[1]  # the title may be the first sentence of that line, cut short
-    asked = [f"{part.rstrip(' .?!;:,')}?" for part in dict.fromkeys(parts) if part.strip(" .?!;:,-*+")]
+    """The focus first, then the title, unless the description begins with it, and the description."""
+    is_within = description.strip().startswith(title.strip().rstrip("\u2026. "))
+    parts = (focus, "" if is_within else title, *description.splitlines())
+    asked = [f"{part.strip().rstrip(' .?!;:,')}?" for part in parts if part.strip(" .?!;:,-*+")]
     return one_line(" ".join(asked), QUESTION_LENGTH, at_word=True)
 
 
@@ -316,7 +308,7 @@ async def numberer(
     task: Annotated[str, Field(description="The task, in words: it becomes the description, and is not carried out.")] = "",
     title: Annotated[str, Field(description="Of the task; the first sentence of what is to be done unless given.")] = "",
     description: str = "",
-    priority: str = "medium",
+    priority: Literal["high", "medium", "low"] = "medium",
     language: str | None = None,
     effort: str = "",
     **more: Any,
@@ -326,12 +318,8 @@ async def numberer(
     from remit.board.task import Priority
     from remit.board.task_commands import NewTask, record
 
-    try:
-        level = Priority(priority.strip().lower())
-    except ValueError:
-        known = ", ".join(Priority)
-        raise Misused(f"There is no priority {priority!r}.", code="INVALID_PARAMETERS", advice=f"Use one of {known}.") from None
-    new = NewTask(text=description or task, title=one_line(title, TITLE_LENGTH), priority=level, language=language, effort=effort)
+    level, name = Priority(priority), one_line(title, TITLE_LENGTH)
+    new = NewTask(text=description or task, title=name, priority=level, language=language, effort=effort)
     made = await off_loop(record, Board(ctx.root), new)
     data = {"number": made.task_number, "title": made.data["title"], "status": "not_started"}
     summary = f"{made.summary.partition(chr(10))[0].rstrip('.')}. Nothing of it was carried out."

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from remit.board.task import SCHEMA_VERSION, PlanVersion, Priority, State, Status, Task, TaskArtifact, slug_of, status_of
+from remit.board.task import SCHEMA_VERSION, PlanVersion, Priority, State, Task, TaskArtifact, slug_of, status_of
 from remit.core.errors import Misused, Unavailable
 
 _LATER = (
@@ -38,7 +38,17 @@ class BadEntry(Misused):
 
 
 def task_to_entry(task: Task) -> dict[str, Any]:
-    entry: dict[str, Any] = {
+    more = {
+        **{key: getattr(task, key) for key in _LATER},
+        "plan_versions": [
+            {"version": one.version, "path": one.path, "created": one.created, "reason": one.reason, **one.extra}
+            for one in task.plan_versions
+        ],
+        "accept": list(task.accept),
+        "parent": task.parent,
+        "todo_lines": list(task.lines),
+    }
+    return {
         "project_number": task.number,
         "project_name": task.slug,
         "title": task.title,
@@ -50,22 +60,12 @@ def task_to_entry(task: Task) -> dict[str, Any]:
         "effort": task.effort,
         "dependencies": list(task.dependencies),
         "created": task.created,
-        "artifacts": [_artifact_to_entry(artifact) for artifact in task.artifacts],
+        "artifacts": [
+            {"type": one.type, "path": one.path, **({"summary": one.summary} if one.summary else {}), **one.extra} for one in task.artifacts
+        ],
+        **{key: value for key, value in more.items() if value},
+        **task.extra,
     }
-    for key in _LATER:
-        if value := getattr(task, key):
-            entry[key] = value
-    if task.plan_versions:
-        entry["plan_versions"] = [_plan_version_to_entry(one) for one in task.plan_versions]
-    if task.accept:
-        entry["accept"] = list(task.accept)
-    if task.parent is not None:
-        entry["parent"] = task.parent
-    if task.lines:
-        entry["todo_lines"] = list(task.lines)
-    if task.extra:
-        entry |= task.extra
-    return entry
 
 
 def entry_to_task(entry: Any) -> Task:
@@ -145,13 +145,6 @@ def _tasks_of(entries: list[Any]) -> tuple[Task, ...]:
     return tuple(tasks.values())
 
 
-def _artifact_to_entry(artifact: TaskArtifact) -> dict[str, Any]:
-    entry: dict[str, Any] = {"type": artifact.type, "path": artifact.path}
-    if artifact.summary:
-        entry["summary"] = artifact.summary
-    return {**entry, **artifact.extra} if artifact.extra else entry
-
-
 def _artifact_of(value: Any, _key: str) -> TaskArtifact:
     if isinstance(value, str):
         return TaskArtifact(type="research" if "/reports/" in value else "implementation", path=value)
@@ -160,10 +153,6 @@ def _artifact_of(value: Any, _key: str) -> TaskArtifact:
     more = {key: one for key, one in value.items() if key not in ("type", "path", "summary")}
     kind, summary = (_text(value.get(key) or "", key) for key in ("type", "summary"))
     return TaskArtifact(type=kind or "data", path=value["path"], summary=summary, extra=more)
-
-
-def _plan_version_to_entry(one: PlanVersion) -> dict[str, Any]:
-    return {"version": one.version, "path": one.path, "created": one.created, "reason": one.reason, **one.extra}
 
 
 def _plan_version_of(value: Any, _key: str) -> PlanVersion:
@@ -198,10 +187,6 @@ def _number(value: Any, key: str) -> int:
     raise BadEntry(f"{key} is {'missing' if value is None else repr(value)[:40]}, not a number from 1 on")
 
 
-def _status(value: Any, key: str) -> Status:
-    return status_of(_text(value, key))
-
-
 def _priority(value: Any, _key: str) -> Priority:
     found = Priority.parse(value) if isinstance(value, str) else None
     if found is None:
@@ -219,7 +204,7 @@ _READERS: Mapping[str, tuple[str, _Reader]] = {
     **{key: (key, _text) for key in ("title", "type", "language", "description", "effort", "created", *_LATER)},
     "project_number": ("number", _number),
     "project_name": ("slug", _text),
-    "status": ("status", _status),
+    "status": ("status", lambda value, key: status_of(_text(value, key))),
     "priority": ("priority", _priority),
     "dependencies": ("dependencies", _several(_number)),
     "artifacts": ("artifacts", _several(_artifact_of)),
@@ -301,17 +286,14 @@ def _check_version(value: Any, name: str) -> None:
 
 def _not_json(data: bytes, name: str, error: str) -> Unavailable:
     if conflict := _CONFLICT.search(data):
+        line = data.count(b"\n", 0, conflict.start()) + 1
         return Unavailable(
-            f"{name}, line {_line_at(data, conflict.start())}: git left a conflict there.",
+            f"{name}, line {line}: git left a conflict there.",
             code="STATUS_SYNC_FAILED",
             advice=f"Settle it in an editor, or take one side: `git checkout --ours {name}` (or --theirs). Nothing was changed.",
         )
     found = _PLACE.search(error)
     return _damaged(name, int(found[1]) if found else None, f"it is not JSON ({_PLACE.sub('', error)})")
-
-
-def _line_at(data: bytes, place: int) -> int:
-    return data.count(b"\n", 0, place) + 1
 
 
 def _damaged(name: str, line: int | None, what: str, advice: str = "") -> Unavailable:

@@ -205,8 +205,7 @@ class Task:
     @property
     def landing(self) -> tuple[str, ...]:
         """How its work landed, was handed back, or why it did not land: a sentence each, the oldest first."""
-        kept = self.extra.get(LANDING)
-        return tuple(one for one in kept if isinstance(one, str)) if isinstance(kept, list) else ()
+        return texts_of(self, LANDING)
 
     def with_landing(self, lines: Iterable[str]) -> "Task":
         kept = dict.fromkeys((*self.landing, *(" ".join(line.split())[:LANDING_CHARACTERS] for line in lines)))
@@ -223,6 +222,12 @@ class Task:
             blocking_reason=reason if status in NEED_REASON else "",
             last_updated=at,
         )
+
+
+def texts_of(task: Task, key: str) -> tuple[str, ...]:
+    """A list of texts among its unknown keys; empty if it is something else."""
+    kept = task.extra.get(key)
+    return tuple(map(str, kept)) if isinstance(kept, list | tuple) else ()
 
 
 def linked_files(task: Task) -> tuple[str, ...]:

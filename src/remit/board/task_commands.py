@@ -11,18 +11,17 @@ from typing import Any
 from remit.board.archive import archived_tasks, bring_back, find_tasks, put_away
 from remit.board.board import Board, Draft
 from remit.board.claims import holders
-from remit.board.outcome import Outcome, count_words, name_tasks, spell_numbers
+from remit.board.outcome import Outcome, name_tasks, spell_numbers
 from remit.board.task import Priority, State, Status, Task, check_move, slug_of
 from remit.board.view import CLOSED, closing
 from remit.board.write_set import read_or_none
 from remit.core.errors import Misused, Refused
-from remit.core.text import one_line, shorten
+from remit.core.text import list_some, one_line, plural, shorten
 
 TITLE_LENGTH = 80
 GIVEN_TITLE_LENGTH = 200
 MAX_TEXT = 100_000
 MIN_PARTS, MAX_PARTS = 2, 5
-MAX_NAMED = 10
 ASK_ABOVE = 5
 MAX_SHOWN = 20
 """Lines of one kind; `--json` has all."""
@@ -58,28 +57,19 @@ def record(board: Board, new: NewTask, *, dry_run: bool = False) -> Outcome:
     is_first = not board.state_path.exists()
     with board.change(make=True, dry_run=dry_run) as draft:
         task = number_task(board, draft.state, new, at=draft.at)
-        title = task.title.casefold()
-        same = next((one for one in draft.state.tasks if one.status not in CLOSED and one.title.casefold() == title), None)
         add_task(draft, task)
         board.commit_for(draft, f"task {task.number}: create", command="task", task_number=task.number)
-    _log_route()
-    undo = f"`remit task --abandon {task.number} --reason …` removes it again."
-    warnings = [f"Task {same.number} has the same title and is [{same.status.marker}]: {undo}"] if same is not None else []
+    import logging  # imported here: most uses of this module log nothing
+
+    logging.getLogger(__name__).info(ROUTING_LINE)
     made = "\nThe project had no board: specs/TODO.md and specs/state.json are new." if is_first and not dry_run else ""
     return _outcome(
         draft,
         f"Task {task.number} {'would be' if dry_run else 'is'} recorded: {task.title}{made}",
         [task.number],
-        warnings,
         next_steps=f"remit research {task.number}",
         data={"title": task.title, "route": ROUTING_LINE, "dry_run": dry_run},
     )
-
-
-def _log_route() -> None:
-    import logging  # imported here: most uses of this module log nothing
-
-    logging.getLogger(__name__).info(ROUTING_LINE)
 
 
 def _outcome(draft: Draft, summary: str, numbers: Sequence[int], warnings: Iterable[str] = (), **more: Any) -> Outcome:
@@ -171,9 +161,7 @@ def abandon(board: Board, numbers: Sequence[int], reason: str, *, force: bool = 
             warnings += _check_move(task, Status.ABANDONED, reason=why, force=force)
         _move_all(board, draft, tasks, Status.ABANDONED, "abandon", f"abandoned: {why}", reason=why)
         waiting = [task.number for task in draft.state.tasks if task.status not in CLOSED and {*numbers} & {*task.dependencies}]
-    if waiting:
-        more = f" and {len(waiting) - MAX_NAMED} more" if len(waiting) > MAX_NAMED else ""
-        warnings.append(f"Still waiting for an abandoned task: {name_tasks(waiting[:MAX_NAMED])}{more}.")
+    warnings += [f"Still waiting for an abandoned task: {name_tasks(waiting)}."] if waiting else []
     it = "it" if len(numbers) == 1 else "them"
     after = f"`remit task --recover {spell_numbers(numbers)}` brings {it} back, `remit todo` archives {it}"
     return _moved_outcome(draft, numbers, "abandoned", warnings, after, dry_run=dry_run)
@@ -183,13 +171,13 @@ def recover(board: Board, numbers: Sequence[int], *, dry_run: bool = False) -> O
     """[ABANDONED] → [NOT STARTED], also for archived tasks."""
     with board.change(dry_run=dry_run) as draft:
         away = [number for number in numbers if draft.state.find(number) is None]
-        archived = [task for task in archived_tasks(board) if task.number in away] if away else []
-        for task in archived:
-            _check_abandoned(task)
-        bring_back(board, draft, [task.number for task in archived])
+        if away:
+            bring_back(board, draft, [task.number for task in archived_tasks(board) if task.number in away])
         tasks = find_tasks(board, draft.state, numbers)
         for task in tasks:
-            _check_abandoned(task)
+            if task.status is not Status.ABANDONED:
+                words = f"Task {task.number} is [{task.status.marker}]: only [ABANDONED] tasks are recovered."
+                raise Refused(words, code="INVALID_STATUS_TRANSITION")
         _move_all(board, draft, tasks, Status.NOT_STARTED, "recover", "recovered")
     return _moved_outcome(draft, numbers, "recovered", [], f"remit research {numbers[0]}", dry_run=dry_run)
 
@@ -210,13 +198,6 @@ def _check_move(task: Task, status: Status, *, reason: str = "", force: bool) ->
         if not force or task.status is status:
             raise
         yield f"The status check was skipped (--force): {refused.message}"
-
-
-def _check_abandoned(task: Task) -> None:
-    if task.status is not Status.ABANDONED:
-        words = f"Task {task.number} is [{task.status.marker}]: only [ABANDONED] tasks are recovered."
-        advice = "The task is on the board unchanged." if task.status not in CLOSED else ""
-        raise Refused(words, code="INVALID_STATUS_TRANSITION", advice=advice)
 
 
 def _moved_outcome(draft: Draft, numbers: Sequence[int], verb: str, warnings: Sequence[str], after: str, *, dry_run: bool) -> Outcome:
@@ -330,10 +311,10 @@ def todo(board: Board, *, agreed: Callable[[Sequence[Task]], bool], dry_run: boo
         if gone:
             put_away(board, draft, numbers)
             draft.state = draft.state.noting(draft.at, f"{name_tasks(numbers)} archived", task_numbers=numbers)
-            board.commit_for(draft, f"todo: archive {count_words(len(gone), 'task')}", command="todo")
+            board.commit_for(draft, f"todo: archive {plural(len(gone), 'task')}", command="todo")
     orphans = folders_without_task(board, draft.state, moved=frozenset(draft.moves))
     warnings = [f"Task {task.number} is still being worked on: it stays." for task in claimed]
-    warnings += [f"{folder} belongs to no task." for folder in orphans]
+    warnings += [f"Folders of no task: {list_some(orphans, MAX_SHOWN)}."] if orphans else []
     abandoned = [task.number for task in gone if task.status is Status.ABANDONED]
     back = f"`remit task --recover {spell_numbers(abandoned)}` brings back what was abandoned" if abandoned and not dry_run else ""
     data = {
@@ -342,7 +323,7 @@ def todo(board: Board, *, agreed: Callable[[Sequence[Task]], bool], dry_run: boo
         "dry_run": dry_run,
         "orphan_folders": list(orphans),
     }
-    return _outcome(draft, _archived_summary(gone, dry_run=dry_run), [], _first(warnings), command="todo", next_steps=back, data=data)
+    return _outcome(draft, _archived_summary(gone, dry_run=dry_run), [], warnings, command="todo", next_steps=back, data=data)
 
 
 def archivable(board: Board, state: State) -> tuple[list[Task], list[Task]]:
@@ -374,7 +355,7 @@ def sync(board: Board, *, dry_run: bool = False) -> Outcome:
     done = f"{'would be' if dry_run else 'are'} brought together" if is_changed else "agree"
     return _outcome(
         draft,
-        f"TODO.md and state.json {done}: {count_words(len(draft.state.tasks), 'task')}.",
+        f"TODO.md and state.json {done}: {plural(len(draft.state.tasks), 'task')}.",
         [],
         data={"changed": is_changed, "dry_run": dry_run},
     )
@@ -386,10 +367,3 @@ def folders_without_task(board: Board, state: State, *, moved: Collection[str] =
     folders = sorted(entry.name for entry in os.scandir(board.specs) if entry.is_dir(follow_symlinks=False)) if board.specs.is_dir() else []
     named = [(name, found) for name in folders if (found := _FOLDER.fullmatch(name)) and f"{board.specs.name}/{name}" not in moved]
     return [f"{board.specs.name}/{name}" for name, found in named if int(found[1]) not in numbers]
-
-
-def _first(found: Iterable[str]) -> Iterator[str]:
-    lines = list(found)
-    yield from lines[:MAX_SHOWN]
-    if len(lines) > MAX_SHOWN:
-        yield f"… and {len(lines) - MAX_SHOWN} more like that (--json has them all)."

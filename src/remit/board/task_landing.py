@@ -110,7 +110,10 @@ def check_acceptance(settings: Settings, task: Task, plan: Plan, options: Landin
 class TaskLanding:
     """One task's worktree in this command."""
 
-    def __init__(self, remit: Remit, number: int, options: LandingOptions) -> None:
+    def __init__(self, remit: Remit, number: int, options: LandingOptions, *, hand_back: "HandBack", stop_at: float) -> None:
+        """`stop_at`: monotonic, the end of the command."""
+        self._hand_back = hand_back
+        self._stop_at = stop_at
         self._remit = remit
         self._number = number
         self._options = options
@@ -215,44 +218,44 @@ class TaskLanding:
 
     # ---- landing
 
-    async def land(self, task: Task, records: Sequence[PhaseRecord], work: "LandingWork") -> ErrorInfo | None:
+    async def land(self, task: Task, records: Sequence[PhaseRecord], commands: tuple[str, ...]) -> ErrorInfo | None:
         """Land the work; None: it has landed. Red or conflicting, it goes back to its agent at most twice."""
         if commit := await self.landed():
             self.summary = f"Merged into {self.workspace.onto} as {commit[:9]}, by a command that was killed after that."
             return None
-        if (error := await self._take_over(task, records, work.hand_back)) is not None:
+        if (error := await self._take_over(task, records)) is not None:
             return error
-        landing = await self._try(records, work)
+        landing = await self._try(records, commands)
         for turn in range(1, RETURNS + 1):
-            if not self._can_return(landing, work):
+            if not self._can_return(landing):
                 break
             is_last = turn == RETURNS
-            async with self._queue.exclusive(self.workspace, work.stop_at) if is_last else contextlib.nullcontext():
+            async with self._queue.exclusive(self.workspace, self._stop_at) if is_last else contextlib.nullcontext():
                 if is_last:  # on the current branch: from here on nothing else is merged before this
-                    landing = await self._try(records, work)
-                    if not self._can_return(landing, work):
+                    landing = await self._try(records, commands)
+                    if not self._can_return(landing):
                         break
-                if (error := await self._give_back(landing, await self._tip(records), work)) is not None:
+                if (error := await self._give_back(landing, await self._tip(records))) is not None:
                     return error
-                landing = await self._try(records, work)
+                landing = await self._try(records, commands)
         if landing.error is None:
             return None
         return replace(landing.error, recommendation=self._advice(landing.state))
 
-    async def _try(self, records: Sequence[PhaseRecord], work: "LandingWork") -> Landing:
+    async def _try(self, records: Sequence[PhaseRecord], commands: tuple[str, ...]) -> Landing:
         tip = await self._tip(records)
         try:
-            landing = await self._queue.land(Candidate(workspace=self.workspace, tip=tip, accept=work.commands, stop_at=work.stop_at))
+            landing = await self._queue.land(Candidate(workspace=self.workspace, tip=tip, accept=commands, stop_at=self._stop_at))
         finally:
             self._queue.release(self.workspace)
         self.notes, self.summary = (*self.notes, *landing.notes), landing.summary
         return landing
 
-    def _can_return(self, landing: Landing, work: "LandingWork") -> bool:
+    def _can_return(self, landing: Landing) -> bool:
         is_returned = self._options.mode == QUEUE and landing.state in (RED, CONFLICT) and landing.rebased is not None
-        return is_returned and time.monotonic() < work.stop_at
+        return is_returned and time.monotonic() < self._stop_at
 
-    async def _give_back(self, landing: Landing, tip: str, work: "LandingWork") -> ErrorInfo | None:
+    async def _give_back(self, landing: Landing, tip: str) -> ErrorInfo | None:
         """Return failing or conflicting work to its agent; None: it has changed it."""
         assert landing.error is not None
         assert landing.rebased is not None
@@ -265,9 +268,8 @@ class TaskLanding:
             self._queue.reserve(self.workspace, landing.rebased.conflicts)
         message = _message(self._number, landing, self.workspace.onto)
         await off_loop(begin_return, self.workspace, landing.rebased, message, subject, landing.state)
-        error: ErrorInfo | None = None
         try:
-            error = await self._return(work.hand_back)
+            error = await self._return()
         except BaseException:
             self._queue.release(self.workspace)
             raise
@@ -280,21 +282,21 @@ class TaskLanding:
     async def _tip(self, records: Sequence[PhaseRecord]) -> str:
         return await off_loop(newest_tip, self.workspace, [one.commit for one in records if one.commit])
 
-    async def comment(self, records: Sequence[PhaseRecord], words: str, hand_back: "HandBack") -> ErrorInfo | None:
+    async def comment(self, records: Sequence[PhaseRecord], words: str) -> ErrorInfo | None:
         """Pass a person's comments to the agent's session; None: it has changed its work."""
         tip = await self._tip(records)
         subject = f"task {self._number}: change it after review"
         await off_loop(begin_return, self.workspace, RebaseResult(onto=self.workspace.base, tip=tip), words, subject)
-        return await self._return(hand_back)
+        return await self._return()
 
-    async def _take_over(self, task: Task, records: Sequence[PhaseRecord], hand_back: "HandBack") -> ErrorInfo | None:
+    async def _take_over(self, task: Task, records: Sequence[PhaseRecord]) -> ErrorInfo | None:
         """Uncommitted files in the folder: of a person who resolved a conflict or a failure there; or of an unanswered return, which is
         handed back again."""
         owed = read_state(self.workspace).returning
         is_taken = self._options.is_taken
         if owed and not owed.get("is_placed"):
             if not is_taken:
-                return await self._return_again(hand_back)
+                return await self._return_again()
             self._workspace = await off_loop(finish_return, self.workspace)
         placed = Place(**await self.place(task, records))
         parent = str(owed["tip"]) if owed else placed.parent
@@ -305,25 +307,25 @@ class TaskLanding:
         if left and is_taken:
             return _unresolved_error(left, self._advice(CONFLICT))
         if owed and not is_taken and (left or changes.tree == owed["tree"]):
-            return await self._return_again(hand_back)
+            return await self._return_again()
         if owed or changes.count:
             await off_loop(end_return, self.workspace, changes.commit)
         return None
 
-    async def _return_again(self, hand_back: "HandBack") -> ErrorInfo | None:
+    async def _return_again(self) -> ErrorInfo | None:
         """The same for the pending return of an earlier command."""
-        error = await self._return(hand_back)
+        error = await self._return()
         state = read_state(self.workspace).returning.get("state")
         if error is None or not state:
             return error
         words = f"Its agent did not fix it: {error.message}"
         return new_error("merge_conflict", CODES[state], words, self._advice(state))
 
-    async def _return(self, hand_back: "HandBack") -> ErrorInfo | None:
+    async def _return(self) -> ErrorInfo | None:
         """Give pending work back to its agent and wait; None: it has changed it. Otherwise it stays pending."""
         self._workspace = await off_loop(finish_return, self.workspace)
         owed = read_state(self.workspace).returning
-        result = await hand_back(str(owed["message"]), str(owed["name"]), str(owed["subject"]))
+        result = await self._hand_back(str(owed["message"]), str(owed["name"]), str(owed["subject"]))
         place = result.extra.get("workspace")
         commit = place.get("commit") if isinstance(place, dict) else None
         error: ErrorInfo | None = None
@@ -355,15 +357,6 @@ class TaskLanding:
 
 HandBack = Callable[[str, str, str], Awaitable[Return]]
 """Asks the agent of the task: its message, the name of the return, and the subject of the commit."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LandingWork:
-    """What a merge needs of its command."""
-
-    commands: tuple[str, ...]
-    stop_at: float
-    hand_back: HandBack
 
 
 def _message(number: int, landing: Landing, onto: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.board.commits import find_repository, task_commits
+from remit.board.plans import Plan, read_plan
 from remit.board.task import State, Task
 from remit.core.errors import RemitError
 from remit.core.text import fence_untrusted
@@ -19,6 +20,7 @@ from remit.system.artifact_files import read_inside
 
 QUOTED_CHARACTERS = 60_000
 """For plan and reports together: an agent in a sandbox may not be able to read the files. The rest is named by path."""
+PLAN_CHARACTERS = 2_000_000
 GIT_SECONDS = 20.0
 MAX_COMMITS = 50
 PLAN_FORMAT = """\
@@ -163,6 +165,11 @@ def read_text(root: Path, path: str, limit: int) -> str | None:
     A model reads it, and the link to it may come from a clone."""
     data = read_inside(root, path, 4 * max(limit, 1))
     return None if data is None else _CONTROL.sub("\ufffd", data.decode("utf-8", "replace"))
+
+
+def plan_at(root: Path, path: str) -> Plan:
+    """The plan of that path; without phases if it cannot be read."""
+    return read_plan((read_text(root, path, PLAN_CHARACTERS) if path else None) or "")
 
 
 # ---- review

@@ -44,10 +44,6 @@ def heading_of(priority: str) -> str:
     return f"## {priority.capitalize()} Priority"
 
 
-def is_rule(line: str) -> bool:
-    return line.startswith("---") and line.rstrip() == "---"
-
-
 def is_followed_by_field(lines: Sequence[str], index: int) -> bool:
     """Whether the next non-blank line is a field of a task."""
     for line in lines[index + 1 : index + 5]:
@@ -223,9 +219,8 @@ class BlockFields:
 
     fields: Mapping[str, str]
     """Known fields, by their drawn name."""
-    again: tuple[tuple[str, str], ...] = ()
-    """Known fields that occur again."""
     lines: tuple[str, ...] = ()
+    """Its other lines, with fields that occur again."""
     description: str = ""
 
 
@@ -244,7 +239,7 @@ def _striking(lines: Sequence[str]) -> list[int]:
 
 
 class Reader:
-    """Reads the lines once. `board import` has its own, more lenient subclass."""
+    """Reads the lines once."""
 
     def __init__(self, lines: Sequence[str], titles: Mapping[int, str], next_number: int) -> None:
         self.lines = lines
@@ -270,7 +265,7 @@ class Reader:
             done = index + 1
             if line.startswith("##") and self._is_heading(index, line):
                 continue
-            if self.block is not None and is_rule(line):
+            if self.block is not None and line.rstrip() == "---":
                 self.block.is_closed = True
                 self._gap(f"after:#{len(self.sheet.blocks) - 1}")
                 continue
@@ -297,25 +292,16 @@ class Reader:
                 self._gap(f"begin:{self.section}")
                 self._name_section(self.section, line.rstrip())
             else:
-                self._own_section(line)
+                self.is_own = True
+                self._go_on_outside()
+                self.into.append(line)
             return True
         return line.startswith("###") and self._is_task(index, line)
 
     def _name_section(self, section: Priority, line: str) -> None:
         """The person's words may follow a section name; for a repeated section, the second name is kept as a comment."""
-        usual = heading_of(section)
-        known = self.sheet.headings.setdefault(section, line)
-        if line in (usual, known):
-            return
-        if known == usual:
-            self.sheet.headings[section] = line
-        else:
+        if line not in (self.sheet.headings.setdefault(section, line), heading_of(section)):
             self.into += ["", f"<!-- {line.replace('-->', '-- >')} -->", ""]
-
-    def _own_section(self, line: str) -> None:
-        self.is_own = True
-        self._go_on_outside()
-        self.into.append(line)
 
     def _go_on_outside(self) -> None:
         """The following text is in none of the three sections, and stays there."""
@@ -359,7 +345,6 @@ class Reader:
 
 def read_block(lines: Sequence[str]) -> BlockFields:
     fields: dict[str, str] = {}
-    again: list[tuple[str, str]] = []
     others: list[str] = []
     zones = Zones(lines)
     index = 0
@@ -372,26 +357,20 @@ def read_block(lines: Sequence[str]) -> BlockFields:
         found = FIELD.match(lines[index])
         name = found[1].strip().lower() if found else ""
         if found and name == "description":
-            return _written(fields, again, others, [found[2], *lines[index + 1 :]], is_named=True)
-        if found and name in KNOWN_FIELDS:
-            value = found[2].strip()
-            if KNOWN_FIELDS[name] in fields:
-                again.append((KNOWN_FIELDS[name], value))
-            fields.setdefault(KNOWN_FIELDS[name], value)
+            return _written(fields, others, [found[2], *lines[index + 1 :]], is_named=True)
+        if found and name in KNOWN_FIELDS and KNOWN_FIELDS[name] not in fields:
+            fields[KNOWN_FIELDS[name]] = found[2].strip()
         else:
             others.append(lines[index])
         index += 1
     begin = first_plain(others)
-    return _written(fields, again, others[:begin], others[begin:])
+    return _written(fields, others[:begin], others[begin:])
 
 
-def _written(
-    fields: dict[str, str], again: list[tuple[str, str]], others: Sequence[str], description: Sequence[str], *, is_named: bool = False
-) -> BlockFields:
+def _written(fields: dict[str, str], others: Sequence[str], description: Sequence[str], *, is_named: bool = False) -> BlockFields:
     """`is_named`: the description begins with its name."""
     return BlockFields(
         fields=fields,
-        again=tuple(again),
         lines=tuple(line.rstrip() for line in unguarded(stripped(others), before_description=is_named)),
         description="\n".join(unguarded(stripped(description))),
     )

@@ -6,16 +6,15 @@ sentence and kept in the block as a comment, `<!-- remit kept: … -->`."""
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from remit.board.task import IN_PROGRESS, MOVES, NEED_REASON, Priority, State, Status, Task, is_legal, slug_of, status_of
 from remit.board.todo import HEAD, Block, BlockFields, Sheet, draw, one_line, plain, read_block, read_sheet
 from remit.core.cycles import shortest_cycle
 from remit.core.errors import Misused, Refused
+from remit.core.text import shorten
 
 KEPT = "<!-- remit kept: "
-_RANGE = re.compile(r"#?(\d{1,6})\s*(?:-|–|to|\.\.)\s*#?(\d{1,6})")
-_NUMBER = re.compile(r"#?\b(\d{1,6})\b")
+_NUMBERS = re.compile(r"#?\b(\d{1,6})\b(?:\s*(?:-|–|to|\.\.)\s*#?(\d{1,6})\b)?")
 _FILLING = re.compile(r"\b(?:tasks?|and|none|no|nothing)\b|[\s,;&.\-–()\[\]]+", re.IGNORECASE)
 _MARKER = re.compile(r"(\[[^\]]*\])\s*(\S.*)$")
 _RANGE_LIMIT = 100
@@ -62,9 +61,9 @@ class Edit:
         comment = f"{KEPT}{words} -->"
         if comment not in self.task.lines:
             self.task = replace(self.task, lines=(*self.task.lines, comment))
-        self.kept.append(f"Task {self.task.number}: {name} {_short(value)!r} was not applied: {why}")
+        self.kept.append(f"Task {self.task.number}: {name} {shorten(value, _SHOWN)!r} was not applied: {why}")
 
-    def drawn_again(self, name: str, more: str = "") -> None:
+    def drawn_again(self, name: str, more: str) -> None:
         self.kept.append(f"Task {self.task.number}: the line {name} is drawn again{more}.")
 
     def value(self, written: BlockFields, name: str) -> str | None:
@@ -83,29 +82,17 @@ class Edit:
             self.take("description", description=written.description)
 
     def _apply_fields(self, written: BlockFields) -> None:
-        for name, attribute in (("Effort", "effort"), ("Language", "language")):
+        for name in ("Effort", "Language", "Started", "Completed"):
             value = self.value(written, name)
-            if value is not None and value != (getattr(self.task, attribute) or ""):
-                self.take(f"{attribute} {_short(value)!r}", name, **{attribute: value or (None if name == "Language" else "")})
-        for name, attribute in (("Started", "started"), ("Completed", "completed")):
-            day = self.value(written, name)
-            if day is None or day == getattr(self.task, attribute):
-                continue
-            if _is_day(day):
-                self.take(f"{attribute} {day}", name, **{attribute: day})
-            elif day:
-                self.keep(name, day, "it is not a date. Write it as 2026-01-31.")
-            else:
-                self.drawn_again(name)
+            if value is not None and value != (getattr(self.task, name.lower()) or ""):
+                nothing = None if name == "Language" else ""
+                self.take(f"{name.lower()} {shorten(value, _SHOWN)!r}", name, **{name.lower(): value or nothing})
         for name in ("Research", "Plan", "Implementation"):
             links = self.value(written, name)
             if links:
                 self.keep(name, links, "links are drawn from the artifacts in state.json.")
             elif links is not None:
                 self.drawn_again(name, " from its artifacts")
-        for name, value in written.again:
-            if (name, value) not in self.before.again:
-                self.keep(name, value, f"the block has another line {name}, which counts.")
 
     def _apply_priority(self, written: BlockFields, section: Priority | None) -> None:
         """If section and line differ, the section counts."""
@@ -195,17 +182,9 @@ def may_become(old: Status, new: Status) -> bool:
 def dependencies_of(line: str) -> tuple[tuple[int, ...], str]:
     """The numbers, and the other words."""
     found: list[int] = []
-
-    def spread(match: re.Match[str]) -> str:
-        first, last = int(match[1]), int(match[2])
-        if not 0 <= last - first <= _RANGE_LIMIT:
-            return match[0]
-        found.extend(range(first, last + 1))
-        return " "
-
-    rest = _RANGE.sub(spread, line)
-    found += [int(number) for number in _NUMBER.findall(rest)]
-    return tuple(dict.fromkeys(number for number in found if number)), _FILLING.sub("", _NUMBER.sub("", rest))
+    for first, last in ((int(first), int(last or first)) for first, last in _NUMBERS.findall(line)):
+        found += range(first, last + 1) if 0 <= last - first <= _RANGE_LIMIT else (first, last)
+    return tuple(dict.fromkeys(number for number in found if number)), _FILLING.sub("", _NUMBERS.sub("", line))
 
 
 def _status_of(line: str) -> Status | None:
@@ -215,21 +194,9 @@ def _status_of(line: str) -> Status | None:
         return None
 
 
-def _is_day(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return len(text) >= len("2026-01-31")
-
-
 def bare(text: str) -> list[str]:
     """Without trailing white space, which editors may strip."""
     return [line.rstrip() for line in text.split("\n")]
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
 # ---- the whole file
@@ -307,11 +274,9 @@ class _Merge:
         tasks = self._ordered(missing)
         if not (self.taken or self.kept or self.stray):
             return MergeResult(state=self.target)
-        state = replace(self.target, tasks=tasks, texts=texts, next_number=max(self.target.next_number, self._after_all(tasks)))
+        next_number = max([self.target.next_number, *(1 + task.number for task in tasks)])
+        state = replace(self.target, tasks=tasks, texts=texts, next_number=next_number)
         return MergeResult(state=state, taken=tuple(self.taken), kept=tuple(self.kept))
-
-    def _after_all(self, tasks: Sequence[Task]) -> int:
-        return 1 + max((task.number for task in tasks), default=0)
 
     def _recognize(self) -> None:
         """Match blocks to tasks: by number, and if a number is duplicated or changed, by title."""
@@ -320,8 +285,9 @@ class _Merge:
             if block.number is not None and block.number in self.known:
                 claimed.setdefault(block.number, []).append(index)
         for number, indexes in claimed.items():
-            strangeness = [(_strangeness(self.mine.blocks[index], self.known[number]), index) for index in indexes]
-            self.numbers[min(strangeness)[1]] = number
+            known, mine = self.known[number], self.mine.blocks
+            closest = min(indexes, key=lambda index: (not mine[index].looks_like(known), mine[index].title != known.title))
+            self.numbers[closest] = number
         found = set(self.numbers)
         lost: dict[str, list[int]] = {}
         for number, block in self.known.items():
@@ -351,7 +317,7 @@ class _Merge:
             return
         edit = Edit(task, at=self.at, base=read_block(base.lines))
         if mine.title and mine.title not in (base.title, task.title):
-            edit.take(f"title {_short(mine.title)!r}", title=mine.title)
+            edit.take(f"title {shorten(mine.title, _SHOWN)!r}", title=mine.title)
         self._apply(edit, read_block(mine.lines), section)
 
     def _apply(self, edit: Edit, written: BlockFields, section: Priority | None) -> None:
@@ -406,10 +372,10 @@ class _Merge:
         return block.looks_like(first) or block.looks_like(self.known[block.number or 0])
 
     def _tell_missing(self, missing: Sequence[int]) -> None:
-        for number in missing[:_NAMED]:
-            self.kept.append(
-                f"Task {number} was taken out of TODO.md: it is drawn again. To give it up: remit task --abandon {number} --reason WHY"
-            )
+        self.kept += [
+            f"Task {number} was taken out of TODO.md: it is drawn again. To give it up: remit task --abandon {number} --reason WHY"
+            for number in missing[:_NAMED]
+        ]
         if len(missing) > _NAMED:
             self.kept.append(f"So were {len(missing) - _NAMED} more tasks, up to Task {missing[-1]}: all are drawn again.")
 
@@ -467,13 +433,6 @@ class _Merge:
 def _stayed(tasks: Iterable[Task], old: dict[int, Priority]) -> list[int]:
     """Tasks that are neither new nor moved to another section."""
     return [task.number for task in tasks if old.get(task.number) is task.priority]
-
-
-def _strangeness(block: Block, known: Block) -> int:
-    """How much it differs from the task's own block."""
-    if block.looks_like(known):
-        return 0
-    return 1 if block.title == known.title else 2
 
 
 def _put_back(order: list[int], numbers: Iterable[int], sequence: Sequence[int | None]) -> None:

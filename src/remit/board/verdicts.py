@@ -218,18 +218,21 @@ def judge_work(root: Path, result: Return, own: str) -> Verdict:
     deleted = _deleted(root, result.data)
     named = dict.fromkeys((*(one.path for one in result.artifacts), *deleted))
     others = {path for path in named if _is_anothers(root, path, own)}
+    there = [one for one in result.artifacts if (root / one.path).exists()]
     # The files of a stopped run were found, not named: remit itself writes board files meanwhile.
     not_its_own = tuple(path for path in named if path in others) if result.stop_reason is StopReason.FINISHED else ()
     verdict = _verdict(
         result,
-        artifacts=tuple(one for one in result.artifacts if _is_work(root, one.path) and one.path not in others),
+        artifacts=tuple(one for one in there if one.path not in others and _parts(root, one.path)[0] != ".remit"),
         deleted=tuple(path for path in deleted if path not in others),
         not_its_own=not_its_own,
     )
     if verdict.is_undone:
         return replace(verdict, artifacts=(), deleted=())
     if verdict.is_done and not (verdict.artifacts or verdict.deleted):
-        error = _nothing_made(result)
+        message = f"{result.metadata.agent_type} reports completed, but names no project file that it created or changed."
+        advice = "Look at what it did (`git status`); then run it again, or mark the phase [COMPLETED] in the plan yourself."
+        error = new_error("validation", "VALIDATION_FAILED", message, advice)
         return replace(verdict, status=returns.Status.FAILED, summary=error.message, errors=(error,))
     return replace(verdict, moves_to=Status.PARTIAL) if verdict.status is returns.Status.PARTIAL else verdict
 
@@ -245,10 +248,6 @@ def judge_placed(result: Return) -> Verdict:
         commit=str(place.get("commit", "")),
     )
     return replace(verdict, moves_to=Status.PARTIAL) if verdict.status is returns.Status.PARTIAL else verdict
-
-
-def _is_work(root: Path, path: str) -> bool:
-    return (root / path).exists() and _parts(root, path)[0] != ".remit"
 
 
 def _is_anothers(root: Path, path: str, own: str) -> bool:
@@ -273,20 +272,6 @@ def _deleted(root: Path, data: Any) -> tuple[str, ...]:
         return ()
     paths = [one for one in named if isinstance(one, str) and one.strip() and one.isprintable() and not one.startswith(("/", ".remit/"))]
     return tuple(dict.fromkeys(one for one in paths if ".." not in one.split("/") and not (root / one).exists()))
-
-
-def _nothing_made(result: Return) -> ErrorInfo:
-    """Completed without a file in the project."""
-    agent, place = result.metadata.agent_type, result.extra.get("workspace")
-    branch = place.get("branch") if isinstance(place, dict) else None
-    if branch:
-        message = f"{agent} reports completed, but its work is on the branch {branch} and not in the project."
-        merge = f"remit workspaces {result.session_id} --merge"
-        advice = f"Let its agent merge (merge = true), or merge it yourself ({merge}) and mark the phase [COMPLETED]."
-    else:
-        message = f"{agent} reports completed, but names no project file that it created or changed."
-        advice = "Look at what it did (`git status`); then run it again, or mark the phase [COMPLETED] in the plan yourself."
-    return new_error("validation", "VALIDATION_FAILED", message, advice)
 
 
 # ---- files that changed while an agent worked

@@ -12,7 +12,6 @@ from remit.board.claims import Holder, holders
 from remit.board.state_file import task_to_entry
 from remit.board.task import IN_PROGRESS, Priority, State, Status, Task, status_of
 from remit.core.cycles import cyclic_components, shortest_cycle
-from remit.core.errors import Misused
 
 # ---- dependencies that are met or not, ready tasks, cycles. Pure
 
@@ -221,9 +220,11 @@ def view_of(board: Board, archive: Iterable[Task] = (), *, with_archive: bool = 
 
 def chosen(view: View, status: str) -> View:
     """Filter by statuses or states separated by commas. Raises `Misused` for an unknown word."""
-    states, statuses = _asked_statuses(status)
-    if not (states or statuses):
+    words = [part.strip() for part in status.split(",") if part.strip()]
+    if not words:
         return view
+    states = {word.lower() for word in words} & ({*TaskState} - {TaskState.BLOCKED})
+    statuses = {status_of(word) for word in words if word.lower() not in states}
     tasks = tuple(task for task in view.tasks if view.states[task.number] in states or task.status in statuses)
     return replace(view, tasks=tasks, is_chosen=True)
 
@@ -238,18 +239,3 @@ def _state_of(task: Task, graph: Graph, working: Collection[int], archived: Coll
     if task.status is Status.BLOCKED:
         return TaskState.BLOCKED
     return TaskState.WAITING if graph.unmet(task) or task.status in CLOSED else TaskState.READY  # divided: it waits for its parts
-
-
-def _asked_statuses(text: str) -> tuple[set[TaskState], set[Status]]:
-    states, statuses = set(), set()
-    for part in filter(None, map(str.strip, text.split(","))):
-        word = part.lower()
-        if word in set(TaskState) and word != TaskState.BLOCKED:
-            states.add(TaskState(word))
-            continue
-        try:
-            statuses.add(status_of(part))
-        except Misused as misused:
-            more = ", ".join(one for one in TaskState if one != TaskState.BLOCKED)
-            raise Misused(misused.message, advice=f"{misused.advice} Or a state: {more}.") from None
-    return states, statuses

@@ -96,14 +96,12 @@ def _command(name: str) -> Callable[..., Exit]:
 
 def run(project: Project, name: str, arguments: list[str], timeout: float | None, *, dry_run: bool) -> Exit:
     """Run a command file."""
-    from remit.board.project_commands import bind_command, dry_run_command, unavailable_outcome
+    from remit.board.project_commands import bind_command, dry_run_command
 
     command = find(project.root, name, project.trust)
     if command is None:
         raise Misused(f"There is no command {name!r} in {project.root}.", advice="`remit commands` lists all.")
     found = bind_command(project.root, command, project.trust)
-    if found.agent is None:
-        return answer_outcome(project, unavailable_outcome(command, found))
     if dry_run:
         outcome = dry_run_command(command, arguments, found)
         if not project.as_json:

@@ -85,7 +85,7 @@ class Project:
     @cached_property
     def directory(self) -> "Directory":
         """The declared agents of the project; none is started."""
-        from remit.agents.directory import Directory, describe_servers
+        from remit.agents.directory import Directory
         from remit.agents.python_files import describe_project
         from remit.builtin import offer_built_in
         from remit.builtin.assistant import offer_assistant
@@ -95,7 +95,9 @@ class Project:
         described = describe_project(self.folder, self.trust.allows_content, self.settings.describe_seconds)
         directory.load_files(described)
         if self.settings.has_mcp_servers:
-            describe_servers(self.root, self.settings, self.trust)
+            from remit.agents.mcp.tool_agents import describe_unknown
+
+            describe_unknown(self.root, self.settings, self.trust)
         directory.load_definitions(self.root, self.settings, self.trust)
         directory.load_entry_points()
         directory.list_unapproved(described, self.trust)
@@ -106,10 +108,10 @@ class Project:
 
     def describe_servers(self, trust: "ProjectTrust") -> dict[str, str]:
         """Start approved MCP servers with unknown tools, so that a person can approve the tools. Returns the failures by server name."""
-        from remit.agents.directory import describe_servers
+        from remit.agents.mcp.tool_agents import describe_unknown
         from remit.system.settings_files import load_settings
 
-        return describe_servers(self.root, load_settings(self.root, trust=trust), trust, asked=True)
+        return describe_unknown(self.root, load_settings(self.root, trust=trust), trust, asked=True)
 
     def _models(self) -> "Models":
         from remit.models.client import Models

@@ -174,12 +174,12 @@ class Models:
                 continue
             all_lack = False
             attempt = _Attempt(self._settings, self._breaker, sink, question, connection, is_last=place == len(ready) - 1)
-            asked = await attempt.made(tried) if self._on_call is None else await self._heard(sink, one, attempt, tried)
+            asked = await self._ask_and_report(sink, one, attempt, tried)
             if asked is not None:
                 return asked
         raise _all_failed(tried, "TOOL_UNAVAILABLE" if all_lack else "AGENT_UNAVAILABLE")
 
-    async def _heard(self, sink: SpendSink, one: ModelRef, attempt: "_Attempt", tried: list[FailedAttempt]) -> Answer | None:
+    async def _ask_and_report(self, sink: SpendSink, one: ModelRef, attempt: "_Attempt", tried: list[FailedAttempt]) -> Answer | None:
         begun, asked, error = time.monotonic(), None, "AGENT_UNAVAILABLE"
         try:
             asked = await attempt.made(tried)
@@ -242,7 +242,7 @@ class _Attempt:
         """The answer; None if it failed, which is then on the list."""
         structured, again = True, False
         while True:
-            outcome = await self._once(tried, structured=structured)
+            outcome = await self._ask_once(tried, structured=structured)
             if isinstance(outcome, Answer):
                 self._breaker.answered(self._connection.meant)
                 return outcome
@@ -260,15 +260,15 @@ class _Attempt:
             tried.append(FailedAttempt(model=self._connection.meant.name, fault=outcome.words))
             return None
 
-    async def _once(self, tried: Sequence[FailedAttempt], *, structured: bool) -> "Answer | Fault":
+    async def _ask_once(self, tried: Sequence[FailedAttempt], *, structured: bool) -> "Answer | Fault":
         from remit.models.stream import PartialReply, answer, fault_of
 
         heard = PartialReply()
         most = most_tokens(self._sink, self._question, self._connection.meant.max_tokens, self._price)
         try:
-            answered = await answer(self._connection, self._question, heard, max_tokens=most, structured=structured)
+            reply, ended, used = await answer(self._connection, self._question, heard, max_tokens=most, structured=structured)
         except Exception as error:
-            if heard.is_telling:
+            if heard.is_forwarding:
                 self._count(heard)
                 raise
             self._count(heard)
@@ -279,11 +279,10 @@ class _Attempt:
             with suppress(RemitError):  # its delegation may have ended, which must not hide the cancellation
                 self._count(heard)
             raise
-        cost = self._drawn(answered.used)
-        used = answered.used
+        cost = self._draw(used)
         return Answer(
-            reply=answered.reply,
-            ended=answered.ended,
+            reply=reply,
+            ended=ended,
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,
             cost=cost,
@@ -298,9 +297,9 @@ class _Attempt:
     def _count(self, heard: "PartialReply") -> None:
         """A partial reply is paid for as well."""
         if heard.response is not None and (heard.characters or heard.response.usage.input_tokens):
-            self._drawn(usage_of(heard.response.usage, self._question, characters=heard.characters, is_whole=False))
+            self._draw(usage_of(heard.response.usage, self._question, characters=heard.characters, is_whole=False))
 
-    def _drawn(self, used: TokenUsage) -> float | None:
+    def _draw(self, used: TokenUsage) -> float | None:
         cost = cost_of(self._settings, self._connection.meant, used)
         self._sink.spend(tokens=used.tokens, cost=cost or 0.0)
         return cost

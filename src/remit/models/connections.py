@@ -186,10 +186,8 @@ def _model(meant: ModelRef, url: str | None, key: str | None, client: "AsyncClie
 
 def _provider(name: str, url: str | None, key: str | None, client: "AsyncClient") -> tuple[Any, bool]:
     """pydantic-ai's provider, with the options it accepts."""
-    from pydantic_ai.providers import infer_provider, infer_provider_class
+    from pydantic_ai.providers import infer_provider_class
 
-    if name.startswith("gateway/"):
-        return infer_provider(name), False
     kind = infer_provider_class(name)
     takes = inspect.signature(kind.__init__).parameters
     given: dict[str, Any] = {"base_url": url, "api_base": url, "azure_endpoint": url, "http_client": client}

@@ -63,18 +63,18 @@ def _size(message: Message) -> int:
 def usage_of(usage: "RequestUsage", question: Question, *, characters: int, is_whole: bool) -> TokenUsage:
     """The provider's reported usage of a complete reply. Without a report, or if the reply broke off, at least what was seen: the question
     and the received characters."""
-    given, taken = _sound(usage.input_tokens), _sound(usage.output_tokens)
+    given, taken = _plausible(usage.input_tokens), _plausible(usage.output_tokens)
     is_told = is_whole and given is not None and taken is not None and given + taken > 0
     return TokenUsage(
         input_tokens=(given or 0) if is_told else given or estimated_input(question),
         output_tokens=(taken or 0) if is_told else max(taken or 0, -(-characters // CHARACTERS_PER_TOKEN)),
-        cached_tokens=_sound(usage.cache_read_tokens) or 0,
-        written_tokens=_sound(usage.cache_write_tokens) or 0,
+        cached_tokens=_plausible(usage.cache_read_tokens) or 0,
+        written_tokens=_plausible(usage.cache_write_tokens) or 0,
         is_estimated=not is_told,
     )
 
 
-def _sound(tokens: Any) -> int | None:
+def _plausible(tokens: Any) -> int | None:
     """A valid token count; None otherwise: a negative count would refill a budget."""
     return tokens if isinstance(tokens, int) and 0 <= tokens <= MOST_TOLD else None
 
@@ -142,12 +142,9 @@ def price_of(settings: Settings, name: str) -> Price | None:
 
 def price_for(settings: Settings, meant: ModelRef) -> Price | None:
     """By its name, then as `provider:model`, then from the price table for the provider's own address."""
-    said = _said(settings, meant)
-    if said is not None:
-        return said
-    found = None if _is_elsewhere(meant) else _found(_id(meant), meant.model)
+    said, found = _prices(settings, meant)
     if found is None:
-        return None
+        return said
     prices = found.get_prices(datetime.now(UTC))
     given, taken = _each(prices.input_mtok), _each(prices.output_mtok)
     return Price(input=given, output=taken, cached=_each(prices.cache_read_mtok)) if given is not None and taken is not None else None
@@ -155,12 +152,9 @@ def price_for(settings: Settings, meant: ModelRef) -> Price | None:
 
 def cost_of(settings: Settings, meant: ModelRef, used: TokenUsage) -> float | None:
     """Cost of one question, with the tiers and cached parts of the provider's prices. None: unknown."""
-    said = _said(settings, meant)
-    if said is not None:
-        return money(said, used)
-    found = None if _is_elsewhere(meant) else _found(_id(meant), meant.model)
+    said, found = _prices(settings, meant)
     if found is None:
-        return None
+        return money(said, used)
     from genai_prices.types import Usage
 
     read = min(used.cached_tokens, used.input_tokens)
@@ -181,39 +175,36 @@ def cost_by_name(settings: Settings, name: str, used: TokenUsage) -> float | Non
 
 async def load_prices() -> None:
     """Load the price table, which takes a while."""
-    if not _found.cache_info().currsize:
-        await off_loop(_found, "openai", "any")
+    if not _find_price.cache_info().currsize:
+        await off_loop(_find_price, "openai", "any")
 
 
 def context_of(meant: ModelRef) -> int | None:
     """Context size in tokens. None: unknown."""
     if meant.context_tokens is not None or meant.provider == LOCAL:
         return meant.context_tokens
-    found = _found(_id(meant), meant.model)
+    found = _find_price(_id(meant), meant.model)
     return None if found is None else found.context_window
 
 
-def _said(settings: Settings, meant: ModelRef) -> Price | None:
+def _prices(settings: Settings, meant: ModelRef) -> tuple[Price | None, Any]:
+    """What `[prices]` says, else the entry of the price table. None where another server answers, with its own prices: a table with an
+    address, or a private server."""
     for name in (meant.name, f"{meant.provider}:{meant.model}", f"{meant.provider}/{meant.model}"):
         if name in settings.prices:
-            return settings.prices[name]
-    return _FREE if meant.provider == LOCAL else None
-
-
-def _is_elsewhere(meant: ModelRef) -> bool:
-    """Whether another server answers, with its own prices: a table with an address, or a private server."""
-    if meant.provider in ("ollama", "vllm"):
-        return True
-    return meant.is_named and meant.url is not None and not any(host in meant.url for host in OWN_HOSTS)
+            return settings.prices[name], None
+    if meant.provider == LOCAL:
+        return _FREE, None
+    is_elsewhere = meant.is_named and meant.url is not None and not any(host in meant.url for host in OWN_HOSTS)
+    return None, None if is_elsewhere or meant.provider in ("ollama", "vllm") else _find_price(_id(meant), meant.model)
 
 
 def _id(meant: ModelRef) -> str:
-    provider = meant.provider.removeprefix("gateway/")
-    return _IDS.get(provider, provider)
+    return _IDS.get(meant.provider, meant.provider)
 
 
 @lru_cache(maxsize=256)
-def _found(provider: str, model: str) -> Any:
+def _find_price(provider: str, model: str) -> Any:
     try:
         from genai_prices.data_snapshot import get_snapshot
     except ImportError:

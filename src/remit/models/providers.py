@@ -1,7 +1,6 @@
 """Model names: `anthropic:claude-…`, `local:FILE`, or NAME of `[models.NAME]`, resolved to a provider, an address and a key.
 
-A test checks the table of providers against the installed pydantic-ai; it is kept here so that a name can be resolved without importing
-that package."""
+The table of providers repeats what pydantic-ai knows, so that a name can be resolved without importing it."""
 
 import os
 from contextlib import suppress
@@ -30,38 +29,26 @@ class Provider:
 
 _OPENAI = Provider(("OPENAI_API_KEY",), "OPENAI_BASE_URL")
 
+_USUAL = ("openrouter", "deepseek", "together", "fireworks", "cerebras", "nebius", "ovhcloud", "github", "crusoe", "meta", "zai")
 PROVIDERS: dict[str, Provider] = {
     "anthropic": Provider(("ANTHROPIC_API_KEY",), "ANTHROPIC_BASE_URL"),
     "openai": _OPENAI,
     "openai-chat": _OPENAI,
     "openai-responses": _OPENAI,
     "google": Provider(("GOOGLE_API_KEY", "GEMINI_API_KEY"), "GOOGLE_GEMINI_BASE_URL"),
-    "google-cloud": Provider(),
     "ollama": Provider(("OLLAMA_API_KEY",), "OLLAMA_BASE_URL", "http://localhost:11434/v1", key_is_optional=True),
     "vllm": Provider(("VLLM_API_KEY",), "VLLM_BASE_URL", "http://localhost:8000/v1", key_is_optional=True),
     "litellm": Provider(("LITELLM_API_KEY",), "LITELLM_BASE_URL", "http://localhost:4000", key_is_optional=True),
-    "openrouter": Provider(("OPENROUTER_API_KEY",)),
     "groq": Provider(("GROQ_API_KEY",), "GROQ_BASE_URL", extra="groq"),
     "mistral": Provider(("MISTRAL_API_KEY",), extra="mistral"),
-    "deepseek": Provider(("DEEPSEEK_API_KEY",)),
     "xai": Provider(("XAI_API_KEY",), extra="xai"),
-    "together": Provider(("TOGETHER_API_KEY",)),
-    "fireworks": Provider(("FIREWORKS_API_KEY",)),
-    "cerebras": Provider(("CEREBRAS_API_KEY",)),
     "cohere": Provider(("CO_API_KEY",), "CO_BASE_URL", extra="cohere"),
     "huggingface": Provider(("HF_TOKEN",), extra="huggingface"),
     "moonshotai": Provider(("MOONSHOTAI_API_KEY",), "MOONSHOTAI_BASE_URL"),
-    "nebius": Provider(("NEBIUS_API_KEY",)),
-    "ovhcloud": Provider(("OVHCLOUD_API_KEY",)),
     "alibaba": Provider(("ALIBABA_API_KEY", "DASHSCOPE_API_KEY")),
     "sambanova": Provider(("SAMBANOVA_API_KEY",), "SAMBANOVA_BASE_URL"),
     "heroku": Provider(("HEROKU_INFERENCE_KEY",), "HEROKU_INFERENCE_URL"),
-    "github": Provider(("GITHUB_API_KEY",)),
-    "github-copilot": Provider(),
     "vercel": Provider(("VERCEL_AI_GATEWAY_API_KEY", "VERCEL_OIDC_TOKEN")),
-    "crusoe": Provider(("CRUSOE_API_KEY",)),
-    "meta": Provider(("META_API_KEY",)),
-    "zai": Provider(("ZAI_API_KEY",)),
     "typesafe": Provider(("TYPESAFE_API_KEY",), "TYPESAFE_BASE_URL"),
     "system-one": Provider(("SYSTEM_ONE_API_KEY",), "SYSTEM_ONE_BASE_URL", key_is_optional=True),
     "snowflake": Provider(("SNOWFLAKE_TOKEN",)),
@@ -69,13 +56,9 @@ PROVIDERS: dict[str, Provider] = {
     "azure-responses": Provider(("AZURE_OPENAI_API_KEY",), "AZURE_OPENAI_ENDPOINT", key_is_optional=True),
     "bedrock": Provider(extra="bedrock"),
     "bedrock-mantle": Provider(extra="bedrock"),
-    "openai-codex": Provider(),
-    "openai-chatgpt": Provider(),
+    **{name: Provider((f"{name.upper()}_API_KEY",)) for name in _USUAL},
+    **dict.fromkeys(("google-cloud", "github-copilot", "openai-codex", "openai-chatgpt"), Provider()),
 }
-GATEWAY = Provider(("PYDANTIC_AI_GATEWAY_API_KEY", "PAIG_API_KEY"))
-"""`gateway/PROVIDER:MODEL`."""
-NOT_FOR_WORDS = frozenset({"elevenlabs", "voyageai", "sentence-transformers", "openai-decisions"})
-"""Providers of pydantic-ai without text models."""
 OWN_HOSTS = frozenset({"api.anthropic.com", "api.openai.com", "generativelanguage.googleapis.com"})
 """Hosts that the usual keys of the kinds of `[models]` belong to."""
 
@@ -140,10 +123,15 @@ def resolve_model(settings: Settings, name: str) -> ModelRef:
     provider, model = _split(name)
     if provider == LOCAL and model:
         return ModelRef(name=name, provider=LOCAL, model=model)
-    known = GATEWAY if provider.startswith("gateway/") else PROVIDERS.get(provider)
+    known = PROVIDERS.get(provider)
     if known is not None and model:
         return ModelRef(
-            name=name, provider=provider, model=model, url=_address(provider, known), key_variables=known.keys, needs_key=_needs(known)
+            name=name,
+            provider=provider,
+            model=model,
+            url=_address(provider, known),
+            key_variables=known.keys,
+            needs_key=_needs_key(known),
         )
     raise _unknown(settings, name, provider, model)
 
@@ -151,7 +139,7 @@ def resolve_model(settings: Settings, name: str) -> ModelRef:
 def _split(name: str) -> tuple[str, str]:
     """`provider:model`, or `provider/model` if a provider has that name; a model's own name may contain both characters."""
     provider, sign, model = name.partition(":")
-    if sign and (provider in PROVIDERS or provider == LOCAL or "/" not in provider or provider.startswith("gateway/")):
+    if sign and (provider in PROVIDERS or provider == LOCAL or "/" not in provider):
         return provider, model.strip()
     provider, _, model = name.partition("/")
     return (provider, model.strip()) if provider in PROVIDERS else ("", name)
@@ -172,9 +160,9 @@ def _from_table(name: str, table: ModelAddress) -> ModelRef:
         name=name,
         provider=provider,
         model=model,
-        url=_address(provider, known) if table.url is None else _tidy(provider, table.url),
+        url=_address(provider, known) if table.url is None else _normalise_url(provider, table.url),
         key_variables=keys,
-        needs_key=bool(table.key_variable) or (own and _needs(known)),
+        needs_key=bool(table.key_variable) or (own and _needs_key(known)),
         max_tokens=table.max_tokens,
         context_tokens=table.context_tokens,
         tools=table.tools,
@@ -182,7 +170,7 @@ def _from_table(name: str, table: ModelAddress) -> ModelRef:
     )
 
 
-def _needs(known: Provider) -> bool:
+def _needs_key(known: Provider) -> bool:
     """A private server, named by the environment, may need none."""
     return bool(known.keys) and not known.key_is_optional and not (known.url_variable and os.environ.get(known.url_variable))
 
@@ -190,13 +178,10 @@ def _needs(known: Provider) -> bool:
 def _address(provider: str, known: Provider) -> str | None:
     """The address from the environment, as users of the provider's own tools expect; None: its default."""
     said = os.environ.get(known.url_variable, "").strip() if known.url_variable else ""
-    if not said and provider == "ollama":
-        host = os.environ.get("OLLAMA_HOST", "").strip()
-        said = (host if "//" in host else f"http://{host}") if host else ""
-    return _tidy(provider, said) if said else known.url
+    return _normalise_url(provider, said) if said else known.url
 
 
-def _tidy(provider: str, url: str) -> str:
+def _normalise_url(provider: str, url: str) -> str:
     """The address in the form of the provider's client: people write it with and without the version."""
     url = url.strip().rstrip("/")
     if not url.lower().startswith(("http://", "https://")) or not _host(url):

@@ -9,7 +9,7 @@ import json
 import re
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -85,16 +85,16 @@ def request_of(question: Question, name: str, model: Model[Any], *, structured: 
         ]
     )
     if structured and question.output_schema is not None:
-        parameters = _structured(parameters, question.output_schema, model)
-    history = [_translated(message, name) for message in repaired(question.messages)]
-    merged = _merged(history)
+        parameters = _request_structure(parameters, question.output_schema, model)
+    history = [_translate(message, name) for message in repaired(question.messages)]
+    merged = _merge_turns(history)
     last = merged[-1]
     if question.instructions.strip() and isinstance(last, ModelRequest):
         merged[-1] = replace(last, instructions=plain_text(question.instructions))
     return merged, parameters
 
 
-def _structured(parameters: ModelRequestParameters, schema: Mapping[str, Any], model: Model[Any]) -> ModelRequestParameters:
+def _request_structure(parameters: ModelRequestParameters, schema: Mapping[str, Any], model: Model[Any]) -> ModelRequestParameters:
     """By the provider's own means if available, else as JSON without a schema, else only in the prompt."""
     profile = model.profile
     answer = OutputObjectDefinition(json_schema=dict(schema), name="answer")
@@ -106,7 +106,7 @@ def _structured(parameters: ModelRequestParameters, schema: Mapping[str, Any], m
     return parameters
 
 
-def _translated(message: Message, name: str) -> ModelMessage:
+def _translate(message: Message, name: str) -> ModelMessage:
     if isinstance(message, UserMessage):
         return ModelRequest(parts=[UserPromptPart(content=message.text)])
     if isinstance(message, ToolResult):
@@ -134,7 +134,7 @@ def _from_raw(message: Reply) -> ModelResponse | None:
     return loaded if kept == [call.call_id for call in message.calls] else None
 
 
-def _merged(history: Sequence[ModelMessage]) -> list[ModelMessage]:
+def _merge_turns(history: Sequence[ModelMessage]) -> list[ModelMessage]:
     """Consecutive requests as one, as a provider sees a turn."""
     merged: list[ModelMessage] = []
     for message in history:
@@ -172,7 +172,7 @@ def reply_of(response: ModelResponse, name: str, *, most: int, is_whole: bool) -
     notes = [_note(part) for part in response.parts if not isinstance(part, TextPart | ToolCallPart | ThinkingPart)]
     text = "\n\n".join(filter(None, [words[:most], *filter(None, notes)]))
     calls = tuple(
-        ToolCall(call_id=part.tool_call_id, name=part.tool_name, arguments=_given(part, most))
+        ToolCall(call_id=part.tool_call_id, name=part.tool_name, arguments=_arguments_of(part, most))
         for part in response.parts
         if isinstance(part, ToolCallPart)
     )
@@ -193,7 +193,7 @@ def _with_own_ids(parts: Sequence[ModelResponsePart]) -> list[ModelResponsePart]
     return fresh
 
 
-def _given(part: ToolCallPart, most: int) -> Mapping[str, Any] | str:
+def _arguments_of(part: ToolCallPart, most: int) -> Mapping[str, Any] | str:
     if isinstance(part.args, dict):
         return part.args
     text = part.args or ""
@@ -253,7 +253,7 @@ class PartialReply:
     """Characters passed to `hear`."""
     response: ModelResponse | None = field(default=None, repr=False)
     is_cut: bool = False
-    is_telling: bool = False
+    is_forwarding: bool = False
     """While the listener runs: its exceptions are not the model's."""
 
 
@@ -283,16 +283,9 @@ class KeyRedactor:
         return replace(reply, text=reply.text.replace(self._key, REDACTED)) if self._key and self._key in reply.text else reply
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamedAnswer:
-    reply: Reply
-    ended: EndReason
-    used: TokenUsage
-
-
 async def answer(
     connection: Connection, question: Question, heard: PartialReply, *, max_tokens: int | None, structured: bool = True
-) -> StreamedAnswer:
+) -> tuple[Reply, EndReason, TokenUsage]:
     """Raises the library's exceptions, `BrokenReply` and `SilentModel`; `heard` then has the partial reply."""
     messages, parameters = request_of(question, connection.meant.name, connection.model, structured=structured)
     takes_retries = "max_retries" not in getattr(connection.model, "unsupported_settings", ())
@@ -315,8 +308,8 @@ async def answer(
             await _listen(opened, question, heard, patience, redactor)
         finally:
             heard.response = opened.get()
-    answered = _judged(connection, question, heard)
-    return replace(answered, reply=redactor.redact(answered.reply))
+    reply, ended, used = _judge(connection, question, heard)
+    return redactor.redact(reply), ended, used
 
 
 @asynccontextmanager
@@ -340,28 +333,28 @@ async def _listen(stream: StreamedResponse, question: Question, heard: PartialRe
             async with _within(patience, last + patience):
                 event = await anext(events)
         except StopAsyncIteration:
-            _tell(question, heard, redactor.flush())
+            _forward(question, heard, redactor.flush())
             return
-        words, others = _said(event)
+        words, others = _content_of(event)
         if words or others:  # events without content, however many, are silence
             last = clock()
         heard.characters += len(words) + others
-        _tell(question, heard, redactor.feed(words))
+        _forward(question, heard, redactor.feed(words))
         if heard.characters > question.max_characters:
             heard.is_cut = True
             return
 
 
-def _tell(question: Question, heard: PartialReply, words: str) -> None:
+def _forward(question: Question, heard: PartialReply, words: str) -> None:
     allowed = words[: max(0, question.max_characters - heard.words)]
     if allowed and question.hear is not None:
-        heard.is_telling = True
+        heard.is_forwarding = True
         question.hear(allowed)
-        heard.is_telling = False
+        heard.is_forwarding = False
     heard.words += len(words)
 
 
-def _said(event: Any) -> tuple[str, int]:
+def _content_of(event: Any) -> tuple[str, int]:
     """The text of an event, and its number of hidden characters: thoughts and calls."""
     piece = getattr(event, "part", None) if isinstance(event, PartStartEvent) else getattr(event, "delta", None)
     if isinstance(piece, TextPart | TextPartDelta):
@@ -375,7 +368,7 @@ _CHATS = ("openai-chat", "ollama", "local")
 _ENDED = {"length": EndReason.LENGTH, "content_filter": EndReason.REFUSED}
 
 
-def _judged(connection: Connection, question: Question, heard: PartialReply) -> StreamedAnswer:
+def _judge(connection: Connection, question: Question, heard: PartialReply) -> tuple[Reply, EndReason, TokenUsage]:
     response = heard.response
     assert response is not None
     # A stream that ends without a reason may be incomplete: a proxy may have cut it. The library does not know every reason, and keeps
@@ -391,9 +384,7 @@ def _judged(connection: Connection, question: Question, heard: PartialReply) -> 
     name = connection.meant.name
     ended = EndReason.LENGTH if heard.is_cut else _ENDED.get(str(response.finish_reason), EndReason.FINISHED)
     reply = reply_of(response, name, most=question.max_characters, is_whole=not heard.is_cut)
-    return StreamedAnswer(
-        reply=reply, ended=ended, used=usage_of(response.usage, question, characters=heard.characters, is_whole=not heard.is_cut)
-    )
+    return reply, ended, usage_of(response.usage, question, characters=heard.characters, is_whole=not heard.is_cut)
 
 
 # ---- faults
@@ -422,7 +413,7 @@ def fault_of(error: Exception, connection: Connection) -> Fault:
     status = _status(error)
     busy = status in _BUSY or isinstance(error, ModelRateLimitError | ModelUnavailableError)
     can_wait = busy and not isinstance(error, ModelQuotaExceededError)
-    said = one_line(without_key(_faults_said(error), connection), _MOST)  # redacted before it is cut: half a key is not recognised
+    said = one_line(without_key(_message_of(error), connection), _MOST)  # redacted before it is cut: half a key is not recognised
     words = _words(error, connection, status, f" It says: {said}" if said else "")
     return Fault(
         words=without_key(words, connection),
@@ -433,12 +424,8 @@ def fault_of(error: Exception, connection: Connection) -> Fault:
 
 
 def _wait(error: Exception) -> float:
-    """As the provider requested, including fractions of a second, which the library does not parse."""
     asked = getattr(error, "retry_after", None)
-    if asked is None:
-        with suppress(ValueError):
-            asked = float((getattr(error, "headers", None) or {}).get("retry-after", ""))
-    return asked if asked is not None and 0 < asked < MOST_WAIT else DEFAULT_WAIT if not asked else MOST_WAIT
+    return min(asked, MOST_WAIT) if asked else DEFAULT_WAIT
 
 
 def without_key(text: str, connection: Connection) -> str:
@@ -515,7 +502,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _faults_said(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     """The provider's own message."""
     body = getattr(error, "body", None)
     if isinstance(body, str):

@@ -162,7 +162,6 @@ def opencode(kind: str, **part: Any) -> dict[str, Any]:
             [("tool", "Bash", "echo hi", "pending", ("call_id", "t1"))],
         ),
         (Claude(), claude_result("no"), [("tool", "", "", "failed", ("call_id", "t1"), ("why", "no"))]),
-        (Claude(), claude_result("Permission to use Bash with command rm has been denied."), [("denied", "", "", ("call_id", "t1"))]),
         (Claude(), {**claude({"type": "text", "text": "Inner."}), "parent_tool_use_id": "t1"}, []),
         (
             Claude(),

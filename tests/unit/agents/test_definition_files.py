@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from remit import load_settings
 from remit.agents import declarations as files
 from remit.agents.agent_files import page_of
-from remit.agents.declarations import definitions_of
+from remit.agents.declarations import all_joined, declarations_of
 from remit.agents.definition import Definition, Kind, PromptBy
 from support.pace import allowed
 
@@ -29,7 +29,7 @@ def project(root: Path, files: dict[str, str | bytes]) -> Path:
 
 def read(root: Path, files: dict[str, str | bytes] | None = None) -> tuple[dict[str, Definition], list[str]]:
     project(root, files or {})
-    definitions, problems = definitions_of(root, load_settings(root, environ={}))
+    definitions, problems = all_joined(declarations_of(root, load_settings(root, environ={})))
     return {definition.name: definition for definition in definitions}, problems
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from remit import Settings, load_settings
-from remit.agents.declarations import definitions_of
+from remit.agents.declarations import all_joined, declarations_of
 from remit.agents.definition import Definition, Kind
 from remit.agents.directory import Directory
 from remit.agents.model_agents import OPERATIONS, is_reached, reach_of
@@ -26,7 +26,7 @@ def read(root: Path, head: str, *, toml: str = PROJECT, folder: str = OWN, body:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"---\nname: p\ndescription: Its own.\n{head}\n---\n{body}\n")
     (root / "remit.toml").write_text(toml)
-    definitions, problems = definitions_of(root, load_settings(root, environ={}))
+    definitions, problems = all_joined(declarations_of(root, load_settings(root, environ={})))
     return next((one for one in definitions if one.name == "p"), None), problems
 
 
@@ -135,14 +135,16 @@ def test_file_of_another_tool_adds_no_provider_and_no_requests(tmp_path: Path) -
 
 
 def test_ignored_keys_of_vendor_files_are_noted(tmp_path: Path) -> None:
-    head = "color: red\nhooks: {}\nmaxTurns: many\ntools: Read, TodoWrite, Bash(git *)\ntemprature: 1"
+    head = "color: red\nhooks: {}\ntools: Read, TodoWrite, Bash(git *)\ntemprature: 1"
     notes = "\n".join(good(tmp_path, head, folder=CLAUDE).notes)
-    for word in ("color, hooks, temprature", "maxTurns: 'many'", "TodoWrite: left out", "Bash(git *): left out"):
+    for word in ("color, hooks, temprature", "TodoWrite: left out", "Bash(git *): left out"):
         assert word in notes
     found = good(tmp_path, "temperature: 0.2\nmode: subagent\nsteps: 4", folder=OPENCODE)
     assert (found.requests, found.temperature) == (4, 0.2)
     assert found.notes == ("name, mode: ignored",)
-    assert good(tmp_path, "temperature: hot", folder=OPENCODE).notes[-1].startswith("temperature: 'hot' is not supported")
+    found, problems = read(tmp_path, "temperature: hot", folder=OPENCODE)
+    assert found is None
+    assert "p.md: line 4: temperature: " in problems[0]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +215,7 @@ def test_names_in_other_scripts_are_valid_and_confusable_ones_refused(tmp_path: 
         (tmp_path / OWN / f"{name}.md").write_text("---\ndescription: It translates.\n---\nYou translate.\n")
     for number, name in enumerate(["w\u043erker", "\uff57orker", "\U0001d430orker", "a" * 200]):
         (tmp_path / OWN / f"x{number}.md").write_text(f"---\nname: {name}\n---\nYou lie.\n")
-    definitions, problems = definitions_of(tmp_path, load_settings(tmp_path, environ={}))
+    definitions, problems = all_joined(declarations_of(tmp_path, load_settings(tmp_path, environ={})))
     assert {one.name for one in definitions} == {unicodedata.normalize("NFC", name) for name in names}
     assert [f"x{number}.md: line 2: " in problem for number, problem in enumerate(sorted(problems))] == [True] * 4
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remit import Misused, load_settings
-from remit.agents.declarations import definitions_of
+from remit.agents.declarations import all_joined, declarations_of
 from remit.agents.definition import Definition, Kind
-from remit.agents.profiles import narrowed
+from remit.agents.profiles import narrow_tools
 from remit.agents.role_bindings import UnavailableAgent, why_unavailable
 from remit.core.agents import WorkspaceKind
 
@@ -40,7 +40,7 @@ def profile(root: Path, head: str, *, toml: str = BASE, folder: str = ".claude/a
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"---\nname: p\ndescription: Its own.\n{head}\n---\nYou are P.\n")
     (root / "remit.toml").write_text(toml)
-    definitions, problems = definitions_of(root, load_settings(root, environ={}))
+    definitions, problems = all_joined(declarations_of(root, load_settings(root, environ={})))
     assert problems == []
     return next(one for one in definitions if one.name == "p")
 
@@ -115,7 +115,7 @@ def test_file_from_a_clone_cannot_widen_its_permissions(tmp_path: Path, folder: 
     path.parent.mkdir(parents=True)
     path.write_text(f"---\nname: p\ndescription: Its own.\nremit:\n  {said}\n---\nYou are P.\n")
     (tmp_path / "remit.toml").write_text(BASE)
-    definitions, problems = definitions_of(tmp_path, load_settings(tmp_path, environ={}))
+    definitions, problems = all_joined(declarations_of(tmp_path, load_settings(tmp_path, environ={})))
     assert [one.name for one in definitions] == ["claude"]
     assert len(problems) == 1
     assert f"line 5: {said.partition(':')[0]} would give it more than its executor has" in problems[0]
@@ -130,8 +130,8 @@ names = st.text("ABCabc_*()[]", max_size=6)
 
 @given(allow=st.lists(names), tools=st.none() | st.lists(names), without=st.lists(names))
 def test_denied_tool_is_never_left_for_any_spelling(allow: list[str], tools: list[str] | None, without: list[str]) -> None:
-    assert not set(narrowed(allow, tools, without)) & {one for one in without if one.isalpha()}
-    assert narrowed(allow, [], without) == ()
+    assert not set(narrow_tools(allow, tools, without)) & {one for one in without if one.isalpha()}
+    assert narrow_tools(allow, [], without) == ()
 
 
 def test_profile_without_an_executor_names_the_settings_to_add(tmp_path: Path) -> None:

@@ -41,8 +41,6 @@ def test_plan_in_the_usual_format_is_parsed_completely() -> None:
     first, second = plan.phases
     assert (first.number, first.name, first.status) == (1, "Read rows", PhaseStatus.COMPLETED)
     assert first.goal == "Rows come out of the file, in order."
-    assert first.tasks == ("read", "count")
-    assert first.timing == "1 hour"
     assert first.accept == ("test -s rows.py", "python -m rows")
     assert first.text.startswith("### Phase 1: Read rows [COMPLETED]\n")
     assert first.text.endswith("`python -m rows`")
@@ -86,7 +84,7 @@ def test_unclosed_code_block_is_reported() -> None:
     assert "Line 2: this code block is never closed" in plan.faults[0]
 
 
-def test_duplicate_missing_and_malformed_phases_are_reported() -> None:
+def test_duplicate_and_malformed_phases_are_reported() -> None:
     plan = read_plan("### Phase 4: D [WIP]\n### Phase 2: B\n### Phase 2: C\n### Phase 3a: E\n")
     assert plan.doubled == (2,)
     faults = " ".join(plan.faults)
@@ -94,8 +92,6 @@ def test_duplicate_missing_and_malformed_phases_are_reported() -> None:
         "Phase 2 occurs more than once (lines 2, 3)",
         "[WIP] is not a phase status",
         "`### Phase 3a: E`",
-        "Phases 1, 3 are missing",
-        "order",
     ):
         assert words in faults
 

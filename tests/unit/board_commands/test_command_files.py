@@ -24,31 +24,25 @@ def put(root: Path, path: str, text: str) -> None:
 
 
 def test_arguments_are_substituted_once_literally_and_missing_ones_are_reported() -> None:
-    text = fill_arguments("Fix $1: $ARGUMENTS. Costs \\$1 or $10.", ["7", "$ARGUMENTS $1 @x.md `rm -rf /`"]).text
+    text, _ = fill_arguments("Fix $1: $ARGUMENTS. Costs \\$1 or $10.", ["7", "$ARGUMENTS $1 @x.md `rm -rf /`"])
     assert text == "Fix 7: 7 $ARGUMENTS $1 @x.md `rm -rf /`. Costs $1 or $10."
-    assert fill_arguments("Do it.", ["all", "of it"]).text == "Do it.\n\nArguments: all of it"
-    assert fill_arguments("Do $2.", ["a", "b", "c"]).text == "Do b.\n\nMore arguments: a c"
-    found = fill_arguments("Fix $1 in $2", ["it"])
-    assert (found.text, found.warnings) == ("Fix it in ", ("No value was given for $2.",))
-
-
-def test_only_the_command_text_names_files_to_attach() -> None:
-    found = fill_arguments("Look at @docs/a.md, @$1 and a@b.c; not @$2.", ["src/x.py"])
-    assert found.files == ("docs/a.md", "src/x.py")
-    assert fill_arguments("$ARGUMENTS", ["@secret.md"]).files == ()
+    assert fill_arguments("Do it.", ["all", "of it"])[0] == "Do it.\n\nArguments: all of it"
+    assert fill_arguments("Do $2.", ["a", "b", "c"])[0] == "Do b.\n\nMore arguments: a c"
+    assert fill_arguments("Fix $1 in $2", ["it"]) == ("Fix it in ", ("No value was given for $2.",))
+    assert fill_arguments("Fix $ARGUMENTS", []) == ("Fix ", ("No value was given for $ARGUMENTS.",))
 
 
 def test_shell_line_is_reported_and_stays_text() -> None:
-    found = fill_arguments("State: !`git status` and\n!`rm x`\nNow.", [])
-    assert found.text == "State: !`git status` and\n!`rm x`\nNow."
-    assert "!`git status` (and 1 more) is passed to the agent as text" in found.warnings[0]
+    text, warnings = fill_arguments("State: !`git status` and\n!`rm x`\nNow.", [])
+    assert text == "State: !`git status` and\n!`rm x`\nNow."
+    assert "!`git status` (and 1 more) is passed to the agent as text" in warnings[0]
 
 
 @given(st.text(), st.lists(st.text(), max_size=12))
 def test_arguments_appear_in_the_text_as_typed(body: str, arguments: list[str]) -> None:
-    text = fill_arguments(body, arguments).text
+    text, _ = fill_arguments(body, arguments)
     assert all(one in text for one in arguments)
-    assert fill_arguments("<$ARGUMENTS>", arguments).text == f"<{' '.join(arguments)}>"
+    assert fill_arguments("<$ARGUMENTS>", arguments)[0] == f"<{' '.join(arguments)}>"
 
 
 def test_file_of_the_project_takes_precedence_over_other_tools(tmp_path: Path) -> None:
@@ -129,18 +123,6 @@ async def test_command_file_runs_its_agent_under_its_own_name(tmp_path: Path) ->
     assert fixer.calls == [{"task": "Fix 7.\n\nMore arguments: now"}]
     assert (record.path, record.command, record.timeout_seconds) == (("orchestrator", "fix", "fixer"), "fix", 33.0)
     assert (done.command, done.status, done.data["data"]) == ("fix", "completed", "Fixed.")
-
-
-async def test_named_files_are_attached_if_the_policy_allows(tmp_path: Path) -> None:
-    put(tmp_path, ".remit/commands/fix.md", HEAD + "See @notes.md, @.env, @../x.md, @gone.md and ask @someone.")
-    put(tmp_path, "notes.md", "the notes")
-    put(tmp_path, ".env", "PASSWORD=1")
-    fixer = Scripted("fixer", answer("Fixed."))
-    done, _ = await run_command(tmp_path, "fix", agent=fixer)
-    asked = fixer.calls[0]["task"]
-    assert "--- notes.md\nthe notes" in asked
-    assert "PASSWORD" not in asked
-    assert [one.partition(" ")[0] for one in done.warnings] == ["@.env", "@gone.md"]
 
 
 async def test_timeouts_and_routes_of_the_settings_apply_to_the_command(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ async def test_concurrent_runs_create_no_task_for_the_same_errors(tmp_path: Path
 async def test_project_without_errors_gets_no_board(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=agents_for()) as remit:
         outcome = await errors(remit, Board(tmp_path))
-        assert outcome.summary == "The error ledger has no error. There is nothing to do."
+        assert outcome.summary == "No error is open."
     assert not (tmp_path / "specs").exists()
 
 

@@ -258,7 +258,7 @@ def test_todo_reports_folders_of_no_task(board: Board) -> None:
     (board.specs / "001_other_name").mkdir()
     outcome = todo(board, agreed=agreed, dry_run=True)
     assert outcome.data["orphan_folders"] == ["specs/099_orphan"]
-    assert outcome.warnings == ("specs/099_orphan belongs to no task.",)
+    assert outcome.warnings == ("Folders of no task: specs/099_orphan.",)
 
 
 def test_todo_archives_closed_tasks_and_asks_above_five(board: Board) -> None:

@@ -10,7 +10,7 @@ from remit.models.client import Models
 from remit.models.prices import price_of
 from remit.models.providers import PROVIDERS, resolve_model
 
-VARIABLES = {name for known in PROVIDERS.values() for name in (*known.keys, known.url_variable) if name} | {"OLLAMA_HOST"}
+VARIABLES = {name for known in PROVIDERS.values() for name in (*known.keys, known.url_variable) if name}
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,6 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
         ("ollama:qwen3:8b", "ollama", "qwen3:8b"),
         ("local:smollm2", "local", "smollm2"),
         ("local:/models/a.gguf", "local", "/models/a.gguf"),
-        ("gateway/openai:gpt-5", "gateway/openai", "gpt-5"),
     ],
 )
 def test_name_has_provider_and_model(name: str, provider: str, model: str) -> None:

@@ -29,7 +29,7 @@ class A2aAgent(RemoteExecutor):
         token = self.token()
         if token is not None:
             self._secrets = register_secrets({"authorization": token})
-        async with await remote.open(token) as connection:
+        async with remote.open(token) as connection:
             task = RemoteTask(connection, self.definition, ctx, arguments)
             try:
                 return await task.run()

@@ -2,13 +2,13 @@
 redirects, no proxy, no cookies."""
 
 import asyncio
+import contextlib
 import json
 import ssl
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import httpx
 from a2a.client import Client, ClientConfig, ClientFactory
@@ -87,14 +87,14 @@ BINDINGS = ("JSONRPC", "HTTP+JSON")
 """In order of preference."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteConnection:
     """A reached remote: its card and a client for it."""
 
     card: AgentCard
     client: Client
-    http: httpx.AsyncClient
     address: str
+    token: str | None
 
     @property
     def is_remit(self) -> bool:
@@ -104,13 +104,6 @@ class RemoteConnection:
     @property
     def streams(self) -> bool:
         return self.card.capabilities.streaming
-
-    async def __aenter__(self) -> "RemoteConnection":
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self.client.close()
-        await self.http.aclose()
 
 
 class RemoteAgent:
@@ -124,25 +117,22 @@ class RemoteAgent:
         self._card_until = 0.0
         self._fetching = asyncio.Lock()
 
-    async def open(self, token: str | None) -> RemoteConnection:
+    @contextlib.asynccontextmanager
+    async def open(self, token: str | None) -> AsyncIterator[RemoteConnection]:
         """Raises `Unavailable`, `Failed`, `Misused`."""
         if token is not None and self.target.scheme == "http" and not is_loopback(self.target.host):
             raise Misused(f"No token is sent to {self.target.shown} in the clear.", advice="Write https://…, with TLS on the other side.")
         self._tls = self._tls or tls_context(self._ca_file, "ca_file")
-        http = http_client(self._tls, {} if token is None else {"Authorization": f"Bearer {token}"})
-        try:
+        async with http_client(self._tls, {} if token is None else {"Authorization": f"Bearer {token}"}) as http:
             card = await self._card_of(http)
-            chosen = self._choose_interfaces(card, is_exact=token is not None)
             config = ClientConfig(
                 httpx_client=http,
                 supported_protocol_bindings=list(BINDINGS),
                 use_client_preference=True,
                 polling=not card.capabilities.streaming,
             )
-            return RemoteConnection(card=card, client=ClientFactory(config).create(chosen), http=http, address=self.target.shown)
-        except BaseException:
-            await http.aclose()
-            raise
+            async with ClientFactory(config).create(self._choose_interfaces(card, is_exact=token is not None)) as client:
+                yield RemoteConnection(card=card, client=client, address=self.target.shown, token=token)
 
     # ---- the card
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from a2a.types import (
     StreamResponse,
     SubscribeToTaskRequest,
     Task,
+    TaskArtifactUpdateEvent,
     TaskState,
     TaskStatus,
     TaskStatusUpdateEvent,
@@ -42,7 +42,7 @@ from remit.core.ids import traceparent_of
 from remit.core.redaction import redact_text
 from remit.core.result import ARTIFACT_TYPES
 from remit.core.text import shorten_with_count
-from remit.system.beneath import open_regular
+from remit.system.files import private_folder, write_private
 from remit.system.threads import off_loop
 
 # ---- errors
@@ -50,19 +50,19 @@ from remit.system.threads import off_loop
 _WORDS = 800
 _BUSY = frozenset({"RATE_LIMITED", "QUEUE_FULL", "STOPPING", "STORE_UNAVAILABLE", "AGENT_UNAVAILABLE"})
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-LONGEST_WAIT_SECONDS = 10.0
 
 
 def error_of(error: A2AError, address: str) -> RemitError:
-    words, code = redact_text(error.message[:_WORDS]), _code(error)
-    if _status(error) in (401, 403) or code in ("UNAUTHENTICATED", "FORBIDDEN"):
+    words = redact_text(error.message[:_WORDS])
+    status, code, data = _facts_of(error)
+    if status in (401, 403) or code in ("UNAUTHENTICATED", "FORBIDDEN"):
         advice = "Set the variable that token_variable names to a token that it accepts."
         return Unavailable(f"{address} refuses our token: {words}", code="TOOL_UNAVAILABLE", advice=advice)
     if isinstance(error, VersionNotSupportedError):
         return Failed(f"{address} speaks another version of A2A: {words}", code="AGENT_UNAVAILABLE")
     if may_pass(error):
         return Unavailable(f"{address} could not be reached: {words}")
-    own = _remote_data(error).get("recommendation")
+    own = data.get("recommendation")
     advice = redact_text(own[:_WORDS]) if isinstance(own, str) else ""
     return Failed(f"{address} refuses it: {words}", code=code or "UNKNOWN_ERROR", advice=advice)
 
@@ -71,35 +71,21 @@ def may_pass(error: A2AError) -> bool:
     """Whether a retry may help: the connection was lost, or the remote is busy."""
     if isinstance(error, TaskNotFoundError | VersionNotSupportedError):
         return False
-    for found, passing in ((_code(error), _BUSY), (_status(error), _PASSING)):
-        if found is not None:
-            return found in passing
+    status, code, _ = _facts_of(error)
+    if code is not None:
+        return code in _BUSY
+    if status is not None:
+        return status in _PASSING
     return isinstance(error, A2AClientTimeoutError | InternalError) or isinstance(error.__cause__, httpx.RequestError)
 
 
-def retry_after(error: A2AError) -> float | None:
-    """Seconds that the remote requested; None: it did not."""
-    given = _remote_data(error).get("retryAfterSeconds")
-    if given is None and isinstance(error.__cause__, httpx.HTTPStatusError):
-        header = error.__cause__.response.headers.get("retry-after", "")
-        given = float(header) if header.isascii() and header.isdigit() else None
-    return min(max(float(given), 0.05), LONGEST_WAIT_SECONDS) if isinstance(given, int | float) else None
-
-
-def _remote_data(error: A2AError) -> Mapping[str, Any]:
-    """Remit's additional data of an error."""
-    return error.data if isinstance(error.data, dict) else {}
-
-
-def _code(error: A2AError) -> str | None:
-    """The error code of a remote remit."""
-    code = _remote_data(error).get("code")
-    return code[:100] if isinstance(code, str) else None
-
-
-def _status(error: A2AError) -> int | None:
+def _facts_of(error: A2AError) -> tuple[int | None, str | None, Mapping[str, Any]]:
+    """The HTTP status, and of a remote remit the code and all additional data."""
     cause = error.__cause__
-    return cause.response.status_code if isinstance(cause, httpx.HTTPStatusError) else None
+    data: Mapping[str, Any] = error.data if isinstance(error.data, dict) else {}
+    code = data.get("code")
+    status = cause.response.status_code if isinstance(cause, httpx.HTTPStatusError) else None
+    return status, code[:100] if isinstance(code, str) else None, data
 
 
 # ---- the task as it grows
@@ -108,15 +94,8 @@ MOST_BYTES = 32 * 1024 * 1024
 MOST_ARTIFACTS = 200
 STREAM = "stream"
 """The artifact in which a remit streams its output."""
-ENDED = frozenset(
-    {
-        TaskState.TASK_STATE_COMPLETED,
-        TaskState.TASK_STATE_FAILED,
-        TaskState.TASK_STATE_CANCELED,
-        TaskState.TASK_STATE_REJECTED,
-    }
-)
-FAILED = ENDED - {TaskState.TASK_STATE_COMPLETED}
+FAILED = frozenset({TaskState.TASK_STATE_FAILED, TaskState.TASK_STATE_CANCELED, TaskState.TASK_STATE_REJECTED})
+ENDED = FAILED | {TaskState.TASK_STATE_COMPLETED}
 ASKS = frozenset({TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED})
 
 
@@ -144,11 +123,10 @@ class TaskSnapshot:
             case "message":
                 self.message = event.message
             case "status_update":
-                self._task(event.status_update.task_id, event.status_update.context_id)
-                self._status(event.status_update)
+                self._update_status(self._task_of(event.status_update), event.status_update)
             case "artifact_update":
-                self._task(event.artifact_update.task_id, event.artifact_update.context_id)
-                self._artifact(event.artifact_update.artifact, is_more=event.artifact_update.append)
+                update = event.artifact_update
+                self._update_artifact(self._task_of(update), update.artifact, is_more=update.append)
 
     def replace(self, task: Task) -> None:
         """Replace it with the state on the remote."""
@@ -161,26 +139,24 @@ class TaskSnapshot:
             self._emit_artifact(artifact)
         self._report_progress(task.status, dict_of(task.metadata))
 
-    def _task(self, task_id: str, context_id: str) -> Task:
+    def _task_of(self, update: TaskStatusUpdateEvent | TaskArtifactUpdateEvent) -> Task:
         if self.task is None:
-            self.task = Task(id=task_id, context_id=context_id)
+            self.task = Task(id=update.task_id, context_id=update.context_id)
         return self.task
 
-    def _status(self, update: TaskStatusUpdateEvent) -> None:
-        assert self.task is not None
-        self.task.status.CopyFrom(update.status)
+    def _update_status(self, task: Task, update: TaskStatusUpdateEvent) -> None:
+        task.status.CopyFrom(update.status)
         if update.status.state in ENDED | ASKS:
-            self.task.metadata.MergeFrom(update.metadata)
+            task.metadata.MergeFrom(update.metadata)
         self._report_progress(update.status, dict_of(update.metadata))
 
-    def _artifact(self, artifact: Artifact, *, is_more: bool) -> None:
-        assert self.task is not None
+    def _update_artifact(self, task: Task, artifact: Artifact, *, is_more: bool) -> None:
         self._count(artifact.ByteSize())
-        known = next((one for one in self.task.artifacts if one.artifact_id == artifact.artifact_id), None)
+        known = next((one for one in task.artifacts if one.artifact_id == artifact.artifact_id), None)
         if known is None:
-            if len(self.task.artifacts) >= MOST_ARTIFACTS:
+            if len(task.artifacts) >= MOST_ARTIFACTS:
                 raise too_large("artifacts", MOST_BYTES)
-            self.task.artifacts.append(artifact)
+            task.artifacts.append(artifact)
         elif is_more:
             known.parts.extend(artifact.parts)
         else:
@@ -260,7 +236,7 @@ def _parts(arguments: Mapping[str, Any], *, is_remit: bool) -> list[Part]:
 
 # ---- the return
 
-FILE_BYTES, FILES_BYTES, MOST_FILES = 16 * 1024 * 1024, 32 * 1024 * 1024, 100
+MOST_FILES = 100
 RESULT = "result"
 """The artifact with the data that a remit returned."""
 _UNFIT = re.compile(r"[^\w.-]+")
@@ -270,33 +246,33 @@ async def answer_of(gathered: TaskSnapshot, definition: Definition, ctx: Context
     """The answer as a return document; `runtime.validate` checks it."""
     name = definition.name
     if gathered.message is not None:
-        return _of_message(gathered.message, name)
+        words = words_of(gathered.message)
+        parts = [_value(part) for part in gathered.message.parts]
+        data = parts[0] if len(parts) == 1 else parts
+        summary = shorten_with_count(words) or f"{name} answered."
+        return {"status": "completed", "summary": summary, "data": data, "artifacts": [], "errors": []}
     task = gathered.task
     assert task is not None
     said = dict_of(task.metadata)
+    told = said.get(EXTENSION)
+    own = told if isinstance(told, dict) else {}
     words = words_of(task.status.message)
+    stated = own.get("summary")
     answer: dict[str, Any] = {
         "status": _answer_status(task, said),
+        "summary": shorten_with_count(stated if isinstance(stated, str) and stated.strip() else words) or f"{name} has ended.",
         "data": data_of(task.artifacts),
         "remote": {"task_id": task.id, "context_id": task.context_id, "state": TaskState.Name(task.status.state)},
     }
-    reason = said.get("stopReason", said.get("stop_reason"))  # older remits write it in snake case
+    reason = said.get("stopReason")
     if isinstance(reason, str):
         answer["remote"]["stop_reason"] = reason[:100]
-    answer["summary"] = _summary(said, words, name)
-    answer["errors"] = [] if answer["status"] == "completed" else _errors(task, said, words, ctx)
+    answer["errors"] = [] if answer["status"] == "completed" else errors_of(own.get("errors")) or [_error(task, words, ctx)]
     if notes := await _save_files(task.artifacts, ctx):
         answer["warnings"] = notes
     if answer["status"] == "partial" and reason == "deadline":
         raise OutOfTime(answer["summary"], answer=answer)  # its timeout was ours, slightly reduced
     return answer
-
-
-def _of_message(message: Message, name: str) -> dict[str, Any]:
-    words = words_of(message)
-    parts = [_value(part) for part in message.parts]
-    data = parts[0] if len(parts) == 1 else parts
-    return {"status": "completed", "summary": shorten_with_count(words) or f"{name} answered.", "data": data, "artifacts": [], "errors": []}
 
 
 def _answer_status(task: Task, said: dict[str, Any]) -> str:
@@ -310,12 +286,6 @@ def _answer_status(task: Task, said: dict[str, Any]) -> str:
             return "failed"
 
 
-def _summary(said: dict[str, Any], words: str, name: str) -> str:
-    own = said.get(EXTENSION)
-    told = own.get("summary") if isinstance(own, dict) else None
-    return shorten_with_count(told if isinstance(told, str) and told.strip() else words) or f"{name} has ended."
-
-
 _STATE_ERRORS = {
     TaskState.TASK_STATE_INPUT_REQUIRED: ("input_required", "INPUT_REQUIRED", "It asks for input, without saying what."),
     TaskState.TASK_STATE_AUTH_REQUIRED: ("auth_required", "AUTH_REQUIRED", "It asks to be authenticated."),
@@ -324,16 +294,13 @@ _STATE_ERRORS = {
 }
 
 
-def _errors(task: Task, said: dict[str, Any], words: str, ctx: Context) -> list[dict[str, Any]]:
-    own = said.get(EXTENSION)
-    if listed := errors_of(own.get("errors") if isinstance(own, dict) else None):
-        return listed
+def _error(task: Task, words: str, ctx: Context) -> dict[str, Any]:
     kind, code, default = _STATE_ERRORS.get(task.status.state, ("execution", "UNKNOWN_ERROR", "It failed, without saying why."))
     advice = "Delegate it again."
     if task.status.state in ASKS:
         advice = f"Delegate it again with resume={ctx.session_id}, and what it asks for as its task."
     is_final = task.status.state == TaskState.TASK_STATE_REJECTED
-    return [error_entry(words or default, type=kind, code=code, recommendation=advice, recoverable=not is_final)]
+    return error_entry(words or default, type=kind, code=code, recommendation=advice, recoverable=not is_final)
 
 
 # ---- data
@@ -376,18 +343,12 @@ def _value(part: Part) -> Any:
 
 async def _save_files(artifacts: Sequence[Artifact], ctx: Context) -> list[str]:
     """Save files and return messages about those that were not kept."""
-    room, count, notes = FILES_BYTES, 0, list[str]()
     files = [(one, part) for one in artifacts for part in one.parts if part.WhichOneof("content") == "raw"]
-    for artifact, part in files:
-        count += 1
-        if len(part.raw) > min(room, FILE_BYTES) or count > MOST_FILES:
-            notes.append(f"A file of {len(part.raw)} bytes from the remote was not kept: it is too large, or there are too many.")
-            continue
-        room -= len(part.raw)
+    for count, (artifact, part) in enumerate(files[:MOST_FILES], start=1):
         kept = await off_loop(_write_file, ctx.scratch / "remote", safe_name(part.filename or artifact.name, count), part.raw)
         kind = dict_of(part.metadata).get("type")
         ctx.artifact(kept, kind if kind in ARTIFACT_TYPES else "data", artifact.description or f"From {artifact.name or 'there'}"[:200])
-    return notes[:20]
+    return [f"Only {MOST_FILES} of {len(files)} files from the remote were kept."] if len(files) > MOST_FILES else []
 
 
 def safe_name(given: str, number: int) -> str:
@@ -397,11 +358,8 @@ def safe_name(given: str, number: int) -> str:
 
 
 def _write_file(folder: Path, name: str, content: bytes) -> Path:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = folder / name
-    path.unlink(missing_ok=True)  # from an earlier attempt
-    with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
-        file.write(content)
+    path = private_folder(folder) / name
+    write_private(path, content, fsync=False)
     return path
 
 
@@ -426,11 +384,15 @@ class RemoteTask:
         self._sent: Message | None = None
         self._lost_at: float | None = None
         self._pause = POLL_SECONDS[0]
-        self._turn = self._next_turn()
+        saved = ctx.saved if isinstance(ctx.saved, Mapping) and ctx.saved.get("kind") == KIND else {}
+        self._saved: Mapping[str, Any] = saved
+        self._is_same = saved.get("session_id") == ctx.session_id
+        # A second attempt of a delegation is a new message: the first was answered with its failure.
+        self._turn = int(saved.get("turn", 0)) + 1 if self._is_same else 0
         self._parameters = {HEADER: EXTENSION} if line.is_remit else {}
         self._parameters[TRACEPARENT] = traceparent_of(ctx.backend.delegation)
-        if (token := line.http.headers.get("authorization")) is not None:
-            self._parameters["authorization"] = token
+        if line.token is not None:
+            self._parameters["authorization"] = f"Bearer {line.token}"
 
     @property
     def is_left(self) -> bool:
@@ -453,15 +415,13 @@ class RemoteTask:
 
     async def _find_earlier(self) -> Task | None:
         """The task to continue: of the same delegation run again, or of the one it resumes. It may still be running."""
-        saved = self._ctx.saved
-        if not isinstance(saved, Mapping) or saved.get("kind") != KIND or saved.get("address") != self._line.address:
+        if self._saved.get("address") != self._line.address:
             return None
         try:
-            task = await self._get(str(saved.get("task_id")))
+            task = await self._get(str(self._saved.get("task_id")))
         except (TaskNotFoundError, UnsupportedOperationError):
             return None
-        is_same = saved.get("session_id") == self._ctx.session_id
-        if task.status.state not in ENDED | ASKS or (is_same and task.status.state not in FAILED):
+        if task.status.state not in ENDED | ASKS or (self._is_same and task.status.state not in FAILED):
             self._snapshot.replace(task)  # it still runs there, or ended while this process was down
             await self._save_checkpoint(task)
         return task
@@ -490,15 +450,9 @@ class RemoteTask:
                     return
                 await self._wait(A2AClientError("it sent no answer"))
 
-    def _next_turn(self) -> int:
-        """A second attempt of a delegation is a new message: the first was answered with its failure."""
-        saved = self._ctx.saved
-        is_again = isinstance(saved, Mapping) and saved.get("kind") == KIND and saved.get("session_id") == self._ctx.session_id
-        return int(saved.get("turn", 0)) + 1 if is_again else 0
-
     async def _read_events(self, events: AsyncIterator[StreamResponse]) -> None:
         try:
-            async for event in _iterate(events):
+            async for event in _received(events):
                 self._lost_at, self._pause = None, POLL_SECONDS[0]
                 is_first = self._snapshot.task is None
                 self._snapshot.take(event)
@@ -511,16 +465,8 @@ class RemoteTask:
                 await close()
 
     async def _save_checkpoint(self, task: Task) -> None:
-        await self._ctx.checkpoint(
-            {
-                "kind": KIND,
-                "address": self._line.address,
-                "task_id": task.id,
-                "context_id": task.context_id,
-                "session_id": self._ctx.session_id,
-                "turn": self._turn,
-            }
-        )
+        place = {"kind": KIND, "address": self._line.address, "task_id": task.id, "context_id": task.context_id}
+        await self._ctx.checkpoint({**place, "session_id": self._ctx.session_id, "turn": self._turn})
 
     # ---- following
 
@@ -573,10 +519,10 @@ class RemoteTask:
             self._ctx.progress(f"The connection to {self._line.address} was lost; trying again.")
         if now - self._lost_at > LOST_SECONDS:
             raise Unavailable(f"{self._line.address} could not be reached for {LOST_SECONDS:g} s: {error.message}"[:500])
-        await self._sleep(retry_after(error))
+        await self._sleep()
 
-    async def _sleep(self, seconds: float | None = None) -> None:
-        await asyncio.sleep(self._pause if seconds is None else seconds)
+    async def _sleep(self) -> None:
+        await asyncio.sleep(self._pause)
         self._pause = min(POLL_SECONDS[1], 1.5 * self._pause)
 
     def _call(self, *, stream: bool = False) -> ClientCallContext:
@@ -587,20 +533,19 @@ class RemoteTask:
     async def cancel(self, remote: RemoteAgent, token: str | None) -> None:
         """Stop it on the remote too, over its own connection: this one is closing. Nothing waits for it."""
         try:
-            async with asyncio.timeout(CANCEL_SECONDS), await remote.open(token) as line:
+            async with asyncio.timeout(CANCEL_SECONDS), remote.open(token) as line:
                 if self._snapshot.task is not None:
                     await line.client.cancel_task(CancelTaskRequest(id=self._snapshot.task.id), context=self._call())
         except (A2AError, RemitError, TimeoutError, httpx.HTTPError):
             return  # it has ended, or the remote is unreachable: its own deadline ends it
 
 
-async def _iterate(events: AsyncIterator[StreamResponse]) -> AsyncIterator[StreamResponse]:
+async def _received(events: AsyncIterator[StreamResponse]) -> AsyncIterator[StreamResponse]:
     while True:
         with _convert_sdk_errors():
-            try:
-                event = await anext(events)
-            except StopAsyncIteration:
-                return
+            event = await anext(events, None)
+        if event is None:
+            return
         yield event
 
 

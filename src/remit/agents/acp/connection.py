@@ -19,12 +19,12 @@ from acp.meta import AGENT_METHODS, PROTOCOL_VERSION
 from acp.schema import EnvVariable, McpServerStdio
 
 from remit.agents.acp.updates import OWN_TOOLS, Listener
-from remit.agents.coding.dialects import CONTENT, EVERYTHING, FREE, HYGIENE, NEVER_PASSED, given_config, items_of, mapping_of, table_in
+from remit.agents.coding.dialects import CONTENT, EVERYTHING, FREE, HYGIENE, NEVER_PASSED, config_of, items_of, mapping_of, table_in
 from remit.agents.command import environment_for, exit_words, folder_of, without_variables
 from remit.agents.definition import Definition
 from remit.agents.process.command_process import Program, ProgramStarter
 from remit.core.context import Context
-from remit.core.errors import AgentCrashed, Failed, RemitError, Stopped, Unavailable
+from remit.core.errors import AgentCrashed, Failed, RemitError, Unavailable
 from remit.system.interpreter import MCP_SERVER_NAME, mcp_server_command
 
 # ---- errors
@@ -169,7 +169,6 @@ def _message(line: bytes) -> dict[str, Any] | None:
 # ---- settings that make an agent ask
 
 PERMISSION = "OPENCODE_PERMISSION"
-_OPENCODE = "opencode"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,24 +186,11 @@ def asking_mode(definition: Definition, scratch: Path, environment: Mapping[str,
     mode = f"remit-{secrets.token_hex(8)}"
     own = table_in(environment.get(PERMISSION, ""))
     permission = _permission(definition, scratch) if own is None else own
-    given = given_config(environment)
-    config = {
-        **given,
-        "autoupdate": False,
-        "share": "disabled",
-        "default_agent": mode,
-        "agent": {**mapping_of(given.get("agent")), mode: {"mode": "primary", "permission": permission}},
-    }
+    config = config_of(environment, mode, permission, default_agent=mode)
     # If everything is allowed, subagents need not ask: they would wait for an answer until the timeout.
     everybody = {**permission, "*": "allow"} if own is None and EVERYTHING in definition.allow else permission
     told = {PERMISSION: json.dumps(everybody), CONTENT: json.dumps(config)}
     return AskingMode(environment={**HYGIENE, **without_variables(environment, NEVER_PASSED, definition), **told}, mode=mode)
-
-
-def is_opencode(answer: Mapping[str, Any]) -> bool:
-    """By its answer to `initialize`. It must be in the mode in which it asks."""
-    info = answer.get("agentInfo")
-    return isinstance(info, dict) and str(info.get("name", "")).lower() == _OPENCODE
 
 
 def _permission(definition: Definition, scratch: Path) -> dict[str, object]:
@@ -250,7 +236,6 @@ class Session:
         self._ctx = ctx
         self._capabilities: Mapping[str, Any] = {}
         self._auth_methods: tuple[Mapping[str, Any], ...] = ()
-        self._environment: dict[str, str] = {}
         self._asking_mode, self._is_opencode = "", False
         self._session_id = ""
         self.remembers = False
@@ -258,20 +243,20 @@ class Session:
 
     # ---- beginning and end
 
-    async def open(self, pool: ProgramStarter, *, start_seconds: float = START_SECONDS) -> None:
+    async def open(self, pool: ProgramStarter) -> None:
         """Start the process and initialize the protocol. On failure nothing is left running, and the error gives the reason."""
         try:
-            told = asking_mode(self._definition, self._ctx.scratch, environment_for(self._definition, self._ctx))
-            self._environment, self._asking_mode = dict(told.environment), told.mode
+            asking = asking_mode(self._definition, self._ctx.scratch, environment_for(self._definition, self._ctx))
+            self._asking_mode = asking.mode
             folder = folder_of(self._definition, self._ctx)
             argv = (*self._definition.command, *self._definition.options)
-            program = Program(argv=argv, environment=self._environment, folder=folder, takes_input=True)
+            program = Program(argv=argv, environment=asking.environment, folder=folder, takes_input=True)
             self._process = await self._stack.enter_async_context(pool.spawn(program, self._ctx))
             assert self._process.stdin is not None
             self._lines = Lines(self._process.stdout, self._process.stdin)
             self._connection = Connection(self.listener, self._lines)
             self._stack.push_async_callback(self._connection.close)
-            await self._initialize(start_seconds)
+            await self._initialize()
         except BaseException:
             await self.close()
             raise
@@ -298,32 +283,28 @@ class Session:
             answer = await self._new()
             await self._ctx.checkpoint({"vendor": VENDOR, "session": self._session_id})
         await self._select_asking_mode(answer)
-        if self._definition.model:
-            await self._choose_model(self._definition.model, answer)
+        model = self._definition.model
+        if model and not await self._set_option(answer, model, "model"):
+            self._ctx.progress(f"{self._definition.name} does not offer the model {model!r}; it uses its own.")
 
     async def prompt(self, text: str) -> Turn:
         """Send a prompt and wait for the turn to end, without a time limit."""
         self.listener.begin_turn()
         params = {"sessionId": self._session_id, "prompt": [{"type": "text", "text": text}]}
         answer = await self._ask("session_prompt", params, None)
-        self.listener.end_turn()
-        with contextlib.suppress(Stopped):
-            self.listener.count_turn(mapping_of(answer.get("usage")).get("totalTokens"))
-        return self.turn(str(answer.get("stopReason", "nothing")))
-
-    def turn(self, stop_reason: str) -> Turn:
-        """The text so far."""
+        self.listener.end_turn(mapping_of(answer.get("usage")).get("totalTokens"))
+        stop_reason = str(answer.get("stopReason", "nothing"))
         return Turn(stop_reason=stop_reason, whole=self.listener.whole.text(), last=self.listener.last.text())
 
     # ---- how it is done
 
-    async def _initialize(self, seconds: float) -> None:
+    async def _initialize(self) -> None:
         params = {
             "protocolVersion": PROTOCOL_VERSION,
             "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
             "clientInfo": {"name": "remit", "version": version("remit")},
         }
-        seconds = min(seconds, max(LEAST_START_SECONDS, self._ctx.remaining * START_SHARE))
+        seconds = min(START_SECONDS, max(LEAST_START_SECONDS, self._ctx.remaining * START_SHARE))
         answer = await self._ask("initialize", params, round(seconds, 1))
         spoken = answer.get("protocolVersion")
         if spoken != PROTOCOL_VERSION:
@@ -331,31 +312,17 @@ class Session:
                 f"{self._definition.name} speaks version {str(spoken)[:40]} of the Agent Client Protocol, not {PROTOCOL_VERSION}.",
                 advice="Install a version of it that speaks this one.",
             )
-        self._is_opencode = is_opencode(answer)
+        self._is_opencode = str(mapping_of(answer.get("agentInfo")).get("name", "")).lower() == "opencode"
         self._capabilities = mapping_of(answer.get("agentCapabilities"))
         self._auth_methods = tuple(items_of(answer.get("authMethods")))
 
     async def _new(self) -> Mapping[str, Any]:
-        try:
-            answer = await self._ask("session_new", self._place(), SESSION_SECONDS)
-        except Unavailable:
-            if not await self._authenticate():
-                raise
-            answer = await self._ask("session_new", self._place(), SESSION_SECONDS)
+        answer = await self._ask("session_new", self._place(), SESSION_SECONDS)
         session_id = answer.get("sessionId")
         if not isinstance(session_id, str) or not session_id:
             raise AgentCrashed(f"{self._definition.name} opened a session without an id.")
         self._session_id = session_id
         return answer
-
-    async def _authenticate(self) -> bool:
-        """Only with a key from its environment: any other login needs a person."""
-        for way in self._auth_methods:
-            names = [mapping_of(one).get("name") for one in way.get("vars") or () if not mapping_of(one).get("optional")]
-            if way.get("type") == "env_var" and names and all(name in self._environment for name in names):
-                await self._ask("authenticate", {"methodId": way.get("id")}, SESSION_SECONDS)
-                return True
-        return False
 
     async def _load(self, session_id: str) -> Mapping[str, Any] | None:
         if "resume" in mapping_of(self._capabilities.get("sessionCapabilities")):
@@ -389,42 +356,25 @@ class Session:
 
     async def _select_asking_mode(self, answer: Mapping[str, Any]) -> None:
         """Select the mode in which it asks. A continued session has its earlier mode, which anyone may have set."""
-        for option in items_of(answer.get("configOptions")):
-            if self._asking_mode in _values(option):
-                if option.get("currentValue") != self._asking_mode:
-                    await self._set_option(option, self._asking_mode)
-                return
-        modes = mapping_of(answer.get("modes"))
-        if any(one.get("id") == self._asking_mode for one in items_of(modes.get("availableModes"))):
-            if modes.get("currentModeId") != self._asking_mode:
-                params = {"sessionId": self._session_id, "modeId": self._asking_mode}
-                await self._ask("session_set_mode", params, SESSION_SECONDS)
-            return
-        if self._is_opencode:
+        if not await self._set_option(answer, self._asking_mode) and self._is_opencode:
             raise Unavailable(
                 f"{self._definition.name} does not offer the mode in which it asks before using tools: its list of tools is not enforced.",
                 advice="Install a newer version of it.",
             )
 
-    async def _set_option(self, option: Mapping[str, Any], value: str) -> None:
-        params = {"sessionId": self._session_id, "configId": option.get("id"), "value": value}
-        await self._ask("session_set_config_option", params, SESSION_SECONDS)
-
-    async def _choose_model(self, model: str, answer: Mapping[str, Any]) -> None:
-        """Select the model through a session option or, in older agents, a method."""
+    async def _set_option(self, answer: Mapping[str, Any], value: str, category: str = "") -> bool:
+        """Set the session option that offers this value. Returns whether one does."""
         for option in items_of(answer.get("configOptions")):
-            values = _values(option)
-            if (option.get("category") or option.get("id")) == "model" and model in values:
-                await self._set_option(option, model)
-                return
-        offered = items_of(mapping_of(answer.get("models")).get("availableModels"))
-        if any(one.get("modelId") == model for one in offered):
-            await self._ask("session_set_model", {"sessionId": self._session_id, "modelId": model}, SESSION_SECONDS)
-            return
-        self._ctx.progress(f"{self._definition.name} does not offer the model {model!r}; it uses its own.")
+            is_meant = not category or (option.get("category") or option.get("id")) == category
+            if is_meant and value in _values(option):
+                if option.get("currentValue") != value:
+                    params = {"sessionId": self._session_id, "configId": option.get("id"), "value": value}
+                    await self._ask("session_set_config_option", params, SESSION_SECONDS)
+                return True
+        return False
 
     async def _ask(self, method: str, params: dict[str, Any], seconds: float | None) -> Mapping[str, Any]:
-        name = AGENT_METHODS.get(method, method.replace("_", "/", 1))
+        name = AGENT_METHODS[method]
         try:
             async with asyncio.timeout(seconds):
                 return mapping_of(await self._connection.send_request(name, params))

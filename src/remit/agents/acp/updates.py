@@ -3,10 +3,11 @@
 Reads plain mappings instead of the library's models: an agent may be newer than the library. Used by `acp.connection`."""
 
 import asyncio
+import contextlib
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from acp.exceptions import RequestError
 from acp.meta import CLIENT_METHODS
 
 from remit.agents.coding.dialects import items_of, mapping_of
-from remit.agents.transcript import CALLS_KEPT, OVER, Call, Tail, TextBuffer, ToolCalls, Words, tell_plan
+from remit.agents.transcript import OVER, Call, Tail, TextBuffer, ToolCalls, Words, tell_plan
 from remit.core.context import Context
 from remit.core.errors import Refused, Stopped
 
@@ -33,12 +34,8 @@ _GRANTS = ("allow_once", "allow_always")
 _REFUSALS = ("reject_once", "reject_always")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PermissionOption:
-    """An answer that the agent offers."""
-
-    option_id: str
-    kind: str
+Options = Sequence[Mapping[str, Any]]
+"""The answers that the agent offers, each with `optionId` and `kind`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,15 +46,19 @@ class Decision:
     because: str
 
 
-def decide(allow: Sequence[str], tool: Call, options: Sequence[PermissionOption]) -> Decision:
+def decide(allow: Sequence[str], tool: Call, options: Options) -> Decision:
     """Whether `tool` may be used, and the option to answer with."""
     pattern = next((pattern for pattern in allow if _fits(pattern, tool)), None)
-    if pattern is not None:
-        granted = _first(options, _GRANTS)
-        if granted is not None:
-            return Decision(allowed=True, option_id=granted, because=f"allowed by {pattern!r}")
-        return Decision(allowed=False, option_id=_first(options, _REFUSALS), because="it offered no answer that allows it")
-    return Decision(allowed=False, option_id=_first(options, _REFUSALS), because="nothing in its allow-list fits")
+    if pattern is None:
+        return _refuse(options, "nothing in its allow-list fits")
+    granted = _first(options, _GRANTS)
+    if granted is None:
+        return _refuse(options, "it offered no answer that allows it")
+    return Decision(allowed=True, option_id=granted, because=f"allowed by {pattern!r}")
+
+
+def _refuse(options: Options, because: str) -> Decision:
+    return Decision(allowed=False, option_id=_first(options, _REFUSALS), because=because)
 
 
 EFFECTS = {
@@ -76,17 +77,11 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s`'\"<>]+")
 _MOST_PATHS = 50
 
 
-async def check_policy(
-    ctx: Context, tool: Call, call: Mapping[str, Any], options: Sequence[PermissionOption], allowed: Decision
-) -> Decision:
-    """The decision of the allow-list, if the policy agrees."""
+async def check_policy(ctx: Context, tool: Call, call: Mapping[str, Any]) -> None:
+    """Raises `Refused`."""
     effects = (EFFECTS[tool.kind],) if tool.kind in EFFECTS else ()
-    try:
-        for facts in _facts(ctx, tool, call):
-            await ctx.permit(f"acp.{tool.kind or 'other'}", effects=effects, tool=tool.title, **facts)
-    except Refused as no:
-        return replace(allowed, allowed=False, option_id=_first(options, _REFUSALS), because=f"the policy denies it: {no.message}")
-    return allowed
+    for facts in _facts(ctx, tool, call):
+        await ctx.permit(f"acp.{tool.kind or 'other'}", effects=effects, tool=tool.title, **facts)
 
 
 def _facts(ctx: Context, tool: Call, call: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -147,14 +142,12 @@ def _title_fits(pattern: str, tool: Call) -> bool:
     return fnmatchcase(title, pattern)
 
 
-def _first(options: Sequence[PermissionOption], kinds: Sequence[str]) -> str | None:
-    return next((option.option_id for kind in kinds for option in options if option.kind == kind), None)
+def _first(options: Options, kinds: Sequence[str]) -> str | None:
+    return next((str(one["optionId"]) for kind in kinds for one in options if one.get("kind") == kind and "optionId" in one), None)
 
 
 # ---- updates
 
-CHUNK_CHARACTERS = 1024
-CHUNK_SECONDS = 0.3
 THINKING_SECONDS = 5.0
 _CANCELLED: dict[str, Any] = {"outcome": {"outcome": "cancelled"}}
 
@@ -172,9 +165,7 @@ class Listener:
         self._message_id: Any = None
         self._tools = ToolCalls(ctx)
         self._words = Words(ctx)
-        self._announced: dict[str, asyncio.TimerHandle] = {}
-        """Calls that are not reported yet: many are announced before their purpose is known."""
-        self._buffer = TextBuffer(self._say, characters=CHUNK_CHARACTERS, seconds=CHUNK_SECONDS)
+        self._buffer = TextBuffer(self._words.say)
         self._thought_at = -math.inf
         self._context, self._cost = 0, 0.0
         """Of the session, as counted by the agent: tokens in its context, and its cost."""
@@ -183,17 +174,17 @@ class Listener:
 
     async def __call__(self, method: str, params: Any, is_notification: bool) -> Any:
         given = mapping_of(params)
-        if method == CLIENT_METHODS["session_update"]:
-            try:
+        try:
+            if method == CLIENT_METHODS["session_update"]:
                 self._update(mapping_of(given.get("update")))
-            except Stopped:
-                self.is_over = True
-            return None
-        if method == CLIENT_METHODS["session_request_permission"]:
-            return await self._permission(given)
-        if is_notification:
-            return None
-        raise RequestError.method_not_found(method)
+            elif method == CLIENT_METHODS["session_request_permission"]:
+                return await self._permission(given)
+            elif not is_notification:
+                raise RequestError.method_not_found(method)
+        except Stopped:  # the delegation has ended
+            self.is_over = True
+            return _CANCELLED
+        return None
 
     def begin_turn(self) -> None:
         self.whole.clear()
@@ -203,35 +194,21 @@ class Listener:
 
     def end(self) -> None:
         """Ignore everything from now on."""
-        for timer in self._announced.values():
-            timer.cancel()
-        self._end_message()
+        with contextlib.suppress(Stopped):
+            self._end_message()
         self.is_over = True
 
-    def end_turn(self) -> None:
-        """Its last message is its answer."""
-        self._buffer.flush()
-        self._guarded(self._words.end_turn)
-
-    def _say(self, text: str) -> None:
-        self._guarded(lambda: self._words.say(text))
+    def end_turn(self, tokens: Any) -> None:
+        """Its last message is its answer. `tokens` of the turn: those that were not drawn while it ran are drawn now."""
+        with contextlib.suppress(Stopped):
+            self._buffer.flush()
+            self._words.end_turn()
+            if _is_number(tokens) and tokens > self._turn_tokens:
+                self._spend(int(tokens) - self._turn_tokens, 0.0)
 
     def _end_message(self) -> None:
         self._buffer.flush()
-        self._guarded(self._words.end_message)
-
-    def _guarded(self, tell: Callable[[], None]) -> bool:
-        """Whether it was delivered; the delegation may have ended."""
-        try:
-            tell()
-        except Stopped:
-            self.is_over = True
-        return not self.is_over
-
-    def count_turn(self, tokens: Any) -> None:
-        """Draw the tokens of the turn that were not drawn while it ran."""
-        if _is_number(tokens) and tokens > self._turn_tokens:
-            self._spend(int(tokens) - self._turn_tokens, 0.0)
+        self._words.end_message()
 
     def _count(self, used: Any, cost: Any) -> None:
         """Draw the growth of context and cost as it is reported."""
@@ -264,9 +241,8 @@ class Listener:
         elif kind in ("tool_call", "tool_call_update"):
             self._tool(update)
         elif kind == "plan":
-            self._plan(update.get("entries"))
-        elif kind == "plan_update":
-            self._plan(mapping_of(update.get("plan")).get("entries"))
+            entries = items_of(update.get("entries"))[:200]
+            tell_plan(self.ctx, [(_word(one.get("content")), _word(one.get("status"))) for one in entries])
 
     def _message(self, update: Mapping[str, Any]) -> None:
         text = _text_of(mapping_of(update.get("content")))
@@ -292,27 +268,11 @@ class Listener:
         self._end_message()
         self.last.clear()  # text after a tool call is a new message
         call_id, status = _word(update.get("toolCallId")), _word(update.get("status"))
-        call = self._tools.known(call_id, kind=_word(update.get("kind")), title=_word(update.get("title")))
+        self._tools.known(call_id, kind=_word(update.get("kind")), title=_word(update.get("title")))
         if status in OVER:
-            self._withdraw(call_id)
             self._tools.end(call_id, status)
-        elif status == "in_progress":
-            self._withdraw(call_id)
+        elif status == "in_progress" or update.get("rawInput"):  # many are announced before their purpose is known
             self._tools.begin(call_id)
-        elif not call.is_told and call_id not in self._announced and len(self._announced) < CALLS_KEPT:
-            self._announced[call_id] = asyncio.get_running_loop().call_later(CHUNK_SECONDS, self._begin, call_id)
-
-    def _begin(self, call_id: str) -> None:
-        self._withdraw(call_id)
-        if not self.is_over:
-            self._guarded(lambda: self._tools.begin(call_id))
-
-    def _withdraw(self, call_id: str) -> None:
-        if (timer := self._announced.pop(call_id, None)) is not None:
-            timer.cancel()
-
-    def _plan(self, entries: Any) -> None:
-        tell_plan(self.ctx, [(_word(one.get("content")), _word(one.get("status"))) for one in items_of(entries)[:200]])
 
     # ---- what it asks
 
@@ -322,24 +282,17 @@ class Listener:
         asked = mapping_of(given.get("toolCall"))
         call_id = _word(asked.get("toolCallId"))
         call = self._tools.known(call_id, kind=_word(asked.get("kind")), title=_word(asked.get("title")))
-        offered = [
-            PermissionOption(option_id=str(one["optionId"]), kind=_word(one.get("kind")))
-            for one in items_of(given.get("options"))
-            if "optionId" in one
-        ]
+        offered = items_of(given.get("options"))
         decision = decide(self._allow, call, offered)
         if decision.allowed:
             try:
-                decision = await check_policy(self.ctx, call, asked, offered, decision)
-            except Stopped:
-                self.is_over = True
-                return _CANCELLED
-        word = "allowed" if decision.allowed else "denied"
+                await check_policy(self.ctx, call, asked)
+            except Refused as refused:
+                decision = _refuse(offered, f"the policy denies it: {refused.message}")
         self._end_message()
-        is_told = self._guarded(
-            lambda: self._tools.decide(call_id, kind=call.kind, title=call.title, decision=word, because=decision.because)
-        )
-        if not is_told or decision.option_id is None:
+        word = "allowed" if decision.allowed else "denied"
+        self._tools.decide(call_id, kind=call.kind, title=call.title, decision=word, because=decision.because)
+        if decision.option_id is None:
             return _CANCELLED
         return {"outcome": {"outcome": "selected", "optionId": decision.option_id}}
 

@@ -11,7 +11,6 @@ import shutil
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.coding.detect import KNOWN
@@ -25,6 +24,7 @@ from remit.agents.command import (
     feed,
     folder_of,
     is_start_collision,
+    out_of_time,
     programs_of,
     return_file_of,
     session_prompt,
@@ -34,12 +34,11 @@ from remit.agents.command import (
 from remit.agents.definition import NO_SIGNAL, Definition, Kind, checked_task
 from remit.agents.process.command_process import CommandProcess, Program, ProgramStarter
 from remit.agents.prompt import first_prompt, hand_in_prompt
-from remit.agents.transcript import OVER, Tail, ToolCalls, Words, tell_plan
+from remit.agents.transcript import OVER, Tail, ToolCalls, Words, find_return, tell_plan
 from remit.core.agents import AgentSpec, Answers
 from remit.core.context import Context
 from remit.core.errors import AgentCrashed, Failed, RemitError, Stopped, Unavailable
 from remit.models.prices import UNPRICED, TokenUsage
-from remit.runtime.receive import looks_like_return, read_answer
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -120,8 +119,6 @@ def missing(vendor: str, program: str, environment: Mapping[str, str]) -> Unavai
 
 # ---- what it says
 
-ITEMS_KEPT = 10_000
-"""Messages and steps whose usage may be repeated; the oldest are dropped."""
 _NOT_ALLOWED = "nothing in its allow-list fits"
 _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,199}")
 
@@ -149,8 +146,6 @@ class UsageCounter:
         if scope is Scope.ITEM:
             known = self._items.get(key, (0, 0.0))
             self._items[key] = (max(known[0], tokens), max(known[1], cost))
-            if len(self._items) > ITEMS_KEPT:
-                del self._items[next(iter(self._items))]
         else:
             known = (self._tokens if scope is Scope.RUN else self.session_tokens, self._cost)
         more = max(0, tokens - known[0]), max(0.0, cost - known[1])
@@ -195,8 +190,9 @@ class Listener:
         self._vendor = vendor
         self.prices = prices
         self._usage = UsageCounter(counted)
-        self._last, self._whole = Tail("\n\n"), Tail("\n\n")
-        self._printed = Tail()
+        self._last, self.whole = Tail("\n\n"), Tail("\n\n")
+        self.printed = Tail()
+        """Output outside its stream."""
         self._tools = ToolCalls(ctx)
         self._words = Words(ctx)
         self._in_trouble = ""
@@ -215,18 +211,9 @@ class Listener:
         return self.over.is_set()
 
     @property
-    def printed(self) -> str:
-        """Output outside its stream."""
-        return self._printed.text()
-
-    @property
     def last(self) -> str:
         """Its answer: its final message, or its last text."""
         return self.final or self._last.text()
-
-    @property
-    def whole(self) -> str:
-        return self._whole.text()
 
     # ---- a vendor's events
 
@@ -239,7 +226,7 @@ class Listener:
         if text.strip():
             self._in_trouble = ""
             self._last.add(text)
-            self._whole.add(text)
+            self.whole.add(text)
             self._words.end_message()
             self._words.say(text)
 
@@ -292,7 +279,7 @@ class Listener:
 
     def plain(self, text: str) -> None:
         """A line that is not JSON: possibly the whole output of this program."""
-        self._printed.add(text)
+        self.printed.add(text)
         if text.strip():
             self._ctx.emit(text)
 
@@ -331,33 +318,33 @@ _BREATH = 32
 """Lines after which other tasks may run: a flood must not block the loop."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramExit:
-    code: int | None
+@dataclass(slots=True)
+class Run:
+    dialect: Dialect
+    ctx: Context
+    listener: Listener
+    is_told: bool
+    """Whether it is interrupted at the soft deadline."""
+    rollout: Rollout | None
+    """Where it records the usage of its requests."""
+    code: int | None = None
     """Exit code; None: not awaited."""
-    stderr: str
-    was_interrupted: bool
-    was_silent: bool
+    stderr: str = ""
+    was_interrupted: bool = False
+    was_silent: bool = True
     """It ended before it printed a line."""
 
+    @property
+    def is_done(self) -> bool:
+        """Whether its turn is complete, by its own report or its exit code."""
+        return self.listener.is_over or (self.code == 0 and not self.listener.is_broken)
 
-class Run:
-    def __init__(self, dialect: Dialect, ctx: Context, listener: Listener, *, is_told: bool, rollout: Rollout | None = None) -> None:
-        """`is_told`: whether it is interrupted at the soft deadline. `rollout`: where it records the usage of its requests."""
-        self._dialect = dialect
-        self._rollout = rollout
-        self._ctx = ctx
-        self._listener = listener
-        self._is_told = is_told and not ctx.hand_in
-        self._was_interrupted = False
-        self._was_silent = True
-
-    async def to_the_end(self, pool: ProgramStarter, program: Program, prompt: str) -> ProgramExit:
+    async def to_the_end(self, pool: ProgramStarter, program: Program, prompt: str) -> None:
         tasks: list[asyncio.Task[Any]] = []
-        code, stderr, is_whole = None, "", False
+        is_whole = False
         spawned: CommandProcess | None = None
         try:
-            async with pool.spawn(program, self._ctx) as spawned:
+            async with pool.spawn(program, self.ctx) as spawned:
                 running = asyncio.create_task(self._listen(spawned))
                 tasks = [
                     running,
@@ -366,46 +353,43 @@ class Run:
                     asyncio.create_task(feed(spawned, prompt.encode("utf-8", "replace"))),
                 ]
                 await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
-                code = running.result() if running.done() else None
-                is_whole = self._listener.is_over or (code == 0 and not self._listener.is_broken)
+                self.code = running.result() if running.done() else None
+                is_whole = self.is_done
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            stderr = spawned.stderr_tail() if spawned is not None else ""
-            self._listener.end(is_whole=is_whole, stderr=stderr)
+            self.stderr = spawned.stderr_tail() if spawned is not None else ""
+            self.listener.end(is_whole=is_whole, stderr=self.stderr)
         with contextlib.suppress(Stopped):
-            await self._listener.keep()
-        return ProgramExit(code=code, stderr=stderr, was_interrupted=self._was_interrupted, was_silent=self._was_silent)
+            await self.listener.keep()
 
     async def _listen(self, spawned: CommandProcess) -> int | None:
-        """Exit code, which may come long after its last output; None: not worth waiting for."""
-        await self._listener.prices.load()
-        await self._read(spawned.stdout)
-        return None if self._listener.is_hopeless else await spawned.wait()
+        """Read to the end of the stream, not of the turn: a program may report completion while others still work.
 
-    async def _read(self, stdout: asyncio.StreamReader) -> None:
-        """Read to the end of the stream, not of the turn: a program may report completion while others still work."""
+        Returns the exit code, which may come long after its last output; None: not worth waiting for."""
+        await self.listener.prices.load()
         lines = 0
-        while not self._listener.is_hopeless:
+        while not self.listener.is_hopeless:
             lines += 1
             if lines % _BREATH == 0:
                 await asyncio.sleep(0)
             try:
-                line = await stdout.readline()
+                line = await spawned.stdout.readline()
             except ValueError:
-                self._was_silent = False
-                self._ctx.progress("A line of its stream was too long to be read.")
+                self.was_silent = False
+                self.ctx.progress("A line of its stream was too long to be read.")
                 continue
             if not line:
-                return
-            self._was_silent = False
+                return await spawned.wait()
+            self.was_silent = False
             await self._hear(line)
+        return None
 
     async def _follow_rollout(self) -> None:
         """Draw its usage during the turn."""
-        while self._rollout is not None:
-            self._rollout.read(self._listener.session, self._listener)
+        while self.rollout is not None:
+            self.rollout.read(self.listener.session, self.listener)
             await asyncio.sleep(POLL_SECONDS)
 
     async def _hear(self, line: bytes) -> None:
@@ -415,34 +399,31 @@ class Run:
         except (ValueError, RecursionError):
             said = None
         if not isinstance(said, dict) or not isinstance(said.get("type"), str):
-            self._listener.plain(text)
+            self.listener.plain(text)
             return
-        before = self._listener.session
+        before = self.listener.session
         try:
-            self._dialect.read(said, self._listener)
+            self.dialect.read(said, self.listener)
         finally:
-            if self._listener.session != before:
-                await self._listener.keep()
+            if self.listener.session != before:
+                await self.listener.keep()
 
     async def _run_out(self, spawned: CommandProcess) -> None:
         """Return when waiting is no longer useful, never before the soft deadline.
 
         Then its turn is ended, so that it can be asked for its result. A program that reported completion but does not exit is left: its
         answer must not be lost."""
-        await self._ctx.wait_hand_in()
-        if self._ctx.hand_in and self._is_told and self._may_interrupt():  # a stop also ends the wait
-            self._ctx.progress("Its time is nearly up: it is interrupted and asked for its result so far.")
-            self._was_interrupted = True
+        await self.ctx.wait_hand_in()
+        # If no time is left for another question, or without a session for it, it continues. A stop also ends the wait.
+        has_time = self.ctx.remaining >= self.dialect.hand_in_seconds
+        if self.ctx.hand_in and self.is_told and has_time and self.listener.session is not None and not self.listener.is_over:
+            self.ctx.progress("Its time is nearly up: it is interrupted and asked for its result so far.")
+            self.was_interrupted = True
             spawned.signal(signal.SIGINT)
             await asyncio.sleep(SETTLE_SECONDS)
             return
-        await self._listener.over.wait()
-        await asyncio.sleep(min(SETTLE_SECONDS, max(0.0, self._ctx.remaining / 2)))
-
-    def _may_interrupt(self) -> bool:
-        """Not if no time is left for another question, or without a session for it; then it continues."""
-        is_worth_it = self._ctx.remaining >= self._dialect.hand_in_seconds and self._listener.session is not None
-        return is_worth_it and not self._listener.is_over
+        await self.listener.over.wait()
+        await asyncio.sleep(min(SETTLE_SECONDS, max(0.0, self.ctx.remaining / 2)))
 
 
 # ---- the agent
@@ -467,59 +448,48 @@ class CodingAgent:
 
     async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> str:
         if ctx.hand_in and ctx.remaining < self._dialect.hand_in_seconds:
-            await _out_of_time()
+            raise out_of_time(self.definition, "gave no valid return, and there is no time to ask again")
         check_own_tools(self.definition)
         set_aside(ctx)  # of its first answer, if it is asked again: it must not be mistaken for the second
         first = first_prompt(self.definition, ctx, arguments)
         session, counted = _kept_session(ctx.saved, self._dialect.vendor)
-        listener, ran = await self._asked(ctx, session_prompt(self.definition, ctx, first, is_known=session is not None), session, counted)
-        if session is not None and _has_forgotten(listener, ran):
+        run = await self._ask(ctx, session_prompt(self.definition, ctx, first, is_known=session is not None), session, counted)
+        if session is not None and _has_forgotten(run):
             ctx.progress(f"{self._dialect.vendor} no longer has the session {session}: it starts a new one.")
-            listener, ran = await self._asked(ctx, session_prompt(self.definition, ctx, first, is_known=False), None, 0)
-        is_done = listener.is_over or (ran.code == 0 and not listener.is_broken)  # it may have been at that very moment
-        if ran.was_interrupted and not is_done:
-            return await self._handed_in(ctx, listener)
-        return await self._answer(ctx, listener, ran)
+            run = await self._ask(ctx, session_prompt(self.definition, ctx, first, is_known=False), None, 0)
+        if run.was_interrupted and not run.is_done:  # it may have been done at that very moment
+            return await self._ask_to_hand_in(ctx, run.listener.session)
+        return await self._answer(ctx, run)
 
-    async def _handed_in(self, ctx: Context, before: Listener) -> str:
+    async def _ask_to_hand_in(self, ctx: Context, session: str | None) -> str:
         """One more question in the same session. Failures now count as the deadline: the partial work is returned."""
-        if before.session is None or ctx.remaining < self._dialect.hand_in_seconds / 2:
-            await _out_of_time()
+        if session is None or ctx.remaining < self._dialect.hand_in_seconds / 2:
+            raise out_of_time(self.definition, "was interrupted, and cannot be asked for its result")
         _, counted = _kept_session(ctx.saved, self._dialect.vendor)
         prompt = hand_in_prompt(ctx, ctx.remaining - _ANSWER_SECONDS, self.spec.output_schema)
         try:
-            listener, ran = await self._asked(ctx, prompt, before.session, counted, is_last=True)
-            return await self._answer(ctx, listener, ran)
+            return await self._answer(ctx, await self._ask(ctx, prompt, session, counted, is_last=True))
         except Stopped:
             raise
         except RemitError as error:
-            ctx.progress(f"It could not return its result: {error.message}")
-            return await _out_of_time()
+            raise out_of_time(self.definition, f"could not return its result ({error.message})") from error
 
     # ---- one run of the program
 
-    async def _asked(
-        self, ctx: Context, prompt: str, session: str | None, counted: int, *, is_last: bool = False
-    ) -> tuple[Listener, ProgramExit]:
-        for _ in range(STARTS - 1):
-            listener, ran = await self._asked_once(ctx, prompt, session, counted, is_last=is_last)
-            if not ran.was_silent or ran.was_interrupted or not is_start_collision(ran.code, ran.stderr):
-                return listener, ran
+    async def _ask(self, ctx: Context, prompt: str, session: str | None, counted: int, *, is_last: bool = False) -> Run:
+        is_told = self.definition.hand_in != NO_SIGNAL and not is_last and not ctx.hand_in
+        for starts_left in reversed(range(STARTS)):
+            prices = Prices(self._deps.models, self.definition.model)
+            listener = Listener(ctx, self._dialect.vendor, session=session, counted=counted, prices=prices)
+            is_contained = await self._pool.contains()
+            program = self._program(ctx, session, is_contained=is_contained)
+            rollout = self._rollout(program, session, is_contained=is_contained)
+            run = Run(DIALECTS[self.definition.kind](), ctx, listener, is_told, rollout)
+            await run.to_the_end(self._pool, program, prompt)
+            if not starts_left or not run.was_silent or run.was_interrupted or not is_start_collision(run.code, run.stderr):
+                break
             ctx.progress(STARTED_AGAIN)
-        return await self._asked_once(ctx, prompt, session, counted, is_last=is_last)
-
-    async def _asked_once(
-        self, ctx: Context, prompt: str, session: str | None, counted: int, *, is_last: bool
-    ) -> tuple[Listener, ProgramExit]:
-        prices = Prices(self._deps.models, self.definition.model)
-        listener = Listener(ctx, self._dialect.vendor, session=session, counted=counted, prices=prices)
-        is_contained = await self._pool.contains()
-        program = self._program(ctx, session, is_contained=is_contained)
-        rollout = self._rollout(program, session, is_contained=is_contained)
-        run = Run(
-            DIALECTS[self.definition.kind](), ctx, listener, is_told=self.definition.hand_in != NO_SIGNAL and not is_last, rollout=rollout
-        )
-        return listener, await run.to_the_end(self._pool, program, prompt)
+        return run
 
     def _rollout(self, program: Program, session: str | None, *, is_contained: bool) -> Rollout | None:
         folder = self._dialect.rollouts(program.environment)
@@ -551,22 +521,22 @@ class CodingAgent:
 
     # ---- what comes of it
 
-    async def _answer(self, ctx: Context, listener: Listener, ran: ProgramExit) -> str:
+    async def _answer(self, ctx: Context, run: Run) -> str:
         """Its last message; all of its text if that alone contains no return. Raises the vendor's error.
 
         However it ended, a submitted return counts, and so does its report of completion."""
+        listener = run.listener
         if listener.error is not None:
             raise error_for(self._dialect.vendor, *listener.error)
-        last = listener.last or listener.printed
+        last = listener.last or listener.printed.text()
         if self.spec.answers is Answers.VALUE:
             answer, is_return = last.strip(), False
         else:
-            answer, is_return = await off_loop(_found, last, listener.whole or last, return_file_of(ctx))
-        is_done = ran.code == 0 or (ran.code is None and listener.is_over)
-        if is_done or is_return:
+            answer, is_return = await off_loop(find_return, last, listener.whole.text() or last, return_file_of(ctx))
+        if run.code == 0 or (run.code is None and listener.is_over) or is_return:
             return answer
         program = (self.definition.command or (self._dialect.vendor,))[0]
-        raise crash_of(self._dialect.vendor, program, ran.code, ran.stderr, listener.printed)
+        raise crash_of(self._dialect.vendor, program, run.code, run.stderr, listener.printed.text())
 
 
 def _kept_session(saved: Any, vendor: str) -> tuple[str | None, int]:
@@ -579,22 +549,8 @@ def _kept_session(saved: Any, vendor: str) -> tuple[str | None, int]:
     return session, counted if isinstance(counted, int) and counted >= 0 else 0
 
 
-def _has_forgotten(listener: Listener, ran: ProgramExit) -> bool:
-    if listener.whole or ran.was_interrupted:
-        return False
+def _has_forgotten(run: Run) -> bool:
+    listener = run.listener
     words = listener.error[0] if listener.error is not None else ""
-    return is_session_gone(f"{words}\n{ran.stderr}\n{listener.printed}")
-
-
-def _found(last: str, whole: str, return_file: Path) -> tuple[str, bool]:
-    for text, file in ((last, None), (whole, None), (last, return_file)):
-        received = read_answer(text, file)
-        if received.candidate is not None and looks_like_return(received.candidate):
-            return text, True
-    return last, False
-
-
-async def _out_of_time() -> str:
-    """Too late to ask: its deadline is near and returns the partial work."""
-    await asyncio.Event().wait()
-    raise AssertionError("it is not set")
+    is_gone = is_session_gone(f"{words}\n{run.stderr}\n{listener.printed.text()}")
+    return is_gone and not listener.whole.text() and not run.was_interrupted

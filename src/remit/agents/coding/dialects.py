@@ -5,7 +5,6 @@ A dialect builds the command line of a turn, with the allow-list in the vendor's
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -138,77 +137,44 @@ def status_of(value: Any) -> int | None:
 # ---- allow-lists
 
 EVERYTHING = "*"
-_CLAUDE = {
+_CLAUDE: Mapping[str, tuple[str, ...]] = {
     "read": ("Read", "Glob", "Grep"),
     "search": ("Glob", "Grep"),
     "edit": ("Edit", "Write", "NotebookEdit"),
-    "delete": (),
-    "move": (),
     "execute": ("Bash",),
     "fetch": ("WebFetch", "WebSearch"),
-    "think": (),
-    "switch_mode": (),
-    "other": (),
+    **dict.fromkeys(("delete", "move", "think", "switch_mode", "other"), ()),
 }
-_OPENCODE = {
+"""Claude's tools of each kind."""
+_OPENCODE: Mapping[str, tuple[str, ...]] = {
     "read": ("read", "list"),
     "search": ("glob", "grep", "list"),
-    "edit": ("edit",),
-    "delete": ("edit",),
-    "move": ("edit",),
     "execute": ("bash",),
     "fetch": ("webfetch", "websearch"),
-    "think": (),
-    "switch_mode": (),
-    "other": (),
-    "write": ("edit",),
-    "multiedit": ("edit",),
-    "notebookedit": ("edit",),
-    "patch": ("edit",),
-    "bash": ("bash",),
-    "glob": ("glob",),
-    "grep": ("grep",),
-    "webfetch": ("webfetch",),
-    "websearch": ("websearch",),
-    "task": ("task",),
     "agent": ("task",),
-    "todowrite": ("todowrite",),
-    "skill": ("skill",),
+    **dict.fromkeys(("think", "switch_mode", "other"), ()),
+    **dict.fromkeys(("edit", "delete", "move", "write", "multiedit", "notebookedit", "patch"), ("edit",)),
+    **{name: (name,) for name in ("bash", "glob", "grep", "webfetch", "websearch", "task", "todowrite", "skill")},
 }
+"""OpenCode's permissions for each kind, and for tools of other vendors."""
 FREE = ("read", "glob", "grep", "list", "todowrite", "todoread", "skill")
 """Tools that opencode uses without asking; they change nothing."""
 _CHANGING = frozenset({"edit", "delete", "move", "execute", "bash", "write", "multiedit", "notebookedit", "patch"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    name: str
-    only: str | None
-    """A pattern that limits it to some uses."""
-    is_kind: bool
-    original: str
-
-
-def entries(allow: Sequence[str]) -> list[Entry]:
-    found = []
-    for one in allow:
-        name, only = tool_and_uses(one)
-        found.append(Entry(name=name, only=only, is_kind=name in _CLAUDE, original=one.strip()))
-    return found
-
-
 def for_claude(allow: Sequence[str]) -> list[str]:
     """Rules for `--allowedTools`."""
     rules: list[str] = []
-    for entry in entries(allow):
-        if entry.original == EVERYTHING:
-            rules += [name for names in _CLAUDE.values() for name in names]
-        elif not entry.is_kind:
-            rules.append(entry.original)
-        elif entry.only is not None and entry.name == "execute":
-            rules.append(f"Bash({entry.only})")
-        elif entry.only is None:
-            rules += _CLAUDE[entry.name]
+    for entry in allow:
+        name, uses = tool_and_uses(entry)
+        if entry.strip() == EVERYTHING:
+            rules += [tool for tools in _CLAUDE.values() for tool in tools]
+        elif name not in _CLAUDE:
+            rules.append(entry.strip())
+        elif uses is None:
+            rules += _CLAUDE[name]
+        elif name == "execute":
+            rules.append(f"Bash({uses})")
     return list(dict.fromkeys(rules))
 
 
@@ -216,23 +182,23 @@ def for_opencode(allow: Sequence[str], scratch_pattern: str) -> dict[str, object
     """The table `permission` of its configuration: the last matching rule decides."""
     table: dict[str, object] = {"*": "deny", **dict.fromkeys(FREE, "allow")}
     table["external_directory"] = {"*": "deny", scratch_pattern: "allow"}
-    for entry in entries(allow):
-        for tool in _OPENCODE.get(entry.name.lower(), (entry.name,)):
+    for name, uses in map(tool_and_uses, allow):
+        for tool in _OPENCODE.get(name.lower(), (name,)):
             rules = table.get(tool)
-            if entry.only is None:
+            if uses is None:
                 table[tool] = "allow"
             elif rules != "allow":
-                table[tool] = {**(rules if isinstance(rules, dict) else {"*": "deny"}), entry.only.replace(":*", " *"): "allow"}
+                table[tool] = {**(rules if isinstance(rules, dict) else {"*": "deny"}), uses.replace(":*", " *"): "allow"}
     return table
 
 
 def may_change(allow: Sequence[str]) -> bool:
     """For a vendor with a sandbox instead of a list: whether it may write in its workspace. An empty list permits it."""
-    return not allow or any(entry.name.lower() in (EVERYTHING, *_CHANGING) for entry in entries(allow))
+    return not allow or any(tool_and_uses(entry)[0].lower() in (EVERYTHING, *_CHANGING) for entry in allow)
 
 
 def may_fetch(allow: Sequence[str]) -> bool:
-    return any(entry.name.lower() in (EVERYTHING, "fetch", "webfetch") for entry in entries(allow))
+    return any(tool_and_uses(entry)[0].lower() in (EVERYTHING, "fetch", "webfetch") for entry in allow)
 
 
 # ---- Claude Code
@@ -247,7 +213,6 @@ START_MILLISECONDS = "60000"
 """Time for remit's server to start on a busy machine."""
 _HOPELESS = (401, 403)
 """It retries ten times, for minutes, even if its key is wrong."""
-_DENIED = re.compile(r"Permission to use .{1,200} (?:has been|was) denied|Claude requested permissions? to", re.DOTALL)
 _INTERRUPTED = ("aborted_tools", "aborted_streaming")
 
 
@@ -308,7 +273,9 @@ class Claude(Dialect):
             case "user":
                 for block in items_of(mapping_of(line.get("message")).get("content")):
                     if block.get("type") == "tool_result":
-                        _tool_result(block, to)
+                        status = "failed" if block.get("is_error") else "completed"
+                        why = detail_of(_content(block.get("content"))) if status == "failed" else ""
+                        to.tool("", "", status, call_id=text_of(block.get("tool_use_id")), why=why)
             case "result":
                 self._result(line, to)
 
@@ -365,17 +332,6 @@ class Claude(Dialect):
             to.failed(_fault(line), status_of(line.get("api_error_status")))
         else:
             to.ended(text_of(line.get("result")))
-
-
-def _tool_result(block: Mapping[str, Any], to: "Listener") -> None:
-    """Only the reason of a failure is reported."""
-    call_id, words = text_of(block.get("tool_use_id")), _content(block.get("content"))
-    if not block.get("is_error"):
-        to.tool("", "", "completed", call_id=call_id)
-    elif _DENIED.match(words):
-        to.denied("", "", call_id=call_id)
-    else:
-        to.tool("", "", "failed", call_id=call_id, why=detail_of(words))
 
 
 def _steps(value: Any) -> list[tuple[str, str]]:
@@ -538,9 +494,12 @@ class Rollout:
 
     def read(self, session: str | None, to: "Listener") -> None:
         """Report what was written since the last read."""
-        if self._path is None and (session is None or not self._find(session)):
+        if self._path is None and session is not None:
+            self._path = next(self._folder.glob(f"*/*/*/rollout-*{session}.jsonl"), None)
+            if self._path is not None and self._skips_first:
+                self._offset = self._path.stat().st_size
+        if self._path is None:
             return
-        assert self._path is not None
         try:
             if os.stat(self._path).st_size <= self._offset:
                 return
@@ -556,12 +515,6 @@ class Rollout:
         for line in lines:
             if b"token_count" in line or b"turn_context" in line:
                 self._tell(line, to)
-
-    def _find(self, session: str) -> bool:
-        self._path = next(self._folder.glob(f"*/*/*/rollout-*{session}.jsonl"), None)
-        if self._path is not None and self._skips_first:
-            self._offset = self._path.stat().st_size
-        return self._path is not None
 
     def _tell(self, line: bytes, to: "Listener") -> None:
         try:
@@ -611,31 +564,24 @@ class OpenCode(Dialect):
             argv += ["--model", definition.model]
         if not any(option.startswith(("--print-logs", "--log-level")) for option in definition.options):
             argv += ["--print-logs", "--log-level", "ERROR"]  # the only report that its service refuses it and it retries
-        config = {**given_config(turn.environment), **self._config(turn)}
-        if not (named := _agent_named(definition.options)):
-            argv += ["--agent", _own_agent(turn)]
-        permission = config["permission"]
-        # Permissions of an agent in the project's settings override general ones, so they are set on the running agent, too.
-        config["agent"] = {**mapping_of(config.get("agent")), named or _own_agent(turn): {"mode": "primary", "permission": permission}}
-        return CommandLine(argv=(*argv, *definition.options), environment=HYGIENE, imposed={CONTENT: json.dumps(config)})
-
-    def _config(self, turn: Turn) -> dict[str, Any]:
-        definition, given = turn.definition, given_config(turn.environment)
+        agent = _agent_named(definition.options)
+        if not agent:
+            agent = f"remit-{turn.delegation_id.replace('_', '-')}"  # a name that no file can contain beforehand
+            argv += ["--agent", agent]
         permission = for_opencode(definition.allow, f"{turn.scratch}/**")
-        config: dict[str, Any] = {"permission": permission, "autoupdate": False, "share": "disabled"}
+        more: dict[str, Any] = {"permission": permission}
         if definition.delegates:
             permission[f"{MCP_SERVER_NAME}_*"] = "allow"
-            config["mcp"] = {
-                **mapping_of(given.get("mcp")),
-                MCP_SERVER_NAME: {
-                    "type": "local",
-                    "command": mcp_server_command(),
-                    "environment": {name: f"{{env:{name}}}" for name in remit_variables(turn)},
-                    "enabled": True,
-                    "timeout": CONTAINED_TOOL_MILLISECONDS if turn.is_contained else TOOL_MILLISECONDS,
-                },
+            server = {
+                "type": "local",
+                "command": mcp_server_command(),
+                "environment": {name: f"{{env:{name}}}" for name in remit_variables(turn)},
+                "enabled": True,
+                "timeout": CONTAINED_TOOL_MILLISECONDS if turn.is_contained else TOOL_MILLISECONDS,
             }
-        return config
+            more["mcp"] = {**mapping_of(given_config(turn.environment).get("mcp")), MCP_SERVER_NAME: server}
+        config = config_of(turn.environment, agent, permission, **more)
+        return CommandLine(argv=(*argv, *definition.options), environment=HYGIENE, imposed={CONTENT: json.dumps(config)})
 
     def read(self, line: Mapping[str, Any], to: "Listener") -> None:
         if session := text_of(line.get("sessionID")):
@@ -683,9 +629,11 @@ def _opencode_tool(part: Mapping[str, Any], to: "Listener") -> None:
         to.tool(tool, detail_of(given), status, call_id=call_id, why=detail_of(error))
 
 
-def _own_agent(turn: Turn) -> str:
-    """A name that no file can contain beforehand."""
-    return f"remit-{turn.delegation_id.replace('_', '-')}"
+def config_of(environment: Mapping[str, str], agent: str, allowed: Mapping[str, object], **more: Any) -> dict[str, Any]:
+    """The settings of a run: the user's, and the permissions of the running agent, which override general ones."""
+    given = given_config(environment)
+    agents = {**mapping_of(given.get("agent")), agent: {"mode": "primary", "permission": allowed}}
+    return {**given, "autoupdate": False, "share": "disabled", "agent": agents, **more}
 
 
 def _agent_named(options: Sequence[str]) -> str:

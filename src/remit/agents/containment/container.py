@@ -86,12 +86,10 @@ class Container:
     @contextlib.asynccontextmanager
     async def spawn(self, program: Program, ctx: ProgramContext) -> AsyncIterator[CommandProcess]:
         """Like `ProcessPool.spawn`. Raises `Unavailable` if containment is required but not possible."""
-        if await self.contains():
-            starting = self._contained(program, ctx, probe())
-        else:
-            ctx.progress(f"Not contained: {_fault(probe())}. {self._definition.name} runs with all rights of this user.")
-            starting = self._pool.spawn(program, ctx)
-        async with starting as spawned:
+        is_contained, offer = await self.contains(), probe()
+        if not is_contained:
+            ctx.progress(f"Not contained: {_fault(offer)}. {self._definition.name} runs with all rights of this user.")
+        async with self._contained(program, ctx, offer) if is_contained else self._pool.spawn(program, ctx) as spawned:
             yield spawned
 
     async def contains(self) -> bool:
@@ -135,18 +133,8 @@ class Container:
         known: set[str] = set()
 
         async def note(facts: Mapping[str, Any], because: str) -> None:
-            entry = {
-                "event": "decided",
-                "verdict": "deny",
-                "caller": self._definition.name,
-                "action": CONNECT,
-                "depth": ctx.depth,
-                "rules": ["hosts"],
-                "facts": dict(facts),
-                "on_the_way": True,
-                "because": because,
-                "sessions": [ctx.session_id],
-            }
+            entry = {"event": "decided", "verdict": "deny", "caller": self._definition.name, "action": CONNECT, "depth": ctx.depth}
+            entry |= {"rules": ["hosts"], "facts": dict(facts), "on_the_way": True, "because": because, "sessions": [ctx.session_id]}
             if because not in known and len(known) < _REFUSALS_SHOWN:
                 known.add(because)
                 with contextlib.suppress(Stopped):
@@ -159,11 +147,7 @@ class Container:
 async def _entered(stack: contextlib.AsyncExitStack, manager: "contextlib.AbstractContextManager[VendorHome]") -> VendorHome:
     """On a thread, because entering and leaving writes files."""
     made = await off_loop(manager.__enter__)
-
-    async def leave() -> None:
-        await off_loop(manager.__exit__, None, None, None)
-
-    stack.push_async_callback(leave)
+    stack.push_async_callback(off_loop, manager.__exit__, None, None, None)
     return made
 
 
@@ -206,11 +190,7 @@ class Handover:
     async def take(self, spawned: CommandProcess, count: int) -> list[socket.socket]:
         loop = asyncio.get_running_loop()
         accepting = loop.create_task(loop.sock_accept(self._listener))
-        try:
-            async with asyncio.timeout(_START_SECONDS):
-                await asyncio.wait((accepting, spawned.link.lost), return_when=asyncio.FIRST_COMPLETED)
-        except TimeoutError:
-            pass
+        await asyncio.wait((accepting, spawned.link.lost), timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if not accepting.done():
             accepting.cancel()
             words = spawned.stderr_tail() or f"it did not start within {_START_SECONDS:g} s"

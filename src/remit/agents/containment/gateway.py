@@ -5,14 +5,13 @@ connections. Names are resolved and connected on the host, so that a name cannot
 
 import asyncio
 import contextlib
-import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from remit.agents.containment.hosts import HostList
 from remit.core.errors import Misused, Refused, RemitError
-from remit.system.http import Target, UnreachableError, parse_target, resolve
+from remit.system.http import Permit, Target, UnreachableError, parse_target, resolve
 from remit.system.ip_addresses import Address, AddressKind, classify_address
 
 CONNECT = "contain.connect"
@@ -26,13 +25,7 @@ _HANDSHAKE, _CLIENT_HELLO = 22, 1
 _SERVER_NAME, _ENCRYPTED_HELLO = 0, 0xFE0D
 _REASONS = {400: "Bad Request", 403: "Forbidden", 405: "Method Not Allowed", 502: "Bad Gateway", 503: "Service Unavailable"}
 
-log = logging.getLogger("remit.containment")
-
-
-class Permit(Protocol):
-    """`ctx.permit`."""
-
-    def __call__(self, action: str = "", /, **facts: Any) -> Awaitable[None]: ...
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Gateway:
@@ -88,7 +81,7 @@ class Gateway:
     def _forwarder(self, port: int) -> "Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]":
         async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             async with _connected(("127.0.0.1",), port) as far:
-                await _join(reader, writer, *far)
+                await _join((reader, writer), far)
 
         return forward
 
@@ -110,7 +103,7 @@ class Gateway:
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
                 if target.address is None:
                     far[1].write(await self._hello(reader, target))
-                await _join(reader, writer, *far)
+                await _join((reader, writer), far)
         except Misused as error:
             await _refuse(writer, 400, error.message)
         except UnreachableError as error:
@@ -189,7 +182,7 @@ def server_name(records: bytes) -> str | None:
 
 
 @contextlib.asynccontextmanager
-async def _connected(addresses: Sequence[object], port: int) -> "AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]":
+async def _connected(addresses: Sequence[object], port: int) -> AsyncIterator[Streams]:
     fault: object = "it has no address"
     for address in addresses:
         try:
@@ -206,13 +199,11 @@ async def _connected(addresses: Sequence[object], port: int) -> "AsyncIterator[t
     raise UnreachableError(f"Port {port} cannot be connected to: {fault}.")
 
 
-async def _join(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, far_reader: asyncio.StreamReader, far_writer: asyncio.StreamWriter
-) -> None:
+async def _join(near: Streams, far: Streams) -> None:
     """Pass on bytes in both directions until both have ended."""
     async with asyncio.TaskGroup() as both:
-        both.create_task(_pass_on(reader, far_writer))
-        both.create_task(_pass_on(far_reader, writer))
+        both.create_task(_pass_on(near[0], far[1]))
+        both.create_task(_pass_on(far[0], near[1]))
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

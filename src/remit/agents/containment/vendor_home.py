@@ -45,6 +45,13 @@ class Vendor:
     """The directory in it that is kept for `resume`; empty: all of it."""
     settings: Callable[[Path, Mapping[str, str]], "Settings"]
 
+    def folder(self, environment: Mapping[str, str]) -> Path:
+        """Its directory on the host."""
+        home = Path(environment.get("HOME", "/"))
+        if not self.variable:
+            return Path(environment.get("XDG_DATA_HOME") or home / ".local/share") / Path(self.usual).name
+        return Path(environment.get(self.variable) or home / self.usual)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -147,19 +154,21 @@ class VendorHome:
     """The home directory of one run."""
 
     def __init__(self, folder: Path, kept: Path, vendor: Vendor | None, environment: Mapping[str, str]) -> None:
-        self._folder = folder
         self.home = folder / "home"
+        self.link = folder / "link"
+        """A socket for the first program inside."""
         self._kept = kept
         self._vendor = vendor
-        self._settings = Settings()
         self._copied: bytes | None = None
+        self._settings = Settings()
+        self.writable: tuple[Path, ...] = (self.home,)
         if vendor is not None:
-            self._source = self._source_of(vendor, environment)
-            self._settings = vendor.settings(self._source, environment)
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        return self._settings.addresses
+            source = vendor.folder(environment)
+            self._settings, self.writable = vendor.settings(source, environment), (self.home, kept)
+            self._original = Path(os.path.realpath(source / vendor.credentials))  # which may be a link
+            self._copy = (self.home / vendor.usual if vendor.sessions else kept) / vendor.credentials
+        self.addresses = self._settings.addresses
+        self.read_only = tuple(path.resolve() for path in self._settings.shown.values())
 
     def fill(self) -> None:
         """Write the files of the run."""
@@ -168,34 +177,20 @@ class VendorHome:
             private_folder((self.home / name).parent)
             write_private(self.home / name, text.encode(), fsync=False)
         for name, path in self._settings.shown.items():
-            self._lead(name, path.resolve())
+            self._link_to(path.resolve(), name)
         if self._vendor is None:
             return
-        self._lead(f"{self._vendor.usual}/{self._vendor.sessions}".rstrip("/"), private_folder(self._kept))
+        self._link_to(private_folder(self._kept), f"{self._vendor.usual}/{self._vendor.sessions}".rstrip("/"))
         with contextlib.suppress(OSError):
-            self._copied = _bytes_of(self._own_credentials)
+            self._copied = _bytes_of(self._original)
         if self._copied is not None:
-            write_private(self._credentials, self._copied, fsync=False)
+            write_private(self._copy, self._copied, fsync=False)
         else:
-            self._credentials.unlink(missing_ok=True)
+            self._copy.unlink(missing_ok=True)
 
-    def _lead(self, name: str, path: Path) -> None:
-        """Create a link in the home directory."""
+    def _link_to(self, path: Path, name: str) -> None:
         private_folder((self.home / name).parent)
         (self.home / name).symlink_to(path)
-
-    @property
-    def link(self) -> Path:
-        """A socket for the first program inside."""
-        return self._folder / "link"
-
-    @property
-    def writable(self) -> tuple[Path, ...]:
-        return (self.home, self._kept) if self._vendor is not None else (self.home,)
-
-    @property
-    def read_only(self) -> tuple[Path, ...]:
-        return tuple(path.resolve() for path in self._settings.shown.values())
 
     def environment(self) -> dict[str, str]:
         folders = {"CONFIG": ".config", "DATA": ".local/share", "CACHE": ".cache", "STATE": ".local/state"}
@@ -204,43 +199,17 @@ class VendorHome:
             told[self._vendor.variable] = str(self.home / self._vendor.usual)
         return told
 
-    def write_back(self) -> bool:
-        """Write refreshed credentials back, if the vendor's own file is unchanged. Returns whether something was written."""
+    def write_back(self) -> None:
+        """Write refreshed credentials back, if the vendor's own file is unchanged."""
         if self._vendor is None or self._copied is None:
-            return False
-        try:
-            found = _bytes_of(self._credentials)
-            if found == self._copied or _bytes_of(self._own_credentials) != self._copied:
-                return False
+            return
+        with contextlib.suppress(OSError, ValueError, RecursionError, RemitError):  # the agent may have written anything there
+            if _bytes_of(self._original) != self._copied:
+                return
             before = json.loads(self._copied)
-            after = refreshed(before, json.loads(found), self._vendor.refreshed)
-            if after == before:
-                return False
-            atomic_write(self._own_credentials, json.dumps(after, indent=2).encode())
-        except (OSError, ValueError, RecursionError, RemitError):  # the agent may have written anything there
-            return False
-        return True
-
-    @property
-    def _credentials(self) -> Path:
-        assert self._vendor is not None
-        folder = self.home / self._vendor.usual if self._vendor.sessions else self._kept
-        return folder / self._vendor.credentials
-
-    @property
-    def _own_credentials(self) -> Path:
-        """The vendor's own file, which may be a link."""
-        assert self._vendor is not None
-        return Path(os.path.realpath(self._source / self._vendor.credentials))
-
-    @staticmethod
-    def _source_of(vendor: Vendor, environment: Mapping[str, str]) -> Path:
-        home = Path(environment.get("HOME", "/"))
-        if named := environment.get(vendor.variable):
-            return Path(named)
-        if vendor.variable:
-            return home / vendor.usual
-        return Path(environment.get("XDG_DATA_HOME") or home / ".local/share") / Path(vendor.usual).name
+            after = refreshed(before, json.loads(_bytes_of(self._copy)), self._vendor.refreshed)
+            if after != before:
+                atomic_write(self._original, json.dumps(after, indent=2).encode())
 
 
 @contextlib.contextmanager

@@ -2,13 +2,14 @@
 
 Its files are on the remote: the return lists them under `remote`, not as artifacts."""
 
+import functools
 import json
 import time
 from collections.abc import Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.grpc.task_service import NoAnswer, Pairs, RemoteTask, TaskOrder, TaskService
+from remit.agents.grpc.task_service import Pairs, RemoteTask, TaskOrder, TaskService
 from remit.agents.proto.metadata import DEADLINE, DEPTH, PATH, TRACEPARENT
 from remit.agents.proto.v1 import tasks_pb2 as pb
 from remit.agents.proto.values import nanoseconds, struct_of
@@ -30,103 +31,85 @@ _MOST_ARTIFACTS = 200
 _STATUSES = ("completed", "partial", "failed", "blocked")
 
 
-class GrpcDelegation:
-    def __init__(self, agent: "GrpcAgent", service: TaskService, ctx: Context, arguments: Mapping[str, Any], *, key: str) -> None:
-        self._agent = agent
-        self._service = service
-        self._ctx = ctx
-        self._arguments = arguments
-        self._key = key
-        self._following: RemoteTask | None = None
+def begin(agent: "GrpcAgent", service: TaskService, ctx: Context, arguments: Mapping[str, Any], *, key: str) -> RemoteTask:
+    left = ctx.remaining
+    request = _request(agent, ctx, arguments, key)
+    more = functools.partial(_position, agent, ctx)
+    return RemoteTask(service, TaskOrder(request=request, until=time.monotonic() + left, reach_seconds=min(REACH_SECONDS, left), more=more))
 
-    @property
-    def is_left(self) -> bool:
-        """Whether a part of it may still run on the remote."""
-        return self._following is not None and not self._following.is_over
 
-    async def cancel(self) -> None:
-        assert self._following is not None
-        await self._following.give_back(f"{self._ctx.session_id} was stopped")
+async def follow(task: RemoteTask, agent: "GrpcAgent", ctx: Context) -> Any:
+    """The return document. Raises `Unavailable`, `OutOfTime`, and faults of the request."""
+    async with aclosing(task.chunks()) as chunks:
+        async for chunk in chunks:
+            if chunk.result is not None:
+                return _return_of(agent.spec.name, chunk.result)
+            _report(ctx, chunk)
+    raise AssertionError("a stream of chunks ends with a result or raises")
 
-    async def done(self) -> Any:
-        """The return document. Raises `Unavailable`, `OutOfTime`, and faults of the request."""
-        left = self._ctx.remaining
-        asked = TaskOrder(request=self._request(), until=time.monotonic() + left, reach_seconds=min(REACH_SECONDS, left), more=self._more)
-        self._following = RemoteTask(self._service, asked)
-        async with aclosing(self._following.chunks()) as chunks:
-            async for chunk in chunks:
-                if chunk.result is not None:
-                    return self._return_of(chunk.result)
-                self._tell(chunk)
-        raise NoAnswer(f"{self._service.address} reported no outcome.")
 
-    def _request(self) -> pb.ExecuteTaskRequest:
-        target, operation = parts_of(self._agent.remote)
-        longest = self._agent.longest_seconds
-        given = seconds_for_remote(self._ctx)
-        return pb.ExecuteTaskRequest(
-            agent_id=target,
-            type=operation or "",
-            session_id=self._ctx.root_id,
-            priority=int(self._ctx.backend.delegation.priority),  # type: ignore[arg-type]
-            config=pb.TaskConfig(
-                parameters=struct_of(self._arguments),
-                # Above the remote's maximum it would be refused. If that is unknown, the deadline in the metadata limits it.
-                timeout_ns=nanoseconds(min(given, longest)) if longest is not None else 0,
-                key=self._key,
-            ),
-        )
+def _request(agent: "GrpcAgent", ctx: Context, arguments: Mapping[str, Any], key: str) -> pb.ExecuteTaskRequest:
+    target, operation = parts_of(agent.remote)
+    longest = agent.longest_seconds
+    return pb.ExecuteTaskRequest(
+        agent_id=target,
+        type=operation or "",
+        session_id=ctx.root_id,
+        priority=int(ctx.backend.delegation.priority),  # type: ignore[arg-type]
+        config=pb.TaskConfig(
+            parameters=struct_of(arguments),
+            # Above the remote's maximum it would be refused. If that is unknown, the deadline in the metadata limits it.
+            timeout_ns=nanoseconds(min(seconds_for_remote(ctx), longest)) if longest is not None else 0,
+            key=key,
+        ),
+    )
 
-    def _more(self) -> Pairs:
-        """The caller's position. Honoured for principals with `relay`."""
-        ctx = self._ctx
-        pairs = [
-            (DEPTH, str(ctx.depth)),
-            (PATH, json.dumps(list(ctx.path))),
-            (TRACEPARENT, traceparent_of(ctx.backend.delegation)),
-        ]
-        if self._agent.longest_seconds is None or self._is_here():  # clocks of two machines differ; a number of seconds does not
-            pairs.append((DEADLINE, str(nanoseconds(ctx.deadline))))
-        return pairs
 
-    def _is_here(self) -> bool:
-        address = self._agent.definition.address
-        return address.startswith("unix:") or is_loopback(address.removeprefix("tls:").removeprefix("plain:").rpartition(":")[0])
+def _position(agent: "GrpcAgent", ctx: Context) -> Pairs:
+    """The caller's position. Honoured for principals with `relay`."""
+    pairs = [(DEPTH, str(ctx.depth)), (PATH, json.dumps(list(ctx.path))), (TRACEPARENT, traceparent_of(ctx.backend.delegation))]
+    address = agent.definition.address
+    is_here = address.startswith("unix:") or is_loopback(address.removeprefix("tls:").removeprefix("plain:").rpartition(":")[0])
+    if agent.longest_seconds is None or is_here:  # clocks of two machines differ; a number of seconds does not
+        pairs.append((DEADLINE, str(nanoseconds(ctx.deadline))))
+    return pairs
 
-    def _tell(self, chunk: Chunk) -> None:
-        if chunk.type is ChunkType.DATA:
-            self._ctx.emit(chunk.data.get("chunk"))
-        elif chunk.type is ChunkType.STATUS and chunk.data.get("state") != TaskState.PAUSED:
-            return  # that it is queued and running there, as here
-        elif chunk.number:
-            fraction = chunk.data.get("fraction")
-            self._ctx.progress(str(chunk.data.get("message", "")), fraction if isinstance(fraction, int | float) else None)
 
-    def _return_of(self, result: DelegateResult) -> dict[str, Any]:
-        error, name = result.error, self._agent.spec.name
-        if error is not None and error.code == "AGENT_UNAVAILABLE":
-            raise Unavailable(f"{name}: {error.message}", advice=error.recommendation)
-        status = result.metadata.status if result.metadata.status in _STATUSES else None
-        if result.success:
-            status = "completed"
-        elif status in (None, "completed"):
-            status = "partial" if result.task_state is TaskState.TIMEOUT else "failed"
-        answer: dict[str, Any] = {
-            "status": status,
-            "summary": shorten_with_count(result.output) or f"{name} has ended.",
-            "artifacts": [],
-            "errors": [] if status == "completed" else _errors(result),
-            "data": result.data,
-            "remote": {
-                "task_id": result.task_id,
-                "state": str(result.task_state),
-                "agent": result.metadata.agent_id,
-                "artifacts": [artifact.to_dict() for artifact in result.artifacts[:_MOST_ARTIFACTS]],
-            },
-        }
-        if status == "partial" and result.metadata.stop_reason == "deadline":
-            raise OutOfTime(answer["summary"], answer=answer)  # its timeout was ours, slightly reduced
-        return answer
+def _report(ctx: Context, chunk: Chunk) -> None:
+    if chunk.type is ChunkType.DATA:
+        ctx.emit(chunk.data.get("chunk"))
+    elif chunk.type is ChunkType.STATUS and chunk.data.get("state") != TaskState.PAUSED:
+        return  # that it is queued and running there, as here
+    elif chunk.number:
+        fraction = chunk.data.get("fraction")
+        ctx.progress(str(chunk.data.get("message", "")), fraction if isinstance(fraction, int | float) else None)
+
+
+def _return_of(name: str, result: DelegateResult) -> dict[str, Any]:
+    error = result.error
+    if error is not None and error.code == "AGENT_UNAVAILABLE":
+        raise Unavailable(f"{name}: {error.message}", advice=error.recommendation)
+    status = result.metadata.status if result.metadata.status in _STATUSES else None
+    if result.success:
+        status = "completed"
+    elif status in (None, "completed"):
+        status = "partial" if result.task_state is TaskState.TIMEOUT else "failed"
+    answer: dict[str, Any] = {
+        "status": status,
+        "summary": shorten_with_count(result.output) or f"{name} has ended.",
+        "artifacts": [],
+        "errors": [] if status == "completed" else _errors(result),
+        "data": result.data,
+        "remote": {
+            "task_id": result.task_id,
+            "state": str(result.task_state),
+            "agent": result.metadata.agent_id,
+            "artifacts": [artifact.to_dict() for artifact in result.artifacts[:_MOST_ARTIFACTS]],
+        },
+    }
+    if status == "partial" and result.metadata.stop_reason == "deadline":
+        raise OutOfTime(answer["summary"], answer=answer)  # its timeout was ours, slightly reduced
+    return answer
 
 
 def _errors(result: DelegateResult) -> list[dict[str, Any]]:

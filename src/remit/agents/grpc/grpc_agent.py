@@ -49,20 +49,20 @@ class GrpcAgent(RemoteExecutor):
 
     async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> Any:
         await self.load("remit.agents.grpc.delegation", "grpc")
-        from remit.agents.grpc.delegation import GrpcDelegation
+        from remit.agents.grpc.delegation import begin, follow
 
         service = self._opened()
-        delegation = GrpcDelegation(self, service, ctx, arguments, key=f"remit-{ctx.session_id}-{self._run_of(ctx)}")
+        with contextlib.suppress(RemitError, TimeoutError):  # the call itself shows whether it can be reached
+            async with asyncio.timeout(min(LEARN_SECONDS, 0.1 * ctx.remaining)):
+                await self._learn(service)
+        task = begin(self, service, ctx, arguments, key=f"remit-{ctx.session_id}-{self._run_of(ctx)}")
         try:
-            with contextlib.suppress(RemitError, TimeoutError):  # the call itself shows whether it can be reached
-                async with asyncio.timeout(min(LEARN_SECONDS, 0.1 * ctx.remaining)):
-                    await self._learn(service)
-            return await delegation.done()
+            return await follow(task, self, ctx)
         except Refused as error:
             raise Unavailable(f"{self.spec.name}: {error.message}", advice=error.advice) from None
         except (asyncio.CancelledError, RemitError) as error:
-            if delegation.is_left and not isinstance(error, Misused):
-                await self.cancel_remote(delegation.cancel())
+            if not task.is_over and not isinstance(error, Misused):
+                await self.cancel_remote(task.give_back(f"{ctx.session_id} was stopped"))
             raise
 
     async def close(self) -> None:

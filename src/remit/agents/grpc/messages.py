@@ -146,11 +146,11 @@ def message_of_chunk(chunk: Chunk, known: Record | None = None) -> pb.TaskChunk:
     elif chunk.type is ChunkType.DATA:
         message.output.chunk.CopyFrom(value_of(chunk.data.get("chunk")))
     else:
-        _tell(message, chunk)
+        _fill_words(message, chunk)
     return message
 
 
-def _tell(message: pb.TaskChunk, chunk: Chunk) -> None:
+def _fill_words(message: pb.TaskChunk, chunk: Chunk) -> None:
     words = text_of(str(chunk.data.get("message", "")))
     if chunk.type is ChunkType.STATUS:
         message.status.state, message.status.message = _STATES[TaskState(chunk.data["state"])], words

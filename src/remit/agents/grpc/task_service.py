@@ -51,12 +51,6 @@ _OPTIONS: tuple[tuple[str, Any], ...] = (
 )
 
 
-class Target(NamedTuple):
-    target: str
-    """In gRPC's format."""
-    is_tls: bool
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceAddress:
     """How a service is reached."""
@@ -67,15 +61,15 @@ class ServiceAddress:
     """The token; read on each call, since it may be renewed."""
     ca_file: str | Path | None = None
 
-    def where(self) -> Target:
-        """Raises `Misused` for an invalid address."""
+    def where(self) -> tuple[str, bool]:
+        """Its name in gRPC's format, and whether it is reached with TLS. Raises `Misused` for an invalid address."""
         address = self.address.strip()
         if address.startswith("unix:"):
             path = address.removeprefix("unix:")
             path = path[2:] if path.startswith("///") else path
             if not path or "\0" in path:
                 raise _no_address(self.address)
-            return Target(f"unix:{path}", self.ca_file is not None)
+            return f"unix:{path}", self.ca_file is not None
         is_tls, is_plain = address.startswith(_TLS), address.startswith(_PLAIN)
         bare = address.removeprefix(_TLS).removeprefix(_PLAIN)
         host, colon, port = bare.rpartition(":")
@@ -85,7 +79,7 @@ class ServiceAddress:
             raise Misused(
                 f"{self.address}: a ca_file needs TLS, and the address says plain:, without TLS.", advice="Leave one of them out."
             )
-        return Target(bare, is_tls or self.ca_file is not None or not (is_plain or is_loopback(host)))
+        return bare, is_tls or self.ca_file is not None or not (is_plain or is_loopback(host))
 
     def metadata(self) -> list[tuple[str, str]]:
         token = self.token()
@@ -149,6 +143,19 @@ _LOST = frozenset({Code.UNAVAILABLE, Code.CANCELLED, Code.DEADLINE_EXCEEDED, Cod
 """Includes errors of a connection that breaks during an answer; they say nothing about the task."""
 
 
+_ERRORS: Mapping[Any, tuple[type[RemitError], str, str | None, str]] = {
+    Code.UNIMPLEMENTED: (Unavailable, "{address} does not know this call: {words}.", UNIMPLEMENTED, ""),
+    Code.UNAUTHENTICATED: (
+        Refused, "{address} refused the credentials: {words}.", "UNAUTHENTICATED", "Use a token of that server: `remit token new`.",
+    ),
+    Code.PERMISSION_DENIED: (Refused, "{address} refuses it: {words}.", "FORBIDDEN", "The token lacks this permission."),
+    Code.INVALID_ARGUMENT: (DelegateError, "{words}.", "INVALID_PARAMETERS", ""),
+    Code.OUT_OF_RANGE: (DelegateError, "{words}.", "INVALID_PARAMETERS", ""),
+    Code.NOT_FOUND: (Misused, "{words}.", "TASK_NOT_FOUND", ""),
+    Code.RESOURCE_EXHAUSTED: (Failed, "The answer of {address} is above the size limit: {words}.", "TOO_LARGE", ""),
+}  # fmt: skip
+
+
 class ConnectionLost(Unavailable):
     """Unreachable, disconnected or overloaded: a retry with the request's key is safe."""
 
@@ -166,42 +173,28 @@ class _ErrorFields(NamedTuple):
 
 
 def error_of(error: grpc.aio.AioRpcError, address: str) -> RemitError:
-    told = _error_fields(error)
+    fields = _error_fields(error)
     words = redact_text((error.details() or error.code().name)[:_WORDS]).strip()
-    if told.code:
-        return _of_code(told, words)
+    if fields.code:
+        return _of_code(fields, words)
     words = words.rstrip(".")
-    match error.code():
-        case Code.UNIMPLEMENTED:
-            return Unavailable(f"{address} does not know this call: {words}.", code=UNIMPLEMENTED)
-        case Code.UNAUTHENTICATED:
-            advice = "Use a token of that server: `remit token new`."
-            return Refused(f"{address} refused the credentials: {words}.", code="UNAUTHENTICATED", advice=advice)
-        case Code.PERMISSION_DENIED:
-            return Refused(f"{address} refuses it: {words}.", code="FORBIDDEN", advice="The token lacks this permission.")
-        case Code.INVALID_ARGUMENT | Code.OUT_OF_RANGE:
-            return DelegateError(f"{words}.", code="INVALID_PARAMETERS")
-        case Code.NOT_FOUND:
-            return Misused(f"{words}.", code="TASK_NOT_FOUND")
-        case Code.RESOURCE_EXHAUSTED if "larger than max" in words:
-            return Failed(f"The answer of {address} is above the size limit: {words}.", code="TOO_LARGE")
-        case Code.RESOURCE_EXHAUSTED:
-            return ConnectionLost(
-                f"{address} is overloaded: {words}.", code="RATE_LIMITED", advice="Try again later.", retry_after=told.retry_after
-            )
-        case code if code in _LOST:
-            return ConnectionLost(f"{address} cannot be reached: {words}.", advice="Check that it is running: `remit serve` starts one.")
-    return Failed(f"{address} answered {error.code().name}: {words}.")
+    if error.code() is Code.RESOURCE_EXHAUSTED and "larger than max" not in words:
+        fault = f"{address} is overloaded: {words}."
+        return ConnectionLost(fault, code="RATE_LIMITED", advice="Try again later.", retry_after=fields.retry_after)
+    if error.code() in _LOST:
+        return ConnectionLost(f"{address} cannot be reached: {words}.", advice="Check that it is running: `remit serve` starts one.")
+    kind, what, code, advice = _ERRORS.get(error.code(), (Failed, f"{{address}} answered {error.code().name}: {{words}}.", None, ""))
+    return kind(what.format(address=address, words=words), code=code, advice=advice)
 
 
-def _of_code(told: _ErrorFields, words: str) -> RemitError:
-    if told.code in _FAULTY:
-        return DelegateError(words, code=told.code, advice=told.advice, details=told.details)
-    if told.code == "TASK_NOT_FOUND":
-        return Misused(words, code=told.code, advice=told.advice)
-    if told.code in _BUSY:
-        return ConnectionLost(words, code=told.code, advice=told.advice, retry_after=told.retry_after)
-    return Refused(words, code=told.code, advice=told.advice)
+def _of_code(fields: _ErrorFields, words: str) -> RemitError:
+    if fields.code in _FAULTY:
+        return DelegateError(words, code=fields.code, advice=fields.advice, details=fields.details)
+    if fields.code == "TASK_NOT_FOUND":
+        return Misused(words, code=fields.code, advice=fields.advice)
+    if fields.code in _BUSY:
+        return ConnectionLost(words, code=fields.code, advice=fields.advice, retry_after=fields.retry_after)
+    return Refused(words, code=fields.code, advice=fields.advice)
 
 
 def _error_fields(error: grpc.aio.AioRpcError) -> _ErrorFields:
@@ -238,8 +231,6 @@ Pairs = Sequence[tuple[str, str]]
 class TaskService:
     def __init__(self, reach: ServiceAddress | None = None, channel: grpc.aio.Channel | None = None) -> None:
         """With an address, or with the caller's channel, which the caller closes."""
-        if (reach is None) == (channel is None):
-            raise TypeError("either where it is reached, or a channel")
         self._reach = reach
         self._given = channel
         self._channel = channel
@@ -389,7 +380,7 @@ class RemoteTask:
         """Consecutive failures."""
         self._failing_since: float | None = None
         self._tried_at = 0.0
-        self._has_told = False
+        self._has_started = False
         self.is_over = False
         """Its end was received."""
 
@@ -406,8 +397,8 @@ class RemoteTask:
                                 f"{self._service.address} ended the task with a state that is not final: {chunk.result.task_state}."
                             )
                         self.is_over = chunk.result is not None
-                        if (told := self._new_part(chunk)) is not None:
-                            yield told
+                        if (part := self._new_part(chunk)) is not None:
+                            yield part
                         if self.is_over:
                             return
                 raise ConnectionLost(f"{self._service.address} ended the stream too early.")
@@ -430,16 +421,15 @@ class RemoteTask:
         return self._service.stream(self.task_id, self._after, more)
 
     async def _polled(self) -> AsyncGenerator[Chunk]:
-        if self.task_id is None:
-            result = await self._service.execute(self._order.request, self._order.more())
-            yield _chunk_of_state(result)
-        else:
-            result = await self._service.look(self.task_id, self._order.more())
-            yield _chunk_of_state(result)
-        while not result.task_state.is_terminal:
+        task_id = self.task_id
+        while True:
+            more = self._order.more()
+            result = await (self._service.execute(self._order.request, more) if task_id is None else self._service.look(task_id, more))
+            yield final_chunk(result) if result.task_state.is_terminal else started_chunk(result.task_id or "", result.metadata.agent_id)
+            if result.task_state.is_terminal:
+                return
+            task_id = result.task_id or ""
             await asyncio.sleep(self._order.poll_seconds)
-            result = await self._service.look(result.task_id or "", self._order.more())
-            yield _chunk_of_state(result)
 
     def _new_part(self, chunk: Chunk) -> Chunk | None:
         """The new part of a chunk."""
@@ -449,9 +439,9 @@ class RemoteTask:
             if chunk.number <= self._after and chunk.result is None:
                 return None
             self._after = max(self._after, chunk.number)
-        elif chunk.result is None and self._has_told:  # the start, repeated
+        elif chunk.result is None and self._has_started:  # the start, repeated
             return None
-        self._has_told = True
+        self._has_started = True
         return chunk
 
     async def _retry_after(self, error: RemitError) -> None:
@@ -495,7 +485,3 @@ class RemoteTask:
         return NoAnswer(
             f"{self._service.address} has not reported the outcome of {self.task_id} in time.{why}", code="TIMEOUT", advice=advice
         )
-
-
-def _chunk_of_state(result: DelegateResult) -> Chunk:
-    return final_chunk(result) if result.task_state.is_terminal else started_chunk(result.task_id or "", result.metadata.agent_id)

@@ -20,6 +20,7 @@ import anyio
 import httpx2
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -36,6 +37,7 @@ from pydantic import ValidationError
 from remit.agents.command import StarterDeps, approved_files, exit_words, programs_of
 from remit.agents.definition import Definition, ServerTool
 from remit.agents.process.command_process import CommandProcess, Program
+from remit.agents.remote import token_for
 from remit.core.errors import AgentCrashed, Failed, Misused, Refused, RemitError, Stopped, Unavailable
 from remit.core.text import one_line
 from remit.models.bounded_responses import EVENT_BYTES, PLAIN, bound
@@ -94,7 +96,6 @@ class Connection:
     client: Client = field(init=False)
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     listed_at: float = 0.0
-    calls: int = 0
     is_suspect: bool = False
     """A call was abandoned: it may hang."""
 
@@ -167,15 +168,12 @@ class ServerDeps(StarterDeps, Protocol):
 
 
 class McpServer:
-    def __init__(
-        self, definition: Definition, deps: ServerDeps, token: Callable[[], str | None], files: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, definition: Definition, deps: ServerDeps, files: Mapping[str, str] | None = None) -> None:
         assert definition.mcp is not None
         self.name = definition.mcp.server
         self._definition = definition
         self._key = definition.mcp.key
         self._deps = deps
-        self._token = token
         self._calls: dict[asyncio.Task[Any], Context] = {}
         """Calls in progress."""
         self._context = ServerProcessContext(self.name, deps.root, self._calls)
@@ -191,6 +189,7 @@ class McpServer:
         self._fault: RemitError | None = None
         """Why it last ended or did not start."""
         self._is_closed = False
+        self._advice = "Check its address." if definition.address else "Run its command by hand, and see its log."
 
     async def describe(self) -> None:
         """Start it and store its tool list. Raises its fault."""
@@ -205,20 +204,15 @@ class McpServer:
             self._suspect(connection)
             raise
         request = CallToolRequest(params=CallToolRequestParams(name=tool.tool, arguments=dict(arguments)))
-        progress = ProgressSink(ctx).tell
-        task = self._own(connection.client.session.send_request(request, CallToolResult, progress_callback=progress))
+        task = self._own(connection.client.session.send_request(request, CallToolResult, progress_callback=_progress_of(ctx)))
         self._calls[task] = ctx
-        connection.calls += 1
-        is_left = True
         try:
             await asyncio.wait({task})
-            is_left = False
         finally:
-            if is_left:
+            if is_left := not task.done():
                 task.cancel()
                 await asyncio.wait({task}, timeout=CANCEL_SECONDS)
             del self._calls[task]
-            connection.calls -= 1
             if is_left or connection.is_suspect:
                 self._suspect(connection)
         return await self._answer(connection, task, tool)
@@ -288,7 +282,7 @@ class McpServer:
     def _suspect(self, connection: Connection) -> None:
         """After an abandoned call, check for a sign of life once no other call is running."""
         connection.is_suspect = True
-        if not connection.calls:
+        if not self._calls:
             self._probing = self._own(self._probe(connection))
 
     async def _probe(self, connection: Connection) -> None:
@@ -359,7 +353,7 @@ class McpServer:
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):
                 raise
-            fault = Unavailable(f"The MCP server {self.name} cannot be used: {_words_of(error)}", advice=self._advice())
+            fault = Unavailable(f"The MCP server {self.name} cannot be used: {_words_of(error)}", advice=self._advice)
         finally:
             ended.set()
             if not self._is_closed:
@@ -371,9 +365,6 @@ class McpServer:
         self._failures += 1
         pause = min(_FIRST_PAUSE_SECONDS * 2 ** min(self._failures - 2, 10), LONGEST_PAUSE_SECONDS) if self._failures > 1 else 0.0
         self._not_before = time.monotonic() + pause
-
-    def _advice(self) -> str:
-        return "Check its address." if self._definition.address else "Run its command by hand, and see its log."
 
     # ---- transports
 
@@ -408,7 +399,7 @@ class McpServer:
         await asyncio.wait([spawned.link.lost], timeout=0.1)
         code = (spawned.link.report or {}).get("exit") if spawned.link.lost.done() else None
         if isinstance(code, int):
-            self._fault = AgentCrashed(f"it {exit_words(code)}.", exit_code=code, stderr_tail=spawned.stderr_tail(), advice=self._advice())
+            self._fault = AgentCrashed(f"it {exit_words(code)}.", exit_code=code, stderr_tail=spawned.stderr_tail(), advice=self._advice)
 
     def _note_flood(self, fault: str) -> None:
         self._fault = AgentCrashed(f"{fault}.", advice="Check that server.")
@@ -417,7 +408,7 @@ class McpServer:
         mcp = self._definition.mcp
         assert mcp is not None
         headers = {key: expanded(value, self.name) for key, value in mcp.headers.items()}
-        if token := self._token():
+        if token := token_for(self._definition):
             headers["Authorization"] = f"Bearer {token}"
         target = parse_target(expanded(self._definition.address, self.name))
         if headers and target.scheme == "http" and not is_loopback(target.host):
@@ -441,22 +432,19 @@ def _words_of(error: BaseException) -> str:
     return one_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__, 500) + "."
 
 
-class ProgressSink:
-    """Progress of a call, limited to a readable rate."""
+def _progress_of(ctx: "Context") -> ProgressFnT:
+    """Forwards the progress of a call, at a readable rate."""
+    last = 0.0
 
-    def __init__(self, ctx: "Context") -> None:
-        self._ctx = ctx
-        self._told_at = 0.0
+    async def forward(progress: float, total: float | None, message: str | None) -> None:
+        nonlocal last
+        if time.monotonic() - last >= PROGRESS_SECONDS:
+            last = time.monotonic()
+            words = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
+            with contextlib.suppress(Stopped):
+                ctx.progress(one_line(words, 500), min(1.0, max(0.0, progress / total)) if total else None)
 
-    async def tell(self, progress: float, total: float | None, message: str | None) -> None:
-        now = time.monotonic()
-        if now - self._told_at < PROGRESS_SECONDS:
-            return
-        self._told_at = now
-        words = message or (f"{progress:g} of {total:g}" if total else f"{progress:g}")
-        fraction = min(1.0, max(0.0, progress / total)) if total else None
-        with contextlib.suppress(Stopped):
-            self._ctx.progress(one_line(words, 500), fraction)
+    return forward
 
 
 # ---- standard input and output
@@ -467,12 +455,11 @@ async def _stdio(spawned: CommandProcess, ended: asyncio.Event, note_flood: Call
     """The library's transport over the pipes of a process from the pool."""
     to_us, ours = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     theirs, to_them = anyio.create_memory_object_stream[SessionMessage](0)
-    reader = _Lines(spawned, note_flood)
 
     async def read() -> None:
         async with to_us:
             with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-                async for message in reader:
+                async for message in _messages(spawned.stdout, note_flood):
                     await to_us.send(message)
         ended.set()
 
@@ -497,45 +484,32 @@ async def _stdio(spawned: CommandProcess, ended: asyncio.Event, note_flood: Call
             tasks.cancel_scope.cancel()
 
 
-class _Lines:
+async def _messages(stdout: asyncio.StreamReader, note_flood: Callable[[str], None]) -> AsyncIterator[SessionMessage]:
     """Messages of a server, within limits."""
-
-    def __init__(self, spawned: CommandProcess, note_flood: Callable[[str], None]) -> None:
-        self._stdout = spawned.stdout
-        self._note_flood = note_flood
-        self._noise = 0
-        self._count = 0
-        self._since = time.monotonic()
-
-    async def __aiter__(self) -> AsyncIterator[SessionMessage]:
-        while line := await self._line():
-            try:
-                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-            except ValueError:
-                self._noise += 1
-                if self._noise > NOISE_LINES:
-                    self._note_flood(f"it printed {NOISE_LINES} lines that are not messages")
-                    return
-                continue
-            yield SessionMessage(message)
-            if self._is_flood():
-                return
-
-    async def _line(self) -> bytes:
+    noise = count = 0
+    since = time.monotonic()
+    while True:
         try:
-            return await self._stdout.readline()
+            line = await stdout.readline()
         except ValueError:
-            self._note_flood("it sent a line of many megabytes, without end")
+            note_flood("it sent a line of many megabytes, without end")
+            return
         except ConnectionError:
-            pass
-        return b""
-
-    def _is_flood(self) -> bool:
-        self._count += 1
-        if self._count >= FLOOD_MESSAGES:
-            now = time.monotonic()
-            if now - self._since < FLOOD_SECONDS:
-                self._note_flood(f"it sent {self._count} messages in {now - self._since:.1f} s")
-                return True
-            self._count, self._since = 0, now
-        return False
+            return
+        if not line:
+            return
+        try:
+            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValueError:
+            noise += 1
+            if noise > NOISE_LINES:
+                note_flood(f"it printed {NOISE_LINES} lines that are not messages")
+                return
+            continue
+        yield SessionMessage(message)
+        count += 1
+        if count == FLOOD_MESSAGES:
+            if (took := time.monotonic() - since) < FLOOD_SECONDS:
+                note_flood(f"it sent {count} messages in {took:.1f} s")
+                return
+            count, since = 0, time.monotonic()

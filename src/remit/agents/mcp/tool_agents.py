@@ -19,7 +19,7 @@ from remit.agents.command import approved_files
 from remit.agents.declarations import declarations_of
 from remit.agents.definition import Declaration, Definition, ServerTool
 from remit.agents.process.pool import ProcessPool
-from remit.agents.remote import RemoteExecutor, check_by_schema, token_for
+from remit.agents.remote import RemoteExecutor, check_by_schema
 from remit.core.agents import agent_name
 from remit.core.errors import Failed, Misused, RemitError, Unavailable
 from remit.core.text import one_line, shorten
@@ -42,14 +42,7 @@ DESCRIBE_SHARE, START_SECONDS = 3, 60.0
 """Limits for servers with unknown tools: a multiple of the setting `describe_seconds` when a project is opened, and seconds while a person
 waits. They start in parallel."""
 _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
-_ENDINGS = {
-    "image/png": ".png",
-    "image/jpeg": ".jpg",
-    "image/gif": ".gif",
-    "image/webp": ".webp",
-    "audio/wav": ".wav",
-    "audio/mpeg": ".mp3",
-}
+_SUBTYPE = re.compile(r"(?:image|audio|video)/([a-z0-9]{1,8})")
 
 
 # ---- which agents a server declares
@@ -174,7 +167,7 @@ class ToolAgent(RemoteExecutor):
         if not tool.tool:
             raise Unavailable(f"The MCP server {tool.server} cannot be used: {tool.fault}.", advice=ADVICE)
         await self.load("remit.agents.mcp.mcp_server", "mcp")
-        result = await self._deps.mcp_servers.get(self.definition, self.token).call(tool, arguments, ctx)
+        result = await self._deps.mcp_servers.get(self.definition).call(tool, arguments, ctx)
         if result.is_error:
             raise _failed(result, tool)
         if result.structured_content is not None:
@@ -204,12 +197,12 @@ class McpServers:
         if definition.mcp.server not in self._files:
             self._files[definition.mcp.server] = approved_files(definition, self._deps.root, self._deps.trust)
 
-    def get(self, definition: Definition, token: Any) -> "McpServer":
+    def get(self, definition: Definition) -> "McpServer":
         from remit.agents.mcp.mcp_server import McpServer
 
         assert definition.mcp is not None
         if definition.mcp.server not in self._servers:
-            self._servers[definition.mcp.server] = McpServer(definition, self._deps, token, self._files.get(definition.mcp.server))
+            self._servers[definition.mcp.server] = McpServer(definition, self._deps, self._files.get(definition.mcp.server))
         return self._servers[definition.mcp.server]
 
     async def close(self) -> None:
@@ -241,7 +234,8 @@ def _block(block: Any, path: Path) -> Any:
     encoded, kind = getattr(resource, "blob", None) or getattr(block, "data", None), getattr(resource, "mime_type", None) or ""
     if not isinstance(encoded, str):
         return plain["text"] if block.type == "text" else plain
-    path = path.with_suffix(_ENDINGS.get(kind, ".bin"))
+    named = _SUBTYPE.fullmatch(kind)
+    path = path.with_suffix(f".{named[1]}" if named else ".bin")
     try:
         data = base64.b64decode(encoded, validate=True)
         path.write_bytes(data)
@@ -253,36 +247,7 @@ def _block(block: Any, path: Path) -> Any:
 # ---- descriptions
 
 
-async def describe_servers(definitions: Sequence[Definition], deps: "ServerDeps", seconds: float) -> dict[str, str]:
-    """Start servers in parallel to read their tool lists. Returns failures by name."""
-    try:
-        from remit.agents.mcp.mcp_server import McpServer
-    except ModuleNotFoundError as error:
-        return {one.name: f"{error.name} is not installed: pip install 'remit[mcp]'" for one in definitions}
-
-    async def described(definition: Definition) -> str:
-        server = McpServer(definition, deps, lambda: token_for(definition))
-        try:
-            async with asyncio.timeout(seconds):
-                await server.describe()
-        except TimeoutError:
-            return f"it did not give a list of its tools within {seconds:g} s"
-        except RemitError as error:
-            return error.message
-        finally:
-            await server.close()
-        return ""
-
-    faults = await asyncio.gather(*map(described, definitions))
-    found = {}
-    for definition, fault in zip(definitions, faults, strict=True):
-        if fault and definition.mcp is not None:
-            found[definition.name] = fault
-            note_tools(definition.mcp.key, SeenTools(fault=fault))
-    return found
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _DescribingDeps:
     """Dependencies of servers that are started only to be described."""
 
@@ -297,24 +262,42 @@ def describe_unknown(root: Path, settings: "Settings", trust: "ProjectTrust", *,
     `asked`: a person approves tools now, so servers whose tools will need approval are started too."""
     if not settings.has_mcp_servers:
         return {}
-    declarations = declarations_of(root, settings, trust)
     unknown = []
-    for declared, definition in declarations.known.values():
+    for declared, definition in declarations_of(root, settings, trust).known.values():
         if definition.mcp is not None and (asked or is_taken_as_offered(declared.source, trust)):
             key = server_key(root, declared.name, declared.table)
             seen = seen_tools(key)
             if seen is None or (asked and seen.fault):
                 unknown.append(replace(definition, mcp=replace(definition.mcp, key=key)))
-    if not unknown:
-        return {}
+    seconds = START_SECONDS if asked else DESCRIBE_SHARE * settings.describe_seconds
+    return asyncio.run(_describe(unknown, root, trust, seconds)) if unknown else {}
 
-    async def run() -> dict[str, str]:
-        pool = ProcessPool(project="describe", owner_id=f"{os.getpid()}")
+
+async def _describe(definitions: Sequence[Definition], root: Path, trust: "ProjectTrust", seconds: float) -> dict[str, str]:
+    try:
+        from remit.agents.mcp.mcp_server import McpServer
+    except ModuleNotFoundError as error:
+        return {one.name: f"{error.name} is not installed: pip install 'remit[mcp]'" for one in definitions}
+    pool = ProcessPool(project="describe", owner_id=f"{os.getpid()}")
+    faults: dict[str, str] = {}
+
+    async def describe(definition: Definition) -> None:
+        server = McpServer(definition, _DescribingDeps(pool, root, trust))
         try:
-            return await describe_servers(
-                unknown, _DescribingDeps(pool, root, trust), START_SECONDS if asked else DESCRIBE_SHARE * settings.describe_seconds
-            )
+            async with asyncio.timeout(seconds):
+                await server.describe()
+        except TimeoutError:
+            faults[definition.name] = f"it did not give a list of its tools within {seconds:g} s"
+        except RemitError as error:
+            faults[definition.name] = error.message
         finally:
-            await pool.close()
+            await server.close()
 
-    return asyncio.run(run())
+    try:
+        await asyncio.gather(*map(describe, definitions))
+    finally:
+        await pool.close()
+    for definition in definitions:
+        if definition.mcp is not None and definition.name in faults:
+            note_tools(definition.mcp.key, SeenTools(fault=faults[definition.name]))
+    return faults

@@ -55,41 +55,25 @@ def squeezed(messages: Sequence[Message], tokens: int, characters: int) -> list[
         kept = bounded(kept, characters)
         if tokens_of(kept) > tokens:
             kept = [_with_short_text(message, 4 * characters) if isinstance(message, Reply) else message for message in kept]
-        if tokens_of(kept) > tokens:
-            kept = [replace(message, raw=None) if isinstance(message, Reply) else message for message in kept]
     longest = 40_000
     while tokens_of(kept) > tokens and longest > 500:
         longest //= 2
-        kept = [
-            replace(message, text=shorten_middle(message.text, longest)) if isinstance(message, UserMessage) else message
-            for message in kept
-        ]
+        kept = [_with_short_text(message, longest) if isinstance(message, UserMessage) else message for message in kept]
     return kept
+
+
+def _with_short_text(message: UserMessage | Reply, characters: int) -> Message:
+    """Without the provider's form of a reply, which can only be sent unchanged."""
+    text = shorten_middle(message.text, characters)
+    return replace(message, text=text, raw=None) if isinstance(message, Reply) else replace(message, text=text)
 
 
 def _bounded(message: Message, characters: int) -> Message:
     if isinstance(message, ToolResult):
-        return message if _length_of(message) <= characters else replace(message, text=_short_text(message, characters))
+        return message if len(message.text) <= characters else replace(message, text=shorten_middle(message.text, characters))
     if isinstance(message, Reply) and any(_is_long(call, characters) for call in message.calls):
         return replace(message, calls=tuple(with_short_arguments(call, characters) for call in message.calls), raw=None)
     return message
-
-
-def _length_of(result: ToolResult) -> int:
-    """Its length as sent: APIs without an error flag get `{"error":"…"}`."""
-    return len(result.text) if not result.is_error else len(json.dumps({"error": result.text}, ensure_ascii=False))
-
-
-def _short_text(result: ToolResult, characters: int) -> str:
-    room, short = characters, replace(result, text=shorten_middle(result.text, characters))
-    while (over := _length_of(short) - characters) > 0 and room > 0:
-        room -= over
-        short = replace(result, text=shorten_middle(result.text, max(0, room)))
-    return short.text
-
-
-def _with_short_text(reply: Reply, characters: int) -> Reply:
-    return reply if len(reply.text) <= characters else replace(reply, text=shorten_middle(reply.text, characters), raw=None)
 
 
 def _is_long(call: ToolCall, characters: int) -> bool:
@@ -112,10 +96,8 @@ def with_short_arguments(call: ToolCall, characters: int) -> ToolCall:
 
 # ---- checkpoints
 
-KEPT_CHARACTERS = 240_000
-"""Maximum size of a stored conversation."""
 ASKED_TOKENS = 80_000
-"""Maximum tokens of a request, even for larger models."""
+"""Maximum tokens of a request, even for larger models, and of a stored conversation."""
 LEAST_TOKENS = 400
 WINDOW_SHARE = 0.7
 """Share of the context used: the rest is for the reply and estimation errors."""
@@ -139,19 +121,6 @@ def from_plain(kept: Any) -> list[Message] | None:
         return None
 
 
-def trimmed(messages: Sequence[Message], characters: int = KEPT_CHARACTERS) -> list[Message]:
-    """The conversation within this many characters, as far as cutting old results and replies allows; no message is dropped."""
-    kept = list(messages)
-    over = sum(map(size_of, kept)) - characters
-    for number in range(1, max(1, len(kept) - _RECENT)):
-        if over <= 0:
-            break
-        before = kept[number]
-        kept[number] = _cut(before)
-        over -= size_of(before) - size_of(kept[number])
-    return kept
-
-
 def room_in(window: int | None, overhead: int) -> int:
     """Tokens for the conversation in this context size (None: unknown), minus `overhead`."""
     most = ASKED_TOKENS if window is None else min(ASKED_TOKENS, int(WINDOW_SHARE * window))
@@ -164,18 +133,17 @@ def characters_in(tokens: int) -> int:
 
 
 def fitted(messages: Sequence[Message], tokens: int) -> list[Message]:
-    """The messages to send instead of the whole conversation, without pending calls."""
+    """The conversation within this many tokens: cuts old results and replies first; no message is dropped."""
     characters = characters_in(tokens)
     kept = bounded(messages, characters)
-    if tokens_of(kept) > tokens:
-        kept = trimmed(kept, 2 * tokens)
-    return kept if tokens_of(kept) <= tokens else squeezed(kept, tokens, characters)
-
-
-def size_of(message: Message) -> int:
-    if isinstance(message, Reply):
-        return len(message.text) + sum(len(str(call.arguments)) for call in message.calls) + (len(str(message.raw)) if message.raw else 0)
-    return len(message.text)
+    over = tokens_of(kept) - tokens
+    for number in range(1, max(1, len(kept) - _RECENT)):
+        if over <= 0:
+            break
+        before = kept[number]
+        kept[number] = _cut(before)
+        over -= _tokens_of_message(before) - _tokens_of_message(kept[number])
+    return kept if over <= 0 else squeezed(kept, tokens, characters)
 
 
 def _cut(message: Message) -> Message:

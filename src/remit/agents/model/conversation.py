@@ -28,7 +28,7 @@ from remit.core.model_messages import (
     UserMessage,
     repaired,
 )
-from remit.core.result import Return, StopReason
+from remit.core.result import StopReason
 from remit.models.client import Models
 from remit.runtime.tool.delegate_tool import DelegateTool
 
@@ -61,13 +61,12 @@ def within_limits(reply: Reply) -> tuple[Reply, str]:
 
 
 def _fault_of(arguments: Mapping[str, Any] | str, left: int) -> str:
-    if not isinstance(arguments, str):
-        if not _is_shallow(arguments, ARGUMENT_LEVELS):
-            return f"(arguments nested deeper than {ARGUMENT_LEVELS} levels are not accepted)"
-        try:
-            to_jsonable(arguments)
-        except Failed as error:
-            return f"(arguments that contain {error.message} are not accepted)"
+    if not _is_shallow(arguments, ARGUMENT_LEVELS):
+        return f"(arguments nested deeper than {ARGUMENT_LEVELS} levels are not accepted)"
+    try:
+        to_jsonable(arguments)
+    except Failed as error:
+        return f"(arguments that contain {error.message} are not accepted)"
     if (length := _length(arguments)) > left:
         return f"(arguments of {length} characters are not accepted: the calls of one reply may have {ARGUMENT_CHARACTERS}; write in parts)"
     return ""
@@ -112,112 +111,6 @@ class CallOutcome:
     """Whether it ran: it was neither invalid nor refused."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
-    ctx: Context
-    tool: DelegateTool | None
-    shown: Shown = shorten_result
-    started: Started | None = None
-    ending: HandInSignal | None = None
-    """None: the context's."""
-    stopping: set[asyncio.Future[Any]] = field(default_factory=set)
-    """Running cancellations: the loop itself keeps only weak references to tasks."""
-
-    async def call_all(self, calls: Sequence[ToolCall]) -> list[CallOutcome]:
-        """The outcomes in call order. At the soft deadline running calls may finish for a while, then are stopped."""
-        turn, ending = _Turn(asyncio.Semaphore(self._room()), self.stopping), self.ending or self.ctx
-        tasks = [asyncio.ensure_future(self._one(call, turn)) for call in calls]
-        try:
-            if not await until_hand_in(ending, tasks):
-                await asyncio.wait(tasks, timeout=max(0.0, ending.remaining * CHILDREN_SHARE))
-                await turn.stop(max(0.0, ending.remaining * CHILDREN_SHARE))
-                await asyncio.wait(tasks, timeout=0.1)  # a stopped call returns its partial result
-            for task in tasks:
-                task.cancel()
-            return [_ended(call, one) for call, one in zip(calls, await asyncio.gather(*tasks, return_exceptions=True), strict=True)]
-        finally:
-            for task in tasks:
-                task.cancel()
-
-    def _room(self) -> int:
-        alive = self.ctx.budget.alive
-        return max(1, min(MOST_CALLS, MOST_CALLS if alive is None else alive))
-
-    async def _one(self, call: ToolCall, turn: "_Turn") -> CallOutcome:
-        fault = self._fault_of(call)
-        if fault is not None:
-            return faulty(call, fault)
-        assert self.tool is not None
-        try:
-            request = self.tool.read(call.arguments)
-        except DelegateError as error:
-            return faulty(call, _words_of(error))
-        async with turn.at_once:
-            return await self._run(call, request, turn)
-
-    def _fault_of(self, call: ToolCall) -> str | None:
-        if self.tool is None:
-            return f"There is no tool {call.name!r:.80}: you have none. Answer in words."
-        if call.name != self.tool.name:
-            return (
-                f"There is no tool {call.name!r:.80}. Your only tool is {self.tool.name}: call it with target, operation and parameters. "
-                f"Targets: {', '.join(sorted(self.tool.catalogue.targets())[:30]) or 'none'}."
-            )
-        if isinstance(call.arguments, str):
-            return f"The arguments of {call.name} must be one complete JSON object; these are not: {call.arguments!r:.200}"
-        return None
-
-    async def _run(self, call: ToolCall, request: DelegateRequest, turn: "_Turn") -> CallOutcome:
-        asked_at = self.ctx.deadline - self.ctx.remaining
-        try:
-            handle = await self.ctx.start(request.agent, **request.asked())
-        except Stopped:
-            raise
-        except RemitError as error:  # it could not be recorded, or the agent no longer exists
-            return faulty(call, _words_of(error))
-        if self.started is not None:
-            self.started(call, handle.session_id)
-        returned = await turn.result(handle)
-        shown = self.shown(result_of(returned, asked_at))
-        return CallOutcome(
-            # It states itself whether it succeeded. Marked as an error, it would be wrapped in JSON again for some models.
-            result=ToolResult(call_id=call.call_id, name=call.name, text=shown),
-            is_run=returned.stop_reason is not StopReason.REFUSED,
-        )
-
-
-class _Turn:
-    """The running calls of one turn."""
-
-    def __init__(self, at_once: asyncio.Semaphore, stopping: set[asyncio.Future[Any]]) -> None:
-        self.at_once = at_once
-        self._stopping = stopping
-        self._handles: dict[str, Handle] = {}
-
-    async def result(self, handle: Handle) -> Return:
-        """Cancelling the wait cancels the delegation: its result would be lost."""
-        self._handles[handle.session_id] = handle
-        try:
-            return await handle.result()
-        except asyncio.CancelledError:
-            self._keep(asyncio.ensure_future(handle.cancel(_NOBODY_WAITS)))
-            raise
-        finally:
-            del self._handles[handle.session_id]
-
-    async def stop(self, seconds: float) -> None:
-        stopping = [asyncio.ensure_future(handle.cancel(_TIME_IS_UP)) for handle in self._handles.values()]
-        if stopping:
-            await asyncio.wait(stopping, timeout=seconds)
-        for task in stopping:
-            self._keep(task)
-
-    def _keep(self, task: "asyncio.Future[Any]") -> None:
-        self._stopping.add(task)
-        task.add_done_callback(self._stopping.discard)
-        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-
-
 async def until_hand_in(ending: HandInSignal, tasks: "Sequence[asyncio.Future[Any]]") -> bool:
     """Whether all of them ended before the soft deadline."""
     bell = asyncio.ensure_future(ending.wait_hand_in())
@@ -226,8 +119,18 @@ async def until_hand_in(ending: HandInSignal, tasks: "Sequence[asyncio.Future[An
             await asyncio.wait([*pending, bell], return_when=asyncio.FIRST_COMPLETED)
         return not pending
     finally:
-        bell.cancel()
-        bell.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        _discard(bell)
+
+
+def _discard(task: "asyncio.Future[Any]") -> None:
+    task.cancel()
+    task.add_done_callback(_retrieve)
+
+
+def _retrieve(task: "asyncio.Future[Any]") -> None:
+    """Mark its error, if any, as retrieved."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _ended(call: ToolCall, outcome: CallOutcome | BaseException) -> CallOutcome:
@@ -323,7 +226,10 @@ class _Conversation:
         self._talk = talk
         self._messages = repaired(talk.messages, keep_pending=True)
         self._ending: HandInSignal = talk.ending or talk.ctx
-        self._caller = Caller(ctx=talk.ctx, tool=talk.tool, shown=talk.shown, started=talk.started, ending=self._ending)
+        self._handles: dict[str, Handle] = {}
+        """Running delegations."""
+        self._stopping: set[asyncio.Future[Any]] = set()
+        """Running cancellations: the loop itself keeps only weak references to tasks."""
         self._asked = 0
         self._faulty = self._empty = 0
         self._is_closing = False
@@ -390,8 +296,7 @@ class _Conversation:
                 raise
             raise OutOfTime(f"No model answered when its result was due: {error.message}", advice="Give it a longer timeout.") from error
         finally:
-            asking.cancel()
-            asking.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+            _discard(asking)
 
     async def _close_in_time(self) -> None:
         """Tell it once that it must answer now: its time is nearly up, or this is the last request."""
@@ -421,12 +326,78 @@ class _Conversation:
         if self._is_closing or self._ending.hand_in:
             called = [faulty(call, "No new work is started: answer now.") for call in calls]
         else:
-            called = await self._caller.call_all(calls)
+            called = await self._call_all(calls)
         for one in called:
             await self._add(one.result)
         if note:
             await self._add(UserMessage(text=note))
         self._count(called)
+
+    async def _call_all(self, calls: Sequence[ToolCall]) -> list[CallOutcome]:
+        """The outcomes in call order. At the soft deadline running calls may finish for a while, then are stopped."""
+        alive = self._talk.ctx.budget.alive
+        at_once = asyncio.Semaphore(max(1, min(MOST_CALLS, MOST_CALLS if alive is None else alive)))
+        tasks = [asyncio.ensure_future(self._call_one(call, at_once)) for call in calls]
+        try:
+            if not await until_hand_in(self._ending, tasks):
+                await asyncio.wait(tasks, timeout=max(0.0, self._ending.remaining * CHILDREN_SHARE))
+                stopping = [self._cancel(handle, _TIME_IS_UP) for handle in self._handles.values()]
+                if stopping:
+                    await asyncio.wait(stopping, timeout=max(0.0, self._ending.remaining * CHILDREN_SHARE))
+                await asyncio.wait(tasks, timeout=0.1)  # a stopped call returns its partial result
+            for task in tasks:
+                task.cancel()
+            return [_ended(call, one) for call, one in zip(calls, await asyncio.gather(*tasks, return_exceptions=True), strict=True)]
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _call_one(self, call: ToolCall, at_once: asyncio.Semaphore) -> CallOutcome:
+        tool = self._talk.tool
+        if tool is None:
+            return faulty(call, f"There is no tool {call.name!r:.80}: you have none. Answer in words.")
+        if call.name != tool.name:
+            targets = ", ".join(sorted(tool.catalogue.targets())[:30]) or "none"
+            usage = f"Your only tool is {tool.name}: call it with target, operation and parameters. Targets: {targets}."
+            return faulty(call, f"There is no tool {call.name!r:.80}. {usage}")
+        if isinstance(call.arguments, str):
+            return faulty(call, f"The arguments of {call.name} must be one complete JSON object; these are not: {call.arguments!r:.200}")
+        try:
+            request = tool.read(call.arguments)
+        except DelegateError as error:
+            return faulty(call, _words_of(error))
+        async with at_once:
+            return await self._delegate(call, request)
+
+    async def _delegate(self, call: ToolCall, request: DelegateRequest) -> CallOutcome:
+        ctx = self._talk.ctx
+        asked_at = ctx.deadline - ctx.remaining
+        try:
+            handle = await ctx.start(request.agent, **request.asked())
+        except Stopped:
+            raise
+        except RemitError as error:  # it could not be recorded, or the agent no longer exists
+            return faulty(call, _words_of(error))
+        if self._talk.started is not None:
+            self._talk.started(call, handle.session_id)
+        self._handles[handle.session_id] = handle
+        try:
+            returned = await handle.result()
+        except asyncio.CancelledError:  # its result would be lost
+            self._cancel(handle, _NOBODY_WAITS)
+            raise
+        finally:
+            del self._handles[handle.session_id]
+        # It states itself whether it succeeded. Marked as an error, it would be wrapped in JSON again for some models.
+        result = ToolResult(call_id=call.call_id, name=call.name, text=self._talk.shown(result_of(returned, asked_at)))
+        return CallOutcome(result=result, is_run=returned.stop_reason is not StopReason.REFUSED)
+
+    def _cancel(self, handle: Handle, why: str) -> "asyncio.Future[Any]":
+        task = asyncio.ensure_future(handle.cancel(why))
+        self._stopping.add(task)
+        task.add_done_callback(self._stopping.discard)
+        task.add_done_callback(_retrieve)
+        return task
 
     def _count(self, called: Sequence[CallOutcome]) -> None:
         self._faulty = 0 if any(one.is_run for one in called) else self._faulty + 1

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.definition import Definition, checked_task
-from remit.agents.model.context_window import characters_in, fitted, from_plain, is_struck, room_in, to_plain, tokens_of_text, trimmed
+from remit.agents.model.context_window import ASKED_TOKENS, characters_in, fitted, from_plain, is_struck, room_in, to_plain, tokens_of_text
 from remit.agents.model.conversation import ConversationEnd, ConversationOptions, offer_of, talk, unanswered
+from remit.agents.model_agents import is_reached
 from remit.agents.prompt import closing_prompt, going_on_prompt, model_prompt, repair_prompt, system_prompt
-from remit.agents.transcript import TextBuffer, Words, holds_return
-from remit.core.agents import BUILTIN_TARGETS, AgentSpec, Answers
+from remit.agents.transcript import TextBuffer, Words
+from remit.core.agents import AgentSpec, Answers
 from remit.core.context import Context
 from remit.core.delegate_requests import json_text
 from remit.core.delegate_results import READ, SUMMARISE, shorten_result
@@ -56,18 +57,8 @@ _RESULTS = (READ, SUMMARISE)
 
 def reachable(tools: Sequence[str] | None, itself: str) -> Callable[[AgentSpec], bool]:
     """`tools`: names of agents and targets, `target.operation`, `target.*`; None: the built-in ones."""
-    entries = tuple(entry.removesuffix(".*") for entry in (BUILTIN_TARGETS if tools is None else tools))
-
-    def is_reachable(spec: AgentSpec) -> bool:
-        return spec.name != itself and (
-            spec.name in _RESULTS or any(spec.name == one or spec.name.startswith(f"{one}.") for one in entries)
-        )
-
-    return is_reachable
-
-
-def names_for_prompt(specs: Sequence[AgentSpec]) -> list[str]:
-    return sorted(spec.name for spec in specs if spec.name not in _RESULTS)
+    entries = None if tools is None else [entry.removesuffix(".*") for entry in tools]
+    return lambda spec: spec.name != itself and (spec.name in _RESULTS or is_reached(spec.name, entries))
 
 
 # ---- progress
@@ -125,37 +116,29 @@ _KIND = "model"
 
 
 class ModelAgent:
-    __slots__ = ("_delegator", "_models", "definition", "spec")
+    __slots__ = ("definition", "delegator", "models", "spec")
 
     def __init__(self, definition: Definition, deps: "ExecutorDeps") -> None:
         self.spec: AgentSpec = definition.spec
         self.definition = definition
-        self._models = deps.models
-        self._delegator = deps.delegator
+        self.models: Models = deps.models
+        self.delegator = deps.delegator
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         return checked_task(self.spec.name, parameters)
 
     async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> Any:
-        run = _Run(self, ctx, self._models.choice(self.definition.models or None))
+        if ctx.repair is not None and ctx.hand_in and ctx.remaining < REPAIR_SECONDS:
+            raise OutOfTime(f"{self.spec.name} gave no valid return when it was asked for one.", advice="Give it a longer timeout.")
+        run = _Run(self, ctx, self.models.choice(self.definition.models or None))
         answer = await run.answer(arguments)
-        if self.spec.answers is Answers.VALUE:
-            return answer if self.spec.output_schema is None else await run.value(answer)
-        await run.check_in_time(answer)
-        return answer
-
-    @property
-    def models(self) -> Models:
-        return self._models
-
-    @property
-    def requests(self) -> int:
-        return self.definition.requests or self._delegator.settings.model_requests
+        is_checked = self.spec.answers is Answers.VALUE and self.spec.output_schema is not None
+        return await run.value(answer) if is_checked else answer
 
     def tool(self) -> DelegateTool | None:
         """The tool with the agents it may delegate to; None: it may not delegate."""
         tools = self.definition.tools
-        return None if tools is not None and not tools else DelegateTool(self._delegator, reachable(tools, self.spec.name))
+        return None if tools is not None and not tools else DelegateTool(self.delegator, reachable(tools, self.spec.name))
 
 
 @dataclass(slots=True)
@@ -165,10 +148,6 @@ class _Run:
     agent: ModelAgent
     ctx: Context
     choice: Choice
-
-    @property
-    def _definition(self) -> Definition:
-        return self.agent.definition
 
     async def answer(self, arguments: Mapping[str, Any]) -> str:
         tool = self.agent.tool()
@@ -183,8 +162,8 @@ class _Run:
     def _begun(self, arguments: Mapping[str, Any], tool: DelegateTool | None) -> list[Message]:
         """The conversation so far, followed by the current request."""
         ctx = self.ctx
-        agents = names_for_prompt(tool.catalogue.specs) if tool is not None else []
-        first = model_prompt(self._definition, ctx, arguments, agents)
+        agents = sorted(spec.name for spec in tool.catalogue.specs if spec.name not in _RESULTS) if tool is not None else []
+        first = model_prompt(self.agent.definition, ctx, arguments, agents)
         kept, is_same = self._kept()
         if ctx.repair is not None:
             again = repair_prompt(ctx, in_session=bool(kept), first=first, output_schema=self.agent.spec.output_schema)
@@ -193,11 +172,11 @@ class _Run:
             return [UserMessage(text=first)]
         if not is_same:
             is_told = any(isinstance(one, UserMessage) and str(arguments.get("task", "")) in one.text for one in kept)
-            return repaired([*kept, UserMessage(text=going_on_prompt(ctx, self._definition) if is_told else first)])
+            return repaired([*kept, UserMessage(text=going_on_prompt(ctx, self.agent.definition) if is_told else first)])
         pending = unanswered(kept)
         # unknown whether they were executed: not repeated automatically
         if pending and (not self.agent.spec.resumable or any(map(is_struck, pending))):
-            return repaired([*kept, UserMessage(text=going_on_prompt(ctx, self._definition))])
+            return repaired([*kept, UserMessage(text=going_on_prompt(ctx, self.agent.definition))])
         return kept
 
     def _kept(self) -> tuple[list[Message], bool]:
@@ -217,7 +196,7 @@ class _Run:
             said.append(message)
             if isinstance(message, ToolResult) and unanswered(said):
                 return  # stored once for all results of a turn: until then their delegations have them
-            await ctx.checkpoint({"kind": _KIND, "session_id": ctx.session_id, "messages": to_plain(trimmed(said))})
+            await ctx.checkpoint({"kind": _KIND, "session_id": ctx.session_id, "messages": to_plain(fitted(said, ASKED_TOKENS))})
 
         async def within_limits(all_of_it: list[Message]) -> list[Message]:
             return await off_loop(fitted, all_of_it, self._room(beside))
@@ -227,17 +206,17 @@ class _Run:
                 models=self.agent.models,
                 choice=self.choice,
                 ctx=ctx,
-                instructions=system_prompt(self._definition),
-                temperature=self._definition.temperature,
+                instructions=system_prompt(self.agent.definition),
+                temperature=self.agent.definition.temperature,
                 messages=messages,
                 tool=tool,
-                requests=self.agent.requests,
+                requests=self.agent.definition.requests or self.agent.delegator.settings.model_requests,
                 hear=telling.hear,
                 keep=keep,
                 shown=lambda result: shorten_result(result, characters_in(self._room(beside))),
                 output_schema=schema or self._schema(),
                 before=within_limits,
-                closing=lambda why: closing_prompt(ctx, self._definition, why),
+                closing=lambda why: closing_prompt(ctx, self.agent.definition, why),
                 told=telling.asked,
             )
         )
@@ -249,7 +228,7 @@ class _Run:
         """Tokens of everything beside the conversation in each request. Off the loop, because it loads the model table."""
         self.agent.models.context_tokens(self.choice)
         offer = "" if tool is None else json_text(dict(offer_of(tool).schema)) + offer_of(tool).description
-        return tokens_of_text(system_prompt(self._definition)) + tokens_of_text(offer)
+        return tokens_of_text(system_prompt(self.agent.definition)) + tokens_of_text(offer)
 
     def _room(self, beside: int) -> int:
         """Computed each time: a local model's context is known only once it runs."""
@@ -260,7 +239,7 @@ class _Run:
         ctx, declared = self.ctx, self.agent.spec.output_schema
         if self.agent.spec.answers is Answers.VALUE:
             return declared
-        if declared is None and (ctx.repair is None or _had_data(ctx.repair.original)):
+        if declared is None and (ctx.repair is None or (read_answer(ctx.repair.original).candidate or {}).get("data") is not None):
             return None
         return return_schema(ctx.session_id, ctx.path[-1], ctx.depth, ctx.path, declared)
 
@@ -276,20 +255,7 @@ class _Run:
         talked = await self._talked([*kept, UserMessage(text=value_repair(faults, schema))], None, schema)
         return (await off_loop(_judged, talked.text, schema))[0]
 
-    async def check_in_time(self, answer: str) -> None:
-        """Failures from the soft deadline on count as the deadline: the partial work is returned."""
-        ctx = self.ctx
-        if not ctx.hand_in or (ctx.repair is None and ctx.remaining >= REPAIR_SECONDS):
-            return
-        if not await off_loop(holds_return, answer, ctx, self.agent.spec):
-            raise OutOfTime(f"{self.agent.spec.name} gave no valid return when it was asked for one.", advice="Give it a longer timeout.")
-
 
 def _judged(answer: str, schema: Mapping[str, Any]) -> tuple[Any, list[str]]:
     value = value_in(answer)
     return value, schema_faults(value, schema)
-
-
-def _had_data(original: str) -> bool:
-    candidate = read_answer(original).candidate
-    return candidate is not None and candidate.get("data") is not None

@@ -12,13 +12,9 @@ from typing import Any, Protocol
 
 from remit.agents.process.worker_client import SupervisorLink
 from remit.core.errors import AgentCrashed, Misused, RemitError, Unavailable
-from remit.system.frames import encode_frame
 from remit.system.processes import Process, children, look, send_signal
 
 # ---- a command to start
-
-ARGUMENT_BYTES = 128 * 1024
-"""Linux's limit for one argument (MAX_ARG_STRLEN)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +39,7 @@ def program_to_wire(program: Program, mark: Mapping[str, str]) -> dict[str, Any]
     try:
         return {
             "argv": [_to_wire(word) for word in program.argv],
-            "environment": {_name_to_wire(name): _to_wire(value) for name, value in environment.items()},
+            "environment": {_to_wire(name): _to_wire(value) for name, value in environment.items()},
             "folder": _to_wire(str(program.folder)),
             "seccomp": None if program.seccomp is None else program.seccomp.decode("latin-1"),
             "pins": [_to_wire(path) for path in program.pins],
@@ -56,18 +52,10 @@ def program_to_wire(program: Program, mark: Mapping[str, str]) -> dict[str, Any]
 
 
 def _to_wire(text: str) -> str:
-    held = os.fsencode(text)
-    if b"\0" in held:
+    encoded = os.fsencode(text)
+    if b"\0" in encoded:
         raise ValueError("an argument or variable contains a NUL character")
-    if len(held) >= ARGUMENT_BYTES:
-        raise ValueError(f"an argument or variable has {len(held):,} bytes; the system accepts at most {ARGUMENT_BYTES - 1:,}")
-    return held.decode("latin-1")
-
-
-def _name_to_wire(name: str) -> str:
-    if not name or "=" in name:
-        raise ValueError(f"{name!r} is not a valid variable name")
-    return _to_wire(name)
+    return encoded.decode("latin-1")
 
 
 def start_error(program: Program, fault: Mapping[str, Any]) -> RemitError:
@@ -155,8 +143,8 @@ class CommandProcess:
 
     # ---- for the pool
 
-    async def open(self, theirs: contextlib.ExitStack) -> tuple[int, list[int]]:
-        """Our ends of its pipes, and the descriptors of the other ends: its supervisor's link, then its output and input."""
+    async def open(self, theirs: contextlib.ExitStack) -> list[int]:
+        """Open its pipes. Returns the descriptors of the other ends: its supervisor's link, then its output and input."""
         try:
             link, link_end = socket.socketpair()
             theirs.callback(link_end.close)
@@ -167,10 +155,7 @@ class CommandProcess:
                 streams.append(await self._open_input(theirs))
         except OSError as error:
             raise Unavailable(f"No process could be started: {error}.", advice="Raise the limit of open files.") from None
-        return link_end.fileno(), streams
-
-    def send(self, wire: dict[str, Any]) -> None:
-        self.link.send(encode_frame(wire))
+        return [link_end.fileno(), *streams]
 
     async def wait_begun(self) -> None:
         """Wait until it runs. Raises the reason if it does not."""

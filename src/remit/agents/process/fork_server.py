@@ -17,7 +17,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from remit.agents.process.supervisor import Supervisor, child_alarm
@@ -31,23 +30,16 @@ FILTER_FD = 100
 """Where bubblewrap finds its seccomp filter."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Streams:
-    stdin: int | None
-    stdout: int
-    stderr: int
-
-
-def launch(program: Mapping[str, Any], streams: Streams) -> tuple[int | None, dict[str, Any]]:
+def launch(program: Mapping[str, Any], stdin: int | None, stdout: int, stderr: int) -> tuple[int | None, dict[str, Any]]:
     """Its pid, and the report: pid and start, or the failed step with its error number."""
     folder = _from_wire(program["folder"])
     try:
         passed = () if program["seccomp"] is None else _prepare_container(program["seccomp"], program["pins"])
         process = subprocess.Popen(
             [_from_wire(word) for word in program["argv"]],
-            stdin=subprocess.DEVNULL if streams.stdin is None else streams.stdin,
-            stdout=streams.stdout,
-            stderr=streams.stderr,
+            stdin=subprocess.DEVNULL if stdin is None else stdin,
+            stdout=stdout,
+            stderr=stderr,
             cwd=folder,
             env={_from_wire(name): _from_wire(value) for name, value in program["environment"].items()},
             start_new_session=True,
@@ -191,7 +183,7 @@ class ForkServer:
         if program is None:
             return  # the Remit process is gone
         stderr = os.pipe2(os.O_CLOEXEC)
-        pid, begun = launch(program, Streams(stdin=stdin, stdout=stdout, stderr=stderr[1]))
+        pid, begun = launch(program, stdin, stdout, stderr[1])
         for fd in (*fds[1:], stderr[1]):
             os.close(fd)
         os.set_blocking(stderr[0], False)
@@ -243,21 +235,18 @@ def watch_owner(owner_pid: int) -> int | None:
     return owner
 
 
-def announce_ready(server: ForkServer) -> None:
-    """Report to the parent and close standard error, which told it why a start failed."""
+def main(kind: type[ForkServer] = ForkServer, prepare: Callable[[], None] | None = None) -> None:
+    """`python -I … CONTROL_FD OWNER_PID` (see `process.pool`). `prepare`: loads what every fork needs."""
+    control, owner = socket.socket(fileno=int(sys.argv[1])), watch_owner(int(sys.argv[2]))
+    mark_address = find_mark()
+    adopt_orphans()
+    if prepare is not None:
+        prepare()
+    server = kind(control, owner, mark_address)
     gc.freeze()  # collecting first would take longer than it saves
     gc.enable()
     send_frame(server.control, {"ready": True})
     silence = os.open(os.devnull, os.O_RDWR)
-    os.dup2(silence, 2)
+    os.dup2(silence, 2)  # standard error told the parent why a start failed
     os.close(silence)
-
-
-def main() -> None:
-    """`python -I -S -c '…' CONTROL_FD OWNER_PID` (see `process.pool`)."""
-    control, owner = socket.socket(fileno=int(sys.argv[1])), watch_owner(int(sys.argv[2]))
-    mark_address = find_mark()
-    adopt_orphans()
-    server = ForkServer(control, owner, mark_address)
-    announce_ready(server)
     server.serve()

@@ -1,51 +1,32 @@
 """Access of a built-in agent in its own process to the models of the Remit process, which has their keys and draws their cost."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
 
 from remit.agents.remote_context import RemoteBackend
 from remit.core.context import Context
-from remit.core.errors import Misused
 from remit.core.jsonable import to_jsonable
-from remit.core.model_messages import Answer, EndReason, Reply, SpendSink
+from remit.core.model_messages import Answer, SpendSink
 
 if TYPE_CHECKING:
     from remit.models.questions import TextModel
 
-MAX_QUESTIONS, QUESTIONS_AT_ONCE = 64, 4
-"""Limits of one worker. Few at once, as each draws on the budget only when answered."""
-MAX_QUESTION_CHARACTERS = 1_000_000
-"""Including its schema."""
+QUESTIONS_AT_ONCE = 4
+"""Of one worker. Each draws on the budget only when it is answered."""
 
 
-class ModelService:
+def answer_questions(ctx: Context, models: "TextModel") -> Callable[..., Awaitable[Any]]:
     """Answers the questions of one worker."""
+    asking = asyncio.Semaphore(QUESTIONS_AT_ONCE)
 
-    def __init__(self, ctx: Context, models: "TextModel") -> None:
-        self._ctx = ctx
-        self._models = models
-        self._questions = 0
-        self._asking = asyncio.Semaphore(QUESTIONS_AT_ONCE)
+    async def write(prompt: str, instructions: str = "", schema: dict[str, Any] | None = None) -> Answer:
+        async with asking:
+            return await models.write(ctx, prompt, instructions=instructions, schema=schema)
 
-    async def write(self, prompt: str, instructions: str = "", schema: dict[str, Any] | None = None) -> Any:
-        if not isinstance(prompt, str) or not isinstance(instructions, str) or not isinstance(schema, dict | None):
-            raise Misused("A question to a model must be text.")
-        if len(prompt) + len(instructions) + len(str(schema or "")) > MAX_QUESTION_CHARACTERS:
-            raise Misused(f"A question to a model has at most {MAX_QUESTION_CHARACTERS:,} characters.", advice="Ask about less at once.")
-        if self._questions >= MAX_QUESTIONS:
-            raise Misused(f"More than {MAX_QUESTIONS} questions to a model.", advice="Ask less, or delegate to a model agent.")
-        self._questions += 1
-        async with self._asking:
-            asked = await self._models.write(self._ctx, prompt, instructions=instructions, schema=schema)
-        return {
-            "text": asked.reply.text,
-            "model": asked.reply.model,
-            "ended": str(asked.ended),
-            "input_tokens": asked.input_tokens,
-            "output_tokens": asked.output_tokens,
-            "cost": asked.cost,
-        }
+    return write
 
 
 class RemoteModels:
@@ -60,8 +41,7 @@ class RemoteModels:
     async def write(self, sink: SpendSink, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Answer:
         """The Remit process draws the cost, not `sink`."""
         answer = await self._backend.call("write", {"prompt": prompt, "instructions": instructions, "schema": to_jsonable(schema)})
-        reply = Reply(text=answer.pop("text"), model=answer.pop("model"))
-        return Answer(reply=reply, ended=EndReason(answer.pop("ended")), **answer)
+        return TypeAdapter(Answer).validate_python(answer)
 
 
 def models_of(ctx: Context) -> "TextModel | None":

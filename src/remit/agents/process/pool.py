@@ -9,14 +9,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remit.agents.process.command_process import AbandonmentNotes, CommandProcess, Program, ProgramContext, program_to_wire
-from remit.agents.process.model_access import ModelService
+from remit.agents.process.model_access import answer_questions
 from remit.agents.process.supervisor import SET_MARK
 from remit.agents.process.target import Target
-from remit.agents.process.worker_client import SupervisorLink, WorkerClient
+from remit.agents.process.worker_client import SupervisorLink, WorkerClient, wait_dead
 from remit.agents.remote_context import ContextService, facts_to_wire
 from remit.core.context import Context, ContextFacts
 from remit.core.errors import Misused, RemitError, Unavailable
@@ -102,28 +102,20 @@ class ForkServerClient:
         if is_alive(self.pid, self._started):
             with contextlib.suppress(OSError):
                 os.kill(self.pid, signal.SIGKILL)
-        if self._process is not None:
-            self._process.poll()
 
     async def close(self) -> None:
+        """It ends by itself when its control socket is closed."""
         self.is_gone = True
-        self._control.close()  # it ends by itself when it detects that
-        for _ in range(int(_CLOSE_LIMIT / 0.005)):
-            if self._process is not None:
-                self._process.poll()
-            if not is_alive(self.pid, self._started):
-                break
-            await asyncio.sleep(0.005)
-        else:
+        self._control.close()
+        if not await wait_dead(self.pid, _CLOSE_LIMIT):
             self.kill()
         await self.wait_reaped()
 
     async def wait_reaped(self) -> None:
         """After its end: a killed process stays a zombie until it is waited for."""
-        for _ in range(int(_REAP_LIMIT / 0.002)):
-            if self._process is None or self._process.poll() is not None:
-                return
-            await asyncio.sleep(0.002)
+        await wait_dead(self.pid, _REAP_LIMIT)
+        if self._process is not None:
+            self._process.poll()
 
 
 class Spare(NamedTuple):
@@ -178,14 +170,19 @@ class ForkServers:
         spare.close()
         return None
 
-    async def fork(self, order: dict[str, Any], channel: int, link: int) -> dict[str, Any]:
-        """Fork a supervisor with a worker. Returns the supervisor's pid and start."""
-        return await self._make(order, [channel, link], self._for_agents)
-
-    async def launch(self, *, mark: str, session_id: str, link: int, streams: Sequence[int]) -> dict[str, Any]:
-        """Fork a supervisor that starts the program received over its link. Returns its pid and start. `streams`: output and input of the
-        program."""
-        return await self._make({"op": "exec", "mark": mark, "session_id": session_id}, [link, *streams], self.for_commands)
+    async def fork(self, order: dict[str, Any], fds: Sequence[int], *, is_command: bool = False) -> dict[str, Any]:
+        """Fork a supervisor: with a worker (`fds`: its channel and link), or for a command that it receives over its link (`fds`: the link,
+        then output and input of the command). Returns its pid and start."""
+        for _ in range(3):  # the grown one, the clean one, a new one
+            server = await (self.for_commands() if is_command else self._for_agents())
+            try:
+                answer = await server.order(order, fds)
+            except ForkServerGone:
+                continue
+            if "pid" in answer:
+                return answer
+            raise Unavailable(f"No process could be started: {answer.get('error')}.", advice="Free processes or memory, try again.")
+        raise Unavailable("No process could be started: the fork server dies each time.", advice="Try again; see the log.")
 
     async def for_commands(self) -> ForkServerClient:
         return await self._running("commands")
@@ -200,18 +197,6 @@ class ForkServers:
             if server is None or server.is_gone:
                 server = self._servers[kind] = await self._start(kind)
             return server
-
-    async def _make(self, order: dict[str, Any], fds: Sequence[int], choose: Callable[[], Awaitable[ForkServerClient]]) -> dict[str, Any]:
-        for _ in range(3):  # the grown one, the clean one, a new one
-            server = await choose()
-            try:
-                answer = await server.order(order, fds)
-            except ForkServerGone:
-                continue
-            if "pid" in answer:
-                return answer
-            raise Unavailable(f"No process could be started: {answer.get('error')}.", advice="Free processes or memory, try again.")
-        raise Unavailable("No process could be started: the fork server dies each time.", advice="Try again; see the log.")
 
     async def sweep(self) -> None:
         """Kill orphans of killed supervisors that the fork servers adopted."""
@@ -315,17 +300,14 @@ _LEAVE_LIMIT = 1.0
 """Time for a worker to end by itself after its answer."""
 
 
-class Job:
+class Job(NamedTuple):
     """The job of a worker."""
 
-    __slots__ = ("is_listed", "models", "target")
-
-    def __init__(self, target: Target, models: "TextModel | None" = None, *, is_listed: bool = False) -> None:
-        """`models`: the models it may use (`models_of`), called in the Remit process. `is_listed`: it gets no keys from the environment;
-        otherwise it is the user's own code and sees this process's environment."""
-        self.target = target.to_wire()
-        self.models = models
-        self.is_listed = is_listed
+    target: dict[str, str]
+    models: "TextModel | None" = None
+    """Models it may use (`models_of`), called in the Remit process."""
+    is_listed: bool = False
+    """It gets no keys from the environment; otherwise it is the user's own code and sees this process's environment."""
 
 
 class ProcessPool:
@@ -364,7 +346,7 @@ class ProcessPool:
     async def run(self, job: Job, ctx: Context) -> Any:
         backend = ctx.backend
         facts = backend.facts()
-        write = _no_model if job.models is None else ModelService(ctx, job.models).write
+        write = _no_model if job.models is None else answer_questions(ctx, job.models)
         worker = WorkerClient(ContextService(backend, {"write": write}))
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         working = self._own(self._work(worker, job, facts, answered))
@@ -493,14 +475,15 @@ class ProcessPool:
         with channel_end, link_end:
             await worker.start(channel, link, message)
             order = {"op": "fork", "mark": mark, "session_id": self._processes[worker]}
-            worker.link.set_supervisor(await self._fork_servers.fork(order, channel_end.fileno(), link_end.fileno()))
+            worker.link.set_supervisor(await self._fork_servers.fork(order, [channel_end.fileno(), link_end.fileno()]))
 
     async def _launch(self, command: CommandProcess, mark: str, session_id: str, program: Program) -> None:
         wire = program_to_wire(program, {MARK: mark})
         with contextlib.ExitStack() as theirs:
-            link, streams = await command.open(theirs)
-            command.send(wire)
-            command.link.set_supervisor(await self._fork_servers.launch(mark=mark, session_id=session_id, link=link, streams=streams))
+            fds = await command.open(theirs)
+            command.link.send(encode_frame(wire))
+            order = {"op": "exec", "mark": mark, "session_id": session_id}
+            command.link.set_supervisor(await self._fork_servers.fork(order, fds, is_command=True))
 
     async def _end(self, process: WorkerClient | CommandProcess, mark: str, starting: "asyncio.Task[Any] | None" = None) -> None:
         """When this returns, the whole process tree is dead and every descriptor closed."""

@@ -20,6 +20,22 @@ _DEAD_LIMIT = 0.1
 """Time for a supervisor to exit after its report."""
 
 
+async def wait_dead(pid: int, limit: float) -> bool:
+    """Whether a process has ended within `limit` seconds."""
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return True
+    loop = asyncio.get_running_loop()
+    dead: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(handle, lambda: None if dead.done() else dead.set_result(None))
+    try:
+        return bool((await asyncio.wait([dead], timeout=limit))[0])
+    finally:
+        loop.remove_reader(handle)
+        os.close(handle)
+
+
 class SupervisorLink(asyncio.Protocol):
     """Orders to the supervisor of one worker or command, and its reports."""
 
@@ -67,18 +83,7 @@ class SupervisorLink(asyncio.Protocol):
 
     async def wait_dead(self) -> None:
         """A supervisor closes its link a moment before it exits."""
-        try:
-            handle = os.pidfd_open(self.pid or 0)
-        except (AttributeError, OSError):
-            return  # it is gone
-        loop = asyncio.get_running_loop()
-        dead = loop.create_future()
-        loop.add_reader(handle, lambda: None if dead.done() else dead.set_result(None))
-        try:
-            await asyncio.wait([dead], timeout=_DEAD_LIMIT)
-        finally:
-            loop.remove_reader(handle)
-            os.close(handle)
+        await wait_dead(self.pid or 0, _DEAD_LIMIT)
 
     def close(self) -> None:
         if self._transport is not None:

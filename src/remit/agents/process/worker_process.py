@@ -21,10 +21,11 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from remit.agents.process.fork_server import ForkServer, announce_ready, watch_owner
+from remit.agents.process import fork_server
+from remit.agents.process.fork_server import ForkServer
 from remit.agents.process.supervisor import Supervisor
 from remit.agents.process.target import Target
-from remit.agents.remote_context import RemoteBackend
+from remit.agents.remote_context import RemoteBackend, facts_reader
 from remit.agents.rpc import Calls, error_from_wire, error_to_wire
 from remit.core.agents import AgentSpec
 from remit.core.context import BlockingContext, Context, forgotten_await
@@ -32,7 +33,7 @@ from remit.core.errors import Stopped
 from remit.core.jsonable import to_jsonable
 from remit.system.frames import encode_frame, receive_frame, send_frame
 from remit.system.interpreter import BASIC, TOOLCHAINS, drop_unlisted
-from remit.system.processes import adopt_orphans, die_with_parent, find_mark, write_mark
+from remit.system.processes import adopt_orphans, die_with_parent, write_mark
 
 BROKEN = 70
 """Exit code of a worker that could not report."""
@@ -82,7 +83,7 @@ class AgentForkServer(ForkServer):
 
 def _import_ahead(plan: Mapping[str, Any]) -> dict[str, str]:
     """Import the agents' modules. Returns the failures and their reasons."""
-    _enter(plan)
+    _use_import_paths(plan)
     failures = {}
     for wire in plan["targets"]:
         target = Target.from_wire(wire)
@@ -95,7 +96,7 @@ def _import_ahead(plan: Mapping[str, Any]) -> dict[str, str]:
     return failures
 
 
-def _enter(plan: Mapping[str, Any]) -> None:
+def _use_import_paths(plan: Mapping[str, Any]) -> None:
     """Use the import paths of the Remit process."""
     sys.path[:] = plan["sys_path"]
     with contextlib.suppress(OSError):
@@ -122,14 +123,13 @@ def _become_worker(supervisor: int, channel: int, outputs: tuple[int, int], unne
 
 
 def main() -> None:
-    """`python -c '…' CONTROL_FD OWNER_PID` (see `process.pool`)."""
-    control, owner = socket.socket(fileno=int(sys.argv[1])), watch_owner(int(sys.argv[2]))
-    mark_address = find_mark()
-    adopt_orphans()
-    _declared(_rehearsal).check({"word": ""})  # pydantic imports most of itself on first use
-    server = AgentForkServer(control, owner, mark_address)
-    announce_ready(server)
-    server.serve()
+    fork_server.main(AgentForkServer, _load_pydantic)
+
+
+def _load_pydantic() -> None:
+    """pydantic imports most of itself on first use."""
+    _agent_of(_rehearsal).check({"word": ""})
+    facts_reader()
 
 
 def _rehearsal(ctx: BlockingContext, word: str = "") -> None: ...
@@ -160,7 +160,7 @@ class Worker:
     def run(self) -> NoReturn:
         job = self._job["body"]
         try:
-            _enter(job)
+            _use_import_paths(job)
             if job["is_listed"]:
                 drop_unlisted((*BASIC, *TOOLCHAINS))
             os.environ.update(job["environment"])
@@ -172,7 +172,7 @@ class Worker:
 
     def _perform(self, found: Any, facts: dict[str, Any]) -> NoReturn:
         try:
-            agent = _declared(found)
+            agent = _agent_of(found)
             arguments = agent.check(facts["delegation"]["parameters"])
             context = self._open_context(facts) if agent.takes_context else None
             if inspect.iscoroutinefunction(agent.function):
@@ -259,7 +259,7 @@ class Worker:
         self._calls.lose()
 
 
-def _declared(found: Any) -> Any:
+def _agent_of(found: Any) -> Any:
     """The agent. A plain function was declared elsewhere, `agent("name")(function)`: the rest is in its signature."""
     if hasattr(found, "check"):
         return found

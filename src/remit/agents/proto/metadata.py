@@ -3,11 +3,12 @@
 gRPC and HTTP send the lineage as headers, A2A as an extension in the metadata of a message. It is untrusted and parsed strictly; the server
 honours depth and path only from principals with the grant `relay`."""
 
-import contextlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
 
 from remit.core.errors import Misused
 
@@ -31,9 +32,6 @@ EXTENSION = "https://remit.dev/extensions/delegation/v1"
 """The A2A extension with the lineage."""
 HEADER = "A2A-Extensions"
 """Names the extensions that a caller uses; in lower case in the metadata of gRPC."""
-MOST_NAMES, LONGEST_NAME, DEEPEST = 64, 200, 1000
-_MOST_MILLISECONDS = 10**12
-_LATEST_NS = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,58 +51,44 @@ class CallerPosition:
         return fields if self.seconds_left is None else {**fields, "timeLeftMs": round(1000 * self.seconds_left)}
 
 
+class _SentPosition(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    depth: Annotated[int, Field(ge=0, le=1000)] = 0
+    path: Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=64)] = []
+    timeLeftMs: Annotated[float, Field(gt=0, le=10**12, allow_inf_nan=False)] | None = None
+    deadline_ns: Annotated[int, Field(ge=0, lt=2**63)] = 0
+
+
 def read_position(value: object) -> CallerPosition:
     """Parse the metadata under `EXTENSION`, if any. Raises `Misused`."""
-    given = {} if value is None else value
-    if not isinstance(given, Mapping):
-        raise _invalid("it must be an object")
-    depth, path, left = given.get("depth", 0), _path(given.get("path", [])), given.get("timeLeftMs")
-    if isinstance(depth, bool) or not isinstance(depth, int) or not 0 <= depth <= DEEPEST:
-        raise _invalid(f"depth must be a whole number from 0 to {DEEPEST}")
-    if path is None:
-        raise _invalid(f"path must be a list of at most {MOST_NAMES} names")
-    if depth and not path:
-        raise _invalid("depth is given without a path")
-    if left is not None and (isinstance(left, bool) or not isinstance(left, int | float) or not 0 < left <= _MOST_MILLISECONDS):
-        raise _invalid("timeLeftMs must be a number of milliseconds above 0")
-    return CallerPosition(depth=depth, path=path, seconds_left=None if left is None else left / 1000)
+    sent = _validate({} if value is None else value, f"metadata {EXTENSION}")
+    if sent.depth and not sent.path:
+        raise Misused(f"Invalid metadata {EXTENSION}: depth is given without a path.", advice="Send both.")
+    left = sent.timeLeftMs
+    return CallerPosition(depth=sent.depth, path=tuple(sent.path), seconds_left=None if left is None else left / 1000)
 
 
 def read_position_headers(headers: Mapping[str, Any]) -> CallerPosition:
     """Raises `Misused`."""
     if PATH not in headers and DEPTH not in headers and DEADLINE not in headers:
         return CallerPosition()
-    names: object = None
-    with contextlib.suppress(ValueError, TypeError, RecursionError):
-        names = json.loads(headers.get(PATH, "[]"))
-    if (path := _path(names)) is None:
-        raise Misused(f"{PATH} must be a JSON list of at most {MOST_NAMES} names.", advice='E.g. ["orchestrator", "a"].')
-    deadline_ns = _number(headers, DEADLINE, _LATEST_NS)
-    return CallerPosition(
-        depth=_number(headers, DEPTH, DEEPEST),
-        path=path,
-        deadline_at=deadline_ns // 10**9 + (deadline_ns % 10**9) / 1e9 if deadline_ns else None,
-    )
+    given = {}
+    for name, field in ((DEPTH, "depth"), (PATH, "path"), (DEADLINE, "deadline_ns")):
+        if name in headers:
+            try:
+                given[field] = from_json(headers[name])
+            except ValueError as error:
+                raise Misused(f"Invalid header {name}: {error}.", advice='E.g. 1, or ["orchestrator", "a"].') from None
+    sent = _validate(given, f"headers {DEPTH}, {PATH}, {DEADLINE}")
+    whole, rest = divmod(sent.deadline_ns, 10**9)
+    return CallerPosition(depth=sent.depth, path=tuple(sent.path), deadline_at=whole + rest / 1e9 if sent.deadline_ns else None)
 
 
-def _number(headers: Mapping[str, Any], name: str, most: int) -> int:
-    value = headers.get(name, "0")
-    if not isinstance(value, str) or not value.isascii() or not value.isdecimal() or len(value) > 20 or int(value) > most:
-        raise Misused(f"{name} must be a whole number of at most {most}.", advice="Leave it out, or send its digits.")
-    return int(value)
-
-
-def _path(names: object) -> tuple[str, ...] | None:
-    if not isinstance(names, list) or len(names) > MOST_NAMES:
-        return None
-    if not all(isinstance(name, str) and 0 < len(name) <= LONGEST_NAME for name in names):
-        return None
+def _validate(value: object, where: str) -> _SentPosition:
     try:
-        "".join(names).encode()  # not with a lone surrogate
-    except UnicodeError:
-        return None
-    return tuple(names)
-
-
-def _invalid(fault: str) -> Misused:
-    return Misused(f"Invalid metadata {EXTENSION}: {fault}.", advice='Send e.g. {"depth": 1, "path": ["orchestrator", "a"]}.')
+        return _SentPosition.model_validate(value)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, fault["loc"]))
+        raise Misused(f"Invalid {where}: {place} {fault['msg']}.", advice='Send e.g. depth 1 and path ["orchestrator", "a"].') from None

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from json import dumps
 from typing import Any
 
-from google.protobuf.struct_pb2 import ListValue, Struct, Value
+from google.protobuf.struct_pb2 import Struct, Value
 from pydantic_core import to_json
 
 MOST_EXACT = 2**53
@@ -36,17 +36,17 @@ def struct_of(json: Mapping[str, Any]) -> Struct:
 
 def json_of(value: Value) -> Any:
     """An unset value is None."""
-    kind = value.WhichOneof("kind")
-    if kind == "string_value":
-        return value.string_value
-    if kind == "number_value":
-        return number_of(value.number_value)
-    if kind == "bool_value":
-        return value.bool_value
-    if kind == "struct_value":
-        return dict_of(value.struct_value)
-    if kind == "list_value":
-        return [json_of(item) for item in value.list_value.values]
+    match value.WhichOneof("kind"):
+        case "string_value":
+            return value.string_value
+        case "number_value":
+            return number_of(value.number_value)
+        case "bool_value":
+            return value.bool_value
+        case "struct_value":
+            return dict_of(value.struct_value)
+        case "list_value":
+            return [json_of(item) for item in value.list_value.values]
     return None
 
 
@@ -85,7 +85,8 @@ def _fill(value: Value, json: Any, levels: int) -> None:
         _fill_struct(value.struct_value, json, levels - 1)
     elif isinstance(json, list | tuple):
         value.list_value.SetInParent()
-        _fill_list(value.list_value, json, levels - 1)
+        for item in json:
+            _fill(value.list_value.values.add(), item, levels - 1)
     else:
         value.string_value = text_of(str(json))
 
@@ -98,15 +99,8 @@ def _json_text(json: Any) -> str:
 
 
 def _fill_struct(struct: Struct, json: Mapping[str, Any], levels: int) -> None:
-    fields = struct.fields
     for name, item in json.items():
-        _fill(fields[text_of(str(name))], item, levels)
-
-
-def _fill_list(listed: ListValue, json: list[Any] | tuple[Any, ...], levels: int) -> None:
-    add = listed.values.add
-    for item in json:
-        _fill(add(), item, levels)
+        _fill(struct.fields[text_of(str(name))], item, levels)
 
 
 def nanoseconds(seconds: float | None) -> int:

@@ -62,20 +62,11 @@ def built_in_agent(definition: "Definition", settings: "Settings") -> "FunctionA
     found = copy.copy(_loaded(definition.built_in or "", settings, definition.spec.source))
     said, own = definition.spec, found.spec
     takes = own.parameters_schema
-    found.spec = replace(
-        own,
-        name=said.name,
-        description=said.description or own.description,
-        timeout_seconds=said.timeout_seconds or own.timeout_seconds,
-        idle_seconds=said.idle_seconds or own.idle_seconds,
-        requires_artifacts=said.requires_artifacts or own.requires_artifacts,
-        retries=said.retries or own.retries,
-        slots=said.slots or own.slots,
-        resumable=said.resumable or own.resumable,
-        # A role that takes text is called alike whatever executes it; docs/reference/roles.md describes further parameters.
-        parameters_schema=PROMPT_SCHEMA if takes.get("required") == ["task"] else takes,
-        source=said.source,
-    )
+    named = ("description", "timeout_seconds", "idle_seconds", "requires_artifacts", "retries", "slots", "resumable")
+    # A role that takes text is called alike whatever executes it; docs/reference/roles.md describes further parameters.
+    takes = PROMPT_SCHEMA if takes.get("required") == ["task"] else takes
+    values = {name: getattr(said, name) or getattr(own, name) for name in named}
+    found.spec = replace(own, name=said.name, source=said.source, parameters_schema=takes, **values)
     return found
 
 
