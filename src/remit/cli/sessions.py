@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import re
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
@@ -72,16 +71,7 @@ def show(
     steps: Annotated[bool, typer.Option("--steps", help="Show the steps of the flow with their times.")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="Show where exceptions of its agent, and of those below it, were raised.")] = False,
 ) -> Exit:
-    """Show a delegation, by default the last one: tree, times, return with artifacts, evidence and errors, and its last events.
-
-    The number of a task shows the task: its delegations, and how its work landed.
-    """
-    if re.fullmatch(r"#?\d{1,5}", session):
-        from remit.board.board import Board
-        from remit.cli.task import show_task
-
-        with contextlib.suppress(Misused):
-            return show_task(project, Board(project.root), session)
+    """Show a delegation, by default the last one: tree, times, return with artifacts, evidence and errors, and its last events."""
     with project.store() as store:
         record = find_session(store, session)
         records = below(store.tree(record.root_id), record.session_id) or [record]
@@ -182,18 +172,14 @@ def _facts(record: Record) -> Iterator[tuple[str, str]]:
 
 def _landing(project: Project, record: Record) -> Iterator[tuple[str, str]]:
     """What became of the work of its task."""
-    number = record.task.task_number if record.task is not None else None
-    if number is not None and (told := _task_landing(project, number)):
-        yield "landing", f"{told[-1]} (remit task {number})"
-
-
-def _task_landing(project: Project, number: int) -> tuple[str, ...]:
     from remit.board.board import Board
 
+    if record.task is None or (number := record.task.task_number) is None:
+        return
     with contextlib.suppress(RemitError, OSError):
         task = Board(project.root).look().state.find(number)
-        return task.landing if task is not None else ()
-    return ()
+        if task is not None and task.landing:
+            yield "landing", f"{task.landing[-1]} (remit board {number})"
 
 
 def _print_steps(record: Record) -> None:
@@ -385,19 +371,9 @@ def history(
             records = _found(store, query, states) if every or is_filtered else _roots(store, query)
             gone = gone_among(records, store, project.root)
     empty = NOTHING_YET if store is None else "No delegation matches."
-    landing = _task_landing(project, task) if task is not None else ()
-
-    def tell() -> None:
-        _print_history(records, gone, now, limit)
-        for line in landing:
-            put(line, "landing  ")
-
     return project.answer(
-        lambda: {
-            "delegations": [record_document(r) | {"stuck": GONE if r.session_id in gone else None} for r in records],
-            **({"landing": list(landing)} if landing else {}),
-        },
-        tell if records else empty,
+        lambda: {"delegations": [record_document(r) | {"stuck": GONE if r.session_id in gone else None} for r in records]},
+        (lambda: _print_history(records, gone, now, limit)) if records else empty,
     )
 
 
