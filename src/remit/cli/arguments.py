@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from remit.cli.completion import sessions
 from remit.core.errors import Misused
@@ -19,20 +19,18 @@ if TYPE_CHECKING:
 
 Root = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--root",
         metavar="DIR",
         help="Folder of the project. Default: the nearest one upwards with .remit, remit.toml or .git, else this one.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-Trust = Annotated[bool, typer.Option("--trust", help="Approve everything in this project, for this command only.")]
-Timeout = Annotated[str | None, typer.Option("--timeout", metavar="SECONDS", help="Stop it after this long; also 10s, 2m, 1h.")]
-StopAfter = Annotated[str | None, typer.Option(metavar="SECONDS", help="How long running work may finish after a stop; also 10s, 2m.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")]
-Session = Annotated[
-    str, typer.Argument(metavar="SESSION", help="A session id, the beginning or end of one, or `last`.", autocompletion=sessions)
-]
+Json = Annotated[bool, Option("--json", help="One JSON document on stdout.")]
+Trust = Annotated[bool, Option("--trust", help="Approve everything in this project, for this command only.")]
+Timeout = Annotated[str | None, Option("--timeout", metavar="SECONDS", help="Stop it after this long; also 10s, 2m, 1h.")]
+StopAfter = Annotated[str | None, Option(metavar="SECONDS", help="How long running work may finish after a stop; also 10s, 2m.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Say what would be done; change nothing.")]
+Session = Annotated[str, Argument(metavar="SESSION", help="A session id, the beginning or end of one, or `last`.", autocompletion=sessions)]
 
 
 OPTIONS = ("accept", "budget", "cache", "idle", "key", "priority", "resume", "timeout")

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, Protocol, TextIO
 
-import typer
 from rich.text import Text
+from typer import Argument, Option
 
 from remit.app import Remit
 from remit.builtin.assistant.stream import message_parameters
@@ -33,11 +33,11 @@ from remit.core.states import State
 from remit.core.text import list_some
 from remit.system.liveness import below
 
-Model = Annotated[str | None, typer.Option("--model", metavar="MODEL", help="Use this model: provider:name, or NAME of \\[models.NAME].")]
+Model = Annotated[str | None, Option("--model", metavar="MODEL", help="Use this model: provider:name, or NAME of \\[models.NAME].")]
 OneConversation = Annotated[
-    str | None, typer.Option("--conversation", metavar="ID", help="Continue this one: its id, or the beginning or end of it.")
+    str | None, Option("--conversation", metavar="ID", help="Continue this one: its id, or the beginning or end of it.")
 ]
-Latest = Annotated[bool, typer.Option("--continue", help="Continue the latest conversation.")]
+Latest = Annotated[bool, Option("--continue", help="Continue the latest conversation.")]
 
 
 # ---- what is shown while it answers
@@ -103,12 +103,12 @@ def to_stdout(text: str) -> None:
 
 def ask(
     project: Project,
-    message: Annotated[list[str] | None, typer.Argument(metavar="MESSAGE", help="Your request; `-` reads it from stdin.")] = None,
+    message: Annotated[list[str] | None, Argument(metavar="MESSAGE", help="Your request; `-` reads it from stdin.")] = None,
     model: Model = None,
     conversation: OneConversation = None,
     latest: Latest = False,
     timeout: Timeout = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Only the answer, without the delegations.")] = False,
+    quiet: Annotated[bool, Option("--quiet", help="Only the answer, without the delegations.")] = False,
 ) -> Exit:
     """Ask the assistant: a language model that acts by delegating to the agents of the project."""
     words = _message(message)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument
 
 from remit.board.command_files import OWN, CommandFile, every, find, places
 from remit.cli.arguments import DryRun, Timeout, seconds
@@ -58,7 +59,7 @@ def _command(name: str) -> Callable[..., Exit]:
 
     def command(
         project: Project,
-        arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENTS", help="Passed on literally.")] = None,
+        arguments: Annotated[list[str] | None, Argument(metavar="ARGUMENTS", help="Passed on literally.")] = None,
         timeout: Timeout = None,
         dry_run: DryRun = False,
     ) -> Exit:

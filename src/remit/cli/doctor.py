@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from remit.agents.coding.detect import detect
 from remit.agents.role_bindings import role_infos
@@ -89,7 +89,7 @@ def _missing(name: str, found: str, advice: str = "") -> Finding:
 
 def doctor(
     project: Project,
-    is_online: Annotated[bool, typer.Option("--online", help="Ask every configured model; without it no host is contacted.")] = False,
+    is_online: Annotated[bool, Option("--online", help="Ask every configured model; without it no host is contacted.")] = False,
 ) -> Exit:
     """Print what this machine offers: sandbox, programs, packages, coding agents, models, the project; with advice on what is missing.
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from remit.agents.coding.detect import DetectedAgent, detect, lines_for
 from remit.cli.exits import Exit
@@ -45,7 +46,7 @@ EXAMPLES = """
 """
 
 
-def init(project: Project, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> Exit:
+def init(project: Project, yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False) -> Exit:
     """Find coding agents and language models, and write remit.toml. Shows the change and asks; what it writes is approved."""
     found, _ = asyncio.run(detect())
     return write_settings(project, found, yes=yes, with_model=True)

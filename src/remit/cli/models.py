@@ -10,8 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.text import Text
+from typer import Argument, Option
 
 from remit.cli.events import SpendMeter
 from remit.cli.exits import Exit
@@ -94,8 +94,8 @@ def price_words(price: "Price | None") -> str:
 
 def try_each(
     project: Project,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Only this model.")] = None,
-    seconds: Annotated[float, typer.Option(metavar="N", min=0.1, max=600, help="How long to wait for each.")] = 30.0,
+    name: Annotated[str | None, Argument(metavar="NAME", help="Only this model.")] = None,
+    seconds: Annotated[float, Option(metavar="N", min=0.1, max=600, help="How long to wait for each.")] = 30.0,
 ) -> Exit:
     """Ask each model a short question and show which answer: exit 0 or 1."""
     settings = project.settings

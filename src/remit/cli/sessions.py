@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
+from typer import Option
 
 from remit.app import Remit
 from remit.cli.arguments import Session, parse_time
@@ -67,9 +67,9 @@ OWNER_SECONDS = 0.5
 def show(
     project: Project,
     session: Session = "last",
-    events: Annotated[bool, typer.Option("--events", help=f"Show all events, not only the last {EVENTS_SHOWN}.")] = False,
-    steps: Annotated[bool, typer.Option("--steps", help="Show the steps of the flow with their times.")] = False,
-    trace: Annotated[bool, typer.Option("--trace", help="Show where exceptions of its agent, and of those below it, were raised.")] = False,
+    events: Annotated[bool, Option("--events", help=f"Show all events, not only the last {EVENTS_SHOWN}.")] = False,
+    steps: Annotated[bool, Option("--steps", help="Show the steps of the flow with their times.")] = False,
+    trace: Annotated[bool, Option("--trace", help="Show where exceptions of its agent, and of those below it, were raised.")] = False,
 ) -> Exit:
     """Show a delegation, by default the last one: tree, times, return with artifacts, evidence and errors, and its last events."""
     with project.store() as store:
@@ -270,7 +270,7 @@ def _walk(nodes: list[Node], indent: int) -> Iterator[tuple[Record, int]]:
 
 def status(
     project: Project,
-    once: Annotated[bool, typer.Option("--once", help="Print once and exit, as when stdout is not a terminal.")] = False,
+    once: Annotated[bool, Option("--once", help="Print once and exit, as when stdout is not a terminal.")] = False,
 ) -> Exit:
     """Watch everything that is queued or running, in every process of the project. Ctrl-C exits."""
     with project.history() as store:
@@ -345,17 +345,17 @@ def _table(lines: list[Line], *, is_moving: bool) -> "RenderableType":
 
 def history(
     project: Project,
-    agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None,
+    agent: Annotated[str | None, Option(help="Only this agent's.")] = None,
     status: Annotated[
-        str | None, typer.Option(help="completed, failed, blocked, refused, timeout, cancelled, …; partial: also timeout and cancelled.")
+        str | None, Option(help="completed, failed, blocked, refused, timeout, cancelled, …; partial: also timeout and cancelled.")
     ] = None,
-    tree: Annotated[str | None, typer.Option(metavar="SESSION", help="Only the tree of this delegation.")] = None,
-    since: Annotated[str | None, typer.Option(help="30m, 2h, 1d ago, or an ISO time.")] = None,
-    until: Annotated[str | None, typer.Option(help="Like --since.")] = None,
-    task: Annotated[int | None, typer.Option(metavar="N", help="Only those of task N.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Also children; implied by --agent, --status, --tree and --task.")] = False,
-    principal: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this caller of the server, e.g. token:ci.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most this many.")] = 20,
+    tree: Annotated[str | None, Option(metavar="SESSION", help="Only the tree of this delegation.")] = None,
+    since: Annotated[str | None, Option(help="30m, 2h, 1d ago, or an ISO time.")] = None,
+    until: Annotated[str | None, Option(help="Like --since.")] = None,
+    task: Annotated[int | None, Option(metavar="N", help="Only those of task N.")] = None,
+    every: Annotated[bool, Option("--all", help="Also children; implied by --agent, --status, --tree and --task.")] = False,
+    principal: Annotated[str | None, Option(metavar="NAME", help="Only those of this caller of the server, e.g. token:ci.")] = None,
+    limit: Annotated[int, Option(min=1, max=100_000, help="At most this many.")] = 20,
 ) -> Exit:
     """List delegations, newest first: the roots, or all of them."""
     now = time.time()
@@ -499,7 +499,7 @@ def _follow_as_json(store: Store, asked: Record, events: Iterator[tuple[Event, s
 def cancel(
     project: Project,
     session: Session,
-    reason: Annotated[str, typer.Option(help="Recorded, and shown in the return.")] = "",
+    reason: Annotated[str, Option(help="Recorded, and shown in the return.")] = "",
 ) -> Exit:
     """Stop a delegation and everything below it."""
     with project.store() as store:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from remit.app import Remit
 from remit.cli.exits import Exit, exit_of_ending
@@ -31,7 +31,7 @@ def tool(project: Project) -> Exit:
 
 def schema(
     project: Project,
-    plain: Annotated[bool, typer.Option("--plain", help="Without conditions, as model vendors require.")] = False,
+    plain: Annotated[bool, Option("--plain", help="Without conditions, as model vendors require.")] = False,
 ) -> Exit:
     """Print the name, description and JSON schema of the delegate tool."""
     say_json(tool_definition(Catalogue(project.directory.specs), None if plain else project.settings.limits_for))
@@ -43,10 +43,9 @@ def schema(
 def call(
     project: Project,
     request: Annotated[
-        str,
-        typer.Argument(metavar="JSON|@FILE|-", help="target, operation, parameters, timeout (ms), priority; from a file, or from stdin."),
+        str, Argument(metavar="JSON|@FILE|-", help="target, operation, parameters, timeout (ms), priority; from a file, or from stdin.")
     ],
-    stream: Annotated[bool, typer.Option("--stream", help="One line of JSON for each chunk as it arrives.")] = False,
+    stream: Annotated[bool, Option("--stream", help="One line of JSON for each chunk as it arrives.")] = False,
 ) -> Exit:
     """Call the delegate tool. Always answers in JSON; with --json errors do too."""
     return asyncio.run(_call(project, _document(request), streams=stream))
@@ -118,8 +117,8 @@ def _document(text: str) -> Any:
 
 def validate(
     project: Project,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The return, as JSON or text that contains it; - reads stdin.")],
-    session: Annotated[str | None, typer.Option(metavar="ID", help="The session id that the return must have.")] = None,
+    file: Annotated[str, Argument(metavar="FILE", help="The return, as JSON or text that contains it; - reads stdin.")],
+    session: Annotated[str | None, Option(metavar="ID", help="The session id that the return must have.")] = None,
 ) -> Exit:
     """Check a return against the return format: exit 0 or 1, one fault per line."""
     try:

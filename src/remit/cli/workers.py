@@ -6,7 +6,7 @@ import signal
 from collections import Counter
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from remit.cli import arguments
 from remit.cli.exits import Exit
@@ -18,7 +18,7 @@ from remit.system.threads import off_loop
 def worker(
     project: Project,
     agents: Annotated[
-        list[str] | None, typer.Option(metavar="NAMES", help="Take work for these agents only; with commas, or repeatable.")
+        list[str] | None, Option(metavar="NAMES", help="Take work for these agents only; with commas, or repeatable.")
     ] = None,
     stop_after: arguments.StopAfter = None,
 ) -> Exit:
