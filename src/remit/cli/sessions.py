@@ -55,8 +55,6 @@ REDRAW_SECONDS = 0.5
 """Interval in which ages are redrawn."""
 NAMED = 4
 """Number of delegations named in one note."""
-PAGE = 500
-SEARCHED_FOR_ROOTS = 100_000
 OWNER_SECONDS = 0.5
 """Interval in which `follow` checks that the process of the delegation is alive."""
 
@@ -359,16 +357,21 @@ def history(
 ) -> Exit:
     """List delegations, newest first: the roots, or all of them."""
     now = time.time()
-    states = _states(status)
-    begin, end = parse_time(since, "--since", now), parse_time(until, "--until", now)
+    query = HistoryQuery(
+        agent=agent,
+        states=_states(status),
+        task_number=task,
+        principal=principal,
+        since=parse_time(since, "--since", now),
+        until=parse_time(until, "--until", now),
+        roots_only=not every and all(asked is None for asked in (agent, status, tree, task)),
+        limit=limit,
+    )
     records: list[Record] = []
     gone: set[str] = set()
     with project.history() as store:
         if store is not None:
-            root_id = find_session(store, tree).root_id if tree else None
-            query = HistoryQuery(root_id=root_id, agent=agent, task_number=task, principal=principal, since=begin, until=end, limit=limit)
-            is_filtered = any(asked is not None for asked in (agent, status, tree, task))
-            records = _found(store, query, states) if every or is_filtered else _roots(store, query)
+            records = store.history(replace(query, root_id=find_session(store, tree).root_id if tree else None))
             gone = gone_among(records, store, project.root)
     empty = NOTHING_YET if store is None else "No delegation matches."
     return project.answer(
@@ -377,30 +380,15 @@ def history(
     )
 
 
-def _states(status: str | None) -> tuple[State | None, ...]:
+def _states(status: str | None) -> tuple[State, ...]:
     """The states of a status. `partial` includes timeouts and cancellations, which return partial results but have their own states."""
+    if status is None:
+        return ()
     try:
-        state = None if status is None else State(status)
+        state = State(status)
     except ValueError:
         raise Misused(f"Unknown status {status!r}.", advice=f"Use {', '.join(State)}.") from None
     return (State.PARTIAL, State.TIMEOUT, State.CANCELLED) if state is State.PARTIAL else (state,)
-
-
-def _found(store: Store, query: HistoryQuery, states: tuple[State | None, ...]) -> list[Record]:
-    found = [record for state in states for record in store.history(replace(query, state=state))]
-    return sorted(found, key=lambda record: record.created_at, reverse=True)[: query.limit]
-
-
-def _roots(store: Store, query: HistoryQuery) -> list[Record]:
-    roots: list[Record] = []
-    before = None
-    for _ in range(SEARCHED_FOR_ROOTS // PAGE):
-        page = store.history(replace(query, limit=PAGE, before_session=before))
-        roots += [record for record in page if record.parent_id is None]
-        if len(page) < PAGE or len(roots) >= query.limit:
-            break
-        before = page[-1].session_id
-    return roots[: query.limit]
 
 
 def _print_history(records: list[Record], gone: Collection[str], now: float, limit: int) -> None:
