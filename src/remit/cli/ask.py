@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -13,7 +13,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 from remit.app import Remit
-from remit.builtin.assistant.stream import message_parameters
+from remit.builtin.assistant.stream import PAUSE, message_parameters
 from remit.cli import arguments
 from remit.cli.arguments import Timeout
 from remit.cli.events import Spent, Watch, spent_by
@@ -42,8 +42,6 @@ Latest = Annotated[bool, Option("--continue", help="Continue the latest conversa
 
 # ---- what is shown while it answers
 
-REPLY_ENDS = "\n\n"
-"""The chunk that the assistant emits at the end of a reply (`assistant.stream`)."""
 VOID = "The text above is discarded: another model starts again."
 
 
@@ -178,7 +176,7 @@ class Answer:
     """The tree; the first record is the message itself."""
     spent: Spent
     conversation: str
-    """Conversation id; empty if the agent that replaces the assistant keeps none."""
+    """Its id; empty if the message was refused."""
     was_interrupted: bool
 
     @property
@@ -208,14 +206,10 @@ class Answer:
 
 def _brief(record: Record) -> dict[str, Any]:
     result = record.result
-    return {
-        "session_id": record.session_id,
-        "parent_id": record.parent_id,
-        "agent": record.agent,
+    return {name: getattr(record, name) for name in ("session_id", "parent_id", "agent", "tokens")} | {
         "status": str(record.state),
         "summary": "" if result is None else result.summary,
         "duration_seconds": None if result is None else result.metadata.duration_seconds,
-        "tokens": record.tokens,
     }
 
 
@@ -252,10 +246,10 @@ async def answer_to(
     records = below(await remit.tree(handle.session_id), handle.session_id)
     return Answer(
         result=outcome.result,
-        text=heard.text or text_of(outcome.result),
+        text=heard.text,
         records=records,
         spent=spent_by(records, remit.settings),
-        conversation=conversation or heard.conversation or conversation_of(outcome.result),
+        conversation=conversation or heard.conversation,
         was_interrupted=outcome.was_interrupted,
     )
 
@@ -283,10 +277,7 @@ class _SpokenHandle:
         async for event in self._handle.stream():
             if event.kind is EventKind.DATA:
                 self._hear(event.body.get("chunk"))
-        result = await self._handle.result()
-        if not self._said and result.ok and (text := text_of(result)):
-            self._stage.hear(text)  # an agent that replaces the assistant may not stream
-        return result
+        return await self._handle.result()
 
     def _hear(self, chunk: Any) -> None:
         match chunk:
@@ -295,25 +286,10 @@ class _SpokenHandle:
                 self._stage.void()
             case {"conversation": str(conversation)}:
                 self.conversation = conversation
-            case {"text": str(text)} | str(text) if text:
+            case {"text": str(text)}:
                 self._said.append(text)
-                self._replied = len(self._said) if text == REPLY_ENDS else self._replied
+                self._replied = len(self._said) if text == PAUSE else self._replied
                 self._stage.hear(text)
-
-
-def text_of(result: Return) -> str:
-    """The text of an answer, from its return."""
-    data = result.data
-    if isinstance(data, Mapping):
-        data = data.get("text")
-    if isinstance(data, str):
-        return data
-    return result.summary if result.ok else ""
-
-
-def conversation_of(result: Return) -> str:
-    found = result.data.get("conversation") if isinstance(result.data, Mapping) else None
-    return found if isinstance(found, str) else ""
 
 
 def picked(project: Project, named: str | None, *, latest: bool) -> str | None:
