@@ -304,7 +304,6 @@ def new(
     quoted = json.dumps(words, ensure_ascii=False)
     text = TEMPLATE.format(name=name, description=quoted, purpose=words, model=line, tools=", ".join(chosen) or "[]")
     place = write_agent_file(project, name, text)
-    problems = [problem for problem in Project(project.root).directory.problems if problem.startswith(str(project.root / place))]
     lines = [
         f"Written: {place}",
         f"Look at it     remit agents {name}",
@@ -312,10 +311,7 @@ def new(
     ]
     if not models and not project.settings.model:
         lines.append('It has no model yet: write model = "anthropic:claude-sonnet-5" (or openai:…, ollama:…) at the top of remit.toml.')
-    project.answer({"name": name, "written": place, "problems": problems}, "\n".join(lines))
-    for problem in problems if not project.as_json else ():
-        say_aside(f"! {problem}")
-    return Exit.OK
+    return project.answer({"name": name, "written": place}, "\n".join(lines))
 
 
 def write_agent_file(project: Project, name: str, text: str) -> str:
@@ -333,9 +329,6 @@ def _check_name(name: str, project: Project) -> None:
         raise Misused(f"{name}.md would not be read as an agent.", advice="Choose a name that does not begin with _ and is not README.")
     if name == "new":
         raise Misused("`remit agents new` is a command, so it could not show an agent of that name.", advice="Choose another name.")
-    place = project.folder / "agents" / f"{name}.md"
-    if place.exists() or place.is_symlink():
-        raise Misused(f"{project.inside(str(place))} exists already.", advice="Edit that file, or choose another name.")
     if name in ROLES:
         raise Misused(
             f"{name!r} is a role of the board, which needs more than this first file.",

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -120,11 +121,17 @@ def _value(name: str, text: str, *, wants_text: bool) -> Any:
         value = _parsed(text)
         return text if wants_text and not isinstance(value, str) else value
     try:
-        return Path(text[1:]).read_text(encoding="utf-8")
-    except OSError as error:
-        raise Misused(f"{name}: cannot read {text[1:]}: {error.strerror or error}.", advice="Name a file after the @.") from None
+        return read_input(text[1:]).decode()
     except UnicodeDecodeError:
         raise Misused(f"{name}: {text[1:]} is not UTF-8 text.", advice="Pass its path instead of its contents.") from None
+
+
+def read_input(file: str) -> bytes:
+    """The content of a file; `-` is stdin."""
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise Misused(f"Cannot read {file}: {error.strerror or error}.", advice="Name an existing file, or - for stdin.") from None
 
 
 def _parsed(text: str) -> Any:

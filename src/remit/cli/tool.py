@@ -2,14 +2,13 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Option
 
 from remit.app import Remit
+from remit.cli.arguments import read_input
 from remit.cli.exits import Exit, exit_of_ending
 from remit.cli.live import on_interrupt, report_dead_work
 from remit.cli.project import Project
@@ -20,8 +19,6 @@ from remit.core.errors import InvalidReturn, Misused
 from remit.core.result import Status, StopReason
 from remit.runtime.tool.delegate_tool import DelegateTool
 from remit.runtime.validate import check_return
-
-LARGEST_BYTES = 64 * 1024 * 1024
 
 
 def tool(project: Project) -> Exit:
@@ -102,15 +99,7 @@ def _exit(result: "DelegateResult") -> Exit:
 def _document(text: str) -> Any:
     """Parse JSON from the command line, a file, or stdin."""
     try:
-        if text == "-":
-            text = sys.stdin.buffer.read(LARGEST_BYTES).decode()
-        elif text.startswith("@"):
-            text = Path(text[1:]).read_text(encoding="utf-8")
-        return json.loads(text)
-    except OSError as error:
-        raise Misused(f"Cannot read {text[1:]}: {error.strerror or error}.", advice="Name a file after the @.") from None
-    except UnicodeDecodeError:
-        raise Misused("The arguments are not UTF-8 text.", advice="Write them as JSON in UTF-8.") from None
+        return json.loads(read_input(text.removeprefix("@")) if text == "-" or text.startswith("@") else text)
     except (ValueError, RecursionError) as error:
         raise Misused(f"The arguments are not JSON: {error}.", advice="Put the whole object between single quotes, or use @FILE.") from None
 
@@ -122,19 +111,10 @@ def validate(
 ) -> Exit:
     """Check a return against the return format: exit 0 or 1, one fault per line."""
     try:
-        checked = check_return(_read(file), session, project.root)
+        checked = check_return(read_input(file), session, project.root)
     except InvalidReturn as invalid:
         return project.answer({"valid": False, "faults": list(invalid.faults)}, "\n".join(invalid.faults), Exit.FAILED)
     for warning in checked.warnings if not project.as_json else ():
         say_aside(f"warning: {warning}")
     document = {"valid": True, "faults": [], "warnings": list(checked.warnings), "return": checked.to_dict()}
     return project.answer(document, f"valid: {checked.status}")
-
-
-def _read(file: str) -> bytes:
-    if file == "-":
-        return sys.stdin.buffer.read()
-    try:
-        return Path(file).read_bytes()
-    except OSError as error:
-        raise Misused(f"Cannot read {file}: {error.strerror or error}.", advice="Name the file of the return, or - for stdin.") from None

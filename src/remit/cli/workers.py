@@ -1,7 +1,6 @@
 """`remit worker` and `remit workers`: take work from the project's queues, and list the processes that do."""
 
 import asyncio
-import contextlib
 import signal
 from collections import Counter
 from typing import Annotated, Any
@@ -94,5 +93,4 @@ def _print(rows: list[dict[str, Any]]) -> None:
     shown = table("worker", "running", "heard", "agents")
     for row in rows:
         shown.add_row(row["worker"], str(row["running"]), f"{duration(row['heard_seconds'])} ago", ", ".join(row["agents"]))
-    with contextlib.suppress(BrokenPipeError):
-        console().print(shown)
+    console().print(shown)
