@@ -13,6 +13,7 @@ from rich.text import Text
 from typer import Argument, Option
 
 from remit.app import Remit
+from remit.builtin.assistant.conversations import Conversations
 from remit.builtin.assistant.stream import PAUSE, message_parameters
 from remit.cli import arguments
 from remit.cli.arguments import Timeout
@@ -298,15 +299,7 @@ def picked(project: Project, named: str | None, *, latest: bool) -> str | None:
         raise Misused("--conversation and --continue exclude one another.", advice="Name one conversation, or none for a new one.")
     if named is None and not latest:
         return None
-    from remit.builtin.assistant.conversations import Conversations
-
-    kept = Conversations(project.root)
-    if named is not None:
-        return kept.open(named).conversation_id
-    found = kept.latest()
-    if found is None:
-        raise Misused("There is no conversation yet.", advice='Start one: remit ask "…", or remit chat.')
-    return found.conversation_id
+    return Conversations(project.root).open(named or "latest").conversation_id
 
 
 def model_name(remit: Remit) -> str:
