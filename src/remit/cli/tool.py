@@ -2,19 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from remit.app import Remit
 from remit.cli.arguments import read_input
 from remit.cli.exits import Exit, exit_of_ending
 from remit.cli.live import on_interrupt, report_dead_work
 from remit.cli.project import Project
 from remit.cli.render import claim_stdout, say_aside, say_json, say_json_line
 from remit.core.delegate_requests import Catalogue, DelegateError, json_text, tool_definition
-from remit.core.delegate_results import Chunk, DelegateResult
+from remit.core.delegate_results import DelegateResult
 from remit.core.errors import InvalidReturn, Misused
 from remit.core.result import Status, StopReason
 from remit.runtime.tool.delegate_tool import DelegateTool
@@ -49,43 +47,35 @@ def call(
 
 
 async def _call(project: Project, arguments: Any, *, streams: bool) -> Exit:
+    """The first Ctrl-C cancels the delegation, whose last chunk then follows."""
     claim_stdout()
     async with project.open() as remit:
         await report_dead_work(remit)
-        interrupted = asyncio.Event()
+        interrupted, started = asyncio.Event(), asyncio.get_running_loop().create_future()
+
+        async def cancel() -> None:
+            await interrupted.wait()
+            await remit.cancel(await started, "interrupted at the terminal")
+
+        cancelling = asyncio.ensure_future(cancel())
         last: DelegateResult | None = None
         try:
-            async for chunk in _cancelling(remit, DelegateTool(remit).stream(arguments), interrupted):
-                last = chunk.result
-                if streams:
-                    say_json_line(json_text(chunk.to_dict()))
+            with on_interrupt(interrupted.set):
+                async for chunk in DelegateTool(remit).stream(arguments):
+                    if not started.done():
+                        started.set_result(chunk.task_id)
+                    last = chunk.result
+                    if streams:
+                        say_json_line(json_text(chunk.to_dict()))
         except DelegateError as error:
             say_json_line(json_text({"error": error.to_dict()}, indent=None if streams else 2))
             return Exit.USAGE
+        finally:
+            cancelling.cancel()
         assert last is not None  # a stream ends with the result
         if not streams:
             say_json_line(last.to_json(indent=2))
         return Exit.INTERRUPTED if interrupted.is_set() else _exit(last)
-
-
-async def _cancelling(remit: "Remit", chunks: "AsyncIterator[Chunk]", interrupted: "asyncio.Event") -> "AsyncIterator[Chunk]":
-    """The chunks. The first Ctrl-C cancels the delegation, whose last chunk then follows."""
-    task_id: str | None = None
-    cancelling: list[asyncio.Future[Any]] = []
-
-    def cancel() -> None:
-        interrupted.set()
-        if task_id is not None:
-            cancelling.append(asyncio.ensure_future(remit.cancel(task_id, "interrupted at the terminal")))
-
-    with on_interrupt(cancel):
-        async for chunk in chunks:
-            task_id = chunk.task_id
-            if interrupted.is_set() and not cancelling and chunk.result is None:
-                cancel()
-            yield chunk
-        if cancelling:
-            await asyncio.wait(cancelling, timeout=5)
 
 
 def _exit(result: "DelegateResult") -> Exit:
