@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Protocol, TextIO
+from typing import Annotated, Any, TextIO
 
 from rich.text import Text
 from typer import Argument, Option
@@ -46,14 +46,6 @@ Latest = Annotated[bool, Option("--continue", help="Continue the latest conversa
 VOID = "The text above is discarded: another model starts again."
 
 
-class Stage(Show, Protocol):
-    def hear(self, text: str) -> None: ...
-
-    def void(self) -> None:
-        """Discard the text since the last delegation: another model starts again."""
-        ...
-
-
 class Plain:
     """For programs and terminals without colours: text goes to stdout as it arrives, everything else to `aside`."""
 
@@ -77,7 +69,7 @@ class Plain:
         self._last = shown or self._last
 
     def void(self) -> None:
-        """The text has been printed already, so only print a notice."""
+        """Discard the text since the last delegation: another model starts again. It has been printed already, so print a notice."""
         self.hear(f"\n\n[{VOID}]\n\n")
 
     def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None:
@@ -139,13 +131,13 @@ async def _ask(
     async with project.open(settings=settings, **options) as remit:
         if not quiet:
             await report_dead_work(remit)
-        stage = _stage(quiet=quiet, as_json=project.as_json)
-        answer = await answer_to(remit, message, stage, conversation=conversation, timeout=timeout, signals=HANGING_UP)
+        output = _output(quiet=quiet, as_json=project.as_json)
+        answer = await answer_to(remit, message, output, conversation=conversation, timeout=timeout, signals=HANGING_UP)
         code = Exit.INTERRUPTED if answer.was_interrupted else exit_of_return(answer.result)
         return project.answer(answer.to_dict, lambda: _conclude(remit, answer, quiet=quiet), code)
 
 
-def _stage(*, quiet: bool, as_json: bool) -> Stage:
+def _output(*, quiet: bool, as_json: bool) -> Plain:
     """Text on stdout; delegations on stderr, as a live tree if stdout is not that terminal."""
     if as_json:
         return Plain(Silence(), lambda _: None)
@@ -231,7 +223,7 @@ def print_ending(answer: Answer, root: Path, how_to_go_on: str, stream: TextIO) 
 async def answer_to(
     remit: Remit,
     message: str,
-    stage: Stage,
+    output: Plain,
     *,
     conversation: str | None = None,
     timeout: float | None = None,
@@ -241,9 +233,9 @@ async def answer_to(
     """Ask, show progress, and wait. The first of `signals`, or `stop`, stops the whole tree; the answer is the text until then."""
     remit.directory.specs()  # loaded before the timeout of the message starts
     handle = await remit.start(ASSISTANT, parameters=message_parameters(message, conversation), timeout=timeout)
-    heard = _SpokenHandle(handle, stage)
+    heard = _SpokenHandle(handle, output)
     heeded = [one for one in signals if signal.getsignal(one) is not signal.SIG_IGN]
-    outcome = await await_return(remit, heard, stage, heeded, stop)
+    outcome = await await_return(remit, heard, output, heeded, stop)
     records = below(await remit.tree(handle.session_id), handle.session_id)
     return Answer(
         result=outcome.result,
@@ -256,11 +248,11 @@ async def answer_to(
 
 
 class _SpokenHandle:
-    """A handle that forwards text to the stage until it returns."""
+    """A handle that forwards text to the output until it returns."""
 
-    def __init__(self, handle: Handle, stage: Stage) -> None:
+    def __init__(self, handle: Handle, output: Plain) -> None:
         self._handle = handle
-        self._stage = stage
+        self._output = output
         self._said: list[str] = []
         self._replied = 0
         """Number of chunks that belong to complete replies."""
@@ -284,13 +276,13 @@ class _SpokenHandle:
         match chunk:
             case {"restart": True}:
                 del self._said[self._replied :]
-                self._stage.void()
+                self._output.void()
             case {"conversation": str(conversation)}:
                 self.conversation = conversation
             case {"text": str(text)}:
                 self._said.append(text)
                 self._replied = len(self._said) if text == PAUSE else self._replied
-                self._stage.hear(text)
+                self._output.hear(text)
 
 
 def picked(project: Project, named: str | None, *, latest: bool) -> str | None:
