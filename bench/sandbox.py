@@ -14,13 +14,12 @@ from typing import Any
 from bench.figures import Figure, median, milliseconds, percentile
 from bench.sizes import Sizes
 from bench.speed import timed_sequence
-from remit import Remit
-from remit.runtime.deps import AcceptanceRules
+from remit import Remit, Settings
 from remit.runtime.verify import AcceptanceSite, run_acceptance
 from remit.system.sandbox import recipes
 from remit.system.sandbox.bubblewrap import command
 from remit.system.sandbox.probe import probe
-from remit.system.sandbox.recipes import Grants, Limits
+from remit.system.sandbox.recipes import Limits
 
 TARGET_SECONDS = 0.015
 ACCEPTANCE_TARGET_SECONDS = 0.030
@@ -34,7 +33,7 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
     offer = probe()
     if offer.bubblewrap is None or offer.fault:
         return [Figure(section="sandbox", what="no bubblewrap works here", measured="not measured")]
-    argv = command(offer.bubblewrap, Limits(), Grants(), (), locks_namespaces=offer.locks_namespaces)
+    argv = command(offer.bubblewrap, Limits(), locks_namespaces=offer.locks_namespaces)
     argv += [str(recipes.python().program), "-I", "-S", "-B", "-X", "utf8", "-c", "pass"]
 
     async def bare() -> None:
@@ -113,7 +112,8 @@ async def _measure_acceptance(sizes: Sizes) -> list[Figure]:
         folder = Path(name)
 
         async def accept(is_on_host: bool) -> None:
-            site = AcceptanceSite(folder=folder, root=folder, rules=AcceptanceRules(is_on_host=is_on_host), is_asked_here=True)
+            settings = Settings(accept_in="host" if is_on_host else "sandbox")
+            site = AcceptanceSite(folder=folder, root=folder, settings=settings, is_asked_here=True)
             assert (await run_acceptance(["true"], site, seconds_left=60)).is_met
 
         for _ in range(sizes.rounds):

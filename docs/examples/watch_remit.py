@@ -1,25 +1,24 @@
-"""Every step of a delegation, as it is reached, and the span by which other programs' traces go on from it."""
+"""Starts and ends of delegations, and the span by which other programs' traces go on from it."""
 
 import asyncio
 
-from remit import Context, LifecycleEvent, LifecycleKind, Remit, agent, span_id_of
+from remit import Context, LifecycleEvent, Remit, agent, span_id_of
 
 
 @agent("shelf.look")
 async def look(ctx: Context, title: str) -> str:
-    ctx.progress("looking")
     _, _, span_id, _ = ctx.environment()["TRACEPARENT"].split("-")
     assert span_id == span_id_of(ctx.session_id)
     return f"{title} is on the second shelf."
 
 
 def show(one: LifecycleEvent) -> None:
-    print(one.kind, one.body.get("step") or one.body.get("message") or one.state)
+    print(one.kind, one.agent, one.state)
 
 
 async def main() -> None:
     async with Remit.open(".", agents=[look]) as remit:
-        remit.on_event(show, frozenset(LifecycleKind))
+        remit.on_event(show)
         await remit.delegate("shelf.look", title="Emma")
 
 

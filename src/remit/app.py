@@ -49,9 +49,10 @@ if TYPE_CHECKING:
     from remit.engines.embedded.events import EventStreams
     from remit.models.client import Models
     from remit.runtime.deps import LimitLearner, RuntimeDeps
-    from remit.runtime.engine import Engine, EngineConfig, LiveDelegation, Recovered, WorkerInfo
+    from remit.runtime.engine import Engine, EngineConfig, Recovered, WorkerInfo
     from remit.runtime.error_ledger import ErrorLedger, LedgerWriter
     from remit.runtime.lifecycle import LifecycleEvents
+    from remit.runtime.local_context import LocalRun
     from remit.runtime.shipment import Shipping
     from remit.runtime.telemetry.telemetry import Telemetry
     from remit.system.trust import DeclarationWatch, ProjectTrust
@@ -328,7 +329,7 @@ class Remit:
         calls = [call(one) if isinstance(one, Composition) else one for one in requests]
         return await gather_returns(self._delegate, calls, limit or GATHER_AT_ONCE, above)
 
-    def _caller(self) -> "tuple[LiveDelegation | None, Origin | None]":
+    def _caller(self) -> "tuple[LocalRun | None, Origin | None]":
         """The calling delegation, and the origin of an API request. A delegation made inside an agent is always its child, so limits cannot
         be bypassed."""
         current = CURRENT.get()
@@ -504,7 +505,7 @@ class Remit:
     def on_event(self, listener: Callable[[LifecycleEvent], None], kinds: Iterable[LifecycleKind] = OUTCOMES) -> Callable[[], None]:
         """Call `listener` on the event loop when a delegation starts or ends here, until the returned function is called.
 
-        `kinds` selects other events; `EVERYTHING` includes each step, the output of delegations, and requests to APIs."""
+        `kinds` selects other events, such as requests to APIs."""
         return self._listening_engine().listen(listener, kinds)
 
     def happenings(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> "LifecycleEvents":
@@ -540,7 +541,7 @@ class Remit:
         )
 
     async def _make_deps(self) -> "RuntimeDeps":
-        from remit.runtime.deps import AcceptanceRules, Rules, RuntimeDeps, WorkspaceRules
+        from remit.runtime.deps import Rules, RuntimeDeps
 
         settings = self.settings
         limits_for = lru_cache(maxsize=1024)(settings.limits_for)
@@ -560,9 +561,7 @@ class Remit:
             note_errors=self._note_errors,
             policy=await off_loop(self._open_policy),
             approver=self._given.approver,
-            approval_seconds=settings.approval_seconds,
-            acceptance=AcceptanceRules.from_settings(settings),
-            workspaces=WorkspaceRules.from_settings(settings),
+            settings=settings,
             principal_of=self._principal_of,
             named_addresses=self._named_addresses,
         )
@@ -584,29 +583,17 @@ class Remit:
 
     def _make_engine(self) -> "Engine":
         from remit.engines.embedded.embedded import EmbeddedEngine
-        from remit.runtime.engine import EngineConfig, EngineOptions
+        from remit.runtime.engine import EngineConfig
 
         settings, telemetry = self.settings, self._telemetry
-        options = EngineOptions(
-            slots_total=settings.slots_total,
-            queue_limit=settings.queue_limit,
-            ageing_seconds=settings.ageing_seconds,
-            kill_grace_seconds=settings.kill_grace_seconds,
-            block_limit_seconds=settings.block_limit_seconds,
-            chunk_limit_bytes=settings.chunk_limit_bytes,
-            project=self._project,
-            commit_in_loop=settings.durability != "power" and settings.store.url is None,
-            retention_seconds=settings.retention_seconds,
-            cleanup_seconds=settings.cleanup_seconds,
-            history_days=settings.history_days,
-            may_recover=self.trust.allows_recovery,
-        )
         config = EngineConfig(
             deps=self._deps,
             store=self.store,
             owner=self.owner,
             folder=self.folder,
-            options=options,
+            project=self._project,
+            commit_in_loop=settings.durability != "power" and settings.store.url is None,
+            may_recover=self.trust.allows_recovery,
             middleware=() if telemetry is None else telemetry.middleware,
             listeners=() if telemetry is None else telemetry.listeners,
             caller_token=self._caller_token,
@@ -664,7 +651,7 @@ class Remit:
             kill_grace_seconds=self.settings.kill_grace_seconds,
         )
 
-    def _caller_token(self, live: "LiveDelegation") -> str:
+    def _caller_token(self, live: "LocalRun") -> str:
         if not self._is_open and "_attach_server" not in vars(self):  # closing: a token that is refused, not a tree without limits
             return new_token(live.delegation.session_id, str(self.folder / "run" / f"{self.owner.owner_id}.sock"))
         return self._attach_server.token_for(live)

@@ -11,7 +11,7 @@ from typing import Any
 from mcp_types import CallToolRequestParams, CallToolResult
 
 from remit import Context, Remit, agent
-from remit.server.mcp.server import ToolServer, http_address, served_http
+from remit.server.mcp.server import ToolServer, serve_loopback
 from support.server import Place, Service, bound
 
 
@@ -48,8 +48,8 @@ async def main(root: str) -> None:
     with bound(Place(host="127.0.0.1")) as listening:
         async with Remit.open(root, agents=[says, fails, reports]) as remit:
             server = ConformanceServer(Service(remit))
-            async with served_http(remit, server, listening):
-                print(http_address(listening), flush=True)
+            async with serve_loopback(remit, server, listening) as address:
+                print(address, flush=True)
                 await asyncio.Event().wait()
 
 

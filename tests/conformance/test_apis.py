@@ -38,7 +38,7 @@ class Served:
     def token(self, who: str) -> str:
         if who not in self.tokens:
             doing = frozenset({Permission.DELEGATE, Permission.RELAY}) if who == "relay" else frozenset({Permission.DELEGATE})
-            self.tokens[who] = self.apis.authenticator.tokens.new(who, Grants(permissions=doing, requests_per_second=1e4, burst=10**5))
+            self.tokens[who] = self.apis.authenticator.tokens.new(who, Grants(permissions=doing, requests_per_second=1e5))
         return self.tokens[who][1]
 
 

@@ -102,7 +102,7 @@ def test_manifest_of_the_newest_attempt_is_used(blobs: BlobStore) -> None:
     session = new_session_id()
     assert blobs.manifest(session) is None
     first = Manifest((ShippedFile("report.md", "0" * 64, 3),), at=1.0, worker="one")
-    second = replace(first, attempt=12, worker="two", is_final=True)
+    second = replace(first, attempt=12, worker="two")
     blobs.write_manifest(session, second)
     blobs.write_manifest(session, first)
     assert blobs.manifest(session) == second

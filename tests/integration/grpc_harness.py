@@ -97,6 +97,13 @@ class Harness:
         return rpc.TaskServiceStub(await self.channel(**options))
 
 
+def grpc_api(service: Any, authenticator: Any, settings: Any) -> Any:
+    from remit.server.grpc.registry import Registry
+    from remit.server.grpc.server import GrpcApi
+
+    return GrpcApi(service, authenticator, settings, Registry(service, authenticator, settings))
+
+
 @contextlib.asynccontextmanager
 async def grpc_harness(
     root: Path,
@@ -104,21 +111,17 @@ async def grpc_harness(
     addresses: Sequence[str] = (),
     agents: Sequence[Any] = AGENTS,
     settings: Any = None,
-    accepts_agents: bool = False,
     **serve: Any,
 ) -> AsyncIterator[Harness]:
-    from remit.server.grpc.registry import Registry
-    from remit.server.grpc.server import GrpcApi
     from support.server import Authenticator, Service
 
     async with Remit.open(root, agents=agents, settings=settings) as remit, contextlib.AsyncExitStack() as closing:
         known = remit.settings.serve._replace(**serve)
         authenticator = Authenticator(remit.folder, known, running=remit.engine.find)
         authenticator.open()
-        closing.callback(authenticator.close)
         service = Service(remit)
-        api = GrpcApi(service, authenticator, known, Registry(service, authenticator, known) if accepts_agents else None)
-        await api.start(addresses or None)
+        api = grpc_api(service, authenticator, known)
+        await api.start(addresses or ("unix",))
         closing.push_async_callback(api.stop, 0.0)
         yield Harness(remit, service, authenticator, api, api.address, closing)
 

@@ -108,7 +108,6 @@ async def http_harness(
         await closing.enter_async_context(remit)
         authenticator = Authenticator(remit.folder, remit.settings.serve, running=remit.engine.find)
         authenticator.open()
-        closing.callback(authenticator.close)
         service = Service(remit)
         app = http_app(routes(service), authenticator, remit.settings.serve, hosts=["127.0.0.1"], limits=limits)
         server = HttpServer(app, limits=limits, tls=tls)

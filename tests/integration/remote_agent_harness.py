@@ -17,7 +17,7 @@ Behaviour = Callable[["RemoteAgent", Any], Awaitable[Any]]
 
 def remote_agent_harness(root: Path, **options: Any) -> contextlib.AbstractAsyncContextManager[Harness]:
     root.mkdir(exist_ok=True)
-    return grpc_harness(root, accepts_agents=True, **options)
+    return grpc_harness(root, **options)
 
 
 async def plural(remote: "RemoteAgent", order: Any) -> Any:

@@ -11,7 +11,6 @@ import assistant_harness
 import pytest
 
 from remit import Context, Conversations, Misused, Remit, Return, State, Status, StopReason, agent, ask
-from remit.builtin.assistant.conversations import CostLine
 from remit.testing import Call, Drip, Fail, Say, Silence, Stray
 from support.histories import Reply, UserMessage, faults_of, repaired
 from support.pace import allowed, until
@@ -162,7 +161,7 @@ async def test_message_ends_at_its_time_limit_with_partial_work(tmp_path: Path) 
         assert (returned.status, returned.errors[0].code) == (Status.PARTIAL, "TIMEOUT")
         assert returned.stop_reason is StopReason.DEADLINE
         assert (await remit.describe(returned.session_id)).state is State.TIMEOUT
-        assert " s:" in returned.summary
+        assert " s. " in returned.summary
         conversation = returned.data["conversation"]
         assert conversation in returned.next_steps
         assert returned.data["text"].startswith("This will")
@@ -311,6 +310,7 @@ async def test_long_conversation_is_compacted_for_the_model_and_stored_whole(tmp
             assert returned.ok, returned
             conversation = returned.data["conversation"]
         questions = len(models.requests)
+        records = await remit.history(limit=100)
         *_, last = (request for request in models.requests if "keep the memory" not in request.system)
     assert "SUMMARY: the person counts." in last.messages[1].text
     assert "Number 0." in last.text
@@ -321,6 +321,5 @@ async def test_long_conversation_is_compacted_for_the_model_and_stored_whole(tmp
         f"Number {n}" for n in range(8)
     ]
     assert saved.compacted.by == "scripted"
-    spent = [line for line in saved.lines if isinstance(line, CostLine)]
-    assert sum(line.tokens for line in spent) == 1000 + 120 * questions
-    assert sum(line.cost or 0.0 for line in spent) == pytest.approx(0.5 + questions * 0.00014)
+    assert sum(one.tokens for one in records) == 1000 + 120 * questions, "a summary is charged to its message"
+    assert sum(one.cost for one in records) == pytest.approx(0.5 + questions * 0.00014)

@@ -13,11 +13,11 @@ from documents import DOCUMENTS, ROOT
 from remit import EventKind, Remit, Request, Settings, StopReason
 from remit.cli.exits import MEANINGS
 from remit.core.context import DelegationFacts
-from remit.core.errors import CODES
 from remit.core.events import STEPS
 from remit.core.settings import DEFAULT_TIMEOUTS
 from remit.system.settings_files import describe
 from support.cli import every_command
+from support.error_codes import CODES
 
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]+)(?:#[^)\s]*)?\)")
 

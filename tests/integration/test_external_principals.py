@@ -145,17 +145,6 @@ async def test_delegation_token_expires_with_its_attempt_and_delegation(harness:
     assert found.value.code == "CALLER_REFUSED"
 
 
-async def test_delegation_token_ends_with_the_credential_shown_beside_it(harness: Harness) -> None:
-    running = await harness.running()
-    token = harness.authenticator.token_for(running)
-    box = f"Bearer {harness.authenticator.tokens.new('box', Grants())[1]}"
-    principal = harness.authenticator.authenticate(Credentials(authorization=box, delegation=token))
-    assert principal.parent == running.delegation.session_id
-    harness.authenticator.tokens.revoke("box")
-    assert not harness.authenticator.is_valid(principal), "a caller with a revoked token cannot use others"
-    assert code_of(harness.authenticator.authenticate, Credentials(authorization=box, delegation=token)) == "UNAUTHENTICATED"
-
-
 async def test_forged_foreign_and_expired_tokens_are_refused(harness: Harness, tmp_path: Path) -> None:
     running = await harness.running()
     token = harness.authenticator.token_for(running)

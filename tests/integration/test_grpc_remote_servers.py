@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_harness import AGENTS, Authority, Harness, grpc_harness
+from grpc_harness import AGENTS, Authority, Harness, grpc_api, grpc_harness
 
 from remit import Context, EventKind, Remit, agent, span_id_of
 from support.pace import until
@@ -113,14 +113,12 @@ async def test_cancel_stops_the_remote_task(tmp_path: Path) -> None:
 
 async def test_broken_connection_is_resumed_by_task_id(tmp_path: Path) -> None:
     async with both(tmp_path, "slow") as (local, remote_server):
-        from remit.server.grpc.server import GrpcApi
-
         handle = await local.start("far-slow", parameters={"seconds": 1.5}, timeout=30)
         await until(lambda: remote_server.remit.engine.live())
         await asyncio.sleep(0.2)
         await remote_server.api.stop(0.0)  # the work itself continues
-        again = GrpcApi(remote_server.service, remote_server.authenticator, remote_server.remit.settings.serve)
-        await again.start()
+        again = grpc_api(remote_server.service, remote_server.authenticator, remote_server.remit.settings.serve)
+        await again.start(["unix"])
         try:
             returned = await asyncio.wait_for(handle.result(), 60)
             assert returned.unwrap() == "Slept."

@@ -102,13 +102,11 @@ async def test_every_response_has_security_headers_and_a_request_id(harness: Har
 
 
 @in_module_loop
-async def test_rate_size_and_stream_limits_apply_per_principal(harness: Harness) -> None:
-    slow = await harness.client(harness.token("slow", DELEGATES, requests_per_second=0.01, burst=2))
-    answers = [await slow.get("/v1/agents") for _ in range(3)]
-    assert [answer.status_code for answer in answers] == [200, 200, 429]
-    assert int(answers[2].headers["retry-after"]) >= 1
-    small = await harness.client(harness.token("small", DELEGATES, request_bytes=100))
-    assert (await small.post("/v1/tasks", json={"target": "fails", "parameters": {"a": "b" * 100}})).status_code == 413
+async def test_rate_and_stream_limits_apply_per_principal(harness: Harness) -> None:
+    slow = await harness.client(harness.token("slow", DELEGATES, requests_per_second=0.01))
+    answers = [await slow.get("/v1/agents") for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 429]
+    assert int(answers[1].headers["retry-after"]) >= 1
     one = await harness.client(harness.token("one", DELEGATES, streams=1))
     begin = {"target": "slow", "parameters": {"seconds": 30}}
     async with one.stream("POST", "/v1/tasks", json=begin, headers={"Accept": "text/event-stream"}) as first:
@@ -174,9 +172,27 @@ async def test_tls_serves_only_encrypted_requests(tmp_path: Path) -> None:
         async with httpx.AsyncClient(base_url=tls.url, verify=context, headers=headers) as client:
             answer = await client.get("/v1/tasks")
             assert (answer.status_code, "strict-transport-security" in answer.headers) == (200, True)
-        tls.server.reload_certificate()
         plain = await tls.send_raw(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert b"200 OK" not in plain
+
+
+@in_module_loop
+async def test_renewed_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
+    from support.server import Certificates
+
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("server")
+    async with http_harness(tmp_path, tls=Certificates(certificate=certificate, key=key)) as tls:
+
+        async def presented() -> str:
+            return await asyncio.to_thread(ssl.get_server_certificate, tls.address)
+
+        before = await presented()
+        key.write_text("half-written")
+        assert [await presented(), await presented()] == [before, before]
+        authority.issue("server")
+        await presented()
+        assert await presented() not in ("", before)
 
 
 def test_invalid_tls_files_are_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`remit serve`: one process, all APIs, each switchable; it stops gracefully, hands over and reloads."""
+"""`remit serve`: one process, all APIs, each switchable; it stops gracefully and hands over."""
 
 import signal
 import time
@@ -104,13 +104,12 @@ def test_second_signal_stops_the_server_at_once(tmp_path: Path) -> None:
         assert server.wait(10)[0] == 0
 
 
-def test_sighup_keeps_the_agents_that_were_declared_at_the_start(tmp_path: Path) -> None:
+def test_sighup_does_not_end_the_server_or_change_its_agents(tmp_path: Path) -> None:
     with serving(project(tmp_path)) as server, server.http() as http:
         (tmp_path / ".remit" / "agents" / "new.py").write_text(
             'from remit import agent\n\n@agent("fresh")\nasync def fresh() -> None: ...\n'
         )
         server.send_signal(signal.SIGHUP)
-        wait_until(lambda: "Policy and certificates were reloaded" in server.stderr_text())
         assert "fresh" not in {one["name"] for one in http.get("/v1/agents").json()["agents"]}
 
 
@@ -121,7 +120,7 @@ def test_sighup_keeps_the_agents_that_were_declared_at_the_start(tmp_path: Path)
         (("--grpc", "0.0.0.0:0"), "certificate"),
         (("--door", "front"), "front"),
         (("--http", "nowhere"), "HOST:PORT"),
-        (("--tls-certificate", "missing.pem", "--tls-key", "missing.key"), "cannot be read"),
+        (("--tls-certificate", "missing.pem", "--tls-key", "missing.key"), "missing.pem"),
         (("--tls-certificate", "missing.pem"), "key"),
     ],
 )

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from remit import Context, Remit, Return, agent
+from remit import Context, Remit, Return, Settings, agent
 from remit.runtime.verify import AcceptanceSite
 from remit.system.sandbox import probe as probes
 from support import cli
@@ -495,7 +495,7 @@ async def test_acceptance_in_a_nested_workspace_does_not_expose_the_project(vict
     """No mount shows or hides the project's `.remit`; only the nested workspace is visible."""
     folder = victim.project / ".remit" / "work" / "x"
     folder.mkdir(parents=True)
-    site = AcceptanceSite(folder=folder, root=victim.project)
+    site = AcceptanceSite(folder=folder, root=victim.project, settings=Settings())
     profile = site.profile({}, site.limits())
     assert (profile.hidden, profile.reserved) == ((), (folder / ".git",))
     assert victim.project / ".remit" not in profile.read_only

@@ -391,8 +391,9 @@ def test_remit_trust_shows_changes_since_approval(clone: Path) -> None:
 
 
 def test_agent_cannot_approve(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMIT_CALLER", "token")
     with pytest.raises(Refused, match="An agent cannot approve"):
-        approve(clone, items_of(clone), {**os.environ, "REMIT_CALLER": "token"})
+        approve(clone, items_of(clone))
 
 
 def test_trust_option_approves_for_one_command_only(clone: Path) -> None:
@@ -468,7 +469,7 @@ def test_files_written_by_remit_are_approved_and_approve_nothing_else(clone: Pat
     assert {item.name for item in load_trust(clone).left_out} == before - {".remit/policy.cedar"}
 
 
-def test_write_approves_its_change_only_when_the_whole_file_was_approved(tmp_path: Path) -> None:
+def test_write_approves_its_change_only_when_the_whole_file_was_approved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "remit.toml"
     hostile, own = TARGETS["remit.toml"].encode(), b'model = "anthropic:one"\n'
     file.write_bytes(own + hostile)
@@ -480,7 +481,9 @@ def test_write_approves_its_change_only_when_the_whole_file_was_approved(tmp_pat
     file.write_bytes(own.replace(b"one", b"two"))
     approve_written(tmp_path, file, own, file.read_bytes())
     assert load_trust(tmp_path).is_complete
-    approve_written(tmp_path, file, file.read_bytes(), hostile, {**os.environ, "REMIT_CALLER": "token"})
+    monkeypatch.setenv("REMIT_CALLER", "token")
+    approve_written(tmp_path, file, file.read_bytes(), hostile)
+    monkeypatch.delenv("REMIT_CALLER")
     file.write_bytes(hostile)
     assert not load_trust(tmp_path).is_complete
 
@@ -647,10 +650,10 @@ def test_assistant_instructions_are_added_after_approval(tmp_path: Path) -> None
 async def test_recovery_waits_for_a_trust_decision(tmp_path: Path) -> None:
     (tmp_path / "remit.toml").write_text(TARGETS["remit.toml"])
     async with Remit.open(tmp_path) as remit:
-        assert remit.engine.config.options.may_recover is False
+        assert remit.engine.config.may_recover is False
     decline(tmp_path, load_trust(tmp_path).left_out)
     async with Remit.open(tmp_path) as remit:
-        assert remit.engine.config.options.may_recover
+        assert remit.engine.config.may_recover
         await remit.recover()
 
 

@@ -59,10 +59,10 @@ CHILDREN_SECONDS = 0.9
 
 class MemoryRun(LocalRun):
     def __init__(self, submission: Submission, engine: "MemoryEngine") -> None:
-        super().__init__(submission, engine.config, engine.bus)
+        super().__init__(submission, engine.config)
         self._engine = engine
         self.parent = submission.caller if isinstance(submission.caller, MemoryRun) else None
-        self._output = Output(engine.config.options.chunk_limit_bytes)
+        self._output = Output(engine.config.deps.settings.chunk_limit_bytes)
         self.done: asyncio.Future[Return] = engine.loop.create_future()
         self.has_slot = asyncio.Event()
         self.soft = asyncio.Event()
@@ -72,7 +72,7 @@ class MemoryRun(LocalRun):
         self.task: asyncio.Task[None] | None = None
         self.lent = 0
         self.last_heard = 0.0
-        self.rank = engine.loop.time() - submission.delegation.priority * engine.config.options.ageing_seconds
+        self.rank = engine.loop.time() - submission.delegation.priority * engine.config.deps.settings.ageing_seconds
         self.spent = (0, 0.0)
 
     # ---- public view
@@ -142,7 +142,7 @@ class MemoryRun(LocalRun):
         try:
             await self.end_children()
             foreign = frozenset(path for other in self.engine.runs.values() if other is not self for path in other.artifacts or ())
-            left = await collect_partial_work(self, self.output, late, foreign=foreign, is_quiet=not self.engine.left_behind)
+            left = await collect_partial_work(self, self.output, late, foreign=foreign)
         except Exception as error:  # noqa: BLE001 - the promise to answer outweighs the harvest
             left = PartialWork(warnings=(repr(error),))
         if self.stopped_by.reason is StopReason.CANCELLED:
@@ -167,7 +167,9 @@ class MemoryRun(LocalRun):
         """Cancel the agent, wait for its grace period, then abandon it."""
         agent.cancel()
         self.soft.set()
-        grace = max(0.5 if self.agent.spec.isolation is Isolation.PROCESS else 0.0, self.engine.config.options.kill_grace_seconds + 0.1)
+        grace = max(
+            0.5 if self.agent.spec.isolation is Isolation.PROCESS else 0.0, self.engine.config.deps.settings.kill_grace_seconds + 0.1
+        )
         await asyncio.wait([agent], timeout=grace)
         if agent.done():
             return agent.result()
@@ -256,7 +258,6 @@ class MemoryRun(LocalRun):
             self.heard()
         event = self.output.append(self.delegation.session_id, kind, body, self.deps.clock.wall())
         self.store.apply([AppendEvent(event)])
-        self.engine.bus.said(self.delegation, self.state, event)
         self.engine.spawn(self._notify())
 
     async def _notify(self) -> None:
@@ -415,7 +416,7 @@ class MemoryEngine:
                 return self._refused(submission)
             return holder.result if holder.result is not None else (self.runs[holder.session_id], False)
         run = MemoryRun(submission, self)
-        if not self._has_room(delegation.agent) and len(self.waiting) >= self.config.options.queue_limit:
+        if not self._has_room(delegation.agent) and len(self.waiting) >= self.config.deps.settings.queue_limit:
             error = _error("The queue is full.", "QUEUE_FULL", "Raise queue_limit.")
             submission.refusal = reply.refused_return(delegation, error)
             return self._refused(submission)
@@ -482,10 +483,10 @@ class MemoryEngine:
 
     def _has_room(self, agent: str) -> bool:
         limit = self.limits.get(agent)
-        return self.busy.total() < self.config.options.slots_total and (limit is None or self.busy[agent] < limit)
+        return self.busy.total() < self.config.deps.settings.slots_total and (limit is None or self.busy[agent] < limit)
 
     def fill(self) -> None:
-        for run in list(self.waiting) if self.waiting and self.busy.total() < self.config.options.slots_total else ():
+        for run in list(self.waiting) if self.waiting and self.busy.total() < self.config.deps.settings.slots_total else ():
             agent = run.delegation.agent
             if run.is_settled or run.stopped_by is not None:
                 self.waiting.remove(run)
@@ -493,7 +494,7 @@ class MemoryEngine:
                 self.waiting.remove(run)
                 self.busy[agent] += 1
                 run.has_slot.set()
-            elif self.busy.total() >= self.config.options.slots_total:
+            elif self.busy.total() >= self.config.deps.settings.slots_total:
                 return
 
     def release(self, run: MemoryRun) -> None:

@@ -28,7 +28,8 @@ from remit.core.errors import AgentCrashed, ErrorInfo, Failed, Misused, Refused,
 from remit.core.ids import REFUSED, UNSET, decode, new_token
 from remit.core.ports import AgentPort, Store
 from remit.runtime.deps import CURRENT, Agents, RuntimeDeps
-from remit.runtime.engine import Engine, LiveDelegation
+from remit.runtime.engine import Engine
+from remit.runtime.local_context import LocalRun
 from remit.system.processes import FORK_SERVER, look, mark_of, marker, process_start
 from remit.system.threads import off_loop
 from remit.system.unix_sockets import Peer, listen_at, peer_of
@@ -73,10 +74,10 @@ class AttachServer:
         self.deps = deps
         self.facts = facts
         self.kill_grace_seconds = kill_grace_seconds
-        self.performers: WeakKeyDictionary[LiveDelegation, tuple[int, str]] = WeakKeyDictionary()
+        self.performers: WeakKeyDictionary[LocalRun, tuple[int, str]] = WeakKeyDictionary()
         """Attached processes (pid and start) that execute delegations; this process or its workers execute the others."""
         self._store = store
-        self._tokens: WeakKeyDictionary[LiveDelegation, str] = WeakKeyDictionary()
+        self._tokens: WeakKeyDictionary[LocalRun, str] = WeakKeyDictionary()
         self._mark_prefix = marker(project, engine.owner.owner_id)
         self._loop = loop
         self._path = run_folder / f"{engine.owner.owner_id}.sock"
@@ -89,7 +90,7 @@ class AttachServer:
 
     # ---- tokens
 
-    def token_for(self, running: LiveDelegation) -> str:
+    def token_for(self, running: LocalRun) -> str:
         """Callable from any thread: agents on threads call it too."""
         token = self._tokens.get(running)
         if token is None:
@@ -138,7 +139,7 @@ class AttachServer:
             self._unknown.remove(process)
         self._admitted.discard(process)
 
-    async def admit(self, process: "AttachedProcess", text: str, peer: Peer) -> LiveDelegation:
+    async def admit(self, process: "AttachedProcess", text: str, peer: Peer) -> LocalRun:
         """The delegation of this token, if the process belongs to it. Raises `Refused`."""
         if peer.uid is not None and peer.uid != os.getuid():
             raise _refused("It belongs to another user.")
@@ -175,7 +176,7 @@ class AttachServer:
                 advice="Cancel what was delegated in this tree; a person cancels the rest with `remit cancel`.",
             )
 
-    def _is_process_of(self, pid: int, running: LiveDelegation, performer: tuple[int, str] | None) -> bool:
+    def _is_process_of(self, pid: int, running: LocalRun, performer: tuple[int, str] | None) -> bool:
         """Whether a process may act for the delegation; `performer`: the attached process that executes it. Blocking: reads /proc."""
         ancestors = _ancestors(pid)
         if ancestors is None:
@@ -193,7 +194,7 @@ class AttachServer:
             return f"It was not given out here: {session_id} is unknown."
         return f"It has expired: {record.agent} ({session_id}) has ended ({record.state})."
 
-    def _note(self, running: LiveDelegation, peer: Peer, what: str) -> Refused:
+    def _note(self, running: LocalRun, peer: Peer, what: str) -> Refused:
         """Note the attempt on the delegation and, up to a limit, in the error ledger."""
         session_id = running.delegation.session_id
         count = self._refusals[session_id] = self._refusals.get(session_id, 0) + 1
@@ -280,7 +281,7 @@ class AttachedProcess:
     # ---- runs of agents that it lends
 
     @contextlib.contextmanager
-    def performing(self, running: LiveDelegation) -> Iterator[int]:
+    def performing(self, running: LocalRun) -> Iterator[int]:
         """A new run number, answered until the block ends."""
         if self.pid is not None:
             self.server.performers[running] = (self.pid, process_start(self.pid) or "")
@@ -296,7 +297,7 @@ class AttachedProcess:
 class CallerService(ContextService):
     """Calls on behalf of one delegation: the operations of its context, and delegation to lent agents."""
 
-    def __init__(self, running: LiveDelegation, process: AttachedProcess) -> None:
+    def __init__(self, running: LocalRun, process: AttachedProcess) -> None:
         super().__init__(running.ctx.backend)
         self.running = running
         self._process = process

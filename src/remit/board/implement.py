@@ -69,7 +69,6 @@ from remit.board.verdicts import (
 from remit.core.errors import ErrorInfo, Refused, RemitError, Unavailable
 from remit.core.result import Artifact, Evidence, Return, StopReason
 from remit.core.text import fence_untrusted
-from remit.runtime.deps import AcceptanceRules
 from remit.runtime.landing import read_state
 from remit.runtime.task_workspace import PLACE, find_task_workspace
 from remit.runtime.verify import AcceptanceSite, run_acceptance
@@ -409,7 +408,7 @@ class ImplementRun(TaskRun):
             if (stopped := await self._land(self.landing, task)) is not None:
                 return stopped
         elif task.accept and not commits:
-            site = AcceptanceSite(folder=self.board.root, root=self.board.root, rules=AcceptanceRules.from_settings(self.remit.settings))
+            site = AcceptanceSite(folder=self.board.root, root=self.board.root, settings=self.remit.settings)
             proof = await run_acceptance(task.accept, site, seconds_left=max(0.0, self.seconds_left))
             if proof.error is not None:
                 error = replace(proof.error, recommendation=f"Make it exit 0, then: remit implement {self.number}. {proof.hidden}")

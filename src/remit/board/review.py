@@ -33,7 +33,6 @@ from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.routing import GENERAL
 from remit.core.settings import Settings
 from remit.core.text import one_line, plural
-from remit.runtime.deps import AcceptanceRules
 from remit.runtime.verify import AcceptanceSite, run_acceptance
 from remit.system.artifact_files import FileInfo, checked_artifacts, inspect_artifact
 from remit.system.beneath import path_inside, resolve_inside
@@ -143,9 +142,7 @@ async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: W
         result = await delegate_task(remit, "review", task, parameters, extra=extra, timeout=asked.timeout, waiting=waiting)
         gaps = None
         if task is not None and result.stop_reason not in (StopReason.CANCELLED, StopReason.REFUSED):
-            gaps = await find_gaps(
-                board, task, besides=write_to, seconds=ACCEPT_SECONDS, rules=AcceptanceRules.from_settings(remit.settings)
-            )
+            gaps = await find_gaps(board, task, besides=write_to, seconds=ACCEPT_SECONDS, settings=remit.settings)
         done = Review(asked=asked, task=task, write_to=write_to, result=result, gaps=gaps, warnings=warnings)
         return await off_loop(_file, board, done)
 
@@ -418,7 +415,7 @@ def _finding(one: Any) -> Finding | None:
 # ---- a task's record
 
 
-async def find_gaps(board: Board, task: Task, *, besides: str = "", seconds: float, rules: AcceptanceRules) -> tuple[Gap, ...]:
+async def find_gaps(board: Board, task: Task, *, besides: str = "", seconds: float, settings: Settings) -> tuple[Gap, ...]:
     """`seconds`: for all acceptance commands. `besides`: a path that is being written and not part of the record yet."""
     plan = await off_loop(plan_at, board.root, task.plan_path)
     found = await off_loop(lambda: [*_artifacts(board.root, task), *_phases(task, plan), *_commits(board.root, task, besides)])
@@ -426,7 +423,7 @@ async def find_gaps(board: Board, task: Task, *, besides: str = "", seconds: flo
     done = [one for phase in plan.phases if not phase.is_open for one in phase.accept]
     commands = tuple(dict.fromkeys([*task.accept, *plan.accept, *done]))
     if commands:
-        site = AcceptanceSite(folder=board.root, root=board.root, rules=rules)
+        site = AcceptanceSite(folder=board.root, root=board.root, settings=settings)
         acceptance = await run_acceptance(commands, site, seconds_left=seconds)
         advice = f"Make it exit 0, then run `remit review {task.number}` again. {acceptance.hidden}"
         failed = [check for check in acceptance.checks if not check.is_met]

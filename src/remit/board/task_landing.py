@@ -25,7 +25,6 @@ from remit.core.result import Return
 from remit.core.result import Status as ReturnStatus
 from remit.core.settings import Settings
 from remit.core.text import fence_untrusted
-from remit.runtime.deps import AcceptanceRules, WorkspaceRules
 from remit.runtime.landing import (
     RebaseResult,
     begin_return,
@@ -87,9 +86,7 @@ def merge_mode(settings: Settings, find: Find, task: Task) -> bool | str | None:
 
 
 def queue_for(remit: Remit, *, is_accepting: bool = True) -> MergeQueue:
-    settings = remit.settings
-    rules, acceptance = WorkspaceRules.from_settings(settings), AcceptanceRules.from_settings(settings)
-    return MergeQueue(remit.root, rules, acceptance, is_accepting=is_accepting)
+    return MergeQueue(remit.root, remit.settings, is_accepting=is_accepting)
 
 
 def commands_of(task: Task, plan: Plan) -> tuple[str, ...]:
@@ -166,9 +163,7 @@ class TaskLanding:
     async def _make(self, root: Path, seconds: float) -> Workspace:
         workspace = await off_loop(lambda: make_task_workspace(root, self._number, seconds=min(seconds, MAKING_SECONDS)))
         try:
-            settings = self._remit.settings
-            rules, acceptance = WorkspaceRules.from_settings(settings), AcceptanceRules.from_settings(settings)
-            await prepare_folder(workspace.folder, root, rules, acceptance, seconds=seconds)
+            await prepare_folder(workspace.folder, root, self._remit.settings, seconds=seconds)
         except (RemitError, OSError):
             with contextlib.suppress(RemitError, OSError):
                 await off_loop(discard_workspace, workspace)

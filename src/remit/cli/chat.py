@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from remit.app import Remit
-from remit.builtin.assistant.conversations import Conversations, CostLine
+from remit.builtin.assistant.conversations import Conversations
 from remit.builtin.assistant.stream import replace_surrogates
 from remit.cli.ask import (
     Answer,
@@ -207,9 +207,6 @@ class Chat:
             return
         found = self._kept.open(self._conversation)
         self._title = found.title
-        for cost in (line for line in found.lines if isinstance(line, CostLine)):
-            has_unknown = cost.cost is None and cost.tokens > 0
-            self._spent = self._spent.plus(Spent(tokens=cost.tokens, cost=cost.cost or 0.0, has_unknown=has_unknown))
         say_aside("\n".join([f"{found.conversation_id}  {found.title}", *(f"! {harmless(one)}" for one in found.notices)]))
 
 

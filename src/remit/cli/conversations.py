@@ -38,11 +38,11 @@ def show(project: Project, conversation: One) -> Exit:
 
 def _print(found: "Sequence[Overview]") -> None:
     """Print conversations, newest first; an unreadable one with its fault."""
-    shown = table("conversation", "title", "messages", "tokens", "last", shrinking=("title",))
+    shown = table("conversation", "title", "messages", "last", shrinking=("title",))
     now = time.time()
     for one in found:
         title = cut(one.fault, "red") if one.fault else cut(one.title)
-        cells = (str(one.messages), f"{one.tokens:,}" if one.tokens else "", when(one.updated, now))
+        cells = (str(one.messages), when(one.updated, now))
         shown.add_row(one.conversation_id, title, *cells)
     console().print(shown)
     if console().is_terminal:

@@ -2,8 +2,9 @@
 
 import asyncio
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Option
 
@@ -12,9 +13,6 @@ from remit.cli.exits import Exit
 from remit.cli.project import INSTALL_MCP, Project, has_mcp
 from remit.cli.render import claim_stdout, say_aside, say_json
 from remit.core.errors import Misused, Unavailable
-
-if TYPE_CHECKING:
-    from remit.server.run import ServerInfo, StopSummary
 
 
 def serve(
@@ -88,22 +86,20 @@ class ServeMessages:
     def _say(self, event: str, fields: dict[str, Any], text: str) -> None:
         say_json({"event": event, **fields}) if self._as_json else say_aside(text)
 
-    def opened(self, opened: "ServerInfo") -> None:
-        lines = [f"Serving {opened.root}:", *(f"  {name:<8} {address}" for name, address in opened.apis.items())]
-        lines.append(f"Token of this user: {opened.token_file}; for others: remit token new NAME. Ctrl-C stops it.")
-        self._say("serving", opened.to_dict(), "\n".join(lines))
-
-    def reloaded(self, problems: list[str]) -> None:
-        text = "\n  ".join(["Policy and certificates were reloaded. Agents were not: restart to reload them.", *problems])
-        self._say("reloaded", {"problems": problems}, text)
+    def opened(self, root: Path, apis: Mapping[str, str], token_file: Path) -> None:
+        lines = [f"Serving {root}:", *(f"  {name:<8} {address}" for name, address in apis.items())]
+        lines.append(f"Token of this user: {token_file}; for others: remit token new NAME. Ctrl-C stops it.")
+        fields = {"root": str(root), "apis": apis, "doors": apis, "token_file": str(token_file)}  # doors: the older name of apis
+        self._say("serving", fields, "\n".join(lines))
 
     def stopping(self, running: int, seconds: float) -> None:
         waits = f"{running} still running, at most {seconds:g} s; once more stops at once" if running else "nothing is running"
         self._say("stopping", {"running": running, "seconds": seconds}, f"Stopping: no new work is accepted; {waits}.")
 
-    def stopped(self, stopped: "StopSummary") -> None:
-        parts = [f"{count} {what}" for count, what in ((stopped.handed_over, "handed over"), (stopped.ended, "stopped")) if count]
-        self._say("stopped", stopped.to_dict(), "Stopped." + (f" Of the running work, {' and '.join(parts)}." if parts else ""))
+    def stopped(self, *, handed_over: int, ended: int) -> None:
+        parts = [f"{count} {what}" for count, what in ((handed_over, "handed over"), (ended, "stopped")) if count]
+        text = "Stopped." + (f" Of the running work, {' and '.join(parts)}." if parts else "")
+        self._say("stopped", {"handed_over": handed_over, "ended": ended}, text)
 
 
 # ---- mcp
@@ -112,11 +108,7 @@ class ServeMessages:
 def mcp(
     project: Project,
     http: Annotated[bool, Option("--http", help="Serve streamable HTTP at /mcp instead of stdin and stdout.")] = False,
-    host: Annotated[str, Option(help="The loopback address to listen at with --http.")] = "127.0.0.1",
-    port: Annotated[int, Option(help="The port with --http; 0: any free one, named on stderr.", min=0, max=65535)] = 8791,
-    allow_host: Annotated[
-        list[str] | None, Option(metavar="NAME", help="Another name by which clients may call this machine with --http; repeatable.")
-    ] = None,
+    port: Annotated[int, Option(help="The loopback port with --http; 0: any free one, named on stderr.", min=0, max=65535)] = 8791,
     answer_after: Annotated[
         str, Option(metavar="SECONDS", help="Answer with a handle when a delegation takes longer; also 10s, 2m.")
     ] = "45",
@@ -126,7 +118,13 @@ def mcp(
     if not has_mcp():
         raise Misused("`remit mcp` needs the package mcp, which is not installed.", advice=f"Install it: {INSTALL_MCP}")
     if http:
-        return _over_http(project, host, port, allow_host or [], seconds)
+        from remit.server.mcp.server import serve_http
+
+        def ready(address: str) -> None:
+            say_aside(f"Serving {project.root} at {address} — Ctrl-C stops it.")
+
+        asyncio.run(serve_http(project.root, port, answer_after_seconds=seconds, ready=ready, trust=project.trust))
+        return Exit.OK
     return _over_stdio(project, seconds)
 
 
@@ -142,10 +140,9 @@ def _over_stdio(project: Project, seconds: float) -> Exit:
         ) from None
     front = split()  # before anything is opened or started; the process that the client started only waits from here on
 
-    from remit.server.mcp.server import Streams, serve_stdio
+    from remit.server.mcp.server import serve_stdio
 
-    streams = Streams(incoming=incoming, outgoing=outgoing, front=front)
-    asyncio.run(serve_stdio(project.root, streams, answer_after_seconds=seconds, trust=project.trust))
+    asyncio.run(serve_stdio(project.root, incoming, outgoing, front, answer_after_seconds=seconds, trust=project.trust))
     return Exit.OK
 
 
@@ -156,27 +153,3 @@ def claim_stdin() -> int:
     os.dup2(nothing, 0)
     os.close(nothing)
     return incoming
-
-
-def _over_http(project: Project, host: str, port: int, allowed_hosts: list[str], seconds: float) -> Exit:
-    from remit.server.addresses import Place, bound
-    from remit.server.mcp.server import http_address, serve_http
-
-    place = Place(host=host, port=port)
-    if not place.is_local:
-        raise Misused(
-            f"`remit mcp --http` serves this machine only, and {host} is reached from others.",
-            advice=f"Use `remit serve --api mcp --http {place}`, which authenticates its callers.",
-        )
-    with bound(place) as listening:
-        address = http_address(listening)
-        serving = serve_http(
-            project.root,
-            listening,
-            [host, *allowed_hosts],
-            answer_after_seconds=seconds,
-            ready=lambda: say_aside(f"Serving {project.root} at {address} — Ctrl-C stops it."),
-            trust=project.trust,
-        )
-        asyncio.run(serving)
-    return Exit.OK

@@ -51,7 +51,7 @@ def new(
     make_folder(project.folder)
     made, secret = Tokens(project.folder).new(name, grants)
     _write_audit(project, "token_made", made)
-    project.answer({**_document(made, {}), "token": secret}, secret)
+    project.answer({**_document(made), "token": secret}, secret)
     if not project.as_json:
         say_aside(f"{name}: {_scope(made)}. It is shown once: keep it secret. Send it as `authorization: Bearer …`.")
     return Exit.OK
@@ -59,14 +59,12 @@ def new(
 
 def token(project: Project) -> Exit:
     """List the tokens of callers of `remit serve`; `remit token new` creates one, `remit token revoke` ends one."""
-    tokens = Tokens(project.folder)
-    found, used = tokens.all(), tokens.last_used()
+    found = Tokens(project.folder).all()
     if project.as_json or not found:
-        return project.answer({"tokens": [_document(one, used) for one in found]}, "There are no tokens. Create one: remit token new NAME")
-    shown = table("name", "id", "for", "made", "last used", "state", shrinking=("for",))
+        return project.answer({"tokens": [_document(one) for one in found]}, "There are no tokens. Create one: remit token new NAME")
+    shown = table("name", "id", "for", "made", "state", shrinking=("for",))
     for one in found:
-        row = (_day(one.created_at), _day(used.get(one.token_id)), _state(one))
-        shown.add_row(one.name, one.token_id, cut(_scope(one)), *row)
+        shown.add_row(one.name, one.token_id, cut(_scope(one)), _day(one.created_at), _state(one))
     console().print(shown)
     return Exit.OK
 
@@ -81,7 +79,7 @@ def revoke(project: Project, names: Annotated[list[str], Argument(metavar="NAME"
             _write_audit(project, "token_revoked", one)
     listed = ", ".join(f"{one.name} ({one.token_id})" for one in ended)
     text = f"Revoked: {listed}. Open streams end within seconds." if ended else "Already revoked: nothing changed."
-    return project.answer({"revoked": [_document(one, {}) for one in ended]}, text)
+    return project.answer({"revoked": [_document(one) for one in ended]}, text)
 
 
 def _write_audit(project: Project, event: str, token: "Token") -> None:
@@ -96,7 +94,7 @@ def _write_audit(project: Project, event: str, token: "Token") -> None:
 # ---- in words
 
 
-def _document(token: "Token", used: dict[str, float]) -> dict[str, Any]:
+def _document(token: "Token") -> dict[str, Any]:
     def at(moment: float | None) -> str | None:
         return None if moment is None else iso(moment)
 
@@ -107,7 +105,6 @@ def _document(token: "Token", used: dict[str, float]) -> dict[str, Any]:
         "created_at": iso(token.created_at),
         "expires_at": at(token.grants.expires_at),
         "revoked_at": at(token.revoked_at),
-        "last_used_at": at(used.get(token.token_id)),
         "grants": {name: value for name, value in token.grants.to_dict().items() if name != "expires_at"},
     }
 
@@ -139,5 +136,5 @@ def _scope(token: "Token") -> str:
     return "; ".join(said)
 
 
-def _day(moment: float | None) -> str:
-    return "never" if moment is None else datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M")
+def _day(moment: float) -> str:
+    return datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M")

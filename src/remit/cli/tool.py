@@ -24,12 +24,9 @@ def tool(project: Project) -> Exit:
     raise Misused("`remit tool` needs a subcommand.", advice="Use `remit tool schema` or `remit tool call JSON`.")
 
 
-def schema(
-    project: Project,
-    plain: Annotated[bool, Option("--plain", help="Without conditions, as model vendors require.")] = False,
-) -> Exit:
+def schema(project: Project) -> Exit:
     """Print the name, description and JSON schema of the delegate tool."""
-    say_json(tool_definition(Catalogue(project.directory.specs), None if plain else project.settings.limits_for))
+    say_json(tool_definition(Catalogue(project.directory.specs)))
     for problem in project.directory.problems:
         say_aside(f"! {problem}")
     return Exit.OK

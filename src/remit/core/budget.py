@@ -4,7 +4,7 @@ Limits are nested scopes. A child without its own limits draws from its caller's
 Every draw goes up the chain, so no scope can be refilled, and a refusal names the limit that was reached."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from remit.core.deadline import Deadline
@@ -35,13 +35,7 @@ class Limits:
                 raise Misused(f"budget: {name} must be a number of at least 0, not {value!r}.", code="INVALID_PARAMETERS")
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "delegations": self.delegations,
-            "alive": self.alive,
-            "tokens": self.tokens,
-            "cost": self.cost,
-            "seconds": self.seconds,
-        }
+        return asdict(self)
 
 
 class TreeLimits(NamedTuple):

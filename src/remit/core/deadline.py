@@ -36,22 +36,11 @@ def allowed_timeout(requested: float | None, limits: TimeLimits) -> float:
     """The timeout to use, before the caller's own deadline shrinks it. Raises `Misused` above the maximum."""
     if requested is None:
         return min(limits.default_seconds, limits.maximum_seconds)
-    if isinstance(requested, bool) or not isinstance(requested, int | float):
-        raise Misused(
-            f"timeout must be a number of seconds, not {requested!r}.",
-            code="INVALID_PARAMETERS",
-            advice="Pass e.g. timeout=30.",
-        )
-    if not 0 < requested < LONGEST_SECONDS:
-        raise Misused(
-            f"timeout must be a positive number of seconds, not {requested!r}.",
-            code="INVALID_PARAMETERS",
-            advice="Pass e.g. timeout=30.",
-        )
+    if isinstance(requested, bool) or not isinstance(requested, int | float) or not 0 < requested < LONGEST_SECONDS:
+        raise Misused(f"timeout must be a positive number of seconds, not {requested!r}.", advice="Pass e.g. timeout=30.")
     if requested > limits.maximum_seconds:
         raise Misused(
             f"timeout {requested:g} s is above the maximum of {limits.maximum_seconds:g} s.",
-            code="INVALID_PARAMETERS",
             advice=f"Ask for at most {limits.maximum_seconds:g} s, or raise the maximum in remit.toml ([timeouts]).",
         )
     return float(requested)

@@ -119,13 +119,10 @@ class Catalogue:
     def _wrong_operation(self, target: str, operation: str | None) -> DelegateError:
         names = self.operations(target)
         elsewhere = [other for other, operations in self.targets().items() if operation and operation in operations]
+        missing = f"has no operation {operation!r:.80}" if operation else "needs an operation"
+        fault, allowed = f"{target} {missing}.", _allowed("operations", names, meant=operation or "", target=target)
         if not names:
-            fault, allowed = f"{target} has no operations.", _allowed("operations", names, target=target)
-            allowed["advice"] = "Leave operation out."
-        elif not operation:
-            fault, allowed = f"{target} needs an operation.", _allowed("operations", names, target=target)
-        else:
-            fault, allowed = f"{target} has no operation {operation!r:.80}.", _allowed("operations", names, meant=operation, target=target)
+            fault, allowed["advice"] = f"{target} has no operations.", "Leave operation out."
         if elsewhere:
             fault += f" {' and '.join(elsewhere[:NAMES_IN_MESSAGE])} {'has' if len(elsewhere) == 1 else 'have'} one of that name."
             allowed["details"]["targets"] = elsewhere
@@ -177,36 +174,13 @@ _RESUME = (
     "The id of an ended delegation to the same agent, to continue it: in its session and workspace, without doing finished parts again. "
     "A result that can be continued names the call (continueWith)."
 )
-_PRIORITY = "Order in the queue when all slots are busy."
-Limits = Callable[[str], TimeLimits]
 Schema = dict[str, Any]
 
-_LITERAL = frozenset({"default", "const", "enum", "examples"})
-"""Keys whose content is values, not schemas."""
 
-
-def tool_definition(catalogue: Catalogue, limits_for: Limits | None = None) -> Schema:
-    """The tool's name, description and schema; the strict schema if `limits_for` is given."""
-    schema = plain_schema(catalogue) if limits_for is None else strict_schema(catalogue, limits_for)
+def tool_definition(catalogue: Catalogue) -> Schema:
+    """The tool's name, description and schema. The schema has no conditions, which vendors of models do not support."""
+    schema = {"type": "object", "properties": properties(catalogue), "required": _required(catalogue)}
     return {"name": "delegate", "description": description(catalogue), "inputSchema": schema}
-
-
-def plain_schema(catalogue: Catalogue) -> Schema:
-    return {"type": "object", "properties": properties(catalogue), "required": _required(catalogue)}
-
-
-def strict_schema(catalogue: Catalogue, limits_for: Limits) -> Schema:
-    schema = {**plain_schema(catalogue), "additionalProperties": False}
-    schema["properties"]["priority"] = {"enum": list(PRIORITIES), "description": f"{_PRIORITY} 1 is low, 4 critical, 0 normal."}
-    targets = catalogue.targets()
-    if sum(map(len, targets.values())) > NAMES_IN_SCHEMA:
-        return schema
-    shared: Schema = {}
-    schema["allOf"] = [
-        *(_condition({"target": target}, _of_target(operations)) for target, operations in targets.items()),
-        *(_of_agent(spec, limits_for(spec.name), shared) for operations in targets.values() for spec in operations.values()),
-    ]
-    return {**schema, "$defs": shared} if shared else schema
 
 
 def properties(catalogue: Catalogue, *, rest: str = "") -> Schema:
@@ -220,7 +194,11 @@ def properties(catalogue: Catalogue, *, rest: str = "") -> Schema:
             "exclusiveMinimum": 0,
             "description": "Milliseconds until it is stopped and returns its result so far.",
         },
-        "priority": {"type": "string", "enum": [name for name in PRIORITIES if isinstance(name, str)], "description": _PRIORITY},
+        "priority": {
+            "type": "string",
+            "enum": list(PRIORITIES[: len(Priority)]),
+            "description": "Order in the queue when all slots are busy.",
+        },
         "resume": {"type": "string", "description": _RESUME},
         "idle": {"type": "number", "exclusiveMinimum": 0, "description": "Milliseconds without a sign of life until it is stopped."},
     }
@@ -275,55 +253,6 @@ def _required(catalogue: Catalogue) -> list[str]:
     targets = catalogue.targets().values()
     has_plain = not targets or any(None in operations for operations in targets)
     return ["target", "parameters"] if has_plain else ["target", "operation", "parameters"]
-
-
-def _condition(names: Mapping[str, str], then: Schema) -> Schema:
-    given = {name: {"const": value} for name, value in names.items()}
-    return {"if": {"properties": given, "required": list(names)}, "then": then}
-
-
-def _of_target(operations: Operations) -> Schema:
-    names = [operation for operation in operations if operation is not None]
-    if not names:
-        return {"properties": {"operation": False}}
-    then: Schema = {"properties": {"operation": {"enum": names}}}
-    return then if None in operations else {**then, "required": ["operation"]}
-
-
-def _of_agent(spec: AgentSpec, limits: TimeLimits, shared: Schema) -> Schema:
-    """The schema of its parameters and timeout."""
-    target, operation = parts_of(spec.name)
-    default = min(spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds)
-    timeout = {"maximum": 1000 * limits.maximum_seconds, "default": 1000 * default}
-    then = {"properties": {"parameters": _with_shared_definitions(parameters_schema(spec), spec.name, shared), "timeout": timeout}}
-    if operation is not None:
-        return _condition({"target": target, "operation": operation}, then)
-    alone = _condition({"target": target}, then)
-    alone["if"]["not"] = {"required": ["operation"]}
-    return alone
-
-
-def _with_shared_definitions(schema: Schema, agent: str, shared: Schema) -> Schema:
-    """`schema` as part of a larger one: its definitions move to the top, prefixed with the agent's name."""
-    inner = {name: value for name, value in schema.items() if name != "$defs"}
-    for name, definition in schema.get("$defs", {}).items():
-        shared[f"{agent}.{name}"] = _with_references(definition, agent)
-    pointed: Schema = _with_references(inner, agent)
-    return pointed
-
-
-def _with_references(value: Any, agent: str) -> Any:
-    if isinstance(value, list):
-        return [_with_references(one, agent) for one in value]
-    if not isinstance(value, dict):
-        return value
-    return {name: one if name in _LITERAL and not isinstance(one, dict) else _reference(name, one, agent) for name, one in value.items()}
-
-
-def _reference(name: str, value: Any, agent: str) -> Any:
-    if name == "$ref" and isinstance(value, str) and value.startswith("#/$defs/"):
-        return f"#/$defs/{agent}.{value.removeprefix('#/$defs/')}"
-    return _with_references(value, agent)
 
 
 ARGUMENTS = ("target", "operation", "parameters", "timeout", "priority", "resume", "idle")

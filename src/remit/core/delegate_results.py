@@ -41,17 +41,8 @@ class TaskState(StrEnum):
         return self in (TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED, TaskState.TIMEOUT)
 
 
-_STATES = {
-    State.QUEUED: TaskState.QUEUED,
-    State.RUNNING: TaskState.RUNNING,
-    State.COMPLETED: TaskState.COMPLETED,
-    State.PARTIAL: TaskState.FAILED,
-    State.FAILED: TaskState.FAILED,
-    State.BLOCKED: TaskState.FAILED,
-    State.REFUSED: TaskState.FAILED,
-    State.TIMEOUT: TaskState.TIMEOUT,
-    State.CANCELLED: TaskState.CANCELLED,
-}
+_STATES = {state: TaskState.__members__.get(state.name, TaskState.FAILED) for state in State}
+"""Partial, blocked and refused tasks have failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,17 +60,23 @@ class TaskError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskMetadata:
-    target: str
-    operation: str | None
+    agent_id: str
+    """Name of the executing agent in the directory."""
     created_at: float
     """Wall clock, seconds; ISO 8601 in UTC as JSON."""
     completed_at: float | None = None
     duration_ms: float | None = None
-    agent_id: str = ""
-    """Name of the executing agent in the directory."""
     status: str | None = None
     """Status of the return: completed, partial, failed or blocked."""
     stop_reason: str | None = None
+
+    @property
+    def target(self) -> str:
+        return parts_of(self.agent_id)[0]
+
+    @property
+    def operation(self) -> str | None:
+        return parts_of(self.agent_id)[1]
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -129,8 +126,7 @@ class DelegateResult:
 
 def result_of(returned: Return, created_at: float) -> DelegateResult:
     """The result of a finished delegation; `created_at`: when it was requested."""
-    name, seconds = returned.metadata.agent_type, returned.metadata.duration_seconds
-    target, operation = parts_of(name)
+    seconds = returned.metadata.duration_seconds
     return DelegateResult(
         success=returned.ok,
         task_id=returned.session_id,
@@ -141,12 +137,10 @@ def result_of(returned: Return, created_at: float) -> DelegateResult:
         error=None if returned.ok else _error_of(returned),
         continue_with=continuation_of(returned),
         metadata=TaskMetadata(
-            target=target,
-            operation=operation,
+            agent_id=returned.metadata.agent_type,
             created_at=created_at,
             completed_at=created_at + seconds,
             duration_ms=round(1000 * seconds, 3),
-            agent_id=name,
             status=str(returned.status),
             stop_reason=str(returned.stop_reason),
         ),
@@ -167,19 +161,17 @@ def result_of_record(record: Record, *, is_paused: bool = False) -> DelegateResu
     """The current result of a delegation, finished or not; `is_paused`: it waits for a person."""
     if record.result is not None:
         return result_of(record.result, record.created_at)
-    target, operation = parts_of(record.agent)
     state = TaskState.PAUSED if is_paused and record.state is State.RUNNING else _STATES[record.state]
     return DelegateResult(
         success=False,
         task_id=record.session_id,
         task_state=state,
-        metadata=TaskMetadata(target=target, operation=operation, created_at=record.created_at, agent_id=record.agent),
+        metadata=TaskMetadata(agent_id=record.agent, created_at=record.created_at),
     )
 
 
 def result_of_error(error: RemitError, agent: str, created_at: float, now: float, task_id: str | None = None) -> DelegateResult:
     """The result if there is no return: the delegation could not start or could not be awaited."""
-    target, operation = parts_of(agent)
     code = "AGENT_UNAVAILABLE" if isinstance(error, Unavailable) else "TASK_FAILED"
     return DelegateResult(
         success=False,
@@ -188,12 +180,7 @@ def result_of_error(error: RemitError, agent: str, created_at: float, now: float
         output=error.message,
         error=TaskError(code=code, message=error.message, recommendation=error.advice, details={"code": error.code}),
         metadata=TaskMetadata(
-            target=target,
-            operation=operation,
-            created_at=created_at,
-            completed_at=now,
-            duration_ms=round(1000 * max(0.0, now - created_at), 3),
-            agent_id=agent,
+            agent_id=agent, created_at=created_at, completed_at=now, duration_ms=round(1000 * max(0.0, now - created_at), 3)
         ),
     )
 

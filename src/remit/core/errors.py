@@ -13,22 +13,8 @@
 Each has a stable `code`, a message with what happened, and `advice` with what to do next."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
-
-CODES = frozenset(
-    {
-        "TIMEOUT", "VALIDATION_FAILED", "TOOL_UNAVAILABLE", "BUILD_ERROR", "FILE_NOT_FOUND", "CYCLE_DETECTED",
-        "MAX_DEPTH_EXCEEDED", "STATUS_SYNC_FAILED", "GIT_COMMIT_FAILED", "UNKNOWN_ERROR",
-        "CANCELLED", "BUDGET_EXCEEDED", "POLICY_DENIED", "AGENT_UNAVAILABLE", "QUEUE_FULL", "AGENT_CRASHED", "AGENT_RAISED",
-        "INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS", "STORE_UNAVAILABLE", "MERGE_CONFLICT", "CALLER_REFUSED",
-        "MERGE_RED", "MERGE_WAITING",
-        "INVALID_STATUS_TRANSITION",
-        "TASK_NOT_FOUND", "NOT_CANCELABLE", "UNAUTHENTICATED", "FORBIDDEN", "RATE_LIMITED", "TOO_LARGE", "STOPPING",
-        "NOT_TRUSTED",
-    }
-)  # fmt: skip
-"""Codes that remit uses. Other codes of agents are kept."""
 
 _CODE_OF_TYPE = {
     "timeout": "TIMEOUT",
@@ -75,13 +61,7 @@ class ErrorInfo:
     recommendation: str
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "type": self.type,
-            "message": self.message,
-            "code": self.code,
-            "recoverable": self.recoverable,
-            "recommendation": self.recommendation,
-        }
+        return asdict(self)
 
 
 class RemitError(Exception):

@@ -198,46 +198,34 @@ def span_id_of(session_id: str) -> str:
     return _digest("span", session_id, 8)
 
 
-def tree_span_id_of(root_id: str) -> str:
-    """Span id of a whole tree, the parent of its root's span."""
-    return _digest("tree", root_id, 8)
-
-
-def _trace_id_of(root_id: str) -> str:
-    """Trace id of a tree without a given one."""
-    return _digest("trace", root_id, 16)
-
-
 def caller_span(caller_info: "CallerInfo | None") -> Traceparent | None:
     """The span of the external caller, if it sent one."""
     return None if caller_info is None else parse_traceparent(caller_info.traceparent)
 
 
-def tree_span_of(root_id: str, caller_info: "CallerInfo | None") -> Traceparent:
-    """The span of a tree, with the trace of the whole tree."""
+def _span(root_id: str, caller_info: "CallerInfo | None", span_id: str) -> Traceparent:
+    """A span in the trace of a tree: its caller's, else its own."""
     given = caller_span(caller_info)
-    if given is not None:
-        return Traceparent(given.trace_id, tree_span_id_of(root_id), given.flags)
-    return Traceparent(_trace_id_of(root_id), tree_span_id_of(root_id))
+    return Traceparent(_digest("trace", root_id, 16), span_id) if given is None else given._replace(span_id=span_id)
+
+
+def tree_span_of(root_id: str, caller_info: "CallerInfo | None") -> Traceparent:
+    """The span of a whole tree, the parent of its root's."""
+    return _span(root_id, caller_info, _digest("tree", root_id, 8))
 
 
 def span_of(delegation: "Delegation") -> Traceparent:
     """The span of a delegation."""
-    return _below(delegation, delegation.lineage.session_id)
+    lineage = delegation.lineage
+    return _span(lineage.root_id, delegation.caller_info, span_id_of(lineage.session_id))
 
 
 def parent_span_of(delegation: "Delegation") -> Traceparent:
     """The parent span of a delegation: its caller's; for a root, its tree's."""
     lineage = delegation.lineage
-    return tree_span_of(lineage.root_id, delegation.caller_info) if lineage.parent_id is None else _below(delegation, lineage.parent_id)
-
-
-def _below(delegation: "Delegation", session_id: str) -> Traceparent:
-    """The span of a session in the same tree; not for the tree itself."""
-    given, span_id = caller_span(delegation.caller_info), span_id_of(session_id)
-    if given is not None:
-        return Traceparent(given.trace_id, span_id, given.flags)
-    return Traceparent(_trace_id_of(delegation.lineage.root_id), span_id)
+    if lineage.parent_id is None:
+        return tree_span_of(lineage.root_id, delegation.caller_info)
+    return _span(lineage.root_id, delegation.caller_info, span_id_of(lineage.parent_id))
 
 
 def traceparent_of(delegation: "Delegation") -> str:

@@ -1,9 +1,7 @@
-"""Lifecycle events for listeners in this process: starts, ends, steps and output of delegations; requests that
-an API admitted or refused."""
+"""Lifecycle events for listeners in this process: starts and ends of delegations; requests that an API admitted or refused."""
 
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo
@@ -15,15 +13,6 @@ class LifecycleKind(StrEnum):
     COMPLETED = "delegation.completed"
     FAILED = "delegation.failed"
     """It ended in another state than completed: refused, timed out, cancelled, partial or blocked."""
-    STEP = "delegation.step"
-    """`{step}`: it reached one of the thirteen steps (`core.events.STEPS`)."""
-    PROGRESS = "delegation.progress"
-    DATA = "delegation.data"
-    ARTIFACT = "delegation.artifact"
-    NOTICE = "delegation.notice"
-    SPENT = "delegation.spent"
-    CANCEL = "delegation.cancel"
-    """This and the following have the bodies defined in `core.events`."""
     ADMITTED = "door.admitted"
     """An API admitted a request; `principal` and `door` name the caller and the API."""
     TURNED_AWAY = "door.refused"
@@ -32,8 +21,6 @@ class LifecycleKind(StrEnum):
 
 OUTCOMES = frozenset({LifecycleKind.STARTED, LifecycleKind.COMPLETED, LifecycleKind.FAILED})
 """Kinds that listeners receive by default."""
-API_ACCESS = frozenset({LifecycleKind.ADMITTED, LifecycleKind.TURNED_AWAY})
-EVERYTHING = frozenset(LifecycleKind)
 
 
 class LifecycleEvent(NamedTuple):
@@ -48,7 +35,7 @@ class LifecycleEvent(NamedTuple):
     target: str = ""
     operation: str | None = None
     state: str = ""
-    """`queued`, `running`, then the final state."""
+    """`running`, then the final state."""
     duration_seconds: float | None = None
     """From the request to the outcome; None: not ended."""
     success: bool | None = None
@@ -59,10 +46,7 @@ class LifecycleEvent(NamedTuple):
     principal: str | None = None
     """The external caller; None: a person or a program of this project."""
     door: str | None = None
-    body: Mapping[str, Any] = {}
-    """The body of a step or output event."""
     delegation: Delegation | None = None
-    """The delegation itself, for listeners in this process; not part of `to_dict`, nor are the next two."""
     result: Return | None = None
     step_times: tuple[float, ...] = ()
     """Times of the thirteen steps, once it has ended; NaN: not reached."""
@@ -70,24 +54,3 @@ class LifecycleEvent(NamedTuple):
     @property
     def agent(self) -> str:
         return self.target if self.operation is None else f"{self.target}.{self.operation}"
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "event": str(self.kind),
-            "at": self.at,
-            "session_id": self.session_id,
-            "root_id": self.root_id,
-            "parent_id": self.parent_id,
-            "depth": self.depth,
-            "target": self.target,
-            "operation": self.operation,
-            "state": self.state,
-            "duration": self.duration_seconds,
-            "success": self.success,
-            "error": None if self.error is None else self.error.to_dict(),
-            "tokens": self.tokens,
-            "cost": self.cost,
-            **({} if self.principal is None else {"principal": self.principal}),
-            **({} if self.door is None else {"door": self.door}),
-            **({"body": dict(self.body)} if self.body else {}),
-        }

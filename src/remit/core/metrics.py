@@ -1,15 +1,13 @@
 """Metrics of delegations: names and alerts in one table, sums and percentiles."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from remit.core.states import LIVE, State
 
-MOST_NAMES = 5_000
-OTHERS = "(others)"
-"""Collects all further names, which callers may invent, in one count."""
 _GROWTH = 1.02
 _SHORTEST_SECONDS = 1e-4
 _BUCKETS = 1150
@@ -48,12 +46,11 @@ METRICS = (TOTAL, SUCCESS_RATE, LATENCY_P99, TIMEOUT_RATE, ERRORS_BY_TARGET, ERR
 class Histogram:
     """A histogram of seconds."""
 
-    __slots__ = ("_buckets", "count", "longest", "shortest", "total")
+    __slots__ = ("_buckets", "count", "longest", "shortest")
 
     def __init__(self) -> None:
         self._buckets = [0] * _BUCKETS
         self.count = 0
-        self.total = 0.0
         self.shortest = math.inf
         self.longest = 0.0
 
@@ -62,14 +59,12 @@ class Histogram:
         place = 0 if seconds <= _SHORTEST_SECONDS else int(math.log(seconds / _SHORTEST_SECONDS) / _LOG_GROWTH) + 1
         self._buckets[min(place, _BUCKETS - 1)] += 1
         self.count += 1
-        self.total += seconds
         self.shortest = min(self.shortest, seconds)
         self.longest = max(self.longest, seconds)
 
     def merge(self, other: "Histogram") -> None:
         self._buckets = [mine + theirs for mine, theirs in zip(self._buckets, other._buckets, strict=True)]
         self.count += other.count
-        self.total += other.total
         self.shortest = min(self.shortest, other.shortest)
         self.longest = max(self.longest, other.longest)
 
@@ -90,40 +85,34 @@ class Histogram:
 class Tally:
     """Sums that a store computes: counts by agent and state."""
 
-    states: dict[tuple[str, State], int] = field(default_factory=dict)
+    states: Counter[tuple[str, State]] = field(default_factory=Counter)
     latencies: Histogram = field(default_factory=Histogram)
     tokens: int = 0
     cost: float = 0.0
-    tokens_of: dict[str, int] = field(default_factory=dict)
+    tokens_of: Counter[str] = field(default_factory=Counter)
     """Tokens by agent."""
-    failed_starts: dict[str, int] = field(default_factory=dict)
+    failed_starts: Counter[str] = field(default_factory=Counter)
     """By agent: delegations that ended because it could not be started or reached."""
 
     def add(self, agent: str, state: State, seconds: float | None, tokens: int, cost: float, *, is_unavailable: bool = False) -> None:
         """Add a delegation. `seconds`: from the request to the outcome; None while it runs."""
-        if (agent, state) not in self.states and len(self.states) >= MOST_NAMES:
-            agent = OTHERS
-        self.states[agent, state] = self.states.get((agent, state), 0) + 1
+        self.states[agent, state] += 1
         if seconds is not None and state not in (State.REFUSED, State.CANCELLED):
             self.latencies.add(seconds)
         self.tokens += tokens
         self.cost += cost
         if tokens:
-            self.tokens_of[agent] = self.tokens_of.get(agent, 0) + tokens
+            self.tokens_of[agent] += tokens
         if is_unavailable:
-            self.failed_starts[agent] = self.failed_starts.get(agent, 0) + 1
+            self.failed_starts[agent] += 1
 
     def merge(self, other: "Tally") -> None:
-        for (agent, state), count in other.states.items():
-            name = agent if (agent, state) in self.states or len(self.states) < MOST_NAMES else OTHERS
-            self.states[name, state] = self.states.get((name, state), 0) + count
+        self.states.update(other.states)
         self.latencies.merge(other.latencies)
         self.tokens += other.tokens
         self.cost += other.cost
-        for mine, theirs in ((self.tokens_of, other.tokens_of), (self.failed_starts, other.failed_starts)):
-            for agent, count in theirs.items():
-                name = agent if agent in mine or len(mine) < MOST_NAMES else OTHERS
-                mine[name] = mine.get(name, 0) + count
+        self.tokens_of.update(other.tokens_of)
+        self.failed_starts.update(other.failed_starts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,11 +200,11 @@ class Metrics:
 
 
 def metrics_of(tally: Tally, *, since: float | None, until: float) -> Metrics:
-    states: dict[str, int] = {}
+    states: Counter[str] = Counter()
     for (_, state), count in sorted(tally.states.items()):
-        states[str(state)] = states.get(str(state), 0) + count
+        states[str(state)] += count
     live = sum(count for state, count in states.items() if state in LIVE)
-    cancelled = states.get(State.CANCELLED, 0)
+    cancelled = states[State.CANCELLED]
     judged = sum(states.values()) - live - cancelled
     return Metrics(
         since=since,
@@ -223,8 +212,8 @@ def metrics_of(tally: Tally, *, since: float | None, until: float) -> Metrics:
         total=sum(states.values()),
         live=live,
         cancelled=cancelled,
-        success=Share(count=states.get(State.COMPLETED, 0), total=judged),
-        timeout=Share(count=states.get(State.TIMEOUT, 0), total=judged),
+        success=Share(count=states[State.COMPLETED], total=judged),
+        timeout=Share(count=states[State.TIMEOUT], total=judged),
         latency={
             **{f"p{share}": tally.latencies.percentile(share / 100) for share in (50, 95, 99)},
             "max": tally.latencies.longest if tally.latencies.count else None,
@@ -253,13 +242,11 @@ def _errors(tally: Tally, name_of: Callable[[str], str]) -> dict[str, Share]:
 
 
 def _availability(tally: Tally) -> dict[str, Share]:
-    totals: dict[str, int] = {}
+    totals: Counter[str] = Counter()
     for (agent, state), count in tally.states.items():
         if state not in LIVE and state not in (State.CANCELLED, State.REFUSED):
-            totals[agent] = totals.get(agent, 0) + count
-    return {
-        agent: Share(count=total - min(total, tally.failed_starts.get(agent, 0)), total=total) for agent, total in sorted(totals.items())
-    }
+            totals[agent] += count
+    return {agent: Share(count=total - min(total, tally.failed_starts[agent]), total=total) for agent, total in sorted(totals.items())}
 
 
 def _shares(shares: Mapping[str, Share]) -> dict[str, Any]:

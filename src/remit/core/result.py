@@ -220,14 +220,8 @@ _STATE_OF_STOP = {
     StopReason.CANCELLED: State.CANCELLED,
     StopReason.REFUSED: State.REFUSED,
 }
-_STATE_OF_STATUS = {
-    Status.COMPLETED: State.COMPLETED,
-    Status.PARTIAL: State.PARTIAL,
-    Status.FAILED: State.FAILED,
-    Status.BLOCKED: State.BLOCKED,
-}
 
 
 def state_of(result: Return) -> State:
     """The registry's state for a return."""
-    return _STATE_OF_STOP.get(result.stop_reason) or _STATE_OF_STATUS[result.status]
+    return _STATE_OF_STOP.get(result.stop_reason) or State(result.status)

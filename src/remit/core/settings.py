@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
@@ -37,6 +37,8 @@ NameOrNone = Annotated[Name | None, BeforeValidator(_none)]
 Names = Annotated[tuple[Name, ...], BeforeValidator(_one_or_several)]
 Address = Annotated[str | None, Field(pattern=r"^https?://[^/@\s]+(/\S*)?$"), BeforeValidator(_none)]
 Listening = Annotated[str, Field(pattern=r"^(unix|unix:\S.*|\S+:\d{1,5})$")]
+Api = Literal["grpc", "http", "a2a", "mcp", "metrics"]
+BuiltinAgents = Literal["worker", "researcher", "coder", "compose", "roles", "assistant"]
 _VARIABLE = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)
 
 
@@ -136,13 +138,7 @@ class AssistantSettings(NamedTuple):
 class ServeSettings(NamedTuple):
     """`[serve]`: what `remit serve` opens, and the limits of callers whose token sets none."""
 
-    apis: Annotated[tuple[Literal["grpc", "http", "a2a", "mcp", "metrics"], ...], BeforeValidator(_one_or_several)] = (
-        "grpc",
-        "http",
-        "a2a",
-        "mcp",
-        "metrics",
-    )
+    apis: Annotated[tuple[Api, ...], BeforeValidator(_one_or_several)] = get_args(Api)
     grpc: Listening = "unix"
     """Where gRPC listens: `unix` (a socket of this project that only its owner can open), `unix:PATH`, or HOST:PORT."""
     http: Listening = "127.0.0.1:7411"
@@ -290,14 +286,7 @@ class Settings:
     """The agent that writes code for `coder.generate_code` without a model; None: no agent, because it may cost money."""
     roles: Mapping[Name, Name] = field(default_factory=dict)
     """`[roles]`: the agent that executes a role of the board or an agent file, or `built-in`."""
-    builtin_agents: tuple[Literal["worker", "researcher", "coder", "compose", "roles", "assistant"], ...] = (
-        "worker",
-        "researcher",
-        "coder",
-        "compose",
-        "roles",
-        "assistant",
-    )
+    builtin_agents: tuple[BuiltinAgents, ...] = get_args(BuiltinAgents)
     """Built-in agents in the directory."""
     policy_mode: Literal["strict", "permissive", "disabled"] = "strict"
     """Whether policy refusals are enforced, only logged, or not evaluated."""

@@ -24,5 +24,3 @@ class Manifest:
     worker: str = ""
     base: str = ""
     """The commit that its worktree began from, if it has one."""
-    is_final: bool = False
-    """Written after its end."""

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 from httpx2 import AsyncByteStream, Response
 
-from remit.system.http import BodyError, Decompressor, limit_chunks, limit_events, unpack_chunks
+from remit.system.http import BodyError, Decompressor, limit_chunks, limit_events
 
 PLAIN = {"accept-encoding": "identity"}
 """Requested encoding: small events gain little from compression."""
@@ -20,13 +20,12 @@ async def bound(response: Response) -> None:
     """Limit what can be read from a response."""
     stream = response.stream
     assert isinstance(stream, AsyncByteStream)
-    encoding = response.headers.pop("content-encoding", "")
     try:
-        Decompressor(encoding)
+        decompressor = Decompressor(response.headers.pop("content-encoding", ""))
     except BodyError:
         await stream.aclose()
         raise
-    pieces = unpack_chunks(aiter(stream), encoding)
+    pieces = decompressor.unpack(aiter(stream))
     if response.is_error:
         bounded = _beginning(pieces)
     elif "json" in response.headers.get("content-type", ""):

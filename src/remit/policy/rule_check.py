@@ -141,7 +141,8 @@ def _names(rule: Rule, actions: dict[str, tuple[str, ...]], facts: dict[str, str
 def _wrong_entities(rule: Rule, agents: set[str]) -> Iterator[Problem]:
     for kind, name in _entities(rule.body):
         if (kind == CALLER) != name.startswith(CALLERS) and kind in (CALLER, "Agent"):
-            yield Problem(line=rule.line, what=_not_a_caller(kind, name))
+            right = f"Agent::{quoted(name)}" if name == ROOT_CALLER else f"{CALLER}::{quoted('token:' + name.removeprefix('token:'))}"
+            yield Problem(line=rule.line, what=f"{kind}::{quoted(name)} does not exist: write {right}.")
         elif kind == "Agent" and name not in agents:
             own = sorted(agent for agent in agents if agent.startswith(f"{name}."))
             if own:
@@ -151,15 +152,6 @@ def _wrong_entities(rule: Rule, agents: set[str]) -> Iterator[Problem]:
             yield _unknown(rule, f"There is no agent {name!r}", name, agents, "")
         elif kind not in ("Agent", CALLER, "Path", "Host", "Command", "Action"):
             yield Problem(line=rule.line, what=f"There is no kind {kind!r}: a resource is an Agent, Path, Host or Command.")
-
-
-def _not_a_caller(kind: str, name: str) -> str:
-    """An external caller named as an agent, or the reverse."""
-    if kind == "Agent":
-        return f"{name} is a caller from outside, not an agent: write {CALLER}::{quoted(name)}."
-    if name == ROOT_CALLER:
-        return f"The owner of the project is Agent::{quoted(name)}."
-    return f"There is no caller {name!r}: write {CALLER}::{quoted('token:' + name)}."
 
 
 def _unknown(rule: Rule, what: str, name: str, known: Iterable[str], otherwise: str) -> Problem:
@@ -203,14 +195,6 @@ def _plain_faults(rules: Sequence[Rule]) -> Iterator[Problem]:
         yield Problem(line=1, what="Nothing is permitted: every delegation will be refused.", is_error=False)
     for rule in rules:
         is_bare = not rule.body.get("conditions") and rule.actions is None and not rule.mentions.principal and not rule.mentions.resource
-        if is_bare and not rule.is_permit:
-            yield Problem(line=rule.line, what=f"{rule.name} forbids everything: no permit can do anything against it.", is_error=False)
         if is_bare and rule.is_permit and not any("protected" in one.mentions.facts or one.mentions.everything for one in rules):
             what = "permits agents to change the board and files by which tools start programs: no rule mentions context.protected"
             yield Problem(line=rule.line, what=f"{rule.name} {what}. The default rules do.", is_error=False)
-    seen: dict[str, Rule] = {}
-    for rule in rules:
-        same = repr({name: value for name, value in rule.body.items() if name != "annotations"})
-        if same in seen:
-            yield Problem(line=rule.line, what=f"{rule.name} says the same as {seen[same].name} at line {seen[same].line}.", is_error=False)
-        seen.setdefault(same, rule)

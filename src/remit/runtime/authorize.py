@@ -242,7 +242,7 @@ async def await_admission(work: "Work", pending: PendingApproval) -> Return | No
 
 async def ask_approval(work: "Work", deps: RuntimeDeps, asked: PolicyRequest, decision: Decision) -> Refused | None:
     """None if approved; else the reason."""
-    seconds = min(deps.approval_seconds, max(0.0, work.remaining()))
+    seconds = min(deps.settings.approval_seconds, max(0.0, work.remaining()))
     if deps.approver is None:
         deps.policy.settled(asked, decision, Verdict.DENY, NOBODY)
         return _no(decision, NOBODY, "Run it at a terminal (`remit delegate`), or change the rule that asks in .remit/policy.cedar.")

@@ -35,7 +35,7 @@ from remit.system.threads import off_loop
 if TYPE_CHECKING:
     from remit.core.context import ContextBackend
     from remit.core.settings import Settings
-    from remit.runtime.engine import LiveDelegation
+    from remit.runtime.local_context import LocalRun
     from remit.runtime.result_cache import FilesRead
     from remit.runtime.workspaces import Workspace
 
@@ -251,52 +251,11 @@ class Rules(NamedTuple):
     budget: Limits = Limits(delegations=1000, alive=256)
 
 
-class AcceptanceRules(NamedTuple):
-    """The settings of acceptance commands, as plain values."""
-
-    is_on_host: bool = False
-    """Whether commands written by a person or program of the project run outside the sandbox."""
-    variables: tuple[str, ...] = ()
-    """Environment variables beside the usual ones."""
-    read: tuple[str, ...] = ()
-    """Readable paths in the sandbox beside the toolchain."""
-    memory_mb: int | None = None
-    """Memory in the sandbox; None: half of the machine's."""
-    processes: int = 4096
-
-    @classmethod
-    def from_settings(cls, settings: "Settings") -> "AcceptanceRules":
-        return cls(
-            is_on_host=settings.accept_in == "host",
-            variables=settings.accept_env,
-            read=(*settings.accept_read, *settings.workspace.link),
-            memory_mb=settings.accept_memory_mb,
-            processes=settings.accept_processes,
-        )
-
-
-class WorkspaceRules(NamedTuple):
-    """`[workspace]`, as plain values."""
-
-    setup: tuple[str, ...] = ()
-    """Commands that run once in each new worktree."""
-    copy: tuple[str, ...] = ()
-    link: tuple[str, ...] = ()
-    accept: tuple[str, ...] = ()
-    """Commands that must exit 0 on the merged tree before work is merged."""
-    merges: bool = True
-    """False: the checkout here is not that of the caller, to which the diff is shipped."""
-
-    @classmethod
-    def from_settings(cls, settings: "Settings") -> "WorkspaceRules":
-        said = settings.workspace
-        return cls(setup=said.setup, copy=said.copy, link=said.link, accept=said.accept, merges=not settings.engine.ships_files)
-
-
 class RuntimeDeps(NamedTuple):
     root: Path
     agents: Agents
     rules: Rules
+    settings: "Settings"
     clock: Clock = SYSTEM_CLOCK
     note_errors: Callable[[Delegation, Sequence[ErrorInfo], str], None] = lambda _delegation, _errors, _trace: None
     """Writes errors to the error ledger."""
@@ -304,12 +263,6 @@ class RuntimeDeps(NamedTuple):
     """Decides every action."""
     approver: Approver | None = None
     """Asks a person; None: no person can be asked, so the answer is no."""
-    approval_seconds: float = 120.0
-    """How long to wait for a person."""
-    acceptance: AcceptanceRules = AcceptanceRules()
-    """Where acceptance commands run and what they can read."""
-    workspaces: WorkspaceRules = WorkspaceRules()
-    """How worktrees are prepared, and what must pass before work is merged."""
     principal_of: Callable[[str], str | None] = lambda _session_id: None
     """The principal of a delegation's tree; None: not on record."""
     named_addresses: Callable[[], Collection[str]] = tuple
@@ -397,7 +350,7 @@ class Submission:
     """State of the files that a cached result depends on, before its agent started."""
 
 
-CURRENT: "contextvars.ContextVar[LiveDelegation | None]" = contextvars.ContextVar("remit_current", default=None)
+CURRENT: "contextvars.ContextVar[LocalRun | None]" = contextvars.ContextVar("remit_current", default=None)
 """The delegation whose agent runs in this context. An engine sets it around each agent, so that delegations inside become children."""
 LENT: "contextvars.ContextVar[ContextBackend | None]" = contextvars.ContextVar("remit_lent", default=None)
 """The run of a lent agent that this context belongs to."""

@@ -9,64 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from remit.core.budget import Budget, Limits
-from remit.core.context import Context, Handle
+from remit.core.context import Handle
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo
 from remit.core.events import Event
 from remit.core.lifecycle import OUTCOMES, LifecycleKind
-from remit.core.ports import AgentPort, Store
+from remit.core.ports import Store
 from remit.core.record import Owner
-from remit.core.request import Request
 from remit.core.result import Return
-from remit.core.states import State
-from remit.runtime.deps import Caller, RuntimeDeps, Submission
+from remit.runtime.deps import RuntimeDeps, Submission
 from remit.runtime.lifecycle import LifecycleEvents, Listener
 
 if TYPE_CHECKING:
-    from remit.runtime.local_context import Work
-
-
-class LiveDelegation(Caller, Protocol):
-    """A delegation that an engine of this process queues or runs."""
-
-    @property
-    def engine(self) -> "Engine": ...
-    @property
-    def agent(self) -> AgentPort: ...
-    @property
-    def parent(self) -> "LiveDelegation | None": ...
-    @property
-    def state(self) -> State:
-        """Queued or running, then the final state."""
-        ...
-
-    @property
-    def is_settled(self) -> bool: ...
-    @property
-    def attempt(self) -> int:
-        """1, plus one for each resume after a crash."""
-        ...
-
-    @property
-    def started_wall(self) -> float: ...
-    @property
-    def ctx(self) -> Context:
-        """The context of its running agent."""
-        ...
-
-    def notice(self, message: str) -> None:
-        """Add a notice to its events."""
-        ...
-
-    def process_environment(self) -> dict[str, str]:
-        """Environment for processes of its agent, so that their delegations become its children."""
-        ...
-
-    async def delegate(self, request: Request, deps: RuntimeDeps | None = None) -> Return:
-        """Run a child and wait for it. `deps`: dependencies that replace the engine's, for a directory with more agents."""
-        ...
-
-    async def start(self, request: Request, deps: RuntimeDeps | None = None) -> Handle: ...
+    from remit.runtime.local_context import LocalRun, Work
 
 
 class LiveHandle(Handle):
@@ -112,39 +67,24 @@ Middleware = Callable[["Work", Perform], Awaitable[Return]]
 """Wraps the performance of a delegation: runs in the task and context of its agent, and awaits the next `Perform`."""
 
 
-class EngineOptions(NamedTuple):
-    """Settings of an engine, as plain values."""
-
-    slots_total: int = 256
-    queue_limit: int = 10_000
-    ageing_seconds: float = 30.0
-    kill_grace_seconds: float = 0.25
-    block_limit_seconds: float = 2.0
-    chunk_limit_bytes: int = 4 * 1024 * 1024
-    project: str = "remit"
-    """Identifies the project in the marks of its processes."""
-    commit_in_loop: bool = True
-    """False with durability "power": each group costs an fsync, which must not block the loop."""
-    retention_seconds: float = 3600.0
-    cleanup_seconds: float = 3600.0
-    history_days: float | None = None
-    may_recover: bool = True
-    """False: the project is not approved, so delegations of dead processes are left to the next process."""
-
-
 class EngineConfig(NamedTuple):
-    """Dependencies of an engine."""
+    """Dependencies of an engine. Its limits are in `deps.settings`."""
 
     deps: RuntimeDeps
     store: Store
     owner: Owner
     folder: Path
     """`.remit` of the project."""
-    options: EngineOptions = EngineOptions()
+    project: str = "remit"
+    """Identifies the project in the marks of its processes."""
+    commit_in_loop: bool = True
+    """False with durability "power": each group costs an fsync, which must not block the loop."""
+    may_recover: bool = True
+    """False: the project is not approved, so delegations of dead processes are left to the next process."""
     middleware: tuple[Middleware, ...] = ()
     """The first is the outermost."""
     listeners: tuple[tuple[Listener, tuple[LifecycleKind, ...]], ...] = ()
-    caller_token: Callable[[LiveDelegation], str] | None = None
+    caller_token: Callable[["LocalRun"], str] | None = None
     """Creates the token that authenticates processes of a delegation. Called from any thread."""
     reap: Callable[[str], int] = lambda _owner_id: 0
     """Kill the processes that a dead owner left. Returns their number. Blocking."""
@@ -194,11 +134,11 @@ class Engine(Protocol):
 
     # ---- reading
 
-    def live(self) -> Mapping[str, LiveDelegation]:
+    def live(self) -> Mapping[str, "LocalRun"]:
         """Delegations queued or running in this process, by session. A view: copy it before awaiting."""
         ...
 
-    def find(self, session_id: str) -> LiveDelegation | None: ...
+    def find(self, session_id: str) -> "LocalRun | None": ...
     def abandoned(self) -> Mapping[str, str]:
         """Agents that could not be stopped and still run, by session."""
         ...

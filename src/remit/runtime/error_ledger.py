@@ -21,7 +21,9 @@ from pydantic_core import from_json, to_json
 
 from remit.core.deadline import SYSTEM_CLOCK, Clock, iso
 from remit.core.errors import ErrorInfo, Unavailable
+from remit.core.jsonable import clean_text
 from remit.core.redaction import redact_text
+from remit.core.text import shorten, shorten_middle
 from remit.system.files import append_line, atomic_write, file_lock, set_aside
 
 logger = logging.getLogger(__name__)
@@ -60,7 +62,7 @@ def _placeholder(match: re.Match[str]) -> str:
 
 
 @lru_cache(maxsize=8192)
-def normalised(message: str) -> str:
+def normalize_message(message: str) -> str:
     """The message without particulars. Idempotent.
 
     One replacement can enable another (a quote closes after a number is gone), so it repeats until nothing changes. It terminates: each
@@ -71,13 +73,6 @@ def normalised(message: str) -> str:
         if shorter == text:
             return text
         text = shorter
-
-
-@lru_cache(maxsize=8192)
-def similarity_key(type_: str, code: str, origin: str, message: str) -> str:
-    """Equal for similar errors; `origin` is the agent, or the command without an agent."""
-    parts = "\0".join((type_, code, origin, normalised(message)))
-    return hashlib.sha256(parts.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 MESSAGE_LIMIT = 2_000
@@ -103,51 +98,11 @@ class ErrorOccurrence:
     """The tree it belongs to; errors of one tree are related."""
 
     @property
-    def key(self) -> str:
-        return similarity_key(self.error.type, self.error.code, self.agent or self.command or "", self.error.message)
-
-    @property
     def is_an_error(self) -> bool:
         """False for "nothing to commit"."""
         if self.error.code == "GIT_COMMIT_FAILED" or self.error.type == "git":
             return _NOTHING.search(self.error.message) is None
         return _ONLY_NOTHING.match(self.error.message) is None
-
-    def writable(self) -> "ErrorOccurrence":
-        """A bounded copy without lone surrogates and secrets. Redacts before it cuts, because half a secret is not recognised."""
-        error = self.error
-        return replace(
-            self,
-            error=replace(
-                error,
-                type=_redacted(error.type),
-                code=_redacted(error.code),
-                message=_beginning(_redacted(error.message)),
-                recommendation=_beginning(_redacted(error.recommendation)),
-            ),
-            agent=self.agent and _encodable(self.agent),
-            command=self.command and _encodable(self.command),
-            path=tuple(map(_encodable, self.path)),
-            stack_trace=_end(_redacted(self.stack_trace)),
-        )
-
-
-def _encodable(text: str) -> str:
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _redacted(text: str) -> str:
-    return redact_text(_encodable(text))
-
-
-def _beginning(text: str) -> str:
-    more = len(text) - MESSAGE_LIMIT
-    return text if more <= 0 else f"{text[:MESSAGE_LIMIT]} … ({more} more characters)"
-
-
-def _end(text: str) -> str:
-    more = len(text) - STACK_LIMIT
-    return text if more <= 0 else f"({more} characters before) … {text[-STACK_LIMIT:]}"
 
 
 RELATED_LIMIT = 20
@@ -186,11 +141,12 @@ class Entry:
 
     @property
     def key(self) -> str:
-        return similarity_key(self.type, self.code, self.origin, self.message)
+        """Equal for similar errors."""
+        parts = "\0".join((self.type, self.code, self.origin, normalize_message(self.message)))
+        return hashlib.sha256(parts.encode("utf-8", "replace")).hexdigest()[:16]
 
     def to_dict(self) -> dict[str, Any]:
-        known = {name: getattr(self, name) for name in _FIELDS}
-        return {**known, **self.extra}
+        return {**{name: getattr(self, name) for name in _FIELDS}, **self.extra}
 
     def absorb(self, other: "Entry") -> "Entry":
         """The entry with the occurrences of another one. A resolved entry is reopened; the plan and task of its fix stay named."""
@@ -229,33 +185,35 @@ _FIELDS = tuple(name for name in Entry.__dataclass_fields__ if name != "extra")
 
 
 def first_entry(occurrence: ErrorOccurrence, at: float) -> Entry:
-    noted, moment = occurrence.writable(), iso(at)
-    error = noted.error
-    return Entry(
-        id=f"error_{noted.key}",
+    """The entry of an error that was not seen before: without lone surrogates and secrets, and shortened only after these are gone, because
+    half a secret is not recognised."""
+    error, moment = occurrence.error, iso(at)
+    entry = Entry(
+        id="",
         timestamp=moment,
-        type=error.type,
+        type=_redacted(error.type),
         severity="medium" if error.code == "TIMEOUT" or error.type == "timeout" else "high",
-        context=_context(noted),
-        message=error.message,
-        stack_trace=noted.stack_trace,
+        context={
+            "code": _redacted(error.code),
+            "agent": occurrence.agent and clean_text(occurrence.agent),
+            "command": occurrence.command and clean_text(occurrence.command),
+            "session_id": occurrence.session_id,
+            "root_id": occurrence.root_id,
+            "task_number": occurrence.task_number,
+            "delegation_path": [clean_text(name) for name in occurrence.path],
+            "recoverable": error.recoverable,
+            "recommendation": shorten(_redacted(error.recommendation), MESSAGE_LIMIT),
+        },
+        message=shorten(_redacted(error.message), MESSAGE_LIMIT),
+        stack_trace=shorten_middle(_redacted(occurrence.stack_trace), STACK_LIMIT),
         first_seen=moment,
         last_seen=moment,
     )
+    return replace(entry, id=f"error_{entry.key}")
 
 
-def _context(noted: ErrorOccurrence) -> dict[str, Any]:
-    return {
-        "code": noted.error.code,
-        "agent": noted.agent,
-        "command": noted.command,
-        "session_id": noted.session_id,
-        "root_id": noted.root_id,
-        "task_number": noted.task_number,
-        "delegation_path": list(noted.path),
-        "recoverable": noted.error.recoverable,
-        "recommendation": noted.error.recommendation,
-    }
+def _redacted(text: str) -> str:
+    return redact_text(clean_text(text))
 
 
 @lru_cache(maxsize=1)
@@ -307,7 +265,7 @@ class ErrorLedger:
         times = at or [self._clock.wall()] * len(errors)
         new = [first_entry(error, time) for error, time in zip(errors, times, strict=True) if error.is_an_error]
         if new:
-            self._change(lambda entries: _merged(entries, new))
+            self._change(lambda entries: _merge_entries(entries, new))
 
     def entries(self) -> list[Entry]:
         """Entries, latest first."""
@@ -379,7 +337,7 @@ def _serialised(contents: _Contents, now: float) -> bytes:
     return to_json(document, indent=2, inf_nan_mode="null") + b"\n"
 
 
-def _merged(entries: Iterable[Entry], new: Iterable[Entry]) -> tuple[Entry, ...]:
+def _merge_entries(entries: Iterable[Entry], new: Iterable[Entry]) -> tuple[Entry, ...]:
     merged = list(entries)
     # Entries of other programs may be similar to one another: each is kept, and the last one is counted.
     places = {entry.key: place for place, entry in enumerate(merged)}
@@ -428,7 +386,7 @@ CLOSE_SECONDS = 5.0
 
 
 class LedgerWriter:
-    """Writes occurrences to the ledger from its own thread. Failed writes are kept and retried."""
+    """Writes occurrences to the ledger from its own thread, which lives as long as there are any. Failed writes are kept and retried."""
 
     def __init__(self, ledger: ErrorLedger, clock: Clock = SYSTEM_CLOCK, *, gather_seconds: float = GATHER_SECONDS) -> None:
         self._ledger = ledger
@@ -437,65 +395,48 @@ class LedgerWriter:
         self._changed = threading.Condition()
         """Guards everything below; not held during file writes."""
         self._inbox: list[tuple[ErrorOccurrence, float]] = []
-        self._posted = self._written = self._attempts = 0
+        self._is_writing = self._is_closed = False
+        self._attempts = 0
         self._waiting = 0
         """Waiting calls of `flush`; if any, there is no pause before a write."""
-        self._closing = False
-        self._thread: threading.Thread | None = None
         self.trouble = ""
         """Why the last write failed; empty if it succeeded."""
 
     def post(self, occurrence: ErrorOccurrence) -> None:
         """Record an error soon; callable from any thread."""
         with self._changed:
-            is_idle = self._posted == self._written
             if len(self._inbox) >= INBOX_LIMIT:
                 logger.error("Too many errors at once, not written to %s: %s", self._ledger.path, occurrence.error.message)
                 return
             self._inbox.append((occurrence, self._clock.wall()))
-            self._posted += 1
-            self._start()
-            if is_idle:  # otherwise the thread is already notified: hundreds of errors must not wake it hundreds of times
-                self._changed.notify_all()
+            if not self._is_writing:
+                self._is_writing, self._is_closed = True, False
+                atexit.register(self.flush)  # a program that exits without closing loses no error
+                threading.Thread(target=self._write, name="remit-ledger", daemon=True).start()
 
     def flush(self, timeout: float = CLOSE_SECONDS) -> bool:
-        """Wait until everything posted before is written or has failed. Returns whether it is written."""
+        """Wait until everything posted before is written or has failed. Returns whether all is written."""
         with self._changed:
-            posted, attempts = self._posted, self._attempts + 2  # the running attempt may have started earlier
-            if self._written < posted:
-                self._start()
-                self._waiting += 1
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: self._written >= posted or self._attempts >= attempts, timeout)
-                self._waiting -= 1
-            return self._written >= posted
+            attempts = self._attempts + 2  # the running attempt may have started earlier
+            self._waiting += 1
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: not self._inbox or self._attempts >= attempts, timeout)
+            self._waiting -= 1
+            return not self._inbox
 
     def close(self, timeout: float = CLOSE_SECONDS) -> bool:
-        """Flush and end the thread. Returns whether everything is written. A later `post` starts it again."""
-        give_up_at = time.monotonic() + timeout
-        written = self.flush(timeout)
+        """Flush, and end the thread. Returns whether all is written. A later `post` starts it again."""
+        is_written = self.flush(timeout)
         with self._changed:
-            self._closing = True
+            self._is_closed = True
             self._changed.notify_all()
-            thread = self._thread
-        if thread is not None:
-            thread.join(max(0.0, give_up_at - time.monotonic()))
-        atexit.unregister(self.close)
-        return written
+        return is_written
 
-    def _start(self) -> None:
-        if self._thread is None:
-            self._closing = False
-            self._thread = threading.Thread(target=self._run, name="remit-ledger", daemon=True)
-            self._thread.start()
-            atexit.register(self.close)  # a program that exits without closing loses no error
-
-    def _run(self) -> None:
+    def _write(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closing or self._written < self._posted)
-                self._changed.wait_for(lambda: self._closing or self._waiting, self._pause_seconds)
-                posted, is_last, inbox = self._posted, self._closing, list(self._inbox)
+                self._changed.wait_for(lambda: self._is_closed or self._waiting, self._pause_seconds)
+                inbox = list(self._inbox)
             began = time.monotonic()
             try:
                 self._ledger.note([error for error, _ in inbox], [at for _, at in inbox])
@@ -509,9 +450,9 @@ class LedgerWriter:
                 self._attempts += 1
                 if not trouble:
                     del self._inbox[: len(inbox)]
-                    self._written = posted
                 self._pause_seconds = RETRY_SECONDS if trouble else max(self._gather_seconds, REST_SHARE * (time.monotonic() - began))
+                self._is_writing = bool(self._inbox) and not (trouble and self._is_closed)
                 self._changed.notify_all()
-                if is_last and (trouble or self._written == self._posted):
-                    self._thread = None
+                if not self._is_writing:
+                    atexit.unregister(self.flush)
                     return

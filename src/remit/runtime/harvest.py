@@ -25,7 +25,6 @@ from remit.system.artifact_files import (
     relative_path,
 )
 
-MAX_ENTRIES = 200_000
 SKIPPED_FOLDERS = frozenset(
     {
         ".git", ".hg", ".svn", ".remit", "node_modules", ".venv", "venv", "__pycache__", ".cache", ".tox", ".nox",
@@ -60,7 +59,6 @@ class SearchBounds:
     """Wall clock; None: all files."""
     stop_at: float
     """Monotonic clock."""
-    max_entries: int = MAX_ENTRIES
     skipped: frozenset[str] = SKIPPED_FOLDERS
 
 
@@ -83,8 +81,7 @@ def search(base: Path, below: str, bounds: SearchBounds) -> SearchResult:
 
 def _is_enough(result: SearchResult, bounds: SearchBounds) -> bool:
     result.entries += 1
-    late = result.entries % _LOOK_AT_CLOCK_EVERY == 0 and time.monotonic() > bounds.stop_at
-    result.stopped_early = late or result.entries > bounds.max_entries
+    result.stopped_early = result.entries % _LOOK_AT_CLOCK_EVERY == 0 and time.monotonic() > bounds.stop_at
     return result.stopped_early
 
 
@@ -177,26 +174,14 @@ async def harvest(what: HarvestRequest, *, seconds: float = HARVEST_SECONDS) -> 
     place = (what.root, what.below, loop)
     with _lock:
         is_idle = place not in _waiting
-        tickets = _waiting.setdefault(place, [])
-        tickets.append(ticket)
-        is_first = len(tickets) == 1
+        _waiting.setdefault(place, []).append(ticket)
     if is_idle:
         _start(place)
-    if is_first:  # hundreds may end at once: one timer for all
-        loop.call_later(seconds + _MARGIN_SECONDS, _give_up, tickets, loop)
-    return await ticket.answer
-
-
-def _give_up(tickets: list[_Ticket], loop: asyncio.AbstractEventLoop) -> None:
-    """Answer requests whose time is over and schedule the next check."""
-    now = time.monotonic() + 0.001  # the loop's timers may fire a clock tick early
-    later = [ticket for ticket in tickets if not ticket.answer.done() and ticket.give_up_at + _MARGIN_SECONDS > now]
-    for ticket in tickets:
-        if ticket.give_up_at + _MARGIN_SECONDS <= now:
-            warning = f"harvest: the disk did not answer within {ticket.seconds:g} s"
-            _deliver([ticket], Harvest(artifacts=ticket.request.declared, warnings=(warning,)))
-    if later:
-        loop.call_later(min(ticket.give_up_at for ticket in later) + _MARGIN_SECONDS - now, _give_up, later, loop)
+    try:
+        async with asyncio.timeout(seconds + _MARGIN_SECONDS):
+            return await ticket.answer
+    except TimeoutError:
+        return Harvest(artifacts=what.declared, warnings=(f"harvest: the disk did not answer within {seconds:g} s",))
 
 
 def guess_type(path: str) -> str:

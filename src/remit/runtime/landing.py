@@ -30,8 +30,6 @@ from remit.system.files import atomic_write, file_lock
 from remit.system.git import LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed, operation_in
 
 GIT_SECONDS = 60.0
-INDEX_SECONDS = 10.0
-"""How long to wait for a git command of a person or of a killed process."""
 FRESH = ".landing-"
 BOARD = "specs/"
 STATE_FILE = "landing.json"
@@ -173,20 +171,11 @@ def move_branch(workspace: Workspace, expected: str, target: str) -> MoveResult:
             return MoveResult(is_done=False, reason=f"{workspace.onto} is checked out in another worktree ({place})")
         if git.git_dir is not None and (operation := operation_in(git.git_dir)):
             return MoveResult(is_done=False, reason=f"a {operation} is in progress in the project")
-        return _fast_forward(git, target)
-
-
-def _fast_forward(git: Git, target: str) -> MoveResult:
-    until = time.monotonic() + INDEX_SECONDS
-    while True:
         try:
             git.run("merge", "--ff-only", "--no-autostash", "--no-stat", "--quiet", target)
-            return MoveResult(is_done=True)
-        except GitFailed as failed:
-            if "index.lock" in failed.words and time.monotonic() < until:
-                time.sleep(0.1)
-                continue
+        except GitFailed as failed:  # the queue tries again for a while: a command of a person may hold the index
             return MoveResult(is_done=False, reason=why_not_merged(failed, "the project"), files=named_files(failed.words))
+        return MoveResult(is_done=True)
 
 
 def _checkout_of(git: Git, workspace: Workspace) -> str:

@@ -4,20 +4,17 @@ import asyncio
 import logging
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from types import MappingProxyType
-from typing import Any
 
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Misused
-from remit.core.events import NOT_REACHED, STEPS, Event
-from remit.core.lifecycle import API_ACCESS, OUTCOMES, LifecycleEvent, LifecycleKind
+from remit.core.events import NOT_REACHED
+from remit.core.lifecycle import OUTCOMES, LifecycleEvent, LifecycleKind
 from remit.core.result import Return, state_of
 from remit.core.states import State
 
 UNREAD_LIMIT = 10_000
-_NO_BODY: Mapping[str, Any] = MappingProxyType({})
 _LOG = logging.getLogger("remit")
 
 Listener = Callable[[LifecycleEvent], None]
@@ -30,17 +27,15 @@ class LifecycleBus:
         self._listeners: list[tuple[Listener, frozenset[LifecycleKind]]] = []
         self._wanted: frozenset[LifecycleKind] = frozenset()
         self.has_listeners = False
-        self.wants_details = False
-        """Whether a listener wants more than starts and ends."""
         self._readers: weakref.WeakSet[LifecycleEvents] = weakref.WeakSet()
         for listener, kinds in listeners:
             self.listen(listener, kinds)
 
     def listen(self, listener: Listener, kinds: Iterable[LifecycleKind] = OUTCOMES) -> Callable[[], None]:
         """Call `listener` for these kinds until the returned function is called."""
-        entry = (listener, _known(kinds))
+        entry = (listener, _parse_kinds(kinds))
         self._listeners.append(entry)
-        self._changed()
+        self._update_wanted()
         return partial(self._remove, entry)
 
     def read(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> "LifecycleEvents":
@@ -50,7 +45,7 @@ class LifecycleBus:
 
     def close(self) -> None:
         self._listeners.clear()
-        self._changed()
+        self._update_wanted()
         for reader in list(self._readers):
             reader.close()
 
@@ -66,30 +61,14 @@ class LifecycleBus:
     # ---- what an engine reports
 
     def started(self, delegation: Delegation, at: float) -> None:
-        self.publish(_event(LifecycleKind.STARTED, delegation, at, State.RUNNING))
-
-    def said(self, delegation: Delegation, state: State, event: Event) -> None:
-        kind = LifecycleKind(f"delegation.{event.kind}")
-        if kind in self._wanted:
-            self.publish(_event(kind, delegation, event.at, state, body=event.body))
+        self.publish(_make_event(LifecycleKind.STARTED, delegation, at, State.RUNNING))
 
     def ended(
         self, delegation: Delegation, result: Return, at: float, tokens: int, cost: float, step_times: Sequence[float | None]
     ) -> None:
         kind = LifecycleKind.COMPLETED if result.ok else LifecycleKind.FAILED
         steps = tuple(NOT_REACHED if step is None else step for step in step_times)
-        self.publish(_event(kind, delegation, at, state_of(result), result, tokens, cost, step_times=steps))
-
-    def steps(self, delegation: Delegation, state: State, step_times: Sequence[float | None], begin: int = 0) -> int:
-        """Publish the steps reached from position `begin`, in order, each with its own time. Returns the next position."""
-        if LifecycleKind.STEP not in self._wanted:
-            return begin
-        for position in range(begin, len(step_times)):
-            at = step_times[position]
-            if at is not None and at == at:  # reached: neither None nor NOT_REACHED
-                begin = position + 1
-                self.publish(_event(LifecycleKind.STEP, delegation, at, state, body={"step": str(STEPS[position])}))
-        return begin
+        self.publish(_make_event(kind, delegation, at, state_of(result), result, tokens, cost, step_times=steps))
 
     def access(self, api: str, principal: str | None, at: float, error: ErrorInfo | None = None) -> None:
         """A request that an API admitted, or refused with `error`."""
@@ -100,12 +79,11 @@ class LifecycleBus:
     def _remove(self, entry: tuple[Listener, frozenset[LifecycleKind]]) -> None:
         if entry in self._listeners:
             self._listeners.remove(entry)
-            self._changed()
+            self._update_wanted()
 
-    def _changed(self) -> None:
+    def _update_wanted(self) -> None:
         self._wanted = frozenset().union(*(kinds for _, kinds in self._listeners))
         self.has_listeners = bool(self._listeners)
-        self.wants_details = not self._wanted <= OUTCOMES | API_ACCESS
 
 
 class LifecycleEvents:
@@ -153,7 +131,7 @@ class LifecycleEvents:
         self._news.set()
 
 
-def _event(
+def _make_event(
     kind: LifecycleKind,
     delegation: Delegation,
     at: float,
@@ -162,7 +140,6 @@ def _event(
     tokens: int = 0,
     cost: float = 0.0,
     *,
-    body: Mapping[str, Any] = _NO_BODY,
     step_times: tuple[float, ...] = (),
 ) -> LifecycleEvent:
     lineage, caller_info = delegation.lineage, delegation.caller_info
@@ -184,14 +161,13 @@ def _event(
         cost=cost,
         principal=None if caller_info is None else caller_info.principal,
         door=(caller_info.door or None) if caller_info is not None else None,
-        body=body,
         delegation=delegation,
         result=result,
         step_times=step_times,
     )
 
 
-def _known(kinds: Iterable[LifecycleKind]) -> frozenset[LifecycleKind]:
+def _parse_kinds(kinds: Iterable[LifecycleKind]) -> frozenset[LifecycleKind]:
     try:
         return frozenset(map(LifecycleKind, (kinds,) if isinstance(kinds, str) else kinds))
     except ValueError as error:

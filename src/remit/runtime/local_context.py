@@ -29,7 +29,6 @@ from remit.runtime.accept import redraw_session_id
 from remit.runtime.authorize import filter_permitted, permit
 from remit.runtime.deps import ActsFor, RuntimeDeps, Submission, TreeFacts
 from remit.runtime.engine import Engine, EngineConfig
-from remit.runtime.lifecycle import LifecycleBus
 from remit.runtime.reply import Stop
 from remit.system.context_files import CONTEXT_FOLDER, context_files
 from remit.system.threads import off_loop
@@ -193,7 +192,7 @@ class Work(ABC):
         return AcceptanceSite(
             folder=self.workspace,
             root=self.root,
-            rules=self.deps.acceptance,
+            settings=self.deps.settings,
             is_asked_here=self.delegation.is_asked_here,
             marks=self.marks(),
             scratch=self.scratch_path,
@@ -253,13 +252,11 @@ class LocalRun(Work):
     result: Return | None = None
     parent: "Self | None"
     _ctx: Context | None = None
-    _steps_published = 0
 
-    def __init__(self, submission: Submission, config: EngineConfig, bus: LifecycleBus) -> None:
+    def __init__(self, submission: Submission, config: EngineConfig) -> None:
         super().__init__(submission)
         self.budget = submission.budget
         self.config = config
-        self.bus = bus
 
     def redrawn(self) -> None:
         """Draw a new session id: the old one was taken, and nothing has run under it."""
@@ -291,7 +288,7 @@ class LocalRun(Work):
 
     @property
     def mark(self) -> str:
-        return f"{self.config.options.project}:{self.config.owner.owner_id}:{self.delegation.lineage.session_id}"
+        return f"{self.config.project}:{self.config.owner.owner_id}:{self.delegation.lineage.session_id}"
 
     @property
     def state(self) -> State:
@@ -335,12 +332,6 @@ class LocalRun(Work):
         while step < last:
             step += 1
             steps[step] = now
-        if self.bus.wants_details:
-            self.publish_steps(self.state)
-
-    def publish_steps(self, state: State) -> None:
-        """Publish steps that were reached and not published yet."""
-        self._steps_published = self.bus.steps(self.delegation, state, self.submission.step_times, self._steps_published)
 
     def declare(self, artifact: Artifact) -> None:
         if self.artifacts is None:

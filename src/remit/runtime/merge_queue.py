@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from remit.core.errors import ErrorInfo, RemitError, Unavailable
-from remit.runtime.deps import AcceptanceRules, WorkspaceRules
+from remit.core.settings import Settings
 from remit.runtime.landing import (
     RebaseResult,
     changed_names,
@@ -40,8 +40,8 @@ BATCH = 8
 MOVES = 5
 """How often a candidate is rebased again because the branch moved."""
 POLL_SECONDS = 0.2
-DIRTY_SECONDS = 5.0
-"""How long to wait for uncommitted work of the user to be committed."""
+DIRTY_SECONDS = 10.0
+"""How long to wait for uncommitted work of the user to be committed, and for another git command to end."""
 T = TypeVar("T")
 LANDED, RED, CONFLICT, WAITS = "landed", "red", "conflict", "waits"
 CODES = {RED: "MERGE_RED", CONFLICT: "MERGE_CONFLICT", WAITS: "MERGE_WAITING"}
@@ -91,7 +91,6 @@ class Proof:
 
     failed: Check | None = None
     error: ErrorInfo | None = None
-    seconds: float = 0.0
     commands: tuple[str, ...] = ()
     """That exited 0."""
     flaky: str = ""
@@ -109,11 +108,11 @@ class Proof:
 class MergeQueue:
     """The merge queue of one project in this process."""
 
-    def __init__(self, root: Path, rules: WorkspaceRules, acceptance: AcceptanceRules, *, is_accepting: bool = True) -> None:
+    def __init__(self, root: Path, settings: Settings, *, is_accepting: bool = True) -> None:
         """`is_accepting`: whether acceptance commands run on the merged tree; otherwise a candidate is merged if it can be rebased."""
         self._root = root
-        self._rules = rules
-        self._acceptance = acceptance
+        self._settings = settings
+        self._rules = settings.workspace
         self._is_accepting = is_accepting
         self._waiting: list[_QueuedCandidate] = []
         self._worker: asyncio.Task[None] | None = None
@@ -307,16 +306,16 @@ class MergeQueue:
                 async for proof in self._proofs(folder, commands, stop_at):
                     if proof.error is not None:
                         failed = next(check for check in proof.checks if not check.is_met)
-                        return Proof(failed=failed, error=proof.error, seconds=time.monotonic() - began)
+                        return Proof(failed=failed, error=proof.error)
             finally:
                 await off_loop(held.close)
         self._slow = time.monotonic() - began
-        return Proof(seconds=self._slow, commands=tuple(dict.fromkeys((*self._rules.accept, *commands))))
+        return Proof(commands=tuple(dict.fromkeys((*self._rules.accept, *commands))))
 
     async def _proofs(self, folder: Path, commands: Sequence[str], stop_at: float) -> AsyncIterator[Acceptance]:
-        yield await run_setup(folder, self._root, self._rules, self._acceptance, seconds=stop_at - time.monotonic())
+        yield await run_setup(folder, self._root, self._settings, seconds=stop_at - time.monotonic())
         for wanted, is_asked_here in ((self._rules.accept, True), (commands, False)):
-            site = AcceptanceSite(folder=folder, root=self._root, rules=self._acceptance, is_asked_here=is_asked_here)
+            site = AcceptanceSite(folder=folder, root=self._root, settings=self._settings, is_asked_here=is_asked_here)
             yield await run_acceptance(wanted, site, seconds_left=stop_at - time.monotonic())
 
     async def _move(self, head: str, stacked: Sequence[tuple[_QueuedCandidate, RebaseResult]], proof: Proof) -> bool:

@@ -1,6 +1,6 @@
 """JSON schemas of agents' data: validation of schemas, and of values against them.
 
-Uses jsonschema with bounds: it fetches nothing, matches patterns in linear time, and stops after a million steps or two seconds, because
+Uses jsonschema with bounds: it fetches nothing, matches patterns in linear time, and stops after two seconds, because
 schema and data may come from an untrusted agent."""
 
 import itertools
@@ -14,9 +14,7 @@ from pydantic_core import SchemaError, SchemaValidator, core_schema, to_json
 
 from remit.core.errors import Misused, Unavailable
 from remit.core.jsonable import clean_text
-from remit.runtime.return_format import is_sample
 
-MAX_STEPS = 1_000_000
 MAX_SECONDS = 2.0
 MESSAGE_CHARACTERS = 4000
 """Maximum length of one fault: jsonschema repeats the faulty value for each alternative."""
@@ -104,9 +102,8 @@ def _bounded_validator(schema: Mapping[str, Any]) -> Any:
 
     def counted(keyword: Keyword) -> Keyword:
         def check(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
-            step = next(steps)
-            if step > MAX_STEPS or (step % 256 == 0 and time.monotonic() > stop_at):
-                raise TooMuch("it takes too many steps")
+            if next(steps) % 256 == 0 and time.monotonic() > stop_at:
+                raise TooMuch("it takes too long")
             for error in keyword(validator, value, instance, schema) or ():
                 if len(error.message) > MESSAGE_CHARACTERS:
                     half = MESSAGE_CHARACTERS // 2
@@ -169,14 +166,6 @@ def require_validator() -> None:
     library()
 
 
-def schema_faults(data: Any, schema: Mapping[str, Any]) -> list[str]:
-    """The faults of `data`, each with its location; empty if valid."""
-    faults = _faults(data, schema)
-    if not faults and is_sample(data, schema):
-        faults.append("data: is the example of the instruction, not a result")
-    return faults
-
-
 def parameter_faults(parameters: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
     """Faults of parameters that an external tool describes. If its schema cannot be used safely, the tool checks them itself."""
     try:
@@ -184,11 +173,12 @@ def parameter_faults(parameters: Mapping[str, Any], schema: Mapping[str, Any]) -
         library()
     except (Misused, Unavailable):
         return []
-    found = [fault.removeprefix("data").removeprefix(".") for fault in _faults(dict(parameters), schema)]
+    found = [fault.removeprefix("data").removeprefix(".") for fault in schema_faults(dict(parameters), schema)]
     return [fault.removeprefix(": ") for fault in found if not fault.startswith(_NOT_JUDGED.removeprefix("data"))]
 
 
-def _faults(data: Any, schema: Mapping[str, Any]) -> list[str]:
+def schema_faults(data: Any, schema: Mapping[str, Any]) -> list[str]:
+    """The faults of `data`, each with its location; empty if valid."""
     faults: list[str] = []
     try:
         found = itertools.islice(_bounded_validator(schema).iter_errors(data), MOST_FAULTS)

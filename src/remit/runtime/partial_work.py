@@ -3,7 +3,6 @@
 Bounded: the return is due a second after the deadline, and killing the agent may have taken part of that."""
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 from pydantic_core import to_json
@@ -17,7 +16,6 @@ from remit.runtime.workspace_session import (
     WorkspaceSession,
     changes_since,
     describe_workspace,
-    is_removable,
     kept_message,
     late_changes,
     with_workspace_changes,
@@ -38,15 +36,14 @@ MOST_DIFF_SECONDS = 0.6
 
 
 async def collect_partial_work(
-    work: Work, output: Output | None, late: Return | None, *, foreign: frozenset[str] = frozenset(), is_quiet: bool = True
+    work: Work, output: Output | None, late: Return | None, *, foreign: frozenset[str] = frozenset()
 ) -> PartialWork:
-    """`late`: an answer that arrived during the stop; `foreign`: files declared by other live delegations; `is_quiet`: no abandoned agent
-    may still write."""
+    """`late`: an answer that arrived during the stop; `foreign`: files declared by other live delegations."""
     warnings = list(work.warnings)
     artifacts: tuple[Artifact, ...] = ()
     session = work.workspace_session
     if session is not None:
-        found = await _left_in_workspace(work, session, () if late is None else late.artifacts, is_quiet)
+        found = await _left_in_workspace(work, session)
         artifacts, warnings = found.artifacts, [*warnings, *found.warnings]
     elif work.artifacts or work.scratch_path is not None or work.may_write:
         # Also if the wall clock was set back.
@@ -72,8 +69,6 @@ async def collect_partial_work(
     left = PartialWork(artifacts=(*artifacts, *reference), data=data, errors=tuple(work.child_errors()), warnings=tuple(warnings))
     if session is None:
         return left
-    if session.is_removable:
-        return left._replace(removable_workspace=session.workspace.session_id)
     return left._replace(workspace=describe_workspace(session.workspace))
 
 
@@ -85,11 +80,9 @@ def _seconds_to_gather(work: Work) -> float:
     return min(HARVEST_SECONDS, max(LEAST_GATHERING_SECONDS, GATHERED_SECONDS - since_deadline))
 
 
-async def _left_in_workspace(work: Work, session: WorkspaceSession, late: Sequence[Artifact], is_quiet: bool) -> Harvest:
-    """Files changed in its own folder and their diff, in the available time; folder and branch are kept unless they are empty."""
-    loop = asyncio.get_running_loop()
+async def _left_in_workspace(work: Work, session: WorkspaceSession) -> Harvest:
+    """Files changed in its own folder and their diff, in the available time. Maintenance removes unchanged folders."""
     seconds = max(LEAST_DIFF_SECONDS, min(work.remaining() + ANSWER_SECONDS, MOST_DIFF_SECONDS))
-    until = loop.time() + seconds
     diff = asyncio.ensure_future(late_changes(work, seconds))
     request = HarvestRequest(
         root=work.root,
@@ -101,11 +94,7 @@ async def _left_in_workspace(work: Work, session: WorkspaceSession, late: Sequen
     )
     found = await harvest(request, seconds=_seconds_to_gather(work))
     changes, notes = await diff
-    # An abandoned agent may still write there, and a vendor session may depend on its folder.
-    if is_quiet and work.saved is None:
-        session.is_removable = await is_removable(session.workspace, changes, (*found.artifacts, *late), seconds=until - loop.time())
-    notes = notes if session.is_removable else (kept_message(session.workspace), *notes)
-    return await with_workspace_changes(session.workspace, found, changes, notes)
+    return await with_workspace_changes(session.workspace, found, changes, (kept_message(session.workspace), *notes))
 
 
 async def _data(work: Work, output: Output | None, late: Return | None) -> tuple[Any, tuple[Artifact, ...]]:

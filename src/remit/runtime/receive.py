@@ -209,21 +209,15 @@ def _fields(answer: object) -> object:
 
 def _why(text: str) -> str:
     """The reason why a text contains no return, for the agent."""
-    safe_repr = text.strip()
-    if not safe_repr:
-        return "the answer is empty"
-    if not safe_repr.startswith(("{", "[", '"')):
-        return "no JSON object was found in the answer"
+    text = text.strip()
+    if not text.startswith(("{", "[", '"')):
+        return "no JSON object was found in the answer" if text else "the answer is empty"
     try:
-        value = _DECODER.decode(safe_repr[-SEARCH_LIMIT_CHARACTERS:])
+        value = to_jsonable(_DECODER.decode(text[-SEARCH_LIMIT_CHARACTERS:]))
     except json.JSONDecodeError as error:
         return f"{error.msg} at line {error.lineno} column {error.colno}"
     except RecursionError:
         return "it is nested too deeply"
-    except ValueError:
-        return "it contains a number with too many digits"
-    try:
-        to_jsonable(value)
-    except Failed as error:
-        return error.message
+    except (ValueError, Failed) as error:
+        return str(error)
     return f"a JSON object is required, found a {type(value).__name__}"

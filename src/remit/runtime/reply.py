@@ -119,8 +119,6 @@ class PartialWork(NamedTuple):
     warnings: tuple[str, ...] = ()
     workspace: Mapping[str, Any] | None = None
     """Location of its own folder, if it had one."""
-    removable_workspace: str | None = None
-    """The session whose folder can be removed: it contains nothing of value."""
 
 
 NOTHING_LEFT = PartialWork()

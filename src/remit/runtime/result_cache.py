@@ -137,7 +137,7 @@ class _Digest:
             while length < seen.st_size and (block := os.read(descriptor, AT_ONCE_BYTES)):
                 content.update(block)
                 length += len(block)
-            self._note(name, self._inside(_real_path(descriptor, place)), content.hexdigest())
+            self._note(name, self._inside(os.readlink(f"/proc/self/fd/{descriptor}")), content.hexdigest())
         finally:
             os.close(descriptor)
 
@@ -148,14 +148,6 @@ class _Digest:
 
     def _note(self, *words: str) -> None:
         self._hash.update("\0".join((*words, "\n")).encode("utf-8", "surrogateescape"))
-
-
-def _real_path(descriptor: int, place: str) -> str:
-    """The real path of an open file; from /proc if available."""
-    try:
-        return os.readlink(f"/proc/self/fd/{descriptor}")
-    except OSError:
-        return os.path.realpath(place)
 
 
 def _look(folder: Path, paths: tuple[str, ...], most: int) -> FilesRead | None:
@@ -347,7 +339,7 @@ class ResultCache:
 
     async def _ask(self, function: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
         """On the loop if commits run there too: a thread costs more than the query."""
-        return function(*given, **named) if self._config.options.commit_in_loop else await off_loop(function, *given, **named)
+        return function(*given, **named) if self._config.commit_in_loop else await off_loop(function, *given, **named)
 
 
 class _JoinedHandle:

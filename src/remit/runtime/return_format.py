@@ -11,9 +11,6 @@ from remit.core.result import ARTIFACT_TYPES, Status
 EXAMPLE_SUMMARY = "Read the three modules named in the task. Wrote down what each of them does and where they overlap."
 """Summary of the example. `validate` refuses it from an agent, as an echo of the prompt."""
 _MOST_FAULTS = 20
-_SAMPLE_LEVELS = 6
-_SAMPLE_VALUES = 300
-_SOME_TEXT = "…"
 
 _RULES = """\
 ## How to answer
@@ -41,15 +38,12 @@ Work that is not finished is partial, never completed: say in errors what is mis
 
 _ANY_DATA = "- data: optional; the structured result, any JSON."
 _DATA_OF_SCHEMA = """\
-- data: the structured result. When completed it is required, and must be valid by this JSON schema:
+- data: the structured result, which the example leaves out. When completed it is required, and must be valid by this JSON schema:
   {schema}"""
 
 
 def format_instruction(session_id: str, agent: str, depth: int, path: Sequence[str], output_schema: Mapping[str, Any] | None = None) -> str:
     """The end of a prompt: the form of the answer, with the session id to echo."""
-    example = _example(session_id, agent, depth, path)
-    if output_schema is not None:
-        example["data"] = sample_of(output_schema)
     return _RULES.format(
         session_id=session_id,
         agent=agent,
@@ -58,7 +52,7 @@ def format_instruction(session_id: str, agent: str, depth: int, path: Sequence[s
         statuses=", ".join(Status),
         types=", ".join(ARTIFACT_TYPES),
         data=_ANY_DATA if output_schema is None else _DATA_OF_SCHEMA.format(schema=json.dumps(dict(output_schema), ensure_ascii=False)),
-        example=json.dumps(example, indent=2, ensure_ascii=False),
+        example=json.dumps(_example(session_id, agent, depth, path), indent=2, ensure_ascii=False),
     )
 
 
@@ -67,8 +61,7 @@ def value_instruction(output_schema: Mapping[str, Any]) -> str:
     return (
         "## How to answer\n\nAnswer with exactly one JSON value in a fenced block and nothing after it. "
         "It must be valid by this JSON schema:\n\n"
-        f"{json.dumps(dict(output_schema), ensure_ascii=False)}\n\nOf this form:\n\n"
-        f"```json\n{json.dumps(sample_of(output_schema), indent=2, ensure_ascii=False)}\n```\n"
+        f"{json.dumps(dict(output_schema), ensure_ascii=False)}\n"
     )
 
 
@@ -126,63 +119,6 @@ def return_schema(
     shared = {name: output_schema[name] for name in ("$defs", "definitions") if name in output_schema}
     # Not required: only a completed return has data. References (`#/$defs/…`) work, because the definitions are at the top again.
     return {**_object(fields), "properties": {**fields, "data": inner}, **shared}
-
-
-def sample_of(schema: Any) -> Any:
-    """An example value for a schema, as far as it can be derived simply."""
-    return _Sampling(schema).of(schema, _SAMPLE_LEVELS)
-
-
-def is_sample(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Whether it echoes the example of the prompt, if that is recognisable as an example."""
-    sample = sample_of(schema)
-    return value == sample and f'"{_SOME_TEXT}"' in json.dumps(sample, ensure_ascii=False, default=str)
-
-
-class _Sampling:
-    """Limits the size of an example, since a schema may refer to itself."""
-
-    def __init__(self, whole: Any) -> None:
-        self._whole = whole
-        self._left = _SAMPLE_VALUES
-
-    def of(self, schema: Any, levels: int) -> Any:
-        self._left -= 1
-        if not isinstance(schema, Mapping) or levels == 0 or self._left < 0:
-            return None
-        if isinstance(schema.get("$ref"), str):
-            return self.of(_referred(self._whole, schema["$ref"]), levels - 1)
-        for name in ("const", "default"):
-            if name in schema:
-                return schema[name]
-        for name in ("enum", "examples"):
-            if isinstance(schema.get(name), list) and schema[name]:
-                return schema[name][0]
-        for name in ("anyOf", "oneOf", "allOf"):
-            if isinstance(schema.get(name), list) and schema[name]:
-                return self.of(schema[name][0], levels - 1)
-        return self._of_type(schema, levels)
-
-    def _of_type(self, schema: Mapping[str, Any], levels: int) -> Any:
-        kind = schema.get("type")
-        kind = kind[0] if isinstance(kind, list) and kind else kind
-        properties = schema.get("properties")
-        if kind == "object" or (kind is None and isinstance(properties, Mapping)):
-            named = properties.items() if isinstance(properties, Mapping) else ()
-            return {str(name): self.of(inner, levels - 1) for name, inner in named if self._left > 0}
-        if kind == "array":
-            return [self.of(schema["items"], levels - 1)] if "items" in schema else []
-        least = schema.get("minimum")
-        if kind in ("integer", "number") and isinstance(least, int | float):
-            return least
-        return {"string": _SOME_TEXT, "integer": 0, "number": 0, "boolean": True}.get(str(kind))
-
-
-def _referred(whole: Any, reference: str) -> Any:
-    found = whole
-    for part in reference.removeprefix("#").split("/")[1:]:
-        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
-    return found
 
 
 def _only(value: str) -> dict[str, Any]:

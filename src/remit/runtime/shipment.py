@@ -101,7 +101,7 @@ class Shipment:
                 for artifact, problem in zip(ordered, pool.map(lambda one: self._ship_file(one.path, one.sha256), ordered), strict=True):
                     if problem is not None:
                         problems[artifact.path] = problem
-            self._write_manifest(workspace, is_final=True)
+            self._write_manifest(workspace)
             return problems
 
     def sync(self, declared: Iterable[str], scratch: Path | None, workspace: Workspace | None) -> None:
@@ -114,7 +114,7 @@ class Shipment:
             if workspace is not None and workspace.kind is WorkspaceKind.WORKTREE:
                 self._ship_diff(workspace)
             if self._shipped != before:
-                self._write_manifest(workspace, is_final=False)
+                self._write_manifest(workspace)
 
     def shipped(self, path: str) -> ShippedFile | None:
         return self._shipped.get(path)
@@ -171,19 +171,21 @@ class Shipment:
 
     def _ship_diff(self, workspace: Workspace) -> None:
         with contextlib.suppress(RemitError, OSError):  # git is slow or damaged: the files themselves are shipped
-            draft = diff_so_far(workspace, seconds=DIFF_SECONDS)
+            with open_git(workspace, seconds=DIFF_SECONDS) as git:  # nothing is committed
+                stage_changes(git)
+                draft = draft_diff(git, workspace)
             with open(draft, "rb") as file:
                 if os.fstat(file.fileno()).st_size:
                     path = f".remit/scratch/{self._session_id}/{DIFF}"
                     self._shipped[path] = ShippedFile(path, *self._blobs.put(file.fileno()))
             draft.unlink(missing_ok=True)
 
-    def _write_manifest(self, workspace: Workspace | None, *, is_final: bool) -> None:
+    def _write_manifest(self, workspace: Workspace | None) -> None:
         if not self._shipped:
             return
         base = workspace.base if workspace is not None and workspace.kind is WorkspaceKind.WORKTREE else ""
         files = tuple(self._shipped.values())
-        self._manifest = replace(self._manifest, files=files, at=time.time(), base=base, is_final=is_final)
+        self._manifest = replace(self._manifest, files=files, at=time.time(), base=base)
         self._blobs.write_manifest(self._session_id, self._manifest)
 
 
@@ -214,7 +216,7 @@ class FileFetcher:
         manifest = self._blobs.manifest(self._session_id)
         files = {} if manifest is None else {file.path: file for file in manifest.files}
         wanted = [Artifact(type="", path=path) for path in files] if artifacts is None else artifacts
-        if manifest is not None and manifest.base and not self._has_worktree():
+        if manifest is not None and manifest.base and find_workspace(self._root, self._session_id) is None:
             self._restore_worktree(manifest.base, files, report)
         left = limit_bytes
         for artifact in sorted(wanted, key=lambda one: files[one.path].size if one.path in files else 0):
@@ -251,9 +253,6 @@ class FileFetcher:
     @property
     def _in_worktree(self) -> str:
         return f".remit/work/{self._session_id}/"
-
-    def _has_worktree(self) -> bool:
-        return find_workspace(self._root, self._session_id) is not None
 
     def _is_here(self, file: ShippedFile) -> bool:
         return self._hash_of(file.path, file.size) == file.sha256
@@ -336,13 +335,6 @@ class FileFetcher:
         except (RemitError, OSError) as error:
             why = error.message if isinstance(error, RemitError) else str(error)
             report.refused[f"{self._in_worktree}…"] = f"{why.rstrip('.')}; apply {diff.path} by hand (git apply --3way)"
-
-
-def diff_so_far(workspace: Workspace, *, seconds: float) -> Path:
-    """The diff of a workspace that is worked in, beside its metadata. Nothing is committed."""
-    with open_git(workspace, seconds=seconds) as git:
-        stage_changes(git)
-        return draft_diff(git, workspace)
 
 
 def restore_worktree(root: Path, session_id: str, base: str, diff: Path, *, seconds: float) -> Workspace:
@@ -461,9 +453,9 @@ class Shipping:
             return artifacts, (f"Its files could not be uploaded yet, and are on {self._worker}: {error.message}",)
         found = shipping.result()
         warnings = [f"{path} was not uploaded: {why}." for path, why in found.items()]
-        return tuple(self._as_shipped(one, shipment, warnings) for one in artifacts), tuple(warnings)
+        return tuple(self._update_artifact(one, shipment, warnings) for one in artifacts), tuple(warnings)
 
-    def _as_shipped(self, artifact: Artifact, shipment: Shipment, warnings: list[str]) -> Artifact:
+    def _update_artifact(self, artifact: Artifact, shipment: Shipment, warnings: list[str]) -> Artifact:
         file = shipment.shipped(artifact.path)
         if file is None or artifact.sha256 in (None, file.sha256):
             return artifact
@@ -525,8 +517,8 @@ class Shipping:
             if file.path not in here
         )
         moment = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(manifest.at))
-        said = f"Files are as of {moment}, when its worker {manifest.worker} last uploaded them."
-        return left._replace(artifacts=(*left.artifacts, *more), warnings=(*left.warnings, *((said,) if more else ())))
+        note = f"Files are as of {moment}, when its worker {manifest.worker} last uploaded them."
+        return left._replace(artifacts=(*left.artifacts, *more), warnings=(*left.warnings, *((note,) if more else ())))
 
     async def restore(self, session_id: str, seconds: float) -> tuple[str, ...]:
         """Fetch the files of an attempt that another worker lost. Warnings for the next attempt."""

@@ -35,8 +35,6 @@ _WIDE = r"[぀-ヿ㐀-鿿가-힯]"
 
 # Begins with the rare marks and looks back from there, like the next ones.
 _SENTENCE_END = re.compile(r"[.!?…。！？](?:(?<=[。！？])|(?<=[^\s.!?…].)[.!?…]*[\"'”’)\]]*(?=\s|\Z))")
-_ABBREVIATED = ("e.g.", "i.e.", "etc.", "vs.", "cf.", "approx.", "no.", "Dr.", "Mr.", "Mrs.", "Ms.", "St.")
-_ABBREVIATION = re.compile(r"\.(?=\s+[a-z0-9(])(?:" + "|".join(rf"(?<=\b{re.escape(one)})" for one in _ABBREVIATED) + ")", re.IGNORECASE)
 
 _MARKUP = re.compile(
     r"^\s{0,3}(?:#{1,6}|[-*+]|\d+[.)]|>)\s"  # headings, lists, quotations
@@ -83,7 +81,7 @@ def count_tokens(text: str) -> int:
 
 
 def count_sentences(text: str) -> int:
-    text = _ABBREVIATION.sub("x", text.strip())
+    text = text.strip()
     ends = list(_SENTENCE_END.finditer(text))
     tail = text[ends[-1].end() :] if ends else text
     return len(ends) + bool(tail.strip())

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from remit.core.errors import ErrorInfo, Unavailable
 from remit.core.protected_paths import Protection
-from remit.runtime.deps import AcceptanceRules
+from remit.core.settings import Settings
 from remit.system.files import cache_folder, state_folder
 from remit.system.interpreter import BASIC, NETWORK, TOOLCHAINS, listed_environment
 from remit.system.processes import MARK
@@ -49,22 +49,12 @@ class Check:
     command: str
     exit_code: int | None
     """None: it did not end by itself, or never started; `trouble` tells which."""
-    seconds: float = 0.0
     output_tail: str = ""
     trouble: str = ""
 
     @property
     def is_met(self) -> bool:
         return self.exit_code == 0
-
-    def to_dict(self) -> dict[str, object]:
-        return {
-            "command": self.command,
-            "exit_code": self.exit_code,
-            "seconds": self.seconds,
-            "output_tail": self.output_tail,
-            "trouble": self.trouble,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +92,7 @@ class AcceptanceSite:
     """The workspace, and the commands' working directory."""
     root: Path
     """The project; its `.remit` is hidden."""
-    rules: AcceptanceRules = field(default_factory=AcceptanceRules)
+    settings: Settings
     is_asked_here: bool = False
     """Whether a person or a program of the project wrote the commands. Others never run on the host."""
     marks: Mapping[str, str] = field(default_factory=dict)
@@ -114,7 +104,7 @@ class AcceptanceSite:
 
     @property
     def is_on_host(self) -> bool:
-        return self.rules.is_on_host and self.is_asked_here
+        return self.settings.accept_in == "host" and self.is_asked_here
 
     async def require(self) -> None:
         """Raise `Unavailable` if there is no sandbox and running without one is not allowed."""
@@ -131,18 +121,19 @@ class AcceptanceSite:
 
     def environment(self) -> dict[str, str]:
         """No keys and no tokens: a command may run code that an agent wrote."""
-        shown = listed_environment((*BASIC, *TOOLCHAINS, *(NETWORK if self.has_network else ()), *self.rules.variables))
+        shown = listed_environment((*BASIC, *TOOLCHAINS, *(NETWORK if self.has_network else ()), *self.settings.accept_env))
         if not self.is_on_host:  # they name paths that do not exist there
-            shown = {name: value for name, value in shown.items() if name in self.rules.variables or not _is_place(name)}
+            shown = {name: value for name, value in shown.items() if name in self.settings.accept_env or not _is_place(name)}
             shown |= {"GIT_OPTIONAL_LOCKS": "0", "UV_NO_SYNC": "1"}  # git and the virtual environment are read-only
         return {**shown, **self.marks}
 
     def limits(self) -> Limits:
         machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        memory = machine // 2 if self.rules.memory_mb is None else self.rules.memory_mb * MEBIBYTE
+        allowed = self.settings.accept_memory_mb
+        memory = machine // 2 if allowed is None else allowed * MEBIBYTE
         return Limits(
             memory_bytes=memory,
-            processes=self.rules.processes,
+            processes=self.settings.accept_processes,
             disk_bytes=memory,
             files=1_000_000,
             open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
@@ -151,7 +142,8 @@ class AcceptanceSite:
     def profile(self, environ: Mapping[str, str], limits: Limits) -> Profile:
         """Blocking: checks what is installed."""
         folder, home = self.folder.resolve(strict=True), Path.home()
-        named = (Path(os.path.abspath(self.root / os.path.expanduser(path))) for path in self.rules.read)
+        readable = (*self.settings.accept_read, *self.settings.workspace.link)
+        named = (Path(os.path.abspath(self.root / os.path.expanduser(path))) for path in readable)
         given = [path for path in named if path.exists()]
         tools = toolchain(folder, environ)
         state = self.root.resolve() / ".remit"
@@ -207,7 +199,6 @@ async def run_acceptance(commands: Sequence[str], site: AcceptanceSite, *, secon
 async def _run(command: str, site: AcceptanceSite, environ: Mapping[str, str], seconds: float) -> Check:
     base = environ.get(MARK, "").rstrip() or "remit"
     environ = {**environ, MARK: f"{base}:accept-{secrets.token_hex(6)}"}
-    began = time.monotonic()
     async with _tail_of_pipe() as (tail, writing_end):
         try:
             if site.is_on_host:
@@ -222,7 +213,6 @@ async def _run(command: str, site: AcceptanceSite, environ: Mapping[str, str], s
         return Check(
             command=command,
             exit_code=None if trouble else ended.exit_code,
-            seconds=round(time.monotonic() - began, 3),
             output_tail=tail.text(),
             trouble=trouble,
         )

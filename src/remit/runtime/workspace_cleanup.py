@@ -8,6 +8,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,6 @@ from remit.runtime.workspaces import (
     PLAIN_DIFF,
     REMOVAL_MARK,
     TOOL_FOLDERS,
-    MergeIntent,
     MergeResult,
     MergeWrite,
     Workspace,
@@ -47,7 +47,7 @@ LOOKING_SECONDS = 10.0
 REMOVING_SECONDS = 60.0
 GONE = ".gone-"
 UNFINISHED_SECONDS = 2 * MAKING_SECONDS
-"""Time after the end of its delegation at which an incomplete workspace can be removed."""
+"""Age at which an incomplete workspace can be removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,13 +177,8 @@ def remove_forgotten(root: Path, session_id: str) -> bool:
     workspace = find_workspace(root, session_id)
     folder = metadata_folder(root, session_id)
     if workspace is None:
-        if not (folder / METADATA_FILE).exists():  # never completed, so never used
-            with contextlib.suppress(OSError):
-                if time.time() - folder.stat().st_mtime < UNFINISHED_SECONDS:
-                    return True  # possibly in creation, for a task of the board: no delegation is on record for that
-            shutil.rmtree(work_root(root) / session_id, ignore_errors=True)
-            shutil.rmtree(folder.with_name(f"{session_id}.git"), ignore_errors=True)
-        remove_metadata(folder)
+        if not remove_unfinished(root, session_id) and (folder / METADATA_FILE).exists():
+            remove_metadata(folder)
         return True
     if workspace.task:
         return True  # it belongs to a board task and is removed after the merge
@@ -196,11 +191,6 @@ def remove_forgotten(root: Path, session_id: str) -> bool:
 
 
 # ---- by itself
-
-
-def is_unchanged(workspace: Workspace, *, seconds: float = LOOKING_SECONDS) -> bool:
-    """Whether it contains only its initial files, and no other workspace was based on it."""
-    return workspace_status(workspace, seconds=seconds).is_unchanged and not _is_host(workspace)
 
 
 def remove_unchanged(root: Path, session_id: str) -> bool:
@@ -235,11 +225,11 @@ def finish_removal(root: Path, session_id: str) -> bool:
 
 
 def remove_unfinished(root: Path, session_id: str) -> bool:
-    """Remove an incomplete workspace of a delegation that ended long ago."""
+    """Remove a workspace that was never completed, unless it may be in creation: a board task has no delegation on record then."""
     folder, tree = metadata_folder(root, session_id), work_root(root) / session_id
-    if (folder / METADATA_FILE).exists() or not folder.is_dir():
-        return False
     try:
+        if (folder / METADATA_FILE).exists() or time.time() - folder.stat().st_mtime < UNFINISHED_SECONDS:
+            return False
         git = Git(folder=root, stop_at=time.monotonic() + LOOKING_SECONDS)
         with contextlib.suppress(GitFailed):  # a project that is not a checkout has no worktrees
             common_dir = (root / git.says("rev-parse", "--git-common-dir")).resolve()
@@ -287,7 +277,7 @@ def merge_by_hand(workspace: Workspace, message: str, may_write: Callable[[Seque
         return MergeResult(is_done=False, reason="nothing was changed in it")
     writes = merge_writes(workspace, changes.commit, seconds=stop_at - time.monotonic())
     left_out = [one for one, is_allowed in zip(writes, may_write(writes), strict=True) if not is_allowed]
-    return merge_permitted(workspace, changes.commit, left_out, MergeIntent(), message=message, seconds=stop_at - time.monotonic())
+    return merge_permitted(workspace, changes.commit, left_out, threading.Lock(), message=message, seconds=stop_at - time.monotonic())
 
 
 def discard_workspace(workspace: Workspace) -> None:

@@ -3,10 +3,10 @@
 `workspaces` implements workspaces. This module maps their changes to the return."""
 
 import asyncio
-import contextlib
 import os
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,9 @@ from remit.core.result import Artifact, Return, Status
 from remit.core.text import list_some, one_line, shorten_with_count
 from remit.runtime.authorize import filter_allowed, step_requests
 from remit.runtime.harvest import MAX_ARTIFACTS, Harvest, HarvestRequest, guess_type, harvest
-from remit.runtime.workspace_cleanup import is_unchanged, remove_workspace
+from remit.runtime.workspace_cleanup import remove_workspace
 from remit.runtime.workspaces import (
     Changes,
-    MergeIntent,
     MergeResult,
     MergeWrite,
     Workspace,
@@ -59,8 +58,6 @@ class WorkspaceSession:
     """The workspace of its caller, the target of its changes."""
     taking: "asyncio.Future[Changes] | None" = field(default=None, repr=False)
     """The changes while they are being taken; only once."""
-    is_removable: bool = False
-    """It was stopped, and its workspace contains nothing of value."""
 
     @property
     def began_at(self) -> float:
@@ -103,14 +100,10 @@ async def open_session(work: "Work") -> None:
         return  # all delegations of a task work in its one worktree
     delegation, kind, host = work.delegation, work.agent.spec.workspace, work.own_workspace
     seconds = max(0.0, work.remaining())
-    opening = asyncio.ensure_future(
-        off_loop(lambda: open_workspace(work.root, delegation.session_id, kind, earlier=delegation.resumes, seconds=seconds, host=host))
+    # If this is cancelled, it is made nevertheless, and maintenance removes it unused.
+    workspace, was_there = await off_loop(
+        lambda: open_workspace(work.root, delegation.session_id, kind, earlier=delegation.resumes, seconds=seconds, host=host)
     )
-    try:
-        workspace, was_there = await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        opening.add_done_callback(_remove_unused)
-        raise
     work.workspace_session, work.own_workspace = WorkspaceSession(workspace, host), workspace
     if was_there:
         work.notice(f"It continues in the workspace {workspace.inside}.")
@@ -119,17 +112,6 @@ async def open_session(work: "Work") -> None:
         work.warnings = (*work.warnings, f"{gone}; this delegation uses a new one.")
     if workspace.is_dirty and not was_there:
         work.warnings = (*work.warnings, "The project has uncommitted changes; they are not in the worktree that the agent worked in.")
-
-
-def _remove_unused(opening: "asyncio.Future[tuple[Workspace, bool]]") -> None:
-    """Remove a workspace that was ready too late and never used."""
-    if opening.cancelled() or opening.exception() is not None:
-        return
-    workspace, was_there = opening.result()
-    if not was_there:
-        with contextlib.suppress(RuntimeError):  # the loop is closing: the next recovery finds it
-            clearing = asyncio.ensure_future(off_loop(lambda: remove_workspace(workspace, with_branch=True)))
-            clearing.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 async def with_changes(work: "Work", result: Return) -> Return:
@@ -180,24 +162,8 @@ def kept_message(workspace: Workspace) -> str:
     return f"Its workspace stays: {workspace.inside}{branch}."
 
 
-async def is_removable(workspace: Workspace, changes: Changes | None, artifacts: Iterable[Artifact], *, seconds: float) -> bool:
-    """Whether the workspace of a stopped delegation can be removed: no changes, no ignored files of value, no artifact in it.
-
-    Only if that is known in time; otherwise maintenance decides."""
-    if changes is None or changes.count or changes.warnings or changes.doubt or seconds <= 0:
-        return False
-    tree = f"{workspace.tree.relative_to(workspace.root).as_posix()}/"
-    if any(artifact.path.startswith(tree) for artifact in artifacts):
-        return False
-    try:
-        async with asyncio.timeout(seconds):
-            return await off_loop(lambda: is_unchanged(workspace, seconds=seconds))
-    except TimeoutError:
-        return False
-
-
-async def left_in_workspace(workspace: Workspace, hunt: HarvestRequest, scratch: Path, agent: str) -> tuple[Harvest, bool]:
-    """The work that a dead run left in its workspace, and whether the workspace can be removed because there is none."""
+async def left_in_workspace(workspace: Workspace, hunt: HarvestRequest, scratch: Path, agent: str) -> Harvest:
+    """The work that a dead run left in its workspace."""
     found = await harvest(hunt._replace(scan_root=True, below=workspace.inside, since=WorkspaceSession(workspace).began_at))
 
     def take() -> tuple[Changes, bool]:
@@ -209,10 +175,9 @@ async def left_in_workspace(workspace: Workspace, hunt: HarvestRequest, scratch:
     try:
         changes, was_merged = await off_loop(take)
     except (RemitError, OSError) as error:
-        return replace(found, warnings=(*found.warnings, *_diff_failed(workspace, error))), False
+        return replace(found, warnings=(*found.warnings, *_diff_failed(workspace, error)))
     merged = (MERGED_BEFORE,) if was_merged else ()
-    spare = await is_removable(workspace, changes, found.artifacts, seconds=AFTER_CRASH_SECONDS)
-    return await with_workspace_changes(workspace, found, changes, (*merged, *changes.warnings)), spare
+    return await with_workspace_changes(workspace, found, changes, (*merged, *changes.warnings))
 
 
 async def with_workspace_changes(workspace: Workspace, found: Harvest, changes: Changes | None, told: tuple[str, ...]) -> Harvest:
@@ -254,7 +219,7 @@ async def close_session(work: "Work", result: Return) -> Return:
         return await _remove_after_merge(work, result, changes)
     if not is_to_merge or changes.commit is None:
         return _kept_return(session, changes, result)
-    if session.host is None and not work.deps.workspaces.merges:
+    if session.host is None and work.deps.settings.engine.ships_files:
         reason = "its worker has another checkout of the project than its caller"
         return _not_merged(work, session, MergeResult(is_done=False, reason=reason, code="MERGE_WAITING"), changes, result)
     work.hold(result)
@@ -296,7 +261,7 @@ def _refuse_merge(session: WorkspaceSession) -> MergeResult | None:
 
 
 async def _merge_changes(work: "Work", session: WorkspaceSession, commit: str, result: Return) -> MergeResult:
-    intent, workspace, message = MergeIntent(), session.workspace, commit_message(work.delegation)
+    claim, workspace, message = threading.Lock(), session.workspace, commit_message(work.delegation)
     try:
         left_out = await _left_out(work, workspace, commit)
     except (RemitError, OSError) as error:
@@ -308,7 +273,7 @@ async def _merge_changes(work: "Work", session: WorkspaceSession, commit: str, r
 
     def merge() -> MergeResult:
         return _refuse_merge(session) or merge_permitted(
-            workspace, commit, left_out, intent, message=message, seconds=seconds, host=session.host
+            workspace, commit, left_out, claim, message=message, seconds=seconds, host=session.host
         )
 
     merging = asyncio.ensure_future(off_loop(merge))
@@ -318,7 +283,7 @@ async def _merge_changes(work: "Work", session: WorkspaceSession, commit: str, r
         return MergeResult(is_done=False, reason=error.message if isinstance(error, RemitError) else str(error))
     except asyncio.CancelledError:
         merging.add_done_callback(lambda done: done.cancelled() or done.exception())
-        if not intent.call_off():
+        if not claim.acquire(blocking=False):
             await asyncio.wait([merging], timeout=MERGE_ENDS_SECONDS)
             is_known = merging.done() and merging.exception() is None
             said = "Its changes were being merged when it was stopped: look at `git log`."
@@ -332,8 +297,8 @@ async def _queue_changes(work: "Work", workspace: Workspace, commit: str, left_o
     """Merge through the merge queue: rebased, accepted on the merged tree, fast-forwarded."""
     from remit.runtime.merge_queue import LANDED, Candidate, MergeQueue
 
-    deps, accept = work.deps, work.delegation.accept
-    if not (accept or deps.workspaces.accept):
+    settings, accept = work.deps.settings, work.delegation.accept
+    if not (accept or settings.workspace.accept):
         return MergeResult(is_done=False, reason='no acceptance command is configured: add [workspace] accept = ["make test"]')
     git = project_git(workspace, time.monotonic() + max(0.0, work.remaining()))
     onto = os.fsdecode((await off_loop(git.run, "rev-parse", "--abbrev-ref", "HEAD")).strip())
@@ -342,7 +307,7 @@ async def _queue_changes(work: "Work", workspace: Workspace, commit: str, left_o
     if left_out:
         message, seconds = commit_message(work.delegation), max(0.0, work.remaining())
         commit = await off_loop(lambda: commit_without(workspace, commit, left_out, message=message, seconds=seconds))
-    queue = MergeQueue(work.root, deps.workspaces, deps.acceptance)
+    queue = MergeQueue(work.root, settings)
     stop_at = time.monotonic() + max(0.0, work.remaining())
     landing = await queue.land(Candidate(workspace=replace(workspace, onto=onto), tip=commit, accept=accept, stop_at=stop_at))
     names = tuple(one.path for one in left_out)

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from remit.core.errors import Misused, Unavailable
-from remit.runtime.deps import AcceptanceRules, WorkspaceRules
+from remit.core.settings import Settings, WorkspaceSettings
 from remit.runtime.verify import Acceptance, AcceptanceSite, run_acceptance
 from remit.system.beneath import open_folder
 from remit.system.threads import off_loop
@@ -16,10 +16,10 @@ from remit.system.threads import off_loop
 SETUP_SECONDS = 900.0
 
 
-async def prepare_folder(folder: Path, root: Path, rules: WorkspaceRules, acceptance: AcceptanceRules, *, seconds: float) -> None:
+async def prepare_folder(folder: Path, root: Path, settings: Settings, *, seconds: float) -> None:
     """Copy files and run set-up commands. Raises `Unavailable` if a file is missing or a command fails."""
-    await off_loop(share_files, folder, root, rules)
-    error = (await run_setup(folder, root, rules, acceptance, seconds=min(seconds, SETUP_SECONDS))).error
+    await off_loop(share_files, folder, root, settings.workspace)
+    error = (await run_setup(folder, root, settings, seconds=min(seconds, SETUP_SECONDS))).error
     if error is not None:
         raise Unavailable(
             error.message.replace("Acceptance command", "[workspace] setup:", 1),
@@ -27,15 +27,16 @@ async def prepare_folder(folder: Path, root: Path, rules: WorkspaceRules, accept
         )
 
 
-async def run_setup(folder: Path, root: Path, rules: WorkspaceRules, acceptance: AcceptanceRules, *, seconds: float) -> Acceptance:
+async def run_setup(folder: Path, root: Path, settings: Settings, *, seconds: float) -> Acceptance:
     """Run the set-up commands."""
-    site = AcceptanceSite(folder=folder, root=root, rules=acceptance, is_asked_here=True, has_network=True)
-    if rules.setup:
+    site = AcceptanceSite(folder=folder, root=root, settings=settings, is_asked_here=True, has_network=True)
+    commands = settings.workspace.setup
+    if commands:
         await site.require()
-    return await run_acceptance(rules.setup, site, seconds_left=seconds)
+    return await run_acceptance(commands, site, seconds_left=seconds)
 
 
-def share_files(folder: Path, root: Path, rules: WorkspaceRules) -> None:
+def share_files(folder: Path, root: Path, rules: WorkspaceSettings) -> None:
     """Copy and link files that git does not have. Blocking."""
     for name in rules.copy:
         source, target = _places(folder, root, name, "copy")

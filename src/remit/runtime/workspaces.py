@@ -493,8 +493,6 @@ def _copy(root: Path, session_id: str, tree: Path, stop_at: float, host: Workspa
 def _objects(git: Git, host: Workspace | None) -> Path | None:
     """The object store of the project's repository. A copy's own repository does not qualify: it is removed with the copy."""
     if host is not None and host.kind is WorkspaceKind.COPY:
-        with contextlib.suppress(OSError):
-            return Path(os.fsdecode((host.git_dir / "objects" / "info" / "alternates").read_bytes().rstrip(b"\n")))
         return None
     with contextlib.suppress(GitFailed):
         return (git.folder / git.says("rev-parse", "--git-path", "objects")).resolve()
@@ -595,26 +593,6 @@ class MergeResult:
     """Code of the error."""
 
 
-class MergeIntent:
-    """Whether a merge may proceed: it can be cancelled until it touches the checkout."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._is_called_off = False
-        self._has_begun = False
-
-    def call_off(self) -> bool:
-        """True: nothing will be merged. False: it is in progress or done."""
-        with self._lock:
-            self._is_called_off = not self._has_begun
-            return self._is_called_off
-
-    def begin(self) -> bool:
-        with self._lock:
-            self._has_begun = not self._is_called_off
-            return self._has_begun
-
-
 @contextlib.contextmanager
 def lock_checkout(workspace: Workspace, seconds: float = LOCK_WAIT_SECONDS) -> Iterator[None]:
     """Lock out other merges, and commits of the board, which are built on HEAD."""
@@ -623,8 +601,9 @@ def lock_checkout(workspace: Workspace, seconds: float = LOCK_WAIT_SECONDS) -> I
         yield
 
 
-def merge(workspace: Workspace, commit: str, intent: MergeIntent, *, seconds: float) -> MergeResult:
-    """Merge `commit` into the project's checked-out branch."""
+def merge(workspace: Workspace, commit: str, claim: threading.Lock, *, seconds: float) -> MergeResult:
+    """Merge `commit` into the project's checked-out branch. The merge and its cancellation compete for `claim`: the one that acquires it
+    decides."""
     seconds = min(seconds, MERGING_SECONDS)
     stop_at = time.monotonic() + seconds
     with lock_checkout(workspace, min(LOCK_WAIT_SECONDS, seconds)):
@@ -636,7 +615,7 @@ def merge(workspace: Workspace, commit: str, intent: MergeIntent, *, seconds: fl
             target = _merge_commit(git, workspace, commit, into)
             if isinstance(target, MergeResult):
                 return target
-            if not intent.begin():
+            if not claim.acquire(blocking=False):
                 return MergeResult(is_done=False, into=into, reason="it was stopped before the merge")
             git.run("merge", "--ff-only", "--no-autostash", "--no-stat", "--quiet", target)
         except GitFailed as failed:
@@ -644,7 +623,7 @@ def merge(workspace: Workspace, commit: str, intent: MergeIntent, *, seconds: fl
     return MergeResult(is_done=True, into=into)
 
 
-def merge_into_workspace(workspace: Workspace, commit: str, host: Workspace, intent: MergeIntent, *, seconds: float) -> MergeResult:
+def merge_into_workspace(workspace: Workspace, commit: str, host: Workspace, claim: threading.Lock, *, seconds: float) -> MergeResult:
     """Merge the changes of `commit` since its base into the caller's workspace, beside changes made there since."""
     into = host.inside
     try:
@@ -657,7 +636,7 @@ def merge_into_workspace(workspace: Workspace, commit: str, host: Workspace, int
                 target = _merge_trees(git, ours, commit, into)
             if isinstance(target, MergeResult):
                 return target
-            if not intent.begin():
+            if not claim.acquire(blocking=False):
                 return MergeResult(is_done=False, into=into, reason="it was stopped before the merge")
             git.run("read-tree", "-m", "-u", tree, target)
     except GitFailed as failed:
@@ -730,7 +709,7 @@ def merge_permitted(
     workspace: Workspace,
     commit: str,
     left_out: Sequence[MergeWrite],
-    intent: MergeIntent,
+    claim: threading.Lock,
     *,
     message: str,
     seconds: float,
@@ -745,9 +724,9 @@ def merge_permitted(
         return MergeResult(is_done=False, conflicts=names, reason="the policy does not allow its agent to change any of its files")
     left = max(0.0, stop_at - time.monotonic())
     if host is None:
-        result = merge(workspace, commit, intent, seconds=left)
+        result = merge(workspace, commit, claim, seconds=left)
     else:
-        result = merge_into_workspace(workspace, commit, host, intent, seconds=left)
+        result = merge_into_workspace(workspace, commit, host, claim, seconds=left)
     return replace(result, left_out=tuple(one.path for one in left_out)) if result.is_done else result
 
 

@@ -13,7 +13,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.core.settings import ServeSettings
@@ -88,16 +87,23 @@ class Certificates:
     key: Path
 
     def context(self) -> ssl.SSLContext:
-        """For HTTPS."""
+        """For HTTPS. The files are read again at each connection: a renewed certificate is used from the next one on."""
+
+        def renew(_connection: ssl.SSLObject, _name: str | None, context: ssl.SSLContext) -> None:
+            with contextlib.suppress(Misused):  # half-written: the one before stays
+                self.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+                self.load(context)
+
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
         context.set_alpn_protocols(["http/1.1"])
         self.load(context)
+        context.sni_callback = renew
         return context
 
     def load(self, context: ssl.SSLContext) -> None:
-        """Also into a context in use: new connections get the new certificate. Raises `Misused`."""
+        """Raises `Misused`."""
 
         def no_password() -> str:
             raise ValueError("the key has a password")  # OpenSSL would ask for it at the terminal
@@ -118,17 +124,11 @@ def certificates_of(settings: ServeSettings, root: Path) -> Certificates | None:
         return None
     if certificate is None or key is None:
         raise Misused("TLS needs a certificate and its key.", advice="Set serve.tls_certificate and serve.tls_key.")
-    found = Certificates(certificate=_file(root, certificate, "serve.tls_certificate"), key=_file(root, key, "serve.tls_key"))
+    found = Certificates(certificate=root / Path(certificate).expanduser(), key=root / Path(key).expanduser())
+    found.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
     if found.key.stat().st_mode & 0o077:
         raise Misused(f"{found.key} can be read by others.", advice=f"chmod 600 {found.key}")
     return found
-
-
-def _file(root: Path, named: str, setting: str) -> Path:
-    path = root / Path(named).expanduser()
-    if not path.is_file() or not os.access(path, os.R_OK):
-        raise Misused(f"{setting}: {path} cannot be read.", advice="Name a PEM file, by an absolute path or one below the project.")
-    return path
 
 
 # ---- binding
@@ -151,23 +151,18 @@ def bound(place: Place) -> Iterator[socket.socket]:
 
 def _bound_port(place: Place) -> socket.socket:
     try:
-        family, kind, number, _, address = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0]
-        sock = socket.socket(family, kind, number)
-    except (OSError, OverflowError, UnicodeError) as error:
+        family, _, _, _, address = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0]
+    except (OSError, UnicodeError) as error:
         raise Misused(f"There is no address {place.host}: {error}.", advice="Use 127.0.0.1.") from None
     try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _listen(sock, address)
+        return socket.create_server(address[:2], family=family, backlog=BACKLOG, dualstack_ipv6=family == socket.AF_INET6)
     except OSError as error:
-        sock.close()
         raise _unavailable(place, error.strerror or str(error), "Choose another port; 0 takes any that is free.") from None
-    return sock
 
 
-def _listen(sock: socket.socket, address: Any) -> None:
-    sock.bind(address)
+def _listen(sock: socket.socket, name: str) -> None:
+    sock.bind(name)
     sock.listen(BACKLOG)
-    sock.setblocking(False)
 
 
 def _unavailable(where: object, why: str, advice: str) -> Unavailable:

@@ -22,11 +22,9 @@ from remit.server.tokens import DELEGATION_PREFIX, OWNER, Grants, LocalToken, Pr
 
 if TYPE_CHECKING:
     from remit.app import Remit
-    from remit.runtime.engine import LiveDelegation
+    from remit.runtime.local_context import LocalRun
 
 HEADER = "authorization"
-DELEGATION_HEADER = "remit-delegation"
-"""Beside the caller's own credential: the token of the delegation on whose behalf it calls."""
 MAX_TOKEN = 16 * 1024
 FAILURES_PER_SECOND, FAILURES_BURST = 1.0, 20.0
 """Wrong credentials from one address before it must wait."""
@@ -78,73 +76,45 @@ class Buckets:
         return 0.0 if is_there else (1.0 - left) / rate if rate > 0 else 3600.0
 
 
-@dataclass(slots=True, eq=False)
-class Stream:
-    principal: Principal
-    task: "asyncio.Task[Any]"
-    is_ended: bool = False
-
-
 class Streams:
     """Open streams, counted by principal. A stream whose credentials become invalid ends with `Refused`."""
 
     def __init__(self, is_valid: Callable[[Principal], bool]) -> None:
         self._is_valid = is_valid
-        self._open: set[Stream] = set()
         self._counts: Counter[str] = Counter()
-        self._timer: asyncio.TimerHandle | None = None
-
-    def count(self, principal: str) -> int:
-        return self._counts[principal]
 
     @contextlib.contextmanager
     def open(self, principal: Principal, most: int, task: "asyncio.Task[Any] | None") -> Iterator[None]:
         """Raises `RateLimited` at once, `Refused` when the credentials of its principal become invalid."""
         task = task or asyncio.current_task()
         assert task is not None
-        name, before, stream = principal.name, task.cancelling(), Stream(principal, task)
+        name, before = principal.name, task.cancelling()
         if self._counts[name] >= most:
             advice = "Close one first; the state of a task can be read without a stream."
             raise RateLimited(f"{name} has {most} streams open, as many as it may.", retry_after_seconds=1.0, advice=advice)
         self._counts[name] += 1
-        self._open.add(stream)
-        if self._timer is None and principal.credentials:
-            self._check_later()
+        ending = asyncio.ensure_future(self._end_when_invalid(principal, task)) if principal.credential else None
         try:
             yield
         except asyncio.CancelledError as error:
-            if not stream.is_ended or task.uncancel() > before:
+            if ending is None or not ending.done() or task.uncancel() > before:
                 raise
             advice = "Get a new token, and continue by the id of the task."
             raise Refused("The credentials of this stream are no longer valid.", code="UNAUTHENTICATED", advice=advice) from error
         else:
-            if stream.is_ended:
+            if ending is not None and ending.done():
                 task.uncancel()
         finally:
-            self._open.discard(stream)
+            if ending is not None:
+                ending.cancel()
             self._counts -= Counter({name: 1})
 
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _check_later(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check)
-
-    def _check(self) -> None:
-        watched = [stream for stream in self._open if stream.principal.credentials and not stream.is_ended]
-        self._timer = None
-        valid: dict[object, bool] = {}
-        for stream in watched:
-            key = (stream.principal.credentials, stream.principal.grants.expires_at)
-            if key not in valid:
-                valid[key] = self._is_valid(stream.principal)
-            if not valid[key]:
-                stream.is_ended = True
-                stream.task.cancel()
-        if watched:
-            self._check_later()
+    async def _end_when_invalid(self, principal: Principal, task: "asyncio.Task[Any]") -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            if not self._is_valid(principal):
+                task.cancel()
+                return
 
 
 # ---- the authenticator
@@ -156,8 +126,6 @@ class Credentials:
 
     authorization: str | None = None
     """The header."""
-    delegation: str | None = None
-    """The token of a delegation."""
     is_socket: bool = False
     """Whether it came over the project's own Unix socket (0600), which only the owner can open."""
     api: str = ""
@@ -184,7 +152,7 @@ class Authenticator:
         folder: Path,
         settings: ServeSettings,
         *,
-        running: "Callable[[str], LiveDelegation | None]" = lambda _session_id: None,
+        running: "Callable[[str], LocalRun | None]" = lambda _session_id: None,
         audit: Callable[[Mapping[str, Any]], None] = lambda _entry: None,
         report: Callable[[str, str | None, RemitError | None], None] = lambda _api, _principal, _error: None,
         clock: Clock = SYSTEM_CLOCK,
@@ -209,10 +177,6 @@ class Authenticator:
         """Makes the owner's token, when a server starts; its path."""
         return self.local.make()
 
-    def close(self) -> None:
-        self._streams.close()
-        self.tokens.write_used()
-
     # ---- authentication
 
     def authenticate(self, shown: Credentials) -> Principal:
@@ -226,20 +190,12 @@ class Authenticator:
         return principal
 
     def _authenticate(self, shown: Credentials) -> Principal:
-        bearer = None if shown.authorization is None else bearer_of(shown.authorization)
-        delegation = shown.delegation
-        if bearer is not None and bearer.startswith(DELEGATION_PREFIX) and delegation is None:
-            bearer, delegation = None, bearer
-        principal: Principal | None = None
-        if bearer is not None:
-            principal = self._by_bearer(bearer, shown)
-        elif shown.is_socket:
-            principal = OWNER
-        if delegation is not None:
-            return self._by_delegation(delegation, principal, shown)
-        if principal is None:
-            raise self._refused("no credentials", shown)
-        return principal
+        if shown.authorization is not None:
+            bearer = bearer_of(shown.authorization)
+            return self._by_delegation(bearer, shown) if bearer.startswith(DELEGATION_PREFIX) else self._by_bearer(bearer, shown)
+        if shown.is_socket:
+            return OWNER
+        raise self._refused("no credentials", shown)
 
     def _by_bearer(self, text: str, shown: Credentials) -> Principal:
         if len(text) > MAX_TOKEN:
@@ -252,34 +208,24 @@ class Authenticator:
         name, now = f"token:{token.name}", self._clock.wall()
         if (fault := token.fault(now)) is not None:
             raise self._refused(f"{fault} token", shown, name)
-        self.tokens.used(token)
         limits, age = token.grants.budget, max(0.0, now - token.created_at)
         budget = None if limits is None else Budget(limits, opened_at=self._clock.monotonic() - age)
-        return Principal(name=name, grants=token.grants, credentials=(token.token_id,), budget=budget)
+        return Principal(name=name, grants=token.grants, credential=token.token_id, budget=budget)
 
-    def _by_delegation(self, text: str, shown_by: Principal | None, shown: Credentials) -> Principal:
+    def _by_delegation(self, text: str, shown: Credentials) -> Principal:
         """Requests with the token of a delegation start its children."""
         token = self._delegations.get(_digest(text))
         fault = self._delegation_fault(token)
         if token is None or fault is not None:
-            raise self._refused(fault or "", shown, shown_by.name if shown_by else "")
-        own = shown_by.grants if shown_by is not None else Grants()
-        grants = Grants(
-            expires_at=token.deadline_at,
-            deadline_at=token.deadline_at,
-            requests_per_second=own.requests_per_second,
-            burst=own.burst,
-            request_bytes=own.request_bytes,
-            streams=own.streams,
-        )
+            raise self._refused(fault or "", shown)
         return Principal(
             name=f"delegation:{token.session_id}",
-            grants=grants,
+            grants=Grants(expires_at=token.deadline_at, deadline_at=token.deadline_at),
             parent=token.session_id,
-            credentials=(f"{token.session_id}/{token.attempt}", *(shown_by.credentials if shown_by is not None else ())),
+            credential=f"{token.session_id}/{token.attempt}",
         )
 
-    def token_for(self, running: "LiveDelegation") -> str:
+    def token_for(self, running: "LocalRun") -> str:
         """A token for the remote agent that executes a delegation, valid until this attempt ends."""
         delegation = running.delegation
         if running.is_settled:
@@ -309,13 +255,14 @@ class Authenticator:
     def is_valid(self, principal: Principal) -> bool:
         """Whether its credentials are still valid: for long requests."""
         expires_at = principal.grants.expires_at
-        return (expires_at is None or self._clock.wall() < expires_at) and all(map(self._is_credential_valid, principal.credentials))
-
-    def _is_credential_valid(self, credential: str) -> bool:
-        session_id, slash, attempt = credential.partition("/")
+        if expires_at is not None and self._clock.wall() >= expires_at:
+            return False
+        if not principal.credential:
+            return True
+        session_id, slash, attempt = principal.credential.partition("/")
         if slash:
             return self._is_running(session_id, int(attempt))
-        token = self.tokens.by_id(credential)
+        token = self.tokens.by_id(principal.credential)
         return token is not None and token.fault(self._clock.wall()) is None
 
     def _refused(self, why: str, shown: Credentials, principal: str = "") -> Refused:
@@ -337,28 +284,16 @@ class Authenticator:
 
     # ---- limits of a principal
 
-    def admit(self, principal: Principal, size: int = 0) -> None:
-        """One request of `size` bytes. Raises `RateLimited`, `Refused` (TOO_LARGE). The owner has no rate limit."""
-        most = self.max_request_bytes(principal)
-        if size > most:
-            error: Refused = Refused(f"The request has {size} bytes; at most {most} are allowed.", code="TOO_LARGE", advice="Send less.")
-        elif principal.is_local:
+    def admit(self, principal: Principal) -> None:
+        """One request. Raises `RateLimited`. The owner has no rate limit."""
+        if principal.is_local:
             return
-        else:
-            grants, settings = principal.grants, self.settings
-            rate = settings.requests_per_second if grants.requests_per_second is None else grants.requests_per_second
-            burst = grants.burst
-            if burst is None:
-                burst = settings.burst if grants.requests_per_second is None else max(int(rate), 1)
-            if not (wait := self._requests.take(principal.name, rate, burst)):
-                return
+        granted = principal.grants.requests_per_second
+        rate, burst = (self.settings.requests_per_second, self.settings.burst) if granted is None else (granted, granted)
+        if wait := self._requests.take(principal.name, rate, burst):
             error = RateLimited(f"{principal.name} may make {rate:g} requests a second.", retry_after_seconds=wait)
-        self._report("any", principal.name, error)
-        raise error
-
-    def max_request_bytes(self, principal: Principal) -> int:
-        most = principal.grants.request_bytes
-        return self.settings.request_bytes if most is None else min(most, self.settings.request_bytes)
+            self._report("any", principal.name, error)
+            raise error
 
     def stream(self, principal: Principal, task: "asyncio.Task[Any] | None" = None) -> contextlib.AbstractContextManager[None]:
         """A context manager around a long answer, in the task that sends it, or for `task`. Raises `RateLimited`, `Refused`."""

@@ -9,7 +9,6 @@ Everything else is a `DelegateResult`, also when the server cannot be reached.
 
 import asyncio
 import contextlib
-import os
 import time
 import uuid
 from collections.abc import AsyncGenerator, Mapping
@@ -25,6 +24,7 @@ from remit.runtime.tool.delegate_tool import needs
 from remit.server.discovery import announced
 from remit.server.http.models import TaskRequest, validated
 from remit.server.tokens import local_token
+from remit.system.ownership import owner_fault
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -51,19 +51,10 @@ def discover(root: str | Path = ".") -> ServerAddress:
     here = Path(root).resolve()
     for folder in (here, *here.parents):
         run = folder / ".remit" / "run"
-        found = announced(run) if _is_own_folder(run) else None
+        found = None if owner_fault(folder) else announced(run)  # another user may create such a folder above ours, as in /tmp
         if found is not None and found.grpc is not None:
             return ServerAddress(found.grpc, None if found.grpc.startswith("unix:") else local_token(folder / ".remit"))
     raise Unavailable(f"No server of a project at or above {here} takes gRPC.", advice="Start one there: remit serve")
-
-
-def _is_own_folder(folder: Path) -> bool:
-    """Another user may create such a folder above ours, for example in /tmp; requests must not go there."""
-    try:
-        found = folder.stat()
-    except OSError:
-        return False
-    return found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
 class Client:

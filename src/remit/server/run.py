@@ -6,15 +6,16 @@ with its results so far."""
 import asyncio
 import contextlib
 import importlib.util
+import signal
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.app import Remit
-from remit.core.errors import Misused, RemitError
+from remit.core.errors import Misused
 from remit.core.settings import ServeSettings
 from remit.runtime.telemetry.logs import log_lifecycle, set_up_logs
 from remit.server.addresses import GRPC_SOCKET, Certificates, Place, bound, certificates_of, must_be_safe, place_of, url_of
@@ -34,7 +35,7 @@ PATHS = {"http": "/v1", "a2a": "/a2a", "mcp": "/mcp", "metrics": "/metrics"}
 """Paths of the APIs at the HTTP port."""
 NEEDED = {
     "grpc": ("grpc", "grpc_health", "grpc_reflection", "google"),
-    "http": ("starlette", "uvicorn"),
+    "http": ("starlette", "uvicorn", "sse_starlette"),
     "a2a": ("starlette", "uvicorn", "sse_starlette", "a2a"),
     "mcp": ("starlette", "uvicorn", "mcp"),
     "metrics": ("starlette", "uvicorn", "prometheus_client"),
@@ -97,7 +98,6 @@ class Apis:
 
     async def __aenter__(self) -> "Apis":
         self.token_file = self.authenticator.open()
-        self._stack.callback(self.authenticator.close)
         try:
             if self._bound.http is not None:  # before gRPC: the A2A card names both
                 await self._start_http(self._bound.http)
@@ -179,44 +179,14 @@ class Apis:
         if self._grpc is not None:
             self._grpc.stop_taking()
 
-    def reload(self) -> list[str]:
-        """Reload replaced certificates and return their problems."""
-        try:
-            if self._http is not None:
-                self._http.reload_certificate()
-        except RemitError as error:
-            return [str(error)]
-        return []
-
 
 # ---- `remit serve`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerInfo:
-    root: str
-    apis: Mapping[str, str]
-    """Addresses by API."""
-    token_file: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "doors": dict(self.apis)}  # its older name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopSummary:
-    handed_over: int
-    ended: int
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
 class Listener(Protocol):
-    def opened(self, opened: ServerInfo) -> None: ...
-    def reloaded(self, problems: list[str]) -> None: ...
+    def opened(self, root: Path, apis: Mapping[str, str], token_file: Path) -> None: ...
     def stopping(self, running: int, seconds: float) -> None: ...
-    def stopped(self, stopped: StopSummary) -> None: ...
+    def stopped(self, *, handed_over: int, ended: int) -> None: ...
 
 
 async def serve(root: Path, settings: Mapping[str, Any], listener: Listener, trust: "ProjectTrust | None" = None) -> None:
@@ -224,31 +194,27 @@ async def serve(root: Path, settings: Mapping[str, Any], listener: Listener, tru
     remit = Remit.open(root, settings=settings, trust=trust)
     with contextlib.ExitStack() as stack:
         bound = stack.enter_context(bound_apis(remit.settings.serve, remit.root))
-        signals = stack.enter_context(on_signals(reloads=True))
+        signals = stack.enter_context(on_signals(signal.SIGHUP))
         stack.callback(set_up_logs(remit.settings.signals.logs))
         async with _opened(remit, signals) as is_open:
             if not is_open:
-                listener.stopped(StopSummary(handed_over=0, ended=0))
+                listener.stopped(handed_over=0, ended=0)
                 return
             log_lifecycle(remit.engine)
             async with Apis(remit, bound) as apis:
                 run_folder = remit.folder / "run"
                 announce(run_folder, grpc=apis.grpc_address, http=apis.http_address, token_file=str(apis.token_file))
                 stack.callback(withdraw, run_folder)
-                listener.opened(ServerInfo(root=str(remit.root), apis=apis.addresses(), token_file=str(apis.token_file)))
-                while not signals.stop.is_set():
-                    await first_of(signals.stop.wait(), signals.reload.wait())
-                    if signals.reload.is_set() and not signals.stop.is_set():
-                        signals.reload.clear()
-                        listener.reloaded([*await remit.reload(), *apis.reload()])
+                listener.opened(remit.root, apis.addresses(), apis.token_file)
+                await signals.stop.wait()
                 apis.stop_taking()
                 seconds = remit.settings.serve.stop_seconds
                 listener.stopping(len(remit.engine.live()), seconds)
                 await first_of(apis.service.finish(), signals.at_once.wait(), timeout=seconds)
                 withdraw(run_folder)
             left = len([one for one in remit.engine.live().values() if one.parent is None])
-            handed_over = await remit.close(hand_over=True)
-            listener.stopped(StopSummary(handed_over=len(handed_over), ended=max(0, left - len(handed_over))))
+            handed_over = len(await remit.close(hand_over=True))
+            listener.stopped(handed_over=handed_over, ended=max(0, left - handed_over))
 
 
 @contextlib.asynccontextmanager

@@ -33,7 +33,7 @@ from remit.core.delegate_results import (
 )
 from remit.core.delegation import ORIGIN, ROOT_CALLER, CallerInfo, Origin, on_behalf_of
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
-from remit.core.events import LAST, Event, EventKind, Step
+from remit.core.events import Event, EventKind, Step
 from remit.core.ids import is_session_id, parse_traceparent
 from remit.core.parameters import snake
 from remit.core.ports import Store
@@ -62,12 +62,10 @@ EXTRAS = ("key", "accept", "budget")
 MOST_ON_PAGE = 500
 MOST_TREE = 100_000
 """Delegations of one tree that a list reads."""
-MOST_TOOLS = 256
-"""Cached delegate tools, one for each set of agents that a caller may use."""
 SUMMARY = 500
 """Characters of a text in a list."""
-LONGEST_WORD = 200
-"""Of a caller's name for its conversation."""
+LONGEST_SESSION = 200
+"""Characters of a caller's name for its conversation."""
 RECORDED: Mapping[TaskState, tuple[State, ...]] = {
     TaskState.PENDING: (),
     TaskState.QUEUED: (State.QUEUED,),
@@ -142,8 +140,7 @@ class Service:
         self.tool = DelegateTool(remit)
         self.is_stopping = False
         """New work is refused."""
-        self._starting: set[asyncio.Future[Any]] = set()
-        self._tools: dict[tuple[str, ...], DelegateTool] = {}
+        self._starting: set[asyncio.Task[Handle]] = set()
 
     # ---- starting
 
@@ -174,51 +171,27 @@ class Service:
 
     def tool_for(self, call: Call) -> DelegateTool:
         """The delegate tool with the agents that the caller may use."""
-        allowed = call.principal.grants.agents
-        if allowed is None:
-            return self.tool
-        found = self._tools.get(allowed)
-        if found is None:
-            if len(self._tools) >= MOST_TOOLS:
-                self._tools.clear()
-            may_use = call.principal.grants.may_use
-            found = self._tools[allowed] = DelegateTool(self.remit, among=lambda spec: may_use(spec.name))
-        return found
+        grants = call.principal.grants
+        return self.tool if grants.agents is None else DelegateTool(self.remit, among=lambda spec: grants.may_use(spec.name))
 
     async def begin(self, call: Call, arguments: Mapping[str, Any]) -> Handle:
         """`read` and `execute`."""
         return await self.execute(call, self.read(call, arguments))
-
-    async def run(self, call: Call, arguments: Mapping[str, Any]) -> AsyncGenerator[Chunk, None]:
-        """`begin` and `stream`: the first chunk has the id. Leaving the stream ends nothing."""
-        handle = await self.begin(call, arguments)
-        if isinstance(handle, SettledHandle) and await off_loop(self.remit.store.get, handle.session_id) is None:
-            yield final_chunk(result_of(await handle.result(), self.remit.clock.wall()), LAST)  # its refusal could not be recorded
-            return
-        async with contextlib.aclosing(self.stream(call, handle.session_id)) as chunks:
-            async for chunk in chunks:
-                yield chunk
 
     async def execute(self, call: Call, request: DelegateRequest) -> Handle:
         """Started and recorded when this returns. If the caller is cancelled here, it was started completely or not at all. Errors that
         only the runtime finds are raised like those of `read`."""
         if self.is_stopping:
             raise Refused("This server is stopping and accepts no new work.", code="STOPPING", advice="Try again in a moment.")
-        if request.resume is None and not self.remit.is_attached:  # nothing has started before the engine has it
-            started: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            self._starting.add(started)
-            try:
-                handle = await self._start(call, request)
-            finally:
-                self._starting.discard(started)
-                started.set_result(None)
-        else:  # its own task: a caller that leaves must not interrupt the store or another process
-            task = asyncio.ensure_future(self._start(call, request))
-            self._starting.add(task)
-            task.add_done_callback(self._has_started)
-            handle = await asyncio.shield(task)
+        task = asyncio.ensure_future(self._start(call, request))  # a caller that leaves must not interrupt the store or another process
+        self._starting.add(task)
+        task.add_done_callback(self._has_started)
+        handle = await asyncio.shield(task)
         if isinstance(handle, SettledHandle):
-            self.tool.must_be_faultless(request, await handle.result())
+            returned = await handle.result()
+            self.tool.must_be_faultless(request, returned)
+            if self.remit.has_record and await off_loop(self.remit.store.get, handle.session_id) is None:
+                raise Unavailable(returned.summary, code="STORE_UNAVAILABLE", advice="Nothing was begun; try again later.")
         return handle
 
     def _has_started(self, task: "asyncio.Task[Handle]") -> None:
@@ -347,8 +320,7 @@ class Service:
             if query.principal not in (None, principal.name):
                 return Page(records=(), next_page=None)
             query = replace(query, principal=None if principal.parent is not None else principal.name)
-        words: dict[str, Any] = {name: _word(getattr(query, name)) for name in ("root_id", "agent", "principal", "conversation")}
-        return await off_loop(_page, store, replace(query, **words), principal.parent)
+        return await off_loop(_page, store, query, principal.parent)
 
     # ---- ending
 
@@ -451,7 +423,7 @@ def _origin(call: Call, budget: Budget | None) -> Origin:
     principal, grants = call.principal, call.principal.grants
     is_relay = principal.may(Permission.RELAY) and bool(call.path)
     return Origin(
-        caller_info=CallerInfo(principal.name, call.api, _word(call.session), call.traceparent),
+        caller_info=CallerInfo(principal.name, call.api, call.session or None, call.traceparent),
         depth=max(0, call.depth) if is_relay else 0,
         path=call.path if is_relay else (principal.name,),
         max_depth=grants.max_depth,
@@ -465,11 +437,6 @@ def _origin(call: Call, budget: Budget | None) -> Origin:
 def own_key(principal: str, key: str) -> str:
     """A key of one caller. Slashes in names (`spiffe://…`) are escaped, so that no name is a prefix of another key."""
     return f"{principal.replace('%', '%25').replace('/', '%2F')}/{key}"
-
-
-def _word(given: str | None) -> str | None:
-    """Bounded, and without characters that cannot be stored."""
-    return None if not given else given[:LONGEST_WORD].encode("utf-8", "backslashreplace").decode()
 
 
 # ---- chunks

@@ -15,7 +15,6 @@ class Signals:
     def __init__(self) -> None:
         self.stop = asyncio.Event()
         self.at_once = asyncio.Event()
-        self.reload = asyncio.Event()
 
     def request_stop(self) -> None:
         (self.at_once if self.stop.is_set() else self.stop).set()
@@ -35,12 +34,10 @@ async def first_of(*waited: Awaitable[Any], timeout: float | None = None) -> Non
 
 
 @contextlib.contextmanager
-def on_signals(*, reloads: bool = False) -> Iterator[Signals]:
-    """`reloads`: whether SIGHUP asks for a reload instead of ending the process."""
+def on_signals(*ignored: signal.Signals) -> Iterator[Signals]:
+    """SIGINT and SIGTERM stop the server. `ignored`: these do nothing."""
     loop, signals = asyncio.get_running_loop(), Signals()
-    actions = {signal.SIGINT: signals.request_stop, signal.SIGTERM: signals.request_stop}
-    if reloads:
-        actions[signal.SIGHUP] = signals.reload.set
+    actions = {signal.SIGINT: signals.request_stop, signal.SIGTERM: signals.request_stop} | dict.fromkeys(ignored, lambda: None)
     for number, action in actions.items():
         loop.add_signal_handler(number, action)
     try:

@@ -32,10 +32,8 @@ from remit.system.trust import CODE, VARIABLE
 
 log = logging.getLogger("remit.access")
 
-FILE, USED_FILE, LOCK_FILE, LOCAL_FILE = "tokens.json", "used.json", "tokens.lock", "serve.token"
+FILE, LOCK_FILE, LOCAL_FILE = "tokens.json", "tokens.lock", "serve.token"
 LOCK_SECONDS = 5.0
-USED_SECONDS = 60.0
-"""Precision of the time of last use."""
 MOST_TOKENS = 10_000
 VERSION = 1
 PREFIX = "rmt_"
@@ -92,8 +90,6 @@ class Grants(BaseModel):
     deadline_at: _Seconds | None = None
     """Wall clock by which its work ends."""
     requests_per_second: _Seconds | None = None
-    burst: _Count | None = None
-    request_bytes: _Count | None = None
     streams: _Count | None = None
     """Open at once."""
 
@@ -121,8 +117,8 @@ class Principal:
     grants: Grants = field(default_factory=Grants)
     parent: str | None = None
     """With the token of a delegation: its session. New work is its child."""
-    credentials: tuple[str, ...] = field(default=(), compare=False)
-    """Ids of its credentials, for `Authenticator.is_valid`; empty: always valid."""
+    credential: str = field(default="", compare=False)
+    """The id of its token, for `Authenticator.is_valid`; empty: always valid."""
     budget: Budget | None = field(default=None, compare=False, repr=False)
     """Limits on everything it asks for; None: no limit."""
 
@@ -205,8 +201,6 @@ class Tokens:
         self._stored = _Stored()
         self._by_digest: Mapping[str, Token] = {}
         self._by_id: Mapping[str, Token] = {}
-        self._used: dict[str, float] = {}
-        self._used_written_at = 0.0
 
     @property
     def path(self) -> Path:
@@ -240,39 +234,11 @@ class Tokens:
         self._by_digest = {token.digest: token for token in self._stored.tokens}
         self._by_id = {token.token_id: token for token in self._stored.tokens}
 
-    def used(self, token: Token) -> None:
-        """Written periodically, not on every request."""
-        now = self._clock.wall()
-        self._used[token.token_id] = now
-        if now - self._used_written_at >= USED_SECONDS:
-            self.write_used()
-
-    def write_used(self) -> None:
-        """Errors are logged only: the list of tokens then shows less."""
-        if not self._used:
-            return
-        self._used_written_at = self._clock.wall()
-        self._refresh()
-        try:
-            with file_lock(self._folder / LOCK_FILE, timeout=0.05):
-                used = {name: at for name, at in (self.last_used() | self._used).items() if name in self._by_id}
-                write_private(self._folder / USED_FILE, json.dumps(used).encode(), fsync=False)
-            self._used = {}
-        except RemitError as error:
-            log.warning("The times at which tokens were last used could not be written: %s", error)
-
     # ---- for the owner
 
     def all(self) -> Sequence[Token]:
         """Also invalid ones. Raises `Unavailable` when the file is damaged."""
         return self._read().tokens
-
-    def last_used(self) -> dict[str, float]:
-        try:
-            stored = json.loads(read_private(self._folder / USED_FILE) or b"{}")
-        except (ValueError, RemitError):
-            return {}
-        return {str(name): float(at) for name, at in stored.items() if isinstance(at, int | float)} if isinstance(stored, dict) else {}
 
     def new(self, name: str, grants: Grants) -> tuple[Token, str]:
         """The token and its secret, which is stored nowhere."""

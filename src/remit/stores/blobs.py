@@ -149,18 +149,18 @@ class BlobStore:
 
     def _is_recent(self, sha256: str, size: int) -> bool:
         """There, whole, and not soon to be pruned."""
-        try:
-            found = self._ask(lambda: self._api.head(self._store, _key(sha256)))
-        except FileNotFoundError:
-            return False
-        return bool(found["size"] == size) and time.time() - found["last_modified"].timestamp() < RENEWED_SECONDS
+        found = self._find(sha256)
+        return found is not None and found["size"] == size and time.time() - found["last_modified"].timestamp() < RENEWED_SECONDS
 
     def has(self, sha256: str) -> bool:
+        return self._find(sha256) is not None
+
+    def _find(self, sha256: str) -> Mapping[str, Any] | None:
         try:
-            self._ask(lambda: self._api.head(self._store, _key(sha256)))
+            found: Mapping[str, Any] = self._ask(lambda: self._api.head(self._store, _key(sha256)))
         except FileNotFoundError:
-            return False
-        return True
+            return None
+        return found
 
     def get(self, sha256: str, size: int, descriptor: int) -> None:
         """Write the blob to an empty file. Raises `Failed` if it is not there, or is not what its name says; then the file is worthless."""

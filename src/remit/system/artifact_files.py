@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from remit.core.errors import RemitError
+from remit.core.errors import Refused, RemitError
 from remit.core.protected_paths import is_private
 from remit.core.result import Artifact, Evidence
-from remit.system.beneath import Root, open_regular, path_inside
+from remit.system.beneath import Root, open_regular
 
 HASH_LIMIT_BYTES = 1 << 30
 """Maximum bytes hashed of a file, which may grow for ever."""
@@ -99,15 +99,10 @@ def open_artifact(
     if fault is not None:
         return FileProblem(reason=fault, is_outside=True)
     try:
-        real_root = os.path.join(os.path.realpath(root), within) if within else os.path.realpath(root)
-        inside = path_inside(real_root, path)
-        if inside is None:
-            return FileProblem(reason=f"leads out of the {'workspace' if within else 'project root'} by a symlink", is_outside=True)
-        if is_forbidden(inside):
-            return FileProblem(reason="is protected")
-        # The real path has no links: a swapped part is not followed.
-        with Root(real_root) as opened, opened.place(inside, follow=False) as place:
-            return open_regular(place.name, folder=place.folder)
+        with Root(os.path.join(root, within)) as opened, opened.place(path) as place:
+            return FileProblem(reason="is protected") if is_forbidden(place.path) else open_regular(place.name, folder=place.folder)
+    except Refused:
+        return FileProblem(reason=f"leads out of the {'workspace' if within else 'project root'} by a symlink", is_outside=True)
     except RemitError as error:
         return FileProblem(reason="does not exist" if error.code == "FILE_NOT_FOUND" else error.message)
     except (OSError, ValueError) as error:

@@ -1,11 +1,11 @@
 """Opens files beneath a root so that no link leads out of it, whatever is swapped meanwhile.
 
-Paths are resolved step by step from an open folder. `open_regular` opens a file at a path that is trusted except for its last part."""
+Paths are walked folder by folder from an open one, and no link is followed: links are resolved by name beforehand. `open_regular` opens a
+file at a path that is trusted except for its last part."""
 
 import errno
 import os
 import stat
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -16,8 +16,6 @@ from remit.core.text import shorten
 MAX_PATH = 4096
 MAX_LINKS = 40
 """As in the kernel."""
-MAX_STEPS = 10_000
-"""Limits links whose targets are thousands of `..`."""
 _PASS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """O_PATH: a folder that may be entered but not listed can be traversed."""
 _LIST = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
@@ -71,99 +69,6 @@ def resolve_inside(root: Path, path: str | Path) -> Path:
         words = f"{named} leads out of the project, to {os.path.realpath(root / path)}: nothing is written there."
         raise Refused(words, code="POLICY_DENIED", advice="Remove the link.")
     return Path(os.path.realpath(root), inside)
-
-
-class OutsideRoot(Exception):
-    """The path, or a link on it, leads out of the root."""
-
-
-class _Walker:
-    __slots__ = ("_links", "_names", "_pending", "_root", "_steps", "folder", "passed")
-
-    def __init__(self, root: int, parts: Sequence[str], names: Sequence[str]) -> None:
-        """`names`: absolute paths of the root, for absolute links into it."""
-        self._root, self._names = root, names
-        self._pending = list(reversed(parts))
-        self._links = self._steps = 0
-        self.folder = os.open(".", _PASS, dir_fd=root)
-        self.passed: list[str] = []
-        """Real folders from the root to the current position."""
-
-    def arrive(self, follow: bool) -> str:
-        """The name in `folder`, which need not exist; "." for the root itself. With `follow` it is not a link."""
-        while self._pending:
-            self._steps += 1
-            if self._steps > MAX_STEPS:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-            part = self._pending.pop()
-            if part == "..":
-                self._back()
-            elif part not in ("", "."):
-                if not self._pending:
-                    target = self._link_at(part) if follow else None
-                    if target is None:
-                        return part
-                    self._follow(target)
-                elif not self._enter(part):
-                    self._follow(self._need_link(part))
-        return "."
-
-    def _enter(self, part: str) -> bool:
-        try:
-            deeper = os.open(part, _PASS, dir_fd=self.folder)
-        except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENOTDIR):
-                return False
-            raise
-        os.close(self.folder)
-        self.folder = deeper
-        self.passed.append(part)
-        return True
-
-    def _link_at(self, part: str) -> str | None:
-        try:
-            return os.readlink(part, dir_fd=self.folder)
-        except OSError as error:
-            if error.errno in (errno.EINVAL, errno.ENOENT):
-                return None
-            raise
-
-    def _need_link(self, part: str) -> str:
-        target = self._link_at(part)
-        if target is None:
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), "/".join((*self.passed, part)))
-        return target
-
-    def _follow(self, target: str) -> None:
-        self._links += 1
-        if self._links > MAX_LINKS:
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        if target.startswith("/"):
-            target = self._below_root(target)
-            self._restart()
-        self._pending.extend(reversed(target.split("/")))
-
-    def _below_root(self, target: str) -> str:
-        for name in self._names:
-            if target == name:
-                return ""
-            if target.startswith(name.rstrip("/") + "/"):
-                return target[len(name.rstrip("/")) + 1 :]
-        raise OutsideRoot
-
-    def _back(self) -> None:
-        """Handle `..` of a link: from the root again, not by the folder's own "..", which may have been moved out of the root."""
-        if not self.passed:
-            raise OutsideRoot
-        again = self.passed[:-1]
-        self._restart()
-        # "." in the end: these are folders to enter, never the target of the path.
-        self._pending.extend((*([] if self._pending else ["."]), *reversed(again)))
-
-    def _restart(self) -> None:
-        fresh = os.open(".", _PASS, dir_fd=self._root)
-        os.close(self.folder)
-        self.folder, self.passed = fresh, []
 
 
 class Place(NamedTuple):
@@ -247,21 +152,71 @@ class Root:
 
     def place(self, path: str, *, follow: bool = True) -> Place:
         """Where `path` leads. `follow`: resolve a final link; its target need not exist."""
-        names = tuple(dict.fromkeys((self.path, os.path.realpath(self.path))))
-        walker = None
+        parts = parts_of(path, self.path)
         try:
-            walker = _Walker(self.descriptor, parts_of(path, self.path), names)
-            name = walker.arrive(follow)
-        except BaseException as error:
-            if walker is not None:
-                os.close(walker.folder)
-            if isinstance(error, OutsideRoot):
-                raise leads_out(path) from None
-            if isinstance(error, OSError):
-                raise cannot("find", path, error) from None
+            try:
+                return self._enter(parts, path, follow)
+            except OSError as error:
+                if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+                    raise
+            return self._enter(self._without_links(parts, path, follow), path, follow)
+        except OSError as error:
+            raise cannot("find", path, error) from None
+
+    def _enter(self, parts: tuple[str, ...], asked: str, follow: bool) -> Place:
+        """Folder by folder, through no link: whatever is swapped meanwhile, nothing outside is reached."""
+        folder = os.open(".", _PASS, dir_fd=self.descriptor)
+        try:
+            for part in parts[:-1]:
+                deeper = os.open(part, _PASS, dir_fd=folder)
+                os.close(folder)
+                folder = deeper
+            place = Place(folder=folder, name=parts[-1] if parts else ".", inside=parts, asked=asked)
+            if follow and (found := place.stat()) is not None and stat.S_ISLNK(found.st_mode):
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        except BaseException:
+            os.close(folder)
             raise
-        inside = tuple(walker.passed) if name == "." else (*walker.passed, name)
-        return Place(folder=walker.folder, name=name, inside=inside, asked=path)
+        return place
+
+    def _without_links(self, parts: tuple[str, ...], asked: str, follow: bool) -> tuple[str, ...]:
+        """The same path with its links resolved, by name."""
+        top = f"/proc/self/fd/{self.descriptor}"
+        pending, links = list(reversed(parts)), 0
+        passed: list[str] = []
+        while pending:
+            part = pending.pop()
+            if part == ".." and not passed:
+                raise leads_out(asked)
+            if part == "..":
+                os.stat("/".join((top, *passed, ".")))  # a folder that does not exist leads nowhere
+                passed.pop()
+            elif part not in ("", "."):
+                passed.append(part)
+                target = _link_at("/".join((top, *passed))) if pending or follow else None
+                if target is not None:
+                    links += 1
+                    if links > MAX_LINKS:
+                        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+                    passed = [] if target.startswith("/") else passed[:-1]
+                    pending += reversed(self._below(target, asked).split("/"))
+        return tuple(passed)
+
+    def _below(self, target: str, asked: str) -> str:
+        """The target of a link, from the root if it is absolute."""
+        if not target.startswith("/"):
+            return target
+        for name in (self.path, os.readlink(f"/proc/self/fd/{self.descriptor}")):
+            if f"{target}/".startswith(f"{name.rstrip('/')}/"):
+                return target[len(name) :]
+        raise leads_out(asked)
+
+
+def _link_at(path: str) -> str | None:
+    try:
+        return os.readlink(path)
+    except OSError:  # not a link, or missing
+        return None
 
 
 def parts_of(path: str, root: str = "") -> tuple[str, ...]:

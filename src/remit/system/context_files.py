@@ -26,8 +26,9 @@ def context_files(root_dir: Path, level: int, language: str, limit_bytes: int = 
         return ContextFiles(paths=(), text="", warnings=(f"{CONTEXT_FOLDER} was left out: it is a link that leads out of the project.",))
     paths: list[str] = []
     parts: list[str] = []
-    warnings = _missing_folders(root_dir, level, language)
-    used = 0
+    used, warnings = 0, list[str]()
+    if level == 2 and not _is_folder_of(root_dir, language):
+        warnings.append(f"There is no context folder for language {language!r}: only {COMMON}/ was loaded.")
     for path in _candidates(root_dir, level, language):
         name = path.relative_to(root_dir).as_posix()
         try:
@@ -43,12 +44,6 @@ def context_files(root_dir: Path, level: int, language: str, limit_bytes: int = 
         paths.append(name)
         parts.append(block)
     return ContextFiles(paths=tuple(paths), text="".join(parts), warnings=tuple(warnings))
-
-
-def _missing_folders(root_dir: Path, level: int, language: str) -> list[str]:
-    if level == 2 and not _is_folder_of(root_dir, language):
-        return [f"There is no context folder for language {language!r}: only {COMMON}/ was loaded."]
-    return []
 
 
 def _is_folder_of(root_dir: Path, language: str) -> bool:

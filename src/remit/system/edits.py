@@ -118,11 +118,7 @@ def _need_writable(place: Place, before: os.stat_result | None) -> None:
         raise leads_out(place.asked, "is a folder, not a file", "Name a file in it.")
     if not stat.S_ISREG(before.st_mode):
         raise leads_out(place.asked, f"is {kind_of(before)}, not a file", "Only regular files are read and written.")
-    try:
-        may_write = os.access(place.name, os.W_OK, dir_fd=place.folder, effective_ids=True, follow_symlinks=False)
-    except NotImplementedError:  # a C library without it: the folder's permissions decide, as with any rename
-        return
-    if not may_write:
+    if not os.access(place.name, os.W_OK, dir_fd=place.folder, effective_ids=True, follow_symlinks=False):
         raise Failed(f"{shown(place.asked)} is read-only.", advice="Change its permissions if it is to be written.")
 
 

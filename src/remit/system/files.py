@@ -9,7 +9,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -180,23 +180,16 @@ def sweep_folders(
 
 
 def set_aside(path: Path, *, at: float | None = None) -> Path:
-    """Rename a damaged file to NAME.damaged-YYYYmmddTHHMMSS (UTC) beside it without overwriting. Returns the new name."""
+    """Rename a damaged file to NAME.damaged-YYYYmmddTHHMMSS (UTC) beside it. Returns the new name. Callers hold their own lock."""
     moment = datetime.fromtimestamp(time.time() if at is None else at, UTC).strftime("%Y%m%dT%H%M%S")
-    for attempt in range(1, 1000):
-        target = path.with_name(f"{path.name}.damaged-{moment}" + (f"-{attempt}" if attempt > 1 else ""))
-        try:
-            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))  # the name is reserved from here on
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise _cannot("set aside", path, error) from error
-        try:
-            os.replace(path, target)
-        except OSError as error:
-            target.unlink()
-            raise _cannot("set aside", path, error) from error
-        return target
-    raise Unavailable(f"{path} cannot be set aside: there are too many damaged copies of this second.", code="STORE_UNAVAILABLE")
+    target = path.with_name(f"{path.name}.damaged-{moment}")
+    if os.path.lexists(target):
+        target = target.with_name(f"{target.name}-{secrets.token_hex(4)}")
+    try:
+        os.rename(path, target)
+    except OSError as error:
+        raise _cannot("set aside", path, error) from error
+    return target
 
 
 def _acquire(path: Path, give_up_at: float) -> int | None:
@@ -310,21 +303,21 @@ FOLDER = "access"
 LARGEST_BYTES = 16 * 1024 * 1024
 
 
-def state_folder(environ: Mapping[str, str] = os.environ) -> Path:
+def state_folder() -> Path:
     """Folder of user data, outside projects; not created."""
-    return _user_folder("XDG_STATE_HOME", ".local/state", environ)
+    return _user_folder("XDG_STATE_HOME", ".local/state")
 
 
-def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
+def cache_folder() -> Path:
     """Folder of data that can be recreated; not created."""
-    return _user_folder("XDG_CACHE_HOME", ".cache", environ)
+    return _user_folder("XDG_CACHE_HOME", ".cache")
 
 
-def _user_folder(variable: str, default: str, environ: Mapping[str, str]) -> Path:
-    given = environ.get(variable, "")
+def _user_folder(variable: str, default: str) -> Path:
+    given = os.environ.get(variable, "")
     if os.path.isabs(given):
         return Path(given) / "remit"
-    home = environ.get("HOME") or os.path.expanduser("~")
+    home = os.environ.get("HOME") or os.path.expanduser("~")
     if not os.path.isabs(home):
         raise Unavailable("There is no home folder to keep approvals in.", advice=f"Set HOME or {variable}.")
     return Path(home) / default / "remit"

@@ -39,31 +39,32 @@ def translate(pattern: str) -> str:
     return (f"{first}/" if first else "") + middle + last
 
 
+_SIGN = re.compile(r"\*+|\?|\[([!^]?+)(\]?+(?:\\.|[^\]\\])*)\]|\\?(.)", re.DOTALL)
+"""Stars, a question mark, a class (whether it is negated, its content), or a literal character."""
+
+
 def segment(part: str) -> str:
     """One name: `*`, `?`, `[…]`, and a backslash before a literal character."""
-    pieces: list[list[str]] = [[]]
-    position = 0
-    while position < len(part):
-        sign = part[position]
-        position += 1
-        if sign == "*":
-            if pieces[-1] or len(pieces) == 1:
-                pieces.append([])
-        elif sign == "?":
-            pieces[-1].append("[^/]")
-        elif sign == "[" and (end := _end_of_class(part, position)) is not None:
-            pieces[-1].append(_class(part[position:end]))
-            position = end + 1
-        elif sign == "\\" and position < len(part):
-            pieces[-1].append(re.escape(part[position]))
-            position += 1
+    pieces = [""]
+    for sign in _SIGN.finditer(part):
+        if sign[0].startswith("*"):
+            pieces.append("")
+        elif sign[0] == "?":
+            pieces[-1] += "[^/]"
         else:
-            pieces[-1].append(re.escape(sign))
-    joined = ["".join(piece) for piece in pieces]
-    if len(joined) == 1:
-        return joined[0]
-    middle = "".join(f"(?>[^/]*?{piece})" for piece in joined[1:-1])
-    return joined[0] + middle + "[^/]*" + joined[-1]
+            pieces[-1] += re.escape(sign[3]) if sign[2] is None else _class(sign[2], is_negated=sign[1] != "")
+    if len(pieces) == 1:
+        return pieces[0]
+    middle = "".join(f"(?>[^/]*?{piece})" for piece in pieces[1:-1])
+    return f"{pieces[0]}{middle}[^/]*{pieces[-1]}"
+
+
+def _class(inside: str, *, is_negated: bool) -> str:
+    found = re.findall(r"\\?(.)(?:-\\?(.))?", inside, re.DOTALL)
+    ranges = "".join(f"{re.escape(low)}-{re.escape(high or low)}" for low, high in found if low <= (high or low))
+    if not ranges:
+        return "[^/]" if is_negated else "(?!)"
+    return f"[^/{ranges}]" if is_negated else f"(?!/)[{ranges}]"
 
 
 def _whole(pattern: str) -> str:
@@ -103,42 +104,6 @@ def _brace(pattern: str) -> tuple[int, int, list[str]] | None:
         elif depth == 0:
             return (start, position, [*offered, pattern[begin:position]]) if offered else None
     return None
-
-
-def _end_of_class(part: str, start: int) -> int | None:
-    position = start
-    if part[position : position + 1] in ("!", "^"):
-        position += 1
-    if part[position : position + 1] == "]":
-        position += 1
-    while position < len(part):
-        if part[position] == "]":
-            return position
-        position += 2 if part[position] == "\\" else 1
-    return None
-
-
-def _class(inside: str) -> str:
-    negated = inside[:1] in ("!", "^")
-    ranges = _ranges(inside[1:] if negated else inside)
-    if not ranges:
-        return "[^/]" if negated else "(?!)"
-    return f"[^/{ranges}]" if negated else f"(?!/)[{ranges}]"
-
-
-def _ranges(text: str) -> str:
-    signs = [sign[-1] for sign in re.findall(r"\\?.", text, re.DOTALL)]
-    made, position = [], 0
-    while position < len(signs):
-        if position + 2 < len(signs) and signs[position + 1] == "-":
-            low, high = signs[position], signs[position + 2]
-            if low <= high:
-                made.append(f"{re.escape(low)}-{re.escape(high)}")
-            position += 3
-        else:
-            made.append(re.escape(signs[position]))
-            position += 1
-    return "".join(made)
 
 
 MAX_RULES = 5_000

@@ -136,13 +136,13 @@ def _host(netloc: str) -> tuple[str, ipaddress.IPv4Address | ipaddress.IPv6Addre
     if not name:
         raise Misused("The address names no host.", advice=_WHOLE)
     if _NUMBER.fullmatch(name.rpartition(".")[2]):
-        return _dotted(name)
+        return _parse_ipv4(name)
     if not _NAME.fullmatch(name):
         raise Misused("The host is not a valid domain name.", advice="Use letters, digits and hyphens, with dots between.")
     return name, None
 
 
-def _dotted(name: str) -> tuple[str, ipaddress.IPv4Address]:
+def _parse_ipv4(name: str) -> tuple[str, ipaddress.IPv4Address]:
     """A name that ends in a number is an IPv4 address, accepted only in its plain spelling: others (2130706433, 0x7f.1, 0177.0.0.1) only
     serve to hide one."""
     try:
@@ -247,7 +247,7 @@ async def send_request(request: WebRequest, addresses: Sequence[Address], tls: s
     backend = _backend(core, target, addresses)
     pool = core.AsyncConnectionPool(ssl_context=tls, max_connections=1, max_keepalive_connections=0, network_backend=backend)
     async with pool:
-        with _told(core, target):
+        with _convert_errors(core, target):
             response = await pool.handle_async_request(asked)
         try:
             yield Answer(
@@ -261,13 +261,13 @@ async def send_request(request: WebRequest, addresses: Sequence[Address], tls: s
 
 
 async def _chunks(core: Any, response: Any, target: Target) -> AsyncGenerator[bytes, None]:
-    with _told(core, target):
+    with _convert_errors(core, target):
         async for chunk in response.aiter_stream():
             yield chunk
 
 
 @contextlib.contextmanager
-def _told(core: Any, target: Target) -> Any:
+def _convert_errors(core: Any, target: Target) -> Any:
     """Convert the transport's errors. None of them repeats a header or a query."""
     try:
         yield
@@ -306,12 +306,6 @@ def _backend(core: Any, target: Target, addresses: Sequence[Address]) -> Any:
                 except (core.ConnectError, core.ConnectTimeout) as error:
                     failure = error
             raise failure
-
-        async def connect_unix_socket(self, path: str, timeout: float | None = None, **options: Any) -> Any:
-            raise core.ConnectError("a local socket is not the web")
-
-        async def sleep(self, seconds: float) -> None:
-            await asyncio.sleep(seconds)
 
     return Pinned()
 
@@ -382,11 +376,11 @@ async def check_target(target: Target, method: str, network: Network) -> Sequenc
     if target.host in METADATA_NAMES:
         kinds = {AddressKind.METADATA}
     for kind in sorted(kinds):
-        await _permitted(target, method, kind, network)
+        await _ask_policy(target, method, kind, network)
     return addresses
 
 
-async def _permitted(target: Target, method: str, kind: AddressKind, network: Network) -> None:
+async def _ask_policy(target: Target, method: str, kind: AddressKind, network: Network) -> None:
     try:
         await network.permit(url=target.shown, scheme=target.scheme, host=target.host, port=target.port, method=method, address=str(kind))
     except Refused as refusal:
@@ -441,10 +435,12 @@ def _next(request: WebRequest, status: int, location: str, trail: Trail) -> WebR
 
 # ---- bodies
 
-ACCEPT_ENCODING = "gzip, deflate"
+ACCEPT_ENCODING = "gzip"
 MAX_GZIP_MEMBERS = 100
 """Limits thousands of empty members, which would only cost time."""
 _PIECE_BYTES = 1 << 16
+_ANY_HEADER = 32 + zlib.MAX_WBITS
+"""zlib recognises the header of gzip or of deflate."""
 _EVENT_ENDS = (b"\n\n", b"\r\r", b"\r\n\r\n")
 _LONGEST_END = 4
 
@@ -468,41 +464,28 @@ class Body:
 
 
 class Decompressor:
-    """gzip, deflate (with and without a zlib header, as servers send both), or no encoding. Raises `BodyError` for any other."""
+    """gzip, deflate, or no encoding. Raises `BodyError` for any other."""
 
     def __init__(self, content_encoding: str) -> None:
         names = [name for part in content_encoding.lower().split(",") if (name := part.strip()) not in ("", "identity")]
         if names not in ([], ["gzip"], ["x-gzip"], ["deflate"]):
             raise BodyError(f"it is packed in a way that was not asked for ({', '.join(names)[:60]})")
-        self._bits = 0 if not names else zlib.MAX_WBITS if names == ["deflate"] else 16 + zlib.MAX_WBITS
-        self._stream = zlib.decompressobj(self._bits or zlib.MAX_WBITS)
+        self._stream = zlib.decompressobj(_ANY_HEADER) if names else None
         self._is_begun = False
         self._members = 1
 
     @property
     def is_complete(self) -> bool:
-        return not self._bits or self._stream.eof or not self._is_begun
+        return self._stream is None or self._stream.eof or not self._is_begun
 
-    def unpack(self, data: bytes, max_bytes: int) -> bytes:
-        """At most `max_bytes`; more is never produced."""
-        out = bytearray()
-        for piece in self.pieces(data, max_bytes):
-            out += piece
-            if len(out) >= max_bytes:
-                break
-        return bytes(out[:max_bytes])
-
-    def pieces(self, data: bytes, max_piece: int = _PIECE_BYTES) -> Iterator[bytes]:
-        if not self._bits:
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        if self._stream is None:
             yield data
             return
-        if data and not self._is_begun:
-            self._is_begun = True
-            if self._bits == zlib.MAX_WBITS and (data[0] & 0x0F != 8 or (len(data) > 1 and (data[0] * 256 + data[1]) % 31)):
-                self._stream = zlib.decompressobj(-zlib.MAX_WBITS)
+        self._is_begun = self._is_begun or data != b""
         while data and not (self._stream.eof and not self._next_member(data)):
             try:
-                piece = self._stream.decompress(data, max(1, max_piece))
+                piece = self._stream.decompress(data, _PIECE_BYTES)
             except zlib.error as error:
                 raise BodyError(f"it is packed in a way that could not be read ({error})") from None
             data = self._stream.unused_data if self._stream.eof else self._stream.unconsumed_tail
@@ -511,13 +494,19 @@ class Decompressor:
 
     def _next_member(self, data: bytes) -> bool:
         """Whether another gzip member follows; anything else after the end is not part of the body."""
-        if self._bits == zlib.MAX_WBITS or data[:1] != b"\x1f":
+        if data[:1] != b"\x1f":
             return False
         self._members += 1
         if self._members > MAX_GZIP_MEMBERS:
             raise BodyError(f"it is packed in more than {MAX_GZIP_MEMBERS} parts")
-        self._stream = zlib.decompressobj(self._bits)
+        self._stream = zlib.decompressobj(_ANY_HEADER)
         return True
+
+    async def unpack(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The bytes decompressed, in small pieces."""
+        async for chunk in chunks:
+            for piece in self.pieces(chunk):
+                yield piece
 
 
 async def read_body(
@@ -530,7 +519,10 @@ async def read_body(
         async with asyncio.timeout(seconds), contextlib.aclosing(chunks):
             async for chunk in chunks:
                 wire += len(chunk)
-                content += decompressor.unpack(chunk, max_bytes + 1 - len(content))
+                for piece in decompressor.pieces(chunk):
+                    content += piece
+                    if len(content) > max_bytes:
+                        break
                 if len(content) > max_bytes or wire > max_bytes:
                     cut = f"It is larger than {max_bytes} bytes; the rest was left."
                     break
@@ -541,14 +533,6 @@ async def read_body(
     except ConnectionError as error:
         cut = f"The answer broke off: {error}"
     return Body(content=bytes(content[:max_bytes]), wire_bytes=wire, cut=cut, is_late=is_late)
-
-
-async def unpack_chunks(chunks: AsyncIterator[bytes], content_encoding: str) -> AsyncIterator[bytes]:
-    """The bytes decompressed, in small pieces."""
-    decompressor = Decompressor(content_encoding)
-    async for chunk in chunks:
-        for piece in decompressor.pieces(chunk):
-            yield piece
 
 
 async def limit_chunks(chunks: AsyncIterator[bytes], max_bytes: int, what: str = "one answer") -> AsyncIterator[bytes]:

@@ -10,6 +10,7 @@ import secrets
 import socket
 import stat
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from remit.core.deadline import Clock
 from remit.core.ports import Store
 from remit.core.record import Owner, Record
 from remit.core.states import State
-from remit.system.processes import boot_id, is_alive, pid_space, process_start
+from remit.system.processes import ProcessIdentity, boot_id, is_alive, pid_space
 
 EXPECTED_FOLDER = "registered"
 """Below `.remit`: one file per operation of a registered agent that is expected back."""
@@ -29,15 +30,7 @@ LATE_SECONDS = 2.0
 
 
 def this_owner(clock: Clock) -> Owner:
-    pid = os.getpid()
-    return Owner(
-        owner_id=f"{pid}-{secrets.token_hex(4)}",
-        pid=pid,
-        pid_started=process_start(pid) or "",
-        pid_space=pid_space(),
-        host=socket.gethostname(),
-        opened_at=clock.wall(),
-    )
+    return Owner(owner_id=f"{os.getpid()}-{secrets.token_hex(4)}", **asdict(ProcessIdentity()), opened_at=clock.wall())
 
 
 def is_dead(owner: Owner, run_folder: Path) -> bool:

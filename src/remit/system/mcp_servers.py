@@ -6,14 +6,13 @@ are created only from approved entries. Later output of a server is compared wit
 import contextlib
 import hashlib
 import json
-import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from remit.core.errors import RemitError
-from remit.system.beneath import open_regular
+from remit.system.artifact_files import read_bounded
 from remit.system.files import private_folder, read_private, state_folder, write_private
 
 ADOPTED_FILE = ".mcp.json"
@@ -49,11 +48,10 @@ def with_adopted(table: Mapping[str, Any], root: Path) -> Mapping[str, Any]:
 
 
 def _entries(root: Path) -> Mapping[str, Mapping[str, Any]]:
+    data = read_bounded(root / ADOPTED_FILE, LARGEST_FILE) or b""
     try:
-        with os.fdopen(open_regular(root / ADOPTED_FILE), "rb") as opened:
-            data = opened.read(LARGEST_FILE + 1)
         found: Any = json.loads(data).get("mcpServers") if len(data) <= LARGEST_FILE else {}
-    except (OSError, ValueError, AttributeError, RecursionError):
+    except (ValueError, AttributeError, RecursionError):
         return {}
     return {name: entry for name, entry in found.items() if isinstance(entry, Mapping)} if isinstance(found, Mapping) else {}
 
@@ -114,20 +112,20 @@ def server_key(root: Path, name: str, table: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def seen_tools(key: str, environ: Mapping[str, str] = os.environ) -> SeenTools | None:
+def seen_tools(key: str) -> SeenTools | None:
     """None: it was never asked, or not for long after a fault."""
     try:
-        found = json.loads(read_private(_folder(environ) / f"{key}.json") or b"null")
+        found = json.loads(read_private(_folder() / f"{key}.json") or b"null")
         seen = SeenTools(text=str(found["text"]), fault=str(found["fault"]))
     except (RemitError, ValueError, TypeError, KeyError):
         return None
     return None if seen.fault and time.time() - found.get("at", 0.0) > FAULT_KEPT_SECONDS else seen
 
 
-def note_tools(key: str, seen: SeenTools, environ: Mapping[str, str] = os.environ) -> None:
+def note_tools(key: str, seen: SeenTools) -> None:
     """Store a server's tools. If the folder is not writable, the server is started again next time."""
     with contextlib.suppress(OSError, RemitError):
-        folder = private_folder(_folder(environ))
+        folder = private_folder(_folder())
         document = {"text": seen.text, "fault": seen.fault, "at": time.time()}
         write_private(folder / f"{key}.json", json.dumps(document).encode(), fsync=False)
         kept = list(folder.iterdir())
@@ -135,5 +133,5 @@ def note_tools(key: str, seen: SeenTools, environ: Mapping[str, str] = os.enviro
             old.unlink()
 
 
-def _folder(environ: Mapping[str, str]) -> Path:
-    return state_folder(environ) / "mcp-tools"
+def _folder() -> Path:
+    return state_folder() / "mcp-tools"

@@ -11,7 +11,6 @@ import os
 import pwd
 import secrets
 import stat
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -69,9 +68,8 @@ def must_stay_inside(root: Path) -> None:
 class DatabaseBinding:
     """The binding of the database at `path` in the user's state folder."""
 
-    def __init__(self, path: Path, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = Path(os.path.realpath(path))
-        self._environ = environ
 
     @property
     def has_content(self) -> bool:
@@ -140,7 +138,7 @@ class DatabaseBinding:
 
     @property
     def _place(self) -> Path:
-        return state_folder(self._environ) / "databases" / f"{hashlib.sha256(str(self.path).encode()).hexdigest()[:32]}.json"
+        return state_folder() / "databases" / f"{hashlib.sha256(str(self.path).encode()).hexdigest()[:32]}.json"
 
     def refused(self) -> Refused:
         why = "was not made here: it came with the project, was moved or restored, or an older remit made it"
@@ -173,39 +171,39 @@ def _size(path: Path) -> int:
 # ---- secrets that servers of a project accept
 
 
-def note_made(path: Path, secret: bytes, environ: Mapping[str, str] = os.environ) -> None:
+def note_made(path: Path, secret: bytes) -> None:
     """Record that this user's remit created the secret in the file at `path`, or that the user adopted it."""
-    place = _secret_place(path, environ)
+    place = _secret_place(path)
     private_folder(place.parent)
     write_private(place, hashlib.sha256(secret).hexdigest().encode(), fsync=False)
 
 
-def is_made_here(path: Path, secret: bytes, environ: Mapping[str, str] = os.environ) -> bool:
+def is_made_here(path: Path, secret: bytes) -> bool:
     """A clone may contain such a file, whose content others know."""
     try:
-        return read_private(_secret_place(path, environ)) == hashlib.sha256(secret).hexdigest().encode()
+        return read_private(_secret_place(path)) == hashlib.sha256(secret).hexdigest().encode()
     except RemitError:
         return False
 
 
-def _secret_place(path: Path, environ: Mapping[str, str]) -> Path:
-    return state_folder(environ) / "secrets" / hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:32]
+def _secret_place(path: Path) -> Path:
+    return state_folder() / "secrets" / hashlib.sha256(os.path.realpath(path).encode()).hexdigest()[:32]
 
 
 # ---- notes of remit inside a project
 
 
-def seal(text: str, environ: Mapping[str, str] = os.environ) -> str:
+def seal(text: str) -> str:
     """A keyed hash of `text`, which only this user's remit can create."""
-    return hmac.new(_key(environ), text.encode(), hashlib.sha256).hexdigest()
+    return hmac.new(_key(), text.encode(), hashlib.sha256).hexdigest()
 
 
-def is_sealed(text: str, found: object, environ: Mapping[str, str] = os.environ) -> bool:
-    return isinstance(found, str) and hmac.compare_digest(seal(text, environ).encode(), found.encode("utf-8", "replace"))
+def is_sealed(text: str, found: object) -> bool:
+    return isinstance(found, str) and hmac.compare_digest(seal(text).encode(), found.encode("utf-8", "replace"))
 
 
-def _key(environ: Mapping[str, str]) -> bytes:
-    place = state_folder(environ) / "key"
+def _key() -> bytes:
+    place = state_folder() / "key"
     if (key := read_private(place)) is None:
         with file_lock(private_folder(place.parent) / "key.lock", timeout=LOCK_SECONDS):
             if (key := read_private(place)) is None:

@@ -34,13 +34,13 @@ def _missing(what: str, extra: str) -> Unavailable:
 
 
 def offered(group: str) -> tuple["EntryPoint", ...]:
-    return _read(group, tuple((folder, _changed(folder)) for folder in sys.path))
+    return _read(group, tuple(sys.path))
 
 
 @lru_cache(maxsize=16)
-def _read(group: str, places: tuple[tuple[str, int], ...]) -> tuple["EntryPoint", ...]:
-    """A package that comes or goes changes the folder it is in. Metadata is parsed only where a file names the group."""
-    if not any(_may_name(group, folder) for folder, _ in places):
+def _read(group: str, folders: tuple[str, ...]) -> tuple["EntryPoint", ...]:
+    """Metadata is parsed only where a file names the group."""
+    if not any(_may_name(group, folder) for folder in folders):
         return ()
     from importlib.metadata import entry_points
 
@@ -64,10 +64,3 @@ def _names(group: str, file: str) -> bool:
             return group.encode() in text.read()
     except OSError:  # most packages offer none
         return False
-
-
-def _changed(folder: str) -> int:
-    try:
-        return os.stat(folder or ".").st_mtime_ns
-    except OSError:
-        return 0

@@ -191,18 +191,11 @@ def send_signal(process: Process, number: int) -> bool:
     return True
 
 
-def kill_tree(
-    pid: int | None,
-    *,
-    started: str | None = None,
-    marker: str | None = None,
-    term_grace: float = 0.25,
-    limit: float = KILL_LIMIT_SECONDS,
-) -> bool:
+def kill_tree(pid: int | None, *, marker: str | None = None, term_grace: float = 0.25, limit: float = KILL_LIMIT_SECONDS) -> bool:
     """Ask `pid`, everything below it and everything with `marker` to end; after the grace, kill until none is left.
 
-    True if none is left, False if `limit` seconds were not enough. `started` guards against a reused pid."""
-    steps = _killing(pid, started, marker, term_grace, limit)
+    True if none is left, False if `limit` seconds were not enough."""
+    steps = _killing(pid, None, marker, term_grace, limit)
     while True:
         try:
             time.sleep(next(steps))
@@ -218,7 +211,7 @@ async def kill_tree_async(
     term_grace: float = 0.25,
     limit: float = KILL_LIMIT_SECONDS,
 ) -> bool:
-    """`kill_tree` that blocks the loop for only a few milliseconds at a time."""
+    """`kill_tree` that blocks the loop for only a few milliseconds at a time. `started` guards against a reused pid."""
     import asyncio  # imported here, so that light processes need not load it
 
     steps = _killing(pid, started, marker, term_grace, limit)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, is_dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from remit.core.agents import ROLES
 from remit.core.budget import Limits
@@ -19,9 +19,6 @@ from remit.core.redaction import is_secret_name, redact_text
 from remit.core.routing import DEFAULT_TABLE, Rule
 from remit.core.settings import DEFAULT_TIMEOUTS, NAMES, WRITTEN, Settings, settings_from, time_limits
 from remit.system.trust import SETTINGS_FILES, ProjectTrust, leaves, load_trust
-
-if TYPE_CHECKING:
-    from pydantic import ValidationError
 
 # ---- layers: one flat mapping from key to value and source per place
 
@@ -44,10 +41,6 @@ class SourcedValue(NamedTuple):
 Layer = dict[Key, SourcedValue]
 ALIASES: Mapping[Key, Key] = {("serve", "doors"): ("serve", "apis")}
 """Other names of settings."""
-REMOVED: Mapping[str, str] = {
-    "serve.client_ca": "let a proxy in front verify client certificates (behind_proxy), and give each caller a token: remit token new NAME",
-}
-"""Settings of earlier versions, and what to do instead."""
 
 
 def file_layers(trust: ProjectTrust) -> list[Layer]:
@@ -161,10 +154,6 @@ def settings_error(faults: list[str]) -> Misused:
     return Misused(message if message.endswith("?") else f"{message}.", advice="Correct it; `remit config --all` lists every setting.")
 
 
-def shape_faults(error: "ValidationError", layer: Layer) -> list[str]:
-    return list(dict.fromkeys(_fault(dict(found), layer) for found in error.errors()))
-
-
 def timeout_faults(limits: Mapping[str, TimeLimits], layer: Layer) -> list[str]:
     """A default above its maximum: each may be valid, but not both together."""
     return [
@@ -179,8 +168,6 @@ def _fault(found: dict[str, Any], layer: Layer) -> str:
     location = tuple(str(part) for part in found["loc"])
     source = _source(location, layer)
     if found["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        if (instead := REMOVED.get(".".join(location))) is not None:
-            return f"{source}: {'.'.join(location)} was removed: {instead}"
         allowed = _keys_at(location[:-1])
         close = get_close_matches(location[-1], allowed, n=1)
         if "key_variable" in allowed and is_secret_name(location[-1]):
@@ -244,12 +231,12 @@ def load_settings(
     and invalid value. `trust`: the approvals, if already read."""
     trust = trust or load_trust(root)
     layer = merge_layers([*file_layers(trust), environment_layer(environ), argument_layer(arguments or {})])
-    settings = _checked(layer) if layer else Settings()
+    settings = _validate(layer) if layer else Settings()
     left_out = tuple(item.name for item in trust.left_out if item.name.startswith(tuple(SETTINGS_FILES)))
     return replace(settings, sources={key: source for key, _, source in describe(settings)}, not_approved=left_out)
 
 
-def _checked(layer: Layer) -> Settings:
+def _validate(layer: Layer) -> Settings:
     # Imported here: most projects have no settings, and pydantic's validators are slow to build.
     from pydantic import ConfigDict, ValidationError, create_model
 
@@ -261,7 +248,7 @@ def _checked(layer: Layer) -> Settings:
     try:
         checked = table.model_validate(document)
     except ValidationError as error:
-        raise settings_error(shape_faults(error, layer)) from None
+        raise settings_error(list(dict.fromkeys(_fault(dict(found), layer) for found in error.errors()))) from None
     written = {name: getattr(checked, name) for name in checked.model_fields_set}
     faults = timeout_faults(time_limits(written.get("timeouts", {})), layer)
     if faults:

@@ -207,9 +207,9 @@ class ProjectTrust(NamedTuple):
         """Whether work of dead processes may be resumed: while a person has not decided, it may need unapproved parts."""
         return self.is_complete or self.is_declined
 
-    def approved_tools(self, server: str, environ: Mapping[str, str] = os.environ) -> dict[str, dict[str, Any]]:
+    def approved_tools(self, server: str) -> dict[str, dict[str, Any]]:
         """The approved tools of an MCP server, by name."""
-        text = approved_text((self.approved or {}).get(tools_name(server), ""), environ)
+        text = approved_text((self.approved or {}).get(tools_name(server), ""))
         return {} if text is None else tools_in(text)
 
     def refused(self, what: str) -> Refused:
@@ -246,16 +246,16 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def load_trust(root: Path | str, trust: bool | str | None = None, environ: Mapping[str, str] = os.environ) -> ProjectTrust:
+def load_trust(root: Path | str, trust: bool | str | None = None) -> ProjectTrust:
     """The approvals of the project at `root`. `trust`: True approves everything, a hash the content with that hash, False nothing; None
     uses REMIT_TRUST and the user's approvals, "" only the latter."""
     root = Path(root).resolve()
-    check_place(root, trust, environ)
+    check_place(root, trust)
     settings = {file: _table(root / file, keys) for file, keys in SETTINGS_FILES.items()}
-    given = environ.get(VARIABLE, "") if trust is None else trust
+    given = os.environ.get(VARIABLE, "") if trust is None else trust
     if given is True or given == "1":
         return ProjectTrust(root=root, settings=settings, approved=None)
-    items = tuple(_items(root, settings, environ))
+    items = tuple(_items(root, settings))
     approved = {item.name: item.digest for item in items if item.kind != DATABASE_KIND}
     is_given, fault = given is False or given == hash_of(items), ""
     if given is False:
@@ -263,7 +263,7 @@ def load_trust(root: Path | str, trust: bool | str | None = None, environ: Mappi
     elif not is_given:
         approved, fault = {}, f"{VARIABLE if trust is None else 'trust'} is the hash of other content" if given else ""
         try:
-            approved = approvals_of(root, environ)
+            approved = approvals_of(root)
         except RemitError as error:
             fault = str(error)
     left_out = tuple(item for item in items if approved.get(item.name) != item.digest)
@@ -281,10 +281,10 @@ def items_of(root: Path) -> tuple[TrustItem, ...]:
     return tuple(_items(root, {file: _table(root / file, keys) for file, keys in SETTINGS_FILES.items()}))
 
 
-def _items(root: Path, settings: Mapping[str, Mapping[str, Any]], environ: Mapping[str, str] = os.environ) -> Iterator[TrustItem]:
+def _items(root: Path, settings: Mapping[str, Mapping[str, Any]]) -> Iterator[TrustItem]:
     for file, table in settings.items():
         yield from _setting_items(file, table, root)
-        yield from _tool_items(table, root, environ)
+        yield from _tool_items(table, root)
     end = time.monotonic() + MAX_SECONDS
     for folder, (kind, endings) in FOLDERS.items():
         for name in _files(root, folder, endings, end):
@@ -293,13 +293,13 @@ def _items(root: Path, settings: Mapping[str, Mapping[str, Any]], environ: Mappi
     for name, kind in FILES.items():
         if (data := _content(f"{root}/{name}", root)) is not None:
             yield _file_item(kind, name, data, root)
-    if (item := database_item(root, environ)) is not None:
+    if (item := database_item(root)) is not None:
         yield item
 
 
-def database_item(root: Path, environ: Mapping[str, str] = os.environ) -> TrustItem | None:
+def database_item(root: Path) -> TrustItem | None:
     """The project's database if it was not created here; approving it adopts its current state."""
-    binding = DatabaseBinding(root / FOLDER / DATABASE, environ)
+    binding = DatabaseBinding(root / FOLDER / DATABASE)
     if not binding.has_content or binding.token() is not None:
         return None
     digest = digest_of(binding.identity().encode())
@@ -313,15 +313,15 @@ def owner_item(root: Path) -> TrustItem | None:
     return TrustItem(kind=OWNER, name=OWNER, digest=digest_of(fault.encode()), effect=fault, text=fault) if fault else None
 
 
-def check_place(root: Path, trust: bool | str | None = None, environ: Mapping[str, str] = os.environ) -> None:
+def check_place(root: Path, trust: bool | str | None = None) -> None:
     """Raise `Refused` for a project whose `.remit` leads out of it, or whose files another user could have written, unless approved. An
     agent's process leaves the owner check to the process that runs its tree."""
     must_stay_inside(root)
-    given = environ.get(VARIABLE, "") if trust is None else trust
-    item = None if given is True or given == "1" or CALLER in environ else owner_item(root)
+    given = os.environ.get(VARIABLE, "") if trust is None else trust
+    item = None if given is True or given == "1" or CALLER in os.environ else owner_item(root)
     if item is not None:
         with contextlib.suppress(RemitError):  # approvals that cannot be read approve nothing
-            if approvals_of(root, environ).get(OWNER) == item.digest:
+            if approvals_of(root).get(OWNER) == item.digest:
                 return
         raise Refused(
             f"{item.effect}, so nothing of the project {root} is used.",
@@ -362,11 +362,11 @@ def tools_name(server: str) -> str:
     return f"mcp:{server}"
 
 
-def _tool_items(table: Mapping[str, Any], root: Path, environ: Mapping[str, str]) -> Iterator[TrustItem]:
+def _tool_items(table: Mapping[str, Any], root: Path) -> Iterator[TrustItem]:
     """The last known tools of each MCP server in the settings. One that was never asked has none."""
     agents = table.get("agents")
     for name, agent in agents.items() if isinstance(agents, Mapping) else ():
-        seen = seen_tools(server_key(root, name, agent), environ) if is_server(agent) else None
+        seen = seen_tools(server_key(root, name, agent)) if is_server(agent) else None
         if seen is not None and seen.text:
             names = list(tools_in(seen.text))
             effect = one_line(f"offers {len(names)} tools, each of them an agent: {', '.join(names)}")
@@ -578,29 +578,29 @@ def _declared(items: Iterable[TrustItem]) -> dict[str, str]:
 # ---- approvals
 
 
-def approvals_of(root: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def approvals_of(root: Path) -> dict[str, str]:
     """Current approvals: digests by name. Raises `RemitError` if they are unreadable, or agents could write them."""
-    folder = Path(os.path.realpath(state_folder(environ)))
+    folder = Path(os.path.realpath(state_folder()))
     if folder.is_relative_to(root.resolve()) and protection_of(str(folder.relative_to(root.resolve()))) is None:
         raise Refused(
             f"{folder} is inside the project, where agents could write approvals, so nothing is approved.",
             code=CODE,
             advice="Set XDG_STATE_HOME to a folder outside.",
         )
-    return dict(_read_approvals(environ).get(str(root.resolve()), {}))
+    return dict(_read_approvals().get(str(root.resolve()), {}))
 
 
-def approvals_stamp(environ: Mapping[str, str] = os.environ) -> tuple[int, ...] | None:
+def approvals_stamp() -> tuple[int, ...] | None:
     """Changes whenever something is approved."""
     try:
-        return stamp_of(state_folder(environ) / "trust.json")
+        return stamp_of(state_folder() / "trust.json")
     except RemitError:
         return None
 
 
-def _read_approvals(environ: Mapping[str, str]) -> dict[str, dict[str, str]]:
+def _read_approvals() -> dict[str, dict[str, str]]:
     """By project: name → digest. Raises `RemitError` for a damaged file or one that is not private: it approves nothing."""
-    path = state_folder(environ) / "trust.json"
+    path = state_folder() / "trust.json"
     data = read_private(path)
     if data is None:
         return {}
@@ -615,12 +615,12 @@ def _read_approvals(environ: Mapping[str, str]) -> dict[str, dict[str, str]]:
     return dict(projects)
 
 
-def _change_approvals(root: Path, items: Iterable[TrustItem], environ: Mapping[str, str], *, keep: bool) -> None:
-    if CALLER in environ:
+def _change_approvals(root: Path, items: Iterable[TrustItem], *, keep: bool) -> None:
+    if CALLER in os.environ:
         raise Refused("An agent cannot approve files of a project.", code=CODE, advice=f"A person can. {ADVICE}")
-    folder = private_folder(state_folder(environ))
+    folder = private_folder(state_folder())
     with file_lock(folder / "trust.lock", timeout=LOCK_SECONDS):
-        projects = _read_approvals(environ)
+        projects = _read_approvals()
         name = str(root.resolve())
         approved = {**(projects.pop(name, {}) if keep else {}), **{item.name: item.digest for item in items}}
         if not keep:
@@ -637,21 +637,21 @@ def _change_approvals(root: Path, items: Iterable[TrustItem], environ: Mapping[s
                 text.unlink(missing_ok=True)
 
 
-def approve(root: Path, items: Iterable[TrustItem], environ: Mapping[str, str] = os.environ) -> None:
+def approve(root: Path, items: Iterable[TrustItem]) -> None:
     """Approve these items with their current content. Earlier approvals of the same names are replaced; others stay."""
-    _change_approvals(root, tuple(items), environ, keep=True)
+    _change_approvals(root, tuple(items), keep=True)
 
 
-def approve_written(root: Path, path: Path, before: bytes | None, after: bytes, environ: Mapping[str, str] = os.environ) -> None:
+def approve_written(root: Path, path: Path, before: bytes | None, after: bytes) -> None:
     """Approve what remit itself changed in a file on a person's command, if all of the file was approved before, or it did not exist
     (`before` None). Otherwise, or if an agent gave the command, the file waits for `remit trust`; so does an item that would run other
     project files, like a coding agent its hooks: the person has not seen them."""
     with contextlib.suppress(RemitError):
         root = root.resolve()
-        approved = approvals_of(root, environ)
+        approved = approvals_of(root)
         if all(approved.get(item.name) == item.digest for item in _items_in(root, path, before)):
             written = [item for item in _items_in(root, path, after) if approved.get(item.name) != item.digest]
-            approve(root, [item for item in written if not item.covers_files], environ)
+            approve(root, [item for item in written if not item.covers_files])
 
 
 def create_approved(root: Path, path: Path, data: bytes) -> None:
@@ -691,22 +691,21 @@ def flow_item(root: Path, path: Path, data: bytes) -> TrustItem:
     return _file_item("flow", _relative(path, root), data, root)
 
 
-def decline(root: Path, items: Iterable[TrustItem], environ: Mapping[str, str] = os.environ) -> None:
+def decline(root: Path, items: Iterable[TrustItem]) -> None:
     """Remember that these were declined, so that the question is not repeated."""
-    _change_approvals(
-        root, (TrustItem(kind="", name=DECLINED, digest=hash_of(items, without=(DATABASE_KIND,)), effect="", text=""),), environ, keep=True
-    )
+    declined = TrustItem(kind="", name=DECLINED, digest=hash_of(items, without=(DATABASE_KIND,)), effect="", text="")
+    _change_approvals(root, (declined,), keep=True)
 
 
-def forget(root: Path, environ: Mapping[str, str] = os.environ) -> None:
+def forget(root: Path) -> None:
     """Approve nothing of the project."""
-    _change_approvals(root, (), environ, keep=False)
+    _change_approvals(root, (), keep=False)
 
 
-def approved_text(item_digest: str, environ: Mapping[str, str] = os.environ) -> str | None:
+def approved_text(item_digest: str) -> str | None:
     """The approved text of this digest, for a diff; None if it is not kept."""
     try:
-        data = read_private(state_folder(environ) / "approved" / item_digest)
+        data = read_private(state_folder() / "approved" / item_digest)
     except RemitError:
         return None
     return None if data is None else data.decode("utf-8", "replace")

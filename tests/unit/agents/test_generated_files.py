@@ -5,7 +5,7 @@ import json
 import pytest
 
 from remit import Failed
-from remit.builtin.coder.generate import checked_path, read_files
+from remit.builtin.coder.generate import check_path, read_files
 from remit.builtin.coder.syntax import parse_files
 
 
@@ -31,7 +31,7 @@ def test_answer_without_files_is_refused_in_linear_time(text: str) -> None:
 )  # fmt: skip
 def test_dangerous_and_impossible_file_names_are_refused(name: str) -> None:
     with pytest.raises(Failed):
-        checked_path(name)
+        check_path(name)
 
 
 async def test_file_that_hangs_its_parser_costs_only_itself() -> None:

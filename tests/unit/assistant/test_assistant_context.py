@@ -187,17 +187,17 @@ async def _check_compaction(root: Path, said: list[Message], tokens: int, has_bu
             recorded.replies = [Reply(text="In short. " * 50)]
             recorded.put_in(models)
             held = list(memory.messages)
-            shown = await memory.shown(models, Spending(has_budget), 100.0, list(held))
+            shown = await memory.build_view(models, Spending(has_budget), 100.0, list(held))
             _assert_valid(shown, room, question)
             call = ToolCall(call_id="z", name="delegate", arguments={"target": "t"})
             for message in (Reply(calls=(call,)), ToolResult(call_id="z", name="delegate", text="r" * 5000)):
                 conversation.append(MessageLine(at=1.0, message=message))
-                memory.grown()
+                memory.note_added()
                 held.append(message)
-            _assert_valid(await memory.shown(models, Spending(has_budget), 100.0, list(held)), room, question)
+            _assert_valid(await memory.build_view(models, Spending(has_budget), 100.0, list(held)), room, question)
             conversation.append(MessageLine(at=1.0, message=Reply(text="Answered.")))
     again = kept.open(conversation.conversation_id)
-    assert faults_of(repaired(history_of(again, "Before.").messages)) == []
+    assert faults_of(repaired([message for _, message in history_of(again)])) == []
     assert [one.message for one in again.spoken[: len(said)]] == [
         decode_line(encode_line(MessageLine(at=1.0, message=m))).message for m in said
     ]  # type: ignore[union-attr]

@@ -154,7 +154,7 @@ def test_invalid_lines_are_skipped_and_counted(tmp_path: Path) -> None:
     assert f"{len(odd)} lines are unreadable" in again.notices[0]
     with again.writing():
         again.append(SummaryLine(at=1.0, count=10**9, summary="all of it", by="excerpt"))
-    assert faults_of(repaired(history_of(kept.open("latest"), "Before.").messages)) == []
+    assert faults_of(repaired([message for _, message in history_of(kept.open("latest"))])) == []
 
 
 def test_full_conversation_refuses_more_and_stays_readable(tmp_path: Path) -> None:
@@ -193,6 +193,6 @@ def test_interrupted_turn_reads_as_a_history_that_providers_accept(tmp_path: Pat
     assert read.messages[-1] == Reply(text="I was say\n\n[Stopped here: it was cancelled]")
     with read.writing():
         read.append(MessageLine(at=4.0, message=UserMessage(text="and now?")))
-    messages = repaired(history_of(kept.open("latest")).messages)
+    messages = repaired([message for _, message in history_of(kept.open("latest"))])
     assert faults_of(messages) == []
     assert [getattr(message, "text", "") for message in messages] == ["Hello,\nworld ☃", "Wait.", NO_RESULT, "and now?"]

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from remit import AgentPort, Limits, Request, TimeLimits, call
+from remit import AgentPort, Limits, Request, Settings, TimeLimits, call
 from remit.core.routing import DEFAULT_TABLE
 from remit.runtime.accept import accept, normalised_call, normalised_task
 from remit.runtime.deps import Rules, RuntimeDeps, Submission
@@ -32,6 +32,7 @@ DEPS = RuntimeDeps(
         Scripted("lean-research-agent"),
     ),
     rules=Rules(limits_for=lambda _: TimeLimits(default_seconds=60, maximum_seconds=300), routing=DEFAULT_TABLE),
+    settings=Settings(),
     clock=CLOCK.as_clock(),
 )
 

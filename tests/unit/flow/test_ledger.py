@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit import ErrorInfo
-from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence, normalised
+from remit.runtime.error_ledger import ErrorLedger, ErrorOccurrence, normalize_message
 
 names = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=8)
 numbers = st.one_of(
@@ -57,17 +57,17 @@ def twins(draw: st.DrawFn) -> tuple[str, str]:
 @given(twins())
 def test_messages_that_differ_only_in_details_are_grouped(messages: tuple[str, str]) -> None:
     left, right = messages
-    assert normalised(left) == normalised(right)
+    assert normalize_message(left) == normalize_message(right)
 
 
 @given(st.one_of(st.text(max_size=60), st.text("a1 '\"/.`-x:<>_0\n", max_size=60), twins().map(lambda pair: "".join(pair))))
 def test_normalization_is_idempotent(message: str) -> None:
-    assert normalised(normalised(message)) == normalised(message)
+    assert normalize_message(normalize_message(message)) == normalize_message(message)
 
 
 @given(st.lists(st.sampled_from(["deadline", "cannot", "agent", "refused", "add", "bad", "face"]), min_size=1, max_size=6))
 def test_words_are_not_details(spoken: list[str]) -> None:
-    assert normalised(" ".join(spoken)) == " ".join(spoken)
+    assert normalize_message(" ".join(spoken)) == " ".join(spoken)
 
 
 @settings(max_examples=30)

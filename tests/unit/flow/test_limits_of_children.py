@@ -7,13 +7,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit import AgentPort, Budget, Delegation, ErrorInfo, Limits, Misused, Request, TimeLimits
+from remit import AgentPort, Budget, Delegation, ErrorInfo, Limits, Misused, Request, Settings, TimeLimits
 from remit.core.budget import effective_deadline
-from remit.core.errors import CODES
 from remit.core.routing import DEFAULT_TABLE
 from remit.runtime.accept import GuardInput, accept, first_refusal
 from remit.runtime.deps import Rules, RuntimeDeps, Submission, TreeFacts
 from remit.testing import ManualClock, Scripted
+from support.error_codes import CODES
 
 amounts = st.none() | st.integers(0, 50)
 moments = st.floats(0, 1e6)
@@ -124,7 +124,7 @@ requests = st.builds(
 
 def _deps(clock: ManualClock, max_depth: int) -> RuntimeDeps:
     rules = Rules(limits_for=lambda _: TimeLimits(default_seconds=50, maximum_seconds=90), routing=DEFAULT_TABLE, max_depth=max_depth)
-    return RuntimeDeps(root=Path(), agents=_Directory(), rules=rules, clock=clock.as_clock())
+    return RuntimeDeps(root=Path(), agents=_Directory(), rules=rules, settings=Settings(), clock=clock.as_clock())
 
 
 @settings(max_examples=100)

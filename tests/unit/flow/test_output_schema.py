@@ -8,7 +8,7 @@ import pytest
 
 from remit import Misused
 from remit.runtime.output_schema import check_schema, schema_faults
-from remit.runtime.return_format import format_instruction, return_schema, sample_of
+from remit.runtime.return_format import format_instruction, return_schema
 from support.pace import allowed
 
 PEOPLE = {
@@ -60,13 +60,10 @@ def test_hostile_schemas_neither_hang_nor_fetch() -> None:
     assert time.monotonic() - started < allowed(15)
 
 
-def test_instruction_shows_the_schema_with_an_example() -> None:
+def test_instruction_shows_the_schema() -> None:
     text = format_instruction("sess_1700000000_abc123", "census", 1, ("census",), PEOPLE)
     assert '"minimum": 0' in text
     assert "{schema}" not in text
-    assert schema_faults(sample_of(PEOPLE), PEOPLE) == ["data: is the example of the instruction, not a result"]
-    assert schema_faults(0, {"type": "integer"}) == []
-    assert sample_of({"$ref": "#"}) is None
     held = return_schema("sess_1700000000_abc123", "census", 1, ("census",), PEOPLE)
     assert held["properties"]["metadata"]["properties"]["session_id"]["enum"] == ["sess_1700000000_abc123"]
     assert check_schema(held)["$defs"] == PEOPLE["$defs"]

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import Remit, agent
-from remit.runtime.deps import AcceptanceRules
+from remit import Remit, Settings, agent
 from remit.runtime.verify import OUTPUT_TAIL_BYTES, Acceptance, AcceptanceSite, run_acceptance
 from remit.system.sandbox import probe as probes
 from support.pace import allowed
@@ -30,11 +29,11 @@ def verify(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> V
         monkeypatch.setattr(probes, "_known", offer)
     if request.param != "host" and not (offer.has_keeper if request.param == "landlock" else offer.has_bubblewrap):
         pytest.skip("There is no such sandbox here.")
-    rules = AcceptanceRules(is_on_host=request.param == "host")
+    settings = Settings(accept_in="host" if request.param == "host" else "sandbox")
 
     async def run(commands: list[str], *, cwd: Path, seconds_left: float) -> Acceptance:
         return await run_acceptance(
-            commands, AcceptanceSite(folder=cwd, root=cwd, rules=rules, is_asked_here=True), seconds_left=seconds_left
+            commands, AcceptanceSite(folder=cwd, root=cwd, settings=settings, is_asked_here=True), seconds_left=seconds_left
         )
 
     return run

@@ -40,7 +40,7 @@ def results(draw: Any) -> DelegateResult:
         output=draw(long_text),
         artifacts=draw(artifacts),
         error=error,
-        metadata=TaskMetadata(target="worker", operation="read_file", created_at=0.0),
+        metadata=TaskMetadata(agent_id="worker.read_file", created_at=0.0),
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from remit.system.sandbox import landlock, recipes
 from remit.system.sandbox.bubblewrap import command
-from remit.system.sandbox.recipes import Grants, Limits
+from remit.system.sandbox.recipes import Limits
 from remit.system.sandbox.wire import is_plain
 
 
@@ -38,7 +38,7 @@ def test_hidden_folder_is_excluded_and_its_siblings_are_readable(tmp_path: Path)
 
 
 def test_project_inside_a_system_folder_is_hidden() -> None:
-    argv = command(Path("bwrap"), Limits(), Grants(), (Path("/usr/src/app"),), locks_namespaces=True)
+    argv = command(Path("bwrap"), Limits(), (Path("/usr/src/app"),), locks_namespaces=True)
     place = argv.index("/usr/src/app")
     assert argv[place - 1 : place + 3] == ["--tmpfs", "/usr/src/app", "--remount-ro", "/usr/src/app"]
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -129,9 +128,9 @@ def test_number_of_remembered_peers_is_bounded(authenticator: Authenticator) -> 
 
 
 def test_requests_of_a_principal_are_rate_limited_with_retry_after(authenticator: Authenticator, time: Time) -> None:
-    principal = authenticator.authenticate(Credentials(authorization=bearer(authenticator, requests_per_second=2.0, burst=3)))
+    principal = authenticator.authenticate(Credentials(authorization=bearer(authenticator, requests_per_second=2.0)))
     other = authenticator.authenticate(Credentials(authorization=bearer(authenticator, "other")))
-    for _ in range(3):
+    for _ in range(2):
         authenticator.admit(principal)
     with pytest.raises(RateLimited) as found:
         authenticator.admit(principal)
@@ -174,7 +173,8 @@ async def test_cancelled_stream_stays_cancelled(authenticator: Authenticator) ->
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert authenticator._streams.count("token:ci") == 0
+    with authenticator.stream(principal), authenticator.stream(principal):  # all its places are free
+        pass
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ def test_only_a_hash_is_stored_readable_by_the_owner(folder: Path) -> None:
 
 def test_grants_round_trip(folder: Path) -> None:
     limits = {"budget": Limits(cost=2.5, delegations=10), "tree": Limits(tokens=1000), "timeout_seconds": 60.0, "max_depth": 2}
-    rates = {"expires_at": 2e9, "requests_per_second": 1.5, "burst": 3, "request_bytes": 1000, "streams": 2}
+    rates = {"expires_at": 2e9, "requests_per_second": 1.5, "streams": 2}
     grants = Grants(permissions=frozenset({Permission.DELEGATE, Permission.RELAY}), agents=("worker", "code*"), **limits, **rates)  # type: ignore[arg-type]
     assert Grants.from_dict(json.loads(json.dumps(grants.to_dict()))) == grants
     Tokens(folder).new("ci", grants)
@@ -299,17 +299,6 @@ def test_token_file_accessible_to_others_is_not_used(folder: Path) -> None:
     moved = tokens.path.rename(folder / "elsewhere.json")
     tokens.path.symlink_to(moved)
     assert tokens.find(secret) is None
-
-
-def test_last_use_is_stored_apart_from_the_tokens(folder: Path) -> None:
-    tokens = Tokens(folder)
-    token, _ = tokens.new("ci", Grants())
-    before = os.stat(tokens.path).st_mtime_ns
-    tokens.used(token)
-    assert Tokens(folder).last_used()[token.token_id] > 0
-    assert os.stat(tokens.path).st_mtime_ns == before
-    (tokens.path.parent / "used.json").write_text("[]")
-    assert Tokens(folder).last_used() == {}
 
 
 def test_local_token_is_private_to_its_owner(folder: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from remit import CallerInfo, Remit, State, agent
 from remit.core.delegation import ORIGIN, Origin
-from remit.core.metrics import METRICS, OTHERS
-from remit.runtime.telemetry.metrics import prometheus_page
+from remit.core.metrics import METRICS
+from remit.runtime.telemetry.metrics import OTHERS, prometheus_page
 from remit.server.http.api import metrics_routes
 from remit.server.tokens import OWNER, Grants, Permission, Principal
 

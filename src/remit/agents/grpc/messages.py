@@ -84,12 +84,10 @@ def result_of_task(task: pb.Task) -> DelegateResult:
         artifacts=tuple(_artifact_of(artifact) for artifact in task.artifacts),
         error=error_of_message(task.error) if task.HasField("error") else None,
         metadata=TaskMetadata(
-            target=task.target,
-            operation=task.operation or None,
+            agent_id=task.agent_id,
             created_at=seconds(task.created_at_ns) or 0.0,
             completed_at=seconds(task.completed_at_ns),
             duration_ms=task.duration_ns / 1e6 if has_ended else None,
-            agent_id=task.agent_id,
             status=task.status or None,
             stop_reason=task.stop_reason or None,
         ),

@@ -422,7 +422,7 @@ class _Conversation:
 
 def offer_of(tool: DelegateTool) -> ToolOffer:
     """The tool as offered to a model."""
-    schema = tool.plain_schema()
+    schema = tool.schema()
     return ToolOffer(name=schema["name"], description=schema["description"], schema=schema["inputSchema"])
 
 

@@ -5,7 +5,7 @@ delegations are its children."""
 
 import contextlib
 import importlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
@@ -40,20 +40,14 @@ MIN_SUMMARY = 300
 Part = Literal["data", "output", "artifacts", "all"]
 
 
-class Records(Protocol):
-    """Source of delegations: an open `Remit`."""
-
-    async def describe(self, session_id: str) -> Record: ...
-
-
 class ResultAgents:
     """`results.read` and `results.summarise`.
 
     A caller reads the results of its own delegations and their children; the assistant also those of its conversation."""
 
-    def __init__(self, records: Records, turns: Callable[[str], frozenset[str]], models: TextModel) -> None:
+    def __init__(self, describe: Callable[[str], Awaitable[Record]], turns: Callable[[str], frozenset[str]], models: TextModel) -> None:
         """`turns`: all delegations that answered in the conversation of an assistant's delegation; empty for any other delegation."""
-        self._records, self._turns, self._models = records, turns, models
+        self._describe, self._turns, self._models = describe, turns, models
 
     def agents(self) -> Iterable[FunctionAgent]:
         @agent(READ, description="The whole result of an earlier delegation, by ranges of characters.", workspace="none", effects=("read",))
@@ -101,7 +95,7 @@ class ResultAgents:
             message = f"{task_id!r:.60} is not a taskId: they look like sess_1760000000_abc123."
             raise Refused(message, code="INVALID_PARAMETERS", advice="Take one from a result.")
         try:
-            return await self._records.describe(task_id)
+            return await self._describe(task_id)
         except Misused as error:
             if error.code == "INVALID_TARGET":
                 raise _not_yours(task_id) from None
@@ -113,14 +107,14 @@ class ResultAgents:
         with contextlib.suppress(Misused):
             while caller is not None and caller not in found:
                 found.add(caller)
-                caller = (await self._records.describe(caller)).resumes
+                caller = (await self._describe(caller)).resumes
         return found
 
     async def _is_below(self, record: Record, callers: Collection[str]) -> bool:
         above = record.parent_id
         with contextlib.suppress(Misused):
             while above is not None and above not in callers:
-                above = (await self._records.describe(above)).parent_id
+                above = (await self._describe(above)).parent_id
             return above is not None
         return False
 
@@ -147,8 +141,6 @@ class AssistantHost(Delegator, Protocol):
     def root(self) -> Path: ...
     @property
     def trust(self) -> ProjectTrust: ...
-    async def children(self, session_id: str) -> list[Record]: ...
-    async def tree(self, session_id: str) -> list[Record]: ...
     async def note_conversation(self, session_id: str, earlier: Sequence[str]) -> None: ...
 
 
@@ -170,8 +162,15 @@ class Assistant:
         return [assistant]
 
     def readers(self) -> Iterable[FunctionAgent]:
-        records = _Absent() if self._host is None else self._host
-        return ResultAgents(records, self.turns, self._models).agents()
+        return ResultAgents(self._describe, self.turns, self._models).agents()
+
+    async def _describe(self, session_id: str) -> Record:
+        return await self._need_host().describe(session_id)
+
+    def _need_host(self) -> AssistantHost:
+        if self._host is None:
+            raise Unavailable("The assistant cannot be called here, only listed.", advice="Open the project.")
+        return self._host
 
     def turns(self, session_id: str) -> frozenset[str]:
         """All delegations that answered in the conversation of this one; empty if it answers in none."""
@@ -179,8 +178,7 @@ class Assistant:
         return frozenset() if conversation is None else frozenset(turn.session_id for turn in conversation.turns)
 
     async def _answer(self, ctx: Context, message: str, named: str | None, spec: AgentSpec) -> dict[str, Any]:
-        if self._host is None:
-            raise Unavailable("The assistant cannot be called here, only listed.", advice="Open the project.")
+        host = self._need_host()
         choice = self._models.choice()
         await off_loop(_load, self._settings.builtin_agents)
         from remit.builtin.assistant.message import MessageRun, Tools
@@ -192,20 +190,20 @@ class Assistant:
             settings=self._settings,
             models=self._models,
             choice=choice,
-            tool=DelegateTool(self._host, among=is_offered),
-            records=self._host,
+            tool=DelegateTool(host, among=is_offered),
+            records=host,
             window=await off_loop(self._models.context_tokens, choice),
-            now=self._host.clock.wall,
-            allows=self._host.trust.allows_content,
+            now=host.clock.wall,
+            allows=host.trust.allows_content,
         )
         kept = Conversations(ctx.root, await self._holder(ctx.session_id))
-        conversation = await off_loop(_opened, kept, message, named, choice)  # a long one takes a while to read
+        conversation = await off_loop(_open_conversation, kept, message, named, choice)  # a long one takes a while to read
         with conversation.writing():
             for notice in conversation.notices:
                 ctx.progress(notice)
             ctx.emit({"conversation": conversation.conversation_id})
             self._open[ctx.session_id] = conversation
-            await self._host.note_conversation(ctx.session_id, [turn.session_id for turn in conversation.turns])
+            await host.note_conversation(ctx.session_id, [turn.session_id for turn in conversation.turns])
             try:
                 return await MessageRun(tools, ctx, spec, conversation, clean_text(message)).run()
             finally:
@@ -215,11 +213,11 @@ class Assistant:
 
     async def _holder(self, session_id: str) -> str:
         """The authenticated principal; empty for the owner of the project."""
-        caller_info = (await self._host.describe(session_id)).caller_info if self._host is not None else None
+        caller_info = (await self._describe(session_id)).caller_info
         return "" if caller_info is None or caller_info.principal == ROOT_CALLER else caller_info.principal
 
 
-def _opened(kept: Conversations, message: str, named: str | None, choice: Choice) -> Conversation:
+def _open_conversation(kept: Conversations, message: str, named: str | None, choice: Choice) -> Conversation:
     is_new = named is None or not named.strip()
     return kept.new(message, model=", ".join(choice.names)) if is_new else kept.open(named or "")
 
@@ -228,11 +226,6 @@ def _load(targets: Sequence[str]) -> None:
     """Import off the loop: on a slow disk it takes longer than an agent may block the loop."""
     for module in ("remit.builtin.assistant.message", *(f"remit.builtin.{one}" for one in targets if one in TARGETS)):
         importlib.import_module(module)
-
-
-class _Absent:
-    async def describe(self, session_id: str) -> Record:
-        raise Unavailable("Nothing can be read here.", advice="Open the project.")
 
 
 def is_offered(spec: AgentSpec) -> bool:

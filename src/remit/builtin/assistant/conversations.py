@@ -12,7 +12,7 @@ import fcntl
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from dataclasses import fields as dataclass_fields
 from functools import cache
@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import from_json, to_json
 
 from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.ids import new_session_id
-from remit.core.jsonable import clean_text
+from remit.core.jsonable import clean_text, to_jsonable
 from remit.core.model_messages import Message, Reply, ToolResult, UserMessage
 from remit.core.redaction import Shape, redact_json, redact_parameters
 from remit.core.text import one_line
@@ -119,7 +119,7 @@ class TitleLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostLine:
-    """The cost of a turn."""
+    """The cost of a turn, written by earlier versions. The record of its delegation has it."""
 
     at: _Moment
     tokens: _Count
@@ -153,33 +153,17 @@ def encode_line(line: Line) -> bytes:
         values |= _values(shape)
     if isinstance(shape, Reply):
         del values["raw"]  # a provider needs it only within its turn, and no turn is continued from a file
-        values["calls"] = [{**_values(call), "arguments": _redacted(call.arguments)} for call in shape.calls]
+        values["calls"] = [
+            {**_values(call), "arguments": call.arguments if isinstance(call.arguments, str) else redact_parameters(call.arguments)}
+            for call in shape.calls
+        ]
     fields = {_IN_FILE.get(name, name): value for name, value in values.items() if value or name not in _OMITTED_IF_EMPTY}
-    fields = {"kind": _KIND_OF[type(shape)], **fields}
-    try:
-        data = to_json(fields)
-    except (PydanticSerializationError, ValueError, RecursionError):  # half a surrogate pair, or values that JSON cannot express
-        fields = _bounded(fields, 60)
-        data = to_json(fields, fallback=repr)
-    return redact_json(fields, data, ours=_OURS).replace(b"\n", b" ") + b"\n"
+    fields = to_jsonable({"kind": _KIND_OF[type(shape)], **fields})
+    return redact_json(fields, to_json(fields), ours=_OURS).replace(b"\n", b" ") + b"\n"
 
 
 def _values(one: Any) -> dict[str, Any]:
     return {each.name: getattr(one, each.name) for each in dataclass_fields(one)}
-
-
-def _redacted(arguments: Mapping[str, Any] | str) -> Any:
-    return arguments if isinstance(arguments, str) else redact_parameters(arguments)
-
-
-def _bounded(value: Any, levels: int) -> Any:
-    if isinstance(value, str):
-        return clean_text(value)
-    if levels == 0:
-        return "…"
-    if isinstance(value, Mapping):
-        return {clean_text(str(name)): _bounded(one, levels - 1) for name, one in value.items()}
-    return [_bounded(one, levels - 1) for one in value] if isinstance(value, list | tuple) else value
 
 
 def decode_line(data: bytes) -> Line:
@@ -202,58 +186,6 @@ def decode_line(data: bytes) -> Line:
 MAX_BYTES = 16 * 1024 * 1024
 """Maximum size of a conversation: read in a fraction of a second, and far more than a model could read."""
 _HEADER_BYTES = 64 * 1024
-
-
-class ConversationWriter:
-    """The right to write to a conversation, held by one process at a time. The kernel releases it when the process dies.
-
-    A killed process loses at most the line that it was writing. The rest of it stays in the file, and readers skip it."""
-
-    def __init__(self, path: Path) -> None:
-        """Raises `Refused` while another process writes."""
-        self.path = path
-        self._descriptor = _open(path, os.O_RDWR | os.O_APPEND)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(self._descriptor).st_nlink == 0:
-                raise _unknown(path.stem)
-            if self.size and os.pread(self._descriptor, 1, self.size - 1) != b"\n":
-                write_all(self._descriptor, b"\n")
-        except BlockingIOError:
-            os.close(self._descriptor)
-            raise _locked(path) from None
-        except BaseException:
-            self.close()
-            raise
-
-    def append(self, line: Line) -> None:
-        """The kernel has it when this returns: the death of the process does not lose it."""
-        data, size = encode_line(line), self.size
-        if size + len(data) > MAX_BYTES:
-            raise Refused(
-                f"The conversation {self.path.stem} is full ({MAX_BYTES // 1024 // 1024} MB).",
-                code="INVALID_OPERATION",
-                advice="Begin a new one; this one can still be read.",
-            )
-        try:
-            write_all(self._descriptor, data)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._descriptor, size)
-            raise _failed("written", self.path, error) from None
-
-    @property
-    def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
-
-    def sync(self) -> None:
-        """Sync to disk: a power cut does not lose it either. Blocking."""
-        os.fsync(self._descriptor)
-
-    def close(self) -> None:
-        # Unlock, not only close: a child forked meanwhile shares the open file and would keep the lock.
-        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        os.close(self._descriptor)
 
 
 def _open(path: Path, flags: int = os.O_RDONLY) -> int:
@@ -287,11 +219,11 @@ def _failed(verb: str, path: Path, error: OSError) -> Unavailable:
 
 def _locked(path: Path) -> Refused:
     """Names the delegation that answers in it, by its last turn."""
+    stop = ""
     with contextlib.suppress(RemitError):
         if turns := _read(path).turns:
-            advice = f"Wait until its message is answered, stop it with `remit cancel {turns[-1].session_id}`, or begin a new conversation."
-            return Refused(f"The conversation {path.stem} is answering another message.", code="INVALID_OPERATION", advice=advice)
-    advice = "Wait until its message is answered, or begin a new conversation."
+            stop = f", stop it with `remit cancel {turns[-1].session_id}`"
+    advice = f"Wait until its message is answered{stop}, or begin a new conversation."
     return Refused(f"The conversation {path.stem} is answering another message.", code="INVALID_OPERATION", advice=advice)
 
 
@@ -315,9 +247,6 @@ class Overview:
     messages: int = 0
     """Messages of the person."""
     delegations: int = 0
-    tokens: int = 0
-    cost: float | None = None
-    """None: unknown, or no model was used yet."""
     model: str = ""
     fault: str = ""
     """Why it cannot be read."""
@@ -335,7 +264,8 @@ class Conversation:
     """Unreadable lines: cut off by a crash, or written by another program."""
     _size: int = 0
     """Size of the file when read."""
-    _writer: ConversationWriter | None = field(default=None, repr=False)
+    _descriptor: int | None = None
+    """The file, while it is locked for writing."""
 
     @property
     def conversation_id(self) -> str:
@@ -387,33 +317,59 @@ class Conversation:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator["Conversation"]:
-        """Lock it for appending; it is read again if another process has written meanwhile. Raises `Refused`
-        while another process has it."""
-        with contextlib.closing(ConversationWriter(self.path)) as writer:
-            if writer.size != self._size:
+        """Lock it for appending; it is read again if another process has written meanwhile. Raises `Refused` while another process has it.
+
+        The kernel releases the lock when the process dies. A killed process loses at most the line that it was writing: the rest of it
+        stays in the file, and readers skip it."""
+        descriptor = _open(self.path, os.O_RDWR | os.O_APPEND)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise _locked(self.path) from None
+            found = os.fstat(descriptor)
+            if found.st_nlink == 0:
+                raise _unknown(self.path.stem)
+            if found.st_size and os.pread(descriptor, 1, found.st_size - 1) != b"\n":
+                write_all(descriptor, b"\n")
+            if os.fstat(descriptor).st_size != self._size:
                 fresh = _read(self.path)
                 self.header, self.lines, self.unread = fresh.header, fresh.lines, fresh.unread
-            before, self._writer = self._writer, writer
+            self._descriptor = descriptor
             try:
                 yield self
             finally:
-                self._writer, self._size = before, writer.size
+                self._descriptor, self._size = None, os.fstat(descriptor).st_size
+        finally:
+            # Unlock, not only close: a child forked meanwhile shares the open file and would keep the lock.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
 
     def append(self, line: Line) -> None:
-        """Durable when this returns. Call it inside `writing`."""
-        if self._writer is None:
+        """Call it inside `writing`. The kernel has the line when this returns: the death of the process does not lose it."""
+        if self._descriptor is None:
             raise Misused(f"{self.conversation_id} is not locked.", advice="Append inside `with conversation.writing():`.")
-        self._writer.append(line)
+        data, size = encode_line(line), os.fstat(self._descriptor).st_size
+        if size + len(data) > MAX_BYTES:
+            raise Refused(
+                f"The conversation {self.conversation_id} is full ({MAX_BYTES // 1024 // 1024} MB).",
+                code="INVALID_OPERATION",
+                advice="Begin a new one; this one can still be read.",
+            )
+        try:
+            write_all(self._descriptor, data)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, size)
+            raise _failed("written", self.path, error) from None
         self.lines.append(line)
 
     def sync(self) -> None:
-        """Put it on disk, for `durability = "power"`. Blocking."""
-        if self._writer is not None:
-            self._writer.sync()
+        """Sync to disk, for `durability = "power"`. Blocking."""
+        if self._descriptor is not None:
+            os.fsync(self._descriptor)
 
     def overview(self, updated: float) -> Overview:
-        spent = [line for line in self.lines if isinstance(line, CostLine)]
-        costs = [line.cost for line in spent]
         return Overview(
             conversation_id=self.conversation_id,
             title=self.title,
@@ -421,8 +377,6 @@ class Conversation:
             updated=updated,
             messages=sum(isinstance(line.message, UserMessage) and not line.by for line in self.spoken),
             delegations=len(self.started),
-            tokens=sum(line.tokens for line in spent),
-            cost=sum(cost for cost in costs if cost is not None) if costs and None not in costs else None,
             model=self.header.model,
         )
 
@@ -436,14 +390,13 @@ class Conversations:
         self.folder = root / ".remit" / "conversations"
         self._principal = principal
 
-    def new(self, title: str = "", *, model: str = "", at: float | None = None) -> Conversation:
-        now = time.time() if at is None else at
+    def new(self, title: str = "", *, model: str = "") -> Conversation:
         make_folder(self.root / ".remit")
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self.folder.is_symlink():
                 raise Failed(f"{self.folder} is a link.", advice="Remove it; remit makes a folder of that name.")
-            return self._create(shorten_title(title), model, now)
+            return self._create(shorten_title(title), model)
         except OSError as error:
             raise Unavailable(
                 f"No conversation can be kept in {self.folder}: {error.strerror}.",
@@ -451,22 +404,19 @@ class Conversations:
                 advice="Check free space and permissions.",
             ) from None
 
-    def _create(self, title: str, model: str, now: float) -> Conversation:
-        """Created atomically with its first line."""
-        while True:
-            name = f"conv_{new_session_id(now).removeprefix('sess_')}"
-            path = self.folder / f"{name}.jsonl"
-            header = Header(
-                conversation_id=name, title=title, created=now, project=self.root.name, model=model, principal=self._principal
-            )  # fmt: skip
-            with contextlib.suppress(FileExistsError):
-                with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
-                    try:
-                        write_all(file.fileno(), encode_line(header))
-                    except OSError:
-                        path.unlink(missing_ok=True)
-                        raise
-                return Conversation(header=header, path=path)
+    def _create(self, title: str, model: str) -> Conversation:
+        """Its file appears with its first line."""
+        now = time.time()
+        name = f"conv_{new_session_id(now).removeprefix('sess_')}"
+        path = self.folder / f"{name}.jsonl"
+        header = Header(conversation_id=name, title=title, created=now, project=self.root.name, model=model, principal=self._principal)
+        with os.fdopen(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+            try:
+                write_all(file.fileno(), encode_line(header))
+            except OSError:
+                path.unlink(missing_ok=True)
+                raise
+        return Conversation(header=header, path=path)
 
     def open(self, named: str) -> Conversation:
         """By its id, the beginning of it (with or without `conv_`), its last six letters, or `latest`."""

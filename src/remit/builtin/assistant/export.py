@@ -8,7 +8,7 @@ from remit.builtin.assistant.conversations import Conversation, MessageLine, Sto
 from remit.core.model_messages import Reply, ToolCall, UserMessage
 
 
-def _spoken(line: StopLine) -> MessageLine:
+def _as_message(line: StopLine) -> MessageLine:
     return MessageLine(at=line.at, message=reply_of(line), stopped=line.why)
 
 
@@ -21,7 +21,7 @@ def export_text(conversation: Conversation) -> str:
         elif isinstance(line, MessageLine):
             parts.append(_in_markdown(line))
     if conversation.stopped is not None:
-        parts.append(_in_markdown(_spoken(conversation.stopped)))
+        parts.append(_in_markdown(_as_message(conversation.stopped)))
     parts += [f"> {notice}" for notice in conversation.notices]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -36,15 +36,15 @@ def _in_markdown(line: MessageLine) -> str:
     if isinstance(message, Reply):
         words = f"## Assistant, {when}\n\n{message.text}" if message.text else ""
         return "\n\n".join(part for part in (words, *map(_call, message.calls)) if part)
-    return f"<details><summary>result{' (error)' if message.is_error else ''}</summary>\n\n{_fenced(message.text)}\n\n</details>"
+    return f"<details><summary>result{' (error)' if message.is_error else ''}</summary>\n\n{_fence(message.text)}\n\n</details>"
 
 
 def _call(call: ToolCall) -> str:
     arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False)
-    return f"<details><summary>{call.name}</summary>\n\n{_fenced(arguments)}\n\n</details>"
+    return f"<details><summary>{call.name}</summary>\n\n{_fence(arguments)}\n\n</details>"
 
 
-def _fenced(text: str) -> str:
+def _fence(text: str) -> str:
     """A fence that its content cannot close."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)

@@ -4,15 +4,15 @@ One per message. Combines history and compaction with the file: a summary is wri
 start from it."""
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from remit.agents.model.context_window import bounded, squeezed, tokens_of, tokens_of_text
 from remit.builtin.assistant.conversations import Conversation, SummaryLine
 from remit.core.budget import Limits
 from remit.core.model_messages import Message, SpendSink, ToolResult, UserMessage
-from remit.core.text import UNTRUSTED, fence_untrusted, shorten_middle
+from remit.core.text import UNTRUSTED, fence_untrusted, one_line, shorten_middle
 from remit.models.client import Models
 from remit.models.questions import ask_optional
 
@@ -41,13 +41,6 @@ class Payer(SpendSink, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    text: str
-    by: str
-    """The model, or `excerpt`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
     """Limits of a request."""
 
@@ -58,14 +51,6 @@ class Room:
     @property
     def summary_characters(self) -> int:
         return max(200, min(_SUMMARY_CHARACTERS, self.tokens))
-
-    @property
-    def pinned_characters(self) -> int:
-        return max(100, min(_PINNED_CHARACTERS, self.tokens // 3))
-
-
-def is_too_large(messages: Sequence[Message], room: Room) -> bool:
-    return tokens_of(messages) > room.tokens
 
 
 def cut_of(messages: Sequence[Message], room: Room) -> int:
@@ -84,101 +69,52 @@ def cut_of(messages: Sequence[Message], room: Room) -> int:
     return said[0] if said else fitting[0] if fitting else allowed[-1]
 
 
-def preamble_of(summary: str, first: str, message: str, room: Room) -> str:
-    """Replaces omitted messages: the first message, the summary, and the message being answered, if that is omitted."""
-    parts = [
-        "[The older part of this conversation is left out. It was summarised:]",
-        f"The person began with: {shorten_middle(first, room.pinned_characters)}" if first else "",
-        shorten_middle(summary, room.summary_characters),
-        f"[The message to be answered now:]\n{message}" if message else "[End of the summary.]",
-    ]
-    return "\n\n".join(part for part in parts if part)
-
-
-def fitted(messages: Sequence[Message], room: Room) -> list[Message]:
-    """Within the limits, if possible without omitting a message. For bounded messages."""
-    return list(messages) if tokens_of(messages) <= room.tokens else squeezed(messages, room.tokens, room.characters)
-
-
-async def summarised(models: Models, payer: Payer, old: Sequence[Message], earlier: str, room: Room, seconds: float) -> Summary:
-    """A summary of `old`, and of the earlier summary."""
-    text = _written_out(old, earlier, room)
+async def summarize_messages(
+    models: Models, payer: Payer, old: Sequence[Message], earlier: str, room: Room, seconds: float
+) -> tuple[str, str]:
+    """A summary of `old` and of the earlier summary, and who wrote it: a model or, without one, `excerpt`."""
+    written = "\n".join([*([f"Summary of what was before: {earlier}"] if earlier else []), *_lines_of(old, _LINE_CHARACTERS)])
+    text = shorten_middle(written, 2 * max(LEAST_TOKENS, room.tokens))
     budget = payer.budget.tokens
     if budget is None or budget > 2 * tokens_of_text(text):
         payer.progress("Summarising the older part of the conversation")
         prompt = f"Summarise this in at most {max(40, room.summary_characters // 8)} words.\n\n{fence_untrusted(text)}"
         heard = await ask_optional(models, payer, prompt, instructions=_INSTRUCTIONS, seconds=min(SUMMARY_SECONDS, seconds))
         if heard.text.strip():
-            return Summary(text=shorten_middle(heard.text.strip(), room.summary_characters), by=heard.model or "model")
-    return Summary(text=shorten_middle(excerpt(old, earlier), room.summary_characters), by="excerpt")
+            return shorten_middle(heard.text.strip(), room.summary_characters), heard.model or "model"
+    excerpt = "\n".join([*([earlier] if earlier else []), *_lines_of(old, _EXCERPT_CHARACTERS)])
+    return shorten_middle(excerpt, room.summary_characters), "excerpt"
 
 
-def excerpt(old: Sequence[Message], earlier: str) -> str:
-    """The first line of each message: works without a model."""
-    lines = [earlier] if earlier else []
-    lines += [line for message in old for line in _lines_of(message, _EXCERPT_CHARACTERS)]
-    return "\n".join(lines)
-
-
-def _written_out(old: Sequence[Message], earlier: str, room: Room) -> str:
-    lines = [f"Summary of what was before: {earlier}"] if earlier else []
-    lines += [line for message in old for line in _lines_of(message, _LINE_CHARACTERS)]
-    return shorten_middle("\n".join(lines), 2 * max(LEAST_TOKENS, room.tokens))
-
-
-def _lines_of(message: Message, characters: int) -> list[str]:
-    if isinstance(message, UserMessage):
-        return [f"Person: {_line(message.text, characters)}"]
-    if isinstance(message, ToolResult):
-        return [f"Result{' (error)' if message.is_error else ''}: {_line(message.text, characters)}"]
-    said = [f"Assistant: {_line(message.text, characters)}"] if message.text.strip() else []
-    asked = [call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, default=repr) for call in message.calls]
-    calls = [f"Assistant called: {_line(arguments, characters)}" for arguments in asked]
-    return [*said, *calls]
-
-
-def _line(text: str, characters: int) -> str:
-    flat = " ".join(text[: characters * 4].split())
-    return flat if len(flat) <= characters and len(text) <= characters * 4 else flat[:characters] + " …"
+def _lines_of(messages: Sequence[Message], characters: int) -> Iterator[str]:
+    for message in messages:
+        if isinstance(message, UserMessage):
+            yield f"Person: {one_line(message.text, characters)}"
+        elif isinstance(message, ToolResult):
+            yield f"Result{' (error)' if message.is_error else ''}: {one_line(message.text, characters)}"
+        else:
+            if message.text.strip():
+                yield f"Assistant: {one_line(message.text, characters)}"
+            for call in message.calls:
+                arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, default=repr)
+                yield f"Assistant called: {one_line(arguments, characters)}"
 
 
 def first_said(messages: Sequence[Message]) -> str:
     return next((message.text for message in messages if isinstance(message, UserMessage)), "")
 
 
-# ---- history
-
-NO_ANSWER = "[I was interrupted before I could answer.]"
-
-
-@dataclass(slots=True)
-class History:
-    messages: list[Message] = field(default_factory=list)
-    origins: list[int] = field(default_factory=list)
-    """For each message its position in the whole conversation."""
-
-
-def history_of(conversation: Conversation, preamble: str = "") -> History:
-    spoken = conversation.spoken
-    first = 0 if conversation.compacted is None else min(conversation.compacted.count, len(spoken))
-    history = History()
-    for place in range(first, len(spoken)):
-        if not spoken[place].by:  # remit's own messages of earlier turns are omitted
-            history.messages.append(spoken[place].message)
-            history.origins.append(place)
-    if preamble:
-        if history.messages and isinstance(history.messages[0], UserMessage):
-            history.messages[0] = UserMessage(text=f"{preamble}\n\n{history.messages[0].text}")
-        else:
-            history.messages.insert(0, UserMessage(text=preamble))
-            history.origins.insert(0, first)
-    return history
-
-
 # ---- memory
 
 _LEAST_SECONDS = 10.0
 """With less time for the whole message, no model is used for a summary."""
+
+
+def history_of(conversation: Conversation) -> list[tuple[int, Message]]:
+    """The messages behind the latest summary with their positions in the conversation, without remit's own of earlier turns."""
+    spoken = conversation.spoken
+    first = 0 if conversation.compacted is None else min(conversation.compacted.count, len(spoken) - 1)
+    return [(place, line.message) for place, line in enumerate(spoken) if place >= first and not line.by]
 
 
 class Memory:
@@ -188,59 +124,61 @@ class Memory:
         self._message = message
         self.room = room
         self._now = now
-        self._summary = "" if conversation.compacted is None else conversation.compacted.summary
-        old = conversation.messages[: conversation.compacted.count] if conversation.compacted is not None else []
-        self._first = first_said(old)
-        self._began_with = self._preamble("") if self._summary else ""
-        history = history_of(conversation, self._began_with)
-        self.messages = history.messages
+        compacted = conversation.compacted
+        self._summary = "" if compacted is None else compacted.summary
+        self._first = "" if compacted is None else first_said(conversation.messages[: compacted.count])
+        history = history_of(conversation)
+        self.messages = [message for _, message in history]
         """The start of the exchange; the message is its last entry."""
-        self._asked_at = len(history.messages) - 1
-        self._origins = history.origins
+        self._places = [place for place, _ in history]
+        """For each message of the exchange its position in the whole conversation."""
+        self._asked_at = len(history) - 1
         self._dropped = 0
-        """Number of messages that the preamble replaces."""
+        """Number of messages that the summary replaces, beside those before the exchange."""
 
-    def grown(self) -> None:
+    def note_added(self) -> None:
         """A message was added to the conversation and the exchange."""
-        self._origins.append(len(self._conversation.spoken) - 1)
+        self._places.append(len(self._conversation.spoken) - 1)
 
-    async def shown(self, models: Models, payer: Payer, seconds: float, messages: list[Message]) -> list[Message]:
-        """What the model sees of `messages`, the whole exchange."""
+    async def build_view(self, models: Models, payer: Payer, seconds: float, messages: list[Message]) -> list[Message]:
+        """What the model sees of `messages`, the whole exchange: within the limits, if possible without omitting a message."""
         messages = bounded(messages, self.room.characters)
         view = self._view(messages)
-        if is_too_large(view, self.room) and (at := cut_of(messages[self._dropped :], self.room)):
+        if tokens_of(view) > self.room.tokens and (at := cut_of(messages[self._dropped :], self.room)):
             await self._compact(models, payer, seconds, messages, self._dropped + at)
             view = self._view(messages)
-        return fitted(view, self.room)
+        return view if tokens_of(view) <= self.room.tokens else squeezed(view, self.room.tokens, self.room.characters)
 
     async def _compact(self, models: Models, payer: Payer, seconds: float, messages: list[Message], at: int) -> None:
-        old = self._bare(messages[self._dropped : at])
+        old = messages[self._dropped : at]
         self._first = self._first or first_said(old)
         seconds = seconds / 3 if seconds >= _LEAST_SECONDS else 0.0
-        summary = await summarised(models, payer, old, self._summary, self.room, seconds)
-        self._summary, self._dropped = summary.text, at
-        count = self._origins[at] if at < len(self._origins) else len(self._conversation.spoken)
-        self._conversation.append(SummaryLine(at=self._now(), count=count, summary=summary.text, by=summary.by))
+        self._summary, by = await summarize_messages(models, payer, old, self._summary, self.room, seconds)
+        self._dropped = at
+        count = self._places[at] if at < len(self._places) else len(self._conversation.spoken)
+        self._conversation.append(SummaryLine(at=self._now(), count=count, summary=self._summary, by=by))
 
     def _view(self, messages: list[Message]) -> list[Message]:
-        if not self._dropped:
+        """The messages with a preamble in place of the omitted ones."""
+        if not self._dropped and not self._summary:
             return messages
-        kept = messages[self._dropped :]
-        preamble = self._preamble(self._message if self._dropped > self._asked_at else "")
-        if kept and isinstance(kept[0], UserMessage):
-            return [UserMessage(text=f"{preamble}\n\n{kept[0].text}"), *kept[1:]]
-        return [UserMessage(text=preamble), *kept]
+        first, *rest = messages[self._dropped :]
+        preamble = self._preamble()
+        if isinstance(first, UserMessage):
+            return [UserMessage(text=f"{preamble}\n\n{first.text}"), *rest]
+        return [UserMessage(text=preamble), first, *rest]
 
-    def _bare(self, old: Sequence[Message]) -> list[Message]:
-        """Without the preamble, which the summary already contains."""
-        first = old[0]
-        if not self._began_with or not isinstance(first, UserMessage) or not first.text.startswith(self._began_with):
-            return list(old)
-        rest = first.text.removeprefix(self._began_with).strip()
-        return [*([UserMessage(text=rest)] if rest else []), *old[1:]]
-
-    def _preamble(self, message: str) -> str:
-        return preamble_of(self._summary, self._first, message, self.room)
+    def _preamble(self) -> str:
+        """The first message, the summary, and the message being answered, if that is omitted."""
+        room = self.room
+        pinned = max(100, min(_PINNED_CHARACTERS, room.tokens // 3))
+        parts = [
+            "[The older part of this conversation is left out. It was summarised:]",
+            f"The person began with: {shorten_middle(self._first, pinned)}" if self._first else "",
+            shorten_middle(self._summary, room.summary_characters),
+            f"[The message to be answered now:]\n{self._message}" if self._dropped > self._asked_at else "[End of the summary.]",
+        ]
+        return "\n\n".join(part for part in parts if part)
 
 
 def room_for(setting: int, window: int | None, overhead: int, characters: int) -> Room:

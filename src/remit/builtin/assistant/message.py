@@ -7,36 +7,32 @@ import asyncio
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 from remit.agents.model.context_window import tokens_of_text
 from remit.agents.model.conversation import ConversationEnd, ConversationOptions, HandInSignal, offer_of, talk
-from remit.builtin.assistant.conversations import CallLine, Conversation, CostLine, MessageLine, StopLine, Turn, reply_of
-from remit.builtin.assistant.memory import NO_ANSWER, Memory, room_for
+from remit.builtin.assistant.conversations import CallLine, Conversation, MessageLine, StopLine, Turn, reply_of
+from remit.builtin.assistant.memory import Memory, room_for
 from remit.builtin.assistant.stream import ReplyStream
 from remit.core.agents import AgentSpec
-from remit.core.budget import Limits, grace_seconds
+from remit.core.budget import grace_seconds
 from remit.core.context import Context
 from remit.core.delegate_requests import DelegateError
 from remit.core.delegate_results import DelegateResult, result_of_record
 from remit.core.delegate_results import shorten_result as result_shown
 from remit.core.errors import Misused, OutOfTime, RemitError, Stopped
 from remit.core.jsonable import clean_text
-from remit.core.model_messages import Answer, Choice, EndReason, Message, Reply, ToolCall, ToolResult, UserMessage
-from remit.core.record import Record
+from remit.core.model_messages import Choice, EndReason, Message, Reply, ToolCall, ToolResult, UserMessage
 from remit.core.settings import Settings
 from remit.core.text import shorten_with_count
 from remit.models.client import Models
-from remit.models.prices import price_of
 from remit.runtime.reply import TOOL_UNAVAILABLE, error_of
-from remit.runtime.tool.delegate_tool import DelegateTool
+from remit.runtime.tool.delegate_tool import DelegateTool, Delegator
 from remit.runtime.validate import summary_warnings
-from remit.system.liveness import below
 from remit.system.threads import off_loop
 from remit.system.trust import MAX_BYTES
 
@@ -65,23 +61,23 @@ class Outcome:
 
     def to_return(self) -> dict[str, Any]:
         if self.ended is EndReason.REFUSED:
-            return self.unfinished("failed", "The model's provider refused to answer.", "Ask in other words.")
+            return self.build_unfinished("failed", "The model's provider refused to answer.", "Ask in other words.")
         if not self.text.strip():
-            return self.unfinished("failed", "The model's answer is empty.", f"{self.advice}, or choose another model.")
+            return self.build_unfinished("failed", "The model's answer is empty.", f"{self.advice}, or choose another model.")
         if self.ended is EndReason.LENGTH:
-            return self.unfinished("partial", "The answer was cut off at the model's maximum length.", f"{self.advice}.")
+            return self.build_unfinished("partial", "The answer was cut off at the model's maximum length.", f"{self.advice}.")
         return {"status": "completed", "summary": self._summary(), "artifacts": [], "data": self.data}
 
-    def unfinished(
+    def build_unfinished(
         self, status: str, message: str, recommendation: str, type_: str = "execution", code: str = "UNKNOWN_ERROR"
     ) -> dict[str, Any]:
         error = {"type": type_, "message": message, "code": code, "recoverable": True, "recommendation": recommendation}
-        return self.failed(status, error)
+        return self.build_failed(status, error)
 
-    def failed(self, status: str, error: dict[str, Any]) -> dict[str, Any]:
+    def build_failed(self, status: str, error: dict[str, Any]) -> dict[str, Any]:
         return {
             "status": status,
-            "summary": shorten_with_count(f"{error['message']} {self._delegated()}"),
+            "summary": shorten_with_count(f"{error['message']} {self._count_delegations()}"),
             "artifacts": [],
             "errors": [error],
             "next_steps": error["recommendation"],
@@ -91,10 +87,11 @@ class Outcome:
     def _summary(self) -> str:
         """The beginning of the reply without markup, and the number of delegations."""
         said = shorten_with_count(" ".join(_MARKUP.sub(" ", self.text[:8000]).split()), _SUMMARY_CHARACTERS)
-        words = f"{said}{'' if said.endswith(('.', '!', '?', ')')) else '.'} {self._delegated()}"
-        return f"The answer has {len(self.text.split())} words. {self._delegated()}" if not said or summary_warnings(words) else words
+        made = self._count_delegations()
+        words = f"{said}{'' if said.endswith(('.', '!', '?', ')')) else '.'} {made}"
+        return f"The answer has {len(self.text.split())} words. {made}" if not said or summary_warnings(words) else words
 
-    def _delegated(self) -> str:
+    def _count_delegations(self) -> str:
         count = len(self.delegations)
         return f"It made {count} delegation{'' if count == 1 else 's'}." if count else "Nothing was delegated."
 
@@ -129,12 +126,12 @@ def instructions_for(root: Path, now: float, allows: Callable[[Path, bytes], boo
     """`allows`: whether a person approved this content of a file."""
     today = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
     text = _INSTRUCTIONS.format(project=clean_text(root.name) or "here")
-    own = _own(root / ".remit" / OWN_FILE, allows)
+    own = _read_own(root / ".remit" / OWN_FILE, allows)
     added = f"\nWhat the people of this project add:\n\n{own}\n" if own else ""
     return f"{text}{added}\nToday is {today} (UTC).\n"
 
 
-def _own(path: Path, allows: Callable[[Path, bytes], bool]) -> str:
+def _read_own(path: Path, allows: Callable[[Path, bytes], bool]) -> str:
     """The project's own instructions, at most a few pages; empty if unreadable or not approved."""
     try:
         if not path.is_file():
@@ -153,8 +150,8 @@ ANSWER_SECONDS = 60.0
 
 
 class MessageLimit:
-    """The time limit of one message: `async with limit:` raises `TimeoutError` when it ends. Delegations with a
-    longer timeout extend it."""
+    """The time limit of one message: `async with limit.timeout:` raises `TimeoutError` when it ends. Delegations with a longer timeout
+    extend it."""
 
     def __init__(self, seconds: float, wall_seconds: float, engine: HandInSignal) -> None:
         """`wall_seconds`: until the engine's own deadline; `engine`: signals that it is near."""
@@ -168,49 +165,34 @@ class MessageLimit:
         self._answer_seconds = min(ANSWER_SECONDS, seconds)
         self._running: dict[str, float] = {}
         """End of each delegation with a longer timeout, by call."""
-        self._timeout = asyncio.timeout_at(self._ends_at())
-
-    async def __aenter__(self) -> "MessageLimit":
-        await self._timeout.__aenter__()
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await self._timeout.__aexit__(kind, error, trace)
-
-    @property
-    def is_over(self) -> bool:
-        return self._timeout.expired()
+        self.timeout = asyncio.timeout_at(self._ends_at())
 
     @property
     def elapsed(self) -> float:
         return self._now() - self._began
 
     @property
-    def left(self) -> float:
-        return self._ends_at() - self._now()
+    def remaining(self) -> float:
+        return max(0.0, self._ends_at() - self._now())
 
     @property
     def hand_in(self) -> bool:
-        return self._engine.hand_in or self.left <= self._grace
-
-    @property
-    def remaining(self) -> float:
-        return max(0.0, self.left)
+        return self._engine.hand_in or self.remaining <= self._grace
 
     async def wait_hand_in(self) -> None:
         engine = asyncio.ensure_future(self._engine.wait_hand_in())
         try:
             while not self.hand_in:  # checked each second: delegations move the end
-                await asyncio.wait([engine], timeout=min(1.0, max(0.0, self.left - self._grace) + 0.001))
+                await asyncio.wait([engine], timeout=min(1.0, max(0.0, self.remaining - self._grace) + 0.001))
         finally:
             engine.cancel()
 
-    def begun(self, call_id: str, given_seconds: float) -> None:
+    def begin_call(self, call_id: str, given_seconds: float) -> None:
         if given_seconds > self.seconds:
             self._running[call_id] = self._now() + given_seconds
             self._move()
 
-    def ended(self, call_id: str) -> None:
+    def end_call(self, call_id: str) -> None:
         if self._running.pop(call_id, None) is not None:
             self._until = max(self._until, self._now() + self._answer_seconds)
             self._move()
@@ -219,23 +201,18 @@ class MessageLimit:
         return min(self._wall, max(self._until, *(end + self._answer_seconds for end in self._running.values()), 0.0))
 
     def _move(self) -> None:
-        if not self._timeout.expired():
-            self._timeout.reschedule(self._ends_at())
+        if not self.timeout.expired():
+            self.timeout.reschedule(self._ends_at())
 
 
 # ---- interrupted turns
 
+NO_ANSWER = "[I was interrupted before I could answer.]"
 NOT_RECORDED = "The conversation was interrupted before this call was recorded. Check whether it was carried out before you make it again."
 
 
-class Records(Protocol):
-    async def describe(self, session_id: str) -> Record: ...
-    async def children(self, session_id: str) -> list[Record]: ...
-    async def tree(self, session_id: str) -> list[Record]: ...
-
-
 async def complete_turn(
-    conversation: Conversation, records: Records, shown: Callable[[DelegateResult], str], now: Callable[[], float]
+    conversation: Conversation, records: Delegator, shown: Callable[[DelegateResult], str], now: Callable[[], float]
 ) -> None:
     """Complete an interrupted turn: add the results of its calls, from the records, and a reply. Needs the lock."""
     for call, session_id in _open_calls(conversation):
@@ -275,7 +252,7 @@ def _open_calls(conversation: Conversation) -> list[tuple[ToolCall, str]]:
     return [(call, started.get(call_id, "")) for call_id, call in calls.items()]
 
 
-async def _recorded_result(records: Records, session_id: str, shown: Callable[[DelegateResult], str]) -> tuple[str, bool]:
+async def _recorded_result(records: Delegator, session_id: str, shown: Callable[[DelegateResult], str]) -> tuple[str, bool]:
     if not session_id:
         return NOT_RECORDED, True
     try:
@@ -285,54 +262,6 @@ async def _recorded_result(records: Records, session_id: str, shown: Callable[[D
     if record.result is None:
         return f"{session_id} had not ended when the conversation was interrupted. Read it later: results.read, taskId {session_id}.", True
     return shown(result_of_record(record)), not record.result.ok
-
-
-# ---- spending
-
-
-class MessageCosts:
-    """The cost of a message. Summaries spend through it: it counts them and charges the tree."""
-
-    def __init__(self, ctx: Context, settings: Settings) -> None:
-        self._ctx = ctx
-        self._settings = settings
-        self.tokens = 0
-        self.cost: float | None = 0.0
-        """None: a price is unknown."""
-        self.is_anything = False
-
-    def asked(self, asked: Answer) -> None:
-        """A request to the model, which was already charged."""
-        self._add(asked.tokens, asked.cost)
-
-    def handed_on(self, records: Iterable[Record]) -> None:
-        """The cost of the delegations and their children. Tokens without a cost are free if all prices are known."""
-        for record in records:
-            if record.tokens or record.cost:
-                self._add(record.tokens, record.cost if record.cost or self._is_priced() else None)
-
-    def _is_priced(self) -> bool:
-        return all(price_of(self._settings, name) is not None for name in self._settings.model)
-
-    def _add(self, tokens: int, cost: float | None) -> None:
-        self.is_anything = True
-        self.tokens += tokens
-        self.cost = None if self.cost is None or cost is None else self.cost + cost
-
-    @property
-    def remaining(self) -> float:
-        return self._ctx.remaining
-
-    @property
-    def budget(self) -> Limits:
-        return self._ctx.budget
-
-    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
-        self._add(tokens, cost if cost or self._is_priced() else None)  # counted even if it exceeds the budget
-        self._ctx.spend(tokens=tokens, cost=cost)
-
-    def progress(self, message: str, fraction: float | None = None) -> None:
-        self._ctx.progress(message, fraction)
 
 
 # ---- the message
@@ -349,7 +278,7 @@ class Tools:
     models: Models
     choice: Choice
     tool: DelegateTool
-    records: Records
+    records: Delegator
     window: int | None
     """Context size of its model; None: unknown."""
     now: Callable[[], float]
@@ -368,15 +297,12 @@ class MessageRun:
     message: str
     delegations: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Delegations by task id."""
-    _spending: MessageCosts = field(init=False)
     _stream: ReplyStream = field(init=False)
     _memory: Memory = field(init=False)
     _limit: MessageLimit = field(init=False)
-    _early: OutOfTime | None = None
-    """Why it ended before its answer: time or budget."""
 
     async def run(self) -> dict[str, Any]:
-        """The return. A cancellation is recorded and raised again."""
+        """The return. Raises `OutOfTime` with a return if time or budget ended it; a cancellation is recorded and raised again."""
         tools, settings = self.tools, self.tools.settings.assistant
         instructions = instructions_for(self.ctx.root, tools.now(), tools.allows)
         overhead = tokens_of_text(instructions) + tokens_of_text(json.dumps(offer_of(tools.tool).schema))
@@ -387,26 +313,12 @@ class MessageRun:
         self.conversation.append(MessageLine(at=tools.now(), message=UserMessage(text=self.message)))
         self._memory = Memory(self.conversation, self.message, room, tools.now)
         self._stream = ReplyStream(self.ctx.emit)
-        self._spending = MessageCosts(self.ctx, tools.settings)
         left = self.ctx.remaining
         self._limit = MessageLimit(self._seconds(), left - min(WALL_SECONDS, 0.05 * left), self.ctx)
         try:
-            returned = await self._talked(instructions)
-            await self._count_handed_on()
-            if self._early is not None:
-                raise OutOfTime(self._early.message, code=self._early.code, answer=returned)
-            return returned
+            return await self._converse(instructions)
         finally:
             self._stream.close()
-            if self._spending.is_anything:
-                with contextlib.suppress(RemitError):
-                    self.conversation.append(CostLine(at=tools.now(), tokens=self._spending.tokens, cost=self._spending.cost))
-
-    async def _count_handed_on(self) -> None:
-        if self.delegations:
-            with contextlib.suppress(RemitError):
-                own = self.ctx.session_id
-                self._spending.handed_on(r for r in below(await self.tools.records.tree(own), own) if r.session_id != own)
 
     def _seconds(self) -> float:
         """The timeout of this message overrides the setting."""
@@ -414,7 +326,7 @@ class MessageRun:
         is_given = self.ctx.depth == 1 and given != usual.default_seconds
         return max(given if is_given else 0.0, self.tools.settings.assistant.message_seconds)
 
-    async def _talked(self, instructions: str) -> dict[str, Any]:
+    async def _converse(self, instructions: str) -> dict[str, Any]:
         tools = self.tools
         held = ConversationOptions(
             models=tools.models,
@@ -428,31 +340,31 @@ class MessageRun:
             keep=self._keep,
             shown=self._show,
             before=self._before,
-            started=self._started,
-            told=self._spending.asked,
+            started=self._note_started,
             ending=self._limit,
             is_heard=lambda: bool(self._stream.said),
         )
         try:
-            async with self._limit:
+            async with self._limit.timeout:
                 return self._outcome(await talk(held)).to_return()
         except TimeoutError:
-            if not self._limit.is_over:
+            if not self._limit.timeout.expired():
                 raise
-            return self._ended_early(OutOfTime(f"the time for one message was over after {self._limit.elapsed:.0f} s"))
+            raise self._end_early(f"the time for one message was over after {self._limit.elapsed:.0f} s") from None
         except OutOfTime as early:
-            if early.code == "BUDGET_EXCEEDED":
-                self._stop(early.message)
-                self._early = early
-                outcome = self._outcome(None, self._stream.said)
-                return outcome.unfinished("partial", early.message, f"{outcome.advice}, under a larger budget.", "budget", early.code)
-            return self._ended_early(OutOfTime(f"the time was over after {self._limit.elapsed:.0f} s"))
+            if early.code != "BUDGET_EXCEEDED":
+                raise self._end_early(f"the time was over after {self._limit.elapsed:.0f} s") from None
+            self._stop(early.message)
+            outcome = self._outcome(None, self._stream.said)
+            advice = f"{outcome.advice}, under a larger budget."
+            answer = outcome.build_unfinished("partial", early.message, advice, "budget", early.code)
+            raise OutOfTime(early.message, code=early.code, answer=answer) from None
         except Stopped:
             self._stop("it was stopped")
             raise
         except RemitError as error:
             self._stop(error.message)
-            return self._gave_up(error, self._outcome(None))
+            return self._give_up(error, self._outcome(None))
         except asyncio.CancelledError:
             self._stop("it was cancelled" if self.ctx.remaining > 0 else "its deadline was reached")
             raise
@@ -460,22 +372,22 @@ class MessageRun:
             self._stop("an unexpected error occurred")
             raise
 
-    def _ended_early(self, early: OutOfTime) -> dict[str, Any]:
-        said, self._early = self._stream.said, early
-        self._stop(early.message)
+    def _end_early(self, why: str) -> OutOfTime:
+        self._stop(why)
         for known in self.delegations.values():
             if known["success"] is None:
                 known |= {"taskState": "CANCELLED", "success": False}
-        outcome = self._outcome(None, said)
-        message = f"The assistant was stopped after {self._limit.elapsed:.0f} s: {early.message}."
+        outcome = self._outcome(None, self._stream.said)
         advice = f'{outcome.advice}: remit ask --conversation {outcome.conversation_id} "go on". More time: [assistant] message_seconds.'
-        return outcome.unfinished("partial", message, advice, "timeout", "TIMEOUT")
+        return OutOfTime(
+            why, answer=outcome.build_unfinished("partial", f"The assistant was stopped: {why}.", advice, "timeout", "TIMEOUT")
+        )
 
-    def _gave_up(self, error: RemitError, outcome: Outcome) -> dict[str, Any]:
+    def _give_up(self, error: RemitError, outcome: Outcome) -> dict[str, Any]:
         """No model answered."""
         info = error_of(error, self.spec).to_dict()
         info["recommendation"] = f"{info['recommendation'].rstrip()} {outcome.advice}."
-        return outcome.failed("blocked" if error.code == TOOL_UNAVAILABLE else "partial" if outcome.delegations else "failed", info)
+        return outcome.build_failed("blocked" if error.code == TOOL_UNAVAILABLE else "partial" if outcome.delegations else "failed", info)
 
     def _stop(self, why: str) -> None:
         """Keep the reply so far, with the reason. If that fails, the first error is more important."""
@@ -494,16 +406,16 @@ class MessageRun:
         by = "remit" if isinstance(message, UserMessage) else ""
         session_id = ""
         if isinstance(message, ToolResult):
-            self._limit.ended(message.call_id)
+            self._limit.end_call(message.call_id)
             session_id = next((one.session_id for one in reversed(self.conversation.started) if one.call_id == message.call_id), "")
         self.conversation.append(MessageLine(at=self.tools.now(), message=message, by=by, session_id=session_id))
-        self._memory.grown()
+        self._memory.note_added()
         if isinstance(message, Reply):
             self._stream.end_reply(message.text)
         if self.tools.settings.durability == "power":
             await off_loop(self.conversation.sync)
 
-    def _started(self, call: ToolCall, session_id: str) -> None:
+    def _note_started(self, call: ToolCall, session_id: str) -> None:
         self.conversation.append(CallLine(at=self.tools.now(), call_id=call.call_id, session_id=session_id))
         try:
             request = self.tools.tool.read(call.arguments)
@@ -512,7 +424,7 @@ class MessageRun:
             return
         limits = self.tools.settings.limits_for(request.agent)
         usual = min(request.spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds)
-        self._limit.begun(call.call_id, request.timeout_seconds or usual)
+        self._limit.begin_call(call.call_id, request.timeout_seconds or usual)
         self.delegations[session_id] = {
             "taskId": session_id, "target": request.target, "operation": request.operation, "taskState": "RUNNING", "success": None,
         }  # fmt: skip
@@ -524,7 +436,7 @@ class MessageRun:
         return result_shown(result, self.tools.settings.assistant.result_characters)
 
     async def _before(self, messages: list[Message]) -> list[Message]:
-        return await self._memory.shown(self.tools.models, self._spending, self._limit.left, messages)
+        return await self._memory.build_view(self.tools.models, self.ctx, self._limit.remaining, messages)
 
 
 def _must_fit(message: str, tokens: int) -> None:

@@ -12,7 +12,7 @@ from remit.agents.function import FunctionAgent, agent
 from remit.core.context import Context
 from remit.core.errors import Misused, OutOfTime
 from remit.core.languages import plain_name
-from remit.system.sandbox.recipes import MEBIBYTE, MOST, Grants, Limits
+from remit.system.sandbox.recipes import MEBIBYTE, MOST, Limits
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ async def execute_code(
         stdin=stdin.encode("utf-8", "replace") if stdin else None,
         files=inputs,
         limits=limits,
-        grants=Grants(network=network),
+        network=network,
         hidden=tuple(dict.fromkeys((ctx.root, ctx.workspace))),
     )
     streams = OutputStreams(ctx.emit)
@@ -91,7 +91,7 @@ async def execute_code(
     streams.finish()
     stdout, stderr = streams.text("stdout"), streams.text("stderr")
     result = ExecutionResult(job=job, ran=ran, offer=offer, stdout=stdout, stderr=stderr, is_deadline=is_deadline)
-    return result.as_return(lambda left: _declared(ctx, out / left.name, left.size))
+    return result.as_return(lambda left: _declare(ctx, out / left.name, left.size))
 
 
 def _seconds(ctx: Context, timeout: float | None) -> tuple[float, bool]:
@@ -121,7 +121,7 @@ def output_filter(outputs: list[str] | None, limits: Limits) -> Callable[["Seque
     return choose
 
 
-def _declared(ctx: Context, path: Path, size: int) -> str:
+def _declare(ctx: Context, path: Path, size: int) -> str:
     if size:  # an empty file proves nothing
         ctx.artifact(path, "data", "Left by the code.")
     return path.relative_to(ctx.root).as_posix() if path.is_relative_to(ctx.root) else str(path)

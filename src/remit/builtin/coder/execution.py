@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from remit.builtin.worker.workspace import act_at, build_return, format_size
+from remit.builtin.worker.workspace import act_at, build_return, error_dict, format_size
 from remit.core.context import Context
 from remit.core.errors import Misused
 from remit.core.policy import Effect
@@ -40,34 +40,29 @@ async def read_inputs(ctx: Context, files: list[str] | dict[str, str] | None) ->
         return {}
     if len(files) > MOST_FILES:
         raise Misused(f"{len(files)} input files are too many.", advice=f"At most {MOST_FILES}; put them into an archive.")
-    if isinstance(files, dict):
-        held = {_checked_name(name): text.encode("utf-8", "surrogatepass") for name, text in files.items()}
-        _room(held)
-        return held
-    held = {}
-    for path in files:
-        await ctx.permit(path=path, effects=("execute", "read"))
-        held |= await act_at(ctx, path, Effect.READ, _read)
-        _room(held)
+    held: dict[str, bytes] = {}
+    for name in files:
+        if isinstance(files, dict):
+            held[_check_name(name)] = files[name].encode("utf-8", "surrogatepass")
+        else:
+            await ctx.permit(path=name, effects=("execute", "read"))
+            held |= await act_at(ctx, name, Effect.READ, _read)
+        if sum(map(len, held.values())) > MOST_BYTES:
+            raise Misused("The files to take in are too large.", advice=f"At most {MOST_BYTES // MEBIBYTE} MB together.")
     return held
 
 
-def _checked_name(name: str) -> str:
+def _check_name(name: str) -> str:
     plain = name.removeprefix("./")
     if not is_plain(plain):
         raise Misused(f"{name!r} cannot be the name of a file to take in.", advice="Use a path below the work folder, without .. in it.")
     return plain
 
 
-def _room(held: dict[str, bytes]) -> None:
-    if sum(map(len, held.values())) > MOST_BYTES:
-        raise Misused("The files to take in are too large.", advice=f"At most {MOST_BYTES // MEBIBYTE} MB together.")
-
-
 def _read(root: Root, place: Place) -> dict[str, bytes]:
     with os.fdopen(place.open_file(), "rb") as file:
         content = file.read(MOST_BYTES + 1)
-    return {_checked_name(place.path): content}
+    return {_check_name(place.path): content}
 
 
 # ---- output
@@ -123,7 +118,7 @@ class ExecutionResult:
         ended = self.ran.ended
         files = [{"name": left.name, "path": declare(left), "sizeBytes": left.size} for left in ended.files]
         status, errors = self._verdict()
-        summary = f"{self._how()} {self._wrote(len(files))}"
+        summary = f"{self._describe_end()} {self._describe_output(len(files))}"
         notes = [
             f"Files: {', '.join(left.name for left in ended.files[:5])}." if ended.files else "",
             f"{plural(ended.left_there, 'file')} stayed in the sandbox." if ended.left_there else "",
@@ -134,28 +129,28 @@ class ExecutionResult:
         ended = self.ran.ended
         if ended.killed_by == "time":
             advice = "Give the delegation a longer timeout." if self.is_deadline else "Give it more milliseconds in timeout, or less to do."
-            return "partial", [_error("timeout", "TIMEOUT", self._how(), advice)]
+            return "partial", [error_dict("timeout", "TIMEOUT", self._describe_end(), advice)]
         if ended.killed_by:
-            return "failed", [_error("execution", LIMIT_EXCEEDED, self._how(), _MORE[ended.killed_by])]
+            return "failed", [error_dict("execution", LIMIT_EXCEEDED, self._describe_end(), _MORE[ended.killed_by])]
         if ended.exit_code == 0:
             return "completed", []
         hits = [hit for hit in self.hits if hit != "output"]
-        message = self._how() + (f" It ran into the limit of {hits[0]}." if hits else "")
+        message = self._describe_end() + (f" It ran into the limit of {hits[0]}." if hits else "")
         last = self.stderr.strip().rpartition("\n")[2][:300]
         advice = _MORE[hits[0]] if hits else "Read stderr in the data, fix the code and run it again."
-        advice += "" if hits or self.job.grants.network else " The sandbox has no network."
-        return "failed", [_error("execution", LIMIT_EXCEEDED if hits else "BUILD_ERROR", f"{message} {last}".rstrip(), advice)]
+        advice += "" if hits or self.job.network else " The sandbox has no network."
+        return "failed", [error_dict("execution", LIMIT_EXCEEDED if hits else "BUILD_ERROR", f"{message} {last}".rstrip(), advice)]
 
-    def _how(self) -> str:
+    def _describe_end(self) -> str:
         ended, name = self.ran.ended, _NAMES[self.job.language]
         took = f"{ended.milliseconds / 1000:,.2f} s"
         if ended.killed_by:
-            return f"The {name} code was ended after {took}: {self._over(ended.killed_by)}."
+            return f"The {name} code was ended after {took}: {self._describe_limit(ended.killed_by)}."
         if ended.signal:
             return f"The {name} code was ended by {_signal(ended.signal)} after {took}."
         return f"The {name} code ended with exit code {ended.exit_code} after {took}."
 
-    def _over(self, limit: str) -> str:
+    def _describe_limit(self, limit: str) -> str:
         limits = self.job.limits
         return {
             "time": f"it may run for {limits.seconds:g} s",
@@ -165,7 +160,7 @@ class ExecutionResult:
             "disk": f"its files may use {limits.disk_bytes // MEBIBYTE} MB, and be {limits.files:,} in number",
         }[limit]
 
-    def _wrote(self, files: int) -> str:
+    def _describe_output(self, files: int) -> str:
         streams = [
             f"{plural(len(text), 'character')} to {name}" for name, text in (("stdout", self.stdout), ("stderr", self.stderr)) if text
         ]
@@ -194,7 +189,7 @@ class ExecutionResult:
                 "bubblewrap": self.offer.has_bubblewrap,
                 "landlock": self.offer.landlock,
                 "seccomp": self.offer.seccomp,
-                "network": self.job.grants.network,
+                "network": self.job.network,
                 "limits": {
                     "timeoutMs": int(limits.seconds * 1000),
                     "memoryBytes": limits.memory_bytes,
@@ -219,7 +214,3 @@ def _signal(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _error(type_: str, code: str, message: str, recommendation: str) -> dict[str, Any]:
-    return {"type": type_, "code": code, "message": message, "recoverable": True, "recommendation": recommendation}

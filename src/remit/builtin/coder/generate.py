@@ -15,25 +15,26 @@ from pydantic import Field
 
 from remit.agents.function import FunctionAgent, agent
 from remit.builtin.coder.syntax import OWN_PARSERS, Fault, ParseResult, language_of, parse_files
+from remit.builtin.worker.workspace import error_dict
 from remit.core.context import Context
 from remit.core.errors import ErrorInfo, Failed, Misused, OutOfTime, Unavailable
 from remit.core.protected_paths import protection_of
 from remit.core.request import call
 from remit.core.result import Status
-from remit.core.text import UNTRUSTED, fence_untrusted
+from remit.core.text import UNTRUSTED, fence_untrusted, list_some, plural
 from remit.models.questions import TextAnswer, TextModel, ask_optional, list_schema, object_in, object_schema
 from remit.system.threads import off_loop
 
 SPEC_LIMIT = 200_000
 FILES_SHOWN = 20
-_WORD = re.compile(r"^[\w .+#/@-]{1,80}$")
+_Name = Annotated[str, Field(max_length=80, pattern=r"^[\w .+#/@-]+$")]
 _REQUEST = (
     "Write the code that this specification describes, in the project you work in. Follow the conventions you find there, add tests where "
     "the project has tests, and change nothing that the specification does not ask for. Name every file you wrote among the artifacts."
 )
 
 
-def generating(on: str | None, models: TextModel) -> FunctionAgent:
+def make_generate_code(on: str | None, models: TextModel) -> FunctionAgent:
     """The operation; `on`: the coding agent in the setting `generate_on`."""
 
     @agent(
@@ -43,18 +44,19 @@ def generating(on: str | None, models: TextModel) -> FunctionAgent:
     )
     async def generate_code(
         ctx: Context,
-        spec: Annotated[str, Field(description="The code to write, in your words.")],
-        language: Annotated[str | None, Field(description="E.g. python.")] = None,
-        framework: Annotated[str | None, Field(description="E.g. fastapi.")] = None,
+        spec: Annotated[str, Field(max_length=SPEC_LIMIT, pattern=r"\S", description="The code to write, in your words.")],
+        language: Annotated[_Name | None, Field(description="E.g. python.")] = None,
+        framework: Annotated[_Name | None, Field(description="E.g. fastapi.")] = None,
         files: Annotated[list[str] | str | None, Field(description="Files that a model is to see; at most 20.")] = None,
         overwrite: Annotated[bool, Field(description="Whether files that are there may be replaced by what a model writes.")] = False,
     ) -> dict[str, Any]:
         """Write code from a specification and return it as artifacts."""
-        specification = _specification(spec, {"Language": language, "Framework": framework})
+        wishes = "\n".join(f"{name}: {word}" for name, word in (("Language", language), ("Framework", framework)) if word)
+        specification = f"{wishes}\n\n## Specification\n\n{spec.strip()}".lstrip()
         if on is not None:
             return await _by_agent(ctx, on, specification)
         if models.is_configured():
-            return await generate_files(ctx, models, specification, _listed(files), overwrite=overwrite)
+            return await generate_files(ctx, models, specification, _split_names(files), overwrite=overwrite)
         raise Unavailable(
             "No language model is configured to write code.",
             code="TOOL_UNAVAILABLE",
@@ -66,7 +68,7 @@ def generating(on: str | None, models: TextModel) -> FunctionAgent:
     return generate_code
 
 
-def _listed(files: list[str] | str | None) -> list[str]:
+def _split_names(files: list[str] | str | None) -> list[str]:
     """One file may be given as text, several separated by commas."""
     named = [part.strip() for part in files.split(",")] if isinstance(files, str) else files or []
     named = list(dict.fromkeys(name for name in named if name.strip()))
@@ -77,24 +79,6 @@ def _listed(files: list[str] | str | None) -> list[str]:
             advice="Name those that matter most.",
         )
     return named
-
-
-def _specification(spec: str, wishes: dict[str, str | None]) -> str:
-    """The request as text. Raises `Misused`."""
-    faults = []
-    if not spec.strip():
-        faults.append("spec is empty")
-    elif len(spec) > SPEC_LIMIT:
-        faults.append(f"spec has {len(spec):,} characters; the maximum is {SPEC_LIMIT:,}")
-    faults += [f"{name.lower()} must be a word or two" for name, word in wishes.items() if word is not None and not _WORD.match(word)]
-    if faults:
-        raise Misused(
-            f"Parameters of coder.generate_code: {'; '.join(faults)}.",
-            code="INVALID_PARAMETERS",
-            advice="Describe the code in spec.",
-        )
-    lines = [f"{name}: {word}" for name, word in wishes.items() if word]
-    return "\n\n".join(part for part in ("\n".join(lines), f"## Specification\n\n{spec.strip()}") if part)
 
 
 async def _by_agent(ctx: Context, name: str, specification: str) -> dict[str, Any]:
@@ -116,9 +100,6 @@ async def _by_agent(ctx: Context, name: str, specification: str) -> dict[str, An
 
 
 MOST_FILES = 40
-MOST_CHARACTERS = 200_000
-"""Maximum length of one file."""
-MOST_IN_ALL = 1_000_000
 MOST_SECONDS, SHARE = 600.0, 0.6
 LONGEST_PATH, LONGEST_NAME = 300, 200
 """Maximum characters, and bytes of one part: accepted by every file system, also below a delegation's own folder."""
@@ -162,17 +143,21 @@ class GeneratedFiles:
 async def compose(models: TextModel, ctx: Context, prompt: str) -> GeneratedFiles:
     """Raises `Unavailable` if no model answers, and `Failed` if its answer is unusable."""
     ctx.progress("A model writes the code")
-    heard = await _asked(models, ctx, prompt)
+    heard = await _ask(models, ctx, prompt)
+    if heard.code == "BUDGET_EXCEEDED":
+        raise OutOfTime(f"No model wrote the code: {heard.fault}.", code=heard.code, advice=heard.advice)
+    if heard.is_cut:
+        raise _bad_answer("What the model wrote was cut off before its end: it is longer than one answer may be.", "Ask for less at once.")
+    if heard.fault:
+        advice = heard.advice or "See `remit doctor`, or set generate_on to a coding agent."
+        raise Unavailable(f"No model wrote the code: {heard.fault}.", code=heard.code, advice=advice)
     files, notes = await off_loop(read_files, heard.text)
     found = await parse_files(files, SHARE * ctx.remaining)
     first = GeneratedFiles(files=files, by=heard.model, notes=notes, parsed=found)
     if not found.faults:
         return first
     ctx.progress(f"{len(found.faults)} of {len(files)} files do not parse; the model is asked to repair them")
-    seconds = min(MOST_SECONDS, SHARE * ctx.remaining)
-    again = await ask_optional(
-        models, ctx, _repair(prompt, files, found.faults), instructions=_INSTRUCTIONS, seconds=seconds, schema=SCHEMA
-    )
+    again = await _ask(models, ctx, _repair(prompt, files, found.faults))
     if again.fault or again.is_cut:
         return first
     try:
@@ -185,17 +170,9 @@ async def compose(models: TextModel, ctx: Context, prompt: str) -> GeneratedFile
     return GeneratedFiles(files=files, by=heard.model, notes=notes or more, repaired=True, parsed=repaired)
 
 
-async def _asked(models: TextModel, ctx: Context, prompt: str) -> TextAnswer:
+async def _ask(models: TextModel, ctx: Context, prompt: str) -> TextAnswer:
     seconds = min(MOST_SECONDS, SHARE * ctx.remaining)
-    heard = await ask_optional(models, ctx, prompt, instructions=_INSTRUCTIONS, seconds=seconds, schema=SCHEMA)
-    if heard.code == "BUDGET_EXCEEDED":
-        raise OutOfTime(f"No model wrote the code: {heard.fault}.", code=heard.code, advice=heard.advice)
-    if heard.is_cut:
-        raise _untaken("What the model wrote was cut off before its end: it is longer than one answer may be.", "Ask for less at once.")
-    if heard.fault:
-        advice = heard.advice or "See `remit doctor`, or set generate_on to a coding agent."
-        raise Unavailable(f"No model wrote the code: {heard.fault}.", code=heard.code, advice=advice)
-    return heard
+    return await ask_optional(models, ctx, prompt, instructions=_INSTRUCTIONS, seconds=seconds, schema=SCHEMA)
 
 
 def _repair(prompt: str, files: Mapping[str, str], faults: Mapping[str, Fault]) -> str:
@@ -213,8 +190,13 @@ def read_files(text: str) -> tuple[dict[str, str], str]:
         path, content = (one.get("path"), one.get("content")) if isinstance(one, dict) else (None, None)
         if isinstance(path, str) and isinstance(content, str):
             text = whole_text(content)
-            files[checked_path(path)] = text if text.endswith("\n") or not text else f"{text}\n"
-    _bound(files)
+            files[check_path(path)] = text if text.endswith("\n") or not text else f"{text}\n"
+    if not files:
+        raise _bad_answer("The model wrote no file.", "Say in the specification what files are wanted.")
+    if len(files) > MOST_FILES:
+        raise _bad_answer(f"The model wrote {len(files)} files; the maximum is {MOST_FILES}.", "Ask for less at once.")
+    if folder := next((path for path in files if any(other.startswith(f"{path}/") for other in files)), None):
+        raise _bad_answer(f"The model named {folder} as a file and as a folder.", "Ask again.")
     return files, whole_text(notes)[:4000] if isinstance(notes, str) else ""
 
 
@@ -223,27 +205,14 @@ def whole_text(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _bound(files: Mapping[str, str]) -> None:
-    if not files:
-        raise _untaken("The model wrote no file.", "Say in the specification what files are wanted.")
-    if folder := next((path for path in files if any(other.startswith(f"{path}/") for other in files)), None):
-        raise _untaken(f"The model named {folder} as a file and as a folder.", "Ask again.")
-    if len(files) > MOST_FILES:
-        raise _untaken(f"The model wrote {len(files)} files; the maximum is {MOST_FILES}.", "Ask for less at once.")
-    sizes = {path: len(content) for path, content in files.items()}
-    if max(sizes.values()) > MOST_CHARACTERS or sum(sizes.values()) > MOST_IN_ALL:
-        largest = max(sizes, key=lambda path: sizes[path])
-        raise _untaken(f"The model wrote too much: {largest} alone has {sizes[largest]:,} characters.", "Ask for less at once.")
-
-
-def checked_path(name: str) -> str:
+def check_path(name: str) -> str:
     """A plain relative path: a model's names are untrusted."""
     bare = name.strip().removeprefix("./")
     parts = bare.split("/")
     if not all(map(_is_plain, parts)) or len(bare) > LONGEST_PATH or re.match(r"[A-Za-z]:|~", bare):
-        raise _untaken(f"The model named a file {name[:100]!r}, which is not a plain path in the project.", "Ask again.")
+        raise _bad_answer(f"The model named a file {name[:100]!r}, which is not a plain path in the project.", "Ask again.")
     if protection_of(bare) is not None:
-        raise _untaken(f"The model named a file {name[:100]!r}, which is protected.", "Ask again; a person changes such files.")
+        raise _bad_answer(f"The model named a file {name[:100]!r}, which is protected.", "Ask again; a person changes such files.")
     return bare
 
 
@@ -252,7 +221,7 @@ def _is_plain(part: str) -> bool:
     return is_name and part not in ("", ".", "..")
 
 
-def _untaken(message: str, advice: str) -> Failed:
+def _bad_answer(message: str, advice: str) -> Failed:
     return Failed(message, code="VALIDATION_FAILED", advice=advice)
 
 
@@ -261,6 +230,8 @@ def _untaken(message: str, advice: str) -> Failed:
 
 @dataclass(slots=True, kw_only=True)
 class PlacedFiles:
+    taken: list[str]
+    """Files that were there before, and are not replaced."""
     written: list[str] = field(default_factory=list)
     kept: dict[str, str] = field(default_factory=dict)
     """Path in the delegation's own folder, by the intended path."""
@@ -269,12 +240,12 @@ class PlacedFiles:
 
 async def generate_files(ctx: Context, models: TextModel, specification: str, files: Sequence[str], *, overwrite: bool) -> dict[str, Any]:
     """From the specification to files of the workspace, as a return. `files`: those that the model sees."""
-    composed = await compose(models, ctx, "\n\n".join([specification, *await _seen(ctx, files)]))
+    composed = await compose(models, ctx, "\n\n".join([specification, *await _read_shown(ctx, files)]))
     placed = await place(ctx, composed.files, composed.by, overwrite=overwrite)
-    return _told(composed, placed)
+    return _build_return(composed, placed)
 
 
-async def _seen(ctx: Context, files: Sequence[str]) -> list[str]:
+async def _read_shown(ctx: Context, files: Sequence[str]) -> list[str]:
     """Input for a model: the names of the project's files, and requested files, read by workers. Raises if one of these cannot be read."""
     listed = call("worker.list_files", parameters={"path": ".", "max_results": MOST_LISTED})
     reads = [call("worker.read_file", parameters={"path": path, "limit": MOST_SHOWN}) for path in files]
@@ -292,23 +263,18 @@ async def _seen(ctx: Context, files: Sequence[str]) -> list[str]:
     return [*listed_names, *shown]
 
 
-def _told(composed: GeneratedFiles, placed: PlacedFiles) -> dict[str, Any]:
-    count, written = len(composed.files), len(placed.written)
-    broken = composed.surely_broken
-    words = (
-        f"{composed.by or 'A model'} wrote {count} file{'s' * (count != 1)}, of which {written} {'is' if written == 1 else 'are'} in place."
-    )
-    words += f" {len(composed.faults)} {'does' if len(composed.faults) == 1 else 'do'} not parse." if composed.faults else ""
+def _build_return(composed: GeneratedFiles, placed: PlacedFiles) -> dict[str, Any]:
+    words = f"{composed.by or 'A model'} wrote {plural(len(composed.files), 'file')}; {len(placed.written)} of them in place."
+    words += f" {plural(len(composed.faults), 'file')} with syntax errors." if composed.faults else ""
     words += " Nothing was run."
-    errors = list(placed.errors)
-    if broken:
-        first = broken[0]
-        errors.append(
-            ErrorInfo(
-                type="validation", message=f"{first} does not parse, also after one repair: {composed.faults[first]}.",
-                code="VALIDATION_FAILED", recoverable=True, recommendation="Fix it by hand, or ask for less at once.",
-            )
-        )  # fmt: skip
+    errors = [error.to_dict() for error in placed.errors]
+    for path in composed.surely_broken[:1]:
+        message = f"{path} does not parse, also after one repair: {composed.faults[path]}."
+        errors.append(error_dict("validation", "VALIDATION_FAILED", message, "Fix it by hand, or ask for less at once."))
+    if placed.taken:
+        message = f"{list_some(placed.taken, 5)} already there: not replaced."
+        advice = "Give overwrite=true to have such files replaced, or move what was kept in the delegation's own folder."
+        errors.append(error_dict("validation", "FILE_EXISTS", message, advice))
     files = [
         {
             "path": path,
@@ -325,16 +291,15 @@ def _told(composed: GeneratedFiles, placed: PlacedFiles) -> dict[str, Any]:
         "status": "partial" if errors else "completed",
         "summary": words,
         "data": {"by": composed.by, "files": files, "notes": composed.notes, "repaired": composed.repaired},
-        "errors": [error.to_dict() for error in errors],
+        "errors": errors,
     }
 
 
 async def place(ctx: Context, files: Mapping[str, str], by: str, *, overwrite: bool) -> PlacedFiles:
-    placed = PlacedFiles()
     taken = await off_loop(lambda: [path for path in files if not overwrite and os.path.lexists(ctx.workspace / path)])
+    placed = PlacedFiles(taken=taken)
     wanted = [path for path in files if path not in taken]
-    if wanted:
-        ctx.progress(f"Writing {len(wanted)} file{'s' * (len(wanted) != 1)}")
+    ctx.progress(f"Writing {plural(len(wanted), 'file')}")
     requests = [call("worker.write_file", parameters={"path": path, "content": files[path], "create_parents": True}) for path in wanted]
     for path, answer in zip(wanted, await ctx.gather(*requests, limit=_AT_ONCE), strict=True):
         if answer.status is Status.COMPLETED:
@@ -342,23 +307,11 @@ async def place(ctx: Context, files: Mapping[str, str], by: str, *, overwrite: b
             ctx.artifact(path, "implementation", f"Written by {by}.")
         else:
             placed.errors += answer.errors[:1]
-    if taken:
-        placed.errors.append(_there(taken))
     left = [path for path in files if path not in placed.written]
     for path, where in (await off_loop(lambda: keep_files(ctx.scratch, {path: files[path] for path in left}))).items():
         placed.kept[path] = str(where.relative_to(ctx.root) if where.is_relative_to(ctx.root) else where)
         ctx.artifact(where, "implementation", f"Written by {by}; meant for {path}.")
     return placed
-
-
-def _there(taken: list[str]) -> ErrorInfo:
-    return ErrorInfo(
-        type="validation",
-        message=f"{', '.join(taken[:5])}{f' and {len(taken) - 5} more' if len(taken) > 5 else ''} already there: not replaced.",
-        code="FILE_EXISTS",
-        recoverable=True,
-        recommendation="Give overwrite=true to have such files replaced, or move what was kept in the delegation's own folder.",
-    )
 
 
 def keep_files(folder: Path, files: Mapping[str, str]) -> dict[str, Path]:

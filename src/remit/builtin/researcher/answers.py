@@ -86,14 +86,14 @@ class WrittenAnswer:
 
     def note(self) -> str:
         """Below the answer in a report: how far it was checked."""
-        return f"*Written by {markdown_line(self.by) or 'a model'} from the quotations below; {self._checked()}.*"
+        return f"*Written by {markdown_line(self.by) or 'a model'} from the quotations below; {self._count_supported()}.*"
 
-    def _checked(self) -> str:
+    def _count_supported(self) -> str:
         return f"{len(self.supported)} of {plural(len(self.statements), 'statement')} with a citation that was found in its source"
 
     def summary(self, read: str) -> str:
         first = re.sub(r"[`*#<>\[\]|\\]", "", one_line(self.supported[0].text, 200))
-        return f"{first} Written by {one_line(self.by, 60) or 'a model'} from passages of {read}; {self._checked()}."
+        return f"{first} Written by {one_line(self.by, 60) or 'a model'} from passages of {read}; {self._count_supported()}."
 
     def to_data(self) -> dict[str, Any]:
         return {

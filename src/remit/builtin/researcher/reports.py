@@ -142,7 +142,7 @@ def research_report(
         MORE if result.answer and written is None else "",
         _section("Further passages", (citation.item() for citation in further)),
         _section("Not found", _not_found(result)) if is_final else "",
-        _section("Searched", _searched(searched)),
+        _section("Searched", _search_rows(searched)),
         _section("What could not be searched", (f"- {row}" for row in _first([*searched["failures"], *searched["cutShort"]]))),
         _sources(result.citations),
     ]
@@ -174,7 +174,7 @@ def _not_found(result: Result) -> list[str]:
     return rows or ["- Each part of the question has passages with its words. Whether they answer it is for the reader to judge."]
 
 
-def _searched(searched: dict[str, Any]) -> list[str]:
+def _search_rows(searched: dict[str, Any]) -> list[str]:
     lists = {
         "places": "Places",
         "queries": "Searched for",

@@ -50,7 +50,6 @@ class Research:
         self._words = words
         self._models = models
         self._warnings: list[str] = []
-        self._folders: list[str] = []
         self._gatherer = Gatherer(ctx, places, KEPT_FOR_WRITING if models is not None else 0.0)
         self._depth = 0
         self._leads: list[str] = []
@@ -58,10 +57,10 @@ class Research:
 
     async def run(self) -> dict[str, Any]:
         result, written = Result(query=self._query), None
-        self._folders = [path for path in self._places.paths if await self._gatherer.look_over(path)]
+        folders = [path for path in self._places.paths if await self._gatherer.look_over(path)]
         self._write(result, is_final=False)
         self._ctx.artifact(self._report, "report", "The answer, with quotations and their places.")
-        await self._first_round()
+        await self._first_round(folders)
         for depth in range(1, self._max_depth + 1):
             if depth > 1 and (self._gatherer.is_over or not await self._follow_links(result)):
                 break
@@ -71,16 +70,16 @@ class Research:
             written, fault = await write(self._models, self._ctx, result.citations, "answer", self._query)
             self._warnings += [f"No model wrote the answer, so it is quoted: {fault}."] if fault else []
         self._write(result, is_final=True, written=written)
-        data = result.data(self._searched())
+        data = result.data(self._describe_search())
         if self._models is not None:
             data |= {**(written.to_data() if written is not None else {}), "warnings": self._warnings}
-        return self._ended(result, data, written)
+        return self._build_return(result, data, written)
 
-    async def _first_round(self) -> None:
+    async def _first_round(self, folders: Sequence[str]) -> None:
         gatherer = self._gatherer
-        await gatherer.read(path for path in self._places.paths if path not in self._folders)
-        if self._folders and self._parts:
-            found = await gatherer.search(self._patterns(MAX_SEARCHES // min(len(self._folders), MAX_SEARCHES)), self._folders)
+        await gatherer.read(path for path in self._places.paths if path not in folders)
+        if folders and self._parts:
+            found = await gatherer.search(self._patterns(MAX_SEARCHES // min(len(folders), MAX_SEARCHES)), folders)
             await gatherer.read(self._best_files(found)[:MAX_FILES])
         await gatherer.fetch(self._places.urls)
         if self._places.web and not gatherer.is_over:
@@ -107,10 +106,10 @@ class Research:
             for path, lines in hits.items():
                 scores[path] += rarity * (1 + 0.25 * math.log(lines))
         for path in scores:
-            scores[path] += 1.5 * len(self._asked() & self._words.stems(path.rpartition("/")[2]))
+            scores[path] += 1.5 * len(self._asked_stems() & self._words.stems(path.rpartition("/")[2]))
         return sorted(scores, key=lambda path: (-scores[path] * (file_weight(path) or 0.5), path))
 
-    def _asked(self) -> set[str]:
+    def _asked_stems(self) -> set[str]:
         return {self._words.stem(word) for part in self._parts for word in part.words}
 
     def _rank(self) -> Result:
@@ -119,12 +118,12 @@ class Research:
         index = Index(documents, self._words)
         result, citations = Result(query=self._query), Citations()
         chosen: list[tuple[Part, list[RankedPassage]]] = []
+        each = IN_ANSWER if len(self._parts) == 1 else 2
         for part in self._parts:
             ranked = index.rank(part)
             near = [one for one in ranked if one.is_supported]
-            chosen.append((part, index.choose(near or [one for one in ranked if one.coverage >= _NEAR], IN_FINDING if near else NEAREST)))
-        each = IN_ANSWER if len(chosen) == 1 else 2
-        for _, own in chosen:
+            own = index.choose(near or [one for one in ranked if one.coverage >= _NEAR], IN_FINDING if near else NEAREST)
+            chosen.append((part, own))
             best = [one for one in own if one.is_supported and one.score >= _KEEPS_UP * own[0].score]
             result.answer += [one for one in (citations.cite(one.passage) for one in best[:each]) if one not in result.answer]
         for part, own in chosen:
@@ -137,7 +136,7 @@ class Research:
     async def _follow_links(self, result: Result) -> bool:
         """One round: links of the quoted pages that share a word with the question. False if nothing is new."""
         scores: dict[str, float] = {}
-        asked = self._asked()
+        asked = self._asked_stems()
         for page in {citation.passage.document.name: citation.passage.document for citation in result.citations}.values():
             for address, text in page.links:
                 url = urldefrag(address)[0]
@@ -149,7 +148,7 @@ class Research:
         await self._gatherer.fetch(urls)
         return bool(urls)
 
-    def _searched(self) -> dict[str, Any]:
+    def _describe_search(self) -> dict[str, Any]:
         """The searched sources, for the report and for `data`."""
         gatherer = self._gatherer
         documents = gatherer.documents.values()
@@ -170,10 +169,10 @@ class Research:
         }
 
     def _write(self, result: Result, *, is_final: bool, written: WrittenAnswer | None = None) -> None:
-        text = research_report(result, self._searched(), is_final=is_final, written=written, warnings=self._warnings)
+        text = research_report(result, self._describe_search(), is_final=is_final, written=written, warnings=self._warnings)
         self._report.write_text(text, encoding="utf-8")
 
-    def _ended(self, result: Result, data: dict[str, Any], written: WrittenAnswer | None) -> dict[str, Any]:
+    def _build_return(self, result: Result, data: dict[str, Any], written: WrittenAnswer | None) -> dict[str, Any]:
         gatherer, read = self._gatherer, amount_read(data["searched"])
         if not gatherer.documents and gatherer.errors:
             return _could_not_look(gatherer, data)
@@ -212,7 +211,7 @@ async def synthesize(ctx: Context, given: Sequence[str | Mapping[str, Any]], lay
         data |= written.to_data() if written is not None else {}
         data["warnings"] = [f"No model wrote it, so it is quoted: {fault}."] if fault else []
         put()
-    return _synthesis_ended(synthesis, gatherer, data, written)
+    return _end_synthesis(synthesis, gatherer, data, written)
 
 
 async def _read_sources(gatherer: Gatherer, given: Sequence[str | Mapping[str, Any]]) -> list[Document]:
@@ -256,7 +255,7 @@ def _in_turn(synthesis: Synthesis) -> list[Citation]:
     return first + [own[turn] for turn in range(max(map(len, lists), default=0)) for own in lists if turn < len(own)]
 
 
-def _synthesis_ended(synthesis: Synthesis, gatherer: Gatherer, data: dict[str, Any], written: WrittenAnswer | None) -> dict[str, Any]:
+def _end_synthesis(synthesis: Synthesis, gatherer: Gatherer, data: dict[str, Any], written: WrittenAnswer | None) -> dict[str, Any]:
     if not synthesis.documents:
         return _could_not_look(gatherer, data)
     sources, quoted = plural(len(synthesis.documents), "source"), sum(map(len, synthesis.single.values()))

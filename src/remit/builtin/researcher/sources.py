@@ -27,7 +27,6 @@ MAX_CHARACTERS = 5_000_000
 _CHILD_SECONDS = 30.0
 _KEPT_SHARE, _KEPT_SECONDS = 0.4, 12.0
 """Time reserved for ranking and writing: a share of all, and at most so many seconds."""
-_FOR_TIME = "because of the time limit"
 WEB, ACADEMIC, DOCS = "web", "academic", "docs"
 LOCAL = ("files", "code", "local")
 KINDS = (WEB, ACADEMIC, DOCS, *LOCAL)
@@ -118,6 +117,7 @@ class Gatherer:
         self.failures: list[str] = []
         self.errors: list[ErrorInfo] = []
         self.cut_short: list[str] = []
+        self.ran_out_of_time = False
         self.queries: list[str] = []
         self.web_queries: list[str] = []
         self.documents: dict[str, Document] = {}
@@ -132,17 +132,14 @@ class Gatherer:
     def is_over(self) -> bool:
         return self._ctx.hand_in or self._asked >= MAX_CHILDREN or self._ctx.remaining < self._kept_seconds
 
-    @property
-    def ran_out_of_time(self) -> bool:
-        return any(one.endswith(_FOR_TIME) for one in self.cut_short)
-
     async def _ask(self, requests: Sequence[tuple[str, dict[str, Any]]], what: str) -> list[Return | None]:
         """In batches, so that answers are kept if time runs out."""
         answers: list[Return | None] = []
         for start in range(0, len(requests), AT_ONCE):
             batch = requests[start : start + AT_ONCE][: max(0, MAX_CHILDREN - self._asked)]
             if self.is_over or not batch:
-                why = f"for want of workers (at most {MAX_CHILDREN})" if self._asked >= MAX_CHILDREN else _FOR_TIME
+                self.ran_out_of_time = self.ran_out_of_time or self._asked < MAX_CHILDREN
+                why = "because of the time limit" if self._asked < MAX_CHILDREN else f"for want of workers (at most {MAX_CHILDREN})"
                 self.cut_short.append(f"{what}: {len(requests) - start} of {len(requests)} not done, {why}")
                 break
             self._asked += len(batch)

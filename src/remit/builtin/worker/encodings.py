@@ -91,14 +91,10 @@ def _decode(raw: bytes, *, is_end: bool) -> tuple[str, int]:
 
 
 def _character_start(descriptor: int, offset: int) -> int:
-    """Where the character at this offset begins."""
-    before = _read(descriptor, min(offset, _LONGEST - 1), max(0, offset - _LONGEST + 1))
-    here = _read(descriptor, 1, offset)
-    if here and here[0] & 0xC0 == 0x80:
-        for back in range(1, len(before) + 1):
-            if _decode(before[-back:], is_end=False)[1] == 0:
-                return offset - back
-    return offset
+    """Where the character at this offset begins: continuation bytes are between 0x80 and 0xBF."""
+    here = min(offset, _LONGEST - 1)
+    near = _read(descriptor, here + 1, offset - here)
+    return offset - next((back for back, byte in enumerate(reversed(near)) if len(near) > here and byte & 0xC0 != 0x80), 0)
 
 
 def _is_no_text(raw: bytes) -> bool:

@@ -10,10 +10,10 @@ import os
 import stat
 import time
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -50,13 +50,6 @@ InWorkspace = Annotated[str, Field(description="Relative to the workspace; no '.
 Encoding = Annotated[str, Field(description=f"{', '.join(ENCODINGS[:4])}, …; base64 for bytes.")]
 
 
-class _Read(NamedTuple):
-    path: str
-    piece: Piece
-    size: int
-    modified: float
-
-
 @agent("worker.read_file", effects=("read",), acts_on={"path": "path"})
 async def read_file(
     ctx: Context,
@@ -66,23 +59,23 @@ async def read_file(
     encoding: Encoding | None = None,
 ) -> dict[str, Any]:
     """Read a file of the workspace: text, or base64 for binary content; a part of it by byte offset and limit."""
-    chosen = None if encoding is None else _encoding(encoding)
+    chosen = None if encoding is None else _check_encoding(encoding)
 
-    def act(root: Root, place: Place) -> _Read:
+    def act(root: Root, place: Place) -> tuple[str, Piece, os.stat_result]:
         descriptor = place.open_file()
         try:
             found = os.fstat(descriptor)
             piece = read_piece(descriptor, found.st_size, offset, limit or READ_BYTES, chosen)
         finally:
             os.close(descriptor)
-        return _Read(path=place.path, piece=piece, size=max(found.st_size, piece.end if piece.bytes_read else 0), modified=found.st_mtime)
+        return place.path, piece, found
 
-    return _read_return(path, offset, await act_at(ctx, path, Effect.READ, act))
+    return _build_read_return(path, offset, *await act_at(ctx, path, Effect.READ, act))
 
 
-def _read_return(path: str, asked_offset: int, read: _Read) -> dict[str, Any]:
-    piece = read.piece
-    is_cut = piece.end < read.size
+def _build_read_return(path: str, asked_offset: int, real_path: str, piece: Piece, found: os.stat_result) -> dict[str, Any]:
+    size = max(found.st_size, piece.end if piece.bytes_read else 0)  # a file may have grown
+    is_cut = piece.end < size
     what = "bytes, not text" if piece.encoding == BASE64 else f"{piece.encoding.upper()} text"
     data: dict[str, Any] = {
         "path": path,
@@ -90,24 +83,24 @@ def _read_return(path: str, asked_offset: int, read: _Read) -> dict[str, Any]:
         "encoding": piece.encoding,
         "offset": piece.offset,
         "bytesRead": piece.bytes_read,
-        "sizeBytes": read.size,
+        "sizeBytes": size,
         "truncated": is_cut,
         "nextOffset": piece.end if is_cut else None,
-        "modifiedAt": datetime.fromtimestamp(read.modified, UTC).isoformat(timespec="seconds"),
+        "modifiedAt": datetime.fromtimestamp(found.st_mtime, UTC).isoformat(timespec="seconds"),
     }
-    if read.path != path and read.path != "/".join(parts_of(path)):
-        data["realPath"] = read.path
+    if real_path != "/".join(parts_of(path)):
+        data["realPath"] = real_path
     if piece.notes:
-        data["notes"] = list(piece.notes)
-    if read.size == 0:
+        data["notes"] = piece.notes
+    if size == 0:
         said = f"{display_path(path)} is empty."
     elif piece.bytes_read == 0:
-        said = f"{display_path(path)} ends before offset {asked_offset:,}: it has {format_size(read.size)}."
+        said = f"{display_path(path)} ends before offset {asked_offset:,}: it has {format_size(size)}."
     elif piece.offset == 0 and not is_cut:
         lines = "" if piece.encoding == BASE64 else f", {plural(len(piece.content.splitlines()), 'line')}"
-        said = f"{display_path(path)} was read whole: {format_size(read.size)}{lines}."
+        said = f"{display_path(path)} was read whole: {format_size(size)}{lines}."
     else:
-        said = f"{display_path(path)} was read from byte {piece.offset:,} to {piece.end:,} of {read.size:,}."
+        said = f"{display_path(path)} was read from byte {piece.offset:,} to {piece.end:,} of {size:,}."
     next_steps = f"Read on with offset={piece.end}." if is_cut else ""
     return build_return(f"{said} The content is {what}.", data, *piece.notes, next_steps=next_steps)
 
@@ -123,7 +116,7 @@ async def write_file(
     """Write a file of the workspace, whole or not at all; its permissions are kept."""
     from remit.system.edits import replace_file
 
-    raw = _encoded(content, _encoding(encoding))
+    raw = _encode(content, _check_encoding(encoding))
     if "/".join(parts_of(path, str(ctx.workspace))).startswith("~"):
         raise Misused(f"{shown(path)} begins with ~, which is not expanded.", advice="Give a path relative to the workspace.")
     halt = Halt()
@@ -196,16 +189,16 @@ async def delete_file(
         if not recursive:
             _need_empty(place)
             return kind, remove_one(place)
-        return kind, remove_tree(place, _kept, halt)
+        return kind, remove_tree(place, _why_kept, halt)
 
     kind, removed = await act_at(ctx, path, Effect.DELETE, act, follow=False, halt=halt, content=b"")
-    return _removed_return(path, kind, removed)
+    return _build_removal_return(path, kind, removed)
 
 
-def _removed_return(path: str, kind: str, removed: "RemovalReport") -> dict[str, Any]:
+def _build_removal_return(path: str, kind: str, removed: "RemovalReport") -> dict[str, Any]:
     data: dict[str, Any] = {
         "path": path,
-        "type": _TYPES.get(kind, "other"),
+        "type": {"a file": "file", "a folder": "folder", "a link": "link"}.get(kind, "other"),
         "deleted": not removed.left,
         "filesDeleted": removed.files,
         "foldersDeleted": removed.folders,
@@ -221,9 +214,6 @@ def _removed_return(path: str, kind: str, removed: "RemovalReport") -> dict[str,
     error = error_dict("execution", "UNKNOWN_ERROR", message, "Look at what is left, and delete it again.")
     summary = f"{display_path(path)} was deleted in part: {what}. {left}."
     return build_return(summary, data, status="partial", errors=[error])
-
-
-_TYPES = {"a file": "file", "a folder": "folder", "a link": "link"}
 
 
 def _need_empty(place: Place) -> None:
@@ -248,19 +238,19 @@ async def _need_allowed(ctx: Context, path: str, halt: Halt) -> None:
             held = []
             for entry in Walk(stop=halt, shows_own=True).entries(folder):
                 where = f"{place.path}/{entry.path}"
-                if _kept(entry.name) is not None:
+                if _why_kept(entry.name) is not None:
                     raise leads_out(path, f"contains {shown(where)}", "It belongs to git or remit; delete other entries one by one.")
                 held.append(where)
         finally:
             os.close(folder)
         return held
 
-    async for where, refusal in _refused(ctx, "", await act_at(ctx, path, Effect.DELETE, act, follow=False, halt=halt)):
+    async for where, refusal in _find_refused(ctx, "", await act_at(ctx, path, Effect.DELETE, act, follow=False, halt=halt)):
         message = f"{shown(path)} contains {shown(where)}, so nothing was deleted. {refusal.message}"
         raise Refused(message, code=refusal.code, advice="Delete the other entries by their own paths.")
 
 
-async def _refused(ctx: Context, prefix: str, paths: Iterable[str]) -> AsyncIterator[tuple[str, Refused]]:
+async def _find_refused(ctx: Context, prefix: str, paths: Iterable[str]) -> AsyncIterator[tuple[str, Refused]]:
     """Paths that the policy refuses, each with its refusal."""
     for number, path in enumerate(paths, 1):
         if number % _TURN == 0:
@@ -271,7 +261,7 @@ async def _refused(ctx: Context, prefix: str, paths: Iterable[str]) -> AsyncIter
             yield path, refusal
 
 
-def _kept(name: str) -> str | None:
+def _why_kept(name: str) -> str | None:
     return "it belongs to git or remit" if name.casefold() in (GIT, OURS) else None
 
 
@@ -280,7 +270,7 @@ def _type_of(path: str) -> str:
     return "documentation" if suffix in _DOCUMENTS else "data" if suffix in _DATA else "implementation"
 
 
-def _encoding(name: str) -> str:
+def _check_encoding(name: str) -> str:
     plain = name.strip().lower().replace("_", "-")
     plain = {"utf8": "utf-8", "utf16": "utf-16", "latin1": "latin-1", "iso-8859-1": "latin-1", "windows-1252": "cp1252"}.get(plain, plain)
     if plain != BASE64 and plain not in ENCODINGS:
@@ -288,7 +278,7 @@ def _encoding(name: str) -> str:
     return plain
 
 
-def _encoded(content: str, encoding: str) -> bytes:
+def _encode(content: str, encoding: str) -> bytes:
     try:
         if encoding == BASE64:
             return base64.b64decode(content, validate=True)
@@ -310,19 +300,6 @@ Glob = Annotated[
 ]
 
 
-@dataclass(slots=True)
-class _Listed:
-    """A listing so far."""
-
-    entries: list[dict[str, Any]] = field(default_factory=list)
-    files: int = 0
-    folders: int = 0
-    size_bytes: int = 0
-    left_out: int = 0
-    """Found entries that are not in `entries`."""
-    walk: Walk = field(default_factory=Walk)
-
-
 @agent("worker.list_files", effects=("read",), acts_on={"path": "path"})
 async def list_files(
     ctx: Context,
@@ -337,70 +314,59 @@ async def list_files(
     prefix = "".join(f"{part}/" for part in parts_of(path, str(ctx.workspace)))
     halt = Halt(_seconds(ctx))
 
-    def act(root: Root, place: Place) -> _Listed:
-        listed = _Listed()
+    def act(root: Root, place: Place) -> tuple[list[dict[str, Any]], int, Walk]:
+        entries: list[dict[str, Any]] = []
+        total = 0
         rules = () if include_ignored else asked_from(rules_above(root, place.inside), place.inside)
-        listed.walk = Walk(max_depth=max_depth, stop=halt, rules=rules, keeps_ignored=include_ignored)
+        walk = Walk(max_depth=max_depth, stop=halt, rules=rules, keeps_ignored=include_ignored)
         folder = place.open_folder()
         try:
-            for entry in listed.walk.entries(folder):
+            for entry in walk.entries(folder):
                 if matches is None or matches.fullmatch(entry.path):
-                    _note(listed, entry, prefix, max_results)
+                    total += 1
+                    if len(entries) < max_results and (found := entry.stat()) is not None:
+                        entries.append(_describe(entry, found, prefix))
         finally:
             os.close(folder)
-        return listed
+        return entries, total, walk
 
-    return _listed_return(path, pattern, await act_at(ctx, path, Effect.READ, act, halt=halt))
-
-
-def _note(listed: _Listed, entry: Entry, prefix: str, most: int) -> None:
-    if len(listed.entries) >= most:
-        listed.left_out += 1
-        return
-    found = entry.stat()
-    if found is None:
-        return
-    listed.entries.append(
-        {
-            "path": _text(prefix + entry.path),
-            "type": "folder" if entry.is_folder else "link" if entry.is_link else "file" if stat.S_ISREG(found.st_mode) else "other",
-            "sizeBytes": found.st_size,
-            "modifiedAt": datetime.fromtimestamp(found.st_mtime, UTC).isoformat(timespec="seconds"),
-        }
-    )
-    listed.folders += entry.is_folder
-    listed.files += not entry.is_folder
-    listed.size_bytes += 0 if entry.is_folder else found.st_size
+    return _build_listing(path, pattern, max_results, *await act_at(ctx, path, Effect.READ, act, halt=halt))
 
 
-def _listed_return(path: str, pattern: str | None, listed: _Listed) -> dict[str, Any]:
-    walk, notes = listed.walk, []
-    if listed.left_out:
-        total = len(listed.entries) + listed.left_out
-        at_least = " at least" if walk.was_stopped else ""
-        notes.append(
-            f"Only the first {len(listed.entries):,} of{at_least} {total:,} are listed; name a folder, a pattern or a depth to see others."
-        )
+def _describe(entry: Entry, found: os.stat_result, prefix: str) -> dict[str, Any]:
+    return {
+        "path": _text(prefix + entry.path),
+        "type": "folder" if entry.is_folder else "link" if entry.is_link else "file" if stat.S_ISREG(found.st_mode) else "other",
+        "sizeBytes": found.st_size,
+        "modifiedAt": datetime.fromtimestamp(found.st_mtime, UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _build_listing(path: str, pattern: str | None, most: int, entries: list[dict[str, Any]], total: int, walk: Walk) -> dict[str, Any]:
+    is_cut, notes = total > most, []
+    if is_cut:
+        found = f"{' at least' if walk.was_stopped else ''} {total:,}"
+        notes.append(f"Only the first {len(entries):,} of{found} are listed; name a folder, a pattern or a depth to see others.")
     if walk.was_stopped:
         notes.append("Time ran out before everything was looked at.")
     if walk.too_deep:
         notes.append(f"{plural(walk.too_deep, 'folder')} more than {DEEPEST} levels down were not entered.")
     if walk.unreadable:
         notes.append(f"{plural(len(walk.unreadable), 'folder')} could not be read, e.g. {_text(walk.unreadable[0])[:80]}.")
+    folders = sum(entry["type"] == "folder" for entry in entries)
     data: dict[str, Any] = {
         "path": path,
-        "entries": listed.entries,
-        "files": listed.files,
-        "folders": listed.folders,
-        "sizeBytes": listed.size_bytes,
-        "truncated": bool(listed.left_out or walk.was_stopped or walk.too_deep),
+        "entries": entries,
+        "files": len(entries) - folders,
+        "folders": folders,
+        "sizeBytes": sum(entry["sizeBytes"] for entry in entries if entry["type"] != "folder"),
+        "truncated": bool(is_cut or walk.was_stopped or walk.too_deep),
+        **({"notes": notes} if notes else {}),
     }
-    if notes:
-        data["notes"] = notes
-    what = f"{plural(listed.files, 'file')} and {plural(listed.folders, 'folder')}"
+    what = f"{plural(data['files'], 'file')} and {plural(folders, 'folder')}"
     many, nothing = ("fit", "fits the pattern") if pattern is not None else ("are", "is in it")
     root = "The workspace" if not parts_of(path) else display_path(path)
-    said = f"{what} {many}{nothing[nothing.index(' ') :]}" if listed.entries else f"Nothing {nothing}"
+    said = f"{what} {many}{nothing[nothing.index(' ') :]}" if entries else f"Nothing {nothing}"
     return build_return(f"{root} was listed. {said}.", data, *notes)
 
 
@@ -435,10 +401,10 @@ async def search_files(
         search.kill()
         raise
     prefix = "".join(f"{part}/" for part in parts_of(path))
-    return _found_return(path, pattern, prefix, await _allowed(ctx, prefix, found))
+    return _build_search_return(path, pattern, prefix, await _drop_forbidden(ctx, prefix, found))
 
 
-async def _allowed(ctx: Context, prefix: str, found: "SearchResult") -> "SearchResult":
+async def _drop_forbidden(ctx: Context, prefix: str, found: "SearchResult") -> "SearchResult":
     """Without matches in files that the policy does not allow to be read."""
     paths = dict.fromkeys(one["path"] for one in found.matches if one["path"])
     halt = Halt(_seconds(ctx))
@@ -448,15 +414,15 @@ async def _allowed(ctx: Context, prefix: str, found: "SearchResult") -> "SearchR
             return secret_names(root, [prefix + path for path in paths], halt)
 
     names = await off_loop(known_as) if paths else {}
-    refused = {path async for path, _ in _refused(ctx, prefix, paths)}
-    refused |= {path for path in paths if prefix + path in names and [one async for one in _refused(ctx, "", [names[prefix + path]])]}
+    refused = {path async for path, _ in _find_refused(ctx, prefix, paths)}
+    refused |= {path for path in paths if prefix + path in names and [one async for one in _find_refused(ctx, "", [names[prefix + path]])]}
     if not refused:
         return found
     note = f"{plural(len(refused), 'file')} left out: the policy does not allow reading them."
     return replace(found, matches=[one for one in found.matches if one["path"] not in refused], notes=(note, *found.notes))
 
 
-def _found_return(path: str, pattern: str, prefix: str, found: "SearchResult") -> dict[str, Any]:
+def _build_search_return(path: str, pattern: str, prefix: str, found: "SearchResult") -> dict[str, Any]:
     matches = [{**one, "path": _text(prefix + one["path"] if one["path"] else path)} for one in found.matches]
     files = len({one["path"] for one in matches})
     cut = f"Only {len(matches):,} matches are shown; there are more. Name a folder, a glob or a rarer pattern, or raise max_results."

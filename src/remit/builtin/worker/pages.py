@@ -11,7 +11,6 @@ import logging
 import re
 import resource
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -52,23 +51,13 @@ MEMORY_BYTES = 1536 * 1024 * 1024
 """Beyond the initial size of the process: a page of 5 MiB needs a tenth of it."""
 
 
-class TookTooLong(Exception):
-    """A parser was stopped."""
-
-
 @contextlib.contextmanager
-def bounded_memory(most: int = MEMORY_BYTES) -> Iterator[None]:
+def limit_memory() -> Iterator[None]:
     """Exceeding it raises MemoryError, which is reported as a fault of the page."""
     before = resource.getrlimit(resource.RLIMIT_AS)
-    try:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-        limit = pages * resource.getpagesize() + most
-        if before[1] != resource.RLIM_INFINITY:
-            limit = min(limit, before[1])
-        resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
-    except (OSError, ValueError):
-        yield  # no /proc: then only its deadline applies
-        return
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    limit = pages * resource.getpagesize() + MEMORY_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit if before[1] == resource.RLIM_INFINITY else min(limit, before[1]), before[1]))
     try:
         yield
     finally:
@@ -76,14 +65,11 @@ def bounded_memory(most: int = MEMORY_BYTES) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def bounded_time(seconds: float) -> Iterator[None]:
-    """Raises `TookTooLong` in its body. Works in the main thread; elsewhere only the deadline of the delegation applies."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def limit_time(seconds: float) -> Iterator[None]:
+    """Raises `TimeoutError` in its body. For the main thread, in which agents of a process run."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        raise TookTooLong(f"stopped after {seconds:.0f} s")
+        raise TimeoutError(f"stopped after {seconds:.0f} s")
 
     earlier = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.05))
@@ -113,11 +99,11 @@ def decode_text(content: bytes, content_type: str = "", *, is_markup: bool = Fal
         said = encodings.lookup((meta[1] or meta[2]).decode("ascii"))
         if said is not None and said.name.startswith("utf-16"):
             said = encodings.UTF8  # otherwise the search would not have found it
-    text, used = encodings.decode(content, said or _guessed_encoding(content), errors="replace")
+    text, used = encodings.decode(content, said or _guess_encoding(content), errors="replace")
     return text, used.codec_info.name
 
 
-def _guessed_encoding(content: bytes) -> Any:
+def _guess_encoding(content: bytes) -> Any:
     encodings = need("webencodings", "web")
     if _is_utf8(content):
         return encodings.UTF8
@@ -148,7 +134,13 @@ _UNSEEN = ("script", "style", "noscript", "template", "svg", "head", "iframe")
 
 @dataclass(slots=True)
 class Page:
+    """What the bytes of an answer say."""
+
+    kind: str = "html"
+    """html, json, pdf, text or binary."""
+    charset: str = ""
     text: str = ""
+    json: Any = None
     title: str = ""
     about: dict[str, Any] = field(default_factory=dict)
     """Its metadata: description, author, date, language, site; pages of a PDF."""
@@ -156,33 +148,25 @@ class Page:
     notes: list[str] = field(default_factory=list)
 
 
-def parse_html(text: str, url: str, seconds: float) -> Page:
-    page = Page()
-    tree = _guarded(page, "The page could not be parsed", lambda: _tree(text), seconds / 3)
+def _parse_html(page: Page, text: str, url: str, seconds: float) -> None:
+    tree = _try_read(page, "The page could not be parsed", lambda: _tree(text), seconds / 3)
     if tree is None:
-        return page
-    _guarded(page, "The links could not be read", lambda: _read_links(page, tree, url), seconds / 3)
-    _guarded(page, "The article could not be extracted", lambda: _read_article(page, text, url), seconds / 2)
+        return
+    _try_read(page, "The links could not be read", lambda: _read_links(page, tree, url), seconds / 3)
+    _try_read(page, "The article could not be extracted", lambda: _read_article(page, text, url), seconds / 2)
     if not page.text:
-        _guarded(page, "The text could not be read", lambda: _read_all(page, tree), seconds / 3)
+        _try_read(page, "The text could not be read", lambda: _read_all(page, tree), seconds / 3)
     if not page.text:  # nested too deeply for the parser, for example
         page.text = _tidy(_TAG.sub(" ", text))
-    return page
 
 
-def parse_pdf(content: bytes, seconds: float) -> Page:
-    page = Page()
-    _guarded(page, "The PDF could not be read to its end", lambda: _read_pdf(page, content), seconds)
-    return page
-
-
-def _guarded(page: Page, fault: str, read: Callable[[], Any], seconds: float) -> Any:
+def _try_read(page: Page, fault: str, read: Callable[[], Any], seconds: float) -> Any:
     try:
-        with bounded_time(seconds):
+        with limit_time(seconds):
             return read()
     except RemitError:
         raise
-    except TookTooLong as error:
+    except TimeoutError as error:
         page.notes.append(f"{fault}: {error}.")
     except Exception as error:  # noqa: BLE001 - parsers raise anything for untrusted bytes
         page.notes.append(f"{fault} ({type(error).__name__}).")
@@ -257,7 +241,7 @@ def _read_pdf(page: Page, content: bytes) -> None:
     pypdf = need("pypdf", "web")
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     reader = pypdf.PdfReader(io.BytesIO(content), strict=False)
-    if reader.is_encrypted and not _is_opened(reader):
+    if reader.is_encrypted and not _opens_without_password(reader):
         page.notes.append("The PDF is encrypted with a password, so its text cannot be read.")
         page.about["encrypted"] = True
         return
@@ -277,7 +261,7 @@ def _read_pdf(page: Page, content: bytes) -> None:
         page.notes.append("The PDF has no text: its pages are probably pictures.")
 
 
-def _is_opened(reader: Any) -> bool:
+def _opens_without_password(reader: Any) -> bool:
     """Many are encrypted only against changes, with an empty password for readers."""
     try:
         return bool(reader.decrypt(""))
@@ -321,19 +305,6 @@ class FetchResult:
     body: Body
     trail: Trail
     fetched_at: float
-
-
-@dataclass(slots=True)
-class ParsedBody:
-    """What the bytes say."""
-
-    kind: str
-    """html, json, pdf, text or binary."""
-    page: Page = field(default_factory=Page)
-    charset: str = ""
-    json: Any = None
-    is_raw: bool = False
-    """The text is wanted beside the data."""
 
 
 async def fetch(request: WebRequest, network: Network, *, most: int, seconds: float, trail: Trail | None = None) -> FetchResult:
@@ -411,25 +382,23 @@ def content_kind(fetched: FetchResult) -> str:
     return "binary"
 
 
-def read_answer(fetched: FetchResult, *, raw: bool, seconds: float) -> ParsedBody:
+def read_answer(fetched: FetchResult, *, raw: bool, seconds: float) -> Page:
     """Parse the answer by its kind. For a process that may be killed over it."""
-    kind = content_kind(fetched)
-    reading = ParsedBody(kind=kind, is_raw=raw)
-    content = fetched.body.content
-    if kind == "binary" or not content:
-        return reading
-    if kind == "pdf":
-        reading.page = parse_pdf(content, seconds)
-        return reading
-    text, reading.charset = decode_text(content, fetched.content_type, is_markup=kind == "html" or b"<?xml" in content[:100])
-    if kind == "html" and not raw:
-        reading.page = parse_html(text, fetched.target.url, seconds)
-        return reading
-    reading.page.text = text.replace("\x00", "�")
-    if kind == "json":
-        reading.json, note = read_json(text)
-        reading.page.notes += [note] if note else []
-    return reading
+    page, content = Page(kind=content_kind(fetched)), fetched.body.content
+    if page.kind == "binary" or not content:
+        return page
+    if page.kind == "pdf":
+        _try_read(page, "The PDF could not be read to its end", lambda: _read_pdf(page, content), seconds)
+        return page
+    text, page.charset = decode_text(content, fetched.content_type, is_markup=page.kind == "html" or b"<?xml" in content[:100])
+    if page.kind == "html" and not raw:
+        _parse_html(page, text, fetched.target.url, seconds)
+        return page
+    if page.kind == "json":
+        page.json, note = read_json(text)
+        page.notes += [note] if note else []
+    page.text = text.replace("\x00", "�") if page.json is None or raw else ""
+    return page
 
 
 def read_json(text: str) -> tuple[Any, str]:
@@ -458,19 +427,19 @@ async def fetch_page(
     request = WebRequest(target=parse_target(url), method=method.upper(), headers=sent, body=data)
     most = min(max_bytes or settings.max_bytes, settings.max_bytes)
     trail = Trail()
-    with bounded_memory():
+    with limit_memory():
         try:
             seconds = ctx.remaining * (1 - _READING_SHARE)
             answer = await fetch(request, build_network(ctx, settings), most=most, seconds=seconds, trail=trail)
         except (UnreachableError, BodyError, TimeoutError) as error:
-            return unreached_return(request.target, trail, error)
+            return build_unreached_return(request.target, trail, error)
         ctx.progress(f"{answer.body.wire_bytes} bytes came from {answer.target.authority}.")
-        reading: ParsedBody = read_answer(answer, raw=raw, seconds=max(0.2, ctx.remaining * 0.8))
+        page = read_answer(answer, raw=raw, seconds=max(0.2, ctx.remaining * 0.8))
     file = ctx.scratch / file_name(answer) if save else None
     if file is not None:
         await off_loop(file.write_bytes, answer.body.content)
         ctx.artifact(file, "data", f"What {answer.target.authority} answered, {len(answer.body.content)} bytes.")
-    return fetched_return(request.target, answer, reading, max_characters, file)
+    return build_fetch_return(request.target, answer, page, max_characters, file)
 
 
 def build_network(ctx: Context, settings: Web) -> Network:
@@ -482,13 +451,12 @@ _ENDINGS = {"application/pdf": ".pdf", "text/html": ".html", "application/json":
 _MARKUP = re.compile(r"[`*_<>\[\]#|\U0001f000-\U0001faff☀-➿]")
 
 
-def fetched_return(asked: Target, fetched: FetchResult, reading: ParsedBody, max_characters: int, file: Path | None) -> dict[str, Any]:
-    page, body = reading.page, fetched.body
-    text = page.text if reading.json is None or reading.is_raw else ""
+def build_fetch_return(asked: Target, fetched: FetchResult, page: Page, max_characters: int, file: Path | None) -> dict[str, Any]:
+    body, text = fetched.body, page.text
     notes = [*fetched.trail.notes, *([body.cut] if body.cut else []), *page.notes]
     if len(text) > max_characters:
         notes.append(f"The text is {len(text)} characters long; the first {max_characters} are given.")
-    if reading.kind == "binary" and body.content and file is None:
+    if page.kind == "binary" and body.content and file is None:
         kind = fetched.content_type or "of no known kind"
         notes.append(f"It is {kind}, which is not read as text. Ask with save=true to keep it as a file.")
     data: dict[str, Any] = {
@@ -496,14 +464,14 @@ def fetched_return(asked: Target, fetched: FetchResult, reading: ParsedBody, max
         "finalUrl": fetched.target.shown,
         "status": fetched.status,
         "contentType": fetched.content_type,
-        "kind": reading.kind,
-        "charset": reading.charset or None,
+        "kind": page.kind,
+        "charset": page.charset or None,
         "title": page.title,
         **dict.fromkeys(("description", "author", "date", "language")),
         **page.about,
         "text": text[:max_characters],
         "links": page.links,
-        "json": reading.json,
+        "json": page.json,
         "redirects": fetched.trail.hops,
         "bytes": len(body.content),
         "wireBytes": body.wire_bytes,
@@ -546,7 +514,7 @@ def _summary(fetched: FetchResult, data: Mapping[str, Any]) -> str:
         case _:
             sentences.append("It is not read as text")
     if fetched.trail.hops:
-        sentences.append(f"It was redirected {len(fetched.trail.hops)} times" if len(fetched.trail.hops) > 1 else "It was redirected once")
+        sentences.append(f"It was redirected {plural(len(fetched.trail.hops), 'time')}")
     if data["truncated"]:
         sentences.append("Not all of it is given; the notes say why")
     return ". ".join(sentences) + "."
@@ -557,7 +525,7 @@ def plain_text(text: str, most: int) -> str:
     return one_line(_MARKUP.sub("", text), most)
 
 
-def unreached_return(asked: Target, trail: Trail, error: Exception) -> dict[str, Any]:
+def build_unreached_return(asked: Target, trail: Trail, error: Exception) -> dict[str, Any]:
     """Nothing came that could be read."""
     at = trail.last or asked
     kind, code = ("timeout", "TIMEOUT") if isinstance(error, TimeoutError) else ("network", "NETWORK_ERROR")

@@ -40,12 +40,10 @@ MAX_SHOWN_BYTES = 4 << 20
 _BEFORE_BYTES = 100
 _COLUMN_BYTES = 1 << 20
 """Beyond this, a column is counted in bytes."""
-_UTF16_BYTES = 16 << 20
 _SPARE_BYTES = 64
 """A printed part of a long line may end this many bytes early, so as not to split a character."""
 _MEMORY_BYTES = 4 << 30
 _EXIT_SECONDS = 0.2
-_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # ripgrep's own ignore files and user settings would make the result machine-dependent.
 _ALWAYS = (
     "--no-config", "--no-heading", "--color=never", "--line-number", "--column", "--byte-offset", "--null", "--with-filename",
@@ -137,8 +135,9 @@ class Search:
         with ExitStack() as stack:
             descriptor = place.open_file() if is_file else place.open_folder()
             stack.callback(os.close, descriptor)
-            if is_file and not _is_searchable(os.pread(descriptor, HEAD_BYTES, 0)):
-                note = "It is not text in UTF-8, or in UTF-16 with a byte order mark, so it was not searched."
+            # ripgrep would read all of a disk image and then report nothing about it.
+            if is_file and guess_encoding(os.pread(descriptor, HEAD_BYTES, 0)) not in (None, "utf-8-sig"):
+                note = "It is not text in UTF-8 or in an encoding of one byte, so it was not searched."
                 return SearchResult(matches=[], files_searched=0, notes=(note,))
             above = [] if is_file or self._request.keeps_ignored else rules_above(root, place.inside)
             rules, errors = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
@@ -158,7 +157,7 @@ class Search:
         notes = {
             "Some files could not be read.": code not in (0, 1) and not matches.is_cut and not self._out_of_time,
             "Some files are not text further on, and were searched up to there.": matches.has_binary,
-            "Some files changed while they were searched, and were left out.": matches.changed,
+            "Some files changed while they were searched, or are in UTF-16, and were left out.": matches.changed,
         }
         return SearchResult(
             matches=matches.to_data(self._request.context_lines),
@@ -201,12 +200,6 @@ class Search:
         if self._is_killed:
             raise Failed("The search was stopped.", code="CANCELLED")
         return process.returncode
-
-
-def _is_searchable(head: bytes) -> bool:
-    """ripgrep would read all of a disk image and then report nothing about it."""
-    kind = guess_encoding(head)
-    return kind in (None, "utf-8-sig") or (kind.startswith("utf-16") and head.startswith(_UTF16))
 
 
 def _regex_fault(pattern: str, said: str) -> Misused | None:
@@ -287,7 +280,7 @@ class Matches:
             self.is_cut = True
             return
         self._shown_bytes += len(printed)
-        line = self._file.line(int(number), int(column or 1), int(offset or context_offset), printed)
+        line = self._file.line(int(column or 1), int(offset or context_offset), printed)
         if line is None:
             self.changed += column is not None
         elif column is None:
@@ -322,18 +315,15 @@ class Matches:
 
 
 class _SearchedFile:
-    __slots__ = ("_head", "_lines", "descriptor", "path")
+    __slots__ = ("_mark_bytes", "descriptor", "path")
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path, self.descriptor = path, descriptor
-        self._head = os.pread(descriptor, 4, 0)
-        self._lines: list[str] | None = None
+        self._mark_bytes = 3 if os.pread(descriptor, 3, 0) == codecs.BOM_UTF8 else 0
 
-    def line(self, number: int, column: int, offset: int, printed: bytes) -> tuple[int, str] | None:
+    def line(self, column: int, offset: int, printed: bytes) -> tuple[int, str] | None:
         """The column in characters and the text; None if the file has another line there."""
-        if self._head.startswith(_UTF16):
-            return self._utf16_line(number, column, printed)
-        for start in {offset, offset + 3 * self._head.startswith(codecs.BOM_UTF8)}:  # some versions count from behind the mark
+        for start in {offset, offset + self._mark_bytes}:  # some versions count from behind the mark
             here = os.pread(self.descriptor, len(printed) + 1, start)
             if len(printed) < LINE_BYTES and here[: len(printed)] == printed and here[len(printed) :] in (b"", b"\n"):
                 return _count(printed[: column - 1]) + 1, _decode(printed)
@@ -348,13 +338,6 @@ class _SearchedFile:
         text = _decode_part(window.partition(b"\n")[0], is_begun=begin > 0)
         count = _count(os.pread(self.descriptor, column - 1, offset)) if column <= _COLUMN_BYTES else column - 1
         return count + 1, ("…" if begin else "") + text + ("" if b"\n" in window or len(window) < SHOWN_BYTES else "…")
-
-    def _utf16_line(self, number: int, column: int, printed: bytes) -> tuple[int, str] | None:
-        if self._lines is None:
-            self._lines = os.pread(self.descriptor, _UTF16_BYTES, 0).decode("utf-16", "replace").split("\n")
-        if number > len(self._lines) or self._lines[number - 1].encode("utf-8", "replace")[:LINE_BYTES] != printed[:LINE_BYTES]:
-            return None
-        return _count(printed[: column - 1]) + 1, _decode_part(printed[:LINE_BYTES], is_begun=False)
 
 
 def _count(raw: bytes) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
-from remit.builtin.worker.pages import bounded_memory, build_headers, build_network, decode_text, fetch, plain_text, read_json, utc_time
+from remit.builtin.worker.pages import build_headers, build_network, decode_text, fetch, limit_memory, plain_text, read_json, utc_time
 from remit.core.context import Context
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.settings import Search, Settings
@@ -251,9 +251,12 @@ class WebSearch:
     async def search(self, query: str, max_results: int) -> SearchOutcome:
         """The result of the first provider that answers; `provider` is empty if none did."""
         found = SearchOutcome()
+        client = SearchClient(
+            settings=self.settings, get_json=self._get_json, permit=self._permit, blocking=off_loop, environ=self.environ
+        )  # fmt: skip
         for name in self.settings.providers:
             try:
-                asked = make_provider(name, self._client())
+                asked = make_provider(name, client)
                 await self._wait_for_turn(name)
                 found.hits = await self._ask(asked, query, max_results)
                 found.provider = name
@@ -291,9 +294,6 @@ class WebSearch:
         if wait > longest:
             raise SearchFailed(f"too many requests wait for it already ({wait:.0f} s)")
         await asyncio.sleep(wait)
-
-    def _client(self) -> SearchClient:
-        return SearchClient(settings=self.settings, get_json=self._get_json, permit=self._permit, blocking=off_loop, environ=self.environ)
 
     async def _get_json(self, url: str, headers: Mapping[str, str]) -> Any:
         try:
@@ -333,7 +333,7 @@ async def search_web(ctx: Context, query: str, max_results: int) -> dict[str, An
     query = " ".join(query.split())
     if not query:
         raise Misused("query: there is nothing to search for.", advice="Give some words.")
-    with bounded_memory():
+    with limit_memory():
         found = await WebSearch(
             settings=settings.search,
             network=build_network(ctx, settings.web),

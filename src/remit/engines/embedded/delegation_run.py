@@ -127,7 +127,7 @@ class DelegationRun(LocalRun):
     """Notices that are not emitted yet."""
 
     def __init__(self, submission: Submission, engine: "EmbeddedEngine") -> None:
-        super().__init__(submission, engine.config, engine.bus)
+        super().__init__(submission, engine.config)
         self._engine = engine
         caller = submission.caller
         self.parent = caller if caller is not None and isinstance(caller, DelegationRun) else None  # type: ignore[assignment]
@@ -230,7 +230,6 @@ class DelegationRun(LocalRun):
                 self._launch()
             else:
                 self._move(QUEUED)
-                self.publish_steps(State.QUEUED)
                 self._engine.scheduler.enqueue(self, self._engine.loop.time())
         finally:
             if self.outcome.waiter is None:
@@ -301,7 +300,6 @@ class DelegationRun(LocalRun):
         if not engine.watchdog.is_awake:
             engine.watchdog.wake()
         if engine.bus.has_listeners:
-            self.publish_steps(State.RUNNING)
             engine.bus.started(self.delegation, engine.deps.clock.wall())
 
     # ---- performing
@@ -401,7 +399,7 @@ class DelegationRun(LocalRun):
         return Stop(reason=StopReason.CANCELLED, source=f"the end of its caller {self.delegation.agent}", detail=why.source)
 
     def _grace(self) -> float:
-        isolation, seconds = self.agent.spec.isolation, self.config.options.kill_grace_seconds
+        isolation, seconds = self.agent.spec.isolation, self.config.deps.settings.kill_grace_seconds
         if isolation is Isolation.PROCESS:
             return max(PROCESS_GRACE_SECONDS, seconds + 0.25)
         return seconds + (0.1 if isolation is Isolation.THREAD else 0.0)
@@ -507,7 +505,7 @@ class DelegationRun(LocalRun):
             if self.children:
                 await self.end_children()
             foreign = self._engine.artifacts_of_others(self)
-            left = await collect_partial_work(self, self._output, late, foreign=foreign, is_quiet=not self._engine.abandoned())
+            left = await collect_partial_work(self, self._output, late, foreign=foreign)
             left = await self._engine.keep_partial_work(self, left)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the answer is more important than the harvest
             left = PartialWork(warnings=(f"Its partial work could not be collected: {error!r}",))
@@ -515,8 +513,6 @@ class DelegationRun(LocalRun):
             self.say(EventKind.CANCEL, {"state": self.cancel_state(), "source": why.source, "reason": why.detail})
         result = reply.stopped_return(self.delegation, why, left, duration_seconds=self.elapsed(), resumable=self.agent.spec.resumable)
         self._settle(reply.with_agent_session(result, self.saved))
-        if left.removable_workspace is not None:
-            self._engine.remove_workspace_later(left.removable_workspace, self.outcome.done)
 
     def _settle_unstarted(self) -> None:
         """Stopped before its agent was called: there is no work to collect."""
@@ -572,7 +568,6 @@ class DelegationRun(LocalRun):
         if self._output is not None:
             self._output.notify()
         if engine.bus.has_listeners:
-            self.publish_steps(self.state)
             engine.bus.ended(self.delegation, result, engine.deps.clock.wall(), self.tokens, self.cost, self.submission.step_times)
         # Each is part of a reference cycle (task, context, backend): break it here, so that memory is freed at once.
         self.task = None
@@ -613,7 +608,7 @@ class DelegationRun(LocalRun):
     @property
     def output(self) -> RunOutput:
         if self._output is None:
-            self._output = RunOutput(self.config.options.chunk_limit_bytes)
+            self._output = RunOutput(self.config.deps.settings.chunk_limit_bytes)
         return self._output
 
     @property
@@ -641,8 +636,6 @@ class DelegationRun(LocalRun):
             self.drawn = engine.loop.create_future()
             then = partial(self._on_drawn, self.drawn)
         engine.journal.write(AppendEvent(event, limits), then)
-        if engine.bus.wants_details:
-            engine.bus.said(self.delegation, self.state, event)
         self._notify()
 
     def _on_drawn(self, answered: "asyncio.Future[None]", problem: Problem) -> None:

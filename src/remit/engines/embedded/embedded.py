@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 STOP_SECONDS = 1.5
 """How long drained agents have to end."""
 CLOSE_SECONDS = 3.0
-CLEARING_SECONDS = 1.0
 """How long closing waits for workspaces that are being removed. Maintenance removes the rest."""
 _NO_QUEUE = 'Set [engine] kind = "temporal" and project = "NAME" in remit.toml to spread work over several processes.'
 DRAINED = "Handed over: its orchestrator is stopping. It continues when the project is served or opened again."
@@ -67,19 +66,19 @@ class EmbeddedEngine:
         self._declaring: set[DelegationRun] = set()
         """Delegations that declared artifacts."""
         self._abandoned: dict[str, str] = {}
-        self._tasks: dict[asyncio.Task[Any], bool] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
         """Background tasks; True: closing waits for it."""
-        options = config.options
-        self.journal = Journal(config.store, self.loop, self._neutral, in_loop=options.commit_in_loop, before=config.deps.policy.write_out)
+        settings = config.deps.settings
+        self.journal = Journal(config.store, self.loop, self._neutral, in_loop=config.commit_in_loop, before=config.deps.policy.write_out)
         self.deadlines = Deadlines(self.loop, self._neutral)
         self.scheduler = Scheduler(
-            options.slots_total,
-            queue_limit=options.queue_limit,
-            ageing_seconds=options.ageing_seconds,
+            settings.slots_total,
+            queue_limit=settings.queue_limit,
+            ageing_seconds=settings.ageing_seconds,
             start=DelegationRun.start_from_queue,
             on_free=self.free_slot_listener(),
         )
-        self.watchdog = Watchdog(self.loop, self.deadlines, options.block_limit_seconds, self.live)
+        self.watchdog = Watchdog(self.loop, self.deadlines, settings.block_limit_seconds, self.live)
         self.bus = LifecycleBus(config.listeners)
         self.budgets = PrincipalBudgets(self.journal, config.deps.clock, self.loop)
         self.streams = EventStreams(config.store, config.folder / "run", self.find, self.recover)
@@ -199,7 +198,6 @@ class EmbeddedEngine:
             refusal = await self._record_unrun(submission, refusal)
             self.deps.note_errors(submission.delegation, refusal.errors, "")
             if self.bus.has_listeners:
-                self.bus.steps(submission.delegation, State.REFUSED, submission.step_times)
                 self.bus.ended(submission.delegation, refusal, self.deps.clock.wall(), 0, 0.0, submission.step_times)
         if isinstance(submission.caller, DelegationRun):
             submission.caller.add_failure(refusal)
@@ -212,7 +210,6 @@ class EmbeddedEngine:
         steps[5] = steps[11] = steps[12] = self.deps.clock.wall()
         result = await self._record_unrun(submission, result)
         if self.bus.has_listeners and submission.refusal is None:
-            self.bus.steps(submission.delegation, state_of(result), steps)
             self.bus.started(submission.delegation, submission.delegation.created_at)
             self.bus.ended(submission.delegation, result, self.deps.clock.wall(), 0, 0.0, steps)
         return result
@@ -393,11 +390,10 @@ class EmbeddedEngine:
     async def clean_up(self) -> None:
         await self._maintenance.clean_up()
 
-    def spawn(self, coroutine: Coroutine[Any, Any, Any], *, is_awaited: bool = False) -> "asyncio.Task[Any]":
-        """`is_awaited`: closing waits for it for a while."""
+    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         task = self.loop.create_task(coroutine, context=self._neutral.copy())
-        self._tasks[task] = is_awaited
-        task.add_done_callback(self._tasks.pop)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return task
 
     async def work(self, agents: Collection[str] | None = None) -> None:
@@ -447,8 +443,6 @@ class EmbeddedEngine:
         await asyncio.sleep(0)  # callers answered by that continue before their tasks are cancelled
         for run in list(self._runs.values()):
             run.fail(Unavailable("The orchestrator closed before it was settled.", advice="`remit recover` settles it."))
-        if awaited := [task for task, is_awaited in self._tasks.items() if is_awaited]:
-            await asyncio.wait(awaited, timeout=CLEARING_SECONDS)
         self.bus.close()
         self.streams.close()
         self.watchdog.close()
@@ -517,17 +511,6 @@ class EmbeddedEngine:
 
     def note_declared(self, run: DelegationRun) -> None:
         self._declaring.add(run)
-
-    def remove_workspace_later(self, session_id: str, after: "asyncio.Future[Return] | None" = None) -> None:
-        """Remove an unchanged workspace after its delegation was answered."""
-        from remit.runtime.workspace_cleanup import remove_unchanged
-
-        async def remove() -> None:
-            if after is not None:
-                await asyncio.wait([after])
-            await off_loop(remove_unchanged, self.deps.root, session_id)
-
-        self.spawn(remove(), is_awaited=True)
 
 
 def _wrapped(middleware: Middleware, inner: Perform, work: "Work") -> Awaitable[Return]:

@@ -39,7 +39,7 @@ class Maintenance:
         self._store = config.store
         self._owner_id = config.owner.owner_id
         self._folder = config.folder
-        self._options = config.options
+        self._settings = config.deps.settings
         self._journal = journal
         self._is_in_use = is_in_use
         self._abandoned = abandoned
@@ -58,7 +58,7 @@ class Maintenance:
                 if now - swept >= CANCELS_SECONDS:
                     swept = now
                     await self._take_cancels()
-                if now - cleaned >= self._options.cleanup_seconds:
+                if now - cleaned >= self._settings.cleanup_seconds:
                     cleaned = now
                     await self.clean_up()
             except Unavailable:
@@ -72,9 +72,9 @@ class Maintenance:
 
     async def clean_up(self) -> None:
         """Remove scratch folders beyond the retention period, and history beyond `history_days`."""
-        await off_loop(self._remove_old_scratch, self._clock.wall() - self._options.retention_seconds)
-        if self._options.history_days is not None:
-            oldest = self._clock.wall() - self._options.history_days * 86_400
+        await off_loop(self._remove_old_scratch, self._clock.wall() - self._settings.retention_seconds)
+        if self._settings.history_days is not None:
+            oldest = self._clock.wall() - self._settings.history_days * 86_400
             await self._journal.call(lambda store: store.prune(settled_before=oldest))
         await off_loop(self._forget_old_workspaces)
         await self.remove_unused_workspaces()
@@ -83,14 +83,10 @@ class Maintenance:
         """Remove unchanged workspaces one by one, so that this can be interrupted at any time."""
         if not await off_loop(self._has_workspaces):
             return  # most projects: no workspace module is imported
-        from remit.runtime.workspace_cleanup import UNFINISHED_SECONDS, remove_unchanged, remove_unfinished
+        from remit.runtime.workspace_cleanup import remove_unchanged, remove_unfinished
 
-        now = self._clock.wall()
-        for record in await off_loop(self._unused_workspaces, now - self._options.retention_seconds):
-            if (
-                not await off_loop(remove_unchanged, self._root, record.session_id)
-                and now - (record.settled_at or now) > UNFINISHED_SECONDS
-            ):
+        for record in await off_loop(self._unused_workspaces, self._clock.wall() - self._settings.retention_seconds):
+            if not await off_loop(remove_unchanged, self._root, record.session_id):
                 await off_loop(remove_unfinished, self._root, record.session_id)
 
     def _has_workspaces(self) -> bool:

@@ -44,7 +44,7 @@ class Recovery:
         self._repeats_at = 0.0
         """When delegations that wait for their agent to return are checked again."""
         self._task: asyncio.Task[Recovered] | None = None
-        self._is_shut = not engine.config.options.may_recover
+        self._is_shut = not engine.config.may_recover
 
     def has(self, session_id: str) -> bool:
         """Whether it was taken over and does not run yet."""
@@ -371,8 +371,6 @@ class Recovery:
         written: asyncio.Future[Problem] = engine.loop.create_future()
         engine.journal.write(settle, lambda problem: None if written.done() else written.set_result(problem))
         problem = await written
-        if left.removable_workspace is not None:
-            engine.remove_workspace_later(left.removable_workspace)
         self._taken.pop(record.session_id, None)
         engine.streams.watcher.tell(record.session_id)
         if isinstance(problem, Overruled):  # it had ended after all: that outcome counts and was reported
@@ -406,12 +404,9 @@ class Recovery:
         if workspace is None:
             found = await harvest(request)
             return PartialWork(artifacts=found.artifacts, warnings=found.warnings, data=data or None)
-        found, is_removable = await left_in_workspace(workspace, request, scratch, record.agent)
-        left = PartialWork(artifacts=found.artifacts, warnings=found.warnings, data=data or None)
-        if is_removable and saved is None:  # a vendor session may depend on its folder
-            return PartialWork(artifacts=left.artifacts, warnings=left.warnings, data=left.data, removable_workspace=record.session_id)
+        found = await left_in_workspace(workspace, request, scratch, record.agent)
         warnings = (kept_message(workspace), *found.warnings)
-        return PartialWork(artifacts=left.artifacts, warnings=warnings, data=left.data, workspace=describe_workspace(workspace))
+        return PartialWork(artifacts=found.artifacts, warnings=warnings, data=data or None, workspace=describe_workspace(workspace))
 
 
 def _recoverable(store: Store) -> list[Record]:

@@ -123,7 +123,7 @@ class TemporalEngine(EmbeddedEngine):
         return super()._new_run(submission)
 
     def _not_for_workers(self, submission: Submission) -> Return | None:
-        delegation, limit = submission.delegation, self.config.options.queue_limit
+        delegation, limit = submission.delegation, self.config.deps.settings.queue_limit
         if has_secrets(delegation):
             message = "Its parameters contain a secret, which is neither recorded nor sent to a worker."
             advice = "Put the secret into an environment variable of the workers, and pass the name of that variable."
@@ -227,7 +227,7 @@ class TemporalEngine(EmbeddedEngine):
             resumable=agent is not None and agent.spec.resumable,
             heartbeat_seconds=self.temporal.settings.heartbeat_seconds,
             wait_seconds=self.temporal.settings.worker_wait_seconds,
-            ageing_seconds=self.config.options.ageing_seconds,
+            ageing_seconds=self.config.deps.settings.ageing_seconds,
         )
 
     async def _signal_stop(self, session_id: str, reason: str, source: str) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from remit.core.delegation import ORIGIN
+from remit.core.delegation import ORIGIN, CallerInfo, Delegation
 from remit.core.ids import span_of
 from remit.core.lifecycle import LifecycleEvent, LifecycleKind
 from remit.core.redaction import redact_text
@@ -33,25 +33,24 @@ def current_fields() -> dict[str, Any]:
     if running is not None:
         return _delegation_fields(running.delegation)
     origin = ORIGIN.get()
-    if origin is None:
-        return {}
-    return {name: value for name, value in (("principal", origin.caller_info.principal), ("door", origin.caller_info.door)) if value}
+    return {} if origin is None else _caller_fields(origin.caller_info)
 
 
-def _delegation_fields(delegation: Any) -> dict[str, Any]:
-    lineage, caller_info, here = delegation.lineage, delegation.caller_info, span_of(delegation)
-    found = {
+def _caller_fields(caller: CallerInfo | None) -> dict[str, Any]:
+    named = {} if caller is None else {"principal": caller.principal, "door": caller.door}
+    return {name: value for name, value in named.items() if value}
+
+
+def _delegation_fields(delegation: Delegation) -> dict[str, Any]:
+    lineage, here = delegation.lineage, span_of(delegation)
+    return {
         "session_id": lineage.session_id,
         "root_id": lineage.root_id,
         "trace_id": here.trace_id,
         "span_id": here.span_id,
         "agent": delegation.agent,
+        **_caller_fields(delegation.caller_info),
     }
-    return (
-        found
-        if caller_info is None
-        else {**found, "principal": caller_info.principal, **({"door": caller_info.door} if caller_info.door else {})}
-    )
 
 
 class _ContextFilter(logging.Filter):
@@ -88,9 +87,9 @@ class JsonFormatter(_Formatter):
 class TextFormatter(_Formatter):
     def format(self, record: logging.LogRecord) -> str:
         message, fields, trace = self.parts(record)
-        shown = " ".join(f"{name}={_one_word(value)}" for name, value in fields.items())
-        line = f"{self.formatTime(record)} {record.levelname:<7} {_escaped(message)}" + (f"  [{shown}]" if shown else "")
-        return line + "".join(f"\n    {_escaped(part)}" for part in trace.splitlines())
+        shown = " ".join(f"{name}={_format_value(value)}" for name, value in fields.items())
+        line = f"{self.formatTime(record)} {record.levelname:<7} {_escape_text(message)}" + (f"  [{shown}]" if shown else "")
+        return line + "".join(f"\n    {_escape_text(part)}" for part in trace.splitlines())
 
 
 def set_up_logs(style: str = "text", *, level: int = logging.INFO, stream: TextIO | None = None) -> Callable[[], None]:
@@ -146,17 +145,17 @@ def _write(event: LifecycleEvent) -> None:
     _LOG.log(level, "%s %s%s", event.agent, event.state, why, extra={"remit_fields": fields})
 
 
-def _one_word(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3f}"
     text = str(value)
     if _PLAIN.fullmatch(text):
         return text
-    text = _escaped(text)
+    text = _escape_text(text)
     return json.dumps(text) if not text or any(sign in text for sign in ' "=[]') else text
 
 
-def _escaped(text: str) -> str:
+def _escape_text(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)

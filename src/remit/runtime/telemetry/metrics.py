@@ -3,7 +3,7 @@
 Counts the work of this process from the first read; rates and the p99 cover the last five minutes. The number of series is bounded:
 unregistered agents, and names beyond a limit, count as `(others)`; sessions and users are never labels."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,14 +14,17 @@ from opentelemetry.sdk.resources import Resource
 
 from remit.core.deadline import SYSTEM_CLOCK, Clock
 from remit.core.lifecycle import LifecycleEvent, LifecycleKind
-from remit.core.metrics import OTHERS, Tally, metrics_of
 from remit.core.metrics import Metrics as RecentMetrics
+from remit.core.metrics import Tally, metrics_of
+from remit.core.model_messages import ModelCall
 from remit.core.result import StopReason
 from remit.core.states import State
 from remit.runtime.engine import Engine
 from remit.runtime.telemetry import names
 from remit.runtime.telemetry.names import Find, Instrument, Kind, Live
 
+OTHERS = "(others)"
+"""Collects all further names, which callers may invent, in one count."""
 MAX_SERIES = 200
 """Maximum combinations of target, operation and kind of principal; later ones count as `(others)`. With all outcomes this is below the
 SDK's limit of 2,000 series."""
@@ -81,11 +84,11 @@ class EngineMetrics:
     def close(self, timeout_seconds: float) -> None:
         self._provider.shutdown(timeout_millis=1000 * timeout_seconds)
 
-    def model_called(self, provider: str, model: str, seconds: float, used: tuple[int, int] | None, error: str) -> None:
-        """Count a call of a language model; `used`: tokens in and out, None: no answer."""
-        labels = (str(names.Span.CHAT), provider, model)
-        self._instruments[names.MODEL_DURATION].record(seconds, _labelled(names.MODEL_DURATION, (*labels, error)))
-        for kind, tokens in zip(("input", "output"), used or (), strict=False):
+    def model_called(self, call: ModelCall) -> None:
+        """Count a call of a language model."""
+        labels = (str(names.Span.CHAT), call.provider, call.model)
+        self._instruments[names.MODEL_DURATION].record(call.seconds, _labelled(names.MODEL_DURATION, (*labels, call.error)))
+        for kind, tokens in zip(("input", "output"), call.used or (), strict=False):
             self._instruments[names.MODEL_USAGE].record(tokens, _labelled(names.MODEL_USAGE, (*labels, kind)))
 
     def on_event(self, event: LifecycleEvent) -> None:
@@ -136,23 +139,15 @@ class EngineMetrics:
 
     def _gauge(self, instrument: Instrument) -> Mapping[tuple[str, ...], float]:
         if instrument in (names.RUNNING, names.QUEUED):
-            found: dict[tuple[str, ...], float] = {}
-            for running in list(self._live().values()):
-                if (running.state is State.QUEUED) == (instrument is names.QUEUED):
-                    target = (running.delegation.agent.partition(".")[0],)
-                    found[target] = found.get(target, 0.0) + 1
-            return found
+            live = [one for one in list(self._live().values()) if (one.state is State.QUEUED) == (instrument is names.QUEUED)]
+            return Counter((one.delegation.agent.partition(".")[0],) for one in live)
         recent = self._window.read(self._clock.wall())
-        if instrument is names.ERROR_RATES[0]:
-            return {(name,): share.rate for name, share in recent.errors_by_target.items() if share.rate is not None}
-        if instrument is names.ERROR_RATES[1]:
-            shares = recent.errors_by_operation.items()
-            return {(name.partition(".")[0], name.partition(".")[2]): share.rate for name, share in shares if share.rate is not None}
-        if instrument is names.AVAILABLE:
-            found_shares = recent.availability.items()
-            return {(name.partition(".")[0], name.partition(".")[2]): share.rate for name, share in found_shares if share.rate is not None}
-        single = dict(zip(names.RATES, (recent.success.rate, recent.timeout.rate, recent.latency["p99"]), strict=True))
-        value = single[instrument]
+        by_target, by_operation = names.ERROR_RATES
+        several = {by_target: recent.errors_by_target, by_operation: recent.errors_by_operation, names.AVAILABLE: recent.availability}
+        if instrument in several:
+            shares = several[instrument].items()
+            return {tuple(name.partition(".")[::2])[: len(instrument.labels)]: one.rate for name, one in shares if one.rate is not None}
+        value = dict(zip(names.RATES, (recent.success.rate, recent.timeout.rate, recent.latency["p99"]), strict=True))[instrument]
         return {} if value is None else {(): value}
 
 

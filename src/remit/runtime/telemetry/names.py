@@ -22,7 +22,7 @@ from remit.core.metrics import (
 )
 from remit.core.ports import AgentPort
 from remit.core.states import LIVE, State
-from remit.runtime.engine import LiveDelegation
+from remit.runtime.local_context import LocalRun
 
 SCOPE = "remit"
 """Instrumentation scope."""
@@ -97,15 +97,6 @@ class Instrument:
     """In OpenTelemetry notation: `s`, `{token}`. Not `1` for shares: Prometheus would make it part of the name."""
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
-    metric: Metric | None = None
-    """The metric of `remit metrics` that it exports."""
-
-    @property
-    def prometheus(self) -> str:
-        """Its Prometheus name, by the rules of OpenTelemetry collectors; a counter with its suffix."""
-        name = self.name.replace(".", "_")
-        name = f"{name}_seconds" if self.unit == "s" else name
-        return f"{name}_total" if self.kind is Kind.COUNTER and not name.endswith("_total") else name
 
 
 ENDINGS = tuple(str(state) for state in State if state not in LIVE)
@@ -118,14 +109,12 @@ MODEL_TOKENS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 2
 
 
 def _recent(metric: Metric, words: str, labels: tuple[str, ...] = (), unit: str = "") -> Instrument:
-    return Instrument(metric.name, Kind.GAUGE, f"Of the last {WINDOW_SECONDS:g} s{words}", unit, labels, metric=metric)
+    return Instrument(metric.name, Kind.GAUGE, f"Of the last {WINDOW_SECONDS:g} s{words}", unit, labels)
 
 
 WINDOW_SECONDS = 300.0
 """Period of the gauges `RATES` and `ERROR_RATES`."""
-ENDED = Instrument(
-    TOTAL.name, Kind.COUNTER, "Delegations that ended, by state", labels=("target", "operation", "state", "principal"), metric=TOTAL
-)
+ENDED = Instrument(TOTAL.name, Kind.COUNTER, "Delegations that ended, by state", labels=("target", "operation", "state", "principal"))
 STARTED = Instrument("delegation.started", Kind.COUNTER, "Delegations whose agent was started", labels=("target", "operation"))
 RUNNING = Instrument("delegation.running", Kind.GAUGE, "Delegations running now", labels=("target",))
 QUEUED = Instrument("delegation.queued", Kind.GAUGE, "Delegations waiting for a slot now", labels=("target",))
@@ -137,7 +126,6 @@ TOKENS = Instrument("delegation.tokens", Kind.COUNTER, "Tokens drawn from budget
 COST = Instrument("delegation.cost", Kind.COUNTER, "Money drawn from budgets", labels=("target", "operation"))
 FAILED_START = Instrument(
     FAILED_STARTS.name, Kind.COUNTER, "Delegations whose agent could not be started or reached", labels=("target", "operation"),
-    metric=FAILED_STARTS,
 )  # fmt: skip
 VISITS = Instrument("door.requests", Kind.COUNTER, "Requests at the APIs; code: why refused", labels=("door", "code"))
 RATES = (
@@ -167,10 +155,5 @@ METRIC_EVENTS = (
 )  # fmt: skip
 Find = Callable[[str], AgentPort | None]
 """An agent by its name."""
-Live = Callable[[], Mapping[str, LiveDelegation]]
+Live = Callable[[], Mapping[str, LocalRun]]
 """Live delegations of this process, by session."""
-
-
-def label(name: str) -> str:
-    """The Prometheus label, which cannot contain dots."""
-    return name.replace(".", "_")

@@ -10,11 +10,11 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
 
 from remit.core.delegation import Origin
 from remit.core.errors import Misused, Unavailable
 from remit.core.lifecycle import LifecycleKind
+from remit.core.model_messages import ModelCall
 from remit.core.settings import Settings
 from remit.runtime.deps import CURRENT
 from remit.runtime.engine import Middleware
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from remit.runtime.telemetry.metrics import EngineMetrics
     from remit.runtime.telemetry.names import Find, Live
     from remit.runtime.telemetry.traces import Traces
-
-ModelCall = tuple[str, str, float, tuple[int, int] | None, str]
-"""Provider, model, seconds, tokens in and out (None: no answer), error."""
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 EXTRA = 'pip install "remit[telemetry]"'
@@ -77,10 +74,10 @@ class Telemetry:
     def model_called(self, spender: Any, call: ModelCall) -> None:
         """Export a call of a language model on behalf of `spender`, a context."""
         if self._metrics is not None:
-            self._metrics.model_called(*call)
+            self._metrics.model_called(call)
         live = CURRENT.get() or self._live().get(getattr(spender, "session_id", ""))
         if self._traces is not None and live is not None:
-            self._traces.asked(live.delegation, *call)
+            self._traces.model_called(live.delegation, call)
 
     async def close(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -99,20 +96,13 @@ def wanted(settings: Settings, environment: Mapping[str, str]) -> Wanted | None:
     if not (traces or metrics):
         return None
     over_grpc = url is None and environment.get("OTEL_EXPORTER_OTLP_PROTOCOL", "").strip().lower() == "grpc"
-    return Wanted(traces=traces, metrics=metrics, url=None if url is None else _checked(url), over_grpc=over_grpc)
+    return Wanted(traces=traces, metrics=metrics, url=None if url is None else url.rstrip("/"), over_grpc=over_grpc)
 
 
 def _is_wanted(signal: str, is_general: bool, environment: Mapping[str, str]) -> bool:
     if environment.get(f"OTEL_{signal}_EXPORTER", "otlp").strip().lower() == "none":
         return False
     return is_general or bool(environment.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT", "").strip())
-
-
-def _checked(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Misused(f"signals.otlp_url is not a URL: {url!r}.", advice="Write one like http://127.0.0.1:4318.")
-    return url.rstrip("/")
 
 
 async def open_telemetry(settings: Settings, owner_id: str, *, find: "Find", live: "Live") -> Telemetry | None:

@@ -22,6 +22,7 @@ from remit.core.delegation import ROOT_CALLER, CallerInfo, Delegation, Origin
 from remit.core.events import STEPS
 from remit.core.ids import Traceparent, caller_span, parent_span_of, parse_traceparent, span_of, tree_span_of
 from remit.core.lifecycle import LifecycleEvent
+from remit.core.model_messages import ModelCall
 from remit.core.redaction import redact_parameters, redact_text, redact_value
 from remit.core.result import Return
 from remit.core.states import State
@@ -147,7 +148,7 @@ class Traces:
 
     # ---- questions to models
 
-    def asked(self, delegation: Delegation, provider: str, model: str, seconds: float, used: tuple[int, int] | None, error: str) -> None:
+    def model_called(self, delegation: Delegation, call: ModelCall) -> None:
         """A child span of the delegation that asked."""
         above = span_of(delegation)
         if not above.is_sampled:
@@ -155,20 +156,22 @@ class Traces:
         now = time.time()
         attributes: dict[str, Any] = {
             Attribute.OPERATION: str(Span.CHAT),
-            Attribute.PROVIDER: provider,
-            Attribute.MODEL: model,
+            Attribute.PROVIDER: call.provider,
+            Attribute.MODEL: call.model,
             Attribute.CONVERSATION: delegation.lineage.root_id,
             Attribute.SESSION: delegation.session_id,
         }
-        if used is not None:
-            attributes |= {Attribute.INPUT_TOKENS: used[0], Attribute.OUTPUT_TOKENS: used[1]}
-        if error:
-            attributes[Attribute.ERROR] = error
-        status = Status(StatusCode.ERROR, error) if error else Status(StatusCode.OK)
+        if call.used is not None:
+            attributes |= {Attribute.INPUT_TOKENS: call.used[0], Attribute.OUTPUT_TOKENS: call.used[1]}
+        if call.error:
+            attributes[Attribute.ERROR] = call.error
+        status = Status(StatusCode.ERROR, call.error) if call.error else Status(StatusCode.OK)
         here = above._replace(span_id=os.urandom(8).hex())
         named = {str(name): value for name, value in attributes.items()}
         self._put(
-            self._span(f"{Span.CHAT} {model}", here, above, named, begin=now - seconds, end=now, status=status, kind=api.SpanKind.CLIENT)
+            self._span(
+                f"{Span.CHAT} {call.model}", here, above, named, begin=now - call.seconds, end=now, status=status, kind=api.SpanKind.CLIENT
+            )
         )
 
     def _span(

@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.core.agents import AgentSpec
 from remit.core.context import Handle, SettledHandle
-from remit.core.deadline import Clock, TimeLimits
+from remit.core.deadline import Clock
 from remit.core.delegate_requests import Catalogue, DelegateError, DelegateRequest, Reader, parameters_schema, tool_definition
 from remit.core.delegate_results import (
     READ,
@@ -44,6 +44,9 @@ from remit.core.record import Record
 from remit.core.result import Return, StopReason
 from remit.core.states import State
 
+if TYPE_CHECKING:
+    from remit.core.settings import Settings
+
 # ---- the tool
 
 
@@ -54,21 +57,13 @@ class Agents(Protocol):
     def find(self, name: str) -> AgentPort | None: ...
 
 
-class ToolSettings(Protocol):
-    """The settings."""
-
-    @property
-    def model_requests(self) -> int: ...
-    def limits_for(self, name: str) -> TimeLimits: ...
-
-
 class Delegator(Protocol):
     """An open `Remit`. Inside an agent, its delegations are children of that agent."""
 
     @property
     def directory(self) -> Agents: ...
     @property
-    def settings(self) -> ToolSettings: ...
+    def settings(self) -> "Settings": ...
     @property
     def clock(self) -> Clock: ...
     @property
@@ -96,10 +91,6 @@ class DelegateTool:
 
     def schema(self) -> dict[str, Any]:
         """Name, description and `inputSchema` for the current directory."""
-        return tool_definition(self.catalogue, self._remit.settings.limits_for)
-
-    def plain_schema(self) -> dict[str, Any]:
-        """The same without conditions, for vendors that do not support them."""
         return tool_definition(self.catalogue)
 
     def read(self, arguments: object, *also: str) -> DelegateRequest:
@@ -143,7 +134,7 @@ class DelegateTool:
             yield final_chunk(self._result(request, await handle.result(), asked_at))
             return
         yield started_chunk(handle.session_id, request.agent)
-        async for chunk in self._told(handle):
+        async for chunk in self._follow(handle):
             yield chunk
         try:
             returned = await handle.result()
@@ -164,7 +155,7 @@ class DelegateTool:
             return result_of_record(record)
         return result_of_record(record, is_paused=is_paused(await self._remit.events(record.session_id)))
 
-    async def _told(self, handle: Handle) -> AsyncIterator[Chunk]:
+    async def _follow(self, handle: Handle) -> AsyncIterator[Chunk]:
         """Chunks until the end. If its events cannot be followed, only the end is awaited."""
         events = handle.stream()
         while True:
@@ -210,8 +201,8 @@ def needs(extra: str, *packages: str) -> Iterator[None]:
 _PARAMETERS = "Parameters of the operation by name, as listed in this tool's description: a JSON object, written as text."
 
 
-def strict(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The strict form of an `inputSchema` without conditions."""
+def _strict(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The strict form of an `inputSchema`."""
     needed = frozenset(schema.get("required", ()))
     properties = {name: one if name in needed else _or_null(one) for name, one in schema["properties"].items()}
     properties["parameters"] = {"type": "string", "description": _PARAMETERS}
@@ -241,38 +232,45 @@ class Answer:
         return self.result is None
 
 
-class PortableTool:
+class Toolbox:
     def __init__(
-        self, remit: Delegator, among: Callable[[AgentSpec], bool] | None, characters: int = SHOWN_CHARACTERS, *, is_strict: bool = False
+        self,
+        remit: Delegator,
+        among: Callable[[AgentSpec], bool] | None = None,
+        *,
+        characters: int = SHOWN_CHARACTERS,
+        strict: bool = False,
     ) -> None:
-        self.is_strict = is_strict
-        self.tool = DelegateTool(remit, among)
+        """`remit` is open. `among`: the offered agents; `characters`: maximum length of a result for the model; `strict`: use a schema for
+        strict modes, in which parameters are JSON text."""
+        self.is_strict = strict
+        self._tool = DelegateTool(remit, among)
         self._loop = remit.loop
         self._process = os.getpid()
         self._characters = checked_limit(characters)
         self._given = ReadableResults()
-        self._drawn: tuple[tuple[AgentSpec, ...], dict[str, Any]] | None = None
+        self._definition: tuple[tuple[AgentSpec, ...], dict[str, Any]] | None = None
         self._can_read = False
         """Whether the same tool can read omitted parts of a result, as last announced."""
-        self.tool_definition()
+        self.definition()
 
-    def tool_definition(self) -> dict[str, Any]:
-        """Name, description and `inputSchema` for the current directory, without conditions, which model vendors do not support."""
-        specs = self.tool.catalogue.specs
-        if self._drawn is None or self._drawn[0] is not specs:
-            told = self.tool.plain_schema()
-            self._drawn = (specs, {**told, "inputSchema": strict(told["inputSchema"])} if self.is_strict else told)
+    def definition(self) -> dict[str, Any]:
+        """Name, description and `inputSchema` for the current directory."""
+        specs = self._tool.catalogue.specs
+        if self._definition is None or self._definition[0] is not specs:
+            definition = self._tool.schema()
+            self._definition = (specs, {**definition, "inputSchema": _strict(definition["inputSchema"])} if self.is_strict else definition)
             self._can_read = any(spec.name == READ for spec in specs)
-        return self._drawn[1]
+        return self._definition[1]
 
-    async def call(self, arguments: object) -> Answer:
+    async def answer(self, arguments: object) -> Answer:
         """Answers anything that a model writes. Cancelling the call cancels the delegation."""
         if asyncio.get_running_loop() is self._loop:
-            self._must_be_at_home()
-            return await self._called(arguments)
-        return await asyncio.wrap_future(self._handed_over(arguments))
+            self._require_same_process()
+            return await self._answer(arguments)
+        return await asyncio.wrap_future(self._submit(arguments))
 
-    def call_blocking(self, arguments: object) -> Answer:
+    def answer_blocking(self, arguments: object) -> Answer:
         """The same for a thread that may block; not for the loop's own thread, which would wait for ever."""
         with contextlib.suppress(RuntimeError):
             if asyncio.get_running_loop() is self._loop:
@@ -280,23 +278,23 @@ class PortableTool:
                     "A blocking call on the loop that executes it would never end.",
                     advice="Await the call, or make it from another thread: await asyncio.to_thread(…).",
                 )
-        future = self._handed_over(arguments)
+        future = self._submit(arguments)
         try:
-            return self._waited_for(future)
+            return self._wait_for(future)
         except CancelledError:
             raise Stopped("The delegation around this call was stopped.") from None
         except BaseException:  # an interrupt of the waiting thread cancels the call
             future.cancel()
             raise
 
-    def _handed_over(self, arguments: object) -> Future[Answer]:
+    def _submit(self, arguments: object) -> Future[Answer]:
         """Run on the loop of the `Remit`, in the caller's context."""
-        self._must_be_at_home()
+        self._require_same_process()
         if not self._loop.is_running():
             raise _closed_error()
-        return asyncio.run_coroutine_threadsafe(self._called(arguments), self._loop)
+        return asyncio.run_coroutine_threadsafe(self._answer(arguments), self._loop)
 
-    def _waited_for(self, future: Future[Answer]) -> Answer:
+    def _wait_for(self, future: Future[Answer]) -> Answer:
         """Also detects that the loop ended meanwhile and will never answer."""
         while True:
             try:
@@ -307,17 +305,17 @@ class PortableTool:
                 if not self._loop.is_running():
                     raise _closed_error() from None
 
-    def _must_be_at_home(self) -> None:
+    def _require_same_process(self) -> None:
         """Raise after a fork, where the loop only appears to run."""
         if os.getpid() != self._process:
             raise Misused("This process was forked from the one that opened the Remit.", advice="Delegate there, or open a Remit here.")
 
-    async def _called(self, arguments: object) -> Answer:
+    async def _answer(self, arguments: object) -> Answer:
         try:
-            request = self.tool.read(_object(arguments))
+            request = self._tool.read(_object(arguments))
             if (earlier := self._given.asked(request)) is not None:
                 return await self._read_on(earlier, request)
-            result = await self.tool.perform(request)
+            result = await self._tool.perform(request)
         except DelegateError as error:
             return Answer(text=shorten_error(error, self._characters))
         self._given.note(result)
@@ -325,12 +323,61 @@ class PortableTool:
 
     async def _read_on(self, task_id: str, request: DelegateRequest) -> Answer:
         try:
-            result = await self.tool.look(task_id)
+            result = await self._tool.look(task_id)
         except RemitError as error:
             if isinstance(error, Misused) and error.code != "INVALID_TARGET":
                 raise
             raise DelegateError(error.message, code=error.code, advice="Delegate it again.") from None  # it was deleted since
         return Answer(text=range_of(result, request.parameters, self._characters), result=result, is_success=True)
+
+    # ---- for the SDKs of vendors: the tool as it is now
+
+    def schema(self) -> dict[str, Any]:
+        """JSON schema of the arguments, with the tool's name and description as title and description."""
+        definition = self.definition()
+        return {"title": definition["name"], "description": definition["description"], **definition["inputSchema"]}
+
+    def for_openai_chat(self) -> list[dict[str, Any]]:
+        """`tools` for Chat Completions and compatible servers."""
+        is_strict = {"strict": True} if self.is_strict else {}
+        return [{"type": "function", "function": {**self._named(), "parameters": self.definition()["inputSchema"], **is_strict}}]
+
+    def for_openai_responses(self) -> list[dict[str, Any]]:
+        """`tools` for the Responses API, which is strict by default."""
+        definition = self.definition()["inputSchema"]
+        return [{"type": "function", **self._named(), "parameters": definition, "strict": self.is_strict}]
+
+    def for_anthropic(self) -> list[dict[str, Any]]:
+        """`tools` for the Messages API."""
+        is_strict = {"strict": True} if self.is_strict else {}
+        return [{**self._named(), "input_schema": self.definition()["inputSchema"], **is_strict}]
+
+    def for_google(self) -> list[dict[str, Any]]:
+        """`tools` for Gemini's `generate_content` (google-genai)."""
+        return [{"function_declarations": [{**self._named(), "parameters_json_schema": self.definition()["inputSchema"]}]}]
+
+    async def call(self, name: str, arguments: Mapping[str, Any] | str | None) -> str:
+        """The result as JSON text for the model. Invalid calls are answered too and never raise.
+
+        Callable from any loop. `asyncio.gather` runs several and returns the results in call order."""
+        if name != DelegateTool.name:
+            return self._unknown(name)
+        return (await self.answer(arguments)).text
+
+    def call_blocking(self, name: str, arguments: Mapping[str, Any] | str | None) -> str:
+        """`call` for a thread that may block, while the loop of the `Remit` runs on another."""
+        if name != DelegateTool.name:
+            return self._unknown(name)
+        return self.answer_blocking(arguments).text
+
+    def _named(self) -> dict[str, Any]:
+        definition = self.definition()
+        return {"name": definition["name"], "description": definition["description"]}
+
+    def _unknown(self, name: str) -> str:
+        fault = f"There is no tool {str(name)[:80]!r}."
+        error = DelegateError(fault, advice="The only tool is delegate: call that.", details={"tools": [DelegateTool.name]})
+        return shorten_error(error, self._characters)
 
 
 def _closed_error() -> Misused:
@@ -351,75 +398,3 @@ def _object(arguments: object) -> object:
     if not isinstance(read, Mapping):
         raise DelegateError(f"The arguments must be a JSON object, not {type(read).__name__}.", advice='E.g. {"target": "worker", …}.')
     return read
-
-
-# ---- for the SDKs of models' vendors
-
-
-__all__ = ["Toolbox"]
-
-
-class Toolbox:
-    def __init__(
-        self,
-        remit: Delegator,
-        among: Callable[[AgentSpec], bool] | None = None,
-        *,
-        characters: int = SHOWN_CHARACTERS,
-        strict: bool = False,
-    ) -> None:
-        """`remit` is open. `among`: the offered agents; `characters`: maximum length of a result for the model; `strict`: use a schema for
-        strict modes, in which parameters are JSON text."""
-        self._tool = PortableTool(remit, among, characters, is_strict=strict)
-        self._characters = characters
-
-    # ---- the offered tool: built from the directory on each call
-
-    def schema(self) -> dict[str, Any]:
-        """JSON schema of the arguments, with the tool's name and description as title and description."""
-        told = self._tool.tool_definition()
-        return {"title": told["name"], "description": told["description"], **told["inputSchema"]}
-
-    def for_openai_chat(self) -> list[dict[str, Any]]:
-        """`tools` for Chat Completions and compatible servers."""
-        is_strict = {"strict": True} if self._tool.is_strict else {}
-        return [{"type": "function", "function": {**self._named(), "parameters": self._tool.tool_definition()["inputSchema"], **is_strict}}]
-
-    def for_openai_responses(self) -> list[dict[str, Any]]:
-        """`tools` for the Responses API, which is strict by default."""
-        told = self._tool.tool_definition()["inputSchema"]
-        return [{"type": "function", **self._named(), "parameters": told, "strict": self._tool.is_strict}]
-
-    def for_anthropic(self) -> list[dict[str, Any]]:
-        """`tools` for the Messages API."""
-        is_strict = {"strict": True} if self._tool.is_strict else {}
-        return [{**self._named(), "input_schema": self._tool.tool_definition()["inputSchema"], **is_strict}]
-
-    def for_google(self) -> list[dict[str, Any]]:
-        """`tools` for Gemini's `generate_content` (google-genai)."""
-        return [{"function_declarations": [{**self._named(), "parameters_json_schema": self._tool.tool_definition()["inputSchema"]}]}]
-
-    # ---- what the model called
-
-    async def call(self, name: str, arguments: Mapping[str, Any] | str | None) -> str:
-        """The result as JSON text for the model. Invalid calls are answered too and never raise.
-
-        Callable from any loop. `asyncio.gather` runs several and returns the results in call order."""
-        if name != DelegateTool.name:
-            return self._unknown(name)
-        return (await self._tool.call(arguments)).text
-
-    def call_blocking(self, name: str, arguments: Mapping[str, Any] | str | None) -> str:
-        """`call` for a thread that may block, while the loop of the `Remit` runs on another."""
-        if name != DelegateTool.name:
-            return self._unknown(name)
-        return self._tool.call_blocking(arguments).text
-
-    def _named(self) -> dict[str, Any]:
-        told = self._tool.tool_definition()
-        return {"name": told["name"], "description": told["description"]}
-
-    def _unknown(self, name: str) -> str:
-        fault = f"There is no tool {str(name)[:80]!r}."
-        error = DelegateError(fault, advice="The only tool is delegate: call that.", details={"tools": [DelegateTool.name]})
-        return shorten_error(error, self._characters)

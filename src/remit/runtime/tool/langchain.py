@@ -10,7 +10,7 @@ from pydantic import PrivateAttr
 
 from remit.core.agents import AgentSpec
 from remit.core.delegate_results import SHOWN_CHARACTERS
-from remit.runtime.tool.delegate_tool import Answer, DelegateTool, Delegator, PortableTool, needs
+from remit.runtime.tool.delegate_tool import Answer, DelegateTool, Delegator, Toolbox, needs
 
 with needs("langgraph", "langchain_core"):
     from langchain_core.tools import ArgsSchema, BaseTool, ToolException
@@ -29,32 +29,32 @@ def delegate_tool(
 
     `strict`: for models bound with `strict=True`, as `create_agent` binds OpenAI's with a `response_format`; parameters are JSON text
     there. `ainvoke` works on any loop; `invoke` on any thread except that of the loop that the `Remit` was opened on."""
-    anywhere = PortableTool(remit, among, characters, is_strict=strict)
-    told = anywhere.tool_definition()
-    tool = _Delegate(name=DelegateTool.name, description=told["description"], args_schema=told["inputSchema"], handle_tool_error=True)
-    tool._anywhere = anywhere
+    toolbox = Toolbox(remit, among, characters=characters, strict=strict)
+    offer = toolbox.definition()
+    tool = _Delegate(name=DelegateTool.name, description=offer["description"], args_schema=offer["inputSchema"], handle_tool_error=True)
+    tool._toolbox = toolbox
     return tool
 
 
 class _Delegate(BaseTool):
-    _anywhere: PortableTool = PrivateAttr()
+    _toolbox: Toolbox = PrivateAttr()
 
     @property
     def tool_call_schema(self) -> ArgsSchema:
         """The schema for the model, rebuilt from the directory on each request."""
-        now = self._anywhere.tool_definition()
+        now = self._toolbox.definition()
         if self.args_schema is not now["inputSchema"]:
             self.description, self.args_schema = now["description"], now["inputSchema"]
         return super().tool_call_schema
 
     def _run(self, /, **arguments: Any) -> str:
-        return _told(self._anywhere.call_blocking(arguments))
+        return _text_or_error(self._toolbox.answer_blocking(arguments))
 
     async def _arun(self, /, **arguments: Any) -> str:
-        return _told(await self._anywhere.call(arguments))
+        return _text_or_error(await self._toolbox.answer(arguments))
 
 
-def _told(answer: Answer) -> str:
+def _text_or_error(answer: Answer) -> str:
     """Raise errors, which LangChain reports to the model."""
     if not answer.is_success:
         raise ToolException(answer.text)

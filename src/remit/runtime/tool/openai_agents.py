@@ -7,7 +7,7 @@ from typing import Any
 
 from remit.core.agents import AgentSpec
 from remit.core.delegate_results import SHOWN_CHARACTERS
-from remit.runtime.tool.delegate_tool import Delegator, PortableTool, needs
+from remit.runtime.tool.delegate_tool import Delegator, Toolbox, needs
 
 with needs("openai-agents", "agents", "openai"):
     from agents import FunctionTool
@@ -24,24 +24,24 @@ def delegate_tool(
 ) -> FunctionTool:
     """`remit` is open. `among`: the offered agents; `characters`: maximum length of a result for the model; `strict`: for OpenAI's strict
     mode, in which parameters are JSON text."""
-    anywhere = PortableTool(remit, among, characters, is_strict=strict)
-    told = anywhere.tool_definition()
+    toolbox = Toolbox(remit, among, characters=characters, strict=strict)
+    offer = toolbox.definition()
 
     async def call(ctx: Any, arguments: str) -> str:
-        return (await anywhere.call(arguments)).text
+        return (await toolbox.answer(arguments)).text
 
-    def drawn_anew(ctx: Any, agent: Any) -> bool:
+    def rebuild(ctx: Any, agent: Any) -> bool:
         """The SDK calls this before each request to ask whether the tool is enabled: rebuild it from the directory."""
-        now = anywhere.tool_definition()
+        now = toolbox.definition()
         tool.description, tool.params_json_schema = now["description"], now["inputSchema"]
         return True
 
     tool = FunctionTool(
-        name=told["name"],
-        description=told["description"],
-        params_json_schema=told["inputSchema"],
+        name=offer["name"],
+        description=offer["description"],
+        params_json_schema=offer["inputSchema"],
         on_invoke_tool=call,
         strict_json_schema=strict,
-        is_enabled=drawn_anew,
+        is_enabled=rebuild,
     )
     return tool

@@ -9,7 +9,7 @@ from pydantic_core import SchemaValidator, core_schema
 
 from remit.core.agents import AgentSpec
 from remit.core.delegate_results import SHOWN_CHARACTERS
-from remit.runtime.tool.delegate_tool import Answer, DelegateTool, Delegator, PortableTool, needs
+from remit.runtime.tool.delegate_tool import Answer, DelegateTool, Delegator, Toolbox, needs
 
 with needs("pydantic-ai", "pydantic_ai"):
     from pydantic_ai import ModelRetry, RunContext, ToolDefinition, ToolFailed, ToolReturn
@@ -32,14 +32,14 @@ def delegate_toolset(
     """`remit` is open. `among`: the offered agents; `characters`: maximum length of a result for the model; `retries`: how often a faulty
     call is returned for correction, None: the agent's default for tools; `strict`: for strict modes of vendors, in which parameters are
     JSON text."""
-    return DelegateToolset(PortableTool(remit, among, characters, is_strict=strict), retries)
+    return DelegateToolset(Toolbox(remit, among, characters=characters, strict=strict), retries)
 
 
 class DelegateToolset(AbstractToolset[Any]):
     """One tool, `delegate`, rebuilt from the directory for each step of a run."""
 
-    def __init__(self, tool: PortableTool, retries: int | None = None) -> None:
-        self._tool = tool
+    def __init__(self, toolbox: Toolbox, retries: int | None = None) -> None:
+        self._toolbox = toolbox
         self._retries = retries
 
     @property
@@ -47,18 +47,18 @@ class DelegateToolset(AbstractToolset[Any]):
         return "remit"
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        told = self._tool.tool_definition()
+        offer = self._toolbox.definition()
         definition = ToolDefinition(
-            name=told["name"],
-            description=told["description"],
-            parameters_json_schema=told["inputSchema"],
-            strict=self._tool.is_strict,
+            name=offer["name"],
+            description=offer["description"],
+            parameters_json_schema=offer["inputSchema"],
+            strict=self._toolbox.is_strict,
         )
         most = ctx.max_retries if self._retries is None else self._retries
         return {definition.name: ToolsetTool(toolset=self, tool_def=definition, max_retries=most, args_validator=_ANY_OBJECT)}
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
-        answer = await self._tool.call(tool_args)
+        answer = await self._toolbox.answer(tool_args)
         if answer.is_fault and ctx.retry < tool.max_retries:
             raise ModelRetry(answer.text)
         if not answer.is_success:  # also one fault too many: reported, so that the model can continue without it

@@ -7,7 +7,7 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import grpc.aio
@@ -48,7 +48,7 @@ from remit.core.ids import is_session_id
 from remit.core.record import HistoryQuery, Record
 from remit.core.settings import ServeSettings
 from remit.core.states import State
-from remit.server.a2a.card import GRPC, JSON_RPC, REST, Facts, GrpcCalls, HttpCalls, call_of, extended_card, public_card, sdk_error
+from remit.server.a2a.card import GrpcCalls, HttpCalls, agent_card, call_of, sdk_error
 from remit.server.a2a.messages import (
     STATES,
     arguments_of,
@@ -61,11 +61,8 @@ from remit.server.a2a.messages import (
 )
 from remit.server.a2a.threads import Notes, Thread, Threads, key_of, must_fit
 from remit.server.grpc.auth_interceptor import basic_trailers, short
-from remit.server.service import Call, Service
+from remit.server.service import LONGEST_SESSION, Call, Page, Service
 from remit.system.threads import off_loop
-
-if TYPE_CHECKING:
-    import grpc.aio
 
 JSON_RPC_PATH = "/a2a"
 REST_PATH = "/a2a/v1"
@@ -76,10 +73,7 @@ CARD_SECONDS = 60
 SERVICE = DESCRIPTOR.services_by_name["A2AService"].full_name
 WAIT_SECONDS = 3600.0
 """Maximum wait per poll, for a client that waits for the end."""
-LONGEST_ID = 500
 USUAL_PAGE = 50
-MOST_READS = 50
-"""A filter that few tasks match needs several reads for one page; after this many the page is what was found."""
 NO_PUSH = "Push notifications are not supported. Subscribe to the task instead."
 UNSPECIFIED = TaskState.TASK_STATE_UNSPECIFIED
 
@@ -111,24 +105,26 @@ class A2aApi(RequestHandler):
         calls = HttpCalls()
         # Without the SDK's mount for tenants, which would answer for all other APIs of this application.
         rest = [route for route in create_rest_routes(self, calls, path_prefix=REST_PATH) if isinstance(route, Route)]
-        blank = public_card(Facts(interfaces=[(JSON_RPC, JSON_RPC_PATH)]), ())
-        card = create_agent_card_routes(blank, card_modifier=self._card, cache_control=f"max-age={CARD_SECONDS}")
+        card = create_agent_card_routes(AgentCard(), card_modifier=self._card, cache_control=f"max-age={CARD_SECONDS}")
         return [*card, *create_jsonrpc_routes(self, JSON_RPC_PATH, calls), *rest]
 
     def add_to(self, server: "grpc.aio.Server") -> str:
         """Add the gRPC binding and return the name of its service."""
-        add_A2AServiceServicer_to_server(_GrpcBinding(self, GrpcCalls()), server)  # type: ignore[arg-type, no-untyped-call]
+        add_A2AServiceServicer_to_server(_GrpcBinding(self, GrpcCalls()), server)  # type: ignore[no-untyped-call]
         return SERVICE
 
     async def _card(self, _blank: AgentCard) -> AgentCard:
-        return public_card(self._facts(), self._service.tool.catalogue.specs)
+        return agent_card(self._interfaces(), () if self._is_public else self._service.tool.catalogue.specs)
 
-    def _facts(self) -> Facts:
+    def _interfaces(self) -> list[tuple[str, str]]:
+        """Bindings and their addresses, in order of preference."""
         base = (self._settings.public_url or self._base_url()).rstrip("/")
-        interfaces = [(JSON_RPC, f"{base}{JSON_RPC_PATH}"), (REST, f"{base}{REST_PATH}")]
-        if (grpc_url := _reachable(self._grpc_url(), base)) is not None:
-            interfaces.append((GRPC, grpc_url))
-        return Facts(interfaces=interfaces, shows_skills=not self._is_public)
+        interfaces = [("JSONRPC", f"{base}{JSON_RPC_PATH}"), ("HTTP+JSON", f"{base}{REST_PATH}")]
+        grpc_url = self._grpc_url()
+        if grpc_url is not None and not grpc_url.startswith("unix:"):  # sockets are not announced
+            host, _, port = grpc_url.rpartition(":")  # a wildcard address is announced by the name of the HTTP address
+            interfaces.append(("GRPC", f"{urlsplit(base).hostname}:{port}" if host in ("0.0.0.0", "[::]") else grpc_url))
+        return interfaces
 
     # ---- work
 
@@ -177,8 +173,8 @@ class A2aApi(RequestHandler):
     async def _begin(self, params: SendMessageRequest, context: ServerCallContext) -> tuple[Call, Record]:
         """It is recorded when this returns."""
         message, asked = params.message, read_message(params)
-        if len(message.message_id) > LONGEST_ID or len(message.context_id) > LONGEST_ID:
-            raise UnsupportedOperationError(f"Ids have at most {LONGEST_ID} characters.")
+        if len(message.message_id) > LONGEST_SESSION or len(message.context_id) > LONGEST_SESSION:
+            raise UnsupportedOperationError(f"Ids have at most {LONGEST_SESSION} characters.")
         call = call_of(context, session=message.context_id or f"ctx_{secrets.token_hex(8)}", position=asked.position)
         if params.configuration.HasField("task_push_notification_config"):
             raise PushNotificationNotSupportedError(NO_PUSH)
@@ -237,31 +233,17 @@ class A2aApi(RequestHandler):
 
     @validate_request_params
     async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
-        """Newest first. A task of several delegations is listed once, where the last of them is."""
+        """Newest first. A task of several delegations is listed once, where the last of them is. Filters may leave less than a page."""
         validate_history_length(params)
         if params.HasField("page_size"):
             validate_page_size(params.page_size)
         with sdk_error():
             call, size = call_of(context), params.page_size or USUAL_PAGE
             query = _query(params, size, roots_only=call.principal.parent is None)  # requests with a delegation's token are its children
-            tasks: list[Task] = []
-            next_page: str | None = None
-            for _ in range(MOST_READS if query is not None else 0):
-                assert query is not None
-                page = await self._service.list(call, query)
-                for record in page.records:
-                    if (task := await off_loop(self._listed, record, params)) is not None:
-                        tasks.append(task)
-                    if len(tasks) == size:
-                        next_page = record.session_id if record is not page.records[-1] or page.next_page else None
-                        break
-                else:
-                    next_page = page.next_page
-                if len(tasks) == size or next_page is None:
-                    break
-                query = replace(query, before_session=next_page)
-            token = encode_page_token(next_page) if next_page else ""
-            return ListTasksResponse(tasks=tasks, next_page_token=token, page_size=size, total_size=len(tasks) + bool(next_page))
+            page = Page((), None) if query is None else await self._service.list(call, query)
+            tasks = [task for record in page.records if (task := await off_loop(self._listed, record, params)) is not None]
+            token = encode_page_token(page.next_page) if page.next_page else ""
+            return ListTasksResponse(tasks=tasks, next_page_token=token, page_size=size, total_size=len(tasks) + bool(token))
 
     def _listed(self, record: Record, params: ListTasksRequest) -> Task | None:
         thread = self._threads.whole(record)
@@ -307,7 +289,7 @@ class A2aApi(RequestHandler):
     @validate_request_params
     async def on_get_extended_agent_card(self, params: GetExtendedAgentCardRequest, context: ServerCallContext) -> AgentCard:
         with sdk_error():
-            return extended_card(self._facts(), self._service.agents(call_of(context)))
+            return agent_card(self._interfaces(), self._service.agents(call_of(context)))
 
 
 def _query(params: ListTasksRequest, size: int, *, roots_only: bool) -> HistoryQuery | None:
@@ -333,11 +315,3 @@ class _GrpcBinding(GrpcHandler):
         context.set_trailing_metadata((*(context.trailing_metadata() or ()), *trailers))
         error.message = short(error.message)  # metadata too, which clients limit to 8 KiB
         await super().abort_context(error, context)
-
-
-def _reachable(grpc_url: str | None, base: str) -> str | None:
-    """Sockets are not announced; a wildcard address is announced by the name of the HTTP address."""
-    if grpc_url is None or grpc_url.startswith("unix:"):
-        return None
-    host, _, port = grpc_url.rpartition(":")
-    return f"{urlsplit(base).hostname}:{port}" if host in ("0.0.0.0", "[::]", "") else grpc_url

@@ -7,15 +7,13 @@ project's agents say what it works on. Authenticated callers get the extended ca
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import grpc.aio
-from a2a.auth.user import UnauthenticatedUser, User
-from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
 from a2a.server.context import ServerCallContext
-from a2a.server.routes.common import ServerCallContextBuilder
+from a2a.server.request_handlers.grpc_handler import DefaultGrpcServerCallContextBuilder
+from a2a.server.routes.common import DefaultServerCallContextBuilder
 from a2a.types import (
     AgentCapabilities,
     AgentCard,
@@ -37,18 +35,15 @@ from remit.core.agents import AgentSpec
 from remit.core.delegate_requests import DelegateError, parts_of, signature
 from remit.core.errors import Refused, RemitError
 from remit.core.ids import TRACEPARENT_HEADER as TRACEPARENT
+from remit.server.a2a.messages import MODES
+from remit.server.grpc.auth_interceptor import current_call
 from remit.server.service import PRINCIPAL, Call, status_of
 from remit.server.tokens import Principal
 
 if TYPE_CHECKING:
-    import grpc.aio
     from starlette.requests import Request
 
-
-from remit.server.a2a.messages import MODES
-
 log = logging.getLogger("remit.server.a2a")
-JSON_RPC, REST, GRPC = "JSONRPC", "HTTP+JSON", "GRPC"
 _ABOUT = "Hands work to agents and always gives an answer back: in time, in one checked shape, with whatever was done."
 _LONGEST_DESCRIPTION = 2000
 
@@ -56,30 +51,15 @@ _LONGEST_DESCRIPTION = 2000
 # ---- the card
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """Contents of the card besides the skills."""
-
-    interfaces: Sequence[tuple[str, str]]
-    """Bindings and their addresses, in order of preference."""
-    shows_skills: bool = True
-    """Whether anonymous callers see the skills."""
-
-
-def public_card(facts: Facts, specs: Sequence[AgentSpec]) -> AgentCard:
-    return extended_card(facts, specs if facts.shows_skills else ())
-
-
-def extended_card(facts: Facts, specs: Sequence[AgentSpec]) -> AgentCard:
+def agent_card(interfaces: Sequence[tuple[str, str]], specs: Sequence[AgentSpec]) -> AgentCard:
+    """`interfaces`: bindings and their addresses, in order of preference; `specs`: the skills that the reader may see."""
     bearer = HTTPAuthSecurityScheme(scheme="bearer", description="A token made by `remit token new`.")
-    schemes = {"bearer": SecurityScheme(http_auth_security_scheme=bearer)}
     extension = AgentExtension(
         uri=EXTENSION,
         description="Depth, path and remaining time of the caller's delegation, so that limits hold across remits. "
         "Time is honoured from everybody, depth and path from callers with the grant `relay`.",
         params=struct_of({"metadata": {"depth": "integer", "path": "list of names", "timeLeftMs": "number"}}),
     )
-    interfaces = facts.interfaces
     return AgentCard(
         name="remit",
         description=_ABOUT,
@@ -87,8 +67,8 @@ def extended_card(facts: Facts, specs: Sequence[AgentSpec]) -> AgentCard:
         provider=AgentProvider(organization="remit", url="https://remit.dev"),
         supported_interfaces=[AgentInterface(url=url, protocol_binding=name, protocol_version="1.0") for name, url in interfaces],
         capabilities=AgentCapabilities(streaming=True, push_notifications=False, extended_agent_card=True, extensions=[extension]),
-        security_schemes=schemes,
-        security_requirements=[SecurityRequirement(schemes={name: StringList()}) for name in schemes],
+        security_schemes={"bearer": SecurityScheme(http_auth_security_scheme=bearer)},
+        security_requirements=[SecurityRequirement(schemes={"bearer": StringList()})],
         default_input_modes=MODES,
         default_output_modes=MODES,
         skills=[_skill(spec) for spec in specs] or [_any_skill()],
@@ -117,43 +97,22 @@ def _any_skill() -> AgentSkill:
 # ---- callers: authenticated before, by `http.middleware` or `grpc.auth_interceptor`
 
 
-class Caller(User):
-    """A principal as the SDK's user."""
-
-    def __init__(self, principal: Principal) -> None:
-        self._principal = principal
-
-    @property
-    def is_authenticated(self) -> bool:
-        return True
-
-    @property
-    def user_name(self) -> str:
-        return self._principal.name
-
-
-class HttpCalls(ServerCallContextBuilder):
+class HttpCalls(DefaultServerCallContextBuilder):
     def build(self, request: "Request") -> ServerCallContext:
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        return _context(request.scope.get(PRINCIPAL), headers, request.headers.getlist(HTTP_EXTENSION_HEADER))
+        built = super().build(request)
+        built.state[PRINCIPAL] = request.scope.get(PRINCIPAL)
+        return built
 
 
-class GrpcCalls:
+class GrpcCalls(DefaultGrpcServerCallContextBuilder):
     def build(self, context: "grpc.aio.ServicerContext[Any, Any]") -> ServerCallContext:
         """Raises the SDK's error for another version; the SDK checks it for the other bindings. Without one it is 0.3."""
-        from remit.server.grpc.auth_interceptor import current_call
-
-        given = [(name.lower(), value) for name, value in context.invocation_metadata() or () if isinstance(value, str)]
-        asked = dict(given).get(VERSION_HEADER.lower()) or PROTOCOL_VERSION_0_3
+        built, headers = super().build(context), dict(context.invocation_metadata() or ())
+        asked = str(headers.get(VERSION_HEADER.lower()) or PROTOCOL_VERSION_0_3)
         if asked.partition(".")[0] != PROTOCOL_VERSION_1_0.partition(".")[0]:
             raise sdk_errors.VersionNotSupportedError(f"A2A version {asked[:40]} is not supported. Supported: {PROTOCOL_VERSION_1_0}.")
-        return _context(current_call().principal, dict(given), [value for name, value in given if name == HTTP_EXTENSION_HEADER.lower()])
-
-
-def _context(principal: Principal | None, headers: dict[str, str], extensions: list[str]) -> ServerCallContext:
-    user = UnauthenticatedUser() if principal is None else Caller(principal)
-    state = {"headers": headers, PRINCIPAL: principal}
-    return ServerCallContext(state=state, user=user, requested_extensions=get_requested_extensions(extensions))
+        built.state.update({"headers": headers, PRINCIPAL: current_call().principal})
+        return built
 
 
 def call_of(context: ServerCallContext, *, session: str | None = None, position: CallerPosition | None = None) -> Call:

@@ -13,7 +13,7 @@ import contextlib
 import contextvars
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NoReturn
 from urllib.parse import quote
 
@@ -27,15 +27,15 @@ from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 from remit.agents.proto.metadata import ADVICE, CODE, DETAILS, PUSHBACK, TRACEPARENT, read_position_headers
 from remit.agents.proto.values import struct_of, text_of
 from remit.core.errors import Misused, RemitError, Unavailable
-from remit.server.authenticator import DELEGATION_HEADER, HEADER, Authenticator, Credentials
+from remit.server.authenticator import HEADER, Authenticator, Credentials
 from remit.server.service import Call, status_of
 
 log = logging.getLogger("remit.grpc")
 
-HEALTH = "/grpc.health.v1.Health/"
+HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 """Answered without authentication."""
-MOST_OPEN_CALLS = 200
-"""Calls without authentication at a time."""
+MOST_HEALTH_CHECKS = 200
+"""At a time."""
 READ_SECONDS = 10.0
 MOST_CHARACTERS = 800
 MOST_DETAILS_BYTES = 3000
@@ -58,34 +58,20 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         """`trusts_socket`: only the owner opens the Unix socket; behind a proxy every client does."""
         self._authenticator = authenticator
         self._trusts_socket = trusts_socket
-        self._wrapped: dict[str, tuple[Any, Any]] = {}
-        self._open_calls: set[asyncio.Task[Any]] = set()
-        self._is_ending = False
+        self._health_checks = 0
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], handler_call_details: grpc.HandlerCallDetails
     ) -> Any:
         handler = await continuation(handler_call_details)
-        if handler is None:
-            return None
-        method: str = handler_call_details.method
-        known = self._wrapped.get(method)
-        if known is None or known[0] is not handler:
-            known = self._wrapped[method] = (handler, self._wrap(handler, is_open=method.startswith(HEALTH)))
-        return known[1]
-
-    def end_open_calls(self) -> None:
-        """Health watchers would never end by themselves."""
-        self._is_ending = True
-        for task in self._open_calls:
-            task.cancel()
+        return None if handler is None else self._wrap(handler, is_open=handler_call_details.method == HEALTH_CHECK)
 
     def _wrap(self, handler: Any, *, is_open: bool) -> Any:
         """Unary requests are handled as streams too: gRPC passes those on before it has read anything."""
         read = _reader(handler.request_deserializer)
         asks_once = not handler.request_streaming
         if handler.response_streaming:
-            many = self._many(handler.unary_stream or handler.stream_stream, asks_once, is_open)
+            many = self._many(handler.unary_stream or handler.stream_stream, asks_once)
             return grpc.stream_stream_rpc_method_handler(many, read, handler.response_serializer)
         one = self._one(handler.unary_unary or handler.stream_unary, asks_once, is_open)
         return grpc.stream_unary_rpc_method_handler(one, read, handler.response_serializer)
@@ -94,8 +80,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         async def serve(requests: Any, context: Context) -> Any:
             try:
                 if is_open:
-                    with self._open_call():
-                        return await behaviour(await _read_one(context), context)
+                    return await self._check_health(behaviour, context)
                 call = self._call(context)
                 return await behaviour(await self._admitted(call, requests, context, asks_once), context)
             except Exception as error:  # noqa: BLE001 - clients get an error, never a traceback
@@ -103,15 +88,23 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
 
         return serve
 
-    def _many(self, behaviour: Any, asks_once: bool, is_open: bool) -> Any:
+    async def _check_health(self, behaviour: Any, context: Context) -> Any:
+        if self._health_checks >= MOST_HEALTH_CHECKS:
+            raise Unavailable("Too many health checks are open.", code="QUEUE_FULL", advice="Try again in a moment.")
+        self._health_checks += 1
+        try:
+            return await behaviour(await _read_one(context), context)
+        finally:
+            self._health_checks -= 1
+
+    def _many(self, behaviour: Any, asks_once: bool) -> Any:
         generator = behaviour if inspect.isasyncgenfunction(behaviour) else None
 
         async def serve(requests: Any, context: Context) -> AsyncIterator[Any]:
             try:
-                call = None if is_open else self._call(context)
-                with self._open_call() if call is None else self._authenticator.stream(call.principal):
-                    read = _read_one(context) if call is None else self._admitted(call, requests, context, asks_once)
-                    request = await read
+                call = self._call(context)
+                with self._authenticator.stream(call.principal):
+                    request = await self._admitted(call, requests, context, asks_once)
                     if generator is None:
                         await behaviour(request, context)
                         return
@@ -126,41 +119,21 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
     async def _admitted(self, call: Call, requests: Any, context: Context, asks_once: bool) -> Any:
         """The request, or the stream of requests, within the caller's limits."""
         _CALL.set(call)
-        request: Any = await _read_one(context) if asks_once else _checked(requests)
-        if not call.principal.is_local:  # the owner has no limits
-            self._authenticator.admit(call.principal, size=request.ByteSize() if asks_once else 0)
-        return request
-
-    @contextlib.contextmanager
-    def _open_call(self) -> Iterator[None]:
-        task = asyncio.current_task()
-        assert task is not None
-        if len(self._open_calls) >= MOST_OPEN_CALLS:
-            raise Unavailable("Too many health checks are open.", code="QUEUE_FULL", advice="Try again in a moment.")
-        self._open_calls.add(task)
-        try:
-            yield
-        except asyncio.CancelledError:
-            if not self._is_ending:
-                raise
-            task.uncancel()
-            raise Unavailable("This server is stopping.", code="STOPPING", advice="Try again in a moment.") from None
-        finally:
-            self._open_calls.discard(task)
+        self._authenticator.admit(call.principal)
+        return await _read_one(context) if asks_once else _checked(requests)
 
     def _call(self, context: Context) -> Call:
         """Raises `Refused`, `Misused`."""
         given: dict[str, Any] = {}
         for name, value in context.invocation_metadata() or ():
-            if name in given and name in (HEADER, DELEGATION_HEADER):  # two servers in a row might each read a different one
+            if name in given and name == HEADER:  # two servers in a row might each read a different one
                 raise Misused(f"{name} is given twice.", code="INVALID_PARAMETERS", advice="Send it once.")
             given.setdefault(name, value)
         peer: str = context.peer()
         is_socket = peer.startswith("unix:")
-        authorization, delegation = given.get(HEADER), given.get(DELEGATION_HEADER)
+        authorization = given.get(HEADER)
         shown = Credentials(
             authorization=authorization if isinstance(authorization, str) else None,
-            delegation=delegation if isinstance(delegation, str) else None,
             is_socket=is_socket and self._trusts_socket,
             api="grpc",
             peer="" if is_socket else peer.rpartition(":")[0],

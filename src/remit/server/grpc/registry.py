@@ -39,7 +39,7 @@ from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.app import Remit
-    from remit.runtime.engine import LiveDelegation
+    from remit.runtime.local_context import LocalRun
 
 log = logging.getLogger("remit.grpc")
 
@@ -272,7 +272,7 @@ class Registry(rpc.AgentServiceServicer):
                 if spec.resumable:
                     self._expected.add(name, there[-1].principal)
 
-    def _token_for(self, running: "LiveDelegation") -> str:
+    def _token_for(self, running: "LocalRun") -> str:
         """With it the agent can delegate in turn."""
         with contextlib.suppress(RemitError):
             return self._authenticator.token_for(running)

@@ -6,7 +6,6 @@ in order of priority. `registry` has connections and declarations."""
 import asyncio
 import contextlib
 import contextvars
-import heapq
 import math
 import secrets
 from collections.abc import Callable, Mapping
@@ -28,7 +27,7 @@ from remit.runtime.receive import read_answer
 from remit.system.artifact_files import FILE_CLOCK_LAG_SECONDS
 
 if TYPE_CHECKING:
-    from remit.runtime.engine import LiveDelegation
+    from remit.runtime.local_context import LocalRun
 
 ADDRESSED: contextvars.ContextVar[str | None] = contextvars.ContextVar("remit_addressed_agent", default=None)
 """The instance that the current request is for (`ExecuteTaskRequest.agent_id`)."""
@@ -103,8 +102,8 @@ class Pool:
         self.instances: dict[str, Instance] = {}
         self._principal: str | None = None
         self._reserved_until = 0.0
-        self._waiting: list[tuple[float, int, Work]] = []
-        self._count = 0
+        self._waiting: list[tuple[float, Work]] = []
+        """By rank, lowest first."""
 
     @property
     def is_idle(self) -> bool:
@@ -124,19 +123,14 @@ class Pool:
     # ---- work
 
     def submit(self, work: Work) -> None:
-        self._push(work, self._now() - work.priority * AGEING_SECONDS)
+        self._waiting.append((self._now() - work.priority * AGEING_SECONDS, work))
         self.fill()
-
-    def _push(self, work: Work, rank: float) -> None:
-        self._count += 1
-        heapq.heappush(self._waiting, (rank, self._count, work))
 
     def withdraw(self, work: Work, reason: str) -> None:
         """No caller waits for it any more; ask its instance to stop."""
         instance, work.instance = work.instance, None
         if instance is None:
-            self._waiting = [entry for entry in self._waiting if entry[2] is not work]
-            heapq.heapify(self._waiting)
+            self._waiting = [entry for entry in self._waiting if entry[1] is not work]
         elif instance.works.pop(work.work_id, None) is not None:
             if instance.send(stop=pb.WorkStop(work_id=work.work_id, reason=reason)):
                 instance.stopping.add(work.work_id)
@@ -172,16 +166,16 @@ class Pool:
 
     def fill(self) -> None:
         """Give free slots to waiting work, in order; work that no instance can do fails."""
-        waiting, self._waiting = sorted(self._waiting), []
+        waiting, self._waiting = sorted(self._waiting, key=lambda entry: entry[0]), []
         for entry in waiting:
-            work = entry[2]
+            work = entry[1]
             if work.done.done():
                 continue
             able = [one for one in self.instances.values() if work.operation in one.operations and not one.is_leaving]
             if (instance := self._choose(work, able)) is not None:
                 self._assign(work, instance)
             elif able or work.runs:
-                heapq.heappush(self._waiting, entry)
+                self._waiting.append(entry)
             else:
                 self._fail(work, f"No agent {self.name} is registered any more.")
 
@@ -238,7 +232,7 @@ class Pool:
         work.pinned = None
         with contextlib.suppress(RemitError):  # it has ended meanwhile
             work.ctx.progress(f"{why} Its work goes to another instance.")
-            self._push(work, float("-inf"))
+            self._waiting.append((float("-inf"), work))
 
     def _fail(self, work: Work, why: str) -> None:
         if not work.done.done():
@@ -257,7 +251,7 @@ class Arguments(NamedTuple):
 class RemoteAgent:
     __slots__ = ("_operation", "_pool", "_token_for", "spec")
 
-    def __init__(self, spec: AgentSpec, pool: Pool, operation: str, token_for: "Callable[[LiveDelegation], str]") -> None:
+    def __init__(self, spec: AgentSpec, pool: Pool, operation: str, token_for: "Callable[[LocalRun], str]") -> None:
         """`spec.resumable`: its work may go to another instance."""
         self.spec = spec
         self._pool = pool

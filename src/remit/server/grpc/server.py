@@ -20,7 +20,6 @@ from remit.server.authenticator import Authenticator
 from remit.server.grpc.auth_interceptor import AuthInterceptor
 from remit.server.grpc.tasks import TaskService
 from remit.server.service import Service
-from remit.system.files import stamp_of
 from remit.system.unix_sockets import grpc_target
 
 if TYPE_CHECKING:
@@ -44,16 +43,16 @@ class GrpcApi:
         service: Service,
         authenticator: Authenticator,
         settings: ServeSettings,
-        registry: "Registry | None" = None,
+        registry: "Registry",
         extra: Sequence[AddTo] = (),
     ) -> None:
         """With every service, not listening yet. `extra`: further services, e.g. A2A's, behind the same authentication."""
         logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)  # adding it twice has no effect
         self._service = service
         self._settings = settings
-        self._interceptor = AuthInterceptor(authenticator, trusts_socket=not settings.behind_proxy)
+        interceptor = AuthInterceptor(authenticator, trusts_socket=not settings.behind_proxy)
         self._server = grpc.aio.server(
-            interceptors=[self._interceptor], options=_options(settings), maximum_concurrent_rpcs=4 * settings.streams + 1000
+            interceptors=[interceptor], options=_options(settings), maximum_concurrent_rpcs=4 * settings.streams + 1000
         )
         self._sockets: list[UnixSocket] = []
         self._health = health.aio.HealthServicer()
@@ -62,14 +61,10 @@ class GrpcApi:
         self.addresses: list[str] = []
         """In gRPC notation: `unix:/…/grpc.sock`, `127.0.0.1:50051`."""
 
-    def _add_services(self, registry: "Registry | None", extra: Sequence[AddTo]) -> list[str]:
-        tasks = TaskService(self._service, registry.name_of if registry is not None else lambda _agent_id: None)
-        rpc.add_TaskServiceServicer_to_server(tasks, self._server)  # type: ignore[no-untyped-call]
-        names = [TASKS]
-        if registry is not None:
-            rpc.add_AgentServiceServicer_to_server(registry, self._server)  # type: ignore[no-untyped-call]
-            names.append(AGENTS)
-        names += [add_to(self._server) for add_to in extra]
+    def _add_services(self, registry: "Registry", extra: Sequence[AddTo]) -> list[str]:
+        rpc.add_TaskServiceServicer_to_server(TaskService(self._service, registry.name_of), self._server)  # type: ignore[no-untyped-call]
+        rpc.add_AgentServiceServicer_to_server(registry, self._server)  # type: ignore[no-untyped-call]
+        names = [TASKS, AGENTS, *(add_to(self._server) for add_to in extra)]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         _add_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
         return names
@@ -79,10 +74,10 @@ class GrpcApi:
         """The first of them."""
         return self.addresses[0] if self.addresses else ""
 
-    async def start(self, addresses: Sequence[str] | None = None) -> None:
-        """Listens at `unix`, `unix:PATH` or HOST:PORT; by default at the address in the settings. Raises `Misused`, `Unavailable`."""
+    async def start(self, addresses: Sequence[str]) -> None:
+        """Listens at `unix`, `unix:PATH` or HOST:PORT. Raises `Misused`, `Unavailable`."""
         root, folder = self._service.remit.root, self._service.remit.folder
-        places = [place_of(text, folder / "run" / GRPC_SOCKET, root) for text in addresses or (self._settings.grpc,)]
+        places = [place_of(text, folder / "run" / GRPC_SOCKET, root) for text in addresses]
         try:
             for place in places:
                 must_be_safe(place, self._settings)
@@ -106,8 +101,6 @@ class GrpcApi:
         assert self._notice is not None
         await asyncio.wait([self._notice], timeout=STOP_NOTICE_SECONDS)
         self._notice.cancel()
-        await asyncio.sleep(0)  # health watchers hear it before their calls end
-        self._interceptor.end_open_calls()
         await self._server.stop(grace)
 
     def _listen(self, place: Place) -> None:
@@ -120,7 +113,7 @@ class GrpcApi:
             if files is None:
                 port = self._server.add_insecure_port(str(place))
             else:
-                port = self._server.add_secure_port(str(place), CertificateReloader(files).credentials())
+                port = self._server.add_secure_port(str(place), _credentials(files))
         except RuntimeError:
             advice = "Choose another port in [serve] grpc; 0 takes any that is free."
             raise Unavailable(f"Cannot listen at {place}.", code="TOOL_UNAVAILABLE", advice=advice) from None
@@ -138,36 +131,20 @@ def _add_reflection(names: Sequence[str], server: grpc.aio.Server) -> None:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(REFLECTION_V1, {"ServerReflectionInfo": method}),))
 
 
-class CertificateReloader:
-    """The server's certificate from its files: a renewed one is used from the next connection on."""
+def _credentials(files: Certificates) -> grpc.ServerCredentials:
+    """The files are read at each connection, on a thread of gRPC: a renewed certificate is used from the next one on."""
 
-    def __init__(self, files: Certificates) -> None:
-        self._files = files
-        self._stamp = self._now()
-        self._loaded = self._load()
-
-    def credentials(self) -> grpc.ServerCredentials:
-        return grpc.dynamic_ssl_server_credentials(self._loaded, self._renewed)  # type: ignore[arg-type]
-
-    def _renewed(self) -> grpc.ServerCertificateConfiguration | None:
-        """Called at each connection, on a thread of gRPC. Half-written files are ignored."""
-        stamp = self._now()
-        if stamp == self._stamp:
-            return None
-        try:
-            self._loaded = self._load()
-        except (Misused, OSError):
-            return None
-        self._stamp = stamp
-        return self._loaded
-
-    def _now(self) -> tuple[object, ...]:
-        return tuple(stamp_of(path.resolve()) for path in (self._files.certificate, self._files.key))
-
-    def _load(self) -> grpc.ServerCertificateConfiguration:
-        files = self._files
+    def load() -> grpc.ServerCertificateConfiguration:
         files.load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))  # gRPC would only log their faults
         return grpc.ssl_server_certificate_configuration([(files.key.read_bytes(), files.certificate.read_bytes())])
+
+    def load_again() -> grpc.ServerCertificateConfiguration | None:
+        try:
+            return load()
+        except (Misused, OSError):  # half-written: the one before stays
+            return None
+
+    return grpc.dynamic_ssl_server_credentials(load(), load_again)  # type: ignore[arg-type]
 
 
 def _is_news(record: logging.LogRecord) -> bool:

@@ -4,7 +4,7 @@ A task that ran and failed is an answer; errors are raised and reported by `auth
 starts a task and waits for it reads nothing from the store. 0 and empty mean "not given" in protobuf."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +14,13 @@ from remit.agents.proto.v1 import tasks_pb2_grpc as rpc
 from remit.agents.proto.values import dict_of, nanoseconds, seconds, struct_of, text_of
 from remit.core.context import Handle
 from remit.core.delegate_requests import parts_of
-from remit.core.delegate_results import Chunk, DelegateResult, TaskMetadata, TaskState, result_of, result_of_record
+from remit.core.delegate_results import DelegateResult, TaskMetadata, TaskState, result_of, result_of_record
 from remit.core.errors import Misused
 from remit.core.record import HistoryQuery
 from remit.core.states import Priority, State
 from remit.runtime.engine import LiveHandle
 from remit.server.grpc.auth_interceptor import Context, current_call
-from remit.server.service import MOST_ON_PAGE, RECORDED, Call, Service, summary_of
+from remit.server.service import LONGEST_SESSION, MOST_ON_PAGE, RECORDED, Call, Service, summary_of
 
 USUAL_PAGE = 50
 _PRIORITIES = frozenset({0, *map(int, Priority)})
@@ -52,8 +52,7 @@ def arguments_of(request: pb.ExecuteTaskRequest) -> dict[str, Any]:
         return {"parameters": {}, "priority": priority}
     config = request.config
     arguments: dict[str, Any] = {"parameters": dict_of(config.parameters), "priority": priority}
-    if config.idle_ns < 0:
-        raise Misused("idle_ns must be above 0.", advice="Leave it out, or send e.g. 30000000000 for half a minute.")
+    must_not_be_negative(idle_ns=config.idle_ns)
     if config.HasField("budget"):
         arguments["budget"] = dict_of(config.budget)
     given = {
@@ -66,18 +65,17 @@ def arguments_of(request: pb.ExecuteTaskRequest) -> dict[str, Any]:
     return arguments | {name: value for name, value in given.items() if value}
 
 
-def wait_seconds_of(request: pb.ExecuteTaskRequest) -> float:
-    if request.wait_ns < 0:
-        raise Misused("wait_ns must not be negative.", advice="0 does not wait.")
-    return seconds(request.wait_ns) or 0.0
+def must_not_be_negative(**given: int) -> None:
+    for name, value in given.items():
+        if value < 0:
+            raise Misused(f"{name} must not be negative.", advice="Leave it out, or send a positive number.")
 
 
-def query_of(request: pb.ListTasksRequest) -> HistoryQuery:
-    if request.page_size < 0:
-        raise Misused("page_size must not be negative.", advice=f"0 gives {USUAL_PAGE}; at most {MOST_ON_PAGE} come at once.")
+def query_of(request: pb.ListTasksRequest, agent: str) -> HistoryQuery:
+    must_not_be_negative(page_size=request.page_size)
     return HistoryQuery(
         root_id=request.root_id or None,
-        agent=request.agent_id or None,
+        agent=agent or None,
         states=_wanted(request),
         since=seconds(request.since_ns),
         until=seconds(request.until_ns),
@@ -95,11 +93,10 @@ def _wanted(request: pb.ListTasksRequest) -> tuple[State, ...]:
 
 ALREADY = "already "
 """Prefix of the state of a node that had ended before it could be cancelled."""
-_LONGEST_WORD = 200
 
 
 class TaskService(rpc.TaskServiceServicer):
-    def __init__(self, service: Service, name_of: Callable[[str], str | None] = lambda _agent_id: None) -> None:
+    def __init__(self, service: Service, name_of: Callable[[str], str | None]) -> None:
         """`name_of`: the name of a registered agent by its id."""
         self._service = service
         self._name_of = name_of
@@ -107,7 +104,8 @@ class TaskService(rpc.TaskServiceServicer):
     # ---- beginning
 
     async def ExecuteTask(self, request: pb.ExecuteTaskRequest, context: Context) -> pb.ExecuteTaskResponse:
-        wait_seconds = wait_seconds_of(request)
+        must_not_be_negative(wait_ns=request.wait_ns)
+        wait_seconds = seconds(request.wait_ns) or 0.0
         call = _with_conversation(current_call(), request.session_id)
         handle = await self._service.begin(call, self._arguments(call, request))
         if isinstance(handle, LiveHandle):
@@ -118,9 +116,10 @@ class TaskService(rpc.TaskServiceServicer):
 
     async def RunTask(self, request: pb.ExecuteTaskRequest, context: Context) -> AsyncIterator[pb.TaskChunk]:
         call = _with_conversation(current_call(), request.session_id)
-        async with contextlib.aclosing(self._service.run(call, self._arguments(call, request))) as chunks:
+        handle = await self._service.begin(call, self._arguments(call, request))
+        async with contextlib.aclosing(self._chunks(call, handle.session_id, 0)) as chunks:
             async for chunk in chunks:
-                yield await self._written(call, chunk)
+                yield chunk
 
     def _arguments(self, call: Call, request: pb.ExecuteTaskRequest) -> dict[str, Any]:
         target, operation = target_of(request, self._name_of)
@@ -133,9 +132,8 @@ class TaskService(rpc.TaskServiceServicer):
         delegation, returned = handle.delegation, await self._service.wait(handle, wait_seconds)
         if returned is not None:
             return task_of(result_of(returned, delegation.created_at), delegation)
-        target, operation = parts_of(delegation.agent)
         state = TaskState.QUEUED if handle.is_queued else TaskState.RUNNING
-        meta = TaskMetadata(target=target, operation=operation, created_at=delegation.created_at, agent_id=delegation.agent)
+        meta = TaskMetadata(agent_id=delegation.agent, created_at=delegation.created_at)
         known = DelegateResult(success=False, task_id=handle.session_id, task_state=state, metadata=meta)
         return task_of(known, delegation)
 
@@ -152,21 +150,14 @@ class TaskService(rpc.TaskServiceServicer):
         return pb.GetTaskStatusResponse(task=task_of(result, record))
 
     async def StreamTask(self, request: pb.StreamTaskRequest, context: Context) -> AsyncIterator[pb.TaskChunk]:
-        if request.after < 0:
-            raise Misused("after must not be negative.", advice="Send the number of the last chunk that came, or 0 for all of them.")
-        call = current_call()
-        async with contextlib.aclosing(self._service.stream(call, request.task_id, request.after)) as chunks:
+        must_not_be_negative(after=request.after)
+        async with contextlib.aclosing(self._chunks(current_call(), request.task_id, request.after)) as chunks:
             async for chunk in chunks:
-                yield await self._written(call, chunk)
+                yield chunk
 
     async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
-        asked = request
-        if self._name_of(request.agent_id):
-            asked = pb.ListTasksRequest()
-            asked.CopyFrom(request)
-            asked.agent_id = self._name_of(request.agent_id) or ""
-        query = query_of(asked)
-        if asked.states and not query.states:  # pending tasks are not recorded yet
+        query = query_of(request, self._name_of(request.agent_id) or request.agent_id)
+        if request.states and not query.states:  # pending tasks are not recorded yet
             return pb.ListTasksResponse()
         page = await self._service.list(current_call(), query)
         tasks = [task_of(summary_of(record), record) for record in page.records]
@@ -206,16 +197,16 @@ class TaskService(rpc.TaskServiceServicer):
 
     # ---- writing
 
-    async def _written(self, call: Call, chunk: Chunk) -> pb.TaskChunk:
+    async def _chunks(self, call: Call, task_id: str, after: int) -> AsyncGenerator[pb.TaskChunk, None]:
         """The last one has the whole task."""
-        if chunk.result is None or chunk.task_id is None:
-            return message_of_chunk(chunk)
-        return message_of_chunk(chunk, await self._service.record(call, chunk.task_id))
+        async with contextlib.aclosing(self._service.stream(call, task_id, after)) as chunks:
+            async for chunk in chunks:
+                yield message_of_chunk(chunk, None if chunk.result is None else await self._service.record(call, task_id))
 
 
 def _with_conversation(call: Call, session: str) -> Call:
     if not session:
         return call
-    if len(session) > _LONGEST_WORD:
-        raise Misused(f"session_id is longer than {_LONGEST_WORD} characters.", advice="It is your own word for the conversation.")
+    if len(session) > LONGEST_SESSION:
+        raise Misused(f"session_id is longer than {LONGEST_SESSION} characters.", advice="It is your own word for the conversation.")
     return replace(call, session=session)

@@ -2,30 +2,28 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 from typing import Any, TypeVar
 
+from sse_starlette import EventSourceResponse
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
-from remit.core.context import SettledHandle
 from remit.core.deadline import iso
 from remit.core.delegate_requests import DelegateError, json_text, parts_of
 from remit.core.delegate_results import Chunk, DelegateResult, TaskState
 from remit.core.delegation import ROOT_CALLER
-from remit.core.errors import Refused, RemitError, Unavailable
+from remit.core.errors import Refused, RemitError
 from remit.core.record import HistoryQuery, Record
 from remit.server.http.http_server import CLOSING
 from remit.server.http.models import CancelRequest, EventsQuery, ListQuery, NoQuery, TaskRequest, WaitQuery
 from remit.server.http.rest_messages import JSON, body_of, call_of, document_of
 from remit.server.service import HOLD, PRINCIPAL, RECORDED, AgentInfo, Call, Service, summary_of
 from remit.server.tokens import Permission
-from remit.system.threads import off_loop
 
 T = TypeVar("T")
 KEY_HEADER = "idempotency-key"
 EVENT_STREAM = "text/event-stream"
-KEEP_ALIVE_SECONDS = 15.0
 
 
 # ---- tasks
@@ -41,8 +39,6 @@ async def begin_task(service: Service, request: Request, query: WaitQuery) -> Re
     if is_stream or query.wait:
         request.scope[HOLD]()  # before the task begins: the caller may have too many streams open
     handle = await service.begin(call, arguments)
-    if isinstance(handle, SettledHandle) and await off_loop(service.remit.store.get, handle.session_id) is None:
-        raise Unavailable((await handle.result()).summary, code="STORE_UNAVAILABLE", advice="Nothing was begun; try again later.")
     place = {"location": f"/v1/tasks/{handle.session_id}"}
     if is_stream:
         return EventStream(request, service.stream(call, handle.session_id), place)
@@ -147,53 +143,25 @@ async def is_ready(service: Service, request: Request, query: NoQuery) -> Respon
 # ---- event streams
 
 
-class EventStream(StreamingResponse):
+class EventStream(EventSourceResponse):
     """Server-sent events: the chunks of a task under their numbers. A slow reader slows its own stream only."""
 
-    media_type = EVENT_STREAM
+    def __init__(self, request: Request, chunks: AsyncGenerator[Chunk], headers: Mapping[str, str] | None = None) -> None:
+        async def end_with_server() -> None:
+            await request.scope[CLOSING].wait()
+            raise Refused("This server is stopping.", code="STOPPING", advice="Continue from the last id.")
 
-    def __init__(self, request: Request, chunks: AsyncIterator[Chunk], headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(event_lines(chunks, request.scope[CLOSING]), headers={"x-accel-buffering": "no", **(headers or {})})
+        super().__init__(event_lines(chunks), headers=headers, sep="\n", data_sender_callable=end_with_server)
 
 
-async def event_lines(
-    chunks: AsyncIterator[Chunk], closing: asyncio.Event, keep_alive_seconds: float = KEEP_ALIVE_SECONDS
-) -> AsyncIterator[bytes]:
-    """A silent stream sends a comment from time to time, so that no proxy takes it for dead."""
+async def event_lines(chunks: AsyncGenerator[Chunk]) -> AsyncIterator[bytes]:
     yield b"retry: 1000\n\n"
-    ending = asyncio.ensure_future(closing.wait())
-    coming: asyncio.Future[Chunk | None] | None = None
     try:
-        while True:
-            coming = coming or asyncio.ensure_future(_next(chunks))
-            either: set[asyncio.Future[Any]] = {coming, ending}
-            await asyncio.wait(either, timeout=keep_alive_seconds, return_when=asyncio.FIRST_COMPLETED)
-            if not coming.done():
-                yield b": the server stops; continue from the last id\n\n" if ending.done() else b": still here\n\n"
-                if ending.done():
-                    return
-                continue
-            done, coming = coming, None
-            try:
-                chunk = done.result()
-            except RemitError as error:
-                yield _event("error", 0, {"type": "error", "taskId": None, "data": {"error": document_of(error)}})
-                return
-            if chunk is None:
-                return
-            yield _event(str(chunk.type), chunk.number, chunk.to_dict())
-    finally:
-        ending.cancel()
-        if coming is not None:
-            coming.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait({coming})
-        if (close := getattr(chunks, "aclose", None)) is not None:
-            await close()
-
-
-async def _next(chunks: AsyncIterator[Chunk]) -> Chunk | None:
-    return await anext(chunks, None)
+        async with contextlib.aclosing(chunks):
+            async for chunk in chunks:
+                yield _event(str(chunk.type), chunk.number, chunk.to_dict())
+    except RemitError as error:
+        yield _event("error", 0, {"type": "error", "taskId": None, "data": {"error": document_of(error)}})
 
 
 def _event(name: str, number: int, document: Mapping[str, Any]) -> bytes:

@@ -127,10 +127,8 @@ class HttpServer:
         self.sockets: list[socket.socket] = []
         self._app = app
         self._closing = asyncio.Event()
-        self._tls = tls
-        self._context = tls.context() if tls is not None else None
         self._serving: asyncio.Task[None] | None = None
-        context = self._context
+        context = tls.context() if tls is not None else None
         options: dict[str, Any] = {"ssl_context_factory": lambda _config, _default: context} if context is not None else {}
         self._web = _Uvicorn(
             uvicorn.Config(
@@ -182,10 +180,6 @@ class HttpServer:
             connection.transport.abort()
         if left := list(self._web.server_state.tasks):
             await asyncio.wait(left, timeout=1.0)
-
-    def reload_certificate(self) -> None:
-        if self._tls is not None and self._context is not None:
-            self._tls.load(self._context)
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
         """`/v1/tasks/` is `/v1/tasks`."""

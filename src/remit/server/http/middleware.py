@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 
 from remit.core.errors import Misused, Refused, RemitError
 from remit.core.settings import ServeSettings
-from remit.server.authenticator import DELEGATION_HEADER, HEADER, Authenticator, Credentials
+from remit.server.authenticator import HEADER, Authenticator, Credentials
 from remit.server.http.http_server import IS_UNIX, HttpLimits
 from remit.server.http.rest_messages import REALM, HttpRefused, answer_of
 from remit.server.service import HOLD, PRINCIPAL
@@ -283,22 +283,21 @@ class AuthMiddleware:
             raise HttpRefused("Pages of that origin may not call this server.", code="WRONG_ORIGIN", advice="Call it from a program.")
 
     async def _admit(self, exchange: Exchange, principal: Principal) -> None:
-        most, task = self._authenticator.max_request_bytes(principal), asyncio.current_task()
+        most, task = self._authenticator.settings.request_bytes, asyncio.current_task()
         if exchange.length > most:
             raise too_large(most)
-        self._authenticator.admit(principal, size=exchange.length)
+        self._authenticator.admit(principal)
         exchange.open_stream = lambda: self._authenticator.stream(principal, task)  # applications send from other tasks
         await exchange.read_body(most)
 
     def _principal(self, scope: Scope, exchange: Exchange) -> Principal:
         """Repeated credentials are refused: two servers in a row might each read a different one."""
-        tokens, delegations = exchange.headers.get(HEADER.encode(), []), exchange.headers.get(DELEGATION_HEADER.encode(), [])
-        if len(tokens) > 1 or len(delegations) > 1:
+        tokens = exchange.headers.get(HEADER.encode(), [])
+        if len(tokens) > 1:
             headers = {"www-authenticate": f'{REALM}, error="invalid_request"'}
             raise HttpRefused("The request has credentials twice.", code="MALFORMED_REQUEST", headers=headers)
         shown = Credentials(
             authorization=tokens[0].decode("latin-1") if tokens else None,
-            delegation=delegations[0].decode("latin-1") if delegations else None,
             is_socket=self._trusts_socket and bool(scope.get(IS_UNIX)),
             api="http",
             peer=(scope.get("client") or ("",))[0],

@@ -346,6 +346,14 @@ def _living_document(store: Store, run_folder: Path, now: float, is_shown: Calla
     return {"active": len(records), "delegations": [_line(store, record, heard, living, now) for record in records[:LIVING]]}
 
 
+_STUCK: Mapping[Stuck | None, str | None] = {
+    None: None,
+    Stuck.GONE: "its process is gone; delegation_result recovers it",
+    Stuck.LATE: "past its deadline",
+    Stuck.QUIET: "nothing was heard of it for long",
+}
+
+
 def _line(store: Store, record: Record, heard: Mapping[str, float], living: Collection[str], now: float) -> dict[str, Any]:
     heard_at = heard[record.session_id]
     tokens, cost, doing = record.tokens, record.cost, ""
@@ -366,16 +374,5 @@ def _line(store: Store, record: Record, heard: Mapping[str, float], living: Coll
         "heard_seconds_ago": round(max(0.0, now - heard_at), 1),
         "tokens": tokens,
         "cost": cost,
-        "stuck": _stuck(record, now, heard_at, living),
+        "stuck": _STUCK[stuck(record, now, heard_at, living)],
     }
-
-
-def _stuck(record: Record, now: float, heard_at: float, living: Collection[str]) -> str | None:
-    match stuck(record, now, heard_at, living):
-        case Stuck.GONE:
-            return "its process is gone; delegation_result recovers it"
-        case Stuck.LATE:
-            return "past its deadline"
-        case Stuck.QUIET:
-            return f"nothing heard for {now - heard_at:.0f} s"
-    return None

@@ -7,8 +7,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from starlette.routing import BaseRoute
 
 from remit.app import Remit
 from remit.core.errors import Refused
-from remit.server.addresses import Place, url_of
+from remit.server.addresses import Place, bound
 from remit.server.authenticator import Authenticator, Credentials
 from remit.server.http.api import http_app
 from remit.server.http.http_server import HttpServer
@@ -102,29 +101,22 @@ def _call(ctx: Ctx) -> Call:
 # ---- stdin and stdout
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Streams:
-    """The client's descriptors, and the link to the front process."""
-
-    incoming: int
-    outgoing: int
-    front: FrontLink
-
-
-async def serve_stdio(root: Path, streams: Streams, *, answer_after_seconds: float, trust: ProjectTrust | None = None) -> None:
-    """Until the client leaves, and then until its delegations have ended. A signal ends both.
+async def serve_stdio(
+    root: Path, incoming: int, outgoing: int, front: FrontLink, *, answer_after_seconds: float, trust: ProjectTrust | None = None
+) -> None:
+    """Over the client's descriptors, until it leaves, and then until its delegations have ended. A signal ends both.
 
     Delegations of dead processes are recovered here only when a client asks for one by its id."""
     with on_signals() as signals:
         async with _open(root, trust) as remit:
             service = Service(remit)
             server = ToolServer(service, answer_after_seconds)
-            await first_of(_speak(server, streams), signals.stop.wait())
+            await first_of(_speak(server, incoming, outgoing, front), signals.stop.wait())
             if signals.stop.is_set():
                 return
             await asyncio.sleep(SETTLE_SECONDS if service.is_busy else 0)
-            release_streams(streams.incoming, streams.outgoing)
-            streams.front.let_go()
+            release_streams(incoming, outgoing)
+            front.let_go()
             await first_of(service.finish(), signals.stop.wait())
 
 
@@ -134,24 +126,22 @@ def _open(root: Path, trust: ProjectTrust | None) -> Remit:
     return Remit.open(root, recover=False, trust=trust, store=store)
 
 
-async def _speak(server: ToolServer, streams: Streams) -> None:
+async def _speak(server: ToolServer, incoming: int, outgoing: int, front: FrontLink) -> None:
     """The protocol over the client's descriptors, until the client closes them or the front process is gone."""
     loop = asyncio.get_running_loop()
-    wire = Wire(streams.outgoing, lambda: lines.end())
-    lines = Lines(streams.incoming, wire)
+    wire: Any = Wire(outgoing, lambda: lines.end())
+    lines: Any = Lines(incoming, wire)
 
     def front_is_gone() -> None:
-        loop.remove_reader(streams.front.descriptor)
+        loop.remove_reader(front.descriptor)
         lines.end()
 
-    loop.add_reader(streams.front.descriptor, front_is_gone)
-    incoming: Any = lines
-    outgoing: Any = wire
+    loop.add_reader(front.descriptor, front_is_gone)
     try:
-        async with stdio_server(incoming, outgoing) as (read, write):
+        async with stdio_server(lines, wire) as (read, write):
             await server.run(read, write, server.create_initialization_options())
     finally:
-        loop.remove_reader(streams.front.descriptor)
+        loop.remove_reader(front.descriptor)
         wire.close()
 
 
@@ -166,38 +156,27 @@ class OwnerAuthenticator(Authenticator):
 
 
 async def serve_http(
-    root: Path,
-    listening: socket.socket,
-    allowed_hosts: Sequence[str],
-    *,
-    answer_after_seconds: float,
-    ready: Callable[[], None],
-    trust: ProjectTrust | None = None,
+    root: Path, port: int, *, answer_after_seconds: float, ready: Callable[[str], None], trust: ProjectTrust | None = None
 ) -> None:
-    """Until a signal, which stops running delegations."""
+    """Until a signal, which stops running delegations. `ready` gets the address."""
     logging.getLogger("mcp").setLevel(logging.CRITICAL)  # the SDK writes a traceback for every connection that is cut off
-    with on_signals() as signals:
+    with bound(Place(host="127.0.0.1", port=port)) as listening, on_signals() as signals:
         async with (
             _open(root, trust) as remit,
-            served_http(remit, ToolServer(Service(remit), answer_after_seconds), listening, allowed_hosts),
+            serve_loopback(remit, ToolServer(Service(remit), answer_after_seconds), listening) as address,
         ):
-            ready()
+            ready(address)
             await signals.stop.wait()
 
 
 @contextlib.asynccontextmanager
-async def served_http(remit: Remit, server: ToolServer, listening: socket.socket, allowed_hosts: Sequence[str] = ()) -> AsyncIterator[None]:
-    own = remit.settings.serve
-    settings = own._replace(allow_hosts=(*own.allow_hosts, *allowed_hosts))
+async def serve_loopback(remit: Remit, server: ToolServer, listening: socket.socket) -> AsyncIterator[str]:
+    """The address."""
+    settings = remit.settings.serve
     async with server.routes(has_sessions=True) as routes:
-        app = http_app(routes, OwnerAuthenticator(remit.folder, settings), settings, hosts=[listening.getsockname()[0]], open_paths=())
-        web = HttpServer(app)
+        web = HttpServer(http_app(routes, OwnerAuthenticator(remit.folder, settings), settings, open_paths=()))
         await web.start([listening])
         try:
-            yield
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}{PATH}"
         finally:
             await web.stop(STOP_SECONDS)
-
-
-def http_address(listening: socket.socket) -> str:
-    return f"{url_of(listening, Place(host='loopback'), is_tls=False)}{PATH}"

@@ -2,7 +2,7 @@
 
 Agents and parameters are described as text, not as `oneOf`: model vendors refuse alternatives at the top of a tool's schema."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from mcp_types import Tool, ToolAnnotations
@@ -29,21 +29,18 @@ def _text(description: str = "", **more: Any) -> Schema:
     return {"type": "string", **({"description": description} if description else {}), **more}
 
 
-def _number(description: str = "", kind: str = "integer", minimum: int | None = 0) -> Schema:
-    bounds = {} if minimum is None else {"minimum": minimum}
-    return {"type": kind, **bounds, **({"description": description} if description else {})}
+def _count(description: str, minimum: int = 0) -> Schema:
+    return {"type": "integer", "minimum": minimum, "description": description}
 
 
-def _object(properties: Mapping[str, Schema], required: Sequence[str] = (), description: str = "") -> Schema:
-    needed = {"required": list(required)} if required else {}
-    return {"type": "object", **({"description": description} if description else {}), "properties": dict(properties), **needed}
+def _object(properties: Mapping[str, Schema], *required: str) -> Schema:
+    return {"type": "object", "properties": dict(properties), **({"required": list(required)} if required else {})}
 
 
 _SESSION = _text("The id that delegate gave, e.g. sess_1763200000_abc123.")
-_WAIT = _number("Answer after this many milliseconds, with a handle if it is not done; 0: at once. At most the server's own limit.")
-_ERROR = _object(
-    {"code": _text(), "message": _text(), "type": _text(), "recoverable": {"type": "boolean"}, "recommendation": _text()},
-)
+_WAIT = _count("Answer after this many milliseconds, with a handle if it is not done; 0: at once. At most the server's own limit.")
+_ERROR = _object({**{name: _text() for name in ("code", "message", "type", "recommendation")}, "recoverable": {"type": "boolean"}})
+_ERRORS: Schema = {"type": "array", "items": _ERROR}
 _RETURN: dict[str, Schema] = {
     "session_id": _text("Use it to find the delegation again."),
     "state": _text("queued or running: not done, ask again.", enum=[str(state) for state in State]),
@@ -51,10 +48,7 @@ _RETURN: dict[str, Schema] = {
     "summary": _text(),
     "data": {"description": "The structured result, any JSON."},
     "artifacts": {**OBJECTS, "description": "Files it produced, by their path in the project."},
-    "errors": {"type": "array", "items": _ERROR},
-    "next_steps": _text(),
-    "metadata": OBJECT,
-    "stop_reason": _text(),
+    "errors": _ERRORS,
     "evidence": _text("claimed, checked or verified: how far the claim was checked."),
     "message": _text("Of a running delegation: what to do next."),
     "ask_again": {**OBJECT, "description": "The tool and the arguments that give the return."},
@@ -66,18 +60,14 @@ _RETURN: dict[str, Schema] = {
     "output": _text("The summary."),
     "error": {"type": ["object", "null"], "description": "The first error, by the codes of the delegate tool."},
 }
-RETURN_SCHEMA = _object(_RETURN, ["state"])
-_BUDGET = {
-    "delegations": _number(),
-    "alive": _number(),
-    "tokens": _number(),
-    "cost": _number(kind="number"),
-    "seconds": _number(kind="number"),
-}
+RETURN_SCHEMA = _object(_RETURN, "state")
+_WHOLE = {"type": "integer", "minimum": 0}
+_AMOUNT = {"type": "number", "minimum": 0}
+_BUDGET = _object({"delegations": _WHOLE, "alive": _WHOLE, "tokens": _WHOLE, "cost": _AMOUNT, "seconds": _AMOUNT})
 
 
 def tools_of(catalogue: Catalogue) -> list[Tool]:
-    return [*_delegation_tools(catalogue), *_query_tools(), *_other_tools(catalogue)]
+    return [*_delegation_tools(catalogue), *_query_tools(catalogue)]
 
 
 def _delegation_tools(catalogue: Catalogue) -> list[Tool]:
@@ -89,10 +79,9 @@ def _delegation_tools(catalogue: Catalogue) -> list[Tool]:
             "items": _text(),
             "description": "Commands that must exit 0 in the project afterwards for it to count as completed, e.g. pytest -q.",
         },
-        "budget": _object(_BUDGET, description="Limits for it and everything below it."),
+        "budget": {**_BUDGET, "description": "Limits for it and everything below it."},
     }
-    needed = ["target", "parameters"]
-    many = {"type": "array", "items": _object(delegation, needed), "minItems": 1, "maxItems": MANY}
+    many = {"type": "array", "items": _object(delegation, "target", "parameters"), "minItems": 1, "maxItems": MANY}
     return [
         Tool(
             name="delegate",
@@ -102,7 +91,7 @@ def _delegation_tools(catalogue: Catalogue) -> list[Tool]:
             "done. If it takes longer than about 45 s, you get a handle (state running) instead: ask for the return with "
             "delegation_result, do not delegate again. A refusal (depth, cycle, budget, parameters) is final: change what you ask for.\n\n"
             + delegate_requests.description(catalogue, rest=SEE),
-            input_schema=_object({**delegation, "wait_ms": _WAIT}, needed),
+            input_schema=_object({**delegation, "wait_ms": _WAIT}, "target", "parameters"),
             output_schema=RETURN_SCHEMA,
             annotations=ACTS,
         ),
@@ -112,22 +101,15 @@ def _delegation_tools(catalogue: Catalogue) -> list[Tool]:
             description=f"Up to {MANY} delegations at the same time, each described as for delegate (see there for the agents). The "
             "results come in the order of the calls; one that fails loses none of the others. After about 45 s the finished ones are "
             "answered, and handles for the rest: ask for those with delegation_result.",
-            input_schema=_object({"delegations": many, "wait_ms": _WAIT}, ["delegations"]),
-            output_schema=_object(
-                {
-                    "results": {"type": "array", "items": RETURN_SCHEMA, "description": "In the order of the calls."},
-                    "finished": _number(minimum=None),
-                    "running": _number(minimum=None),
-                    "shortened": _text(),
-                },
-                ["results"],
-            ),
+            input_schema=_object({"delegations": many, "wait_ms": _WAIT}, "delegations"),
+            output_schema=_object({"results": {"type": "array", "items": RETURN_SCHEMA}}, "results"),
             annotations=ACTS,
         ),
     ]
 
 
-def _query_tools() -> list[Tool]:
+def _query_tools(catalogue: Catalogue) -> list[Tool]:
+    targets = delegate_requests.one_of("Only the agents of this target.", sorted(catalogue.targets()), rest=SEE)
     return [
         Tool(
             name="delegation_status",
@@ -137,13 +119,9 @@ def _query_tools() -> list[Tool]:
             input_schema=_object({"session_id": _SESSION}),
             output_schema=_object(
                 {
-                    **{name: _text() for name in ("session_id", "state", "agent", "step")},
-                    **{name: _number(kind="number", minimum=None) for name in ("age_seconds", "left_seconds", "heard_seconds_ago")},
-                    "tokens": _number(minimum=None),
+                    "state": _text(),
                     "stuck": {"type": ["string", "null"], "description": "Why it looks stuck; null when it does not."},
                     "children": OBJECTS,
-                    "traceback": _text(),
-                    "active": _number(minimum=None),
                     "delegations": OBJECTS,
                 }
             ),
@@ -158,41 +136,33 @@ def _query_tools() -> list[Tool]:
                 {
                     "session_id": _SESSION,
                     "wait_ms": _WAIT,
-                    "offset": _number("Where the page begins, in characters of the whole."),
-                    "limit": _number("Characters of one page.", minimum=1),
+                    "offset": _count("Where the page begins, in characters of the whole."),
+                    "limit": _count("Characters of one page.", minimum=1),
                 },
-                ["session_id"],
+                "session_id",
             ),
-            output_schema=_object({**_RETURN, "page": OBJECT}, ["state"]),
+            output_schema=_object({**_RETURN, "page": OBJECT}, "state"),
             annotations=LOOKS,
         ),
-    ]
-
-
-def _other_tools(catalogue: Catalogue) -> list[Tool]:
-    targets = delegate_requests.one_of("Only the agents of this target.", sorted(catalogue.targets()), rest=SEE)
-    return [
         Tool(
             name="delegation_cancel",
             title="Stop a delegation",
             description="Stop a delegation and everything below it, whichever process runs it; how each of them ended. Work done is kept.",
-            input_schema=_object({"session_id": _SESSION, "reason": _text("Why; it is recorded.")}, ["session_id"]),
-            output_schema=_object(
-                {"session_id": _text(), "state": _text(), "nodes": {**OBJECTS, "description": "How each delegation of the tree ended."}}
-            ),
+            input_schema=_object({"session_id": _SESSION, "reason": _text("Why; it is recorded.")}, "session_id"),
+            output_schema=_object({"state": _text(), "nodes": {**OBJECTS, "description": "How each delegation of the tree ended."}}),
             annotations=STOPS,
         ),
         Tool(
             name="list_agents",
             title="Which agents there are",
             description="The agents that delegate can hand work to: what each does, the schema of its parameters, and its time limits.",
-            input_schema=_object({"target": targets, "offset": _number("Where a further page begins: next_offset of the one before.")}),
+            input_schema=_object({"target": targets, "offset": _count("Where a further page begins: next_offset of the one before.")}),
             output_schema=_object(
                 {
                     "agents": OBJECTS,
                     "problems": {"type": "array", "items": _text(), "description": "Agent files that could not be loaded."},
-                    "errors": {"type": "array", "items": _ERROR, "description": "NOT_TRUSTED: what a person has not approved is left out."},
-                    "next_offset": _number("Present when there are more: ask again with this offset.", minimum=None),
+                    "errors": {**_ERRORS, "description": "NOT_TRUSTED: what a person has not approved is left out."},
+                    "next_offset": {"type": "integer", "description": "Present when there are more: ask again with this offset."},
                 }
             ),
             annotations=LOOKS,

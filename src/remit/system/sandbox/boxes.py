@@ -19,7 +19,7 @@ from remit.system.sandbox.identity import changes_user, is_ours, spare_uid
 from remit.system.sandbox.keeper import clear
 from remit.system.sandbox.probe import Offer, counts_by_namespace, tasks_of
 from remit.system.sandbox.profile import TEMPORARY, Profile, reserve
-from remit.system.sandbox.recipes import Grants, Limits
+from remit.system.sandbox.recipes import Limits
 from remit.system.sandbox.wire import BOOT
 from remit.system.threads import off_loop
 
@@ -37,7 +37,7 @@ class Job:
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Initial content of the work folder."""
     limits: Limits = field(default_factory=Limits)
-    grants: Grants = field(default_factory=Grants)
+    network: bool = False
     hidden: tuple[Path, ...] = ()
     """Hidden, also inside a system folder."""
 
@@ -58,7 +58,7 @@ class Box:
 
 def in_bubblewrap(job: Job, offer: Offer) -> Box:
     assert offer.bubblewrap is not None
-    families = (socket.AF_INET, socket.AF_INET6) if job.grants.network else (socket.AF_UNIX,)
+    families = (socket.AF_INET, socket.AF_INET6) if job.network else (socket.AF_UNIX,)
     own = landlock.everything(offer.landlock)
     is_counted_alone = changes_user() or counts_by_namespace()
     orders = {
@@ -73,7 +73,7 @@ def in_bubblewrap(job: Job, offer: Offer) -> Box:
         "process_limit": job.limits.processes + 1 + (0 if is_counted_alone else tasks_of(os.getuid())),
     }
     python = [str(recipes.python().program), *_INTERPRETER]
-    argv = bubblewrap.command(offer.bubblewrap, job.limits, job.grants, job.hidden, locks_namespaces=offer.locks_namespaces)
+    argv = bubblewrap.command(offer.bubblewrap, job.limits, job.hidden, network=job.network, locks_namespaces=offer.locks_namespaces)
     return Box(argv=argv + python, orders=orders, uid=spare_uid(), environment=_environment(bubblewrap.WORKSPACE, bubblewrap.TEMPORARY))
 
 
@@ -92,10 +92,10 @@ async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
             place.mkdir(mode=0o700)
         for place in (workspace, temporary, folder) if uid else ():
             os.chown(place, uid, uid)  # the whole box: if this process is killed, the keeper removes it
-        names = recipes.SYSTEM_FOLDERS + recipes.SYSTEM_FILES + (recipes.NETWORK_FILES if job.grants.network else ())
+        names = recipes.SYSTEM_FOLDERS + recipes.SYSTEM_FILES + (recipes.NETWORK_FILES if job.network else ())
         shown = landlock.readable([*map(Path, names), *recipes.folders()], job.hidden)
         own = landlock.everything(offer.landlock)
-        rules = [*((str(path), landlock.READ) for path in (*shown, *job.grants.read_only)), (str(workspace), own), (str(temporary), own)]
+        rules = [*((str(path), landlock.READ) for path in shown), (str(workspace), own), (str(temporary), own)]
         program = recipes.python().program
         environment = {**_environment(str(workspace), str(temporary)), MARK: folder.name}
         if uid and not _is_reachable(recipes.python().prefix):
@@ -105,7 +105,7 @@ async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
             program = prefix / program.relative_to(recipes.python().prefix)
             environment["LD_LIBRARY_PATH"] = str(prefix / "lib")
             rules = [(path.replace(str(recipes.python().prefix), str(prefix), 1), bits) for path, bits in rules]
-        families = (socket.AF_INET, socket.AF_INET6) if job.grants.network else ()
+        families = (socket.AF_INET, socket.AF_INET6) if job.network else ()
         wanted = seccomp.Filter(families=families, signals=offer.landlock >= landlock.SCOPES_SINCE, shares_user=not uid)
         orders = {
             "workspace": str(workspace),

@@ -13,7 +13,7 @@ from pathlib import Path
 from remit.system.sandbox import recipes
 from remit.system.sandbox.identity import changes_user
 from remit.system.sandbox.profile import VISIBLE_FILES, Profile
-from remit.system.sandbox.recipes import Grants, Limits
+from remit.system.sandbox.recipes import Limits
 
 WORKSPACE, TEMPORARY, SHARED_MEMORY = "/workspace", "/tmp", "/dev/shm"
 MOUNTS = (WORKSPACE, TEMPORARY, SHARED_MEMORY)
@@ -28,11 +28,11 @@ _KERNEL = tuple(f"/proc/{name}" for name in ("acpi", "fs", "scsi", "sys", "sysrq
 """Machine settings: root's files, which root may write without any capability."""
 
 
-def command(program: Path, limits: Limits, grants: Grants, hidden: tuple[Path, ...], *, locks_namespaces: bool) -> list[str]:
+def command(program: Path, limits: Limits, hidden: tuple[Path, ...] = (), *, network: bool = False, locks_namespaces: bool) -> list[str]:
     """Up to the program inside. `hidden` stays invisible even inside a visible folder."""
     argv = [str(program), "--die-with-parent", "--new-session", "--as-pid-1", "--hostname", "sandbox", "--cap-drop", "ALL"]
     argv += ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
-    argv += [] if grants.network else ["--unshare-net"]
+    argv += [] if network else ["--unshare-net"]
     if changes_user():
         argv += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"]
     else:
@@ -40,30 +40,22 @@ def command(program: Path, limits: Limits, grants: Grants, hidden: tuple[Path, .
     shown = [Path(path) for path in recipes.SYSTEM_FOLDERS]
     for folder in shown:
         argv += _system(folder)
-    more = [*recipes.folders(), *grants.read_only]
-    files = [Path(name) for name in recipes.SYSTEM_FILES + (recipes.NETWORK_FILES if grants.network else ())]
+    argv += ["--proc", "/proc", "--dev", "/dev"]
+    for place in MOUNTS:
+        size = min(SHARED_MEMORY_BYTES, limits.disk_bytes) if place == SHARED_MEMORY else limits.disk_bytes
+        argv += ["--perms", "0777", "--size", str(size), "--tmpfs", place]
+    more = recipes.folders()
+    files = [Path(name) for name in recipes.SYSTEM_FILES + (recipes.NETWORK_FILES if network else ())]
     above = {folder for path in (*more, *files) for folder in path.parents if not any(folder.is_relative_to(one) for one in shown)}
-    for folder in sorted(above - {Path("/")}):
+    for folder in sorted(above - {Path("/"), *map(Path, MOUNTS)}):
         argv += ["--perms", "0755", "--dir", str(folder)]  # created by bubblewrap itself, they would belong to root
     for path in more:
         argv += ["--ro-bind", str(path), str(path)]
     for path in files:
         argv += ["--ro-bind-try", str(path), str(path)]
     for secret in hidden:
-        if secret not in grants.read_only and any(secret.is_relative_to(path) for path in (*shown, *more)):
+        if any(secret.is_relative_to(path) for path in (*shown, *more)):
             argv += ["--tmpfs", str(secret), "--remount-ro", str(secret)]
-    argv += ["--proc", "/proc", "--dev", "/dev"]
-    for place in MOUNTS:
-        size = min(SHARED_MEMORY_BYTES, limits.disk_bytes) if place == SHARED_MEMORY else limits.disk_bytes
-        argv += ["--perms", "0777", "--size", str(size), "--tmpfs", place]
-    for path in more:  # an interpreter below one of those, which has just been covered
-        inside = [
-            folder for folder in reversed(path.parents) if any(folder != Path(place) and folder.is_relative_to(place) for place in MOUNTS)
-        ]
-        for folder in inside:
-            argv += ["--perms", "0755", "--dir", str(folder)]
-        if any(path.is_relative_to(place) for place in MOUNTS):
-            argv += ["--ro-bind", str(path), str(path)]
     return [*argv, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE, "--"]
 
 

@@ -58,7 +58,7 @@ def kill(pid: int) -> None:
         return
 
 
-def looked_at(pid: int) -> tuple[int, int, int]:
+def measure_process(pid: int) -> tuple[int, int, int]:
     """Bytes in memory, swapped out, or used by the kernel for page tables; the shared part; threads."""
     held = mapped = threads = 0
     try:
@@ -75,8 +75,8 @@ def looked_at(pid: int) -> tuple[int, int, int]:
     return held, mapped, threads
 
 
-def proportional(pid: int) -> int:
-    """The same bytes, with shared pages divided among processes, without shared memory (see `shared`)."""
+def measure_proportionally(pid: int) -> int:
+    """The same bytes, with shared pages divided among processes, without shared memory (see `shared_memory`)."""
     shared = 0
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
@@ -89,10 +89,10 @@ def proportional(pid: int) -> int:
                     shared += int(line.split()[1]) * 1024
     except OSError:
         pass
-    return max(0, looked_at(pid)[0] - shared)
+    return max(0, measure_process(pid)[0] - shared)
 
 
-def shared(processes: list[int]) -> dict[bytes, int]:
+def shared_memory(processes: list[int]) -> dict[bytes, int]:
     """Anonymous shared memory by inode: its mapped size. Written pages that are not mapped stay in use."""
     found: dict[bytes, int] = {}
     left = MAPS_BYTES
@@ -113,7 +113,7 @@ def shared(processes: list[int]) -> dict[bytes, int]:
     return found
 
 
-def sockets(processes: list[int]) -> int:
+def count_sockets(processes: list[int]) -> int:
     """Sockets that are open in these processes."""
     found = set()
     for pid in processes:
@@ -127,12 +127,12 @@ def sockets(processes: list[int]) -> int:
     return len(found)
 
 
-def walked(folders: list[str], processes: list[int]) -> tuple[int, int]:
+def measure_folders(folders: list[str], processes: list[int]) -> tuple[int, int]:
     """Bytes and files in folders, and in files that were deleted and are still open."""
     used = made = 0
     for folder in folders:
         try:
-            found = _in_folder(_opened(folder, None), 0)
+            found = _measure_folder(_open_folder(folder, None), 0)
         except OSError:
             found = BEYOND_COUNTING, 0
         used, made = used + found[0], made + found[1]
@@ -148,7 +148,7 @@ def walked(folders: list[str], processes: list[int]) -> tuple[int, int]:
     return used + sum(gone.values()), made
 
 
-def _in_folder(folder: int, depth: int) -> tuple[int, int]:
+def _measure_folder(folder: int, depth: int) -> tuple[int, int]:
     """By open folders, never by paths, which can be redirected meanwhile or be too long. `folder` is closed."""
     used = made = 0
     try:
@@ -156,14 +156,14 @@ def _in_folder(folder: int, depth: int) -> tuple[int, int]:
             made += 1
             try:
                 used += entry.stat(follow_symlinks=False).st_blocks * 512
-                below = _opened(entry.name, folder) if entry.is_dir(follow_symlinks=False) else -1
+                below = _open_folder(entry.name, folder) if entry.is_dir(follow_symlinks=False) else -1
             except (FileNotFoundError, NotADirectoryError):
                 continue  # it is gone meanwhile
             if below >= 0:
                 if depth == DEEPEST_COUNTED:
                     os.close(below)
                     return BEYOND_COUNTING, made
-                found = _in_folder(below, depth + 1)
+                found = _measure_folder(below, depth + 1)
                 used, made = used + found[0], made + found[1]
     except OSError:  # what cannot be counted is too much
         return BEYOND_COUNTING, made
@@ -172,7 +172,7 @@ def _in_folder(folder: int, depth: int) -> tuple[int, int]:
     return used, made
 
 
-def _opened(name: str, folder: int | None) -> int:
+def _open_folder(name: str, folder: int | None) -> int:
     """A folder that the code may have closed to itself, and so to the keeper: opened for a moment, then with its permissions restored."""
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
@@ -190,22 +190,34 @@ def _opened(name: str, folder: int | None) -> int:
 
 
 def clear(folder: str) -> None:
-    """Remove a folder with its content, as far as possible, once no process is left that changes it."""
+    """Remove a folder with its content, as far as possible, once no process is left that changes it. However deep it is: every folder in it
+    is moved to the top and emptied there."""
     try:
         top = os.open(folder, _FOLDER)
     except OSError:
         return
-    moved: list[str] = []
+    unused = os.urandom(8).hex()
+    found, count = ["."], 0
     try:
-        _empty(top, top, moved, 0)
-        while moved:
-            name = moved.pop()
+        while found:
+            name = found.pop()
             inside = os.open(name, _FOLDER, dir_fd=top)
             try:
-                _empty(inside, top, moved, 0)
+                for entry in list(os.scandir(inside)):
+                    if not entry.is_dir(follow_symlinks=False):
+                        os.unlink(entry.name, dir_fd=inside)
+                        continue
+                    if os.geteuid() != 0:  # root needs no permissions
+                        held = os.open(entry.name, _FOLDER | os.O_PATH, dir_fd=inside)
+                        os.chmod(f"/proc/self/fd/{held}", 0o700)
+                        os.close(held)
+                    count += 1
+                    found.append(f"{unused}-{count}")
+                    os.rename(entry.name, found[-1], src_dir_fd=inside, dst_dir_fd=top)
             finally:
                 os.close(inside)
-            os.rmdir(name, dir_fd=top)
+            if name != ".":
+                os.rmdir(name, dir_fd=top)
         os.rmdir(folder)
     except OSError:
         return
@@ -213,29 +225,7 @@ def clear(folder: str) -> None:
         os.close(top)
 
 
-def _empty(folder: int, top: int, moved: list[str], depth: int) -> None:
-    """However deep it is: deep folders are moved to the top and emptied from there."""
-    for entry in list(os.scandir(folder)):
-        if not entry.is_dir(follow_symlinks=False):
-            os.unlink(entry.name, dir_fd=folder)
-            continue
-        if os.geteuid() != 0:  # root needs no permissions
-            held = os.open(entry.name, _FOLDER | os.O_PATH, dir_fd=folder)
-            os.chmod(f"/proc/self/fd/{held}", 0o700)
-            os.close(held)
-        if depth == DEEPEST_COUNTED:
-            moved.append(f".{os.stat(entry.name, dir_fd=folder, follow_symlinks=False).st_ino}")
-            os.rename(entry.name, moved[-1], src_dir_fd=folder, dst_dir_fd=top)
-            continue
-        below = os.open(entry.name, _FOLDER, dir_fd=folder)
-        try:
-            _empty(below, top, moved, depth + 1)
-        finally:
-            os.close(below)
-        os.rmdir(entry.name, dir_fd=folder)
-
-
-def sealed(data: bytes) -> int:
+def seal_input(data: bytes) -> int:
     """An open file with `data` that cannot be changed: written data would be memory of no process."""
     import fcntl
 
@@ -382,6 +372,7 @@ def _given(values: tuple[int | bytes, ...]) -> list[Any]:
 def run_python(job: dict[str, Any]) -> None:
     """Run the code as `__main__` in this process, as if the interpreter had been started for it."""
     import _sitebuiltins
+    import atexit
     import builtins
 
     path = f"{job['workspace']}/{job['script']}"
@@ -394,9 +385,24 @@ def run_python(job: dict[str, Any]) -> None:
     setattr(builtins, "quit", _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)"))  # noqa: B010 - the same
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    status = 0
+    status = 1
+
+    def leave() -> NoReturn:
+        """After threads and `atexit` functions of the code: close its files, and end. To finalize the interpreter takes too long."""
+        for module in [one for one in sys.modules.values() if (getattr(one, "__file__", None) or "").startswith(job["workspace"])]:
+            module.__dict__.clear()
+        gc.collect()
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError, AttributeError):  # closed by the code, or no longer read
+                continue
+        os._exit(status)
+
+    atexit.register(leave)
     try:
         exec(compile(dict(job["files"])[job["script"]], path, "exec", dont_inherit=True), module.__dict__)
+        status = 0
     except SystemExit as leaving:
         status = _status_of(leaving.code)
     except BaseException as error:  # noqa: BLE001 - any exception of the code is shown as the interpreter would, without our frames
@@ -404,8 +410,6 @@ def run_python(job: dict[str, Any]) -> None:
         while trace is not None and trace.tb_frame.f_code.co_filename != path:
             trace = trace.tb_next
         sys.excepthook(type(error), error.with_traceback(trace), trace)
-        status = 1
-    _leave(job["workspace"], status)
 
 
 def _status_of(code: object) -> int:
@@ -416,27 +420,6 @@ def _status_of(code: object) -> int:
         return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 0xFF  # as the interpreter does with numbers too large for C
     print(code, file=sys.stderr)
     return 1
-
-
-def _leave(workspace: str, status: int) -> None:
-    """End like an interpreter: join threads, call `atexit`, close files of the code. But do not finalize the interpreter: in a fork that
-    takes longer than everything else."""
-    import atexit
-
-    threading: Any = sys.modules.get("threading")
-    if threading is not None:
-        threading._shutdown()
-    atexit._run_exitfuncs()
-    own = [one for one in list(sys.modules.values()) if (getattr(one, "__file__", None) or "").startswith(workspace)]
-    for module in own:
-        module.__dict__.clear()
-    gc.collect()
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError, AttributeError):  # closed by the code, or no longer read
-            continue
-    os._exit(status)
 
 
 # ---- the keeper
@@ -480,7 +463,7 @@ class Keeper:
         """The code's process; in that process it does not return but runs the code."""
         stdin = os.open("/dev/null", os.O_RDONLY)
         if self.job["stdin"]:
-            stdin = sealed(self.job["stdin"])
+            stdin = seal_input(self.job["stdin"])
         os.set_blocking(0, False)
         self.say("S")
         gc.freeze()  # existing objects need not be scanned for garbage in the fork
@@ -549,10 +532,7 @@ class Keeper:
         end = began + self.limits["seconds"]
         events = select.poll()
         events.register(0, select.POLLIN)
-        try:  # noqa: SIM105 - contextlib would be one more import
-            events.register(os.pidfd_open(child), select.POLLIN)
-        except OSError:
-            pass  # an old kernel: its end is noticed at the next tick
+        events.register(os.pidfd_open(child), select.POLLIN)
         tick = 0
         status: int | None = None
         while status is None:
@@ -628,7 +608,7 @@ class Keeper:
         processes = self.below()
         resident, mapped, threads = 0, 0, 0
         for pid in processes:
-            one = looked_at(pid)
+            one = measure_process(pid)
             resident, mapped, threads = resident + one[0], mapped + one[1], threads + one[2]
         if threads >= self.limits["processes"]:
             self.hits.add("processes")
@@ -636,7 +616,7 @@ class Keeper:
         shared = self.in_shared(processes)
         resident += max(0, shared - mapped)
         if resident > limit:  # shared memory is counted once for each: check in detail
-            resident = sum(proportional(pid) for pid in processes) + shared
+            resident = sum(measure_proportionally(pid) for pid in processes) + shared
         resident += self.in_sockets(processes)
         self.peak = max(self.peak, resident)
         if resident > limit:
@@ -651,7 +631,7 @@ class Keeper:
 
     def in_shared(self, processes: list[int]) -> int:
         before = self.shared
-        self.shared = {inode: max(size, before.get(inode, LEAST_SHARED_BYTES)) for inode, size in shared(processes).items()}
+        self.shared = {inode: max(size, before.get(inode, LEAST_SHARED_BYTES)) for inode, size in shared_memory(processes).items()}
         return sum(self.shared.values())
 
     def in_sockets(self, processes: list[int]) -> int:
@@ -663,7 +643,7 @@ class Keeper:
         except (OSError, ValueError):
             count = BEYOND_COUNTING
         if count * each > self.limits["memory_bytes"] and (self.job["network"] or not self.is_first):  # includes others'
-            count = sockets(processes)
+            count = count_sockets(processes)
         return count * each if count * each > self.limits["memory_bytes"] else 0
 
     def below(self) -> list[int]:
@@ -690,7 +670,7 @@ class Keeper:
             room = os.statvfs(self.job["workspace"])
             if room.f_bavail * room.f_frsize < self.job["reserve"]:  # an open file may have no name
                 return BEYOND_COUNTING, 0, True
-            return (*walked(self.job["own_folders"], processes), False)
+            return (*measure_folders(self.job["own_folders"], processes), False)
         used = made = 0
         is_full = False
         for place in self.job["mounts"]:
@@ -725,33 +705,28 @@ class Keeper:
     def left(self) -> tuple[list[tuple[str, int]], bool]:
         """New or changed regular files, by name; no process is left that could change them."""
         found: list[tuple[str, int]] = []
-        folders = [("", 0)]
         seen = 0
-        while folders:
-            folder, depth = folders.pop()
-            try:
-                entries = sorted(os.scandir(folder or "."), key=lambda entry: entry.name)
-            except OSError:
-                continue
-            for entry in entries:
+        for folder, folders, files in os.walk("."):
+            is_deepest = folder.count("/") == DEEPEST
+            folders[:] = [] if is_deepest else sorted(name for name in folders if not name.startswith("__pycache__"))
+            for name in sorted(files):
                 seen += 1
                 if seen > MOST_LISTED:
                     return sorted(found), True
-                name = f"{folder}/{entry.name}" if folder else entry.name
-                if entry.is_dir(follow_symlinks=False):
-                    if depth < DEEPEST and not entry.name.startswith("__pycache__"):
-                        folders.append((name, depth + 1))
-                elif entry.is_file(follow_symlinks=False) and (size := self.size_if_new(name)) >= 0:
-                    found.append((name, size))
+                path = f"{folder}/{name}"[2:]
+                if (size := self.size_if_new(path)) >= 0:
+                    found.append((path, size))
+            seen += len(folders)
         return sorted(found), False
 
     def size_if_new(self, name: str) -> int:
-        """-1: it existed before and is unchanged, or its path is too long."""
+        """-1: a link or device, a file that existed before and is unchanged, or a path that is too long."""
         try:
             about = os.stat(name, follow_symlinks=False)
         except OSError:
             return -1
-        return about.st_size if self.made.get(name, 0) not in (about.st_ctime_ns, -1) else -1
+        is_new = about.st_mode & 0o170000 == 0o100000 and self.made.get(name, 0) not in (about.st_ctime_ns, -1)
+        return about.st_size if is_new else -1
 
     def hand_out(self, name: str, size: int) -> None:
         try:

@@ -9,7 +9,6 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from remit.system.processes import all_pids, kill_tree
 from remit.system.sandbox import landlock, recipes, seccomp
 from remit.system.sandbox.bubblewrap import PIN, command
 from remit.system.sandbox.identity import is_powerless_root
-from remit.system.sandbox.recipes import Grants, Limits
+from remit.system.sandbox.recipes import Limits
 
 TRY_SECONDS = 10.0
 _PR_GET_SECCOMP = 21
@@ -110,8 +109,6 @@ def required(offer: Offer) -> Offer:
 
 
 def _look() -> Offer:
-    if sys.platform != "linux":
-        return Offer(fault="it is for Linux")
     recipes.node()  # searched here, where it may take a moment
     program, fault, locks = None, "", False
     for one in find():
@@ -143,7 +140,7 @@ def _try(program: Path) -> tuple[str, bool]:
     """Why it does not work, if so; and whether it can forbid further namespaces."""
     fault = ""
     for locks in (True, False):
-        argv = command(program, Limits(), Grants(), (), locks_namespaces=locks)
+        argv = command(program, Limits(), locks_namespaces=locks)
         try:
             code, said = _said([*argv, "/bin/true"])
         except OSError as error:
@@ -178,9 +175,7 @@ def _said(argv: list[str]) -> tuple[int, str]:
 
 
 def has_seccomp() -> bool:
-    if not seccomp.is_supported() or sys.platform != "linux":
-        return False
-    return int(ctypes.CDLL(None).prctl(_PR_GET_SECCOMP, 0, 0, 0, 0)) >= 0
+    return seccomp.is_supported() and int(ctypes.CDLL(None).prctl(_PR_GET_SECCOMP, 0, 0, 0, 0)) >= 0
 
 
 def counts_by_namespace() -> bool:

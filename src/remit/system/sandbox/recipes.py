@@ -1,4 +1,4 @@
-"""How sandboxed code runs: limits and grants, and for each language the program, its script and the folders it reads."""
+"""How sandboxed code runs: its limits, and for each language the program, its script and the folders it reads."""
 
 import os
 import shutil
@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from remit.core.errors import Misused, Unavailable
 from remit.core.languages import NAMES, plain_name
@@ -34,22 +35,8 @@ class Limits:
 
 
 FLOOD = 16
-MOST = Limits(
-    seconds=3600.0,
-    memory_bytes=16_384 * MEBIBYTE,
-    processes=1024,
-    output_bytes=64 * MEBIBYTE,
-    disk_bytes=8_192 * MEBIBYTE,
-    files=200_000,
-)
-"""Maximum limits."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grants:
-    network: bool = False
-    read_only: tuple[Path, ...] = ()
-    """Files and folders it may read, at their own paths."""
+MOST = Limits(seconds=3600.0, memory_bytes=16_384 * MEBIBYTE, processes=1024, disk_bytes=8_192 * MEBIBYTE)
+"""Maximum limits, of those that a call may set."""
 
 
 # ---- languages
@@ -69,21 +56,7 @@ NETWORK_FILES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    language: str
-    script: str
-    """Name of the code in the work folder."""
-    program: str = ""
-    """Empty: the current interpreter."""
-    arguments: tuple[str, ...] = ()
-
-    def argv(self, script: str) -> list[str] | None:
-        return [self.program, *self.arguments, script] if self.program else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Python:
+class Python(NamedTuple):
     """The base interpreter of a virtual environment, without installed packages."""
 
     program: Path
@@ -97,9 +70,10 @@ def language_of(name: str) -> str:
     return known
 
 
-def recipe_for(language: str, code: str, limits: Limits) -> Recipe:
+def script_and_program(language: str, code: str, limits: Limits) -> tuple[str, list[str]]:
+    """The name of the code in the work folder, and the command that runs it; empty: the current interpreter."""
     if language == "python":
-        return Recipe(language=language, script="main.py")
+        return "main.py", []
     if language == "javascript":
         if node() is None:
             raise Unavailable(
@@ -108,9 +82,8 @@ def recipe_for(language: str, code: str, limits: Limits) -> Recipe:
                 advice="Install Node from your distribution (apt install nodejs) or https://nodejs.org, so that `node` is on PATH.",
             )
         heap = f"--max-old-space-size={max(16, limits.memory_bytes // MEBIBYTE)}"
-        script = "main.mjs" if _is_module(code) else "main.js"
-        return Recipe(language=language, script=script, program=str(node()), arguments=(heap,))
-    return Recipe(language=language, script="main.sh", program=shutil.which("bash", path=os.defpath + ":/usr/bin:/bin") or "/bin/sh")
+        return "main.mjs" if _is_module(code) else "main.js", [str(node()), heap]
+    return "main.sh", [shutil.which("bash", path=os.defpath + ":/usr/bin:/bin") or "/bin/sh"]
 
 
 def _is_module(code: str) -> bool:

@@ -5,21 +5,21 @@ Used by `coder.execute_code` and for acceptance commands."""
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 from remit.core.errors import Misused, Unavailable
 from remit.system.processes import MARK, descendants, kill_tree_async, process_start
 from remit.system.sandbox import recipes
 from remit.system.sandbox.boxes import Box, Job, alone, in_bubblewrap, keeper_orders
 from remit.system.sandbox.cgroup import make_group
-from remit.system.sandbox.keeper import STOP_OUTPUT, looked_at, proportional, shared, walked
+from remit.system.sandbox.keeper import STOP_OUTPUT, measure_folders, measure_process, measure_proportionally, shared_memory
 from remit.system.sandbox.probe import Offer
 from remit.system.sandbox.recipes import FLOOD, Limits
 from remit.system.sandbox.wire import LINE_BYTES, Choose, ExitReport, KeeperLost, converse, is_plain, message
@@ -94,12 +94,12 @@ class Child:
 
 def _passed_limit(pid: int, limits: Limits) -> str:
     processes = descendants(pid)
-    seen = [looked_at(one) for one in processes]
+    seen = [measure_process(one) for one in processes]
     if sum(threads for *_, threads in seen) > limits.processes:
         return "processes"
     # Shared memory is counted once for each: check in detail.
-    mapped = sum(shared(processes).values()) + walked([], processes)[0]  # files without a name are in memory, too
-    if sum(held for held, *_ in seen) + mapped > limits.memory_bytes < sum(map(proportional, processes)) + mapped:
+    mapped = sum(shared_memory(processes).values()) + measure_folders([], processes)[0]  # files without a name are in memory, too
+    if sum(held for held, *_ in seen) + mapped > limits.memory_bytes < sum(map(measure_proportionally, processes)) + mapped:
         return "memory"
     return ""
 
@@ -139,8 +139,8 @@ Hear = Callable[[str, bytes], None]
 
 async def run(job: Job, offer: Offer, *, hear: Hear, choose: Choose, out: Path) -> RunResult:
     """The files that `choose` selects are in `out` afterwards. Raises `Unavailable` if no sandbox could be created."""
-    made = recipes.recipe_for(job.language, job.code, job.limits)
-    script = _script_name(made.script, job.files)
+    script, program = recipes.script_and_program(job.language, job.code, job.limits)
+    script = _script_name(script, job.files)
     files = [*((name, content) for name, content in job.files.items()), (script, job.code.encode("utf-8", "surrogatepass"))]
     _check(files, job)
     async with contextlib.AsyncExitStack() as stack:
@@ -148,24 +148,24 @@ async def run(job: Job, offer: Offer, *, hear: Hear, choose: Choose, out: Path) 
         orders = box.orders | {
             "files": files,
             "script": script,
-            "argv": made.argv(f"{box.orders['workspace']}/{script}"),
+            "argv": [*program, f"{box.orders['workspace']}/{script}"] if program else None,
             "stdin": job.stdin,
-            "network": job.grants.network,
+            "network": job.network,
             "environment": dict(box.environment),
             "uid": box.uid,
             **keeper_orders(offer, job.limits),
         }
         group = make_group(job.limits.memory_bytes + job.limits.disk_bytes)  # its files are in memory as well
         if group is None:
-            return await _started(job, box, orders, hear, choose, out)
+            return await _run_box(job, box, orders, hear, choose, out)
         stack.callback(group.remove)
         orders["group"] = group.open()
         stack.callback(os.close, orders["group"])
-        ran = await _started(job, replace(box, passed=(*box.passed, orders["group"])), orders, hear, choose, out)
-        return replace(ran, ended=_with_memory(ran.ended)) if group.was_exceeded() else ran
+        ran = await _run_box(job, replace(box, passed=(*box.passed, orders["group"])), orders, hear, choose, out)
+        return replace(ran, ended=_note_memory(ran.ended)) if group.was_exceeded() else ran
 
 
-def _with_memory(ended: ExitReport) -> ExitReport:
+def _note_memory(ended: ExitReport) -> ExitReport:
     """For a run in which the kernel killed processes because its group exceeded its memory."""
     return replace(ended, killed_by=ended.killed_by or "memory" if ended.exit_code is None else "", hits=(*ended.hits, "memory"))
 
@@ -180,27 +180,25 @@ def _check(files: list[tuple[str, bytes]], job: Job) -> None:
         raise Misused("The files to take in are larger than the disk of the sandbox.", advice="Take in less, or give it a larger disk.")
 
 
-async def _started(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choose: Choose, out: Path) -> RunResult:
+async def _run_box(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choose: Choose, out: Path) -> RunResult:
     async with contextlib.AsyncExitStack() as stack:
-        control = stack.enter_context(_Pipe(0))
-        pipes = [stack.enter_context(_Pipe(box.uid)) for _ in range(3)]
-        stdout, stderr, reports = pipes
-        orders["report"] = reports.write_end
+        control, stdin = await stack.enter_async_context(_keeper_input())
+        ends, readers = zip(*[await stack.enter_async_context(_output_pipe(box.uid)) for _ in range(3)], strict=True)
+        stdout, stderr, report = (end.fileno() for end in ends)
+        orders["report"] = report
         try:
-            child = Child(
-                box, stdin=control.read_end, stdout=stdout.write_end, stderr=stderr.write_end, report=(reports.write_end,)
-            )  # fmt: skip
+            child = Child(box, stdin=stdin.fileno(), stdout=stdout, stderr=stderr, report=(report,))
         except OSError as error:
             raise Unavailable(
                 f"The sandbox could not be started: {error.strerror or error}.", code="TOOL_UNAVAILABLE", advice="Ask `remit doctor`."
             ) from None
         stack.push_async_callback(_ended, child, control)
-        readers = [await stack.enter_async_context(pipe.reading()) for pipe in pipes]
-        writer = await control.writing()
-        tally = _Tally(job.limits.output_bytes, hear, writer)
+        for end in (stdin, *ends):
+            end.close()
+        tally = _Tally(job.limits.output_bytes, hear, control)
         pumps = [asyncio.create_task(tally.pump(name, reader)) for name, reader in zip(("stdout", "stderr"), readers, strict=False)]
         try:
-            ended = await _talked(job, writer, message(orders), readers[2], choose, out)
+            ended = await _converse_in_time(job, control, message(orders), readers[2], choose, out)
             await _ended(child, control)
             await asyncio.wait(pumps, timeout=END_SECONDS)
             return RunResult(ended=ended, is_cut=tally.is_cut)
@@ -214,7 +212,7 @@ async def _started(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choos
             await asyncio.gather(*pumps, return_exceptions=True)
 
 
-async def _talked(
+async def _converse_in_time(
     job: Job, control: asyncio.StreamWriter, orders: bytes, reports: asyncio.StreamReader, choose: Choose, out: Path
 ) -> ExitReport:
     began = asyncio.get_running_loop().time()
@@ -248,25 +246,38 @@ async def run_program(
 
     Nothing of it is left when this returns. Raises `OSError` or `ValueError` if it cannot be started."""
     killed_by, grace = "", 0.0
-    with _Pipe(0) as control:
-        child = Child(box, stdin=control.read_end if box.orders else subprocess.DEVNULL, stdout=output, stderr=output)
+    async with _keeper_input() as (control, stdin):
+        child = Child(box, stdin=stdin.fileno() if box.orders else subprocess.DEVNULL, stdout=output, stderr=output)
+        stdin.close()
         try:
             if box.orders:
-                control.send(message(box.orders))
+                control.write(message(box.orders))
             async with asyncio.timeout(seconds):
                 killed_by = await child.wait_or_exceed(limits)
         except TimeoutError:
             killed_by, grace = "time", grace_seconds
         finally:
-            control.hang_up()
+            control.transport.abort()
             await finish_despite_cancel(child.end() if box.orders else child.kill(grace))
     return ProgramEnd(exit_code=None if killed_by else child.returncode, killed_by=killed_by)
 
 
-async def _ended(child: Child, control: "_Pipe") -> None:
+@contextlib.asynccontextmanager
+async def _keeper_input() -> AsyncIterator[tuple[asyncio.StreamWriter, socket.socket]]:
+    """What the keeper reads on its standard input: our end, and its own, which is closed here once it has it."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        _, control = await asyncio.open_connection(sock=ours)
+        try:
+            yield control, theirs
+        finally:
+            control.transport.abort()
+
+
+async def _ended(child: Child, control: asyncio.StreamWriter) -> None:
     """When this returns nothing of it lives. End of file makes the keeper end everything, and its own death ends its namespace. The death
     of bubblewrap does not if this process is root: without rights it cannot signal the keeper's new user."""
-    control.hang_up()
+    control.transport.abort()
     await finish_despite_cancel(child.end())
 
 
@@ -302,61 +313,19 @@ class _Tally:
                     self._control.write(STOP_OUTPUT)
 
 
-class _Pipe:
-    """A pipe to or from the process; its other end is closed here once the process has it."""
-
-    def __init__(self, uid: int) -> None:
-        self.read_end, self.write_end = os.pipe()
+@contextlib.asynccontextmanager
+async def _output_pipe(uid: int) -> AsyncIterator[tuple[IO[bytes], asyncio.StreamReader]]:
+    """The end for the process, which is closed here once it has it, and a reader of what it writes."""
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end, "rb", buffering=0) as ours, os.fdopen(write_end, "wb", buffering=0) as theirs:
         if uid:
-            os.fchown(self.write_end, uid, uid)  # /dev/stdout can also be opened by name
-        self._open = {self.read_end, self.write_end}
-        self._writing: asyncio.WriteTransport | None = None
-
-    def __enter__(self) -> "_Pipe":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number in list(self._open):
-            self._close(number)
-
-    def _close(self, number: int) -> None:
-        if number in self._open:
-            self._open.discard(number)
-            os.close(number)
-
-    @contextlib.asynccontextmanager
-    async def reading(self) -> AsyncIterator[asyncio.StreamReader]:
-        self._close(self.write_end)
+            os.fchown(write_end, uid, uid)  # /dev/stdout can also be opened by name
         reader = asyncio.StreamReader(limit=LINE_BYTES)
-        self._open.discard(self.read_end)
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self.read_end, "rb", buffering=0)
-        )
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), ours)
         try:
-            yield reader
+            yield theirs, reader
         finally:
             transport.close()
-
-    async def writing(self) -> asyncio.StreamWriter:
-        self._close(self.read_end)
-        self._open.discard(self.write_end)
-        loop = asyncio.get_running_loop()
-        self._writing, protocol = await loop.connect_write_pipe(
-            asyncio.streams.FlowControlMixin, os.fdopen(self.write_end, "wb", buffering=0)
-        )  # fmt: skip
-        return asyncio.StreamWriter(self._writing, protocol, None, loop)
-
-    def send(self, data: bytes) -> None:
-        """Send all at once: the other end need not read yet."""
-        fcntl.fcntl(self.write_end, fcntl.F_SETPIPE_SZ, max(1 << 16, len(data)))
-        os.write(self.write_end, data)
-        self._close(self.read_end)
-
-    def hang_up(self) -> None:
-        """Close it at once; unsent data is dropped."""
-        self.__exit__()
-        if self._writing is not None and not self._writing.is_closing():
-            self._writing.abort()
 
 
 def _script_name(wanted: str, taken: Mapping[str, bytes]) -> str:

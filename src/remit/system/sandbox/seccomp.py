@@ -12,170 +12,79 @@ import struct
 from dataclasses import dataclass
 from functools import cache
 
-# ---- system calls: (x86_64, aarch64), None where that machine has no such call
+# ---- system calls
 
+NUMBERS: dict[str, tuple[int | None, int | None]] = {
+    "acct": (163, 89), "add_key": (248, 217), "adjtimex": (159, 171), "bpf": (321, 280), "chmod": (90, None), "chown": (92, None),
+    "chroot": (161, 51), "clock_adjtime": (305, 266), "clock_settime": (227, 112), "clone": (56, 220), "clone3": (435, 435),
+    "creat": (85, None), "delete_module": (176, 106), "fanotify_init": (300, 262), "fanotify_mark": (301, 263), "fchmod": (91, 52),
+    "fchmodat": (268, 53), "fchmodat2": (452, 452), "fchownat": (260, 54), "fcntl": (72, 25), "finit_module": (313, 273),
+    "fsconfig": (431, 431), "fsmount": (432, 432), "fsopen": (430, 430), "fspick": (433, 433), "futimesat": (261, None),
+    "init_module": (175, 105), "inotify_init": (253, None), "inotify_init1": (294, 26), "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427), "io_uring_setup": (425, 425), "ioctl": (16, 29), "ioperm": (173, None), "iopl": (172, None),
+    "ioprio_set": (251, 30), "kcmp": (312, 272), "kexec_file_load": (320, 294), "kexec_load": (246, 104), "keyctl": (250, 219),
+    "kill": (62, 129), "lchown": (94, None), "listmount": (458, 458), "lookup_dcookie": (212, 18), "lremovexattr": (198, 15),
+    "lsetxattr": (189, 6), "mbind": (237, 235), "memfd_create": (319, 279), "memfd_secret": (447, 447), "migrate_pages": (256, 238),
+    "mknod": (133, None), "mknodat": (259, 33), "modify_ldt": (154, None), "mount": (165, 40), "mount_setattr": (442, 442),
+    "move_mount": (429, 429), "move_pages": (279, 239), "mq_open": (240, 180), "mq_unlink": (241, 181), "msgctl": (71, 187),
+    "msgget": (68, 186), "msgrcv": (70, 188), "msgsnd": (69, 189), "name_to_handle_at": (303, 264), "nfsservctl": (180, 42),
+    "open": (2, None), "open_by_handle_at": (304, 265), "open_tree": (428, 428), "openat": (257, 56), "openat2": (437, 437),
+    "perf_event_open": (298, 241), "personality": (135, 92), "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424),
+    "pivot_root": (155, 41), "prctl": (157, 167), "prlimit64": (302, 261), "process_madvise": (440, 440), "process_mrelease": (448, 448),
+    "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "ptrace": (101, 117), "quotactl": (179, 60),
+    "quotactl_fd": (443, 443), "reboot": (169, 142), "removexattr": (197, 14), "request_key": (249, 218), "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240), "sched_setaffinity": (203, 122), "sched_setattr": (314, 274), "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119), "semctl": (66, 191), "semget": (64, 190), "semop": (65, 193), "semtimedop": (220, 192),
+    "set_mempolicy": (238, 237), "setdomainname": (171, 162), "sethostname": (170, 161), "setns": (308, 268), "setpgid": (109, 154),
+    "setpriority": (141, 140), "setsid": (112, 157), "setsockopt": (54, 208), "settimeofday": (164, 170), "setxattr": (188, 5),
+    "shmat": (30, 196), "shmctl": (31, 195), "shmget": (29, 194), "socket": (41, 198), "socketpair": (53, 199), "statmount": (457, 457),
+    "swapoff": (168, 225), "swapon": (167, 224), "_sysctl": (156, None), "sysfs": (139, None), "syslog": (103, 116), "tgkill": (234, 131),
+    "tkill": (200, 130), "truncate": (76, 45), "umount2": (166, 39), "unshare": (272, 97), "uselib": (134, None),
+    "userfaultfd": (323, 282), "utime": (132, None), "utimensat": (280, 88), "utimes": (235, None), "vhangup": (153, 58),
+    "vmsplice": (278, 75),
+}  # fmt: skip
+"""On x86_64 and on aarch64; None where that machine has no such call."""
 NEWEST = 462
 """The last reviewed call (mseal). Calls of newer kernels do not exist for sandboxed code."""
 
-FORBIDDEN: dict[str, tuple[int | None, int | None]] = {
+FORBIDDEN = (
     # Other processes.
-    "process_madvise": (440, 440),
-    "process_mrelease": (448, 448),
-    "kcmp": (312, 272),
-    "pidfd_getfd": (438, 438),
+    "process_madvise", "process_mrelease", "kcmp", "pidfd_getfd",
     # Mounts and namespaces.
-    "mount": (165, 40),
-    "umount2": (166, 39),
-    "pivot_root": (155, 41),
-    "chroot": (161, 51),
-    "move_mount": (429, 429),
-    "open_tree": (428, 428),
-    "fsopen": (430, 430),
-    "fsconfig": (431, 431),
-    "fsmount": (432, 432),
-    "fspick": (433, 433),
-    "mount_setattr": (442, 442),
-    "statmount": (457, 457),
-    "listmount": (458, 458),
-    "unshare": (272, 97),
-    "setns": (308, 268),
+    "mount", "umount2", "pivot_root", "chroot", "move_mount", "open_tree", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr",
+    "statmount", "listmount", "unshare", "setns",
     # Parts of the kernel with a history of escapes, which ordinary code does not need.
-    "keyctl": (250, 219),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282),
-    "io_uring_setup": (425, 425),
-    "io_uring_enter": (426, 426),
-    "io_uring_register": (427, 427),
-    "fanotify_init": (300, 262),
-    "fanotify_mark": (301, 263),
-    "open_by_handle_at": (304, 265),
-    "name_to_handle_at": (303, 264),
-    "vmsplice": (278, 75),
-    "modify_ldt": (154, None),
-    "uselib": (134, None),
-    "sysfs": (139, None),
-    "_sysctl": (156, None),
-    "nfsservctl": (180, 42),
-    "lookup_dcookie": (212, 18),
+    "keyctl", "add_key", "request_key", "bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register",
+    "fanotify_init", "fanotify_mark", "open_by_handle_at", "name_to_handle_at", "vmsplice", "modify_ldt", "uselib", "sysfs", "_sysctl",
+    "nfsservctl", "lookup_dcookie",
     # The machine.
-    "kexec_load": (246, 104),
-    "kexec_file_load": (320, 294),
-    "init_module": (175, 105),
-    "finit_module": (313, 273),
-    "delete_module": (176, 106),
-    "reboot": (169, 142),
-    "swapon": (167, 224),
-    "swapoff": (168, 225),
-    "acct": (163, 89),
-    "quotactl": (179, 60),
-    "quotactl_fd": (443, 443),
-    "iopl": (172, None),
-    "ioperm": (173, None),
-    "syslog": (103, 116),
-    "vhangup": (153, 58),
-    "settimeofday": (164, 170),
-    "clock_settime": (227, 112),
-    "clock_adjtime": (305, 266),
-    "adjtimex": (159, 171),
-    "sethostname": (170, 161),
-    "setdomainname": (171, 162),
-    "mbind": (237, 235),
-    "migrate_pages": (256, 238),
-    "move_pages": (279, 239),
-    "set_mempolicy": (238, 237),
-}
-
-WITHIN: dict[str, tuple[int | None, int | None]] = {
+    "kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module", "reboot", "swapon", "swapoff", "acct", "quotactl",
+    "quotactl_fd", "iopl", "ioperm", "syslog", "vhangup", "settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "sethostname",
+    "setdomainname", "mbind", "migrate_pages", "move_pages", "set_mempolicy",
+)  # fmt: skip
+WITHIN = (
     # Processes of the same user and namespace.
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
+    "ptrace", "process_vm_readv", "process_vm_writev",
     # Memory that belongs to no process, so that no limit counts it.
-    "memfd_create": (319, 279),
-    "memfd_secret": (447, 447),
-    "shmget": (29, 194),
-    "shmat": (30, 196),
-    "shmctl": (31, 195),
-    "msgget": (68, 186),
-    "msgsnd": (69, 189),
-    "msgrcv": (70, 188),
-    "msgctl": (71, 187),
-    "semget": (64, 190),
-    "semop": (65, 193),
-    "semctl": (66, 191),
-    "semtimedop": (220, 192),
-    "mq_open": (240, 180),
-    "mq_unlink": (241, 181),
-}
+    "memfd_create", "memfd_secret", "shmget", "shmat", "shmctl", "msgget", "msgsnd", "msgrcv", "msgctl", "semget", "semop", "semctl",
+    "semtimedop", "mq_open", "mq_unlink",
+)  # fmt: skip
 """These affect only their namespaces. Test suites and debuggers need them."""
-
-WATCHED: dict[str, tuple[int, int]] = {
-    "clone": (56, 220),
-    "clone3": (435, 435),
-    "socket": (41, 198),
-    "socketpair": (53, 199),
-    "ioctl": (16, 29),
-    "personality": (135, 92),
-    "prctl": (157, 167),
-    "kill": (62, 129),
-    "tkill": (200, 130),
-    "tgkill": (234, 131),
-    "rt_sigqueueinfo": (129, 138),
-    "rt_tgsigqueueinfo": (297, 240),
-    "pidfd_send_signal": (424, 424),
-    "prlimit64": (302, 261),
-    "sched_setparam": (142, 118),
-    "sched_setscheduler": (144, 119),
-    "sched_setaffinity": (203, 122),
-    "sched_setattr": (314, 274),
-    "setpriority": (141, 140),
-    "ioprio_set": (251, 30),
-    "setsockopt": (54, 208),
-    "fcntl": (72, 25),
-    "utimensat": (280, 88),
-}
-"""Allowed or not by their arguments."""
-
-BY_PATH: dict[str, tuple[int | None, int | None]] = {
-    "chmod": (90, None),
-    "fchmodat": (268, 53),
-    "fchmodat2": (452, 452),
-    "chown": (92, None),
-    "lchown": (94, None),
-    "fchownat": (260, 54),
-    "setxattr": (188, 5),
-    "lsetxattr": (189, 6),
-    "removexattr": (197, 14),
-    "lremovexattr": (198, 15),
-    "utime": (132, None),
-    "utimes": (235, None),
-    "futimesat": (261, None),
-}
+BY_PATH = (
+    "chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "setxattr", "lsetxattr", "removexattr", "lremovexattr", "utime",
+    "utimes", "futimesat",
+)  # fmt: skip
 """Not covered by Landlock: permissions and times of files by name, anywhere."""
-
-MODES: dict[str, tuple[int | None, int | None, int, int | None]] = {
-    "chmod": (90, None, 1, None),
-    "fchmod": (91, 52, 1, None),
-    "fchmodat": (268, 53, 2, None),
-    "fchmodat2": (452, 452, 2, None),
-    "creat": (85, None, 1, None),
-    "mknod": (133, None, 1, None),
-    "mknodat": (259, 33, 2, None),
-    "open": (2, None, 2, 1),
-    "openat": (257, 56, 3, 2),
-}
-"""Calls that set the mode of a file: the position of the mode, and of the flags without which it has no meaning."""
-_OPENAT2 = 437
-"""Its mode is in memory, where a filter cannot look. Without it programs use `openat`."""
-
-GROUPS: dict[str, tuple[int | None, int | None]] = {"setpgid": (109, 154), "setsid": (112, 157)}
+MODES: dict[str, tuple[int, int | None]] = {
+    "chmod": (1, None), "fchmod": (1, None), "fchmodat": (2, None), "fchmodat2": (2, None), "creat": (1, None), "mknod": (1, None),
+    "mknodat": (2, None), "open": (2, 1), "openat": (3, 2),
+}  # fmt: skip
+"""Calls that set the mode of a file: the position of the mode, and of the flags without which it has no meaning. That of `openat2` is in
+memory, where a filter cannot look: without it programs use `openat`."""
+GROUPS = ("setpgid", "setsid")
 """With these a process leaves its group, and so the one signal that ends them all."""
-
-WATCHING: dict[str, tuple[int | None, int | None]] = {"inotify_init": (253, None), "inotify_init1": (294, 26), "truncate": (76, 45)}
-"""The same for events in folders; and truncation, which older versions of Landlock do not cover."""
+WATCHING = ("inotify_init", "inotify_init1", "truncate")
+"""Events in folders, which Landlock does not cover; and truncation, which its older versions do not."""
 
 
 # ---- the filter
@@ -233,14 +142,13 @@ def program(wanted: Filter, machine: str = "") -> bytes:
         _refuse(errno.ENOSYS),
     ]
     for name, check in _checks(wanted).items():
-        steps += [_step(_EQUAL, WATCHED[name][column], 0, len(check)), *check]
+        steps += _if_call(name, column, check)
     if wanted.keeps_files:
-        steps += [_step(_EQUAL, _OPENAT2, 0, 1), _refuse(errno.ENOSYS)]
-        for name, (*numbers, mode, flags) in MODES.items():
-            if (number := numbers[column]) is not None and not (wanted.shares_user and name in BY_PATH):
-                check = _no_set_id(mode, flags)
-                steps += [_step(_EQUAL, number, 0, len(check)), *check]
-    steps += _each(FORBIDDEN if wanted.allows_within else FORBIDDEN | WITHIN, column, errno.EPERM)
+        steps += _if_call("openat2", column, [_refuse(errno.ENOSYS)])
+        for name, (mode, flags) in MODES.items():
+            if not (wanted.shares_user and name in BY_PATH):
+                steps += _if_call(name, column, _no_set_id(mode, flags))
+    steps += _each(FORBIDDEN if wanted.allows_within else FORBIDDEN + WITHIN, column, errno.EPERM)
     if not wanted.signals:
         steps += _each(GROUPS, column, 0)  # reported as done: programs give up if it fails
     if wanted.shares_user:
@@ -257,9 +165,13 @@ def open_program(wanted: Filter) -> int:
     return file
 
 
-def _each(calls: dict[str, tuple[int | None, int | None]], column: int, error: int) -> list[bytes]:
-    numbers = [numbers[column] for numbers in calls.values()]
-    return [step for number in numbers if number is not None for step in (_step(_EQUAL, number, 0, 1), _refuse(error))]
+def _each(names: tuple[str, ...], column: int, error: int) -> list[bytes]:
+    return [step for name in names for step in _if_call(name, column, [_refuse(error)])]
+
+
+def _if_call(name: str, column: int, check: list[bytes]) -> list[bytes]:
+    number = NUMBERS[name][column]
+    return [] if number is None else [_step(_EQUAL, number, 0, len(check)), *check]
 
 
 OWN_PID = 0x7E57_91D0

@@ -25,9 +25,7 @@ from remit.system.threads import off_loop
 
 LINE_BYTES = 64 << 10
 _PART_BYTES = 1 << 18
-_PARTS_AT_ONCE = 16
 _LONGEST_NAME = 1000
-_FEW = 50
 BOOT = """\
 import marshal, os, sys
 def take(count):
@@ -108,8 +106,7 @@ async def converse(reports: asyncio.StreamReader, control: asyncio.StreamWriter,
         listed.append(_left(line))
     usable = [(place, left) for place, left in enumerate(listed) if left is not None]
     found = [left for _, left in usable]
-    picked = choose(found) if len(found) < _FEW else await off_loop(choose, found)  # thousands, by hostile patterns
-    chosen = [usable[index] for index in picked]
+    chosen = [usable[index] for index in await off_loop(choose, found)]  # may be thousands, by hostile patterns
     control.write(" ".join(str(place) for place, _ in chosen).encode() + b"\n")
     brought = [left for _, left in chosen if await _bring(reports, left, out)]
     return replace(ended, files=tuple(brought), left_there=len(listed) - len(brought) + (line == ". 1"))
@@ -173,17 +170,14 @@ async def _bring(reports: asyncio.StreamReader, left: LeftFile, out: Path) -> bo
         return False
     if line != f"D {left.size}":
         raise KeeperLost
-    target, parts, remaining = out / left.name, [], left.size
+    target, remaining = out / left.name, left.size
     is_kept = await off_loop(_create, target)
     while remaining:
         part = await reports.read(min(remaining, _PART_BYTES))
         if not part:
             raise KeeperLost
         remaining -= len(part)
-        parts.append(part)
-        if len(parts) == _PARTS_AT_ONCE or not remaining:
-            is_kept = is_kept and await off_loop(_append, target, b"".join(parts))
-            parts.clear()
+        is_kept = is_kept and await off_loop(_append, target, part)
     return is_kept
 
 

@@ -4,7 +4,6 @@
 (`imports`) and the history, `report` writes. The agent directory loads this module, which imports none of them."""
 
 import gc
-from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -15,8 +14,6 @@ from remit.core.errors import Misused
 from remit.system.beneath import Root
 from remit.system.globs import read_rules
 from remit.system.packages import need
-
-__all__ = ["ANALYSIS", "analyze_code"]
 
 _KEPT_FREE_SECONDS = 15.0
 """Reserved before the deadline for the graph and the report of a large tree; at most a part of the time."""
@@ -36,40 +33,28 @@ def analyze_code(
 ) -> dict[str, Any]:
     for module in ("tree_sitter", "lizard"):
         need(module, "code")
+    if strange := [pattern for pattern in patterns or () if not read_rules(pattern)]:
+        raise Misused(f"patterns: {strange[0]!r} is not a pattern.", advice='Use globs as in .gitignore, such as "**/*.py" or "src/".')
+    with Root(ctx.workspace) as root, root.place(path) as place:
+        place.need()
+        below = "/".join(place.inside)  # its real path: links may lead to other places inside, never out
+    free = min(0.4 * ctx.remaining, _KEPT_FREE_SECONDS)
     gc.disable()  # millions of small values live to the end, and the process ends with them
     from remit.builtin.coder.analysis.analysis import Analysis
 
     analysis = Analysis(
         workspace=ctx.workspace,
-        below=_located(ctx, path),
-        patterns=_checked(patterns or []),
+        below=below,
+        patterns=patterns or (),
         out=ctx.scratch,
         progress=ctx.progress,
         permitted=ctx.permitted,
-        is_over=_clock(ctx),
+        is_over=lambda: ctx.hand_in or ctx.remaining < free,
     )
     result = analysis.run()
     ctx.artifact(ctx.scratch / "analysis.md", "report", "What this is, where it starts, what is risky, tangled and untested.")
     ctx.artifact(ctx.scratch / "analysis.json", "data", "Every file with its symbols and imports.")
     return result
-
-
-def _located(ctx: BlockingContext, path: str) -> str:
-    """The real path below the workspace, empty for all of it. Links may lead to other places inside it, never out."""
-    with Root(ctx.workspace) as root, root.place(path) as place:
-        place.need()
-        return "/".join(place.inside)
-
-
-def _checked(patterns: list[str]) -> list[str]:
-    if strange := [pattern for pattern in patterns if not read_rules(pattern)]:
-        raise Misused(f"patterns: {strange[0]!r} is not a pattern.", advice='Use globs as in .gitignore, such as "**/*.py" or "src/".')
-    return patterns
-
-
-def _clock(ctx: BlockingContext) -> Callable[[], bool]:
-    free = min(0.4 * ctx.remaining, _KEPT_FREE_SECONDS)
-    return lambda: ctx.hand_in or ctx.remaining < free
 
 
 ANALYSIS: list[FunctionAgent] = [analyze_code]

@@ -13,6 +13,7 @@ from remit.builtin.coder.analysis.files import Listing, list_files, permitted_pa
 from remit.builtin.coder.analysis.grammars import GRAMMARS, load
 from remit.builtin.coder.analysis.report import import_chart, summary, write_report
 from remit.builtin.coder.analysis.survey import LISTED, Survey
+from remit.builtin.worker.workspace import error_dict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +34,12 @@ class Analysis:
         """A return in the shape of the contract."""
         self.progress("Listing files.", 0.0)
         survey = Survey(self.workspace, self.below)
-        listing = self._permitted(list_files(self.workspace, self.below, self.patterns, self.is_over))
+        listing = list_files(self.workspace, self.below, self.patterns, self.is_over)
         survey.skipped.update(listing.skipped)
+        may_read = permitted_paths((one.path for one in listing.files), self.permitted)
+        if withheld := len(listing.files) - len(may_read):
+            survey.skipped["not to be read by the policy"] += withheld
+            listing.files = [one for one in listing.files if one.path in may_read]
         with (self.out / "analysis.json").open("w", encoding="utf-8") as out:
             left = self._parse(listing, survey, out.write)
             self.progress("Building the report.", 0.95)
@@ -52,19 +57,10 @@ class Analysis:
         (self.out / "analysis.md").write_text(report, encoding="utf-8", errors="replace")
         reply: dict[str, Any] = {"status": "completed", "summary": summary(data), "data": data}
         if left or listing.is_cut:
-            message = f"There was no time to read {left:,} of the files." if left else "Not all files were listed: too many, or no time."
-            advice = "Allow more time, or name a part with path or patterns."
-            error = {"type": "timeout", "code": "TIMEOUT", "message": message, "recoverable": True, "recommendation": advice}
+            message = f"There was no time to read {left:,} of the files." if left else "There was no time to list all files."
+            error = error_dict("timeout", "TIMEOUT", message, "Allow more time, or name a part with path or patterns.")
             reply |= {"status": "partial", "errors": [error]}
         return reply
-
-    def _permitted(self, listing: Listing) -> Listing:
-        may_read = permitted_paths((one.path for one in listing.files), self.permitted)
-        allowed = [one for one in listing.files if one.path in may_read]
-        if len(allowed) < len(listing.files):
-            listing.skipped["not to be read by the policy"] += len(listing.files) - len(allowed)
-            listing.files = allowed
-        return listing
 
     def _parse(self, listing: Listing, survey: Survey, write: Callable[[str], object]) -> int:
         """Writes facts as they come: those of a large project need not fit into memory. Returns how many files were not read."""

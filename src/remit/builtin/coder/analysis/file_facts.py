@@ -3,6 +3,7 @@
 A language with a grammar is parsed by tree-sitter, others by lizard. Complexity is McCabe's: one plus the number of decisions. Parsers run
 in forked processes (`ParserPool`), because a hostile file can crash or hang a C parser."""
 
+import contextlib
 import importlib
 import json
 import multiprocessing
@@ -10,7 +11,6 @@ import os
 import re
 import resource
 import signal
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from multiprocessing.connection import Connection, wait
@@ -26,7 +26,7 @@ NAME_CHARACTERS = 200
 IMPORT_CHARACTERS = 4_000
 """A Rust `use` can name many modules."""
 IMPORTS_KEPT = 2_000
-SYMBOLS_KEPT = 20_000
+"""Of one file: those of all files are in memory together."""
 FUNCTIONS = frozenset({"function", "method"})
 _TYPES = frozenset({"class", "struct", "interface", "enum", "trait", "scope"})
 _BLANK = re.compile(rb"^[ \t\r\f\v]*$", re.MULTILINE)
@@ -98,7 +98,7 @@ def _parse(source: bytes, language: str, path: str, *, is_test: bool) -> dict[st
         "imports": imports[:IMPORTS_KEPT],
         "entries": entries[:5] or ([[1, "python -m"]] if path.endswith("__main__.py") else []),
         "hasErrors": bool(tree.root_node.has_error),
-        "symbols": symbols[:SYMBOLS_KEPT],
+        "symbols": symbols,
     }
 
 
@@ -189,7 +189,7 @@ def _count(lizard: Any, source: bytes, path: str, at_most: int) -> dict[str, Any
             "complexity": one.cyclomatic_complexity,
             "nesting": one.max_nesting_depth,
         }
-        for one in found.function_list[:SYMBOLS_KEPT]
+        for one in found.function_list
     ]
     complexity = sum(one["complexity"] for one in symbols)
     return {"comments": max(0, at_most - found.nloc), "complexity": complexity, "symbols": symbols}
@@ -199,20 +199,11 @@ def _count(lizard: Any, source: bytes, path: str, at_most: int) -> dict[str, Any
 
 FILE_SECONDS = 10.0
 MEMORY_BYTES = 4 << 30
-MAX_LOSSES = 100
-_BATCH = 64
 _FILES_PER_WORKER = 150
 """For fewer files, another process costs more than it saves."""
 _MAX_WORKERS = 16
 _MAX_DESCRIPTORS = 65_536
 Facts = dict[str, Any]
-
-
-class ParsedFile(NamedTuple):
-    file: SourceFile
-    facts: Facts
-    text: str = ""
-    """The facts as JSON."""
 
 
 def read_file(root: Root, file: SourceFile) -> Facts:
@@ -231,26 +222,18 @@ def read_file(root: Root, file: SourceFile) -> Facts:
 
 
 class ParserPool:
-    """Parses files in forked processes. A process that dies or takes too long loses its current file; another
-    reads the rest of its batch."""
+    """Parses files in forked processes, each one file at a time. One that dies or takes too long loses its file and is replaced."""
 
-    def __init__(
-        self,
-        workspace: Path,
-        files: Sequence[SourceFile],
-        read: Callable[[Root, SourceFile], Facts] = read_file,
-        file_seconds: float = FILE_SECONDS,
-    ) -> None:
-        self._workspace, self._files, self._read, self._file_seconds = workspace, files, read, file_seconds
-        self._todo = deque(deque(range(start, min(start + _BATCH, len(files)))) for start in range(0, len(files), _BATCH))
-        self._workers: dict[Connection, tuple[ForkProcess, deque[int]]] = {}
-        self._losses = 0
+    def __init__(self, workspace: Path, files: Sequence[SourceFile]) -> None:
+        self._workspace = workspace
+        self._count = max(1, min(len(os.sched_getaffinity(0)), _MAX_WORKERS, len(files) // _FILES_PER_WORKER))
+        self._todo = iter(files)
+        self._workers: dict[Connection, tuple[ForkProcess, SourceFile]] = {}
 
-    def run(self, is_over: Callable[[], bool]) -> Iterator[ParsedFile]:
-        """Yield facts until all files are read or `is_over`. No process is left at the end."""
-        count = max(1, min(len(os.sched_getaffinity(0)), _MAX_WORKERS, len(self._files) // _FILES_PER_WORKER))
+    def run(self, is_over: Callable[[], bool]) -> Iterator[tuple[SourceFile, Facts, str]]:
+        """Yield facts, also as JSON, until all files are read or `is_over`. No process is left at the end."""
         try:
-            for _ in range(count):
+            for _ in range(self._count):
                 self._start()
             while self._workers and not is_over():
                 for connection in wait(list(self._workers), timeout=0.5):
@@ -261,35 +244,33 @@ class ParserPool:
                 self._stop(connection)
 
     def _start(self) -> None:
-        if not self._todo:
+        file = next(self._todo, None)
+        if file is None:
             return
         fork = multiprocessing.get_context("fork")
         ours, theirs = fork.Pipe()
-        batch = self._todo.popleft()
-        process = fork.Process(target=self._work, args=(theirs, batch), daemon=True)
+        process = fork.Process(target=self._work, args=(theirs,), daemon=True)
         process.start()
         theirs.close()
-        self._workers[ours] = process, batch
+        ours.send(file)
+        self._workers[ours] = process, file
 
-    def _receive(self, connection: Connection) -> ParsedFile:
-        _, batch = self._workers[connection]
-        file = self._files[batch[0]]
+    def _receive(self, connection: Connection) -> tuple[SourceFile, Facts, str]:
+        process, file = self._workers[connection]
         try:
             text = connection.recv_bytes().decode()
-            facts = json.loads(text)
+            facts: Facts = json.loads(text)
         except (EOFError, OSError, ValueError, RecursionError):
-            facts = None
-        batch.popleft()
-        if facts is None or not batch:
-            if batch:
-                self._todo.appendleft(batch)
             is_slow = self._stop(connection) == -signal.SIGALRM
-            self._losses += facts is None
-            if self._losses < MAX_LOSSES:
-                self._start()
-            if facts is None:
-                return ParsedFile(file, {"trouble": f"the parser {f'took longer than {self._file_seconds:g} s' if is_slow else 'crashed'}"})
-        return ParsedFile(file, facts, text) if isinstance(facts, dict) else ParsedFile(file, {"trouble": "the parser returned no facts"})
+            self._start()
+            return file, {"trouble": f"the parser {f'took longer than {FILE_SECONDS:g} s' if is_slow else 'crashed'}"}, ""
+        if (following := next(self._todo, None)) is None:
+            self._stop(connection)
+        else:
+            self._workers[connection] = process, following
+            with contextlib.suppress(OSError):  # it has died meanwhile: the next receipt says so
+                connection.send(following)
+        return file, facts, text
 
     def _stop(self, connection: Connection) -> int | None:
         """Its exit code. A worker that still runs is killed."""
@@ -299,7 +280,7 @@ class ParserPool:
         process.join()
         return process.exitcode
 
-    def _work(self, connection: Connection, batch: Sequence[int]) -> None:
+    def _work(self, connection: Connection) -> None:
         """In the child: SIGALRM ends it when a file takes too long."""
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -309,8 +290,9 @@ class ParserPool:
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard), hard))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        with Root(self._workspace) as root:
-            for index in batch:
-                signal.setitimer(signal.ITIMER_REAL, self._file_seconds)
-                connection.send_bytes(json.dumps(self._read(root, self._files[index]), separators=(",", ":")).encode())
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        with Root(self._workspace) as root, contextlib.suppress(EOFError):
+            while True:
+                file = connection.recv()
+                signal.setitimer(signal.ITIMER_REAL, FILE_SECONDS)
+                connection.send_bytes(json.dumps(read_file(root, file), separators=(",", ":")).encode())
+                signal.setitimer(signal.ITIMER_REAL, 0)

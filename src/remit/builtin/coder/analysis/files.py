@@ -15,7 +15,6 @@ from remit.system.beneath import Root
 from remit.system.folder_walk import Walk, asked_from, rules_above
 from remit.system.globs import Rules, read_rules
 
-FILES_AT_MOST = 1_000_000
 PARSED_BYTES = 1_000_000
 """Larger files are usually generated."""
 FOREIGN = frozenset({"node_modules", "bower_components", "vendor", "third_party", "third-party", "site-packages", ".venv", "venv"})
@@ -70,9 +69,6 @@ def list_files(workspace: Path, below: str, patterns: Sequence[str], is_over: Ca
                     if entry.name in FOREIGN:
                         listing.foreign.append(f"{prefix}{entry.path}/")
                 elif (chosen is None or _is_chosen(chosen, entry.path)) and (status := entry.stat()) is not None:
-                    if len(listing.files) == FILES_AT_MOST:
-                        listing.is_cut = True
-                        break
                     _add(listing, prefix + entry.path, status)
         finally:
             os.close(folder)
@@ -82,7 +78,7 @@ def list_files(workspace: Path, below: str, patterns: Sequence[str], is_over: Ca
         "folders too deep": walk.too_deep,
     }
     listing.skipped.update({reason: count for reason, count in left.items() if count})
-    listing.is_cut = listing.is_cut or walk.was_stopped
+    listing.is_cut = walk.was_stopped
     return listing
 
 

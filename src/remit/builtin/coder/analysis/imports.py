@@ -16,7 +16,7 @@ Edges = dict[str, Counter[str]]
 
 class Import(NamedTuple):
     module: str
-    names: tuple[str, ...]
+    names: Sequence[str]
     line: int
     is_lazy: bool
     """Inside a function, or for types only: it does not run with the module."""

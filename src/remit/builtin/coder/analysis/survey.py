@@ -80,35 +80,32 @@ class Survey:
     """Files with parts that the grammar could not parse."""
 
     def add(self, file: SourceFile, facts: dict[str, Any]) -> bool:
-        """Add the facts of one file. False if it was skipped, unreadable, or its facts are malformed."""
+        """Add the facts of one file. False if it was skipped or is unreadable."""
         if "skipped" in facts:
-            self.skipped[str(facts["skipped"])] += 1
-            return False
-        try:
-            if "trouble" not in facts:
-                self._add(file, facts)
-                return True
-        except (ValueError, TypeError, KeyError, IndexError):
-            pass
-        self.unreadable.append({"path": printable(file.path), "why": printable(str(facts.get("trouble", "the parser gave no facts")))})
+            self.skipped[facts["skipped"]] += 1
+        elif "trouble" in facts:
+            self.unreadable.append({"path": printable(file.path), "why": printable(facts["trouble"])})
+        else:
+            self._add(file, facts)
+            return True
         return False
 
     def _add(self, file: SourceFile, facts: dict[str, Any]) -> None:
-        path, language, is_test = file.path, str(facts["language"]), bool(facts["isTest"])
-        counts = {key: int(facts[key]) for key in ("lines", "code", "comments", "blank")}
+        path, language, is_test = file.path, facts["language"], facts["isTest"]
+        counts = {key: facts[key] for key in ("lines", "code", "comments", "blank")}
         functions = [
             Function(path, f"{one['parent']}.{one['name']}".strip("."), one["line"], one["endLine"], one["complexity"], one["nesting"])
             for one in facts.get("symbols", ())
             if one["kind"] in FUNCTIONS
         ]
         if "complexity" in facts:
-            numbers = counts["code"], int(facts["complexity"]), len(functions), file.size, int(facts.get("tests", 0))
+            numbers = counts["code"], facts["complexity"], len(functions), file.size, facts.get("tests", 0)
             self.code_files.append(CodeFile(path, language, *numbers, is_test))
         if "imports" in facts:
-            imports = [Import(str(module), tuple(names), int(line), bool(lazy)) for module, names, line, lazy in facts["imports"]]
-            self.modules.append(Module(path, language, imports))
-            self.broken += bool(facts["hasErrors"])
-            self.entries += [_entry(path, int(line), str(what)) for line, what in facts["entries"][:1] if not is_test]
+            self.modules.append(Module(path, language, [Import(*one) for one in facts["imports"]]))
+            self.broken += facts["hasErrors"]
+            entries = [] if is_test else facts["entries"][:1]
+            self.entries += [{"path": printable(path), "line": line, "what": printable(what)} for line, what in entries]
         self.files += 1
         for key, count in (counts | {"files": 1, "sizeBytes": file.size}).items():
             self.languages[language][key] += count
@@ -261,10 +258,6 @@ def _cycle(members: set[str], edges: Mapping[str, Counter[str]]) -> dict[str, An
     busiest = min(members, key=lambda node: (-users[node], node))
     shown = {"files": sorted(members), "ring": shortest_cycle(busiest, edges, members)}
     return {"size": len(members), **{key: [printable(path) for path in paths[:CYCLE_MEMBERS]] for key, paths in shown.items()}}
-
-
-def _entry(path: str, line: int, what: str) -> dict[str, Any]:
-    return {"path": printable(path), "line": line, "what": printable(what)}
 
 
 def _stem(path: str) -> str:

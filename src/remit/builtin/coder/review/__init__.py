@@ -12,6 +12,7 @@ from pydantic import Field
 
 from remit.agents.function import FunctionAgent, agent
 from remit.agents.process.model_access import models_of
+from remit.builtin.worker.workspace import error_dict
 from remit.core.context import BlockingContext
 from remit.core.errors import Misused
 
@@ -22,13 +23,12 @@ REPORT = "review.md"
 GUIDELINES_LIMIT, GUIDELINES_CHARACTERS = 400, 20_000
 SOURCES = ("diff", "path", "commit", "branch", "session")
 _SETTLE = "Settle what was found and review it again. A script that should fail here reads data.verdict (--json): the review has succeeded."
-_TIME_WAS_UP = {
-    "type": "timeout",
-    "code": "TIMEOUT",
-    "message": "The time limit was reached before every check had run. The result names the missing checks.",
-    "recoverable": True,
-    "recommendation": "Give it a longer timeout, or review a smaller change.",
-}
+_TIME_WAS_UP = error_dict(
+    "timeout",
+    "TIMEOUT",
+    "The time limit was reached before every check had run. The result names the missing checks.",
+    "Give it a longer timeout, or review a smaller change.",
+)
 
 
 @agent(
@@ -77,12 +77,12 @@ def review_code(
     review = checks.run(_read_guidelines(guidelines, files), ctx.progress)
     models = models_of(ctx.context)
     if models is not None:
-        review = review.judged(ctx.wait(judge(models, ctx.context, review, masking)))
+        review = review.with_judgement(ctx.wait(judge(models, ctx.context, review, masking)))
     page = ctx.scratch / REPORT
     page.write_text(review.page(), encoding="utf-8", errors="replace")
     ctx.artifact(page, "report", f"Review: {review.verdict}.")
     returned: dict[str, Any] = {"status": "completed", "summary": review.summary(), "data": review.to_data()}
-    if review.is_unfit:
+    if review.verdict in ("needs changes", "does not apply"):
         returned["next_steps"] = _SETTLE
     if review.is_late:
         returned |= {"status": "partial", "errors": [_TIME_WAS_UP]}

@@ -26,8 +26,6 @@ LIMIT_CHARACTERS = 20_000_000
 FILE_LIMIT_BYTES = 5_000_000
 TOTAL_LIMIT_BYTES = 60_000_000
 FILES_LIMIT = 2_000
-SECTIONS_LIMIT = 300
-"""Maximum parts of a diff that are tried one by one if it does not apply as a whole."""
 NOT_A_DIFF = "Give a unified diff (git diff, diff -u), @FILE for a patch file, or staged, working, REV or REV..REV for what git knows."
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _ABSOLUTE = re.compile(r"^(?:---|\+\+\+) (?!/dev/null)(/|[A-Za-z]:[/\\])")
@@ -409,9 +407,7 @@ class PatchTrial:
             groups: dict[str, list[Section]] = {}
             for section in plain:
                 groups.setdefault(section.path(self._strip), []).append(section)
-            tried = list(groups.values())[:SECTIONS_LIMIT]
-            found = [file for group in tried for file in self._attempt(group)]
-            found += [self._fail(group, note="too many files do not apply") for group in list(groups.values())[SECTIONS_LIMIT:]]
+            found = [file for group in groups.values() for file in self._attempt(group)]
         return [*found, *odd]
 
     def _find_strip(self) -> int:

@@ -66,30 +66,27 @@ class SecretMask:
 
     def __init__(self) -> None:
         self._values: set[str] = set()
-        self._plugins: list[Any] = []
+        self.plugins: list[Any] = []
+        """Empty if detect-secrets is not installed."""
         try:
             from detect_secrets.core.plugins.util import get_mapping_from_secret_type_to_class
             from detect_secrets.filters import heuristic
         except ImportError:
             return
         kinds: Mapping[str, Any] = get_mapping_from_secret_type_to_class()
-        self._plugins = [plugin() for kind, plugin in kinds.items() if kind not in ("Public IP (ipv4)", "Hex High Entropy String")]
+        self.plugins = [plugin() for kind, plugin in kinds.items() if kind not in ("Public IP (ipv4)", "Hex High Entropy String")]
         self._is_plain: tuple[Callable[[str], bool], ...] = (
             heuristic.is_sequential_string, heuristic.is_potential_uuid, heuristic.is_templated_secret,
             heuristic.is_prefixed_with_dollar_sign, heuristic.is_not_alphanumeric_string,
         )  # fmt: skip
         self._is_reference = heuristic.is_indirect_reference
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether detect-secrets is installed."""
-        return bool(self._plugins)
-
-    def find(self, path: str, line: str) -> list[Secret]:
+    def find(self, path: str, line: str) -> Secret | None:
+        """The surest one."""
         found: dict[str, Secret] = {}
         for start in range(0, max(1, len(line)), LINE_LIMIT):
             part = line[start : start + LINE_LIMIT + 200]
-            for plugin in self._plugins:
+            for plugin in self.plugins:
                 for one in plugin.analyze_line(filename=path, line=part, line_number=1):
                     value, is_sure = one.secret_value or "", one.type not in _GUESSED
                     if value and (is_sure or not self._is_ordinary(value, part)):
@@ -98,7 +95,7 @@ class SecretMask:
         if all("Entropy" in one.kind for one in found.values()) and known.count(REDACTED) > line.count(REDACTED):
             found[""] = Secret("a known format", "", True)
         self._values.update(value for value in found if len(value) >= 4 and not value.startswith("BEGIN"))
-        return sorted(found.values(), key=lambda one: not one.is_sure)[:1]
+        return min(found.values(), key=lambda one: not one.is_sure, default=None)
 
     def _is_ordinary(self, value: str, line: str) -> bool:
         return self._is_reference(line) or any(is_plain(value) for is_plain in self._is_plain)
@@ -164,7 +161,7 @@ class Checks:
                 yield replace(_finding(file, severity, "patch", rule, fault.message, advice), line=fault.line)
 
     def secrets(self) -> Iterator[Finding]:
-        if self.masking.is_complete:
+        if self.masking.plugins:
             self.tools["detect-secrets"] = version("detect-secrets")
         else:
             self.unchecked.append("secrets but for known formats: detect-secrets is not installed (pip install 'remit[code]')")
@@ -176,7 +173,7 @@ class Checks:
                 if self.is_late():
                     self.unchecked.append(f"secrets from {file.path}, line {number} on: time was up")
                     return
-                for secret in self.masking.find(file.path, line[:LONGEST_LINE]):
+                if (secret := self.masking.find(file.path, line[:LONGEST_LINE])) is not None:
                     yield _secret_finding(file, number, line, secret)
 
     def facts(self) -> Iterator[Finding]:

@@ -77,7 +77,7 @@ async def judge(models: TextModel, ctx: Context, review: Review, masking: Secret
     if not isinstance(findings, list):
         return Judgement(model=heard.model, fault="its answer cannot be read as findings", unseen=unseen)
     shown = {file.path: file.lines for file in review.change.files if file.path not in unseen}
-    kept = [finding for one in findings if (finding := _checked(one, shown, masking)) is not None]
+    kept = [finding for one in findings if (finding := _read_finding(one, shown, masking)) is not None]
     return Judgement(
         findings=tuple(sort_findings(kept)[0][:MAX_FINDINGS]), model=heard.model, dropped=len(findings) - len(kept), unseen=unseen
     )
@@ -104,7 +104,7 @@ def _diff(files: Sequence[ChangedFile], masking: SecretMask) -> tuple[list[str],
     return parts, tuple(unseen)
 
 
-def _checked(one: Any, shown: Mapping[str, Mapping[int, str]], masking: SecretMask) -> Finding | None:
+def _read_finding(one: Any, shown: Mapping[str, Mapping[int, str]], masking: SecretMask) -> Finding | None:
     """A finding on a line of the diff; None for any other."""
     if not isinstance(one, dict):
         return None

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from remit.builtin.coder.review.judgement import Judgement
 
 FINDINGS_LIMIT = 200
-UNFIT = ("needs changes", "does not apply")
-"""Verdicts with which a change should not be merged."""
 
 
 class Severity(StrEnum):
@@ -94,10 +92,6 @@ class Review:
         return "worth a look" if self.is_late or Severity.MEDIUM in severities else "looks fine"
 
     @property
-    def is_unfit(self) -> bool:
-        return self.verdict in UNFIT
-
-    @property
     def counts(self) -> dict[str, int]:
         found = Counter(finding.severity for finding in self.findings)
         return {str(severity): found[severity] for severity in Severity}
@@ -127,6 +121,7 @@ class Review:
     def to_data(self) -> dict[str, Any]:
         added, removed = self.lines
         judged = self.judgement
+        by_checks = self._verdict(finding for finding in self.findings if not finding.by)
         return {
             "verdict": self.verdict,
             "applies": str(self.change.state),
@@ -147,13 +142,10 @@ class Review:
                 "checked": list(self.guidelines) if self.is_judged else [],
                 "notChecked": [] if self.is_judged else list(self.guidelines),
             },
-            **({"judgement": {**judged.to_data(), "verdictWithout": self._without_model()}} if judged is not None else {}),
+            **({"judgement": {**judged.to_data(), "verdictWithout": by_checks}} if judged is not None else {}),
         }
 
-    def _without_model(self) -> str:
-        return self._verdict(finding for finding in self.findings if not finding.by)
-
-    def judged(self, judgement: "Judgement") -> "Review":
+    def with_judgement(self, judgement: "Judgement") -> "Review":
         """With the findings of a model, each after those of a check with the same severity."""
         both = sorted([*self.findings, *judgement.findings], key=lambda one: (ORDER[one.severity], bool(one.by)))
         return replace(self, findings=both, judgement=judgement)
