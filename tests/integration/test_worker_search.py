@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,14 @@ async def test_encodings_and_odd_names_do_not_hide_a_match(remit: Remit, tmp_pat
     assert found["bom", 2] == (1, "hit")
     assert found["latin", 1] == (6, "café hit")
     assert {"new\nline", "-rf", "a:1:2:b"} <= {path for path, _ in found}
+
+
+async def test_long_line_is_shown_around_its_match(remit: Remit, tmp_path: Path) -> None:
+    (tmp_path / "long").write_text("é" * 1000 + "hit" + "ü" * 1000 + "\n" + "x" * 900 + "hit\r\n")
+    first, second = (await search(remit, pattern="hit"))["matches"]
+    assert first["column"] == 1001
+    assert re.fullmatch("…é+hitü+…", first["text"])
+    assert (second["column"], second["text"]) == (901, "…" + "x" * 100 + "hit")
 
 
 async def test_files_forbidden_by_the_policy_are_not_searched(remit: Remit, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 from remit import AgentPort, AgentSpec, Context, FunctionAgent, Isolation, Remit, RemitError, Stopped
 from remit.agents.definition import Definition
 from remit.agents.remote_context import ContextService, RemoteBackend, facts_to_wire
-from remit.agents.rpc import Connection
+from remit.agents.rpc import Connection, Handler
 from remit.agents.thread import ThreadAgent
 from remit.core.jsonable import to_jsonable
 from support.network import enter
@@ -30,7 +30,7 @@ from support.network import enter
 START_SECONDS = 60.0
 
 
-class _InWorker:
+class _InWorker(Handler):
     """Serves the context of one delegation; without a service it learns the caller's definitions."""
 
     def __init__(self, service: ContextService | None = None, define: Callable[[Definition], None] = lambda _: None) -> None:
@@ -47,11 +47,8 @@ class _InWorker:
         else:
             self._service.take(name, body)
 
-    def refused(self, run: int, error: RemitError) -> None: ...
-    def lost(self, fault: str) -> None: ...
 
-
-class _InTest:
+class _InTest(Handler):
     """Runs the agents of a check."""
 
     def __init__(self, agents: dict[str, AgentPort]) -> None:
@@ -70,12 +67,9 @@ class _InTest:
             with contextlib.suppress(RemitError):
                 await asyncio.shield(self.connection.calls.call("permitted", {"paths": []}))
 
-    def take(self, run: int, name: str, body: dict[str, Any]) -> None: ...
     def refused(self, run: int, error: RemitError) -> None:
         if self._backend is not None:
             self._backend.refuse(error)
-
-    def lost(self, fault: str) -> None: ...
 
 
 class BridgedAgent:

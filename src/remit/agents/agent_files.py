@@ -76,12 +76,12 @@ def read_with_or_without_head(path: Path, root: Path, trust: ProjectTrust | None
 
 def page_of(text: str, path: Path) -> Page | None:
     """Parse a text as the page at `path`, like `read_page`. Raises `Misused`."""
-    head, body = _split(text)
+    head, body = _split_head(text)
     if head is None:
         return None
     if len(head) > LARGEST_HEAD:
         raise Misused(f"its front matter has {len(head)} characters; the maximum is {LARGEST_HEAD}.")
-    said, lines = _parsed(head)
+    said, lines = _parse_head(head)
     if said is None:
         said = {}
     if not isinstance(said, dict):
@@ -100,7 +100,7 @@ def _text_of(path: Path, root: Path, trust: ProjectTrust | None) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _split(text: str) -> tuple[str | None, str]:
+def _split_head(text: str) -> tuple[str | None, str]:
     handler = YAMLHandler(fm_boundary=_BOUNDARY)
     if not handler.detect(text):
         return None, text
@@ -111,21 +111,21 @@ def _split(text: str) -> tuple[str | None, str]:
     return head.removeprefix("\n"), body
 
 
-def _parsed(head: str) -> tuple[Any, dict[str, int]]:
+def _parse_head(head: str) -> tuple[Any, dict[str, int]]:
     """Parse as YAML with the lines of its keys; if that fails, treat one-line values as plain text.
 
     `description: Use this when: …` is not valid YAML, but occurs in many files, and other tools accept it."""
     try:
-        return _loaded(head)
+        return _load_head(head)
     except (yaml.YAMLError, *_YAML_ERRORS) as error:
         first = error
     try:
-        return _loaded(_quoted(head))
+        return _load_head(_quote_values(head))
     except (yaml.YAMLError, *_YAML_ERRORS):
-        raise Misused(_said(first)) from None
+        raise Misused(_describe_fault(first)) from None
 
 
-def _loaded(head: str) -> tuple[Any, dict[str, int]]:
+def _load_head(head: str) -> tuple[Any, dict[str, int]]:
     loader = _Loader(head)
     try:
         node = loader.get_single_node()
@@ -134,7 +134,7 @@ def _loaded(head: str) -> tuple[Any, dict[str, int]]:
         loader.dispose()
 
 
-def _quoted(head: str) -> str:
+def _quote_values(head: str) -> str:
     lines = []
     for line in head.split("\n"):
         line = line.rstrip(" \t")
@@ -148,7 +148,7 @@ def _quoted(head: str) -> str:
     return "\n".join(lines)
 
 
-def _said(error: Exception) -> str:
+def _describe_fault(error: Exception) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error) or type(error).__name__
     line = f"line {mark.line + 2}: " if mark is not None else ""
@@ -188,7 +188,7 @@ def ours(page: Page) -> Declaration | None:
     if misplaced:
         raise page.fault(misplaced[0], f"{misplaced[0]} belongs under {OURS}:.")
     name = _name(page, page.head.get("name", page.path.stem))
-    return _declared(page, name, _tools(page, "tools"), _tools(page, "disallowedTools") or ())
+    return _declaration_of(page, name, _tools(page, "tools"), _tools(page, "disallowedTools") or ())
 
 
 def claude(page: Page) -> Declaration | None:
@@ -199,7 +199,7 @@ def claude(page: Page) -> Declaration | None:
         return None
     check_guest(page)
     name = _name(page, page.head["name"])
-    return _declared(page, name, _tools(page, "tools"), _tools(page, "disallowedTools") or (), is_guest=True)
+    return _declaration_of(page, name, _tools(page, "tools"), _tools(page, "disallowedTools") or (), is_guest=True)
 
 
 def opencode(page: Page) -> Declaration | None:
@@ -209,10 +209,10 @@ def opencode(page: Page) -> Declaration | None:
     check_guest(page)
     tools = page.head.get("tools")
     off = [str(name) for name, is_on in tools.items() if is_on is False] if isinstance(tools, dict) else []
-    return _declared(page, _name(page, page.path.stem), None, (*off, *_denied(page)), reads=_OPENCODE_READS, is_guest=True)
+    return _declaration_of(page, _name(page, page.path.stem), None, (*off, *_denied_tools(page)), reads=_OPENCODE_READS, is_guest=True)
 
 
-def _declared(
+def _declaration_of(
     page: Page,
     name: str,
     tools: tuple[str, ...] | None,
@@ -276,7 +276,7 @@ def _tools(page: Page, key: str) -> tuple[str, ...] | None:
     return tuple(one.strip() for one in said if one.strip())
 
 
-def _denied(page: Page) -> tuple[str, ...]:
+def _denied_tools(page: Page) -> tuple[str, ...]:
     """`edit: deny`, or by use: `bash: {"git push": deny}`. `ask` leaves it to the executor's own list."""
     said = page.head.get("permission")
     if said is None or isinstance(said, str):

@@ -9,7 +9,7 @@ from remit.agents.attach_server import MAX_FRAME_BYTES, VERSION
 from remit.agents.directory import Directory
 from remit.agents.function import spec_from_wire, spec_to_wire
 from remit.agents.remote_context import RemoteBackend, RemoteHandle
-from remit.agents.rpc import Connection, error_to_wire
+from remit.agents.rpc import Connection, Handler, error_to_wire
 from remit.core.agents import AgentSpec, is_built_in
 from remit.core.context import Context, Handle
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
@@ -63,7 +63,7 @@ class _NoRecord:
         )
 
 
-class Attachment:
+class Attachment(Handler):
     """The connection to the owner, and the facts of its project."""
 
     def __init__(self) -> None:
@@ -193,15 +193,9 @@ class Attachment:
         finally:
             del self._runs[run]
 
-    def take(self, run: int, name: str, body: dict[str, Any]) -> None:
-        """The owner sends no notifications."""
-
     def refused(self, run: int, error: RemitError) -> None:
         if run in self._runs:
             self._runs[run].refuse(error)
-
-    def lost(self, fault: str) -> None:
-        """Open calls have failed."""
 
     def _spawn(self, coroutine: Any) -> "asyncio.Task[None]":
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 from remit.agents.function import spec_from_wire
 from remit.agents.remote_context import ContextService, as_failed, facts_to_wire
-from remit.agents.rpc import Connection, ConnectionLost, error_from_wire
+from remit.agents.rpc import Connection, ConnectionLost, Handler, error_from_wire
 from remit.agents.thread import wait_stopped
 from remit.core.agents import AgentSpec, Isolation, agent_name, is_built_in
 from remit.core.context import Context
@@ -210,7 +210,7 @@ def _refused(what: str) -> Refused:
     return Refused(f"The token of the caller is refused. {what}", code=REFUSED, advice=UNSET)
 
 
-class AttachedProcess:
+class AttachedProcess(Handler):
     """One connection: it must present a token, then it delegates on behalf of its delegation and of the agents it lends."""
 
     def __init__(self, server: AttachServer) -> None:
@@ -241,9 +241,6 @@ class AttachedProcess:
 
     def take(self, run: int, name: str, body: dict[str, Any]) -> None:
         self._service(run).take(name, body)
-
-    def refused(self, run: int, error: RemitError) -> None:
-        """An attached process receives no notifications."""
 
     def lost(self, fault: str) -> None:
         self._timer.cancel()

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from remit.agents.definition import Declaration, Definition, Kind
-from remit.agents.model_agents import MODEL, carried_by_agent, carried_by_model, resolved
-from remit.agents.profiles import Binding, By, binding_of, carried, definition_for, uncarried
+from remit.agents.model_agents import MODEL, profile_on_model, profile_on_model_agent, resolved
+from remit.agents.profiles import Binding, By, binding_of, definition_for, profile_on, without_executor
 from remit.agents.project_files import Gone, NotApproved, with_schema
 from remit.core.agents import AGENT_FOLDERS, agent_name, must_not_be_reserved
 from remit.core.errors import Misused
@@ -44,35 +44,32 @@ class Declarations:
             return definition
         binding = self.binding(definition)
         if binding.executor is not None and binding.executor.kind is Kind.MODEL:
-            return carried_by_agent(declared, self.settings, self.known[binding.executor.name][0], binding.executor)
+            return profile_on_model_agent(declared, self.settings, self.known[binding.executor.name][0], binding.executor)
         if binding.executor is not None:
             if declared.is_guest and binding.by is By.FILE and binding.executor.kind is Kind.COMMAND:
                 raise Misused(
                     f"{declared.source}: runs_on: {binding.executor.name} is a command, which a file in this folder cannot choose itself: "
                     f'say it in remit.toml, [roles] {declared.name} = "{binding.executor.name}".'
                 )
-            return carried(declared, self.known[binding.executor.name][0], binding.executor)
+            return profile_on(declared, self.known[binding.executor.name][0], binding.executor)
         if binding.models is not None:
             names, notes = binding.models, tuple[str, ...]()
             if declared.is_guest and binding.by is By.FILE:
                 names, notes = resolved(names, self.settings, is_guest=True, source=declared.source)
-            found = carried_by_model(declared, self.settings, names, on=", ".join(names) or MODEL)
+            found = profile_on_model(declared, self.settings, names, on=", ".join(names) or MODEL)
             return replace(found, notes=(*found.notes, *notes))
         if binding.built_in is not None:
             return replace(definition, built_in=binding.built_in)
-        return self.unavailable(uncarried(declared, binding.wanted))
+        return self.unavailable(without_executor(declared, binding.wanted))
 
     def unavailable(self, profile: Definition) -> Definition:
         """A profile without an executor, with the reason."""
         faults = list(self.faults.values())
         fault = self.faults.get(profile.runs_on, "") if profile.runs_on is not None else "".join(faults[:1])
-        return replace(profile, not_approved=self.unapproved_executor, fault=fault)
-
-    @property
-    def unapproved_executor(self) -> str:
-        """An unapproved setting that could provide an executor for profiles; empty if there is none."""
+        # An unapproved setting that could provide an executor.
         keys = ("[agents.", ".agents.", "[models.", ".models.", ":model", "].model", "[roles]", ".roles]", "profiles_on")
-        return next((name for name in self.settings.not_approved if any(key in name for key in keys)), "")
+        not_approved = next((name for name in self.settings.not_approved if any(key in name for key in keys)), "")
+        return replace(profile, not_approved=not_approved, fault=fault)
 
 
 def declarations_of(root: Path, settings: Settings, trust: ProjectTrust | None = None) -> Declarations:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import to_json
 
 from remit.agents.placeholders import code_fault, parameters_in, places_in
@@ -98,6 +98,70 @@ def _cache(value: Any) -> float | None:
         raise ValueError(fault.message.removeprefix("cache ")) from None
 
 
+def _split_words(command: Any) -> Any:
+    try:
+        return tuple(shlex.split(command)) if isinstance(command, str) else command
+    except ValueError as error:
+        raise ValueError(f"it cannot be split as a shell would ({error}); write it as a list of words") from None
+
+
+def _known_requirements(requires: Words) -> Words:
+    if fault := requirement_fault(requires):
+        raise ValueError(fault)
+    return requires
+
+
+def _known_kind(kind: Any) -> Any:
+    if kind is None or kind in tuple(Kind):
+        return kind and Kind(kind)
+    added = [entry.name for entry in offered(EXECUTORS_GROUP)]
+    if kind not in added:
+        known = (*map(str, Kind), *added)
+        close = difflib.get_close_matches(str(kind), known, n=1)
+        raise ValueError(f"unknown kind {kind!r:.60}" + (f" (did you mean {close[0]}?)" if close else f"; there are {', '.join(known)}"))
+    return kind
+
+
+def _known_signal(name: str) -> str:
+    if name != NO_SIGNAL and name not in signal.Signals.__members__:
+        raise ValueError(f"{name!r} is not a signal; write e.g. SIGTERM, SIGINT, SIGUSR1, or none")
+    return name
+
+
+def _no_option(model: Words) -> Words:
+    if option := next((name for name in model if name.startswith("-")), None):
+        raise ValueError(f"{option!r} is not a valid model: programs would parse it as an option")
+    return model
+
+
+def _without_slash(operations: Words) -> Words:
+    return tuple(name.removeprefix("/") for name in operations)
+
+
+def _valid_variables(environment: dict[str, str]) -> dict[str, str]:
+    if taken := sorted(name for name in environment if name.startswith(OURS)):
+        raise ValueError(f"{', '.join(taken)}: variables that begin with {OURS} are set by remit alone")
+    for name, value in environment.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise ValueError(f"{name!r} is not a valid environment variable")
+    return environment
+
+
+def _valid_hosts(hosts: Words) -> Words:
+    if hosts:
+        from remit.agents.containment.hosts import HostList
+
+        HostList(hosts)
+    return hosts
+
+
+def _valid_folder(folder: str) -> str:
+    if not folder or "\0" in folder:
+        raise ValueError(f"{folder!r} is not a folder; write one inside the workspace")
+    return folder
+
+
+CommandLine = Annotated[Words, BeforeValidator(_split_words)]
 Contain = Annotated[bool, Field(strict=True)] | Literal["auto"]
 Short = Annotated[str, Field(strict=True, min_length=1, max_length=2000)]
 
@@ -126,7 +190,7 @@ class ServerAddress(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
-    command: Words | Text | None = None
+    command: CommandLine | None = None
     url: Short | None = None
     headers: dict[str, Text] = {}
     environment: dict[str, Text] = {}
@@ -142,11 +206,6 @@ class ServerAddress(BaseModel):
             raise ValueError("the transport sse is not supported; use a server that speaks streamable HTTP")
         return value
 
-    @field_validator("command")
-    @classmethod
-    def _split(cls, command: Words | str | None) -> Words | None:
-        return _split_words(command)
-
     @model_validator(mode="after")
     def _one_way(self) -> "ServerAddress":
         if bool(self.command) == bool(self.url):
@@ -156,19 +215,6 @@ class ServerAddress(BaseModel):
         if self.url is not None and self.environment:
             raise ValueError("environment: it is for a server that is started here")
         return self
-
-    @property
-    def words(self) -> Words:
-        return self.command if isinstance(self.command, tuple) else ()
-
-
-def _split_words(command: Words | str | None) -> Words | None:
-    if not isinstance(command, str):
-        return command
-    try:
-        return tuple(shlex.split(command))
-    except ValueError as error:
-        raise ValueError(f"it cannot be split as a shell would ({error}); write it as a list of words") from None
 
 
 class Hedge(BaseModel):
@@ -186,21 +232,21 @@ class DefinitionTable(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
-    kind: Kind | str | None = None
+    kind: Annotated[Kind | str | None, BeforeValidator(_known_kind)] = None
     description: Text = ""
-    command: Words | Text | None = None
+    command: CommandLine | None = None
     prompt: PromptBy = PromptBy.STDIN
-    folder: Text = "."
+    folder: Annotated[Text, AfterValidator(_valid_folder)] = "."
     pass_environment: Words = ()
-    environment: dict[str, Text] = {}
+    environment: Annotated[dict[str, Text], AfterValidator(_valid_variables)] = {}
     instructions: Text = ""
-    model: Names | None = None
+    model: Annotated[Names, AfterValidator(_no_option)] | None = None
     allow: Words = ()
     delegates: bool = False
-    hand_in: Text = "SIGTERM"
+    hand_in: Annotated[Text, AfterValidator(_known_signal)] = "SIGTERM"
     options: Words = ()
     contain: Contain = False
-    hosts: Words = ()
+    hosts: Annotated[Words, AfterValidator(_valid_hosts)] = ()
     runs_on: Text | None = None
     built_in: Text | None = None
     timeout: Seconds | None = None
@@ -219,7 +265,7 @@ class DefinitionTable(BaseModel):
     temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None = None
     output_schema: dict[str, Any] | None = None
     languages: Names = ()
-    operations: Names = ()
+    operations: Annotated[Names, AfterValidator(_without_slash)] = ()
     group: Names = ()
     by: By = By.SUCCESS
     hedge: Hedge | None = None
@@ -233,78 +279,7 @@ class DefinitionTable(BaseModel):
     ca_file: Short | None = None
     parameters: dict[str, Any] | None = None
     mcp: ServerAddress | None = None
-    requires: Names = ()
-
-    @field_validator("requires")
-    @classmethod
-    def _known_requirements(cls, requires: Words) -> Words:
-        if fault := requirement_fault(requires):
-            raise ValueError(fault)
-        return requires
-
-    @field_validator("kind", mode="before")
-    @classmethod
-    def _known_kind(cls, kind: Any) -> Any:
-        if kind is None or kind in tuple(Kind):
-            return kind and Kind(kind)
-        added = [entry.name for entry in offered(EXECUTORS_GROUP)]
-        if kind not in added:
-            known = (*map(str, Kind), *added)
-            close = difflib.get_close_matches(str(kind), known, n=1)
-            raise ValueError(
-                f"unknown kind {kind!r:.60}" + (f" (did you mean {close[0]}?)" if close else f"; there are {', '.join(known)}")
-            )
-        return kind
-
-    @field_validator("hand_in")
-    @classmethod
-    def _known_signal(cls, name: str) -> str:
-        if name != NO_SIGNAL and name not in signal.Signals.__members__:
-            raise ValueError(f"{name!r} is not a signal; write e.g. SIGTERM, SIGINT, SIGUSR1, or none")
-        return name
-
-    @field_validator("command")
-    @classmethod
-    def _words(cls, command: Words | str | None) -> Words | None:
-        return _split_words(command)
-
-    @field_validator("model")
-    @classmethod
-    def _no_option(cls, model: Words | None) -> Words | None:
-        if option := next((name for name in model or () if name.startswith("-")), None):
-            raise ValueError(f"{option!r} is not a valid model: programs would parse it as an option")
-        return model
-
-    @field_validator("operations")
-    @classmethod
-    def _without_slash(cls, operations: Words) -> Words:
-        return tuple(name.removeprefix("/") for name in operations)
-
-    @field_validator("environment")
-    @classmethod
-    def _valid_variables(cls, environment: dict[str, str]) -> dict[str, str]:
-        if taken := sorted(name for name in environment if name.startswith(OURS)):
-            raise ValueError(f"{', '.join(taken)}: variables that begin with {OURS} are set by remit alone")
-        for name, value in environment.items():
-            if not name or "=" in name or "\0" in name + value:
-                raise ValueError(f"{name!r} is not a valid environment variable")
-        return environment
-
-    @field_validator("hosts")
-    @classmethod
-    def _valid_hosts(cls, hosts: Words) -> Words:
-        if hosts:
-            from remit.agents.containment.hosts import HostList
-
-            HostList(hosts)
-        return hosts
-
-    @field_validator("folder")
-    @classmethod
-    def _valid_path(cls, folder: str) -> str:
-        if not folder or "\0" in folder:
-            raise ValueError(f"{folder!r} is not a folder; write one inside the workspace")
-        return folder
+    requires: Annotated[Names, AfterValidator(_known_requirements)] = ()
 
     @property
     def meant_kind(self) -> Kind | str:
@@ -399,7 +374,6 @@ class DefinitionTable(BaseModel):
 
     @property
     def words(self) -> Words:
-        assert not isinstance(self.command, str)
         return self.command or ()
 
     @property
@@ -426,7 +400,7 @@ def _faults_of(error: ValidationError) -> list[str]:
             close = difflib.get_close_matches(where, DefinitionTable.model_fields, n=1)
             words = "there is no such key" + (f" (did you mean {close[0]}?)" if close else "")
         elif fault["type"] == "tuple_type" and len(fault["loc"]) == 1:
-            words = "write a name, several with commas between them, or a list of names"
+            words = "write one line of text, or a list"
         faults.append(f"{where}: {words}" if where else words)
     return faults
 
@@ -564,7 +538,7 @@ def definition_of(name: str, table: Mapping[str, Any], *, source: str) -> Defini
     return Definition(
         spec=spec,
         kind=kind,
-        command=said.words or server.words,
+        command=said.words or server.command or (),
         environment={**server.environment, **said.environment},
         model=models[0] if models and kind is not Kind.MODEL else None,
         models=models if kind is Kind.MODEL else (),

@@ -174,8 +174,8 @@ def _declare(function: Callable[..., Any], name: str | None, declared: dict[str,
     spec = AgentSpec(
         name=agent_name(name or function.__name__),
         description=declared.pop("description", "") or (inspect.getdoc(function) or "").partition("\n")[0],
-        timeout_seconds=_seconds("timeout", declared.pop("timeout", None)),
-        idle_seconds=_seconds("idle", declared.pop("idle", None)),
+        timeout_seconds=declared.pop("timeout", None),
+        idle_seconds=declared.pop("idle", None),
         isolation=isolation,
         answers=_choice(Answers, "answers", declared.pop("answers", Answers.VALUE)),
         workspace=workspace,
@@ -225,14 +225,6 @@ def _names(option: str, value: Any) -> tuple[str, ...]:
     if not all(isinstance(name, str) and name for name in names) or (not names and value not in ((), [], None)):
         raise Misused(f"{option} must be names, not {value!r:.60}.", advice=f'Write {option}=("…", "…").')
     return names
-
-
-def _seconds(option: str, value: Any) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise Misused(f"{option} must be a positive number of seconds, not {value!r}.")
-    return float(value)
 
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:

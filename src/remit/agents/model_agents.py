@@ -70,7 +70,7 @@ def reach_of(tools: Sequence[str] | None, without: Iterable[str] = (), *, is_gue
         reached = tuple(dict.fromkeys(name for names in found.values() for name in names))
         notes = [f"tools: {tool}: left out, because remit cannot offer it here" for tool, names in found.items() if not names]
     for name in without:
-        reached = _less(BUILTIN_TARGETS if reached is None else reached, name)
+        reached = _remove_denied(BUILTIN_TARGETS if reached is None else reached, name)
     return Reach(tools=reached, notes=tuple(notes))
 
 
@@ -123,9 +123,9 @@ def _operations_of(tool: str, is_guest: bool) -> tuple[str, ...]:
     return tuple(one for one in OPERATIONS if is_built_in and is_reached(one, (name,)))
 
 
-def _less(tools: Sequence[str], denied: str) -> tuple[str, ...]:
+def _remove_denied(tools: Sequence[str], denied: str) -> tuple[str, ...]:
     """The rest; a target is expanded if a part is removed. Raises `Misused` for what cannot be removed."""
-    gone = set(_taken(denied))
+    gone = set(_denied_operations(denied))
     pattern = denied.strip().casefold()
     left: list[str] = []
     for tool in tools:
@@ -138,7 +138,7 @@ def _less(tools: Sequence[str], denied: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(left))
 
 
-def _taken(denied: str) -> tuple[str, ...]:
+def _denied_operations(denied: str) -> tuple[str, ...]:
     """Denying some uses of a tool denies all of it. Raises `Misused` for an unknown built-in operation."""
     name, _ = tool_and_uses(denied)
     low = name.lower()
@@ -197,19 +197,19 @@ def model_agent(declared: Declaration, settings: Settings) -> Definition:
     table = {**declared.table, "kind": Kind.MODEL}
     # Validated as written first: a faulty key is reported before its consequences.
     said = definition_of(declared.name, table, source=declared.source)
-    reach = _reach(declared, said.tools)
+    reach = _reach_for(declared, said.tools)
     names, notes = resolved(said.models, settings, is_guest=declared.is_guest, source=declared.source)
     return replace(said, models=names, tools=reach.tools, notes=(*declared.notes, *reach.notes, *notes))
 
 
-def carried_by_model(profile: Declaration, settings: Settings, names: Sequence[str], *, on: str, requests: int | None = None) -> Definition:
+def profile_on_model(profile: Declaration, settings: Settings, names: Sequence[str], *, on: str, requests: int | None = None) -> Definition:
     """A profile executed by a model; `names`: which models, empty: the project's; `requests`: the maximum for a file of another tool.
     Raises `Misused`."""
     table = {key: value for key, value in profile.table.items() if key not in _NOT_CARRIED}
     said = definition_of(profile.name, {**table, "kind": Kind.MODEL}, source=profile.source)
     allowed = profile.table.get("allow")
     tools = said.tools if said.tools is not None or not isinstance(allowed, list | tuple) else tuple(map(str, allowed))
-    reach = _reach(profile, tools)
+    reach = _reach_for(profile, tools)
     own, notes = resolved(said.models, settings, is_guest=profile.is_guest, source=profile.source)
     own_requests = said.requests
     if profile.is_guest and own_requests is not None:
@@ -230,19 +230,19 @@ _INHERITED = ("timeout", "idle", "requests", "temperature", "slots", "retries", 
 """Keys that a profile takes over from the language model that carries it out."""
 
 
-def carried_by_agent(profile: Declaration, settings: Settings, on: Declaration, executor: Definition) -> Definition:
+def profile_on_model_agent(profile: Declaration, settings: Settings, on: Declaration, executor: Definition) -> Definition:
     """A profile on an agent that is a model itself: with its models, its limits, and its instructions before the profile's."""
     own = profile.table
     instructions = [executor.instructions.strip(), str(own.get("instructions", "")).strip()]
     inherited = {key: on.table[key] for key in _INHERITED if key in on.table}
     table = {**inherited, **own, "instructions": "\n\n".join(part for part in instructions if part)}
-    found = carried_by_model(replace(profile, table=table), settings, executor.models, on=executor.name, requests=executor.requests)
+    found = profile_on_model(replace(profile, table=table), settings, executor.models, on=executor.name, requests=executor.requests)
     if executor.tools is None:
         return found
-    return replace(found, tools=_both(found.tools, executor.tools))
+    return replace(found, tools=_narrower_of(found.tools, executor.tools))
 
 
-def _both(tools: tuple[str, ...] | None, executors: tuple[str, ...]) -> tuple[str, ...]:
+def _narrower_of(tools: tuple[str, ...] | None, executors: tuple[str, ...]) -> tuple[str, ...]:
     """The narrower of each pair: a profile never has more rights than its executor."""
     if tools is None:
         return executors
@@ -259,7 +259,7 @@ def resolved(names: Sequence[str], settings: Settings, *, is_guest: bool, source
         if name in settings.models:
             found.append(name)
         elif name not in ALIASES:
-            spelled = _spelled(name)
+            spelled = _provider_form(name)
             fault = why_no_model(spelled, settings)
             if is_guest and (fault or spelled.partition(":")[0] not in providers):
                 notes.append(f"model: {name}: the project's model is used, as its settings name no other of that provider")
@@ -270,7 +270,7 @@ def resolved(names: Sequence[str], settings: Settings, *, is_guest: bool, source
     return tuple(dict.fromkeys(found)), tuple(notes)
 
 
-def _spelled(name: str) -> str:
+def _provider_form(name: str) -> str:
     """`provider/name` of OpenCode, and names that only one vendor uses, as `provider:name`."""
     provider, slash, rest = name.partition("/")
     if slash and ":" not in provider:
@@ -290,7 +290,7 @@ def why_no_model(name: str, settings: Settings) -> str:
     return ""
 
 
-def _reach(declared: Declaration, tools: tuple[str, ...] | None) -> Reach:
+def _reach_for(declared: Declaration, tools: tuple[str, ...] | None) -> Reach:
     try:
         return reach_of(declared.tools if declared.tools is not None else tools, declared.without, is_guest=declared.is_guest)
     except Misused as error:

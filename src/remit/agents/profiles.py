@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from remit.agents.definition import MODELS_ALONE, Declaration, Definition, Kind, definition_of
-from remit.agents.model_agents import MODEL, is_model_agent, model_agent, names_a_model, tool_and_uses
+from remit.agents.model_agents import ALIASES, MODEL, is_model_agent, model_agent, names_a_model, tool_and_uses
 from remit.agents.roles import BUILT_INS, FALLBACKS, REMOVED
 from remit.core.errors import Misused
 from remit.core.settings import Settings
@@ -39,14 +39,14 @@ def narrow_tools(
     kept = list(allow)
     if tools is not None:
         wanted = list(tools)
-        kept = [both for one in kept for other in wanted if (both := _both(one, other, by_kind=by_kind))]
+        kept = [both for one in kept for other in wanted if (both := _narrower(one, other, by_kind=by_kind))]
     denied = [tool_and_uses(one) for one in without]
     if denied and EVERYTHING in kept:
         kept = [name for one in kept for name in (_KINDS if one == EVERYTHING else (one,))]
     return tuple(dict.fromkeys(one for one in kept if not any(_is_denied(one, *name) for name in denied)))
 
 
-def _both(allowed: str, wanted: str, *, by_kind: bool) -> str | None:
+def _narrower(allowed: str, wanted: str, *, by_kind: bool) -> str | None:
     """The narrower of two, if one includes the other."""
     (name, scope), (other, other_scope) = tool_and_uses(allowed), tool_and_uses(wanted)
     if _includes(name, other):
@@ -99,7 +99,6 @@ _STRICTNESS = [False, "auto", True]
 _NO_SETTINGS = Settings()
 _SANDBOX = ("read", "search", "edit", "execute")
 _LOOKING_ONLY = ("read",)
-_CLAUDE_ALIASES = frozenset({"sonnet", "opus", "haiku", "fable", "opusplan", "default"})
 
 
 def definition_for(declared: Declaration, settings: Settings = _NO_SETTINGS) -> Definition:
@@ -111,7 +110,7 @@ def definition_for(declared: Declaration, settings: Settings = _NO_SETTINGS) -> 
         raise Misused(f"{declared.source}: command: a profile cannot have a command; its executor has one.")
     if definition.kind is Kind.PROFILE:
         return definition
-    return replace(definition, allow=_left(declared, definition.allow, definition.kind))
+    return replace(definition, allow=_remaining_tools(declared, definition.allow, definition.kind))
 
 
 class By(StrEnum):
@@ -153,7 +152,7 @@ def binding_of(profile: Definition, settings: Settings, definitions: Iterable[De
         if wanted == BUILT_IN and by is not By.PROFILES_ON:
             return Binding(by=by, built_in=built_in_of(profile), wanted=wanted)
         if wanted is not None:
-            return _named(by, wanted, able, settings)
+            return _named_binding(by, wanted, able, settings)
     own = None if profile.built_in in REMOVED else profile.built_in
     if own is not None and own not in FALLBACKS:
         return Binding(by=By.BUILT_IN, built_in=own)
@@ -167,7 +166,7 @@ def binding_of(profile: Definition, settings: Settings, definitions: Iterable[De
     return Binding(by=By.BUILT_IN, built_in=own) if own is not None else Binding(by=By.NOBODY)
 
 
-def _named(by: By, wanted: str, able: Iterable[Definition], settings: Settings) -> Binding:
+def _named_binding(by: By, wanted: str, able: Iterable[Definition], settings: Settings) -> Binding:
     """An agent of that name takes precedence over a language model of that name."""
     executor = next((one for one in able if one.name == wanted), None)
     if executor is None and wanted == MODEL and settings.model:
@@ -182,7 +181,7 @@ def built_in_of(profile: Definition) -> str | None:
     return (None if profile.built_in in REMOVED else profile.built_in) or (profile.name if profile.name in BUILT_INS else None)
 
 
-def carried(profile: Declaration, on: Declaration, executor: Definition) -> Definition:
+def profile_on(profile: Declaration, on: Declaration, executor: Definition) -> Definition:
     """The profile as a runnable agent. Raises `Misused` if profile and executor are incompatible."""
     own = {key: value for key, value in profile.table.items() if key not in MODELS_ALONE}
     left = [key for key in MODELS_ALONE if key in profile.table]
@@ -199,7 +198,7 @@ def carried(profile: Declaration, on: Declaration, executor: Definition) -> Defi
         description=own.get("description", ""),
         instructions="\n\n".join(part for part in said if part),
         model=wish if "runs_on" in own and wish != INHERIT else model_for(wish, executor),
-        allow=_left(profile, tuple(own.get("allow", executor.allow)), executor.kind),
+        allow=_remaining_tools(profile, tuple(own.get("allow", executor.allow)), executor.kind),
         runs_on=executor.name,
     )
     table["model"] = table["model"] or executor.model
@@ -207,7 +206,7 @@ def carried(profile: Declaration, on: Declaration, executor: Definition) -> Defi
     return replace(definition_of(profile.name, table, source=profile.source), notes=notes)
 
 
-def uncarried(profile: Declaration, wanted: str | None) -> Definition:
+def without_executor(profile: Declaration, wanted: str | None) -> Definition:
     """The profile as listed while no agent can execute it."""
     table = profile.table if wanted is None else {**profile.table, "runs_on": wanted}
     return replace(definition_of(profile.name, table, source=profile.source), built_in=None, notes=profile.notes)
@@ -220,22 +219,17 @@ def model_for(model: str | None, executor: Definition) -> str | None:
     if not isinstance(model, str) or model == INHERIT:  # an invalid name is reported by the final validation
         return executor.model
     provider, slash, name = model.partition("/")
-    match executor.kind:
-        case Kind.CLAUDE if not slash and (model in _CLAUDE_ALIASES or model.startswith("claude")):
-            return model
-        case Kind.CLAUDE if provider == "anthropic":
-            return name
-        case Kind.CODEX if provider == "openai" and slash:
-            return name
-        case Kind.CODEX if not slash and model not in _CLAUDE_ALIASES and not model.startswith("claude"):
-            return model
-        case Kind.OPENCODE if slash:
-            return model
-        case _:
-            return executor.model
+    if executor.kind is Kind.OPENCODE:
+        return model if slash else executor.model
+    if executor.kind not in (Kind.CLAUDE, Kind.CODEX):
+        return executor.model
+    if slash:
+        return name if provider == ("anthropic" if executor.kind is Kind.CLAUDE else "openai") else executor.model
+    is_of_claude = model in ALIASES or model.startswith("claude")
+    return model if is_of_claude is (executor.kind is Kind.CLAUDE) else executor.model
 
 
-def _left(declared: Declaration, allow: tuple[str, ...], kind: str) -> tuple[str, ...]:
+def _remaining_tools(declared: Declaration, allow: tuple[str, ...], kind: str) -> tuple[str, ...]:
     """The executor's tools that the file allows."""
     if declared.tools is None and not declared.without:
         return allow

@@ -46,14 +46,14 @@ def first_prompt(definition: Definition, ctx: Context, parameters: Mapping[str, 
         return _plain(definition, parameters)
     delegating = _DELEGATING if definition.delegates else ""
     stable = (_instructions(definition), delegating, _background(ctx))  # first, so that providers can cache it
-    return _joined(*stable, _task(ctx, parameters), _limits(ctx), _answering(ctx, definition))
+    return _join_parts(*stable, _task(ctx, parameters), _limits(ctx), _answer_format(ctx, definition))
 
 
 def model_prompt(definition: Definition, ctx: Context, parameters: Mapping[str, Any], agents: Sequence[str]) -> str:
     """The first prompt of a model; its instructions are its system prompt. `agents`: names of those it may delegate to."""
     limits = f"## Limits\n\nYou are stopped in {max(0.0, ctx.remaining):.0f} seconds, whatever you do."
     delegating = _DELEGATING_MODEL.format(agents=list_some(agents, _AGENTS_NAMED)) if agents else _ALONE
-    return _joined(delegating, _background(ctx), _task(ctx, parameters), limits, _answering(ctx, definition))
+    return _join_parts(delegating, _background(ctx), _task(ctx, parameters), limits, _answer_format(ctx, definition))
 
 
 def system_prompt(definition: Definition) -> str:
@@ -64,7 +64,7 @@ def system_prompt(definition: Definition) -> str:
 
 def going_on_prompt(ctx: Context, definition: Definition) -> str:
     """The prompt of a model that continues the conversation of an earlier delegation, with its new session id."""
-    return _joined(_GOING_ON, _answering(ctx, definition))
+    return _join_parts(_GOING_ON, _answer_format(ctx, definition))
 
 
 def closing_prompt(ctx: Context, definition: Definition, why: str) -> str:
@@ -72,7 +72,7 @@ def closing_prompt(ctx: Context, definition: Definition, why: str) -> str:
     if definition.spec.answers is not Answers.RETURN:
         return f"{why} You can make no more calls: answer now, with what you have."
     now = "You can make no more calls. Return your result so far; status partial unless all is done, and name in errors what is missing."
-    return _joined(f"{why} {now}", _answering(ctx, definition))
+    return _join_parts(f"{why} {now}", _answer_format(ctx, definition))
 
 
 def repair_prompt(ctx: Context, *, in_session: bool, first: str = "", output_schema: Mapping[str, Any] | None = None) -> str:
@@ -97,7 +97,7 @@ def _how_to_answer(ctx: Context, output_schema: Mapping[str, Any] | None) -> str
     return format_instruction(ctx.session_id, ctx.path[-1], ctx.depth, ctx.path, output_schema)
 
 
-def _answering(ctx: Context, definition: Definition) -> str:
+def _answer_format(ctx: Context, definition: Definition) -> str:
     """If its answer is the result itself, only the declared form of the result."""
     schema = definition.spec.output_schema
     if definition.spec.answers is Answers.RETURN:
@@ -110,7 +110,7 @@ def _background(ctx: Context) -> str:
     return f"## Context of the project\n\n{text}" if text else ""
 
 
-def _joined(*parts: str) -> str:
+def _join_parts(*parts: str) -> str:
     return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
 
 
@@ -125,7 +125,7 @@ def _plain(definition: Definition, parameters: Mapping[str, Any]) -> str:
     named = {"task", *parameters_in(definition.command)}
     task = str(parameters.get("task", "")) if "task" not in parameters_in(definition.command) else ""
     more = {name: value for name, value in parameters.items() if name not in named}
-    parts = [part for part in (definition.instructions.strip(), task, "\n".join(_listed(more))) if part]
+    parts = [part for part in (definition.instructions.strip(), task, "\n".join(_list_values(more))) if part]
     text = "\n\n".join(parts)
     return text if not text or text.endswith("\n") else f"{text}\n"
 
@@ -135,13 +135,13 @@ def _task(ctx: Context, parameters: Mapping[str, Any]) -> str:
     lines = ["## Task", *(["", said] if said else [])]
     more = {name: value for name, value in parameters.items() if name != "task" and not _is_long_and_said(value, said)}
     if more:
-        lines += ["", "Given with it:" if said else "Given:", "", *_listed(more)]
+        lines += ["", "Given with it:" if said else "Given:", "", *_list_values(more)]
     task = ctx.task
     if task is not None:
         known = {name: value for name, value in task.to_dict().items() if _is_news(name, value, parameters)}
         known = {name: value for name, value in known.items() if not _is_said(value, said)}
         if known:
-            lines += ["", "It belongs to this task of the project:", "", *_listed(known)]
+            lines += ["", "It belongs to this task of the project:", "", *_list_values(known)]
     return "\n".join(lines)
 
 
@@ -154,7 +154,7 @@ def _is_news(name: str, value: Any, parameters: Mapping[str, Any]) -> bool:
 def _is_said(value: Any, said: str) -> bool:
     """Whether the task's text contains all of it."""
     if isinstance(value, str):
-        return _flat(value) in _flat(said)
+        return _flatten(value) in _flatten(said)
     return isinstance(value, list) and all(isinstance(one, str) and _is_said(one, said) for one in value)
 
 
@@ -163,11 +163,11 @@ def _is_long_and_said(value: Any, said: str) -> bool:
     return len(words) > _SHORT and _is_said(value, said)
 
 
-def _flat(text: str) -> str:
+def _flatten(text: str) -> str:
     return " ".join(text.split())
 
 
-def _listed(values: Mapping[str, Any]) -> list[str]:
+def _list_values(values: Mapping[str, Any]) -> list[str]:
     return [f"- {name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
 
 

@@ -193,22 +193,22 @@ def binding_problems(declarations: Declarations, functions: Collection[str]) -> 
     """A line for each ineffective entry of `[roles]`; `functions` are the known Python agents."""
     settings = declarations.settings
     for role, bound in settings.roles.items():
-        fault = _of_role(role, declarations, functions) or _of_bound(role, bound, declarations, functions)
+        fault = _role_fault(role, declarations, functions) or _binding_fault(role, bound, declarations, functions)
         if fault:
             yield f"{settings.source_of(f'roles.{role}')}: {fault}"
 
 
-def _of_role(role: str, declarations: Declarations, functions: Collection[str]) -> str:
+def _role_fault(role: str, declarations: Declarations, functions: Collection[str]) -> str:
     declared = _definition(role, declarations)
     if role in functions or (declared is not None and declared.kind is not Kind.PROFILE):
         return f"{role} is the project's own agent and needs no binding, so this line has no effect. Remove it."
     if role in ROLES or declared is not None:
         return ""
     profiles = [name for name, (_, one) in declarations.known.items() if one.kind is Kind.PROFILE]
-    return f"there is no role or agent file {role!r}.{_meant(role, [*ROLES, *profiles])} `remit roles` lists them."
+    return f"there is no role or agent file {role!r}.{_did_you_mean(role, [*ROLES, *profiles])} `remit roles` lists them."
 
 
-def _of_bound(role: str, bound: str, declarations: Declarations, functions: Collection[str]) -> str:
+def _binding_fault(role: str, bound: str, declarations: Declarations, functions: Collection[str]) -> str:
     found, settings = _definition(bound, declarations), declarations.settings
     if bound == BUILT_IN:
         own = _definition(role, declarations)
@@ -227,13 +227,13 @@ def _of_bound(role: str, bound: str, declarations: Declarations, functions: Coll
         return f"{bound!r} is a Python function, which takes no instructions: name that function {role!r} itself, and it has the role."
     able = [name for name, (_, one) in declarations.known.items() if one.kind is not Kind.PROFILE]
     known = f" Declared are {', '.join(able[:10])}." if able else " No coding agent is declared: `remit agents --detect` prints the lines."
-    return f"it names {bound!r}, which is not an agent.{_meant(bound, [*able, BUILT_IN, MODEL]) or known}"
+    return f"it names {bound!r}, which is not an agent.{_did_you_mean(bound, [*able, BUILT_IN, MODEL]) or known}"
 
 
 def _definition(name: str, declarations: Declarations) -> Definition | None:
     return declarations.known.get(name, (None, None))[1]
 
 
-def _meant(name: str, known: list[str]) -> str:
+def _did_you_mean(name: str, known: list[str]) -> str:
     close = get_close_matches(name, known, n=1)
     return f" Did you mean {close[0]}?" if close else ""

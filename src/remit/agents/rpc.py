@@ -13,7 +13,7 @@ import itertools
 import socket
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any
 
 from remit.core.errors import Failed, InvalidReturn, Misused, Refused, RemitError, Stopped, Unavailable
 from remit.runtime.reply import format_traceback, line_of
@@ -160,21 +160,20 @@ UNREAD_FRAMES = 4
 Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 
 
-class Handler(Protocol):
+class Handler:
     """Handles calls of the other side. A raised error is sent back."""
 
-    async def answer(self, run: int, name: str, body: dict[str, Any]) -> Any: ...
+    async def answer(self, run: int, name: str, body: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
     def take(self, run: int, name: str, body: dict[str, Any]) -> None:
         """Handle a message without a reply."""
-        ...
 
     def refused(self, run: int, error: RemitError) -> None:
         """A message without a reply failed at the other side."""
-        ...
 
     def lost(self, fault: str) -> None:
         """The connection is lost; `fault`: the fault in the data, if that is the reason."""
-        ...
 
 
 class Connection(asyncio.Protocol):

@@ -83,7 +83,7 @@ class Words:
         self._is_line_begun = False
 
     def end_turn(self) -> None:
-        if _has_return(self._held):
+        if has_return(self._held):
             self._held = ""
         self.end_message()
 
@@ -181,12 +181,12 @@ def _line(call: Call) -> str:
 def find_return(last: str, whole: str, return_file: Path) -> tuple[str, bool]:
     """The last message, or all of the text if only that contains a return; and whether there is one, in the text or in the file."""
     for text, file in ((last, None), (whole, None), (last, return_file)):
-        if _has_return(text, file):
+        if has_return(text, file):
             return text, True
     return last or whole, False
 
 
-def _has_return(text: str, return_file: Path | None = None) -> bool:
+def has_return(text: str, return_file: Path | None = None) -> bool:
     candidate = read_answer(text, return_file).candidate
     return candidate is not None and looks_like_return(candidate)
 

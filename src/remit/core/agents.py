@@ -159,7 +159,9 @@ class AgentSpec:
         """Validate limits, also of declarations from other processes: a deadline that is not a number would break the order of all
         deadlines."""
         for option, seconds in (("timeout", self.timeout_seconds), ("idle", self.idle_seconds)):
-            if seconds is not None and not 0 < seconds < float("inf"):
+            if seconds is not None and (
+                isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf")
+            ):
                 raise Misused(f"{option} must be a positive number of seconds, not {seconds!r}.")
         for option, value, least in (("slots", self.slots, 1), ("retries", self.retries, 0)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):

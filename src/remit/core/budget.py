@@ -57,7 +57,7 @@ class Budget:
         self.limits = limits
         self.outer = outer
         self.session_id = session_id
-        """The delegation that it is for, with everything below it; empty: not named yet; None: it is for more than one tree."""
+        """The delegation that it is for, with everything below it; None: it is for more than one tree."""
         self.is_shared = False
         """Whether other processes draw from it, too: then the store compares each draw."""
         self.opened_at = opened_at
@@ -70,11 +70,11 @@ class Budget:
         self.tokens = 0
         self.cost = 0.0
 
-    def narrowed(self, limits: Limits, now: float, session_id: str = "") -> "Budget":
+    def narrowed(self, limits: Limits, now: float, session_id: str | None = None) -> "Budget":
         return Budget(limits, opened_at=now, outer=self, session_id=session_id)
 
-    def name_scopes(self, session_id: str, before: str = "") -> None:
-        """The scopes without a name, or with the name `before`, are for this delegation."""
+    def rename_scopes(self, session_id: str, before: str) -> None:
+        """The delegation `before` has another id now."""
         scope: Budget | None = self
         while scope is not None and scope.session_id == before:
             scope.session_id = session_id

@@ -320,12 +320,7 @@ class Reader:
             message = f"{spec.name} is declared in {spec.source}, which is not approved."
             raise DelegateError(message, code="NOT_TRUSTED", advice="Review and approve: remit trust")
         if unknown:
-            known = [*ARGUMENTS, *also]
-            raise DelegateError(
-                f"Unknown argument {unknown[0]!r:.80}.",
-                advice=f"Use {', '.join(known)}; parameters of the agent go into `parameters`.",
-                details={"arguments": known, "unknown": unknown},
-            )
+            raise _unknown_argument(unknown, (*ARGUMENTS, *also), "; parameters of the agent go into `parameters`")
         parameters = self._parameters(spec, arguments.get("parameters"))
         return DelegateRequest(
             spec=spec,
@@ -406,12 +401,13 @@ def arguments_of(given: object, *known: str) -> dict[str, Any]:
     """The arguments by their declared names. Unknown arguments raise: a misplaced parameter must not be dropped silently."""
     named, unknown = _known_arguments(given, known)
     if unknown:
-        raise DelegateError(
-            f"Unknown argument {unknown[0]!r:.80}.",
-            advice=f"There are {', '.join(known)}." if known else "It takes none.",
-            details={"arguments": list(known), "unknown": unknown},
-        )
+        raise _unknown_argument(unknown, known)
     return named
+
+
+def _unknown_argument(unknown: list[str], known: tuple[str, ...], also: str = "") -> DelegateError:
+    advice = f"Use {', '.join(known)}{also}." if known else "It takes none."
+    return DelegateError(f"Unknown argument {unknown[0]!r:.80}.", advice=advice, details={"arguments": list(known), "unknown": unknown})
 
 
 def _known_arguments(given: object, known: tuple[str, ...]) -> tuple[dict[str, Any], list[str]]:

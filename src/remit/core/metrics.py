@@ -191,9 +191,7 @@ class Metrics:
             "delegation.tokens": self.tokens,
             "delegation.tokens.by_operation": dict(self.tokens_by_operation),
             FAILED_STARTS.name: dict(self.failed_starts),
-            AVAILABILITY.name: {
-                name: {"available": share.count, "total": share.total, "rate": share.rate} for name, share in self.availability.items()
-            },
+            AVAILABILITY.name: _shares(self.availability, "available"),
             "delegation.cost": self.cost,
             "alerts": [alert.to_dict() for alert in self.alerts()],
         }
@@ -249,5 +247,5 @@ def _availability(tally: Tally) -> dict[str, Share]:
     return {agent: Share(count=total - min(total, tally.failed_starts[agent]), total=total) for agent, total in sorted(totals.items())}
 
 
-def _shares(shares: Mapping[str, Share]) -> dict[str, Any]:
-    return {name: {"errors": share.count, "total": share.total, "rate": share.rate} for name, share in shares.items()}
+def _shares(shares: Mapping[str, Share], counted: str = "errors") -> dict[str, Any]:
+    return {name: {counted: share.count, "total": share.total, "rate": share.rate} for name, share in shares.items()}

@@ -51,7 +51,7 @@ class PolicyRequest(NamedTuple):
     """One action that a caller wants to perform."""
 
     caller: str
-    """The delegating agent; `orchestrator` for the owner of the project; `token:NAME` or `cert:NAME` for an API caller."""
+    """The delegating agent; `orchestrator` for the owner of the project; `token:NAME` for an API caller."""
     action: str
     """The operation: the agent's name in the directory, e.g. `worker.read_file`, or an action that an agent requests."""
     depth: int

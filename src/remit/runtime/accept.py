@@ -224,11 +224,13 @@ class _Terms:
         self.parameters: Mapping[str, Any] = {}
 
 
-def guard_input(terms: _Terms, caller: Caller | None, deps: RuntimeDeps, now: float, origin: Origin | None) -> GuardInput:
-    """Facts about the caller and the request."""
+def guard_input(
+    terms: _Terms, caller: Caller | None, deps: RuntimeDeps, now: float, origin: Origin | None, session_id: str
+) -> GuardInput:
+    """Facts about the caller and the request. `session_id`: of the new delegation."""
     rules, target = deps.rules, terms.target
     if caller is None:
-        budget = Budget(rules.budget, now, None if origin is None else origin.budget, session_id="")
+        budget = Budget(rules.budget, now, None if origin is None else origin.budget, session_id=session_id)
         case = GuardInput(target, now, ROOT_LINEAGE.path, 0, None, rules.max_depth, budget)
     else:
         delegation = caller.delegation
@@ -243,9 +245,9 @@ def guard_input(terms: _Terms, caller: Caller | None, deps: RuntimeDeps, now: fl
         elif terms.agent is not None and is_helper(caller.agent.spec, terms.agent.spec):
             terms.above, case.caller_depth = lineage._replace(depth=lineage.depth - 1), lineage.depth - 1
     if origin is not None:
-        _narrow(case, terms, origin, caller is None, deps.clock.wall())
+        _narrow(case, terms, origin, caller is None, deps.clock.wall(), session_id)
     if terms.limits is not None:
-        case.budget = case.budget.narrowed(terms.limits, now)
+        case.budget = case.budget.narrowed(terms.limits, now, session_id)
     if terms.command is not None:
         case.caller_path = (*case.caller_path, terms.command)
     if rules.cycles_by_task:
@@ -264,7 +266,7 @@ def _pass_through(case: GuardInput, terms: _Terms, caller: Caller) -> None:
     terms.principal = on_behalf_of(terms.caller_info) if terms.asker is None else terms.asker.agent
 
 
-def _narrow(case: GuardInput, terms: _Terms, origin: Origin, is_root: bool, wall: float) -> None:
+def _narrow(case: GuardInput, terms: _Terms, origin: Origin, is_root: bool, wall: float, session_id: str) -> None:
     """Apply the limits of the external caller `origin`, which only narrow those of a local caller."""
     if is_root:
         terms.above, terms.caller_info = Lineage("", "", None, origin.depth, origin.path), origin.caller_info
@@ -273,7 +275,7 @@ def _narrow(case: GuardInput, terms: _Terms, origin: Origin, is_root: bool, wall
         case.budget = origin.budget  # a scope inside the caller's own
     info = terms.caller_info or CallerInfo(ROOT_CALLER)
     if origin.limits is not None:
-        case.budget = case.budget.narrowed(origin.limits, case.now)
+        case.budget = case.budget.narrowed(origin.limits, case.now, session_id)
         terms.caller_info = info = info._replace(limits=origin.limits)
     if origin.max_depth is not None:
         case.max_depth = min(case.max_depth, origin.max_depth)
@@ -428,8 +430,9 @@ def _submission(
 ) -> Submission:
     now = deps.clock.monotonic()
     created_at = deps.clock.wall()
-    case = guard_input(terms, caller, deps, now, origin)
-    above, session_id, tree = terms.above, new_session_id(created_at), TreeFacts() if caller is None else caller.tree
+    session_id = new_session_id(created_at)
+    case = guard_input(terms, caller, deps, now, origin, session_id)
+    above, tree = terms.above, TreeFacts() if caller is None else caller.tree
     if caller is None:
         lineage = _new(Lineage, (session_id, session_id, None, above.depth + 1, (*case.caller_path, terms.target)))
     else:
@@ -459,7 +462,6 @@ def _submission(
         terms.limits_reason,
     )
     delegation = _new(Delegation, fields)
-    case.budget.name_scopes(session_id)
     submission = Submission(delegation, terms.agent, terms.arguments, tree, case.budget, caller, steps, terms.warnings)
     if pending is not None:
         submission.pending = pending
@@ -514,7 +516,7 @@ def redraw_session_id(submission: Submission, policy: Policy = ALLOW_ALL) -> Non
     session_id = new_session_id(delegation.created_at)
     lineage = old._replace(session_id=session_id, root_id=session_id if old.parent_id is None else old.root_id)
     submission.delegation = delegation._replace(lineage=lineage)
-    submission.budget.name_scopes(session_id, old.session_id)
+    submission.budget.rename_scopes(session_id, old.session_id)
     policy.renamed(old.session_id, session_id)
 
 

@@ -279,16 +279,10 @@ class _Gathering:
         return Harvest(artifacts=tuple(self.artifacts.values()), warnings=tuple(self.warnings))
 
     def _declared(self, artifact: Artifact) -> None:
-        path = relative_path(self.ticket.request.root, artifact.path)
-        fault = path_fault(path)
-        if fault is not None:
-            self.warnings.append(f"harvest: declared artifact {clean_text(artifact.path)[:200]!r} {fault}: dropped")
-            return
-        path = str(PurePosixPath(path))
-        declared = Artifact(type=artifact.type, path=path, summary=artifact.summary)
-        reason = self._keep(declared)
+        path = str(PurePosixPath(relative_path(self.ticket.request.root, artifact.path)))
+        reason = self._keep(Artifact(type=artifact.type, path=path, summary=artifact.summary))
         if reason is not None:
-            self.warnings.append(f"harvest: declared artifact {clean_text(path)!r} {reason}: dropped")
+            self.warnings.append(f"harvest: declared artifact {clean_text(path)[:200]!r} {reason}: dropped")
 
     def _found(self, changed: SearchResult) -> Iterator[str]:
         """Its scratch folder first, then files changed in the root since its start, newest first."""

@@ -17,6 +17,7 @@ from typing import Any
 from remit.core.errors import RemitError, Unavailable
 from remit.runtime.workspaces import (
     Workspace,
+    clear_worktree,
     lock_checkout,
     named_files,
     open_git,
@@ -141,8 +142,12 @@ def _recommit(git: Git, message: bytes, tree: str, parent: str) -> str:
 
 def changed_names(workspace: Workspace, tip: str) -> frozenset[str]:
     """Files that the work changes."""
-    names = git_of(workspace).run("diff-tree", "-r", "--name-only", "-z", "--no-renames", workspace.base, tip).split(b"\0")
-    return frozenset(os.fsdecode(name) for name in names if name)
+    return frozenset(_diff_names(git_of(workspace), workspace.base, tip))
+
+
+def _diff_names(git: Git, before: str, after: str) -> list[str]:
+    names = git.run("diff-tree", "-r", "--name-only", "-z", "--no-renames", before, after).split(b"\0")
+    return [os.fsdecode(name) for name in names if name]
 
 
 def only_board_changed(workspace: Workspace, before: str, after: str) -> bool:
@@ -151,8 +156,7 @@ def only_board_changed(workspace: Workspace, before: str, after: str) -> bool:
     if not git.asks("merge-base", "--is-ancestor", before, after):
         return False
     below = f"{workspace.below}/{BOARD}" if workspace.below else BOARD
-    names = git.run("diff-tree", "-r", "--name-only", "-z", "--no-renames", before, after).split(b"\0")
-    return all(os.fsdecode(name).startswith(below) for name in names if name)
+    return all(name.startswith(below) for name in _diff_names(git, before, after))
 
 
 def move_branch(workspace: Workspace, expected: str, target: str) -> MoveResult:
@@ -290,10 +294,5 @@ def _remove_fresh(workspace: Workspace) -> None:
     if not left:
         return
     with file_lock(workspace.common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS):
-        git = git_of(workspace)
         for folder in left:
-            try:
-                git.run("worktree", "remove", "--force", "--force", str(folder))
-            except GitFailed:
-                shutil.rmtree(folder, ignore_errors=True)
-                git.run("worktree", "prune")
+            clear_worktree(git_of(workspace), "", folder, with_branch=False)

@@ -6,6 +6,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any
 
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Misused
@@ -66,9 +67,20 @@ class LifecycleBus:
     def ended(
         self, delegation: Delegation, result: Return, at: float, tokens: int, cost: float, step_times: Sequence[float | None]
     ) -> None:
-        kind = LifecycleKind.COMPLETED if result.ok else LifecycleKind.FAILED
-        steps = tuple(NOT_REACHED if step is None else step for step in step_times)
-        self.publish(_make_event(kind, delegation, at, state_of(result), result, tokens, cost, step_times=steps))
+        event = _make_event(
+            LifecycleKind.COMPLETED if result.ok else LifecycleKind.FAILED,
+            delegation,
+            at,
+            state_of(result),
+            duration_seconds=max(0.0, at - delegation.created_at),
+            success=result.ok,
+            error=result.errors[0] if result.errors else None,
+            tokens=tokens,
+            cost=cost,
+            result=result,
+            step_times=tuple(NOT_REACHED if step is None else step for step in step_times),
+        )
+        self.publish(event)
 
     def access(self, api: str, principal: str | None, at: float, error: ErrorInfo | None = None) -> None:
         """A request that an API admitted, or refused with `error`."""
@@ -131,17 +143,7 @@ class LifecycleEvents:
         self._news.set()
 
 
-def _make_event(
-    kind: LifecycleKind,
-    delegation: Delegation,
-    at: float,
-    state: State,
-    result: Return | None = None,
-    tokens: int = 0,
-    cost: float = 0.0,
-    *,
-    step_times: tuple[float, ...] = (),
-) -> LifecycleEvent:
+def _make_event(kind: LifecycleKind, delegation: Delegation, at: float, state: State, **more: Any) -> LifecycleEvent:
     lineage, caller_info = delegation.lineage, delegation.caller_info
     target, _, operation = delegation.agent.partition(".")
     return LifecycleEvent(
@@ -154,16 +156,10 @@ def _make_event(
         target=target,
         operation=operation or None,
         state=str(state),
-        duration_seconds=None if result is None else max(0.0, at - delegation.created_at),
-        success=None if result is None else result.ok,
-        error=result.errors[0] if result is not None and result.errors else None,
-        tokens=tokens,
-        cost=cost,
         principal=None if caller_info is None else caller_info.principal,
         door=(caller_info.door or None) if caller_info is not None else None,
         delegation=delegation,
-        result=result,
-        step_times=step_times,
+        **more,
     )
 
 

@@ -52,7 +52,7 @@ def facts_of(spec: AgentSpec, parameters: Mapping[str, Any], workspace: Path) ->
     found = [common]
     for name, kind in spec.acts_on.items():
         value = parameters.get(name)
-        found = _joined(found, _each(kind, _default(spec, name) if value is None else value, workspace))
+        found = _joined(found, _each(kind, default_of(spec, name) if value is None else value, workspace))
     return found
 
 
@@ -62,7 +62,7 @@ def as_declared(spec: AgentSpec, parameters: Mapping[str, Any]) -> Mapping[str, 
     return parameters if parameters.keys() <= known else {declared_name(name, known): value for name, value in parameters.items()}
 
 
-def _default(spec: AgentSpec, name: str) -> Any:
+def default_of(spec: AgentSpec, name: str) -> Any:
     """The default of a parameter; rules apply to it as well."""
     return spec.parameters_schema.get("properties", {}).get(name, {}).get("default")
 

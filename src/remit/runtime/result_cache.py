@@ -26,7 +26,7 @@ from remit.core.result import Return, StopReason, state_of
 from remit.core.states import State
 from remit.runtime import reply
 from remit.runtime.deps import Submission
-from remit.runtime.policy_facts import as_declared
+from remit.runtime.policy_facts import as_declared, default_of
 from remit.runtime.reply import Stop
 from remit.system.artifact_files import FileInfo, inspect_artifact
 from remit.system.threads import off_loop
@@ -233,25 +233,26 @@ class ResultCache:
         self._ended: dict[str, Record] = {}
 
     async def run(self, submission: Submission) -> Return:
-        entry = await self._entry(submission)
-        if entry is None:
-            return await self._engine.run(submission)
-        held = await self._hold(submission, entry)
-        if held is not None:
-            return await self._answer(submission, held)
-        return await self._joined(submission, entry, await self._engine.run(submission))
+        entry, answer = await self._look_up(submission)
+        if answer is not None:
+            return answer
+        result = await self._engine.run(submission)
+        return result if entry is None else await self._joined(submission, entry, result)
 
     async def start(self, submission: Submission) -> Handle:
-        entry = await self._entry(submission)
-        if entry is None:
-            return await self._engine.start(submission)
-        held = await self._hold(submission, entry)
-        if held is not None:
-            return SettledHandle(await self._answer(submission, held))
+        entry, answer = await self._look_up(submission)
+        if answer is not None:
+            return SettledHandle(answer)
         handle = await self._engine.start(submission)
-        if handle.session_id == submission.delegation.session_id:
+        if entry is None or handle.session_id == submission.delegation.session_id:
             return handle
         return _JoinedHandle(handle, submission.delegation, lambda result: self._joined(submission, entry, result))
+
+    async def _look_up(self, submission: Submission) -> tuple[_Entry | None, Return | None]:
+        """Its entry, if the cache may answer it, and the answer, if there is one."""
+        entry = await self._entry(submission)
+        held = None if entry is None else await self._hold(submission, entry)
+        return entry, None if held is None else await self._answer(submission, held)
 
     async def _joined(self, submission: Submission, entry: _Entry, result: Return) -> Return:
         """`result` belongs to the delegation that has the key. If that was another one and did not complete, run this one itself."""
@@ -271,7 +272,7 @@ class ResultCache:
         assert agent is not None
         spec, caller, root = agent.spec, submission.caller, self._config.deps.root
         parameters = as_declared(spec, delegation.parameters)
-        named = {name: parameters.get(name, _default(spec.parameters_schema, name)) for name in terms.reads}
+        named = {name: parameters.get(name, default_of(spec, name)) for name in terms.reads}
         paths = _paths(named.values())
         files = None if paths is None else await look_at_files(root if caller is None else caller.workspace, paths)
         epoch = await self._ask(self._writers.epoch)
@@ -400,10 +401,6 @@ class _JoinedHandle:
         waiting.cancel()
         result = await asyncio.shield(waiting)
         return [{"session_id": result.session_id, "agent": self._delegation.agent, "state": str(state_of(result))}]
-
-
-def _default(schema: Mapping[str, Any], name: str) -> Any:
-    return schema.get("properties", {}).get(name, {}).get("default")
 
 
 def _paths(values: Any) -> tuple[str, ...] | None:

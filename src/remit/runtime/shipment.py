@@ -93,14 +93,12 @@ class Shipment:
     def ship(self, artifacts: Sequence[Artifact], workspace: Workspace | None) -> dict[str, str]:
         """At the end: upload these, the smallest first, and write the manifest. Why not, by path. Raises `Unavailable`."""
         with self._lock:
-            problems: dict[str, str] = {}
             ordered = sorted(artifacts, key=lambda artifact: artifact.size or 0)
             if len(self._shipped) + len(ordered) > MOST_FILES:  # it has made many: those of its return count
                 self._shipped = {one.path: file for one in ordered if (file := self._shipped.get(one.path)) is not None}
             with ThreadPoolExecutor(AT_ONCE) as pool:
-                for artifact, problem in zip(ordered, pool.map(lambda one: self._ship_file(one.path, one.sha256), ordered), strict=True):
-                    if problem is not None:
-                        problems[artifact.path] = problem
+                shipped = zip(ordered, pool.map(lambda one: self._ship_file(one.path, one.sha256), ordered), strict=True)
+                problems = {artifact.path: problem for artifact, problem in shipped if problem is not None}
             self._write_manifest(workspace)
             return problems
 

@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from remit.core.errors import ErrorInfo, Failed, InvalidReturn, code_of_type
 from remit.core.ids import is_session_id
 from remit.core.jsonable import to_jsonable
-from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Evidence, Metadata, Return, Status, StopReason
+from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Evidence, Metadata, Return, Status
 from remit.core.text import shorten
 from remit.runtime.output_schema import schema_faults
 from remit.runtime.receive import NOT_JSON, read_answer
@@ -126,8 +126,9 @@ class WireReturn(_Wire):
     errors: list[WireError] | None = None
     next_steps: str | list[str] | None = None
     data: Any = None
-    stop_reason: Any = None
     warnings: Any = None
+    stop_reason: Any = None
+    """Remit knows it, like the next one."""
     evidence: Any = None
 
 
@@ -409,7 +410,6 @@ def _build(wire: WireReturn, expected: ExpectedReturn, files: _Files) -> Return:
     warnings = [*_given_warnings(wire.warnings), *summary_warnings(wire.summary), *files.warnings]
     metadata = _metadata(wire, expected, warnings)
     errors = tuple(_error(error, warnings) for error in wire.errors or ())
-    stop_reason = _stop_reason(wire.stop_reason, warnings)
     steps = wire.next_steps
     return Return(
         status=wire.status,
@@ -419,7 +419,6 @@ def _build(wire: WireReturn, expected: ExpectedReturn, files: _Files) -> Return:
         errors=errors,
         next_steps="\n".join(steps) if isinstance(steps, list) else steps or "",
         data=wire.data,
-        stop_reason=stop_reason,
         evidence=Evidence.CHECKED if files.artifacts else Evidence.CLAIMED,
         warnings=tuple(dict.fromkeys(warnings)),
         extra=dict(wire.model_extra or {}),
@@ -457,16 +456,6 @@ def _error(error: WireError, warnings: list[str]) -> ErrorInfo:
         recoverable=error.recoverable,
         recommendation=error.recommendation or "",
     )
-
-
-def _stop_reason(given: Any, warnings: list[str]) -> StopReason:
-    if given is None:
-        return StopReason.FINISHED
-    try:
-        return StopReason(given)
-    except ValueError:
-        warnings.append(f"stop_reason: {_short_repr(given)} is not known; recorded as finished")
-        return StopReason.FINISHED
 
 
 def _given_warnings(given: Any) -> list[str]:

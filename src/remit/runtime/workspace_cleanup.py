@@ -36,6 +36,7 @@ from remit.runtime.workspaces import (
     merge_writes,
     metadata_folder,
     open_git,
+    remove_folder,
     stage_changes,
     take_changes,
     work_root,
@@ -83,10 +84,8 @@ def workspace_status(workspace: Workspace, *, seconds: float = LOOKING_SECONDS) 
         if not commit:
             return seen
         return replace(seen, is_merged=is_merged(workspace, commit, seconds=seconds))
-    except RemitError as error:
-        return WorkspaceStatus(doubt=error.message)
-    except OSError as error:
-        return WorkspaceStatus(doubt=f"It could not be inspected: {error}")
+    except (RemitError, OSError) as error:
+        return WorkspaceStatus(doubt=error.message if isinstance(error, RemitError) else f"It could not be inspected: {error}")
 
 
 def _status_with(git: Git, workspace: Workspace) -> WorkspaceStatus:
@@ -141,19 +140,10 @@ def remove_workspace(workspace: Workspace, *, with_branch: bool) -> None:
     if workspace.kind is WorkspaceKind.WORKTREE:
         git = Git(folder=workspace.root, stop_at=time.monotonic() + REMOVING_SECONDS)
         with file_lock(workspace.common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS):
-            with contextlib.suppress(GitFailed):
-                git.run("worktree", "remove", "--force", "--force", str(workspace.tree))
-            _empty(workspace)
-            with contextlib.suppress(GitFailed):
-                git.run("worktree", "prune")
-            if with_branch:
-                with contextlib.suppress(GitFailed):
-                    git.run("update-ref", "-d", f"refs/heads/{workspace.branch}")
+            clear_worktree(git, workspace.maker, workspace.tree, with_branch=with_branch)
     else:
-        _empty(workspace)
-        shutil.rmtree(
-            metadata_folder(workspace.root, f"{workspace.maker}.git"), ignore_errors=True
-        )  # not from the note, which an agent could write
+        remove_folder(workspace.tree)
+        remove_folder(metadata_folder(workspace.root, f"{workspace.maker}.git"))  # not from the note, which an agent could write
     remove_metadata(workspace.metadata_folder)
 
 
@@ -163,13 +153,6 @@ def remove_metadata(folder: Path) -> None:
         os.rename(folder, folder.with_name(f"{GONE}{folder.name}-{secrets.token_hex(4)}"))
     for gone in folder.parent.glob(f"{GONE}*"):  # also left-overs of a process that died here
         shutil.rmtree(gone, ignore_errors=True)
-
-
-def _empty(workspace: Workspace) -> None:
-    if workspace.tree.is_symlink():
-        workspace.tree.unlink()
-    else:
-        shutil.rmtree(workspace.tree, ignore_errors=True)
 
 
 def remove_forgotten(root: Path, session_id: str) -> bool:

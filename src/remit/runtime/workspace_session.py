@@ -188,20 +188,11 @@ async def with_workspace_changes(workspace: Workspace, found: Harvest, changes: 
     diff = await diff_artifact(workspace, changes)
     known = {artifact.path for artifact in found.artifacts}
     tree = workspace.tree.relative_to(workspace.root).as_posix()
-    named = [Artifact(type=guess_type(path), path=f"{tree}/{path}") for path in changes.changed[:MAX_ARTIFACTS] if _is_text(path)]
+    named = [Artifact(type=guess_type(path), path=f"{tree}/{path}") for path in changes.changed[:MAX_ARTIFACTS] if clean_text(path) == path]
     more = await off_loop(checked_artifacts, workspace.root, [artifact for artifact in named if artifact.path not in known])
     ours = {artifact.path for artifact in diff}
     artifacts = (*(artifact for artifact in found.artifacts if artifact.path not in ours), *more, *diff)
     return Harvest(artifacts=artifacts, warnings=warnings)
-
-
-def _is_text(path: str) -> bool:
-    """Whether a return can contain the name."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 async def close_session(work: "Work", result: Return) -> Return:

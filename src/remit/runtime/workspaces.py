@@ -450,16 +450,26 @@ def _snapshot(host: Workspace, stop_at: float) -> str:
         return _commit_of(git, host, f"{host.maker}: as it stood")
 
 
-def clear_worktree(git: Git, session_id: str, tree: Path) -> None:
-    """Remove left-overs of an earlier attempt under this name."""
-    if not tree.exists() and not git.asks("show-ref", "--verify", "--quiet", f"refs/heads/remit/{session_id}"):
+def clear_worktree(git: Git, maker: str, tree: Path, *, with_branch: bool = True) -> None:
+    """Remove a worktree, or what an earlier attempt left under this name."""
+    if not os.path.lexists(tree) and not git.asks("show-ref", "--verify", "--quiet", f"refs/heads/remit/{maker}"):
         return
     with contextlib.suppress(GitFailed):
         git.run("worktree", "remove", "--force", "--force", str(tree))
-    shutil.rmtree(tree, ignore_errors=True)
-    git.run("worktree", "prune")
+    remove_folder(tree)
     with contextlib.suppress(GitFailed):
-        git.run("branch", "-D", "--quiet", f"remit/{session_id}")
+        git.run("worktree", "prune")
+    if with_branch:
+        with contextlib.suppress(GitFailed):
+            git.run("update-ref", "-d", f"refs/heads/remit/{maker}")
+
+
+def remove_folder(folder: Path) -> None:
+    """Also if it was replaced by a link."""
+    if folder.is_symlink():
+        folder.unlink()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _copy(root: Path, session_id: str, tree: Path, stop_at: float, host: Workspace | None) -> Workspace:
@@ -569,12 +579,8 @@ def _walk(root: Path) -> Iterator[str]:
 
 
 MERGING_SECONDS = 60.0
-NEEDED_GIT = "2.38"
-"""First version with `merge-tree --write-tree`."""
 _OVERWRITTEN = ("would be overwritten", "not uptodate")
 _NO_FILE = "000000"
-_UNKNOWN_OPTION = 129
-"""Exit code of git for an unknown option."""
 _QUOTED = re.compile(r"^error: [^']*'([^']+)'", re.MULTILINE)
 
 
@@ -770,8 +776,6 @@ def named_files(words: str) -> tuple[str, ...]:
 
 
 def why_not_merged(failed: GitFailed, where: str) -> str:
-    if failed.exit_code == _UNKNOWN_OPTION:
-        return f"this git is too old to merge without touching files; {NEEDED_GIT} or later is needed for work on both sides"
     if any(words in failed.words for words in _OVERWRITTEN):
         return f"uncommitted work in {where} would be overwritten"
     return failed.message

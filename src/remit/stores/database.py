@@ -56,11 +56,15 @@ def try_begin(connection: sqlite3.Connection) -> bool:
 
 def begin(connection: sqlite3.Connection, *, seconds: float = BUSY_SECONDS) -> None:
     """Take the write lock, waiting up to `seconds` for its holder."""
+    _execute_when_free(connection, "BEGIN IMMEDIATE", seconds)
+
+
+def _execute_when_free(connection: sqlite3.Connection, statement: str, seconds: float = BUSY_SECONDS) -> None:
     end = time.monotonic() + seconds
     pause = 0.0005
     while True:
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(statement)
             return
         except sqlite3.OperationalError as error:
             if not is_busy(error) or time.monotonic() >= end:
@@ -89,7 +93,9 @@ def prepare(path: Path) -> None:
             if version_of(connection, path) < VERSION:
                 connection.execute(f"PRAGMA page_size={PAGE_BYTES}")  # only effective for an empty file
                 _bring_up_to_date(connection, path)
-            _enter_wal_mode(connection)
+            _execute_when_free(
+                connection, "PRAGMA journal_mode=WAL"
+            )  # the switch needs exclusive access, and does not wait for it by itself
         finally:
             connection.close()
 
@@ -136,21 +142,6 @@ def statements_of(name: str) -> Iterator[str]:
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""
-
-
-def _enter_wal_mode(connection: sqlite3.Connection) -> None:
-    """The switch needs exclusive access for a moment and does not wait for it by itself."""
-    end = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
-            if mode == "wal":
-                return
-            connection.execute("PRAGMA journal_mode=WAL")
-        except sqlite3.OperationalError as error:
-            if not is_busy(error) or time.monotonic() >= end:
-                raise
-            time.sleep(0.002)
 
 
 CODE = "STORE_UNAVAILABLE"

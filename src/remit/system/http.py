@@ -291,9 +291,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _backend(core: Any, target: Target, addresses: Sequence[Address]) -> Any:
-    plain = core.AnyIOBackend()
-
-    class Pinned(core.AsyncNetworkBackend):  # type: ignore[misc] # the package is optional, so its class is known only here
+    class Pinned(core.AnyIOBackend):  # type: ignore[misc] # the package is optional, so its class is known only here
         """Connects to the checked addresses only, in order."""
 
         async def connect_tcp(self, host: str, port: int, timeout: float | None = None, **options: Any) -> Any:
@@ -302,7 +300,7 @@ def _backend(core: Any, target: Target, addresses: Sequence[Address]) -> Any:
             failure: Exception = core.ConnectError("it has no address")
             for address in addresses[:MOST_ADDRESSES]:
                 try:
-                    return await plain.connect_tcp(str(address), port, timeout=timeout, **options)
+                    return await super().connect_tcp(str(address), port, timeout=timeout, **options)
                 except (core.ConnectError, core.ConnectTimeout) as error:
                     failure = error
             raise failure

@@ -9,7 +9,7 @@ import os
 import secrets
 import socket
 import stat
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -145,19 +145,18 @@ def signs_with_children(records: Iterable[Record], signs: Mapping[str, float]) -
 def left_to_queues(live: Iterable[Record]) -> set[str]:
     """Among live delegations, callers before children: those given to a task queue, and their children. The queue gives them out again when
     their process dies."""
-    found: set[str] = set()
-    for record in live:
-        if record.queue is not None or record.parent_id in found:
-            found.add(record.session_id)
-    return found
+    return {record.session_id for record in _descend(live, lambda record: record.queue is not None)}
 
 
 def below(records: Iterable[Record], session_id: str) -> list[Record]:
     """A delegation and everything below it, from its whole tree (callers before children)."""
-    inside = {session_id}
-    found = []
+    return list(_descend(records, lambda record: record.session_id == session_id))
+
+
+def _descend(records: Iterable[Record], is_start: Callable[[Record], bool]) -> Iterator[Record]:
+    """Records that are a start, or below one; callers come before children."""
+    inside: set[str] = set()
     for record in records:
-        if record.session_id in inside or record.parent_id in inside:
+        if is_start(record) or record.parent_id in inside:
             inside.add(record.session_id)
-            found.append(record)
-    return found
+            yield record

@@ -15,9 +15,9 @@ import pytest
 from remit import Misused
 from remit.agents.containment.gateway import Gateway
 from remit.agents.containment.hosts import HostList
-from remit.agents.containment.vendor_home import refreshed, vendor_home
+from remit.agents.containment.vendor_home import refresh_keys, vendor_home
 from remit.agents.definition import Declaration, definition_of
-from remit.agents.profiles import carried
+from remit.agents.profiles import profile_on
 from remit.system.http import parse_target
 from remit.system.ip_addresses import Address
 
@@ -28,7 +28,7 @@ from remit.system.ip_addresses import Address
 def test_agent_file_cannot_weaken_the_containment_of_its_executor(executor: Any, file: Any, is_then: Any) -> None:
     on = Declaration(name="claude", table={"kind": "claude", "contain": executor}, source="remit.toml")
     profile = Declaration(name="one", table={"contain": file}, source=".remit/agents/one.md")
-    assert carried(profile, on, definition_of("claude", on.table, source="remit.toml")).contain == is_then
+    assert profile_on(profile, on, definition_of("claude", on.table, source="remit.toml")).contain == is_then
 
 
 def test_invalid_containment_settings_are_refused() -> None:
@@ -198,7 +198,7 @@ def test_only_refreshed_credentials_are_written_back(tmp_path: Path) -> None:
         credentials.write_text(json.dumps({"claudeAiOauth": {"accessToken": "mine"}}))
 
     assert run(sign_in) == {"claudeAiOauth": {"accessToken": "mine"}}
-    assert refreshed({"a": 1, "b": "x"}, {"a": "1", "b": "y\n"}, frozenset({"a", "b"})) == {"a": 1, "b": "x"}
+    assert refresh_keys({"a": 1, "b": "x"}, {"a": "1", "b": "y\n"}, frozenset({"a", "b"})) == {"a": 1, "b": "x"}
 
 
 def test_copied_vendor_directory_is_private_without_hooks_plugins_or_servers(tmp_path: Path, state_home: Path) -> None:

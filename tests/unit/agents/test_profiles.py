@@ -86,6 +86,11 @@ MODELS = [
 ]
 
 
+@pytest.mark.parametrize(("executor", "model", "used"), MODELS)
+def test_model_of_a_file_is_used_where_its_executor_has_it(tmp_path: Path, executor: str, model: str, used: str | None) -> None:
+    assert profile(tmp_path, f"model: {model}", toml=f'profiles_on = "{executor}"\n{BASE}{OTHERS}').model == used
+
+
 def test_tools_of_a_file_only_narrow_those_of_the_executor(tmp_path: Path) -> None:
     assert profile(tmp_path, "tools: Read, Bash, WebFetch").allow == ("Read", "Bash(git *)")
     assert profile(tmp_path, "disallowedTools: Bash").allow == ("Read", "Edit")

@@ -10,7 +10,7 @@ from pydantic_ai.models.test import TestModel
 
 from remit import Artifact, DelegateResult, TaskState
 from remit.agents.model.context_window import fitted, from_plain, to_plain, tokens_of
-from remit.agents.model.conversation import in_words, unanswered
+from remit.agents.model.conversation import in_words, pending_calls
 from remit.core.delegate_results import LEAST_CHARACTERS, TaskError, TaskMetadata, shorten_result, text_of
 from remit.models.stream import request_of
 from support.histories import Choice, Message, Question, Reply, ToolCall, ToolResult, UserMessage, repaired
@@ -87,7 +87,7 @@ def test_repaired_history_pairs_calls_and_results(said: list[Message]) -> None:
         else:
             assert not owed
             owed = list(message.calls) if isinstance(message, Reply) else []
-    assert tuple(owed) == unanswered(whole)
+    assert tuple(owed) == pending_calls(whole)
     assert not any(isinstance(message, ToolResult) or (isinstance(message, Reply) and message.calls) for message in in_words(whole))
 
 

@@ -254,8 +254,8 @@ async def answer_of(gathered: TaskSnapshot, definition: Definition, ctx: Context
     task = gathered.task
     assert task is not None
     said = dict_of(task.metadata)
-    told = said.get(EXTENSION)
-    own = told if isinstance(told, dict) else {}
+    extension = said.get(EXTENSION)
+    own = extension if isinstance(extension, dict) else {}
     words = words_of(task.status.message)
     stated = own.get("summary")
     answer: dict[str, Any] = {
@@ -276,14 +276,10 @@ async def answer_of(gathered: TaskSnapshot, definition: Definition, ctx: Context
 
 
 def _answer_status(task: Task, said: dict[str, Any]) -> str:
-    match task.status.state:
-        case TaskState.TASK_STATE_COMPLETED:
-            # A remit reports if its work is incomplete; whatever its state, it is not completed then.
-            return "completed" if said.get("status") in (None, "completed") or EXTENSION not in said else "partial"
-        case TaskState.TASK_STATE_INPUT_REQUIRED | TaskState.TASK_STATE_AUTH_REQUIRED:
-            return "blocked"
-        case _:
-            return "failed"
+    if task.status.state != TaskState.TASK_STATE_COMPLETED:
+        return "blocked" if task.status.state in ASKS else "failed"
+    # A remit reports if its work is incomplete; whatever its state, it is not completed then.
+    return "completed" if said.get("status") in (None, "completed") or EXTENSION not in said else "partial"
 
 
 _STATE_ERRORS = {
@@ -376,7 +372,7 @@ CANCEL_SECONDS = 10.0
 
 class RemoteTask:
     def __init__(self, line: RemoteConnection, definition: Definition, ctx: Context, arguments: Mapping[str, Any]) -> None:
-        self._line = line
+        self._connection = line
         self._definition = definition
         self._ctx = ctx
         self._arguments = arguments
@@ -408,14 +404,14 @@ class RemoteTask:
                     await self._send(before)
                 await self._follow()
         except A2AError as error:
-            raise error_of(error, self._line.address) from None
+            raise error_of(error, self._connection.address) from None
         return await answer_of(self._snapshot, self._definition, self._ctx)
 
     # ---- where it was before
 
     async def _find_earlier(self) -> Task | None:
         """The task to continue: of the same delegation run again, or of the one it resumes. It may still be running."""
-        if self._saved.get("address") != self._line.address:
+        if self._saved.get("address") != self._connection.address:
             return None
         try:
             task = await self._get(str(self._saved.get("task_id")))
@@ -430,19 +426,19 @@ class RemoteTask:
 
     async def _send(self, before: Task | None) -> None:
         """Send until a task or an answer is received."""
-        message = message_of(self._line, self._definition, self._ctx, self._arguments, before, turn=self._turn)
-        configuration = SendMessageConfiguration(accepted_output_modes=MODES, return_immediately=not self._line.streams)
+        message = message_of(self._connection, self._definition, self._ctx, self._arguments, before, turn=self._turn)
+        configuration = SendMessageConfiguration(accepted_output_modes=MODES, return_immediately=not self._connection.streams)
         request = SendMessageRequest(message=message, configuration=configuration)
         self._sent = message
         while True:
             try:
-                await self._read_events(self._line.client.send_message(request, context=self._call(stream=self._line.streams)))
+                await self._read_events(self._connection.client.send_message(request, context=self._call(stream=self._connection.streams)))
             except A2AError as error:
                 if self._snapshot.task is not None:
-                    self._lose(error)
+                    self._note_loss(error)
                     return
                 never_arrived = isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout)
-                if not (self._line.is_remit or never_arrived) or not may_pass(error):
+                if not (self._connection.is_remit or never_arrived) or not may_pass(error):
                     raise
                 await self._wait(error)
             else:
@@ -452,7 +448,7 @@ class RemoteTask:
 
     async def _read_events(self, events: AsyncIterator[StreamResponse]) -> None:
         try:
-            async for event in _received(events):
+            async for event in _converted_events(events):
                 self._lost_at, self._pause = None, POLL_SECONDS[0]
                 is_first = self._snapshot.task is None
                 self._snapshot.take(event)
@@ -465,7 +461,7 @@ class RemoteTask:
                 await close()
 
     async def _save_checkpoint(self, task: Task) -> None:
-        place = {"kind": KIND, "address": self._line.address, "task_id": task.id, "context_id": task.context_id}
+        place = {"kind": KIND, "address": self._connection.address, "task_id": task.id, "context_id": task.context_id}
         await self._ctx.checkpoint({**place, "session_id": self._ctx.session_id, "turn": self._turn})
 
     # ---- following
@@ -476,7 +472,7 @@ class RemoteTask:
             task = self._snapshot.task
             assert task is not None
             try:
-                if self._line.streams:
+                if self._connection.streams:
                     await self._subscribe(task.id)
                 if not self._snapshot.is_over:
                     self._snapshot.replace(await self._get(task.id))
@@ -485,7 +481,7 @@ class RemoteTask:
                 if not self._snapshot.is_over:
                     await self._sleep()
             except A2AError as error:
-                self._lose(error)
+                self._note_loss(error)
                 await self._wait(error)
         if self._snapshot.was_lost and self._snapshot.task is not None:
             with contextlib.suppress(A2AError):  # output received so far is kept
@@ -495,18 +491,18 @@ class RemoteTask:
         """Ends with the task or the connection."""
         self._snapshot.was_lost = True
         try:
-            await self._read_events(self._line.client.subscribe(SubscribeToTaskRequest(id=task_id), context=self._call(stream=True)))
+            await self._read_events(self._connection.client.subscribe(SubscribeToTaskRequest(id=task_id), context=self._call(stream=True)))
         except UnsupportedOperationError:
             return  # it has ended, or does not support streaming: poll it instead
 
     async def _get(self, task_id: str) -> Task:
         with _convert_sdk_errors():
-            task: Task = await self._line.client.get_task(GetTaskRequest(id=task_id), context=self._call())
+            task: Task = await self._connection.client.get_task(GetTaskRequest(id=task_id), context=self._call())
         return task
 
     # ---- losing it
 
-    def _lose(self, error: A2AError) -> None:
+    def _note_loss(self, error: A2AError) -> None:
         """Raise the error if waiting does not help."""
         self._snapshot.was_lost = True
         if not may_pass(error):
@@ -516,9 +512,9 @@ class RemoteTask:
         now = asyncio.get_running_loop().time()
         if self._lost_at is None:
             self._lost_at = now
-            self._ctx.progress(f"The connection to {self._line.address} was lost; trying again.")
+            self._ctx.progress(f"The connection to {self._connection.address} was lost; trying again.")
         if now - self._lost_at > LOST_SECONDS:
-            raise Unavailable(f"{self._line.address} could not be reached for {LOST_SECONDS:g} s: {error.message}"[:500])
+            raise Unavailable(f"{self._connection.address} could not be reached for {LOST_SECONDS:g} s: {error.message}"[:500])
         await self._sleep()
 
     async def _sleep(self) -> None:
@@ -540,7 +536,7 @@ class RemoteTask:
             return  # it has ended, or the remote is unreachable: its own deadline ends it
 
 
-async def _received(events: AsyncIterator[StreamResponse]) -> AsyncIterator[StreamResponse]:
+async def _converted_events(events: AsyncIterator[StreamResponse]) -> AsyncIterator[StreamResponse]:
     while True:
         with _convert_sdk_errors():
             event = await anext(events, None)

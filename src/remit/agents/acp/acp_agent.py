@@ -47,8 +47,8 @@ class AcpAgent:
         return checked_task(self.spec.name, parameters)
 
     async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> str:
-        if ctx.hand_in and ctx.remaining < HAND_IN_SECONDS:
-            raise out_of_time(self._definition, "gave no valid return, and there is no time to ask again")
+        if ctx.repair is not None and ctx.hand_in:
+            raise out_of_time(self._definition, "gave no valid return when it was asked for one, and there is no time to start it again")
         check_own_tools(self._definition)
         set_aside(ctx)
         session = await self._open(ctx)
@@ -123,7 +123,8 @@ class AcpAgent:
             answer, is_return = turn.last.strip() or turn.whole.strip(), False
         else:
             answer, is_return = await off_loop(find_return, turn.last, turn.whole, return_file_of(ctx))
-        if turn.stop_reason == "end_turn" or is_return:
+        is_late = ctx.repair is not None and ctx.hand_in
+        if is_return or (turn.stop_reason == "end_turn" and not is_late):
             return answer
         if ctx.hand_in:
             raise out_of_time(self._definition, "ended without a return when it was asked for its result")

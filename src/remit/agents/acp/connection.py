@@ -189,8 +189,8 @@ def asking_mode(definition: Definition, scratch: Path, environment: Mapping[str,
     config = config_of(environment, mode, permission, default_agent=mode)
     # If everything is allowed, subagents need not ask: they would wait for an answer until the timeout.
     everybody = {**permission, "*": "allow"} if own is None and EVERYTHING in definition.allow else permission
-    told = {PERMISSION: json.dumps(everybody), CONTENT: json.dumps(config)}
-    return AskingMode(environment={**HYGIENE, **without_variables(environment, NEVER_PASSED, definition), **told}, mode=mode)
+    settings = {PERMISSION: json.dumps(everybody), CONTENT: json.dumps(config)}
+    return AskingMode(environment={**HYGIENE, **without_variables(environment, NEVER_PASSED, definition), **settings}, mode=mode)
 
 
 def _permission(definition: Definition, scratch: Path) -> dict[str, object]:
@@ -282,7 +282,12 @@ class Session:
         if answer is None:
             answer = await self._new()
             await self._ctx.checkpoint({"vendor": VENDOR, "session": self._session_id})
-        await self._select_asking_mode(answer)
+        # A continued session has its earlier mode, which anyone may have set.
+        if not await self._set_option(answer, self._asking_mode) and self._is_opencode:
+            raise Unavailable(
+                f"{self._definition.name} does not offer the mode in which it asks before using tools: its list of tools is not enforced.",
+                advice="Install a newer version of it.",
+            )
         model = self._definition.model
         if model and not await self._set_option(answer, model, "model"):
             self._ctx.progress(f"{self._definition.name} does not offer the model {model!r}; it uses its own.")
@@ -348,19 +353,11 @@ class Session:
     def _place(self) -> dict[str, Any]:
         servers = []
         if self._definition.delegates:
-            told = [EnvVariable(name=name, value=value) for name, value in self._ctx.environment().items()]
+            variables = [EnvVariable(name=name, value=value) for name, value in self._ctx.environment().items()]
             command, *arguments = mcp_server_command()
-            server = McpServerStdio(name=MCP_SERVER_NAME, command=command, args=arguments, env=told)
+            server = McpServerStdio(name=MCP_SERVER_NAME, command=command, args=arguments, env=variables)
             servers.append(server.model_dump(mode="json", by_alias=True, exclude_none=True))
         return {"cwd": str(folder_of(self._definition, self._ctx)), "mcpServers": servers}
-
-    async def _select_asking_mode(self, answer: Mapping[str, Any]) -> None:
-        """Select the mode in which it asks. A continued session has its earlier mode, which anyone may have set."""
-        if not await self._set_option(answer, self._asking_mode) and self._is_opencode:
-            raise Unavailable(
-                f"{self._definition.name} does not offer the mode in which it asks before using tools: its list of tools is not enforced.",
-                advice="Install a newer version of it.",
-            )
 
     async def _set_option(self, answer: Mapping[str, Any], value: str, category: str = "") -> bool:
         """Set the session option that offers this value. Returns whether one does."""

@@ -77,13 +77,6 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s`'\"<>]+")
 _MOST_PATHS = 50
 
 
-async def check_policy(ctx: Context, tool: Call, call: Mapping[str, Any]) -> None:
-    """Raises `Refused`."""
-    effects = (EFFECTS[tool.kind],) if tool.kind in EFFECTS else ()
-    for facts in _facts(ctx, tool, call):
-        await ctx.permit(f"acp.{tool.kind or 'other'}", effects=effects, tool=tool.title, **facts)
-
-
 def _facts(ctx: Context, tool: Call, call: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Facts of its command; else of its URL and of each named path. Its own scratch folder is exempt."""
     given = call.get("rawInput")
@@ -285,8 +278,10 @@ class Listener:
         offered = items_of(given.get("options"))
         decision = decide(self._allow, call, offered)
         if decision.allowed:
+            effects = (EFFECTS[call.kind],) if call.kind in EFFECTS else ()
             try:
-                await check_policy(self.ctx, call, asked)
+                for facts in _facts(self.ctx, call, asked):
+                    await self.ctx.permit(f"acp.{call.kind or 'other'}", effects=effects, tool=call.title, **facts)
             except Refused as refused:
                 decision = _refuse(offered, f"the policy denies it: {refused.message}")
         self._end_message()

@@ -159,21 +159,18 @@ class Prices:
 
     def __init__(self, models: "Models", declared: str | None) -> None:
         """`declared`: the model in its declaration, for vendors that do not report the model."""
-        self._models = models
+        self.models = models
         self._declared = declared
         self._unknown: set[str] = set()
         self._is_said = False
 
-    async def load(self) -> None:
-        await self._models.load_prices()
-
     def cost(self, model: str, used: TokenUsage, ctx: Context) -> float:
         """0 if the price is unknown, with one warning if the budget limits money."""
         bare = model.rpartition(":")[2]
-        named = next((name for name in (bare, model, self._declared) if name and self._models.is_priced(name)), None)
+        named = next((name for name in (bare, model, self._declared) if name and self.models.is_priced(name)), None)
         known = model if bare != model else f"openai:{bare}" if bare else self._declared
         if (name := named or known) and name not in self._unknown:
-            if (cost := self._models.cost(name, used)) is not None:
+            if (cost := self.models.cost(name, used)) is not None:
                 return cost
             self._unknown.add(name)
         if not self._is_said and used.tokens and ctx.budget.cost is not None:
@@ -368,7 +365,7 @@ class Run:
         """Read to the end of the stream, not of the turn: a program may report completion while others still work.
 
         Returns the exit code, which may come long after its last output; None: not worth waiting for."""
-        await self.listener.prices.load()
+        await self.listener.prices.models.load_prices()
         lines = 0
         while not self.listener.is_hopeless:
             lines += 1

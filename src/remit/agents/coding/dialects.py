@@ -104,8 +104,8 @@ def detail_of(value: Any) -> str:
     """The most informative part of a tool's input, on one line."""
     if isinstance(value, Mapping):
         named = ("command", "cmd", "file_path", "filePath", "path", "pattern", "url", "query", "target", "agent", "description", "prompt")
-        told = next((value[name] for name in named if isinstance(value.get(name), str)), None)
-        value = told if told is not None else json.dumps(value, ensure_ascii=False, default=str)
+        chosen = next((value[name] for name in named if isinstance(value.get(name), str)), None)
+        value = chosen if chosen is not None else json.dumps(value, ensure_ascii=False, default=str)
     return " ".join(str(value).split())[:_DETAIL_CHARACTERS]
 
 
@@ -296,8 +296,8 @@ class Claude(Dialect):
         if event.get("type") == "message_start":
             self._begun[parent] = mapping_of(event.get("message"))
         elif event.get("type") == "message_delta" and parent in self._begun:
-            begun, told = self._begun[parent], mapping_of(event.get("usage"))
-            usage = {**mapping_of(begun.get("usage")), **{name: value for name, value in told.items() if value is not None}}
+            begun, final = self._begun[parent], mapping_of(event.get("usage"))
+            usage = {**mapping_of(begun.get("usage")), **{name: value for name, value in final.items() if value is not None}}
             _claude_spent({**begun, "usage": usage}, to)
 
     def _assistant(self, line: Mapping[str, Any], to: "Listener") -> None:
@@ -358,17 +358,22 @@ def _claude_spent(message: Mapping[str, Any], to: "Listener") -> None:
     usage, key = mapping_of(message.get("usage")), text_of(message.get("id"))
     if not usage or not key:
         return
-    used = TokenUsage(
-        input_tokens=_sum_of(usage, _CLAUDE_TOKENS[:3]),
-        output_tokens=count_of(usage.get("output_tokens")),
-        cached_tokens=count_of(usage.get("cache_read_input_tokens")),
-        written_tokens=count_of(usage.get("cache_creation_input_tokens")),
-    )
+    used = _usage_of(usage, _CLAUDE_TOKENS[:3], _CLAUDE_TOKENS[3:], "cache_read_input_tokens", "cache_creation_input_tokens")
     to.spent(Scope.ITEM, used.tokens, key=key, model=f"anthropic:{text_of(message.get('model'))}", used=used)
 
 
 def _sum_of(usage: Mapping[str, Any], names: Sequence[str]) -> int:
     return sum(count_of(usage.get(name)) for name in names)
+
+
+def _usage_of(usage: Mapping[str, Any], inputs: Sequence[str], outputs: Sequence[str], cached: str, written: str) -> TokenUsage:
+    """By the vendor's names. Cached and written tokens are part of the input."""
+    return TokenUsage(
+        input_tokens=_sum_of(usage, inputs),
+        output_tokens=_sum_of(usage, outputs),
+        cached_tokens=count_of(usage.get(cached)),
+        written_tokens=count_of(usage.get(written)),
+    )
 
 
 # ---- Codex
@@ -468,10 +473,10 @@ def _message(message: Any) -> str:
     """Sometimes the service's JSON as text: extract its message."""
     text = text_of(message)
     try:
-        told = mapping_of(mapping_of(json.loads(text)).get("error")).get("message")
+        inner = mapping_of(mapping_of(json.loads(text)).get("error")).get("message")
     except ValueError:
         return text
-    return text_of(told) or text
+    return text_of(inner) or text
 
 
 POLL_SECONDS = 0.02
@@ -514,9 +519,9 @@ class Rollout:
             self._rest = b""
         for line in lines:
             if b"token_count" in line or b"turn_context" in line:
-                self._tell(line, to)
+                self._report_line(line, to)
 
-    def _tell(self, line: bytes, to: "Listener") -> None:
+    def _report_line(self, line: bytes, to: "Listener") -> None:
         try:
             written = mapping_of(json.loads(line))
         except (ValueError, RecursionError):
@@ -528,12 +533,7 @@ class Rollout:
         last = mapping_of(info.get("last_token_usage"))
         if payload.get("type") != "token_count" or not last:
             return
-        used = TokenUsage(
-            input_tokens=count_of(last.get("input_tokens")),
-            output_tokens=count_of(last.get("output_tokens")),
-            cached_tokens=count_of(last.get("cached_input_tokens")),
-            written_tokens=count_of(last.get("cache_write_input_tokens")),
-        )
+        used = _usage_of(last, ("input_tokens",), ("output_tokens",), "cached_input_tokens", "cache_write_input_tokens")
         total = count_of(mapping_of(info.get("total_token_usage")).get("total_tokens"))  # a repetition is the same request
         to.spent(Scope.ITEM, used.tokens, key=f"request up to {total}", model=self._model, used=used)
 
@@ -594,25 +594,15 @@ class OpenCode(Dialect):
                 _opencode_tool(part, to)
             case "step_finish":
                 tokens = mapping_of(part.get("tokens"))
-                count = count_of(tokens.get("total")) or _sum_of(
-                    {**tokens, **mapping_of(tokens.get("cache"))}, ("input", "output", "reasoning", "read", "write")
-                )
-                to.spent(Scope.ITEM, count, cost=cost_of(part.get("cost")), key=text_of(part.get("id")), used=_opencode_usage(tokens))
+                counts = {**tokens, **mapping_of(tokens.get("cache"))}
+                used = _usage_of(counts, ("input", "read", "write"), ("output", "reasoning"), "read", "write")
+                total = count_of(tokens.get("total")) or used.tokens
+                to.spent(Scope.ITEM, total, cost=cost_of(part.get("cost")), key=text_of(part.get("id")), used=used)
             case "error":
                 error = mapping_of(line.get("error"))
                 data = mapping_of(error.get("data"))
                 words = text_of(data.get("message")) or text_of(error.get("name")) or "an error"
                 to.failed(words, status_of(data.get("statusCode")))
-
-
-def _opencode_usage(tokens: Mapping[str, Any]) -> TokenUsage:
-    cache = mapping_of(tokens.get("cache"))
-    return TokenUsage(
-        input_tokens=count_of(tokens.get("input")) + _sum_of(cache, ("read", "write")),
-        output_tokens=_sum_of(tokens, ("output", "reasoning")),
-        cached_tokens=count_of(cache.get("read")),
-        written_tokens=count_of(cache.get("write")),
-    )
 
 
 def _opencode_tool(part: Mapping[str, Any], to: "Listener") -> None:

@@ -69,9 +69,9 @@ class Settings:
 def _claude(folder: Path, environment: Mapping[str, str]) -> Settings:
     is_own = "CLAUDE_CONFIG_DIR" in environment
     account = _json_of(folder / ".claude.json" if is_own else folder.parent / ".claude.json")
-    told: dict[str, Any] = {key: account[key] for key in ("oauthAccount", "userID") if key in account}
+    sign_in: dict[str, Any] = {key: account[key] for key in ("oauthAccount", "userID") if key in account}
     model = _json_of(folder / "settings.json").get("model")
-    files = {".claude/.claude.json": json.dumps({**told, "hasCompletedOnboarding": True})}
+    files = {".claude/.claude.json": json.dumps({**sign_in, "hasCompletedOnboarding": True})}
     if isinstance(model, str):
         files[".claude/settings.json"] = json.dumps({"model": model})
     return Settings(files=files)
@@ -121,30 +121,18 @@ def _opencode(folder: Path, environment: Mapping[str, str]) -> Settings:
 
 VENDORS: Mapping[str, Vendor] = {
     "claude": Vendor(
-        variable="CLAUDE_CONFIG_DIR",
-        usual=".claude",
-        credentials=".credentials.json",
+        variable="CLAUDE_CONFIG_DIR", usual=".claude", credentials=".credentials.json", sessions="projects", settings=_claude,
         refreshed=frozenset({"accessToken", "refreshToken", "expiresAt"}),
-        sessions="projects",
-        settings=_claude,
     ),
     "codex": Vendor(
-        variable="CODEX_HOME",
-        usual=".codex",
-        credentials="auth.json",
+        variable="CODEX_HOME", usual=".codex", credentials="auth.json", sessions="sessions", settings=_codex,
         refreshed=frozenset({"id_token", "access_token", "refresh_token", "last_refresh"}),
-        sessions="sessions",
-        settings=_codex,
     ),
     "opencode": Vendor(
-        variable="",
-        usual=".local/share/opencode",
-        credentials="auth.json",
+        variable="", usual=".local/share/opencode", credentials="auth.json", sessions="", settings=_opencode,
         refreshed=frozenset({"refresh", "access", "expires"}),
-        sessions="",
-        settings=_opencode,
     ),
-}
+}  # fmt: skip
 
 
 # ---- a home directory
@@ -194,10 +182,10 @@ class VendorHome:
 
     def environment(self) -> dict[str, str]:
         folders = {"CONFIG": ".config", "DATA": ".local/share", "CACHE": ".cache", "STATE": ".local/state"}
-        told = {"HOME": str(self.home), **{f"XDG_{name}_HOME": str(self.home / path) for name, path in folders.items()}}
+        variables = {"HOME": str(self.home), **{f"XDG_{name}_HOME": str(self.home / path) for name, path in folders.items()}}
         if self._vendor is not None and self._vendor.variable:
-            told[self._vendor.variable] = str(self.home / self._vendor.usual)
-        return told
+            variables[self._vendor.variable] = str(self.home / self._vendor.usual)
+        return variables
 
     def write_back(self) -> None:
         """Write refreshed credentials back, if the vendor's own file is unchanged."""
@@ -207,7 +195,7 @@ class VendorHome:
             if _bytes_of(self._original) != self._copied:
                 return
             before = json.loads(self._copied)
-            after = refreshed(before, json.loads(_bytes_of(self._copy)), self._vendor.refreshed)
+            after = refresh_keys(before, json.loads(_bytes_of(self._copy)), self._vendor.refreshed)
             if after != before:
                 atomic_write(self._original, json.dumps(after, indent=2).encode())
 
@@ -241,7 +229,7 @@ def _folder_name(vendor: str | None, owner: tuple[str, ...]) -> str:
     return f"{vendor or 'command'}-{hashlib.sha256(chr(0).join(owner).encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
 
 
-def refreshed(before: Any, after: Any, names: frozenset[str]) -> Any:
+def refresh_keys(before: Any, after: Any, names: frozenset[str]) -> Any:
     """`before` with the values of these keys from `after`, if they existed before with the same type."""
     if not isinstance(before, dict) or not isinstance(after, dict):
         return before
@@ -249,7 +237,7 @@ def refreshed(before: Any, after: Any, names: frozenset[str]) -> Any:
     for key, value in before.items():
         new = after.get(key)
         if isinstance(value, dict):
-            made[key] = refreshed(value, new, names)
+            made[key] = refresh_keys(value, new, names)
         else:
             made[key] = new if key in names and type(new) is type(value) and _is_plain(new) else value
     return made

@@ -73,7 +73,7 @@ PAGES = 50
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 
 
-def expanded(text: str, whose: str) -> str:
+def expand(text: str, whose: str) -> str:
     """Expand environment variables: `${NAME}`, `${NAME:-default}`. Raises `Unavailable`."""
 
     def value(found: re.Match[str]) -> str:
@@ -104,10 +104,6 @@ class Connection:
         if isinstance(message, ToolListChangedNotification):
             self.listed_at = float("-inf")
         await asyncio.sleep(0)
-
-    @property
-    def is_stale(self) -> bool:
-        return time.monotonic() - self.listed_at > LIST_SECONDS
 
     async def list_tools(self, key: str) -> None:
         """Request its tools. New ones are stored for a person's approval."""
@@ -193,18 +189,18 @@ class McpServer:
 
     async def describe(self) -> None:
         """Start it and store its tool list. Raises its fault."""
-        await self._connected(START_SECONDS)
+        await self._connect(START_SECONDS)
 
     async def call(self, tool: ServerTool, arguments: Mapping[str, Any], ctx: "Context") -> CallToolResult:
         """The tool's answer. Raises `AgentCrashed`, `Unavailable`, `Refused`, `Failed`."""
-        connection = await self._connected(ctx.remaining)
+        connection = await self._connect(ctx.remaining)
         try:
             await self._check_offered(connection, tool)
         except asyncio.CancelledError:  # it did not answer within the time of the call
             self._suspect(connection)
             raise
         request = CallToolRequest(params=CallToolRequestParams(name=tool.tool, arguments=dict(arguments)))
-        task = self._own(connection.client.session.send_request(request, CallToolResult, progress_callback=_progress_of(ctx)))
+        task = self._start_task(connection.client.session.send_request(request, CallToolResult, progress_callback=_progress_of(ctx)))
         self._calls[task] = ctx
         try:
             await asyncio.wait({task})
@@ -228,7 +224,7 @@ class McpServer:
                 for task in waiting:
                     task.cancel()
 
-    def _own(self, coroutine: Awaitable[Any]) -> "asyncio.Task[Any]":
+    def _start_task(self, coroutine: Awaitable[Any]) -> "asyncio.Task[Any]":
         task: asyncio.Task[Any] = asyncio.ensure_future(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -238,7 +234,7 @@ class McpServer:
     # ---- calls
 
     async def _check_offered(self, connection: Connection, tool: ServerTool) -> None:
-        if connection.is_stale:
+        if time.monotonic() - connection.listed_at > LIST_SECONDS:
             with contextlib.suppress(MCPError, ValidationError):  # the call reports the fault
                 await connection.list_tools(self._key)
         offered = connection.tools.get(tool.tool)
@@ -283,7 +279,7 @@ class McpServer:
         """After an abandoned call, check for a sign of life once no other call is running."""
         connection.is_suspect = True
         if not self._calls:
-            self._probing = self._own(self._probe(connection))
+            self._probing = self._start_task(self._probe(connection))
 
     async def _probe(self, connection: Connection) -> None:
         """After an abandoned call: kill a server that does not answer; the next call restarts it. Calls wait for this."""
@@ -297,7 +293,7 @@ class McpServer:
 
     # ---- starting
 
-    async def _connected(self, seconds: float) -> Connection:
+    async def _connect(self, seconds: float) -> Connection:
         """The server, started if necessary. `seconds`: the caller's remaining time."""
         while not self._is_closed:
             if self._probing is not None and not self._probing.done():
@@ -312,7 +308,7 @@ class McpServer:
                 if pause > 0:
                     await asyncio.sleep(pause)
                     continue
-                self._starting = self._own(self._start())
+                self._starting = self._start_task(self._start())
             await asyncio.wait({self._starting})
             if self._starting.cancelled():
                 break
@@ -323,7 +319,7 @@ class McpServer:
 
     async def _start(self) -> Connection:
         opened: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
-        running = self._own(self._run(opened))
+        running = self._start_task(self._run(opened))
         running.set_name(self._context.session_id)
         await asyncio.wait({running, opened}, return_when=asyncio.FIRST_COMPLETED)
         if opened.done():
@@ -371,7 +367,7 @@ class McpServer:
     async def _transport(self, stack: contextlib.AsyncExitStack, ended: asyncio.Event) -> Any:
         if self._definition.address:
             http = await stack.enter_async_context(self._http_client())
-            return streamable_http_client(expanded(self._definition.address, self.name), http_client=http, max_sse_event_size=EVENT_BYTES)
+            return streamable_http_client(expand(self._definition.address, self.name), http_client=http, max_sse_event_size=EVENT_BYTES)
         if self._files and await off_loop(references_of, self._files, self._deps.root) != self._files:
             fault = f"A file that the MCP server {self.name} runs changed since the project was opened: {', '.join(self._files)}."
             raise Refused(fault, code=CODE, advice=f"{ADVICE}; then open the project again.")
@@ -384,9 +380,9 @@ class McpServer:
         folder = self._deps.root / definition.folder
         if not folder.resolve().is_relative_to(self._deps.root.resolve()):
             raise Misused(f"The folder of {name}, {definition.folder}, is not inside the project.", advice="Name a folder below its root.")
-        environment = {key: expanded(value, name) for key, value in definition.environment.items()}
+        environment = {key: expand(value, name) for key, value in definition.environment.items()}
         return Program(
-            argv=tuple(expanded(word, name) for word in definition.command),
+            argv=tuple(expand(word, name) for word in definition.command),
             environment={**listed_environment((*BASIC, *definition.pass_environment)), **environment},
             folder=folder,
             takes_input=True,
@@ -407,10 +403,10 @@ class McpServer:
     def _http_client(self) -> httpx2.AsyncClient:
         mcp = self._definition.mcp
         assert mcp is not None
-        headers = {key: expanded(value, self.name) for key, value in mcp.headers.items()}
+        headers = {key: expand(value, self.name) for key, value in mcp.headers.items()}
         if token := token_for(self._definition):
             headers["Authorization"] = f"Bearer {token}"
-        target = parse_target(expanded(self._definition.address, self.name))
+        target = parse_target(expand(self._definition.address, self.name))
         if headers and target.scheme == "http" and not is_loopback(target.host):
             raise Misused(
                 f"No token or header is sent to {target.shown} in the clear.", advice="Write https://…, with TLS on the other side."

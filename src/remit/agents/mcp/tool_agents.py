@@ -86,7 +86,7 @@ def tools_of(declared: Declaration, definition: Definition, root: Path, trust: "
     if definitions or not is_free:
         unapproved = [name for name in new if name not in definitions] if definitions else [declared.name]
         return ServerTools(definitions=tuple(definitions.values()), unapproved=tuple(unapproved), problems=_lines(declared, problems))
-    fault = _fault(seen)
+    fault = "its tools are not known yet" if seen is None else seen.fault.rstrip(".") or "it offers no tool that may be used"
     spec = replace(definition.spec, description=f"{definition.spec.description} Not available: {fault}.")
     alone = replace(definition, spec=spec, mcp=replace(server, fault=fault))
     return ServerTools(definitions=(alone,), problems=_lines(declared, [*problems, fault]))
@@ -106,13 +106,6 @@ def _wanted(definition: Definition, tools: Mapping[str, Any]) -> tuple[set[str],
 
 def _lines(declared: Declaration, problems: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"{declared.source}: {problem}." for problem in problems)
-
-
-def _fault(seen: SeenTools | None) -> str:
-    """Why a server has no agents."""
-    if seen is None:
-        return "its tools are not known yet"
-    return seen.fault.rstrip(".") or "it offers no tool that may be used"
 
 
 def _agent_name(server: str, tool: str) -> str:
@@ -169,7 +162,9 @@ class ToolAgent(RemoteExecutor):
         await self.load("remit.agents.mcp.mcp_server", "mcp")
         result = await self._deps.mcp_servers.get(self.definition).call(tool, arguments, ctx)
         if result.is_error:
-            raise _failed(result, tool)
+            said = " ".join(block.text for block in result.content if block.type == "text").strip() or "it did not say why"
+            advice = f"Change the parameters, or check the MCP server {tool.server}."
+            raise Failed(f"{tool.tool} failed: {shorten(said, ERROR_CHARACTERS)}", advice=advice)
         if result.structured_content is not None:
             return _data(result.structured_content, tool)
         texts = [block.text for block in result.content if block.type == "text"]
@@ -210,14 +205,6 @@ class McpServers:
 
 
 # ---- answers
-
-
-def _failed(result: Any, tool: ServerTool) -> Failed:
-    said = " ".join(block.text for block in result.content if block.type == "text").strip()
-    return Failed(
-        f"{tool.tool} failed: {shorten(said or 'it did not say why', ERROR_CHARACTERS)}",
-        advice=f"Change the parameters, or check the MCP server {tool.server}.",
-    )
 
 
 def _data(value: Any, tool: ServerTool) -> Any:

@@ -165,19 +165,17 @@ def _fields(message: Message) -> dict[str, Any]:
         case ToolResult():
             return {"result": message.text, "call_id": message.call_id, "name": message.name, "is_error": message.is_error}
         case Reply():
-            calls = [{"call_id": call.call_id, "name": call.name, "arguments": _kept_arguments(call)} for call in message.calls]
-            is_whole = all(kept["arguments"] == call.arguments for kept, call in zip(calls, message.calls, strict=True))
+            # Without values under secret names, like the parameters of every delegation.
+            kept = [redact_parameters(call.arguments) if isinstance(call.arguments, Mapping) else call.arguments for call in message.calls]
+            is_whole = kept == [call.arguments for call in message.calls]
+            named = zip(message.calls, kept, strict=True)
+            calls = [{"call_id": call.call_id, "name": call.name, "arguments": arguments} for call, arguments in named]
             return {"reply": message.text, "calls": calls, "model": message.model, "raw": message.raw if is_whole else None}
 
 
 def is_struck(call: ToolCall) -> bool:
     """Whether its arguments contained a redacted secret, so that it cannot be repeated."""
     return isinstance(call.arguments, Mapping) and is_redacted(call.arguments)
-
-
-def _kept_arguments(call: ToolCall) -> Any:
-    """Without values under secret names, like the parameters of every delegation."""
-    return redact_parameters(call.arguments) if isinstance(call.arguments, Mapping) else call.arguments
 
 
 def _message(fields: Mapping[str, Any]) -> Message:

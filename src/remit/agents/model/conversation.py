@@ -137,11 +137,11 @@ def _ended(call: ToolCall, outcome: CallOutcome | BaseException) -> CallOutcome:
     if isinstance(outcome, CallOutcome):
         return outcome
     if isinstance(outcome, asyncio.CancelledError):
-        return faulty(call, "It was stopped before it ended: your time is nearly up.")
+        return reject(call, "It was stopped before it ended: your time is nearly up.")
     raise outcome
 
 
-def faulty(call: ToolCall, words: str) -> CallOutcome:
+def reject(call: ToolCall, words: str) -> CallOutcome:
     """The outcome of an invalid call: only this message."""
     return CallOutcome(result=ToolResult(call_id=call.call_id, name=call.name, text=words[:FAULT_CHARACTERS], is_error=True), is_run=False)
 
@@ -235,7 +235,7 @@ class _Conversation:
         self._is_closing = False
 
     async def to_the_end(self) -> ConversationEnd:
-        if pending := unanswered(self._messages):
+        if pending := pending_calls(self._messages):
             await self._call(pending)
         while True:
             await self._close_in_time()
@@ -324,7 +324,7 @@ class _Conversation:
 
     async def _call(self, calls: Sequence[ToolCall], note: str = "") -> None:
         if self._is_closing or self._ending.hand_in:
-            called = [faulty(call, "No new work is started: answer now.") for call in calls]
+            called = [reject(call, "No new work is started: answer now.") for call in calls]
         else:
             called = await self._call_all(calls)
         for one in called:
@@ -355,17 +355,17 @@ class _Conversation:
     async def _call_one(self, call: ToolCall, at_once: asyncio.Semaphore) -> CallOutcome:
         tool = self._talk.tool
         if tool is None:
-            return faulty(call, f"There is no tool {call.name!r:.80}: you have none. Answer in words.")
+            return reject(call, f"There is no tool {call.name!r:.80}: you have none. Answer in words.")
         if call.name != tool.name:
             targets = ", ".join(sorted(tool.catalogue.targets())[:30]) or "none"
             usage = f"Your only tool is {tool.name}: call it with target, operation and parameters. Targets: {targets}."
-            return faulty(call, f"There is no tool {call.name!r:.80}. {usage}")
+            return reject(call, f"There is no tool {call.name!r:.80}. {usage}")
         if isinstance(call.arguments, str):
-            return faulty(call, f"The arguments of {call.name} must be one complete JSON object; these are not: {call.arguments!r:.200}")
+            return reject(call, f"The arguments of {call.name} must be one complete JSON object; these are not: {call.arguments!r:.200}")
         try:
             request = tool.read(call.arguments)
         except DelegateError as error:
-            return faulty(call, _words_of(error))
+            return reject(call, _words_of(error))
         async with at_once:
             return await self._delegate(call, request)
 
@@ -377,7 +377,7 @@ class _Conversation:
         except Stopped:
             raise
         except RemitError as error:  # it could not be recorded, or the agent no longer exists
-            return faulty(call, _words_of(error))
+            return reject(call, _words_of(error))
         if self._talk.started is not None:
             self._talk.started(call, handle.session_id)
         self._handles[handle.session_id] = handle
@@ -428,24 +428,24 @@ def offer_of(tool: DelegateTool) -> ToolOffer:
 
 def in_words(messages: Sequence[Message]) -> list[Message]:
     """The messages without calls: some providers refuse a history of calls if no tool is offered."""
-    told: list[Message] = []
+    plain: list[Message] = []
     for message in messages:
         if isinstance(message, Reply) and message.calls:
             calls = "\n".join(f"(called {call.name}: {json.dumps(call.arguments, ensure_ascii=False)})" for call in message.calls)
-            told.append(Reply(text=f"{message.text}\n{calls}".strip(), model=message.model))
+            plain.append(Reply(text=f"{message.text}\n{calls}".strip(), model=message.model))
             continue
         one = (
             UserMessage(text=f"{'Error' if message.is_error else 'Result'} of {message.name}: {message.text}")
             if isinstance(message, ToolResult)
             else message
         )
-        if isinstance(one, UserMessage) and told and isinstance(told[-1], UserMessage):
-            one = UserMessage(text=f"{told.pop().text}\n\n{one.text}")
-        told.append(one)
-    return told
+        if isinstance(one, UserMessage) and plain and isinstance(plain[-1], UserMessage):
+            one = UserMessage(text=f"{plain.pop().text}\n\n{one.text}")
+        plain.append(one)
+    return plain
 
 
-def unanswered(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
+def pending_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
     """The calls at the end without results, of an interrupted conversation."""
     position = next((number for number in reversed(range(len(messages))) if not isinstance(messages[number], ToolResult)), -1)
     last = messages[position] if position >= 0 else None

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from remit.agents.definition import Definition, checked_task
 from remit.agents.model.context_window import ASKED_TOKENS, characters_in, fitted, from_plain, is_struck, room_in, to_plain, tokens_of_text
-from remit.agents.model.conversation import ConversationEnd, ConversationOptions, offer_of, talk, unanswered
+from remit.agents.model.conversation import ConversationEnd, ConversationOptions, offer_of, pending_calls, talk
 from remit.agents.model_agents import is_reached
 from remit.agents.prompt import closing_prompt, going_on_prompt, model_prompt, repair_prompt, system_prompt
-from remit.agents.transcript import TextBuffer, Words
+from remit.agents.transcript import TextBuffer, Words, has_return
 from remit.core.agents import AgentSpec, Answers
 from remit.core.context import Context
 from remit.core.delegate_requests import json_text
@@ -128,17 +128,15 @@ class ModelAgent:
         return checked_task(self.spec.name, parameters)
 
     async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> Any:
-        if ctx.repair is not None and ctx.hand_in and ctx.remaining < REPAIR_SECONDS:
-            raise OutOfTime(f"{self.spec.name} gave no valid return when it was asked for one.", advice="Give it a longer timeout.")
         run = _Run(self, ctx, self.models.choice(self.definition.models or None))
         answer = await run.answer(arguments)
-        is_checked = self.spec.answers is Answers.VALUE and self.spec.output_schema is not None
-        return await run.value(answer) if is_checked else answer
-
-    def tool(self) -> DelegateTool | None:
-        """The tool with the agents it may delegate to; None: it may not delegate."""
-        tools = self.definition.tools
-        return None if tools is not None and not tools else DelegateTool(self.delegator, reachable(tools, self.spec.name))
+        if self.spec.answers is Answers.VALUE:
+            return answer if self.spec.output_schema is None else await run.value(answer)
+        # Failures from the soft deadline on count as the deadline: the partial work is returned.
+        is_last = ctx.hand_in and (ctx.repair is not None or ctx.remaining < REPAIR_SECONDS)
+        if is_last and not await off_loop(has_return, answer):
+            raise OutOfTime(f"{self.spec.name} gave no valid return when it was asked for one.", advice="Give it a longer timeout.")
+        return answer
 
 
 @dataclass(slots=True)
@@ -150,21 +148,22 @@ class _Run:
     choice: Choice
 
     async def answer(self, arguments: Mapping[str, Any]) -> str:
-        tool = self.agent.tool()
-        messages = self._begun(arguments, tool)
+        tools = self.agent.definition.tools
+        tool = None if tools == () else DelegateTool(self.agent.delegator, reachable(tools, self.agent.spec.name))
+        messages = self._first_messages(arguments, tool)
         last = messages[-1]
         if isinstance(last, Reply) and not last.calls:
             return last.text  # it had answered, but was interrupted before that was recorded
         if self.ctx.repair is not None and not any(fault.startswith("artifacts:") for fault in self.ctx.repair.faults):
             tool = None  # only its form is wrong; missing files would have to be written
-        return (await self._talked(messages, tool)).text
+        return (await self._talk(messages, tool)).text
 
-    def _begun(self, arguments: Mapping[str, Any], tool: DelegateTool | None) -> list[Message]:
+    def _first_messages(self, arguments: Mapping[str, Any], tool: DelegateTool | None) -> list[Message]:
         """The conversation so far, followed by the current request."""
         ctx = self.ctx
         agents = sorted(spec.name for spec in tool.catalogue.specs if spec.name not in _RESULTS) if tool is not None else []
         first = model_prompt(self.agent.definition, ctx, arguments, agents)
-        kept, is_same = self._kept()
+        kept, is_same = self._saved_messages()
         if ctx.repair is not None:
             again = repair_prompt(ctx, in_session=bool(kept), first=first, output_schema=self.agent.spec.output_schema)
             return repaired([*kept, UserMessage(text=again)])
@@ -173,20 +172,20 @@ class _Run:
         if not is_same:
             is_told = any(isinstance(one, UserMessage) and str(arguments.get("task", "")) in one.text for one in kept)
             return repaired([*kept, UserMessage(text=going_on_prompt(ctx, self.agent.definition) if is_told else first)])
-        pending = unanswered(kept)
+        pending = pending_calls(kept)
         # unknown whether they were executed: not repeated automatically
         if pending and (not self.agent.spec.resumable or any(map(is_struck, pending))):
             return repaired([*kept, UserMessage(text=going_on_prompt(ctx, self.agent.definition))])
         return kept
 
-    def _kept(self) -> tuple[list[Message], bool]:
+    def _saved_messages(self) -> tuple[list[Message], bool]:
         """The conversation of the earlier run, and whether it belongs to this delegation."""
         saved = self.ctx.saved
         if not isinstance(saved, Mapping) or saved.get("kind") != _KIND:
             return [], False
         return from_plain(saved.get("messages")) or [], saved.get("session_id") == self.ctx.session_id
 
-    async def _talked(self, messages: list[Message], tool: DelegateTool | None, schema: Mapping[str, Any] | None = None) -> ConversationEnd:
+    async def _talk(self, messages: list[Message], tool: DelegateTool | None, schema: Mapping[str, Any] | None = None) -> ConversationEnd:
         ctx, telling = self.ctx, ProgressReporter(self.ctx)
         said = list(messages)
         beside = await off_loop(self._beside, tool)
@@ -194,7 +193,7 @@ class _Run:
         async def keep(message: Message) -> None:
             telling.end(message)
             said.append(message)
-            if isinstance(message, ToolResult) and unanswered(said):
+            if isinstance(message, ToolResult) and pending_calls(said):
                 return  # stored once for all results of a turn: until then their delegations have them
             await ctx.checkpoint({"kind": _KIND, "session_id": ctx.session_id, "messages": to_plain(fitted(said, ASKED_TOKENS))})
 
@@ -247,15 +246,15 @@ class _Run:
         """For an agent whose answer is the declared result itself: its JSON, requested once more if invalid."""
         schema = self.agent.spec.output_schema
         assert schema is not None
-        value, faults = await off_loop(_judged, answer, schema)
+        value, faults = await off_loop(_judge_value, answer, schema)
         if not faults or self.ctx.remaining < REPAIR_SECONDS:
             return value
         self.ctx.progress(f"Its answer was not valid ({'; '.join(faults)[:300]}); asking once more.")
-        kept, _ = self._kept()
-        talked = await self._talked([*kept, UserMessage(text=value_repair(faults, schema))], None, schema)
-        return (await off_loop(_judged, talked.text, schema))[0]
+        kept, _ = self._saved_messages()
+        talked = await self._talk([*kept, UserMessage(text=value_repair(faults, schema))], None, schema)
+        return (await off_loop(_judge_value, talked.text, schema))[0]
 
 
-def _judged(answer: str, schema: Mapping[str, Any]) -> tuple[Any, list[str]]:
+def _judge_value(answer: str, schema: Mapping[str, Any]) -> tuple[Any, list[str]]:
     value = value_in(answer)
     return value, schema_faults(value, schema)

@@ -9,7 +9,7 @@ from typing import Any
 
 from remit.agents.process.supervisor import STOP
 from remit.agents.remote_context import ContextService, as_failed
-from remit.agents.rpc import AgentNotLoaded, Connection, ConnectionLost
+from remit.agents.rpc import AgentNotLoaded, Connection, ConnectionLost, Handler
 from remit.core.errors import AgentCrashed, Failed, Misused, RemitError
 from remit.system.frames import FramingError, take_frames
 from remit.system.processes import look, send_signal
@@ -119,7 +119,7 @@ _SAME_MEANING = frozenset({"POLICY_DENIED", "TOOL_UNAVAILABLE"})
 """Codes of a refusal or unavailability that mean the same in the agent's process and here."""
 
 
-class WorkerClient:
+class WorkerClient(Handler):
     """Has the worker execute its job, and answers the agent's context calls. The worker is untrusted."""
 
     def __init__(self, service: ContextService) -> None:
@@ -222,9 +222,6 @@ class WorkerClient:
 
     def take(self, run: int, name: str, body: dict[str, Any]) -> None:
         self._service.take(name, body)
-
-    def refused(self, run: int, error: RemitError) -> None:
-        """A worker receives no notifications."""
 
     def lost(self, fault: str) -> None:
         self._fault = fault

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from remit.agents.function import FunctionAgent, agent
-from remit.builtin.coder.syntax import OWN_PARSERS, Fault, ParseResult, language_of, parse_files
+from remit.builtin.coder.syntax import OWN_PARSERS, Fault, language_of, parse_files
 from remit.builtin.worker.workspace import error_dict
 from remit.core.context import Context
 from remit.core.errors import ErrorInfo, Failed, Misused, OutOfTime, Unavailable
@@ -123,16 +123,12 @@ class GeneratedFiles:
     by: str
     notes: str = ""
     repaired: bool = False
-    parsed: ParseResult
-    """Parse result of the final files."""
+    parsed: Mapping[str, Fault | None]
+    """The first fault of each file that a parser has read."""
 
     @property
-    def faults(self) -> Mapping[str, Fault]:
-        return self.parsed.faults
-
-    def parses(self, path: str) -> bool | None:
-        """None: no parser tried it."""
-        return path not in self.faults if path in self.parsed.tried else None
+    def faults(self) -> dict[str, Fault]:
+        return {path: fault for path, fault in self.parsed.items() if fault is not None}
 
     @property
     def surely_broken(self) -> list[str]:
@@ -152,12 +148,12 @@ async def compose(models: TextModel, ctx: Context, prompt: str) -> GeneratedFile
         advice = heard.advice or "See `remit doctor`, or set generate_on to a coding agent."
         raise Unavailable(f"No model wrote the code: {heard.fault}.", code=heard.code, advice=advice)
     files, notes = await off_loop(read_files, heard.text)
-    found = await parse_files(files, SHARE * ctx.remaining)
-    first = GeneratedFiles(files=files, by=heard.model, notes=notes, parsed=found)
-    if not found.faults:
+    parsed = await parse_files(files, SHARE * ctx.remaining)
+    first = GeneratedFiles(files=files, by=heard.model, notes=notes, parsed=parsed)
+    if not first.faults:
         return first
-    ctx.progress(f"{len(found.faults)} of {len(files)} files do not parse; the model is asked to repair them")
-    again = await _ask(models, ctx, _repair(prompt, files, found.faults))
+    ctx.progress(f"{len(first.faults)} of {len(files)} files do not parse; the model is asked to repair them")
+    again = await _ask(models, ctx, _repair(prompt, files, first.faults))
     if again.fault or again.is_cut:
         return first
     try:
@@ -165,7 +161,7 @@ async def compose(models: TextModel, ctx: Context, prompt: str) -> GeneratedFile
     except Failed:
         return first
     # Only broken files are replaced: files that parsed before are kept.
-    files = {**files, **{path: text for path, text in mended.items() if path in found.faults}}
+    files = {**files, **{path: text for path, text in mended.items() if path in first.faults}}
     repaired = await parse_files(files, SHARE * ctx.remaining)
     return GeneratedFiles(files=files, by=heard.model, notes=notes or more, repaired=True, parsed=repaired)
 
@@ -279,7 +275,7 @@ def _build_return(composed: GeneratedFiles, placed: PlacedFiles) -> dict[str, An
         {
             "path": path,
             "language": language_of(path, text) or "text",
-            "parses": composed.parses(path),
+            "parses": path not in composed.faults if path in composed.parsed else None,
             **({"fault": str(composed.faults[path])} if path in composed.faults else {}),
             "characters": len(text),
             "written": path in placed.written,

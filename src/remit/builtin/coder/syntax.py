@@ -13,7 +13,7 @@ import tomllib
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from remit.core.languages import BY_EXTENSION
@@ -27,6 +27,7 @@ _SPELLED = {"C++": "cpp", "C#": "csharp", "Vue": "html", "Svelte": "html"}
 """Languages with another name than in `core.languages`, ignoring case."""
 _GRAMMARS = {name.lower(): name for name in ("JavaScript", "TypeScript", "TSX", "Go", "Rust", "Java")}
 """C and C++ are omitted: without their preprocessor, correct files have errors."""
+EMPTY = "the file is empty"
 OWN_PARSERS = frozenset({"python", "json", "toml", "yaml"})
 """Parsers that are never older than the language."""
 _IN_PROCESS = frozenset({"python", "json"})
@@ -47,14 +48,6 @@ class Fault:
         return f"line {self.line}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParseResult:
-    faults: Mapping[str, Fault] = field(default_factory=dict)
-    """By path."""
-    tried: frozenset[str] = frozenset()
-    """Files that a parser has read to the end."""
-
-
 def language_of(path: str, text: str = "") -> str:
     """Empty where it is unknown."""
     stem, dot, ending = path.rpartition("/")[2].rpartition(".")
@@ -66,15 +59,14 @@ def language_of(path: str, text: str = "") -> str:
     return known
 
 
-async def parse_files(files: Mapping[str, str], seconds: float = MAX_SECONDS) -> ParseResult:
-    empty = {path: Fault(1, "the file is empty") for path, text in files.items() if _is_empty(path, text)}
-    rest = {path: text for path, text in files.items() if path not in empty and _has_parser(path, text)}
-    here = {path: text for path, text in rest.items() if language_of(path, text) in _IN_PROCESS}
+async def parse_files(files: Mapping[str, str], seconds: float = MAX_SECONDS) -> dict[str, Fault | None]:
+    """The first fault of each file that was read to its end. A file without a parser is missing."""
+    tried = {path: text for path, text in files.items() if _is_empty(path, text) or _has_parser(path, text)}
+    here = {path: text for path, text in tried.items() if _is_empty(path, text) or language_of(path, text) in _IN_PROCESS}
     found: dict[str, Fault | None] = await off_loop(lambda: {path: find_fault(path, text) for path, text in here.items()})
-    if len(here) < len(rest):
-        found |= await _parse_in_child({path: text for path, text in rest.items() if path not in here}, min(seconds, MAX_SECONDS))
-    faults = {**empty, **{path: fault for path, fault in found.items() if fault is not None}}
-    return ParseResult(faults=faults, tried=frozenset({*empty, *found}))
+    if len(here) < len(tried):
+        found |= await _parse_in_child({path: text for path, text in tried.items() if path not in here}, min(seconds, MAX_SECONDS))
+    return found
 
 
 def _is_empty(path: str, text: str) -> bool:
@@ -109,6 +101,8 @@ def _parser(language: str) -> Any:
 
 def find_fault(path: str, text: str) -> Fault | None:
     """The first error of a file. Raises nothing."""
+    if _is_empty(path, text):
+        return Fault(1, EMPTY)
     language = language_of(path, text)
     try:
         match language:

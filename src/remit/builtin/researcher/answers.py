@@ -17,7 +17,6 @@ from remit.models.questions import TextModel, ask_optional, list_schema, object_
 
 MAX_PASSAGE_CHARACTERS = 28_000
 """For all passages that a model sees; best first."""
-MAX_WRITTEN_CHARACTERS = 20_000
 _MIN_QUOTE = 8
 _MAX_CITATIONS = 6
 _WRITE_SECONDS, _WRITE_SHARE = 150.0, 0.6
@@ -134,17 +133,14 @@ async def write(
 
 
 def check_statements(given: Sequence[Any], passages: Mapping[int, str]) -> tuple[Statement, ...]:
-    """The statements of a model's JSON, limited in length, with their sources."""
+    """The statements of a model's JSON, with their sources."""
     statements: list[Statement] = []
-    room = MAX_WRITTEN_CHARACTERS
     for one in given:
         text = one.get("text") if isinstance(one, Mapping) else None
         text = " ".join(re.sub(r"\s*\[\d{1,4}\]", "", printable(text)).split()) if isinstance(text, str) else ""
-        room -= len(text)
-        if text and room >= 0:
-            heading = one.get("heading")
+        if text:
+            heading = one["heading"] if isinstance(one.get("heading"), str) else ""
             citations, unmatched = _check(one.get("citations"), passages)
-            heading = heading if isinstance(heading, str) else ""
             statements.append(Statement(text=text, heading=heading, citations=citations, unmatched=unmatched))
     return tuple(statements)
 

@@ -27,7 +27,6 @@ IN_ANSWER, IN_FINDING, NEAREST = 4, 8, 4
 KEPT_FOR_WRITING = 60.0
 """Seconds, or a quarter of all, reserved for a model that writes."""
 MAX_SOURCES = 40
-MAX_TEXT_CHARACTERS = 1_000_000
 QUOTED_PASSAGES = 8
 """Of each source, in a synthesis."""
 _NEAR = 0.25
@@ -225,8 +224,8 @@ async def _read_sources(gatherer: Gatherer, given: Sequence[str | Mapping[str, A
 
 def _inline(source: Mapping[str, Any], number: int) -> Document:
     text, title = source.get("text"), source.get("title") or f"Text {number}"
-    if not isinstance(text, str) or not text.strip() or len(text) > MAX_TEXT_CHARACTERS or not isinstance(title, str):
-        fault = f"sources: number {number} has no text, or more than {MAX_TEXT_CHARACTERS} characters."
+    if not isinstance(text, str) or not text.strip() or not isinstance(title, str):
+        fault = f"sources: number {number} has no text, or an invalid title."
         raise Misused(fault, code="INVALID_PARAMETERS", advice='Give {"title": …, "text": …}, a path or an address.')
     return Document(kind="text", name=title, title=title, text=text, date=str(source.get("date") or ""))
 

@@ -503,16 +503,12 @@ def _summary(fetched: FetchResult, data: Mapping[str, Any]) -> str:
     sentences = [f"{fetched.target.authority} answered {fetched.status} with {len(fetched.body.content):,} bytes ({plain_text(kind, 60)})"]
     if data["title"]:
         sentences.append(f"The title is “{plain_text(data['title'], 100)}”")
-    match data["kind"]:
-        case "html" | "text" | "pdf":
-            links = f" and {plural(len(data['links']), 'link')}" if data["links"] else ""
-            sentences.append(f"It has {plural(len(data['text']), 'character')} of text{links}")
-        case "json":
-            sentences.append("It was read as JSON" if data["json"] is not None else "It could not be read as JSON")
-        case _ if data["file"]:
-            sentences.append("It was kept as a file")
-        case _:
-            sentences.append("It is not read as text")
+    if data["json"] is not None:
+        sentences.append("It was read as JSON")
+    elif data["kind"] == "binary":
+        sentences.append("It was kept as a file" if data["file"] else "It is not read as text")
+    else:
+        sentences.append(f"It has {plural(len(data['text']), 'character')} of text and {plural(len(data['links']), 'link')}")
     if fetched.trail.hops:
         sentences.append(f"It was redirected {plural(len(fetched.trail.hops), 'time')}")
     if data["truncated"]:

@@ -328,16 +328,12 @@ class _SearchedFile:
             if len(printed) < LINE_BYTES and here[: len(printed)] == printed and here[len(printed) :] in (b"", b"\n"):
                 return _count(printed[: column - 1]) + 1, _decode(printed)
             if len(printed) >= LINE_BYTES and here.startswith(printed[: LINE_BYTES - _SPARE_BYTES]):
-                return self._part(start, column)
+                begin = max(0, column - 1 - _BEFORE_BYTES)
+                window, end, _ = os.pread(self.descriptor, SHOWN_BYTES, start + begin).partition(b"\n")
+                text = window.decode("utf-8", "replace").strip("\ufffd\r")  # it may begin and end inside a character
+                count = _count(os.pread(self.descriptor, column - 1, start)) if column <= _COLUMN_BYTES else column - 1
+                return count + 1, ("…" if begin else "") + text + ("" if end or len(window) < SHOWN_BYTES else "…")
         return None
-
-    def _part(self, offset: int, column: int) -> tuple[int, str]:
-        """The part of a long line around the match."""
-        begin = max(0, column - 1 - _BEFORE_BYTES)
-        window = os.pread(self.descriptor, SHOWN_BYTES, offset + begin)
-        text = _decode_part(window.partition(b"\n")[0], is_begun=begin > 0)
-        count = _count(os.pread(self.descriptor, column - 1, offset)) if column <= _COLUMN_BYTES else column - 1
-        return count + 1, ("…" if begin else "") + text + ("" if b"\n" in window or len(window) < SHOWN_BYTES else "…")
 
 
 def _count(raw: bytes) -> int:
@@ -350,12 +346,3 @@ def _decode(raw: bytes) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         return raw.decode("cp1252", "replace")
-
-
-def _decode_part(raw: bytes, *, is_begun: bool) -> str:
-    """The text of a part of a line, which may begin and end inside a character."""
-    begin = next((at for at in range(4) if raw[at : at + 1] and raw[at] & 0xC0 != 0x80), 0) if is_begun else 0
-    for end in range(len(raw), max(begin, len(raw) - 4), -1):
-        with suppress(UnicodeDecodeError):
-            return raw[begin:end].decode().removesuffix("\r")
-    return _decode(raw)

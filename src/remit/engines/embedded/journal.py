@@ -229,7 +229,7 @@ class Journal:
             self._armed = self._loop.call_soon(self._flush, context=self._context)
 
     def _tell(self, writes: list[Write], thens: list[Then | None], applied: WriteResult) -> None:
-        met = bool(applied)
+        met = any(applied)
         for position, then in enumerate(thens):
             if then is not None:
                 try:

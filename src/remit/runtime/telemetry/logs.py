@@ -8,7 +8,7 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
 from remit.core.delegation import ORIGIN, CallerInfo, Delegation
@@ -121,28 +121,19 @@ def log_lifecycle(engine: Engine) -> Callable[[], None]:
 
 def _write(event: LifecycleEvent) -> None:
     error = event.error
+    code, why = (None, "") if error is None else (error.code, f": {error.message}")
     if event.kind is LifecycleKind.TURNED_AWAY:
-        shown = (("principal", event.principal), ("door", event.door), ("code", None if error is None else error.code))
-        fields: dict[str, Any] = {name: value for name, value in shown if value is not None}
-        _LOG.warning("turned away: %s", "" if error is None else error.message, extra={"remit_fields": fields})
+        _log(logging.WARNING, f"turned away{why}", {"principal": event.principal, "door": event.door, "code": code})
         return
     is_news = event.kind is LifecycleKind.STARTED or event.success or event.state == "cancelled"
-    level = logging.INFO if is_news else logging.WARNING
-    if not _LOG.isEnabledFor(level):
-        return
-    fields = {} if event.delegation is None else _delegation_fields(event.delegation)
-    fields["state"] = event.state
-    if event.kind is LifecycleKind.STARTED:
-        _LOG.log(level, "%s started", event.agent, extra={"remit_fields": fields})
-        return
-    if event.duration_seconds is not None:
-        fields["duration"] = event.duration_seconds
-    if event.tokens:
-        fields["tokens"] = event.tokens
-    if error is not None:
-        fields["code"] = error.code
-    why = "" if error is None else f": {error.message}"
-    _LOG.log(level, "%s %s%s", event.agent, event.state, why, extra={"remit_fields": fields})
+    named = {} if event.delegation is None else _delegation_fields(event.delegation)
+    more = {"state": event.state, "duration": event.duration_seconds, "tokens": event.tokens or None, "code": code}
+    words = "started" if event.kind is LifecycleKind.STARTED else f"{event.state}{why}"
+    _log(logging.INFO if is_news else logging.WARNING, f"{event.agent} {words}", {**named, **more})
+
+
+def _log(level: int, message: str, fields: Mapping[str, Any]) -> None:
+    _LOG.log(level, "%s", message, extra={"remit_fields": {name: value for name, value in fields.items() if value is not None}})
 
 
 def _format_value(value: Any) -> str:

@@ -28,7 +28,7 @@ OTHERS = "(others)"
 MAX_SERIES = 200
 """Maximum combinations of target, operation and kind of principal; later ones count as `(others)`. With all outcomes this is below the
 SDK's limit of 2,000 series."""
-PRINCIPALS = ("orchestrator", "token", "cert", "delegation")
+PRINCIPALS = ("orchestrator", "token", "delegation")
 """Kinds of principals; all others count as `other`."""
 WINDOW_PARTS = 10
 _NOT_TIMED = (State.REFUSED, State.CANCELLED)

@@ -8,8 +8,8 @@ import functools
 import importlib
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from remit.core.delegation import Origin
 from remit.core.errors import Misused, Unavailable
@@ -31,14 +31,6 @@ EXTRA = 'pip install "remit[telemetry]"'
 EXPORT_SECONDS = 5.0
 CLOSE_SECONDS = 1.5
 _LOG = logging.getLogger("remit.signals")
-
-
-class Wanted(NamedTuple):
-    traces: bool
-    metrics: bool
-    url: str | None
-    """From the settings; None: from the environment."""
-    over_grpc: bool = False
 
 
 class Telemetry:
@@ -85,37 +77,33 @@ class Telemetry:
                 await asyncio.gather(*(off_loop(shutdown) for shutdown in self._shutdowns))
 
 
-def wanted(settings: Settings, environment: Mapping[str, str]) -> Wanted | None:
+def _signals(settings: Settings) -> list[str]:
     """What to export, if anything."""
-    if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return None
-    url = settings.signals.otlp_url
-    is_general = url is not None or bool(environment.get(ENDPOINT, "").strip())
-    traces = _is_wanted("TRACES", is_general, environment)
-    metrics = _is_wanted("METRICS", is_general, environment)
-    if not (traces or metrics):
-        return None
-    over_grpc = url is None and environment.get("OTEL_EXPORTER_OTLP_PROTOCOL", "").strip().lower() == "grpc"
-    return Wanted(traces=traces, metrics=metrics, url=None if url is None else url.rstrip("/"), over_grpc=over_grpc)
+    if _variable("OTEL_SDK_DISABLED") == "true":
+        return []
+    has_address = settings.signals.otlp_url is not None or bool(_variable(ENDPOINT))
+    return [
+        one
+        for one in ("traces", "metrics")
+        if _variable(f"OTEL_{one.upper()}_EXPORTER") != "none" and (has_address or _variable(f"OTEL_EXPORTER_OTLP_{one.upper()}_ENDPOINT"))
+    ]
 
 
-def _is_wanted(signal: str, is_general: bool, environment: Mapping[str, str]) -> bool:
-    if environment.get(f"OTEL_{signal}_EXPORTER", "otlp").strip().lower() == "none":
-        return False
-    return is_general or bool(environment.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT", "").strip())
+def _variable(name: str) -> str:
+    return os.environ.get(name, "").strip().lower()
 
 
 async def open_telemetry(settings: Settings, owner_id: str, *, find: "Find", live: "Live") -> Telemetry | None:
     """None: not configured; or configured only by the environment while OpenTelemetry is not installed, which is logged."""
-    asked_for = wanted(settings, os.environ)
-    if asked_for is None:
+    signals = _signals(settings)
+    if not signals:
         return None
     try:
         await off_loop(_load)
-        return _begin(asked_for, settings, owner_id, find, live)
+        return _begin(signals, settings, owner_id, find, live)
     except (ModuleNotFoundError, Unavailable, ValueError, RuntimeError, OSError) as error:  # also for invalid exporter settings
         advice = error.advice if isinstance(error, Unavailable) else EXTRA if isinstance(error, ModuleNotFoundError) else "Correct it"
-        if asked_for.url is None:  # a variable of the machine, for programs that support it
+        if settings.signals.otlp_url is None:  # a variable of the machine, for programs that support it
             _LOG.warning("Traces and metrics are not sent: %s %s", error, advice)
             return None
         raise Misused(f"signals.otlp_url is set, but {error}.", advice=f"{advice}, or leave it out.") from error
@@ -127,7 +115,7 @@ def _load() -> None:
     importlib.import_module("remit.runtime.telemetry.traces")
 
 
-def _begin(asked_for: Wanted, settings: Settings, owner_id: str, find: "Find", live: "Live") -> Telemetry:
+def _begin(signals: Sequence[str], settings: Settings, owner_id: str, find: "Find", live: "Live") -> Telemetry:
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
@@ -139,29 +127,30 @@ def _begin(asked_for: Wanted, settings: Settings, owner_id: str, find: "Find", l
     shutdowns: list[Callable[[], None]] = []
     metrics: EngineMetrics | None = None
     traces: Traces | None = None
-    if asked_for.metrics:
-        exporter = _exporter(asked_for, "metric_exporter", "OTLPMetricExporter", "metrics")
+    if "metrics" in signals:
+        exporter = _exporter(settings.signals.otlp_url, "metric_exporter", "OTLPMetricExporter", "metrics")
         reader = PeriodicExportingMetricReader(
             exporter, export_interval_millis=1000 * settings.signals.metric_seconds, export_timeout_millis=1000 * EXPORT_SECONDS
         )
         metrics = EngineMetrics(find, live, reader, resource)
         shutdowns.append(functools.partial(metrics.close, CLOSE_SECONDS))
-    if asked_for.traces:
-        processor = BatchSpanProcessor(_exporter(asked_for, "trace_exporter", "OTLPSpanExporter", "traces"), schedule_delay_millis=1000)
+    if "traces" in signals:
+        exporter = _exporter(settings.signals.otlp_url, "trace_exporter", "OTLPSpanExporter", "traces")
+        processor = BatchSpanProcessor(exporter, schedule_delay_millis=1000)
         traces = Traces(processor.on_end, resource, find, content=settings.signals.content)
         shutdowns.append(processor.shutdown)
     return Telemetry(metrics, traces, live, shutdowns)
 
 
-def _exporter(asked_for: Wanted, module: str, name: str, signal: str) -> Any:
+def _exporter(url: str | None, module: str, name: str, signal: str) -> Any:
     """The exporter reads OpenTelemetry's own variables (headers, certificates, compression, timeouts)."""
-    protocol = "grpc" if asked_for.over_grpc else "http"
+    protocol = "grpc" if url is None and _variable("OTEL_EXPORTER_OTLP_PROTOCOL") == "grpc" else "http"
     try:
         found = importlib.import_module(f"opentelemetry.exporter.otlp.proto.{protocol}.{module}")
     except ModuleNotFoundError as error:
         package = f"opentelemetry-exporter-otlp-proto-{protocol}"
         raise Unavailable(f"The exporter of OpenTelemetry is not installed ({error}).", advice=f'pip install "{package}"') from error
-    endpoint = None if asked_for.url is None else f"{asked_for.url}/v1/{signal}"
+    endpoint = None if url is None else f"{url.rstrip('/')}/v1/{signal}"
     return getattr(found, name)(endpoint=endpoint, timeout=None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else EXPORT_SECONDS)
 
 

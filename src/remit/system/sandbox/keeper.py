@@ -7,7 +7,7 @@ of file on its standard input means that the caller is gone."""
 
 from __future__ import annotations
 
-import _ctypes
+import ctypes
 import gc
 import os
 import select
@@ -37,6 +37,7 @@ MAPS_BYTES = 16 << 20
 LEAST_SHARED_BYTES = 8 << 20
 """Minimum that shared memory counts: most of it may have been unmapped between two checks, and is still in use."""
 _HELD = (b"VmRSS:", b"VmSwap:", b"VmPTE:", b"HugetlbPages:")
+_SIGNS = {b"Rss:": 1, b"Pss:": -1, b"Pss_Shmem:": 1}
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_CAPBSET_DROP = 1, 4, 22, 24
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 36, 38, 47
@@ -80,13 +81,8 @@ def measure_proportionally(pid: int) -> int:
     shared = 0
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-            for line in file:
-                if line.startswith(b"Rss:"):
-                    shared += int(line.split()[1]) * 1024
-                elif line.startswith(b"Pss:"):
-                    shared -= int(line.split()[1]) * 1024
-                elif line.startswith(b"Pss_Shmem:"):
-                    shared += int(line.split()[1]) * 1024
+            for name, size, *_ in map(bytes.split, file):
+                shared += _SIGNS[name] * int(size) * 1024 if name in _SIGNS else 0
     except OSError:
         pass
     return max(0, measure_process(pid)[0] - shared)
@@ -240,36 +236,18 @@ def seal_input(data: bytes) -> int:
 # ---- confinement
 
 
-class _Long(_ctypes._SimpleCData):  # type: ignore[type-arg]
-    _type_ = "l"
-
-
-class _Character(_ctypes._SimpleCData):  # type: ignore[type-arg]
-    _type_ = "c"
-
-
-class _Function(_ctypes.CFuncPtr):
-    """A function of the C library, through the internals of `ctypes`: importing all of it would take longer than the work here."""
-
-    _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
-    _restype_ = _Long
-
-
 class Confinement:
     def __init__(self, job: dict[str, Any]) -> None:
         self.job = job
-        library = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None is this process itself
-        self._syscall, self._prctl, self._capset = (_Function(_ctypes.dlsym(library, name)) for name in ("syscall", "prctl", "capset"))
+        self._library = ctypes.CDLL(None, use_errno=True)
 
     def prctl(self, option: int, *values: int | bytes) -> int:
-        # The C function returns an int: only that much of the result counts.
-        done = self._prctl(_Long(option), *_given(values), *[_Long(0)] * (4 - len(values))) & 0xFFFFFFFF
-        return -1 if done == 0xFFFFFFFF else int(done)
+        return int(self._library.prctl(option, *_given(values), *_given((0,) * (4 - len(values)))))
 
     def call(self, number: int, *values: int | bytes) -> int:
-        done = int(self._syscall(_Long(number), *_given(values)))
+        done = int(self._library.syscall(*_given((number, *values))))
         if done < 0:
-            error = _ctypes.get_errno()
+            error = ctypes.get_errno()
             raise OSError(error, f"system call {number}: {os.strerror(error)}")
         return done
 
@@ -283,12 +261,12 @@ class Confinement:
             os.setgroups([])
             os.setresgid(uid, uid, uid)
             os.setresuid(uid, uid, uid)
-        self._capset(_CAPABILITIES_OF_SELF, bytes(24))  # those that programs would inherit
+        self._library.capset(_CAPABILITIES_OF_SELF, bytes(24))  # those that programs would inherit
         if not self.job.get("is_program") and (os.getuid() == 0 or os.geteuid() == 0):
             raise PermissionError("the sandbox would run as root")
         self.prctl(_PR_CAP_AMBIENT, _CLEAR_ALL)
         if self.prctl(_PR_SET_NO_NEW_PRIVS, 1) != 0:
-            raise OSError(_ctypes.get_errno(), "no_new_privs")
+            raise OSError(ctypes.get_errno(), "no_new_privs")
         self.prctl(_PR_SET_CHILD_SUBREAPER, 1)
         if os.getpid() == 1:  # otherwise it must outlive its parent for a moment, to end the others
             self.prctl(_PR_SET_PDEATHSIG, SIGKILL)
@@ -352,18 +330,17 @@ class Confinement:
         os.close(rules)
 
     def filter(self, program: bytes) -> None:
-        kind: Any = type("Program", (_ctypes.Array,), {"_type_": _Character, "_length_": len(program)})
-        held = kind.from_buffer_copy(program)
+        held = ctypes.create_string_buffer(program, len(program))
         # struct sock_fprog: the number of instructions, padded, and their address
-        described = (len(program) // 8).to_bytes(8, "little") + _ctypes.addressof(held).to_bytes(8, "little")
+        described = (len(program) // 8).to_bytes(8, "little") + ctypes.addressof(held).to_bytes(8, "little")
         if self.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, described) != 0:
-            error = _ctypes.get_errno()
+            error = ctypes.get_errno()
             raise OSError(error, f"seccomp: {os.strerror(error)}")
 
 
 def _given(values: tuple[int | bytes, ...]) -> list[Any]:
     """Machine-sized numbers; bytes are passed by address."""
-    return [_Long(value) if isinstance(value, int) else value for value in values]
+    return [ctypes.c_long(value) if isinstance(value, int) else value for value in values]
 
 
 # ---- Python code
@@ -730,14 +707,11 @@ class Keeper:
 
     def hand_out(self, name: str, size: int) -> None:
         try:
+            os.chmod(name, 0o600)  # the code may have removed its own read permission
             file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
-            try:
-                os.chmod(name, 0o600)  # the code removed its own read permission
-                file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            except OSError:
-                self.say("D -1")
-                return
+            self.say("D -1")
+            return
         self.say(f"D {size}")
         while size:
             part = os.read(file, min(size, 1 << 18)) or bytes(min(size, 1 << 18))

@@ -33,10 +33,7 @@ SCOPES_SINCE = 6
 @cache
 def version() -> int:
     """The version of Landlock in this kernel; 0: none, or disabled."""
-    try:
-        return max(0, int(ctypes.CDLL(None, use_errno=True).syscall(CREATE_RULESET, None, ctypes.c_size_t(0), _GET_VERSION)))
-    except (OSError, AttributeError):
-        return 0
+    return max(0, int(ctypes.CDLL(None).syscall(CREATE_RULESET, None, ctypes.c_size_t(0), _GET_VERSION)))
 
 
 def handled(abi: int) -> int:

@@ -29,6 +29,7 @@ FILES_IN_COMMIT = 200
 """Larger commits are moves and reformatting, which do not show activity."""
 GIT_SECONDS = 15.0
 _FUNCTIONS_KEPT = 20_000
+_MEASURES = ("line", "endLine", "complexity", "nesting")
 _MANIFEST_BYTES = 512 * 1024
 _TEST_AFFIX = re.compile(r"^tests?[_-]|^Test(?=[A-Z])|[_.-]?(unit)?(tests?|spec)$|(Tests?|IT|TestCase)$")
 _ASIDE = re.compile(r"(^|/)(docs?|examples?|samples|demos?|scripts|tools|bench(marks)?|tests?|fixtures)/")
@@ -38,15 +39,6 @@ _LOG = shlex.split(
 )
 _OVERRIDES = (("log.showSignature", "false"), ("core.pager", "cat"), ("gpg.program", "false"), ("diff.external", ""))
 """The repository is untrusted: no hook, diff driver, text conversion or signature check of its configuration may run."""
-
-
-class Function(NamedTuple):
-    path: str
-    name: str
-    line: int
-    end_line: int
-    complexity: int
-    nesting: int
 
 
 class CodeFile(NamedTuple):
@@ -73,7 +65,7 @@ class Survey:
     languages: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     skipped: Counter[str] = field(default_factory=Counter)
     unreadable: list[dict[str, str]] = field(default_factory=list)
-    functions: list[Function] = field(default_factory=list)
+    functions: list[dict[str, Any]] = field(default_factory=list)
     """Candidates for the lists, not all."""
     entries: list[dict[str, Any]] = field(default_factory=list)
     broken: int = 0
@@ -91,10 +83,14 @@ class Survey:
         return False
 
     def _add(self, file: SourceFile, facts: dict[str, Any]) -> None:
-        path, language, is_test = file.path, facts["language"], facts["isTest"]
+        path, shown, language, is_test = file.path, printable(file.path), facts["language"], facts["isTest"]
         counts = {key: facts[key] for key in ("lines", "code", "comments", "blank")}
         functions = [
-            Function(path, f"{one['parent']}.{one['name']}".strip("."), one["line"], one["endLine"], one["complexity"], one["nesting"])
+            {
+                "path": printable(path),
+                "name": printable(f"{one['parent']}.{one['name']}".strip(".")),
+                **{key: one[key] for key in _MEASURES},
+            }
             for one in facts.get("symbols", ())
             if one["kind"] in FUNCTIONS
         ]
@@ -105,7 +101,7 @@ class Survey:
             self.modules.append(Module(path, language, [Import(*one) for one in facts["imports"]]))
             self.broken += facts["hasErrors"]
             entries = [] if is_test else facts["entries"][:1]
-            self.entries += [{"path": printable(path), "line": line, "what": printable(what)} for line, what in entries]
+            self.entries += [{"path": shown, "line": line, "what": printable(what)} for line, what in entries]
         self.files += 1
         for key, count in (counts | {"files": 1, "sizeBytes": file.size}).items():
             self.languages[language][key] += count
@@ -113,8 +109,8 @@ class Survey:
         if len(self.functions) > _FUNCTIONS_KEPT:
             self.functions = self._complex_functions()
 
-    def _complex_functions(self) -> list[Function]:
-        return heapq.nlargest(LISTED, self.functions, key=lambda one: (one.complexity, one.path, one.line))
+    def _complex_functions(self) -> list[dict[str, Any]]:
+        return heapq.nlargest(LISTED, self.functions, key=lambda one: (one["complexity"], one["path"], one["line"]))
 
     def finish(self, paths: Iterable[str]) -> tuple[dict[str, Any], ImportGraph]:
         """Bounded data, and the graph. Reads the history, and go.mod among these paths."""
@@ -139,7 +135,7 @@ class Survey:
             "languages": [{"language": printable(name), **counts, "isParsed": name in parsed} for name, counts in ordered[: 2 * LISTED]],
             "entryPoints": entries[:LISTED],
             "largestFiles": [as_data(file) for file in largest],
-            "complexFunctions": [as_data(one) for one in self._complex_functions()],
+            "complexFunctions": self._complex_functions(),
             "imports": {
                 "edges": sum(map(len, graph.eager.values())),
                 "lazyEdges": sum(map(len, graph.lazy.values())),
@@ -247,7 +243,7 @@ def read_history(workspace: Path, below: str) -> tuple[dict[str, Churn], dict[st
     return churn, history | {"commits": len(commits), "isCut": len(commits) >= COMMITS_AT_MOST}
 
 
-def as_data(record: NamedTuple) -> dict[str, Any]:
+def as_data(record: CodeFile) -> dict[str, Any]:
     """The fields of a record with names in camel case."""
     fields = record._asdict().items()
     return {re.sub(r"_(\w)", lambda m: m[1].upper(), name): printable(value) if isinstance(value, str) else value for name, value in fields}

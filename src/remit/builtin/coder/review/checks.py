@@ -21,7 +21,7 @@ from remit.builtin.coder.analysis.files import FOREIGN, GENERATED_NAME
 from remit.builtin.coder.analysis.grammars import TEST_FILE
 from remit.builtin.coder.review.change import TIME_WAS_UP, Change, ChangedFile
 from remit.builtin.coder.review.report import Finding, Review, Severity, sort_findings
-from remit.builtin.coder.syntax import OWN_PARSERS, parse_files
+from remit.builtin.coder.syntax import EMPTY, OWN_PARSERS, parse_files
 from remit.core.redaction import REDACTED, redact_formats
 from remit.system.files import temporary_folder
 from remit.system.interpreter import listed_environment
@@ -192,10 +192,10 @@ class Checks:
         files = {file.path: file for file in self._sources() if file.language != "python" or "ruff" not in self.tools}
         seconds = max(0.5, min(15.0, (self.stop_at - time.monotonic()) / 2))
         after = asyncio.run(parse_files({path: file.after or "" for path, file in files.items()}, seconds))
-        before = asyncio.run(parse_files({path: files[path].before or "" for path in after.faults if files[path].before}, seconds))
-        for path, fault in after.faults.items():
+        before = asyncio.run(parse_files({path: files[path].before or "" for path, fault in after.items() if fault}, seconds))
+        for path, fault in after.items():
             file = files[path]
-            if path in before.faults or fault.message == "the file is empty":
+            if fault is None or fault.message == EMPTY or (file.before and before.get(path)):
                 continue
             near = (fault.line, fault.line - 1, fault.line - 2, fault.line + 1, fault.line + 2)
             line = next((number for number in near if number in file.added), None)
