@@ -152,7 +152,7 @@ async def test_agent_created_by_agents_new_can_be_delegated_to(tmp_path: Path, c
     [
         ("../evil", {}, "not a name for an agent"),
         ("worker", {}, "There is an agent 'worker'"),
-        ("scout", {}, "exists already"),
+        ("scout", {}, "There is an agent 'scout'"),
         ("one", {"model": "nobody:x"}, "names no model"),
         ("one", {"tools": "worker.red_file"}, "did you mean worker.read_file"),
         ("one", {"tools": "helpr"}, "there is no agent 'helpr'"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from remit.agents.coding.detect import DetectedAgent, KnownAgent, detect
 from remit.agents.definition import COMMA, Definition, Kind
@@ -93,14 +93,11 @@ A summary of two to five sentences: your answer first, then what you read.
 def agents(
     project: Project,
     name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME", help="Show this agent, or the operations of this target.", autocompletion=completion.agents),
+        str | None, Argument(metavar="NAME", help="Show this agent, or the operations of this target.", autocompletion=completion.agents)
     ] = None,
-    detect: Annotated[bool, typer.Option("--detect", help="Find installed coding agents, and print the lines for remit.toml.")] = False,
-    write: Annotated[
-        bool, typer.Option("--write", help="With --detect: write the lines into remit.toml. Shows the change and asks.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --write: do not ask.")] = False,
+    detect: Annotated[bool, Option("--detect", help="Find installed coding agents, and print the lines for remit.toml.")] = False,
+    write: Annotated[bool, Option("--write", help="With --detect: write the lines into remit.toml. Shows the change and asks.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="With --write: do not ask.")] = False,
 ) -> Exit:
     """List the agents of the project. `remit agents NAME` shows the parameters of one, `remit agents new NAME` writes a first file."""
     if (write and not detect) or (yes and not write):
@@ -291,10 +288,10 @@ def _print_parameters(spec: AgentSpec) -> None:
 
 def new(
     project: Project,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the agent and its file.")],
-    model: Annotated[str, typer.Option(help="Its model: provider:name, or a name of \\[models]. Default: the project's.")] = "",
-    tools: Annotated[str, typer.Option(help="Agents it may delegate to, separated by commas: worker.read_file,researcher.")] = READING,
-    description: Annotated[str, typer.Option(help="Its purpose, in a sentence.")] = "",
+    name: Annotated[str, Argument(metavar="NAME", help="Name of the agent and its file.")],
+    model: Annotated[str, Option(help="Its model: provider:name, or a name of \\[models]. Default: the project's.")] = "",
+    tools: Annotated[str, Option(help="Agents it may delegate to, separated by commas: worker.read_file,researcher.")] = READING,
+    description: Annotated[str, Option(help="Its purpose, in a sentence.")] = "",
 ) -> Exit:
     """Write a first agent file for a language model, .remit/agents/NAME.md; never overwrites."""
     name = agent_name(name.strip())
@@ -307,7 +304,6 @@ def new(
     quoted = json.dumps(words, ensure_ascii=False)
     text = TEMPLATE.format(name=name, description=quoted, purpose=words, model=line, tools=", ".join(chosen) or "[]")
     place = write_agent_file(project, name, text)
-    problems = [problem for problem in Project(project.root).directory.problems if problem.startswith(str(project.root / place))]
     lines = [
         f"Written: {place}",
         f"Look at it     remit agents {name}",
@@ -315,10 +311,7 @@ def new(
     ]
     if not models and not project.settings.model:
         lines.append('It has no model yet: write model = "anthropic:claude-sonnet-5" (or openai:…, ollama:…) at the top of remit.toml.')
-    project.answer({"name": name, "written": place, "problems": problems}, "\n".join(lines))
-    for problem in problems if not project.as_json else ():
-        say_aside(f"! {problem}")
-    return Exit.OK
+    return project.answer({"name": name, "written": place}, "\n".join(lines))
 
 
 def write_agent_file(project: Project, name: str, text: str) -> str:
@@ -336,9 +329,6 @@ def _check_name(name: str, project: Project) -> None:
         raise Misused(f"{name}.md would not be read as an agent.", advice="Choose a name that does not begin with _ and is not README.")
     if name == "new":
         raise Misused("`remit agents new` is a command, so it could not show an agent of that name.", advice="Choose another name.")
-    place = project.folder / "agents" / f"{name}.md"
-    if place.exists() or place.is_symlink():
-        raise Misused(f"{project.inside(str(place))} exists already.", advice="Edit that file, or choose another name.")
     if name in ROLES:
         raise Misused(
             f"{name!r} is a role of the board, which needs more than this first file.",

@@ -3,12 +3,13 @@
 import json
 import re
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from remit.cli.completion import sessions
 from remit.core.errors import Misused
@@ -19,30 +20,28 @@ if TYPE_CHECKING:
 
 Root = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--root",
         metavar="DIR",
         help="Folder of the project. Default: the nearest one upwards with .remit, remit.toml or .git, else this one.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-Trust = Annotated[bool, typer.Option("--trust", help="Approve everything in this project, for this command only.")]
-Timeout = Annotated[str | None, typer.Option("--timeout", metavar="SECONDS", help="Stop it after this long; also 10s, 2m, 1h.")]
-StopAfter = Annotated[str | None, typer.Option(metavar="SECONDS", help="How long running work may finish after a stop; also 10s, 2m.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")]
-Session = Annotated[
-    str, typer.Argument(metavar="SESSION", help="A session id, the beginning or end of one, or `last`.", autocompletion=sessions)
-]
+Json = Annotated[bool, Option("--json", help="One JSON document on stdout.")]
+Trust = Annotated[bool, Option("--trust", help="Approve everything in this project, for this command only.")]
+Timeout = Annotated[str | None, Option("--timeout", metavar="SECONDS", help="Stop it after this long; also 10s, 2m, 1h.")]
+StopAfter = Annotated[str | None, Option(metavar="SECONDS", help="How long running work may finish after a stop; also 10s, 2m.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Say what would be done; change nothing.")]
+Session = Annotated[str, Argument(metavar="SESSION", help="A session id, the beginning or end of one, or `last`.", autocompletion=sessions)]
 
 
 OPTIONS = ("accept", "budget", "cache", "idle", "key", "priority", "resume", "timeout")
 """Options of `remit delegate` that people write as parameters, because the Python API passes both as keywords."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}
-_SPAN = re.compile(r"(\d+(?:\.\d+)?|\.\d+)\s*([smhdwy]?)")
-_COMMA = re.compile(r",(?![^{}]{0,200}})")
+_SPAN = r"(\d+(?:\.\d+)?|\.\d+)\s*([smhdwy]?)"
+_COMMA = r",(?![^{}]{0,200}})"
 """A comma outside braces: `*.{py,md}` is one pattern."""
 NUMBERS_AT_MOST = 10_000
-_RANGE = re.compile(r"#?([0-9]{1,100})(?:(?:-|–|\.\.)#?([0-9]{1,100}))?")
+_RANGE = r"#?([0-9]{1,100})(?:(?:-|–|\.\.)#?([0-9]{1,100}))?"
 
 
 # ---- NAME=VALUE
@@ -114,7 +113,7 @@ def _items(text: str) -> Any:
     if value is None or isinstance(value, list | dict):
         return value
     is_quoted = isinstance(value, str) and value != text
-    return [value] if is_quoted else [item for item in map(str.strip, _COMMA.split(text)) if item]
+    return [value] if is_quoted else [item for item in map(str.strip, re.split(_COMMA, text)) if item]
 
 
 def _value(name: str, text: str, *, wants_text: bool) -> Any:
@@ -122,11 +121,17 @@ def _value(name: str, text: str, *, wants_text: bool) -> Any:
         value = _parsed(text)
         return text if wants_text and not isinstance(value, str) else value
     try:
-        return Path(text[1:]).read_text(encoding="utf-8")
-    except OSError as error:
-        raise Misused(f"{name}: cannot read {text[1:]}: {error.strerror or error}.", advice="Name a file after the @.") from None
+        return read_input(text[1:]).decode()
     except UnicodeDecodeError:
         raise Misused(f"{name}: {text[1:]} is not UTF-8 text.", advice="Pass its path instead of its contents.") from None
+
+
+def read_input(file: str) -> bytes:
+    """The content of a file; `-` is stdin."""
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise Misused(f"Cannot read {file}: {error.strerror or error}.", advice="Name an existing file, or - for stdin.") from None
 
 
 def _parsed(text: str) -> Any:
@@ -146,7 +151,7 @@ def seconds(text: str | None, option: str) -> float | None:
     """Parse a duration: seconds, or `10s`, `2m`, `1.5h`, `30d`."""
     if text is None:
         return None
-    span = _SPAN.fullmatch(text.strip())
+    span = re.fullmatch(_SPAN, text.strip())
     value = float(span[1]) * _UNITS[span[2] or "s"] if span else 0.0
     if not 0 < value < float("inf"):
         raise Misused(f"{option} must be a number of seconds above 0, not {text!r}.", advice=f"Write e.g. {option} 30, 10s, 2m, 1h or 30d.")
@@ -180,7 +185,7 @@ def parse_time(text: str | None, option: str, now: float) -> float | None:
     """Parse a time to wall clock seconds: `1h` or `2d` ago, an ISO date or time (local by default), or unix seconds."""
     if text is None:
         return None
-    if (ago := _SPAN.fullmatch(text.strip())) and ago[2]:
+    if (ago := re.fullmatch(_SPAN, text.strip())) and ago[2]:
         return now - float(ago[1]) * _UNITS[ago[2]]
     try:
         return float(text) if re.fullmatch(r"\d{9,}(\.\d+)?", text) else datetime.fromisoformat(text).timestamp()
@@ -196,7 +201,7 @@ def number_of(text: str | None, usage: str) -> int:
     """Parse one task number. `usage` is the command with its arguments: `remit research N [focus]`."""
     if text is None or not text.strip():
         raise Misused(f"Task number required. Usage: {usage}")
-    found = _RANGE.fullmatch(text.strip())
+    found = re.fullmatch(_RANGE, text.strip())
     if found is None or found[2] or int(found[1]) < 1:
         raise _no_number(text.strip())
     return int(found[1])
@@ -207,7 +212,7 @@ def numbers_of(text: str | None, usage: str = "") -> list[int]:
     found: dict[int, None] = {}
     joined = re.sub(r"\s*(-|–|\.\.)\s*", r"\1", text or "")
     for part in filter(None, re.split(r"[,;\s]+", joined)):
-        spelled = _RANGE.fullmatch(part)
+        spelled = re.fullmatch(_RANGE, part)
         if spelled is None or (not spelled[2] and int(spelled[1]) < 1):
             raise _no_number(part)
         first, last = int(spelled[1]), int(spelled[2] or spelled[1])

@@ -3,17 +3,18 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Protocol, TextIO
+from typing import Annotated, Any, TextIO
 
-import typer
 from rich.text import Text
+from typer import Argument, Option
 
 from remit.app import Remit
-from remit.builtin.assistant.stream import message_parameters
+from remit.builtin.assistant.conversations import Conversations
+from remit.builtin.assistant.stream import PAUSE, message_parameters
 from remit.cli import arguments
 from remit.cli.arguments import Timeout
 from remit.cli.events import Spent, Watch, spent_by
@@ -33,26 +34,16 @@ from remit.core.states import State
 from remit.core.text import list_some
 from remit.system.liveness import below
 
-Model = Annotated[str | None, typer.Option("--model", metavar="MODEL", help="Use this model: provider:name, or NAME of \\[models.NAME].")]
+Model = Annotated[str | None, Option("--model", metavar="MODEL", help="Use this model: provider:name, or NAME of \\[models.NAME].")]
 OneConversation = Annotated[
-    str | None, typer.Option("--conversation", metavar="ID", help="Continue this one: its id, or the beginning or end of it.")
+    str | None, Option("--conversation", metavar="ID", help="Continue this one: its id, or the beginning or end of it.")
 ]
-Latest = Annotated[bool, typer.Option("--continue", help="Continue the latest conversation.")]
+Latest = Annotated[bool, Option("--continue", help="Continue the latest conversation.")]
 
 
 # ---- what is shown while it answers
 
-REPLY_ENDS = "\n\n"
-"""The chunk that the assistant emits at the end of a reply (`assistant.stream`)."""
 VOID = "The text above is discarded: another model starts again."
-
-
-class Stage(Show, Protocol):
-    def hear(self, text: str) -> None: ...
-
-    def void(self) -> None:
-        """Discard the text since the last delegation: another model starts again."""
-        ...
 
 
 class Plain:
@@ -78,7 +69,7 @@ class Plain:
         self._last = shown or self._last
 
     def void(self) -> None:
-        """The text has been printed already, so only print a notice."""
+        """Discard the text since the last delegation: another model starts again. It has been printed already, so print a notice."""
         self.hear(f"\n\n[{VOID}]\n\n")
 
     def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None:
@@ -103,12 +94,12 @@ def to_stdout(text: str) -> None:
 
 def ask(
     project: Project,
-    message: Annotated[list[str] | None, typer.Argument(metavar="MESSAGE", help="Your request; `-` reads it from stdin.")] = None,
+    message: Annotated[list[str] | None, Argument(metavar="MESSAGE", help="Your request; `-` reads it from stdin.")] = None,
     model: Model = None,
     conversation: OneConversation = None,
     latest: Latest = False,
     timeout: Timeout = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Only the answer, without the delegations.")] = False,
+    quiet: Annotated[bool, Option("--quiet", help="Only the answer, without the delegations.")] = False,
 ) -> Exit:
     """Ask the assistant: a language model that acts by delegating to the agents of the project."""
     words = _message(message)
@@ -140,13 +131,13 @@ async def _ask(
     async with project.open(settings=settings, **options) as remit:
         if not quiet:
             await report_dead_work(remit)
-        stage = _stage(quiet=quiet, as_json=project.as_json)
-        answer = await answer_to(remit, message, stage, conversation=conversation, timeout=timeout, signals=HANGING_UP)
+        output = _output(quiet=quiet, as_json=project.as_json)
+        answer = await answer_to(remit, message, output, conversation=conversation, timeout=timeout, signals=HANGING_UP)
         code = Exit.INTERRUPTED if answer.was_interrupted else exit_of_return(answer.result)
         return project.answer(answer.to_dict, lambda: _conclude(remit, answer, quiet=quiet), code)
 
 
-def _stage(*, quiet: bool, as_json: bool) -> Stage:
+def _output(*, quiet: bool, as_json: bool) -> Plain:
     """Text on stdout; delegations on stderr, as a live tree if stdout is not that terminal."""
     if as_json:
         return Plain(Silence(), lambda _: None)
@@ -178,7 +169,7 @@ class Answer:
     """The tree; the first record is the message itself."""
     spent: Spent
     conversation: str
-    """Conversation id; empty if the agent that replaces the assistant keeps none."""
+    """Its id; empty if the message was refused."""
     was_interrupted: bool
 
     @property
@@ -208,14 +199,10 @@ class Answer:
 
 def _brief(record: Record) -> dict[str, Any]:
     result = record.result
-    return {
-        "session_id": record.session_id,
-        "parent_id": record.parent_id,
-        "agent": record.agent,
+    return {name: getattr(record, name) for name in ("session_id", "parent_id", "agent", "tokens")} | {
         "status": str(record.state),
         "summary": "" if result is None else result.summary,
         "duration_seconds": None if result is None else result.metadata.duration_seconds,
-        "tokens": record.tokens,
     }
 
 
@@ -236,7 +223,7 @@ def print_ending(answer: Answer, root: Path, how_to_go_on: str, stream: TextIO) 
 async def answer_to(
     remit: Remit,
     message: str,
-    stage: Stage,
+    output: Plain,
     *,
     conversation: str | None = None,
     timeout: float | None = None,
@@ -246,26 +233,26 @@ async def answer_to(
     """Ask, show progress, and wait. The first of `signals`, or `stop`, stops the whole tree; the answer is the text until then."""
     remit.directory.specs()  # loaded before the timeout of the message starts
     handle = await remit.start(ASSISTANT, parameters=message_parameters(message, conversation), timeout=timeout)
-    heard = _SpokenHandle(handle, stage)
+    heard = _SpokenHandle(handle, output)
     heeded = [one for one in signals if signal.getsignal(one) is not signal.SIG_IGN]
-    outcome = await await_return(remit, heard, stage, heeded, stop)
+    outcome = await await_return(remit, heard, output, heeded, stop)
     records = below(await remit.tree(handle.session_id), handle.session_id)
     return Answer(
         result=outcome.result,
-        text=heard.text or text_of(outcome.result),
+        text=heard.text,
         records=records,
         spent=spent_by(records, remit.settings),
-        conversation=conversation or heard.conversation or conversation_of(outcome.result),
+        conversation=conversation or heard.conversation,
         was_interrupted=outcome.was_interrupted,
     )
 
 
 class _SpokenHandle:
-    """A handle that forwards text to the stage until it returns."""
+    """A handle that forwards text to the output until it returns."""
 
-    def __init__(self, handle: Handle, stage: Stage) -> None:
+    def __init__(self, handle: Handle, output: Plain) -> None:
         self._handle = handle
-        self._stage = stage
+        self._output = output
         self._said: list[str] = []
         self._replied = 0
         """Number of chunks that belong to complete replies."""
@@ -283,37 +270,19 @@ class _SpokenHandle:
         async for event in self._handle.stream():
             if event.kind is EventKind.DATA:
                 self._hear(event.body.get("chunk"))
-        result = await self._handle.result()
-        if not self._said and result.ok and (text := text_of(result)):
-            self._stage.hear(text)  # an agent that replaces the assistant may not stream
-        return result
+        return await self._handle.result()
 
     def _hear(self, chunk: Any) -> None:
         match chunk:
             case {"restart": True}:
                 del self._said[self._replied :]
-                self._stage.void()
+                self._output.void()
             case {"conversation": str(conversation)}:
                 self.conversation = conversation
-            case {"text": str(text)} | str(text) if text:
+            case {"text": str(text)}:
                 self._said.append(text)
-                self._replied = len(self._said) if text == REPLY_ENDS else self._replied
-                self._stage.hear(text)
-
-
-def text_of(result: Return) -> str:
-    """The text of an answer, from its return."""
-    data = result.data
-    if isinstance(data, Mapping):
-        data = data.get("text")
-    if isinstance(data, str):
-        return data
-    return result.summary if result.ok else ""
-
-
-def conversation_of(result: Return) -> str:
-    found = result.data.get("conversation") if isinstance(result.data, Mapping) else None
-    return found if isinstance(found, str) else ""
+                self._replied = len(self._said) if text == PAUSE else self._replied
+                self._output.hear(text)
 
 
 def picked(project: Project, named: str | None, *, latest: bool) -> str | None:
@@ -322,15 +291,7 @@ def picked(project: Project, named: str | None, *, latest: bool) -> str | None:
         raise Misused("--conversation and --continue exclude one another.", advice="Name one conversation, or none for a new one.")
     if named is None and not latest:
         return None
-    from remit.builtin.assistant.conversations import Conversations
-
-    kept = Conversations(project.root)
-    if named is not None:
-        return kept.open(named).conversation_id
-    found = kept.latest()
-    if found is None:
-        raise Misused("There is no conversation yet.", advice='Start one: remit ask "…", or remit chat.')
-    return found.conversation_id
+    return Conversations(project.root).open(named or "latest").conversation_id
 
 
 def model_name(remit: Remit) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from remit.board.archive import archived_tasks
 from remit.board.board import Board
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 def board(
     project: Project,
-    number: Annotated[str | None, typer.Argument(metavar="N", help="Show task N in full.", autocompletion=tasks)] = None,
-    status: Annotated[str, typer.Option(help="Only tasks with these, like planned,blocked; or running, ready, waiting.")] = "",
-    every: Annotated[bool, typer.Option("--all", help="All of them, the archive too, however many there are.")] = False,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the dependencies into an SVG file.")] = None,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="The same with the list of tasks as a web page.")] = None,
+    number: Annotated[str | None, Argument(metavar="N", help="Show task N in full.", autocompletion=tasks)] = None,
+    status: Annotated[str, Option(help="Only tasks with these, like planned,blocked; or running, ready, waiting.")] = "",
+    every: Annotated[bool, Option("--all", help="All of them, the archive too, however many there are.")] = False,
+    svg: Annotated[Path | None, Option(metavar="FILE", help="Draw the dependencies into an SVG file.")] = None,
+    html: Annotated[Path | None, Option(metavar="FILE", help="The same with the list of tasks as a web page.")] = None,
 ) -> Exit:
     """Show the tasks: running, ready, waiting. `remit board N` shows one in full, `--svg` and `--html` draw them."""
     board = Board(project.root)
@@ -227,7 +227,7 @@ _SHOWN = 20
 
 def import_(
     project: Project,
-    folder: Annotated[Path | None, typer.Argument(metavar="FOLDER", help="Default: .opencode/specs, .claude/specs or specs.")] = None,
+    folder: Annotated[Path | None, Argument(metavar="FOLDER", help="Default: .opencode/specs, .claude/specs or specs.")] = None,
     dry_run: DryRun = False,
 ) -> Exit:
     """Import the TODO.md and state.json of FOLDER as the board of this project, also where they differ."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from remit.app import Remit
 from remit.board.board import Board
@@ -41,9 +41,9 @@ from remit.core.errors import Misused
 from remit.core.result import Status, StopReason
 from remit.runtime.error_ledger import ErrorLedger
 
-Number = Annotated[str | None, typer.Argument(metavar="N", help="The number of the task.", autocompletion=tasks)]
-Focus = Annotated[list[str] | None, typer.Argument(metavar="FOCUS", help="What to look at in particular, in your words.")]
-Force = Annotated[bool, typer.Option("--force", help="Skip the check of the task's status, with a warning.")]
+Number = Annotated[str | None, Argument(metavar="N", help="The number of the task.", autocompletion=tasks)]
+Focus = Annotated[list[str] | None, Argument(metavar="FOCUS", help="What to look at in particular, in your words.")]
+Force = Annotated[bool, Option("--force", help="Skip the check of the task's status, with a warning.")]
 IMPLEMENT_USAGE = "remit implement N | N-M [focus]"
 
 
@@ -116,7 +116,7 @@ def plan(
 def revise(
     project: Project,
     number: Number = None,
-    reason: Annotated[list[str] | None, typer.Argument(metavar="REASON", help="Why, and what should change, in your words.")] = None,
+    reason: Annotated[list[str] | None, Argument(metavar="REASON", help="Why, and what should change, in your words.")] = None,
     timeout: Timeout = None,
     force: Force = False,
     dry_run: DryRun = False,
@@ -132,24 +132,22 @@ def implement(
     project: Project,
     numbers: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="N",
             help="The number of the task, or several like 3,5-7, done in turn; then instructions in words.",
             autocompletion=tasks,
         ),
     ] = None,
     timeout: Timeout = None,
-    force: Annotated[bool, typer.Option("--force", help="Skip the checks of status and dependencies, with a warning.")] = False,
-    ready: Annotated[bool, typer.Option("--ready", help="All tasks that can be implemented now, or after others of them.")] = False,
+    force: Annotated[bool, Option("--force", help="Skip the checks of status and dependencies, with a warning.")] = False,
+    ready: Annotated[bool, Option("--ready", help="All tasks that can be implemented now, or after others of them.")] = False,
     parallel: Annotated[
-        int | None, typer.Option("--parallel", metavar="COUNT", help="So many agents at once, each task in its own worktree.")
+        int | None, Option("--parallel", metavar="COUNT", help="So many agents at once, each task in its own worktree.")
     ] = None,
-    no_accept: Annotated[bool, typer.Option("--no-accept", help="Merge also without acceptance commands.")] = False,
-    timeout_all: Annotated[
-        str | None, typer.Option("--timeout-all", metavar="TIME", help="With --parallel: for all tasks together.")
-    ] = None,
+    no_accept: Annotated[bool, Option("--no-accept", help="Merge also without acceptance commands.")] = False,
+    timeout_all: Annotated[str | None, Option("--timeout-all", metavar="TIME", help="With --parallel: for all tasks together.")] = None,
     budget: Annotated[
-        list[str] | None, typer.Option("--budget", metavar="KIND=LIMIT", help="With --parallel: for all tasks together (tokens=50000).")
+        list[str] | None, Option("--budget", metavar="KIND=LIMIT", help="With --parallel: for all tasks together (tokens=50000).")
     ] = None,
     dry_run: DryRun = False,
 ) -> Exit:
@@ -229,12 +227,12 @@ _WHAT = "A folder or file; or a task's number, for what was committed for it. Wi
 
 def review(
     project: Project,
-    what: Annotated[str, typer.Argument(metavar="PATH|N", help=_WHAT)] = "",
+    what: Annotated[str, Argument(metavar="PATH|N", help=_WHAT)] = "",
     focus: Focus = None,
-    tasks: Annotated[bool, typer.Option("--tasks", help="Create a task for each file with a finding of medium or worse.")] = False,
-    base: Annotated[str, typer.Option("--base", metavar="COMMIT", help="Review the changes since this commit.")] = "",
+    tasks: Annotated[bool, Option("--tasks", help="Create a task for each file with a finding of medium or worse.")] = False,
+    base: Annotated[str, Option("--base", metavar="COMMIT", help="Review the changes since this commit.")] = "",
     comment: Annotated[
-        list[str] | None, typer.Option("--comment", metavar="TEXT", help="Give this to the agent whose work on task N is not merged.")
+        list[str] | None, Option("--comment", metavar="TEXT", help="Give this to the agent whose work on task N is not merged.")
     ] = None,
     timeout: Timeout = None,
     dry_run: DryRun = False,
@@ -294,7 +292,7 @@ def _reviewed(project: Project, asked: "ReviewRequest", *, dry_run: bool) -> Exi
 
 def errors(
     project: Project,
-    type_: Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Only errors of this type (or with this code).")] = None,
+    type_: Annotated[str | None, Option("--type", metavar="TYPE", help="Only errors of this type (or with this code).")] = None,
     timeout: Timeout = None,
     dry_run: DryRun = False,
 ) -> Exit:
@@ -319,10 +317,10 @@ def _print_groups(outcome: "Outcome") -> None:
 
 def meta(
     project: Project,
-    text: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="Its purpose, in your words.")] = None,
-    as_agent: Annotated[bool, typer.Option("--agent", help="An agent file, .remit/agents/NAME.md (the default).")] = False,
-    as_command: Annotated[bool, typer.Option("--command", help="A command file, .remit/commands/NAME.md.")] = False,
-    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Default: made from the words.")] = None,
+    text: Annotated[list[str] | None, Argument(metavar="TEXT", help="Its purpose, in your words.")] = None,
+    as_agent: Annotated[bool, Option("--agent", help="An agent file, .remit/agents/NAME.md (the default).")] = False,
+    as_command: Annotated[bool, Option("--command", help="A command file, .remit/commands/NAME.md.")] = False,
+    name: Annotated[str | None, Option("--name", metavar="NAME", help="Default: made from the words.")] = None,
     timeout: Timeout = None,
     dry_run: DryRun = False,
 ) -> Exit:

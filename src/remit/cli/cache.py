@@ -3,7 +3,7 @@
 import time
 from typing import Annotated
 
-import typer
+from typer import Argument
 
 from remit.cli.exits import Exit
 from remit.cli.project import Project
@@ -12,7 +12,7 @@ from remit.core.cache import cache_prefix, cached_results
 from remit.core.errors import Misused
 from remit.core.record import Record
 
-Agent = Annotated[str | None, typer.Argument(metavar="AGENT", help="Only results of this agent.")]
+Agent = Annotated[str | None, Argument(metavar="AGENT", help="Only results of this agent.")]
 
 
 def cache(project: Project, agent: Agent = None) -> Exit:

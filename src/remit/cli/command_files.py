@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from typer import Argument
 
-from remit.board.command_files import OWN, CommandFile, every, find, places, read
+from remit.board.command_files import OWN, CommandFile, every, find, places
 from remit.cli.arguments import DryRun, Timeout, seconds
 from remit.cli.command_table import COMMANDS
 from remit.cli.exits import Exit, exit_of_return
@@ -17,28 +18,15 @@ from remit.cli.render import harmless, one_line, say
 from remit.cli.results import answer_outcome, print_return
 from remit.core.errors import Misused, RemitError
 
-if TYPE_CHECKING:
-    from remit.system.trust import ProjectTrust
-
-
 PANEL = "Commands of this project"
-SHOWN = 300
-"""Characters of a description in the help."""
 
 
 def register(app: typer.Typer, words: Sequence[str], answering: Callable[[Callable[..., Exit]], Callable[..., None]]) -> None:
     """Add the commands defined in project files, of the working directory or of `--root`."""
-    try:
-        root = _root_in(words) or find_root(None)
-        files = places(root)
-        trust = _trust_of(root) if files and not (words and words[0] in files) else None
-    except (RemitError, OSError):  # help is available everywhere
-        return
-    for name in sorted(files.keys() - COMMANDS.keys()):
-        called = words[:1] == [name]
+    for name in sorted(_names(words) - COMMANDS.keys()):
         app.command(
             name,
-            help="" if called else _described(files[name], root, trust),
+            help="A command file; `remit commands` describes it.",
             rich_help_panel=PANEL,
             context_settings={"ignore_unknown_options": True},
         )(answering(_command(name)))
@@ -46,28 +34,14 @@ def register(app: typer.Typer, words: Sequence[str], answering: Callable[[Callab
 
 def is_defined(words: Sequence[str]) -> bool:
     """Whether a project file defines the command that these words call."""
+    return words[0] in _names(words)
+
+
+def _names(words: Sequence[str]) -> set[str]:
     try:
-        return words[0] in places(_root_in(words) or find_root(None))
-    except (RemitError, OSError):
-        return False
-
-
-def _described(file: Path, root: Path, trust: "ProjectTrust | None") -> str:
-    """The description for the help, without markup and control characters."""
-    from rich.markup import escape
-
-    try:
-        found = read(file, root, trust)
-    except (RemitError, OSError) as error:
-        return escape(one_line(f"Cannot be used: {error}", SHOWN))
-    parts = (found.description.rstrip("."), found.hint and f"Arguments: {found.hint}")
-    return escape(one_line(". ".join(part for part in parts if part), SHOWN))
-
-
-def _trust_of(root: Path) -> "ProjectTrust":
-    from remit.system.trust import load_trust
-
-    return load_trust(root)
+        return set(places(_root_in(words) or find_root(None)))
+    except (RemitError, OSError):  # help is available everywhere
+        return set()
 
 
 def _root_in(args: Sequence[str]) -> Path | None:
@@ -85,7 +59,7 @@ def _command(name: str) -> Callable[..., Exit]:
 
     def command(
         project: Project,
-        arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGUMENTS", help="Passed on literally.")] = None,
+        arguments: Annotated[list[str] | None, Argument(metavar="ARGUMENTS", help="Passed on literally.")] = None,
         timeout: Timeout = None,
         dry_run: DryRun = False,
     ) -> Exit:

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from remit.cli.exits import Exit
 from remit.cli.project import Project
@@ -12,7 +12,7 @@ from remit.system.settings_files import describe
 HOW = "Change a setting in remit.toml, in [tool.remit] of pyproject.toml, or as REMIT_KEY in the environment."
 
 
-def config(project: Project, every: Annotated[bool, typer.Option("--all", help="Include settings with default values.")] = False) -> Exit:
+def config(project: Project, every: Annotated[bool, Option("--all", help="Include settings with default values.")] = False) -> Exit:
     """Print the settings that differ from their defaults, and where each came from; with --all or --json every setting."""
     settings = describe(project.settings)
     changed = [one for one in settings if one[2] != "default"]

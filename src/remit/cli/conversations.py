@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated
 
-import typer
 from rich.text import Text
+from typer import Argument, Option
 
 from remit.builtin.assistant.conversations import Conversations, Overview
 from remit.builtin.assistant.export import export_text
@@ -14,14 +14,14 @@ from remit.cli.exits import Exit
 from remit.cli.project import Project
 from remit.cli.render import console, count, cut, harmless, table, when
 
-One = Annotated[str, typer.Argument(metavar="ID", help="Its id, the beginning or end of it, or `latest`.")]
+One = Annotated[str, Argument(metavar="ID", help="Its id, the beginning or end of it, or `latest`.")]
 
 
 def _kept(project: Project) -> "Conversations":
     return Conversations(project.root)
 
 
-def conversations(project: Project, limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50) -> Exit:
+def conversations(project: Project, limit: Annotated[int, Option(min=1, help="At most this many.")] = 50) -> Exit:
     """List the conversations with the assistant, newest first; `show` takes an ID."""
     found = _kept(project).list(limit)
     text = (lambda: _print(found)) if found else 'There is no conversation yet. Start one: remit ask "…", or remit chat.'

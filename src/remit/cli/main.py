@@ -17,6 +17,7 @@ from typing import Annotated, Any
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # otherwise pydantic reads the entry points of every installed package
 
 import typer
+from typer import Option
 
 from remit.cli.arguments import Json, Root, Trust
 from remit.cli.command_table import ALIASES, ASKING, COMMANDS, SUBCOMMANDS
@@ -68,7 +69,7 @@ def _also(name: str) -> str | None:
     return f"See also {', '.join(more)}." if more else None
 
 
-def _remit(context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+def _remit(context: typer.Context, version: Annotated[bool, Option("--version", help="Print the version and exit.")] = False) -> None:
     if version:
         print_version()
     elif context.invoked_subcommand is None:

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated
 
-import typer
 from rich.text import Text
+from typer import Option
 
 from remit.cli.arguments import parse_time
 from remit.cli.exits import Exit
@@ -50,7 +50,7 @@ FULL = 20
 
 def metrics(
     project: Project,
-    since: Annotated[str | None, typer.Option(help="30m, 2h, 1d ago, or an ISO time. Default: everything on record.")] = None,
+    since: Annotated[str | None, Option(help="30m, 2h, 1d ago, or an ISO time. Default: everything on record.")] = None,
 ) -> Exit:
     """Show totals, rates and latency of delegations, errors by target and operation, and alerts.
 
@@ -149,7 +149,7 @@ def _limit(metric: "Metric | None") -> str:
 
 def ledger(
     project: Project,
-    type_: Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Only errors of this type (or with this code).")] = None,
+    type_: Annotated[str | None, Option("--type", metavar="TYPE", help="Only errors of this type (or with this code).")] = None,
 ) -> Exit:
     """List recorded errors, the latest first, with how often each occurred and what to do."""
     errors = ErrorLedger(project.folder / "errors.json")

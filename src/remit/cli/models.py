@@ -5,13 +5,13 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.text import Text
+from typer import Argument, Option
 
 from remit.cli.events import SpendMeter
 from remit.cli.exits import Exit
@@ -94,8 +94,8 @@ def price_words(price: "Price | None") -> str:
 
 def try_each(
     project: Project,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Only this model.")] = None,
-    seconds: Annotated[float, typer.Option(metavar="N", min=0.1, max=600, help="How long to wait for each.")] = 30.0,
+    name: Annotated[str | None, Argument(metavar="NAME", help="Only this model.")] = None,
+    seconds: Annotated[float, Option(metavar="N", min=0.1, max=600, help="How long to wait for each.")] = 30.0,
 ) -> Exit:
     """Ask each model a short question and show which answer: exit 0 or 1."""
     settings = project.settings
@@ -151,7 +151,7 @@ class ConfiguredModel:
             "url": redact_text(meant.url) if meant and meant.url else None,
             "key_variables": list(meant.key_variables) if meant else [],
             "key_set": bool(meant and meant.key),
-            "price": {"input": price.input, "output": price.output, "cached": price.cached} if price else None,
+            "price": price._asdict() if price else None,
             "context_tokens": self.context_tokens,
             "fault": self.fault or None,
             "advice": self.advice or None,
@@ -174,33 +174,22 @@ def keys_present() -> Iterator[tuple[str, list[str]]]:
 
 
 def _listed(settings: Settings, root: Path, name: str, place: int | None) -> ConfiguredModel:
-    source = settings.source_of("model" if place is not None else f"models.{name}")
+    found = ConfiguredModel(name=name, place=place, source=settings.source_of("model" if place is not None else f"models.{name}"))
     try:
         meant = resolve_model(settings, name)
-        context_tokens, fault, advice = meant.context_tokens, meant.lacks or "", f"Set {meant.key_variables[0]}." if meant.lacks else ""
+        found = replace(found, meant=meant)
         if meant.provider == LOCAL:
             find_weights(meant.model, root)
-            context_tokens = meant.context_tokens or DEFAULT_CONTEXT_TOKENS
     except Unavailable as error:
-        return ConfiguredModel(
-            name=name, place=place, source=source, meant=_or_none(settings, name), fault=error.message, advice=error.advice
-        )
-    return ConfiguredModel(
-        name=name,
-        place=place,
-        source=source,
-        meant=meant,
+        return replace(found, fault=error.message, advice=error.advice)
+    default = DEFAULT_CONTEXT_TOKENS if meant.provider == LOCAL else _known_context(meant.provider, meant.model)
+    return replace(
+        found,
         price=price_for(settings, meant),
-        context_tokens=context_tokens or _known_context(meant.provider, meant.model),
-        fault=fault,
-        advice=advice,
+        context_tokens=meant.context_tokens or default,
+        fault=meant.lacks or "",
+        advice=f"Set {meant.key_variables[0]}." if meant.lacks else "",
     )
-
-
-def _or_none(settings: Settings, name: str) -> ModelRef | None:
-    with suppress(Unavailable):
-        return resolve_model(settings, name)
-    return None
 
 
 @lru_cache(maxsize=256)

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from remit.cli.arguments import DryRun, Session, parse_time
 from remit.cli.exits import Exit
@@ -46,7 +46,7 @@ COPIED_AT_ONCE = 1_000
 
 def backup(
     project: Project,
-    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Default: remit-PROJECT-TIME.zip in this folder.")] = None,
+    file: Annotated[Path | None, Argument(metavar="FILE", help="Default: remit-PROJECT-TIME.zip in this folder.")] = None,
 ) -> Exit:
     """Write the record, settings and board of this project to one file, also while work runs.
 
@@ -120,8 +120,8 @@ def _files(root: Path) -> Iterator[Path]:
 
 def restore(
     project: Project,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Written by `remit backup`.")],
-    force: Annotated[bool, typer.Option("--force", help="Also where this project has a record: it is set aside, not deleted.")] = False,
+    file: Annotated[Path, Argument(metavar="FILE", help="Written by `remit backup`.")],
+    force: Annotated[bool, Option("--force", help="Also where this project has a record: it is set aside, not deleted.")] = False,
 ) -> Exit:
     """Bring back a backup. Nothing in it runs before `remit trust --adopt`."""
     names = _archived(file)
@@ -190,9 +190,7 @@ def _must_be_idle(project: Project) -> None:
 
 def prune(
     project: Project,
-    older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="AGE", help="Such as 30d or 12w. Default: `history_days`.")
-    ] = None,
+    older_than: Annotated[str | None, Option("--older-than", metavar="AGE", help="Such as 30d or 12w. Default: `history_days`.")] = None,
     dry_run: DryRun = False,
 ) -> Exit:
     """Forget finished delegations that are older, with their scratch folders, and remove workspaces that are not needed any more.
@@ -266,8 +264,8 @@ def store(project: Project) -> Exit:
 
 def copy(
     project: Project,
-    to: Annotated[str, typer.Option("--to", metavar="URL", help="postgresql://HOST/DATABASE, or sqlite.")],
-    schema: Annotated[str, typer.Option("--schema", help="Of PostgreSQL.")] = "remit",
+    to: Annotated[str, Option("--to", metavar="URL", help="postgresql://HOST/DATABASE, or sqlite.")],
+    schema: Annotated[str, Option("--schema", help="Of PostgreSQL.")] = "remit",
 ) -> Exit:
     """Copy the record of this project to another store. The source is not changed. An interrupted copy is completed.
 
@@ -330,7 +328,7 @@ def _copy_table(source: "CopiedStore", target: "CopiedStore", table: str) -> int
 def fetch(
     project: Project,
     session: Session,
-    to: Annotated[Path | None, typer.Option("--to", metavar="FOLDER", help="A new folder, instead of the project.")] = None,
+    to: Annotated[Path | None, Option("--to", metavar="FOLDER", help="A new folder, instead of the project.")] = None,
 ) -> Exit:
     """Fetch the files of a delegation that a worker on another machine ran, of any size, from the object store.
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from remit.cli.arguments import Session
 from remit.cli.exits import Exit
@@ -38,7 +38,7 @@ def _usable(rules: "Rules") -> "Rules":
 
 def policy(
     project: Project,
-    schema: Annotated[bool, typer.Option("--schema", help="The actions and facts that rules may name.")] = False,
+    schema: Annotated[bool, Option("--schema", help="The actions and facts that rules may name.")] = False,
 ) -> Exit:
     """Show the rules in force; `remit policy check`, `explain` and `init` check, explain and create them."""
     if schema:
@@ -70,7 +70,7 @@ def init(project: Project) -> Exit:
 
 def check(
     project: Project,
-    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Default: the project's.")] = None,
+    file: Annotated[Path | None, Argument(metavar="FILE", help="Default: the project's.")] = None,
 ) -> Exit:
     """Find mistakes in the rules: exit 0 or 1."""
     rules = _rules(project, in_force=False) if file is None else _usable(FileSource(file, str(file), may_be_missing=False).read())
@@ -113,10 +113,10 @@ def explain(project: Project, session: Session) -> Exit:
 
 def audit(
     project: Project,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only requests by or for this agent, or by token:NAME.")] = None,
-    verdict: Annotated[str | None, typer.Option(help="Only allow, ask or deny; `strict`: what the strict mode would refuse.")] = None,
-    session: Annotated[str | None, typer.Option(metavar="SESSION", help="Only about this delegation.")] = None,
-    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most this many, the latest.")] = 50,
+    agent: Annotated[str | None, Option(metavar="NAME", help="Only requests by or for this agent, or by token:NAME.")] = None,
+    verdict: Annotated[str | None, Option(help="Only allow, ask or deny; `strict`: what the strict mode would refuse.")] = None,
+    session: Annotated[str | None, Option(metavar="SESSION", help="Only about this delegation.")] = None,
+    limit: Annotated[int, Option(metavar="N", min=1, help="At most this many, the latest.")] = 50,
 ) -> Exit:
     """List the decisions of the policy."""
     if verdict not in (None, "allow", "ask", "deny", "strict"):

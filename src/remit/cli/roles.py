@@ -3,7 +3,7 @@
 from difflib import get_close_matches
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from remit.agents.role_bindings import RoleInfo, role_info, role_infos
 from remit.agents.roles import file_of
@@ -24,8 +24,8 @@ Replace one    remit roles planner --write, then edit .remit/agents/planner.md""
 
 def roles(
     project: Project,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print the file of this role.")] = None,
-    write: Annotated[bool, typer.Option("--write", help="Copy its file to .remit/agents, to be edited; never overwrites.")] = False,
+    name: Annotated[str | None, Argument(metavar="NAME", help="Print the file of this role.")] = None,
+    write: Annotated[bool, Option("--write", help="Copy its file to .remit/agents, to be edited; never overwrites.")] = False,
 ) -> Exit:
     """List the roles of the board: the purpose of each, which agent carries it out here, and why."""
     directory = project.directory

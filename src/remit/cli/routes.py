@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from remit.agents.definition import Definition, definition_of
 from remit.agents.group import read_experience
@@ -20,10 +20,8 @@ CHANCES = 1_000
 
 def routes(
     project: Project,
-    group: Annotated[str | None, typer.Argument(metavar="GROUP", help="Explain this one.")] = None,
-    context: Annotated[
-        str | None, typer.Option("--language", metavar="LANGUAGE", help="Of the task; default: those that occurred.")
-    ] = None,
+    group: Annotated[str | None, Argument(metavar="GROUP", help="Explain this one.")] = None,
+    context: Annotated[str | None, Option("--language", metavar="LANGUAGE", help="Of the task; default: those that occurred.")] = None,
 ) -> Exit:
     """List the groups of agents, or explain one: what is known of each member, and how often it would be chosen now."""
     tables = {name: table for name, table in project.settings.agents.items() if "group" in table}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from remit.cli import arguments
 from remit.cli.exits import Exit
@@ -19,20 +19,20 @@ def serve(
     project: Project,
     api: Annotated[
         list[str] | None,
-        typer.Option("--api", "--door", metavar="NAME", help="Serve this API only: grpc, http, a2a, mcp or metrics; repeatable."),
+        Option("--api", "--door", metavar="NAME", help="Serve this API only: grpc, http, a2a, mcp or metrics; repeatable."),
     ] = None,
     http: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Where HTTP, A2A, MCP and the metrics listen: HOST:PORT or unix:PATH.")
+        str | None, Option(metavar="ADDRESS", help="Where HTTP, A2A, MCP and the metrics listen: HOST:PORT or unix:PATH.")
     ] = None,
-    grpc: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Where gRPC listens: unix, unix:PATH or HOST:PORT.")] = None,
-    tls_certificate: Annotated[str | None, typer.Option(metavar="FILE", help="The server's certificate (PEM).")] = None,
-    tls_key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key (PEM).")] = None,
-    behind_proxy: Annotated[bool, typer.Option("--behind-proxy", help="A proxy in front terminates TLS.")] = False,
+    grpc: Annotated[str | None, Option(metavar="ADDRESS", help="Where gRPC listens: unix, unix:PATH or HOST:PORT.")] = None,
+    tls_certificate: Annotated[str | None, Option(metavar="FILE", help="The server's certificate (PEM).")] = None,
+    tls_key: Annotated[str | None, Option(metavar="FILE", help="Its key (PEM).")] = None,
+    behind_proxy: Annotated[bool, Option("--behind-proxy", help="A proxy in front terminates TLS.")] = False,
     allow_host: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Another name by which clients may call this machine; repeatable.")
+        list[str] | None, Option(metavar="NAME", help="Another name by which clients may call this machine; repeatable.")
     ] = None,
     stop_after: arguments.StopAfter = None,
-    engine: Annotated[str | None, typer.Option(metavar="KIND", help="What runs delegations: embedded or temporal.")] = None,
+    engine: Annotated[str | None, Option(metavar="KIND", help="What runs delegations: embedded or temporal.")] = None,
 ) -> Exit:
     """Serve the project's agents to programs, models and other machines. Every caller needs a token: `remit token new`.
 
@@ -107,10 +107,10 @@ class ServeMessages:
 
 def mcp(
     project: Project,
-    http: Annotated[bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdin and stdout.")] = False,
-    port: Annotated[int, typer.Option(help="The loopback port with --http; 0: any free one, named on stderr.", min=0, max=65535)] = 8791,
+    http: Annotated[bool, Option("--http", help="Serve streamable HTTP at /mcp instead of stdin and stdout.")] = False,
+    port: Annotated[int, Option(help="The loopback port with --http; 0: any free one, named on stderr.", min=0, max=65535)] = 8791,
     answer_after: Annotated[
-        str, typer.Option(metavar="SECONDS", help="Answer with a handle when a delegation takes longer; also 10s, 2m.")
+        str, Option(metavar="SECONDS", help="Answer with a handle when a delegation takes longer; also 10s, 2m.")
     ] = "45",
 ) -> Exit:
     """Let MCP clients delegate to the agents of this project. Delegations continue when a client disconnects, and are found by their id."""

@@ -2,16 +2,15 @@
 
 import asyncio
 import contextlib
-import re
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-import typer
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
+from typer import Option
 
 from remit.app import Remit
 from remit.cli.arguments import Session, parse_time
@@ -56,8 +55,6 @@ REDRAW_SECONDS = 0.5
 """Interval in which ages are redrawn."""
 NAMED = 4
 """Number of delegations named in one note."""
-PAGE = 500
-SEARCHED_FOR_ROOTS = 100_000
 OWNER_SECONDS = 0.5
 """Interval in which `follow` checks that the process of the delegation is alive."""
 
@@ -68,20 +65,11 @@ OWNER_SECONDS = 0.5
 def show(
     project: Project,
     session: Session = "last",
-    events: Annotated[bool, typer.Option("--events", help=f"Show all events, not only the last {EVENTS_SHOWN}.")] = False,
-    steps: Annotated[bool, typer.Option("--steps", help="Show the steps of the flow with their times.")] = False,
-    trace: Annotated[bool, typer.Option("--trace", help="Show where exceptions of its agent, and of those below it, were raised.")] = False,
+    events: Annotated[bool, Option("--events", help=f"Show all events, not only the last {EVENTS_SHOWN}.")] = False,
+    steps: Annotated[bool, Option("--steps", help="Show the steps of the flow with their times.")] = False,
+    trace: Annotated[bool, Option("--trace", help="Show where exceptions of its agent, and of those below it, were raised.")] = False,
 ) -> Exit:
-    """Show a delegation, by default the last one: tree, times, return with artifacts, evidence and errors, and its last events.
-
-    The number of a task shows the task: its delegations, and how its work landed.
-    """
-    if re.fullmatch(r"#?\d{1,5}", session):
-        from remit.board.board import Board
-        from remit.cli.task import show_task
-
-        with contextlib.suppress(Misused):
-            return show_task(project, Board(project.root), session)
+    """Show a delegation, by default the last one: tree, times, return with artifacts, evidence and errors, and its last events."""
     with project.store() as store:
         record = find_session(store, session)
         records = below(store.tree(record.root_id), record.session_id) or [record]
@@ -182,18 +170,14 @@ def _facts(record: Record) -> Iterator[tuple[str, str]]:
 
 def _landing(project: Project, record: Record) -> Iterator[tuple[str, str]]:
     """What became of the work of its task."""
-    number = record.task.task_number if record.task is not None else None
-    if number is not None and (told := _task_landing(project, number)):
-        yield "landing", f"{told[-1]} (remit task {number})"
-
-
-def _task_landing(project: Project, number: int) -> tuple[str, ...]:
     from remit.board.board import Board
 
+    if record.task is None or (number := record.task.task_number) is None:
+        return
     with contextlib.suppress(RemitError, OSError):
         task = Board(project.root).look().state.find(number)
-        return task.landing if task is not None else ()
-    return ()
+        if task is not None and task.landing:
+            yield "landing", f"{task.landing[-1]} (remit board {number})"
 
 
 def _print_steps(record: Record) -> None:
@@ -284,7 +268,7 @@ def _walk(nodes: list[Node], indent: int) -> Iterator[tuple[Record, int]]:
 
 def status(
     project: Project,
-    once: Annotated[bool, typer.Option("--once", help="Print once and exit, as when stdout is not a terminal.")] = False,
+    once: Annotated[bool, Option("--once", help="Print once and exit, as when stdout is not a terminal.")] = False,
 ) -> Exit:
     """Watch everything that is queued or running, in every process of the project. Ctrl-C exits."""
     with project.history() as store:
@@ -359,72 +343,52 @@ def _table(lines: list[Line], *, is_moving: bool) -> "RenderableType":
 
 def history(
     project: Project,
-    agent: Annotated[str | None, typer.Option(help="Only this agent's.")] = None,
+    agent: Annotated[str | None, Option(help="Only this agent's.")] = None,
     status: Annotated[
-        str | None, typer.Option(help="completed, failed, blocked, refused, timeout, cancelled, …; partial: also timeout and cancelled.")
+        str | None, Option(help="completed, failed, blocked, refused, timeout, cancelled, …; partial: also timeout and cancelled.")
     ] = None,
-    tree: Annotated[str | None, typer.Option(metavar="SESSION", help="Only the tree of this delegation.")] = None,
-    since: Annotated[str | None, typer.Option(help="30m, 2h, 1d ago, or an ISO time.")] = None,
-    until: Annotated[str | None, typer.Option(help="Like --since.")] = None,
-    task: Annotated[int | None, typer.Option(metavar="N", help="Only those of task N.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Also children; implied by --agent, --status, --tree and --task.")] = False,
-    principal: Annotated[str | None, typer.Option(metavar="NAME", help="Only those of this caller of the server, e.g. token:ci.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most this many.")] = 20,
+    tree: Annotated[str | None, Option(metavar="SESSION", help="Only the tree of this delegation.")] = None,
+    since: Annotated[str | None, Option(help="30m, 2h, 1d ago, or an ISO time.")] = None,
+    until: Annotated[str | None, Option(help="Like --since.")] = None,
+    task: Annotated[int | None, Option(metavar="N", help="Only those of task N.")] = None,
+    every: Annotated[bool, Option("--all", help="Also children; implied by --agent, --status, --tree and --task.")] = False,
+    principal: Annotated[str | None, Option(metavar="NAME", help="Only those of this caller of the server, e.g. token:ci.")] = None,
+    limit: Annotated[int, Option(min=1, max=100_000, help="At most this many.")] = 20,
 ) -> Exit:
     """List delegations, newest first: the roots, or all of them."""
     now = time.time()
-    states = _states(status)
-    begin, end = parse_time(since, "--since", now), parse_time(until, "--until", now)
+    query = HistoryQuery(
+        agent=agent,
+        states=_states(status),
+        task_number=task,
+        principal=principal,
+        since=parse_time(since, "--since", now),
+        until=parse_time(until, "--until", now),
+        roots_only=not every and all(asked is None for asked in (agent, status, tree, task)),
+        limit=limit,
+    )
     records: list[Record] = []
     gone: set[str] = set()
     with project.history() as store:
         if store is not None:
-            root_id = find_session(store, tree).root_id if tree else None
-            query = HistoryQuery(root_id=root_id, agent=agent, task_number=task, principal=principal, since=begin, until=end, limit=limit)
-            is_filtered = any(asked is not None for asked in (agent, status, tree, task))
-            records = _found(store, query, states) if every or is_filtered else _roots(store, query)
+            records = store.history(replace(query, root_id=find_session(store, tree).root_id if tree else None))
             gone = gone_among(records, store, project.root)
     empty = NOTHING_YET if store is None else "No delegation matches."
-    landing = _task_landing(project, task) if task is not None else ()
-
-    def tell() -> None:
-        _print_history(records, gone, now, limit)
-        for line in landing:
-            put(line, "landing  ")
-
     return project.answer(
-        lambda: {
-            "delegations": [record_document(r) | {"stuck": GONE if r.session_id in gone else None} for r in records],
-            **({"landing": list(landing)} if landing else {}),
-        },
-        tell if records else empty,
+        lambda: {"delegations": [record_document(r) | {"stuck": GONE if r.session_id in gone else None} for r in records]},
+        (lambda: _print_history(records, gone, now, limit)) if records else empty,
     )
 
 
-def _states(status: str | None) -> tuple[State | None, ...]:
+def _states(status: str | None) -> tuple[State, ...]:
     """The states of a status. `partial` includes timeouts and cancellations, which return partial results but have their own states."""
+    if status is None:
+        return ()
     try:
-        state = None if status is None else State(status)
+        state = State(status)
     except ValueError:
         raise Misused(f"Unknown status {status!r}.", advice=f"Use {', '.join(State)}.") from None
     return (State.PARTIAL, State.TIMEOUT, State.CANCELLED) if state is State.PARTIAL else (state,)
-
-
-def _found(store: Store, query: HistoryQuery, states: tuple[State | None, ...]) -> list[Record]:
-    found = [record for state in states for record in store.history(replace(query, state=state))]
-    return sorted(found, key=lambda record: record.created_at, reverse=True)[: query.limit]
-
-
-def _roots(store: Store, query: HistoryQuery) -> list[Record]:
-    roots: list[Record] = []
-    before = None
-    for _ in range(SEARCHED_FOR_ROOTS // PAGE):
-        page = store.history(replace(query, limit=PAGE, before_session=before))
-        roots += [record for record in page if record.parent_id is None]
-        if len(page) < PAGE or len(roots) >= query.limit:
-            break
-        before = page[-1].session_id
-    return roots[: query.limit]
 
 
 def _print_history(records: list[Record], gone: Collection[str], now: float, limit: int) -> None:
@@ -523,7 +487,7 @@ def _follow_as_json(store: Store, asked: Record, events: Iterator[tuple[Event, s
 def cancel(
     project: Project,
     session: Session,
-    reason: Annotated[str, typer.Option(help="Recorded, and shown in the return.")] = "",
+    reason: Annotated[str, Option(help="Recorded, and shown in the return.")] = "",
 ) -> Exit:
     """Stop a delegation and everything below it."""
     with project.store() as store:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from remit.board.archive import archived_tasks
 from remit.board.board import Board
@@ -39,35 +40,32 @@ _NUMBERS = re.compile(r"[\d\s,;#.–-]+")
 
 def _numbered(metavar: str, words: str) -> Any:
     """An option whose value names tasks."""
-    return typer.Option(metavar=metavar, help=words, rich_help_panel=_ONE)
+    return Option(metavar=metavar, help=words, rich_help_panel=_ONE)
 
 
 def task(
     project: Project,
-    text: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT", help="The task in your words; or the number of a task to show.")
-    ] = None,
-    title: Annotated[str, typer.Option(help="Default: the first sentence of the text.")] = "",
-    priority: Annotated[str, typer.Option(help="high, medium or low.")] = "medium",
-    effort: Annotated[str, typer.Option(help="How much work it is, in your words: 3h, a day.")] = "",
-    language: Annotated[str, typer.Option(help="lean, python, …: decides which agents work on it.")] = "",
-    depends: Annotated[str, typer.Option(metavar="R", help="The tasks it waits for, like 3,5-7.")] = "",
+    text: Annotated[list[str] | None, Argument(metavar="TEXT", help="The task in your words; or the number of a task to show.")] = None,
+    title: Annotated[str, Option(help="Default: the first sentence of the text.")] = "",
+    priority: Annotated[str, Option(help="high, medium or low.")] = "medium",
+    effort: Annotated[str, Option(help="How much work it is, in your words: 3h, a day.")] = "",
+    language: Annotated[str, Option(help="lean, python, …: decides which agents work on it.")] = "",
+    depends: Annotated[str, Option(metavar="R", help="The tasks it waits for, like 3,5-7.")] = "",
     accept: Annotated[
-        list[str] | None, typer.Option(metavar="CMD", help="A command that must succeed for it to count as done; repeatable.")
+        list[str] | None, Option(metavar="CMD", help="A command that must succeed for it to count as done; repeatable.")
     ] = None,
     recover: Annotated[str | None, _numbered("R", "Bring abandoned tasks back, like 337,343-345.")] = None,
     abandon: Annotated[str | None, _numbered("R", "Give tasks up; needs --reason.")] = None,
-    reason: Annotated[str, typer.Option(help="Why they are abandoned.", rich_help_panel=_ONE)] = "",
+    reason: Annotated[str, Option(help="Why they are abandoned.", rich_help_panel=_ONE)] = "",
     divide: Annotated[
         str | None, _numbered("N", "Make 2 to 5 tasks of one: TEXT lists the parts, else its description or plan does.")
     ] = None,
     sync: Annotated[
-        bool,
-        typer.Option("--sync", help="Read TODO.md back, finish what a crash interrupted, report contradictions.", rich_help_panel=_ONE),
+        bool, Option("--sync", help="Read TODO.md back, finish what a crash interrupted, report contradictions.", rich_help_panel=_ONE)
     ] = False,
     review: Annotated[str | None, _numbered("N", "Review what was done for a task.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Skip the check of the status, with a warning.", rich_help_panel=_ONE)] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and report, change nothing.")] = False,
+    force: Annotated[bool, Option("--force", help="Skip the check of the status, with a warning.", rich_help_panel=_ONE)] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Check and report, change nothing.")] = False,
 ) -> Exit:
     """Record a task; nothing is carried out. Or abandon, recover, divide, sync, review tasks."""
     words = sys.stdin.read().strip() if text == ["-"] else " ".join(text or ()).strip()
@@ -335,8 +333,8 @@ def _description(task: Task, wide: int) -> Iterator[str]:
 
 def todo(
     project: Project,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be archived, change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, however many there are.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show what would be archived, change nothing.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask, however many there are.")] = False,
 ) -> Exit:
     """Archive completed and abandoned tasks with their folders, and name folders that belong to no task."""
     from remit.board.task_commands import todo as archive

@@ -4,7 +4,7 @@ import getpass
 from datetime import datetime
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from remit.cli import arguments
 from remit.cli.exits import Exit
@@ -17,12 +17,12 @@ from remit.system.files import make_folder
 
 
 def _option(metavar: str, text: str, **more: Any) -> Any:
-    return typer.Option(metavar=metavar, help=text, **more)
+    return Option(metavar=metavar, help=text, **more)
 
 
 def new(
     project: Project,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the caller.")],
+    name: Annotated[str, Argument(metavar="NAME", help="Name of the caller.")],
     agent: Annotated[list[str] | None, _option("PATTERN", "May use these agents or operations: worker, code*. Default: all.")] = None,
     may: Annotated[list[Permission] | None, _option("WHAT", f"{', '.join(Permission)}; repeatable. Default: delegate.")] = None,
     expires: Annotated[str | None, _option("SPAN", "Expires after 12h, 30d, 1y.")] = None,
@@ -69,7 +69,7 @@ def token(project: Project) -> Exit:
     return Exit.OK
 
 
-def revoke(project: Project, names: Annotated[list[str], typer.Argument(metavar="NAME", help="Names or ids of tokens.")]) -> Exit:
+def revoke(project: Project, names: Annotated[list[str], Argument(metavar="NAME", help="Names or ids of tokens.")]) -> Exit:
     """Revoke tokens. A running server refuses them from the next request on."""
     tokens, ended = Tokens(project.folder), []
     for name in names:

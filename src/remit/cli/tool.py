@@ -2,26 +2,21 @@
 
 import asyncio
 import json
-import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from remit.app import Remit
+from remit.cli.arguments import read_input
 from remit.cli.exits import Exit, exit_of_ending
 from remit.cli.live import on_interrupt, report_dead_work
 from remit.cli.project import Project
 from remit.cli.render import claim_stdout, say_aside, say_json, say_json_line
 from remit.core.delegate_requests import Catalogue, DelegateError, json_text, tool_definition
-from remit.core.delegate_results import Chunk, DelegateResult
+from remit.core.delegate_results import DelegateResult
 from remit.core.errors import InvalidReturn, Misused
 from remit.core.result import Status, StopReason
 from remit.runtime.tool.delegate_tool import DelegateTool
 from remit.runtime.validate import check_return
-
-LARGEST_BYTES = 64 * 1024 * 1024
 
 
 def tool(project: Project) -> Exit:
@@ -40,53 +35,44 @@ def schema(project: Project) -> Exit:
 def call(
     project: Project,
     request: Annotated[
-        str,
-        typer.Argument(metavar="JSON|@FILE|-", help="target, operation, parameters, timeout (ms), priority; from a file, or from stdin."),
+        str, Argument(metavar="JSON|@FILE|-", help="target, operation, parameters, timeout (ms), priority; from a file, or from stdin.")
     ],
-    stream: Annotated[bool, typer.Option("--stream", help="One line of JSON for each chunk as it arrives.")] = False,
+    stream: Annotated[bool, Option("--stream", help="One line of JSON for each chunk as it arrives.")] = False,
 ) -> Exit:
     """Call the delegate tool. Always answers in JSON; with --json errors do too."""
     return asyncio.run(_call(project, _document(request), streams=stream))
 
 
 async def _call(project: Project, arguments: Any, *, streams: bool) -> Exit:
+    """The first Ctrl-C cancels the delegation, whose last chunk then follows."""
     claim_stdout()
     async with project.open() as remit:
         await report_dead_work(remit)
-        interrupted = asyncio.Event()
+        interrupted, started = asyncio.Event(), asyncio.get_running_loop().create_future()
+
+        async def cancel() -> None:
+            await interrupted.wait()
+            await remit.cancel(await started, "interrupted at the terminal")
+
+        cancelling = asyncio.ensure_future(cancel())
         last: DelegateResult | None = None
         try:
-            async for chunk in _cancelling(remit, DelegateTool(remit).stream(arguments), interrupted):
-                last = chunk.result
-                if streams:
-                    say_json_line(json_text(chunk.to_dict()))
+            with on_interrupt(interrupted.set):
+                async for chunk in DelegateTool(remit).stream(arguments):
+                    if not started.done():
+                        started.set_result(chunk.task_id)
+                    last = chunk.result
+                    if streams:
+                        say_json_line(json_text(chunk.to_dict()))
         except DelegateError as error:
             say_json_line(json_text({"error": error.to_dict()}, indent=None if streams else 2))
             return Exit.USAGE
+        finally:
+            cancelling.cancel()
         assert last is not None  # a stream ends with the result
         if not streams:
             say_json_line(last.to_json(indent=2))
         return Exit.INTERRUPTED if interrupted.is_set() else _exit(last)
-
-
-async def _cancelling(remit: "Remit", chunks: "AsyncIterator[Chunk]", interrupted: "asyncio.Event") -> "AsyncIterator[Chunk]":
-    """The chunks. The first Ctrl-C cancels the delegation, whose last chunk then follows."""
-    task_id: str | None = None
-    cancelling: list[asyncio.Future[Any]] = []
-
-    def cancel() -> None:
-        interrupted.set()
-        if task_id is not None:
-            cancelling.append(asyncio.ensure_future(remit.cancel(task_id, "interrupted at the terminal")))
-
-    with on_interrupt(cancel):
-        async for chunk in chunks:
-            task_id = chunk.task_id
-            if interrupted.is_set() and not cancelling and chunk.result is None:
-                cancel()
-            yield chunk
-        if cancelling:
-            await asyncio.wait(cancelling, timeout=5)
 
 
 def _exit(result: "DelegateResult") -> Exit:
@@ -100,39 +86,22 @@ def _exit(result: "DelegateResult") -> Exit:
 def _document(text: str) -> Any:
     """Parse JSON from the command line, a file, or stdin."""
     try:
-        if text == "-":
-            text = sys.stdin.buffer.read(LARGEST_BYTES).decode()
-        elif text.startswith("@"):
-            text = Path(text[1:]).read_text(encoding="utf-8")
-        return json.loads(text)
-    except OSError as error:
-        raise Misused(f"Cannot read {text[1:]}: {error.strerror or error}.", advice="Name a file after the @.") from None
-    except UnicodeDecodeError:
-        raise Misused("The arguments are not UTF-8 text.", advice="Write them as JSON in UTF-8.") from None
+        return json.loads(read_input(text.removeprefix("@")) if text == "-" or text.startswith("@") else text)
     except (ValueError, RecursionError) as error:
         raise Misused(f"The arguments are not JSON: {error}.", advice="Put the whole object between single quotes, or use @FILE.") from None
 
 
 def validate(
     project: Project,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The return, as JSON or text that contains it; - reads stdin.")],
-    session: Annotated[str | None, typer.Option(metavar="ID", help="The session id that the return must have.")] = None,
+    file: Annotated[str, Argument(metavar="FILE", help="The return, as JSON or text that contains it; - reads stdin.")],
+    session: Annotated[str | None, Option(metavar="ID", help="The session id that the return must have.")] = None,
 ) -> Exit:
     """Check a return against the return format: exit 0 or 1, one fault per line."""
     try:
-        checked = check_return(_read(file), session, project.root)
+        checked = check_return(read_input(file), session, project.root)
     except InvalidReturn as invalid:
         return project.answer({"valid": False, "faults": list(invalid.faults)}, "\n".join(invalid.faults), Exit.FAILED)
     for warning in checked.warnings if not project.as_json else ():
         say_aside(f"warning: {warning}")
     document = {"valid": True, "faults": [], "warnings": list(checked.warnings), "return": checked.to_dict()}
     return project.answer(document, f"valid: {checked.status}")
-
-
-def _read(file: str) -> bytes:
-    if file == "-":
-        return sys.stdin.buffer.read()
-    try:
-        return Path(file).read_bytes()
-    except OSError as error:
-        raise Misused(f"Cannot read {file}: {error.strerror or error}.", advice="Name the file of the return, or - for stdin.") from None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from rich.console import Group, RenderableType
+from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 from rich.tree import Tree
@@ -55,7 +55,6 @@ class View:
     """Height; None: unlimited."""
     is_moving: bool = False
     """Whether it is redrawn in place."""
-    ids: bool = True
     gone: Collection[str] = ()
     """Session ids whose process is gone."""
 
@@ -120,8 +119,7 @@ def _line(node: Node, view: View, folded: int) -> Text:
     line.append(f" {record.agent}", style="bold")
     if hint := parameters_hint(record.parameters):
         line.append(f" {hint}", style="cyan")
-    if view.ids:
-        line.append(f" {short(record.session_id)}", style="dim")
+    line.append(f" {short(record.session_id)}", style="dim")
     line.append("  ")
     if is_gone:
         line.append("its process is gone", style="bold red")
@@ -202,9 +200,6 @@ class LiveTree:
         self._registered.__exit__(kind, error, trace)
         self._live.__exit__(kind, error, trace)
 
-    def draw(self, *parts: RenderableType) -> None:
-        self._live.update(Group(*parts), refresh=True)
-
     def _pause(self) -> None:
         self.is_paused = True
         self._live.stop()
@@ -219,4 +214,5 @@ class LiveTree:
             return
         roots = forest(records)
         rows = max(6, self.console.height - 2) // max(1, len(roots))
-        self.draw(*(draw(root, View(now=time.time(), words=watch.words, rows=rows, is_moving=True)) for root in roots))
+        view = View(now=time.time(), words=watch.words, rows=rows, is_moving=True)
+        self._live.update(Group(*(draw(root, view) for root in roots)), refresh=True)

@@ -7,7 +7,7 @@ import termios
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option
 
 from remit.cli.approval import person_here
 from remit.cli.exits import Exit
@@ -48,12 +48,12 @@ DIFF_LINES = 200
 
 def trust(
     project: "Project",
-    yes: Annotated[bool, typer.Option("--yes", help="Approve everything that is listed, without a question.")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="List what needs approval, and the hash for REMIT_TRUST; approve nothing.")] = False,
-    revoke: Annotated[bool, typer.Option("--revoke", help="Withdraw every approval of this project.")] = False,
-    owner: Annotated[bool, typer.Option("--owner", help="Accept that another user owns, or every user can write, this project.")] = False,
+    yes: Annotated[bool, Option("--yes", help="Approve everything that is listed, without a question.")] = False,
+    list_: Annotated[bool, Option("--list", help="List what needs approval, and the hash for REMIT_TRUST; approve nothing.")] = False,
+    revoke: Annotated[bool, Option("--revoke", help="Withdraw every approval of this project.")] = False,
+    owner: Annotated[bool, Option("--owner", help="Accept that another user owns, or every user can write, this project.")] = False,
     adopt: Annotated[
-        bool, typer.Option("--adopt", help="Use a database, tokens and workspaces that were not made here, and what is unfinished in them.")
+        bool, Option("--adopt", help="Use a database, tokens and workspaces that were not made here, and what is unfinished in them.")
     ] = False,
 ) -> Exit:
     """Approve what files of this project may run, send or weaken; content that changes later needs approval again."""

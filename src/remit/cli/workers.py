@@ -1,12 +1,11 @@
 """`remit worker` and `remit workers`: take work from the project's queues, and list the processes that do."""
 
 import asyncio
-import contextlib
 import signal
 from collections import Counter
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from remit.cli import arguments
 from remit.cli.exits import Exit
@@ -18,7 +17,7 @@ from remit.system.threads import off_loop
 def worker(
     project: Project,
     agents: Annotated[
-        list[str] | None, typer.Option(metavar="NAMES", help="Take work for these agents only; with commas, or repeatable.")
+        list[str] | None, Option(metavar="NAMES", help="Take work for these agents only; with commas, or repeatable.")
     ] = None,
     stop_after: arguments.StopAfter = None,
 ) -> Exit:
@@ -94,5 +93,4 @@ def _print(rows: list[dict[str, Any]]) -> None:
     shown = table("worker", "running", "heard", "agents")
     for row in rows:
         shown.add_row(row["worker"], str(row["running"]), f"{duration(row['heard_seconds'])} ago", ", ".join(row["agents"]))
-    with contextlib.suppress(BrokenPipeError):
-        console().print(shown)
+    console().print(shown)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.text import Text
+from typer import Argument, Option
 
 from remit.board.board import Board
 from remit.board.claims import holder_of
@@ -79,16 +80,14 @@ def workspaces(
     project: Project,
     sessions: Annotated[
         list[str] | None,
-        typer.Argument(metavar="SESSION|N", help="Only those of these delegations or tasks.", autocompletion=completion.sessions),
+        Argument(metavar="SESSION|N", help="Only those of these delegations or tasks.", autocompletion=completion.sessions),
     ] = None,
-    unchanged: Annotated[bool, typer.Option("--unchanged", help="Only those without changes.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Remove them with their branches; asks when that loses work.")] = False,
-    merge: Annotated[bool, typer.Option("--merge", help="Merge them into the branch that is checked out, then remove them.")] = False,
-    protected: Annotated[
-        bool, typer.Option("--protected", help="With --merge: also files that the policy does not allow the agent.")
-    ] = False,
-    diff: Annotated[bool, typer.Option("--diff", help="Show what was changed in them.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    unchanged: Annotated[bool, Option("--unchanged", help="Only those without changes.")] = False,
+    remove: Annotated[bool, Option("--remove", help="Remove them with their branches; asks when that loses work.")] = False,
+    merge: Annotated[bool, Option("--merge", help="Merge them into the branch that is checked out, then remove them.")] = False,
+    protected: Annotated[bool, Option("--protected", help="With --merge: also files that the policy does not allow the agent.")] = False,
+    diff: Annotated[bool, Option("--diff", help="Show what was changed in them.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> Exit:
     """List the worktrees and copies that agents worked in; show, remove or merge them."""
     if remove and merge:

@@ -34,7 +34,7 @@ RESULTS = "results"
 """The target through which an agent reads results that were shortened for it."""
 _ROLE = "remit.agents.roles"
 _BUILT_INS = ("remit.builtin.", _ROLE)
-_REQUIREMENT = re.compile(r"(mcp|tool):[^\s/:]+")
+_REQUIREMENT = r"(mcp|tool):[^\s/:]+"
 LONGEST_NAME = 128
 _ALIKE = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"})
 """Scripts with similar-looking letters."""
@@ -174,7 +174,7 @@ class AgentSpec:
 
 def requirement_fault(requires: Sequence[str]) -> str:
     """The fault of a list of requirements; empty if valid."""
-    wrong = next((one for one in requires if not _REQUIREMENT.fullmatch(one)), None)
+    wrong = next((one for one in requires if not re.fullmatch(_REQUIREMENT, one)), None)
     return "" if wrong is None else f"{wrong!r:.60} is neither tool:NAME, a program on PATH, nor mcp:NAME, an MCP server of the settings"
 
 

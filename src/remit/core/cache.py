@@ -14,7 +14,7 @@ CACHE_KEYS = "cache:"
 """Prefix of the idempotency keys of cached results; callers' keys never have it."""
 RESULTS_LISTED = 10_000
 OFF, REFRESH = "off", "refresh"
-_SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
+_SPAN = r"(\d+(?:\.\d+)?)\s*([smhd]?)"
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -31,7 +31,7 @@ class CacheTerms(NamedTuple):
 
 def cache_seconds(value: Any) -> float:
     """Parse `1h`, `90s`, `2d` or a number of seconds. Raises `Misused`."""
-    span = _SPAN.fullmatch(value.strip()) if isinstance(value, str) else None
+    span = re.fullmatch(_SPAN, value.strip()) if isinstance(value, str) else None
     seconds = float(span[1]) * _UNITS[span[2]] if span else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < float("inf"):
         raise Misused(

@@ -157,7 +157,7 @@ TRACEPARENT_HEADER = "traceparent"
 TRACEPARENT = "TRACEPARENT"
 """Name of the environment variable."""
 SAMPLED = 0x01
-_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.{0,200})?", re.ASCII)
+_TRACEPARENT = r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.{0,200})?"
 _NEVER_VERSION = "ff"
 _KNOWN_FLAGS = 0x03
 """Sampled, and (level 2) random. Other flags are undefined and not forwarded."""
@@ -182,7 +182,7 @@ def parse_traceparent(text: object) -> Traceparent | None:
     """Parse a `traceparent`; None if it is missing or invalid. Later versions are parsed like this one."""
     if not isinstance(text, str):
         return None
-    found = _TRACEPARENT.fullmatch(text)
+    found = re.fullmatch(_TRACEPARENT, text, re.ASCII)
     if found is None:
         return None
     version, trace_id, span_id, flags, more = found.groups()

@@ -65,8 +65,8 @@ _ANYWHERE = {
         """,
 }
 _BOARD = r"specs/(?: state\.json | todo\.md | archive/state\.json | (?:.*/)?plans(?:/.*)? )"
-_HARMLESS = re.compile(r"(?:.*/)?(?:\.env\.(?:example|sample|template)|[^/]*\.pub)", re.DOTALL)
-_PARENTS = re.compile(r"(?:.*/)?\.(?:claude|vscode|zed|cargo|github|gitea|forgejo|config|mise|local)|specs(?:/[^/]*)?", re.DOTALL)
+_HARMLESS = r"(?:.*/)?(?:\.env\.(?:example|sample|template)|[^/]*\.pub)"
+_PARENTS = r"(?:.*/)?\.(?:claude|vscode|zed|cargo|github|gitea|forgejo|config|mise|local)|specs(?:/[^/]*)?"
 """Folders with some protected files: a link in their place would replace those files."""
 _SCRATCH = ".remit/scratch/"
 _OF_SESSIONS = (_SCRATCH, ".remit/work/")
@@ -85,14 +85,14 @@ def protection_of(path: str, *, is_link: bool = False) -> Protection | None:
     if not name:  # the project folder itself
         return None
     patterns = _patterns()
-    if patterns[Protection.SECRET].fullmatch(name) and not _HARMLESS.fullmatch(name):
+    if patterns[Protection.SECRET].fullmatch(name) and not re.fullmatch(_HARMLESS, name, re.DOTALL):
         return Protection.SECRET
     if patterns[Protection.GIT].fullmatch(name):
         return Protection.GIT
     if path.startswith(_SCRATCH):
         return Protection.SCRATCH
     found = next((kind for kind, pattern in patterns.items() if kind is not Protection.SECRET and pattern.fullmatch(name)), None)
-    return Protection.TOOLS if found is None and is_link and (is_pyproject(path) or _PARENTS.fullmatch(name)) else found
+    return Protection.TOOLS if found is None and is_link and (is_pyproject(path) or re.fullmatch(_PARENTS, name, re.DOTALL)) else found
 
 
 def folded(path: str) -> str:

@@ -34,12 +34,12 @@ _NAMES = re.compile(
     r"(^|_)(password|passwd|passphrase|pwd|secrets?|token|api_?keys?|access_?keys?|private_?keys?|signing_?keys?|secret_?keys?"
     r"|authorization|auth|cookies?|credentials?|bearer|jwt|session_?key|client_?secret|webhook_?secret)(_|$)"
 )
-_QUERY_NAMES = re.compile(r"(token|secret|password|passwd|api_?key)$|(^|_)(key|sig|signature|sid|session_?id|otp)$")
+_QUERY_NAMES = r"(token|secret|password|passwd|api_?key)$|(^|_)(key|sig|signature|sid|session_?id|otp)$"
 """Additional names that are almost always secrets in a URL."""
 _QUERY = re.compile(
     rb"(?P<name>(?:(?P<begin>\A|\")|[?&#](?:amp;)?)(?P<word>[A-Za-z0-9_.~%\[\]-]{1,80})=)(?P<value>(?![$=])[^&\s\"'\\#<>`]+)"
 )
-_VARIABLE = re.compile(rb"((?:PASSWORD|PASSWD|SECRET|TOKEN|_KEY|APIKEY|CREDENTIALS)=(?:\\*[\"'])?)(?!=)[^\s\"'\\$<>(){}\[\]*;&|`]{6,}")
+_VARIABLE = rb"((?:PASSWORD|PASSWD|SECRET|TOKEN|_KEY|APIKEY|CREDENTIALS)=(?:\\*[\"'])?)(?!=)[^\s\"'\\$<>(){}\[\]*;&|`]{6,}"
 """A shell assignment such as `export API_TOKEN=…`, but not a computed one: `TOKEN=$(cat …)`."""
 _PLAIN_HEADER = re.compile(
     r"(accept|content|if|sec|user-agent|range|referer|origin|cache-control|pragma|date|dnt|prefer)(-|$)", re.IGNORECASE
@@ -92,7 +92,7 @@ def is_secret_name(name: str) -> bool:
 @lru_cache(maxsize=4096)
 def is_secret_in_query(name: str) -> bool:
     """True for `access_token`, `sig`, `X-Amz-Signature`, `key` in a URL; elsewhere some of them are ordinary words."""
-    return is_secret_name(name) or bool(_QUERY_NAMES.search(_WORD_BORDER.sub("_", name).lower()))
+    return is_secret_name(name) or bool(re.search(_QUERY_NAMES, _WORD_BORDER.sub("_", name).lower()))
 
 
 def header_may_be_key(header: Any) -> bool:
@@ -103,10 +103,10 @@ def header_may_be_key(header: Any) -> bool:
 def is_keylike(header: str, value: Any) -> bool:
     """Whether a header may contain a key by its name and its value looks like one, so that redacting it elsewhere removes no ordinary
     words."""
-    return isinstance(value, str) and header_may_be_key(header) and _KEYLIKE.fullmatch(value) is not None
+    return isinstance(value, str) and header_may_be_key(header) and re.fullmatch(_KEYLIKE, value) is not None
 
 
-_KEYLIKE = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9_+/=~-]{12,}")
+_KEYLIKE = r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9_+/=~-]{12,}"
 
 
 # ---- in a text
@@ -136,7 +136,7 @@ def is_suspicious(data: bytes) -> bool:
 def redact_formats(data: bytes) -> bytes:
     """Redact known formats, secrets in URL queries and in shell assignments. Keeps quotes and backslashes, so JSON stays valid."""
     if b"=" in data:
-        data = _VARIABLE.sub(rb"\1" + _REDACTED, _QUERY.sub(_redact_query, data))
+        data = re.sub(_VARIABLE, rb"\1" + _REDACTED, _QUERY.sub(_redact_query, data))
     return _redact_known(redact_token_bytes(data)) if is_suspicious(data) else data
 
 

@@ -20,7 +20,7 @@ from remit.system.beneath import open_regular
 FILE = "audit.jsonl"
 FULL_BYTES = 64 * 1024 * 1024
 LOOK_SECONDS = 0.2
-_NUMBERED = re.compile(r"audit-([0-9]{1,9})\.jsonl")
+_NUMBERED = r"audit-([0-9]{1,9})\.jsonl"
 _FREE = frozenset({"facts", "because", "by"})
 _WORDS = (
     "event verdict strict caller action depth rules effects on_the_way sessions mode source sha256 owner principal on_behalf door token_id"
@@ -137,7 +137,7 @@ def _read_line(line: bytes) -> dict[str, Any] | None:
 
 
 def _earlier_files(folder: Path) -> list[Path]:
-    return sorted((path for path in folder.glob("audit-*.jsonl") if _NUMBERED.fullmatch(path.name)), key=_number_of)
+    return sorted((path for path in folder.glob("audit-*.jsonl") if re.fullmatch(_NUMBERED, path.name)), key=_number_of)
 
 
 def _number_of(path: Path) -> int:

@@ -47,10 +47,8 @@ MOST_WORDS = 1 << 20
 """Maximum characters kept of what people wrote; the end is kept."""
 _DEEPEST = 20
 _PLAIN_HEADERS = {
-    "accept": re.compile(
-        r"(?:(?:\*|application|text|image)/(?:\*|json|xml|html|xhtml\+xml|plain|markdown|csv|pdf)(?:;\s?q=0\.\d)?(?:,\s?|$)){1,4}"
-    ),
-    "accept-language": re.compile(r"[a-z]{2}(?:-[A-Z]{2})?"),
+    "accept": r"(?:(?:\*|application|text|image)/(?:\*|json|xml|html|xhtml\+xml|plain|markdown|csv|pdf)(?:;\s?q=0\.\d)?(?:,\s?|$)){1,4}",
+    "accept-language": r"[a-z]{2}(?:-[A-Z]{2})?",
 }
 """Headers whose usual values reveal nothing about a file."""
 
@@ -139,7 +137,7 @@ def sends_data(parameters: Mapping[str, Any]) -> bool:
     if not isinstance(headers, Mapping):
         return True
     plain = ((_PLAIN_HEADERS.get(str(name).lower()), str(value)) for name, value in headers.items())
-    return any(pattern is None or pattern.fullmatch(value) is None for pattern, value in plain)
+    return any(pattern is None or re.fullmatch(pattern, value) is None for pattern, value in plain)
 
 
 def _is_said(url: str, words: str) -> bool:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from remit.core.delegation import Origin
 from remit.core.errors import Misused, Unavailable
 from remit.core.lifecycle import LifecycleKind
-from remit.core.model_messages import ModelCall
 from remit.core.settings import Settings
 from remit.runtime.deps import CURRENT
 from remit.runtime.engine import Middleware
@@ -22,6 +21,7 @@ from remit.runtime.lifecycle import Listener
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
+    from remit.core.model_messages import ModelCall
     from remit.runtime.telemetry.metrics import EngineMetrics
     from remit.runtime.telemetry.names import Find, Live
     from remit.runtime.telemetry.traces import Traces
@@ -63,7 +63,7 @@ class Telemetry:
         """The caller's span in its own trace; None without one."""
         return None if self._traces is None else self._traces.origin()
 
-    def model_called(self, spender: Any, call: ModelCall) -> None:
+    def model_called(self, spender: Any, call: "ModelCall") -> None:
         """Export a call of a language model on behalf of `spender`, a context."""
         if self._metrics is not None:
             self._metrics.model_called(call)
