@@ -1,14 +1,15 @@
 """Symlinks in a clone cannot redirect remit's writes out of the project."""
 
+import asyncio
 import shutil
 from pathlib import Path
 
 import pytest
 
-from remit import Board, Context, Refused, Remit, agent
+from remit import Board, Context, Refused, Remit, Return, agent
 from remit.system.trust import create_approved
 from support import cli
-from support.repository import begin
+from support.repository import begin, git
 
 FOLDERS = (
     ".remit/scratch",
@@ -109,3 +110,34 @@ def test_new_files_of_a_project_are_not_written_through_a_link_that_leads_out(tm
         create_approved(project, project / "kept.md", b"other")
     assert [path.name for path in project.iterdir() if path.is_file()] == ["kept.md"]
     assert (project / "kept.md").read_bytes() == b"kept"
+
+
+@pytest.mark.parametrize("key", ["copy", "link"])
+def test_files_shared_with_a_worktree_stay_in_it(tmp_path: Path, outside: Path, key: str) -> None:
+    """An agent commits a link in place of a folder; acceptance then gets a worktree of that commit, with the shared file."""
+    root = tmp_path / "project"
+    root.mkdir()
+    begin(root)
+    (root / "conf/local").mkdir(parents=True)
+    (root / "conf/local/key").write_text("secret")
+    (root / "conf/readme").write_text("conf\n")
+    (root / ".gitignore").write_text(".remit/\nconf/local/\n")
+    git(root, "add", ".")
+    git(root, "commit", "-qm", "begin")
+
+    @agent("linking", workspace="worktree", merge="queue")
+    async def linking(ctx: Context) -> str:
+        shutil.rmtree(ctx.workspace / "conf")
+        (ctx.workspace / "conf").symlink_to(outside)
+        return "done"
+
+    async def work() -> Return:
+        settings = {"workspace": {key: ["conf/local/key"], "accept": ["true"]}}
+        async with Remit.open(root, agents=[linking], settings=settings) as remit:
+            return await remit.delegate("linking")
+
+    done = asyncio.run(work())
+    assert not done.ok, done
+    assert done.errors[0].code == "MERGE_WAITING", done
+    assert "leads out of the project" in done.errors[0].message
+    assert [path.name for path in outside.iterdir()] == ["profile"]
