@@ -362,11 +362,12 @@ _SKIPPED = TOOL_FOLDERS | {".git", ".hg", ".svn", ".remit"}
 def open_workspace(
     root: Path, session_id: str, kind: WorkspaceKind, *, earlier: str | None, seconds: float, host: Workspace | None = None, base: str = ""
 ) -> tuple[Workspace, bool]:
-    """The workspace of this delegation, based on `host` if given, and whether it existed. Raises `Misused`, `Unavailable`."""
+    """The workspace of this delegation, and whether it existed: then it is used whatever its kind, because it contains work. A new one is
+    based on `host` if given. Raises `Misused`, `Unavailable`."""
     workspace = find_workspace(root, session_id)
     if workspace is None and earlier is not None:
         workspace = take_over_workspace(root, earlier, session_id)
-    if workspace is not None and workspace.kind is kind:
+    if workspace is not None:
         return workspace, True
     return make_workspace(root, session_id, kind, seconds=seconds, host=host, base=base), False
 
