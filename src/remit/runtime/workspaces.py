@@ -22,7 +22,7 @@ from remit.core.ids import is_session_id
 from remit.core.policy import Effect, PolicyRequest
 from remit.core.protected_paths import Protection, is_pyproject, protection_of, remit_table
 from remit.runtime.policy_facts import path_facts
-from remit.system.beneath import open_folder
+from remit.system.beneath import open_folder, path_inside
 from remit.system.files import atomic_write, file_lock
 from remit.system.git import (
     BARE,
@@ -536,8 +536,12 @@ def _copy_project(git: Git, target: Path) -> None:
 
 def _copy_all(root: Path, target: Path, names: Iterable[str], stop_at: float) -> None:
     count = size = 0
+    folders: dict[str, bool] = {}
     for name in names:
-        if ".remit" in name.split("/"):
+        folder = os.path.dirname(name)
+        if folder not in folders:  # a tracked folder may be a link by now, and git still lists its files
+            folders[folder] = ".remit" not in folder.split("/") and path_inside(root, folder) == (folder or ".")
+        if not folders[folder] or name == ".remit":
             continue
         try:
             found = os.lstat(root / name)
