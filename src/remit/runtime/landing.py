@@ -110,11 +110,17 @@ def head_of(workspace: Workspace) -> str:
 
 
 def rebase(workspace: Workspace, tip: str, onto: str) -> RebaseResult:
-    """Rebase the commits of the task that `onto` lacks, one by one; no file is touched."""
+    """Rebase the commits of the task that `onto` lacks, one by one; no file is touched. If its agent merged, they become one commit:
+    a merge may contain changes of its own."""
     git = git_of(workspace)
     done, done_tree = onto, git.says("rev-parse", f"{onto}^{{tree}}")
-    listed = git.run("log", "-z", "--reverse", "--topo-order", "--no-merges", "--format=%H %P%n%B", tip, f"^{onto}", f"^{workspace.base}")
+    listed = git.run("log", "-z", "--reverse", "--topo-order", "--format=%H %P%n%B", tip, f"^{onto}", f"^{workspace.base}")
     commits = [entry.partition(b"\n") for entry in listed.split(b"\0") if entry]
+    if any(ids.count(b" ") > 1 for ids, _, _ in commits):
+        tree, conflicts = git.merge_trees(onto, tip)
+        if conflicts:
+            return RebaseResult(onto=onto, tip=onto, tree=tree, conflicts=conflicts)
+        return RebaseResult(onto=onto, tip=onto if tree == done_tree else _recommit(git, commits[-1][2], tree, onto))
     for ids, _, message in commits:
         commit, parent = ids.decode().split()
         tree, conflicts = _picked(git, parent, commit, done)
