@@ -1,6 +1,7 @@
 """Work of a task in its worktree: one verdict before anything is merged, then it lands once, rebased and green, or not at all."""
 
 import asyncio
+import os
 import socket
 import sys
 from dataclasses import replace
@@ -370,6 +371,59 @@ async def test_queue_does_not_merge_a_delegation_without_acceptance(tmp_path: Pa
     assert str(result.status) == "partial"
     assert "[workspace] accept" in result.errors[0].message
     assert log(tmp_path) == ["begin"]
+
+
+def committing(name: str = "writer") -> Any:
+    """An agent whose work the queue merges: one file, named by its parameter."""
+
+    @agent(name, workspace="worktree", merge="queue", timeout=60)
+    async def commit(ctx: Context, path: str) -> str:
+        (ctx.workspace / path).write_text("new\n")
+        return "done"
+
+    return commit
+
+
+async def test_cancelled_delegation_does_not_land(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """It is cancelled while its acceptance command runs; the next one lands after that has ended."""
+    made_board(tmp_path)
+    begun, go_on = (tmp_path_factory.mktemp("outside") / name for name in ("begun", "go_on"))
+    for pipe in (begun, go_on):
+        os.mkfifo(pipe)
+    settings = {"workspace": {"accept": [f"test ! -e one.txt || {{ echo > {begun}; cat {go_on}; }}"]}, "accept_in": "host"}
+    async with Remit.open(tmp_path, agents=[committing()], settings=settings) as remit:
+        handle = await remit.start("writer", path="one.txt")
+        await asyncio.to_thread(begun.read_text)
+        await handle.cancel("not wanted")
+        await asyncio.to_thread(go_on.write_text, "")
+        second = await remit.delegate("writer", path="two.txt")
+    assert second.ok, second
+    assert [name for name in git(tmp_path, "ls-tree", "--name-only", "main").split() if name in ("one.txt", "two.txt")] == ["two.txt"]
+    assert f"remit/{handle.session_id}" in branches(tmp_path), "its work is kept"
+
+
+async def test_queue_loses_nothing_of_a_merge_that_an_agent_made(tmp_path: Path) -> None:
+    """A merge commit may contain changes of its own: how a conflict was resolved."""
+    made_board(tmp_path)
+
+    @agent("merger", workspace="worktree", merge="queue")
+    async def merger(ctx: Context) -> str:
+        here = ctx.workspace
+        git(here, "checkout", "-q", "-b", f"side-{ctx.session_id}")
+        (here / "side.txt").write_text("side\n")
+        git(here, "add", ".")
+        git(here, "commit", "-q", "-m", "side")
+        git(here, "checkout", "-q", f"remit/{ctx.session_id}")
+        git(here, "merge", "-q", "--no-ff", "--no-commit", f"side-{ctx.session_id}")
+        (here / "resolved.txt").write_text("only in the merge\n")
+        git(here, "add", ".")
+        git(here, "commit", "-q", "-m", "joined")
+        return "done"
+
+    async with Remit.open(tmp_path, agents=[merger], settings={"workspace": {"accept": [GREEN]}}) as remit:
+        result = await remit.delegate("merger")
+    assert result.ok, result
+    assert {"side.txt", "resolved.txt"} <= set(git(tmp_path, "ls-tree", "--name-only", "main").split())
 
 
 # ---- several at once

@@ -204,11 +204,12 @@ def remember_candidate(workspace: Workspace, target: str) -> None:
     write_state(workspace, replace(read_state(workspace), candidate=target))
 
 
-def landed_as(workspace: Workspace) -> str:
-    """The commit under which its work was merged; empty if it was not."""
+def landed_as(workspace: Workspace, *, seconds: float = GIT_SECONDS) -> str:
+    """The commit under which its work was merged; empty if it was not. Without a branch of its task, the checked-out one counts."""
     candidate = read_state(workspace).candidate
     with contextlib.suppress(GitFailed):
-        if candidate and git_of(workspace).asks("merge-base", "--is-ancestor", candidate, f"refs/heads/{workspace.onto}"):
+        onto = f"refs/heads/{workspace.onto}" if workspace.onto else "HEAD"
+        if candidate and project_git(workspace, time.monotonic() + seconds).asks("merge-base", "--is-ancestor", candidate, onto):
             return candidate
     return ""
 

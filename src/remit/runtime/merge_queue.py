@@ -83,6 +83,8 @@ class _QueuedCandidate:
     landing: "asyncio.Future[Landing]" = field(repr=False)
     files: frozenset[str] = frozenset()
     """Files that it changes."""
+    is_moving: bool = False
+    """The branch is being moved to it: it can no longer be cancelled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +132,7 @@ class MergeQueue:
         self._base_proof: Proof | None = None
 
     async def land(self, candidate: Candidate) -> Landing:
-        """Wait until it is merged or cannot be. Cancellation removes it from the queue."""
+        """Wait until it is merged or cannot be. Cancellation removes it from the queue, or waits while the branch moves."""
         files = await off_loop(changed_names, candidate.workspace, candidate.tip)
         waiting = _QueuedCandidate(candidate, asyncio.get_running_loop().create_future(), files)
         self._waiting.append(waiting)
@@ -138,8 +140,11 @@ class MergeQueue:
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work())
         try:
-            return await waiting.landing
+            return await asyncio.shield(waiting.landing)
         except asyncio.CancelledError:
+            if waiting.is_moving:
+                await asyncio.wait([waiting.landing])
+            waiting.landing.cancel()
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
             raise
@@ -245,10 +250,10 @@ class MergeQueue:
 
     async def _land(self, batch: Sequence[_QueuedCandidate]) -> None:
         """Merge a batch if it is accepted, else split it."""
-        batch = [one for one in batch if not one.landing.done()]
-        if not batch:
-            return
         for _ in range(MOVES):
+            batch = [one for one in batch if not one.landing.done()]
+            if not batch:
+                return
             head, stacked = await self._stack(batch)
             if not stacked:
                 return
@@ -265,7 +270,7 @@ class MergeQueue:
                     await self._land(batch[:half])
                     await self._land(batch[half:])
                     return
-                if not proof.is_met and time.monotonic() < stop_at:
+                if not proof.is_met and time.monotonic() < stop_at and not batch[0].landing.done():
                     again = await self._prove(workspace, tip, commands, stop_at)
                     if again.is_met and proof.error is not None:
                         again = replace(again, flaky=f"Flaky: {proof.error.message} It exited 0 when it was run again.")
@@ -319,13 +324,19 @@ class MergeQueue:
             yield await run_acceptance(wanted, site, seconds_left=stop_at - time.monotonic())
 
     async def _move(self, head: str, stacked: Sequence[tuple[_QueuedCandidate, RebaseResult]], proof: Proof) -> bool:
-        """Move the branch to the accepted work; False: it moved meanwhile, so rebase and accept again."""
+        """Move the branch to the accepted work; False: it moved meanwhile, or work was cancelled, so rebase and accept again."""
         workspace = stacked[-1][0].candidate.workspace
         until = time.monotonic() + DIRTY_SECONDS
         while True:
             for one, rebased in stacked:
                 await off_loop(remember_candidate, one.candidate.workspace, rebased.tip)
+            if any(one.landing.done() for one, _ in stacked):
+                return False
+            for one, _ in stacked:
+                one.is_moving = True
             moved = await _to_end(off_loop(move_branch, workspace, head, stacked[-1][1].tip))
+            for one, _ in stacked:
+                one.is_moving = moved.is_done
             if moved.is_done:
                 for one, rebased in stacked:
                     _answer([one], _landed(workspace.onto, rebased, proof, len(stacked)))
