@@ -115,7 +115,7 @@ class Workspace:
     @property
     def is_there(self) -> bool:
         """Whether the folder still exists and was not replaced by a link."""
-        return os.path.realpath(self.folder) == os.path.join(os.path.realpath(self.root), self.inside) and self.folder.is_dir()
+        return path_inside(self.root, self.inside) == self.inside and self.folder.is_dir()
 
 
 def work_root(root: Path) -> Path:
