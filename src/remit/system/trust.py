@@ -13,6 +13,7 @@ import shlex
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from glob import glob
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -402,25 +403,11 @@ def references_of(words: Iterable[str], root: Path, folders: Iterable[str] = ())
     names = [os.path.basename(word) for word in words]
     patterns = [pattern for vendor, files in VENDOR_FILES.items() if any(vendor in name for name in names) for pattern in files]
     for place in dict.fromkeys((str(root), *(os.path.normpath(os.path.join(root, folder)) for folder in folders))):
-        named = (path for pattern in patterns for path in _matching(f"{place}/{pattern}"))
-        for path in (*(os.path.join(place, word) for word in words), *named):
+        named = (name for pattern in patterns for name in sorted(glob(pattern, root_dir=place, include_hidden=True)))
+        for path in (os.path.join(place, word) for word in (*words, *named)):
             with contextlib.suppress(OSError, ValueError), _open_inside(path, root) as opened:  # most words are not files
                 found[os.path.normpath(path).removeprefix(f"{root}/")] = hashlib.file_digest(opened, "sha256").hexdigest()
     return found
-
-
-def _matching(pattern: str) -> list[str]:
-    """Paths that match a pattern, with `*` for any names. Not `glob`, which is slow and skips hidden files."""
-    before, wildcard, after = pattern.partition("*")
-    if not wildcard:
-        return [pattern]
-    folder, start = os.path.split(before)
-    ending, slash, rest = after.partition("/")
-    try:
-        names = sorted(name for name in os.listdir(folder) if name.startswith(start) and name.endswith(ending))
-    except OSError:
-        return []
-    return [path for name in names for path in _matching(f"{folder}/{name}{slash}{rest}")]
 
 
 def setting_name(file: str, key: Sequence[str]) -> str:
