@@ -70,6 +70,19 @@ def test_symlinks_in_a_clone_are_not_written_through(tmp_path: Path, outside: Pa
         assert "Remove the link" in done[0].stdout + done[0].stderr
 
 
+@pytest.mark.parametrize("link", ["remit.toml", "pyproject.toml", ".remit", ".remit/remit.db", ".remit/scratch"])
+def test_long_chain_of_links_in_a_clone_is_an_error_with_advice(tmp_path: Path, link: str) -> None:
+    """Resolving its names one by one exceeds the depth of recursion."""
+    (tmp_path / "chain").mkdir()
+    for number in range(1500):
+        (tmp_path / f"chain/{number}").symlink_to(str(number + 1))
+    (tmp_path / link).parent.mkdir(exist_ok=True)
+    (tmp_path / link).symlink_to(tmp_path / "chain/0")
+    done = cli.run("delegate", "worker.list_files", cwd=tmp_path)
+    assert done.code not in (0, 70), done
+    assert done.stderr.startswith("Error: "), done
+
+
 def test_symlinks_inside_the_project_and_to_shared_agents_keep_working(tmp_path: Path, outside: Path) -> None:
     root = clone(tmp_path / "clone", ".remit/scratch", tmp_path / "clone/big")
     (root / "big").mkdir()

@@ -74,8 +74,7 @@ def resolve_inside(root: Path, path: str | Path) -> Path:
     inside = path_inside(root, path)
     if inside is None:
         named = shown(os.path.relpath(root / path, root))
-        words = f"{named} leads out of the project, to {os.path.realpath(root / path)}: nothing is written there."
-        raise Refused(words, code="POLICY_DENIED", advice="Remove the link.")
+        raise Refused(f"{named} leads out of the project: nothing is written there.", code="POLICY_DENIED", advice="Remove the link.")
     return Path(os.path.realpath(root), inside)
 
 

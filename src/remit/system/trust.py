@@ -24,7 +24,7 @@ from remit.core.protected_paths import protection_of
 from remit.core.redaction import redact_parameters, redact_text
 from remit.core.settings import is_harmless
 from remit.core.text import one_line
-from remit.system.beneath import open_regular, resolve_inside
+from remit.system.beneath import open_regular, real_path, resolve_inside
 from remit.system.files import file_lock, private_folder, read_private, stamp_of, write_beside, write_private
 from remit.system.files import state_folder as state_folder
 from remit.system.mcp_servers import is_server, seen_tools, server_key, tools_in, with_adopted
@@ -498,7 +498,7 @@ def _open_inside(path: str | Path, root: Path) -> BufferedReader:
 def _table(path: Path, keys: Sequence[str]) -> Mapping[str, Any]:
     """The table of remit in a settings file."""
     try:
-        with os.fdopen(open_regular(os.path.realpath(path)), "rb") as opened:
+        with os.fdopen(open_regular(real_path(path)), "rb") as opened:
             data = opened.read(MAX_BYTES + 1)
     except FileNotFoundError:
         return {}
