@@ -21,9 +21,10 @@ from remit.core.errors import Misused, Unavailable
 from remit.core.ids import is_session_id
 from remit.core.policy import Effect, PolicyRequest
 from remit.core.protected_paths import Protection, is_pyproject, protection_of, remit_table
+from remit.core.text import shorten
 from remit.runtime.policy_facts import path_facts
 from remit.system.beneath import open_folder, path_inside
-from remit.system.files import atomic_write, file_lock
+from remit.system.files import atomic_write, file_lock, remove_folder
 from remit.system.git import (
     BARE,
     COMMIT_LOCK,
@@ -199,6 +200,8 @@ _CACHES = tuple(f":(exclude,glob)**/{name}/**" for name in ("__pycache__", ".myp
 """Never part of an agent's work, ignored by the project or not."""
 DIFF = "changes.diff"
 TAKING_SECONDS = 60.0
+_UNOPENED = "warning: could not open directory"
+"""What git says of a folder that is unreadable or too deep; it succeeds nevertheless."""
 _SUBMODULE, _LINK = "160000", "120000"
 RAW_DIFF = ("--raw", "-z", "--no-renames", "--no-abbrev")
 PLAIN_DIFF = (
@@ -255,14 +258,15 @@ def stage_changes(git: Git) -> tuple[str, ...]:
     left_out: tuple[str, ...] = _CACHES
     try:
         left_out += tuple(f":(exclude,literal){path}" for path in _stage_repositories(git))
-        git.run("add", "--all", "--", ".", *left_out)
+        said = git.warnings("add", "--all", "--", ".", *left_out)
+        unopened = [line for line in said.splitlines() if line.startswith(_UNOPENED)]
+        return (f"Not everything is in the diff: {shorten('; '.join(unopened), 300)}",) if unopened else ()
     except GitFailed as failed:
         if "not a git repository" in failed.words:
             raise Unavailable(f"What git keeps of the workspace was damaged or removed ({git.git_dir}).") from None
         # For example an unreadable file, or an inner repository without a commit: the rest still counts.
         git.run("add", "--all", "--ignore-errors", "--", ".", *left_out, allowed=(0, 1, 128))
         return (f"Not everything is in the diff: {failed.message}",)
-    return ()
 
 
 def _stage_repositories(git: Git) -> list[str]:
@@ -465,19 +469,10 @@ def clear_worktree(git: Git, maker: str, tree: Path, *, with_branch: bool = True
             git.run("update-ref", "-d", f"refs/heads/remit/{maker}")
 
 
-def remove_folder(folder: Path) -> None:
-    """Also if it was replaced by a link."""
-    if folder.is_symlink():
-        folder.unlink()
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _copy(root: Path, session_id: str, tree: Path, stop_at: float, host: Workspace | None) -> Workspace:
     git_dir = work_root(root) / METADATA / f"{session_id}.git"
     for left in (tree, git_dir):
-        if left.exists():
-            shutil.rmtree(left)
+        remove_folder(left)
     workspace = Workspace(
         root=root, session_id=session_id, maker=session_id, kind=WorkspaceKind.COPY, base="", git_dir=git_dir, common_dir=git_dir
     )  # fmt: skip

@@ -4,13 +4,13 @@ Also handles cancel requests whose wake-up was lost."""
 
 import asyncio
 import logging
-import shutil
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from remit.core.errors import Unavailable
 from remit.core.record import Record
 from remit.engines.embedded.journal import Journal
+from remit.system.files import remove_folder
 from remit.system.liveness import living_owners
 from remit.system.threads import off_loop
 
@@ -138,4 +138,4 @@ class Maintenance:
                 continue
             inside = f"{path.relative_to(self._root).as_posix()}/"
             if record.result is None or not any(artifact.path.startswith(inside) for artifact in record.result.artifacts):
-                shutil.rmtree(path, ignore_errors=True)
+                remove_folder(path)

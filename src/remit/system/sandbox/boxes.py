@@ -257,7 +257,7 @@ def _reserve(folder: Path) -> int:
 @cache
 def _sweep(parent: str) -> None:
     """Remove boxes whose owners were killed early. Once per process is enough."""
-    sweep_folders(Path(parent), _PREFIX, is_ours=is_ours, remove=clear)
+    sweep_folders(Path(parent), _PREFIX, is_ours=is_ours)
 
 
 def _is_reachable(path: Path) -> bool:
