@@ -1,6 +1,7 @@
 """Symlinks in a clone cannot redirect remit's writes out of the project."""
 
 import asyncio
+import os
 import shutil
 from pathlib import Path
 
@@ -81,6 +82,21 @@ def test_long_chain_of_links_in_a_clone_is_an_error_with_advice(tmp_path: Path, 
     done = cli.run("delegate", "worker.list_files", cwd=tmp_path)
     assert done.code not in (0, 70), done
     assert done.stderr.startswith("Error: "), done
+
+
+@pytest.mark.parametrize("folder", [".claude/agents", ".remit/context"])
+async def test_deep_folder_in_a_clone_breaks_nothing(tmp_path: Path, folder: str) -> None:
+    """The library's walks descend by recursion."""
+    (tmp_path / folder).mkdir(parents=True)
+    place = os.open(tmp_path / folder, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=place)
+        deeper = os.open("d", os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = deeper
+    os.close(place)
+    async with Remit.open(tmp_path, agents=[reader]) as remit:
+        assert (await remit.delegate("reader", task={"title": "All", "complexity": "complex"})).ok
 
 
 def test_symlinks_inside_the_project_and_to_shared_agents_keep_working(tmp_path: Path, outside: Path) -> None:

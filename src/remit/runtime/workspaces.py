@@ -24,7 +24,7 @@ from remit.core.protected_paths import Protection, is_pyproject, protection_of, 
 from remit.core.text import shorten
 from remit.runtime.policy_facts import path_facts
 from remit.system.beneath import open_folder, path_inside
-from remit.system.files import atomic_write, file_lock, remove_folder
+from remit.system.files import atomic_write, file_lock, remove_folder, walk
 from remit.system.git import (
     BARE,
     COMMIT_LOCK,
@@ -567,12 +567,9 @@ def _copy_one(source: Path, target: Path) -> None:
 
 
 def _walk(root: Path) -> Iterator[str]:
-    for folder, folders, files in os.walk(root):
-        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
-        folders[:] = sorted(name for name in folders if name not in _SKIPPED and name not in links)
-        for name in sorted((*files, *links)):
-            if name not in _SKIPPED:
-                yield os.path.relpath(os.path.join(folder, name), root)
+    for folder, folders, files in walk(root):
+        folders[:] = [name for name in folders if name not in _SKIPPED]
+        yield from (os.path.relpath(os.path.join(folder, name), root) for name in files if name not in _SKIPPED)
 
 
 # ---- merging

@@ -133,6 +133,23 @@ def write_beside(folder: Path, name: str, data: bytes) -> Path:
     raise FileExistsError(f"{folder} contains a thousand of {name}")
 
 
+def walk(top: str | Path, on_error: Callable[[OSError], None] = lambda _error: None) -> Iterator[tuple[str, list[str], list[str]]]:
+    """`os.walk`, by name, with links to folders among the files, and without recursion: a clone may contain folders deeper than the stack.
+    Folders removed from the second part are left out."""
+    pending = [os.fspath(top)]
+    while pending:
+        place = pending.pop()
+        try:
+            with os.scandir(place) as entries:
+                found = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries)
+        except OSError as error:
+            on_error(error)
+            continue
+        folders = [name for name, is_folder in found if is_folder]
+        yield place, folders, [name for name, is_folder in found if not is_folder]
+        pending += (os.path.join(place, name) for name in reversed(folders))
+
+
 STALE_SECONDS = 60.0
 """Time in which a new temporary folder is locked."""
 

@@ -25,7 +25,7 @@ from remit.core.redaction import redact_parameters, redact_text
 from remit.core.settings import is_harmless
 from remit.core.text import one_line
 from remit.system.beneath import open_regular, real_path, resolve_inside
-from remit.system.files import file_lock, private_folder, read_private, stamp_of, write_beside, write_private
+from remit.system.files import file_lock, private_folder, read_private, stamp_of, walk, write_beside, write_private
 from remit.system.files import state_folder as state_folder
 from remit.system.mcp_servers import is_server, seen_tools, server_key, tools_in, with_adopted
 from remit.system.ownership import CODE as CODE
@@ -463,12 +463,14 @@ def _relative(path: Path, root: Path) -> str:
 def _files(root: Path, folder: str, endings: tuple[str, ...], end: float) -> Iterator[str]:
     """Their paths in the project, by name, as many as are ever loaded: a clone may contain a whole disk."""
     found, is_deep = 0, not folder.startswith(".remit/")
-    for number, (place, below, names) in enumerate(os.walk(f"{root}/{folder}")):
-        below[:] = sorted(below) if is_deep else []
-        for name in sorted(names):
+    for number, (place, below, names) in enumerate(walk(f"{root}/{folder}")):
+        if number >= MAX_FOLDERS or time.monotonic() > end:
+            return
+        below[:] = below if is_deep else []
+        for name in names:
             if name.endswith(endings) and not name.startswith(("_", ".")):
                 found += 1
-                if found > MAX_FILES or number >= MAX_FOLDERS or time.monotonic() > end:
+                if found > MAX_FILES:
                     return
                 yield f"{place}/{name}".removeprefix(f"{root}/")
 
