@@ -154,33 +154,30 @@ STALE_SECONDS = 60.0
 """Time in which a new temporary folder is locked."""
 
 
+def _is_mine(uid: int) -> bool:
+    return uid == os.geteuid()
+
+
 @contextlib.contextmanager
-def temporary_folder(prefix: str) -> Iterator[Path]:
-    """A folder below the system's temporary one. Left-overs of killed processes are removed with the next call."""
-    sweep_folders(Path(tempfile.gettempdir()), prefix)
-    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
-        descriptor = lock_folder(name)
-        try:
-            yield Path(name)
-        finally:
-            os.close(descriptor)
-
-
-def lock_folder(folder: str | Path) -> int:
-    """Open and locked until closed, which marks a folder as in use. If files cannot be locked, its age decides."""
+def temporary_folder(prefix: str, parent: Path | None = None, *, is_ours: Callable[[int], bool] = _is_mine) -> Iterator[Path]:
+    """A folder below `parent`, or the system's temporary one. Its lock marks it as in use; where files cannot be locked, its age does.
+    Left-overs of killed processes are removed with the next call."""
+    parent = Path(tempfile.gettempdir()) if parent is None else parent
+    sweep_folders(parent, prefix, is_ours=is_ours)
+    folder = Path(tempfile.mkdtemp("", prefix, parent))
     descriptor = open_folder(folder)
-    with contextlib.suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return descriptor
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield folder
+    finally:
+        os.close(descriptor)
+        remove_folder(folder)
 
 
 def sweep_folders(
-    parent: Path,
-    prefix: str,
-    *,
-    is_ours: Callable[[int], bool] = lambda uid: uid == os.geteuid(),
-    stale_seconds: float = STALE_SECONDS,
-) -> None:
+    parent: Path, prefix: str, *, is_ours: Callable[[int], bool] = _is_mine, stale_seconds: float = STALE_SECONDS
+) -> None:  # fmt: skip
     """Remove folders with this prefix whose owners were killed. `is_ours`: whether a user id is this process's own."""
     for path in parent.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):
