@@ -8,10 +8,10 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from remit.core.errors import ErrorInfo, RemitError, Unavailable
 from remit.core.settings import Settings
@@ -29,7 +29,7 @@ from remit.runtime.verify import Acceptance, AcceptanceSite, Check, run_acceptan
 from remit.runtime.workspace_setup import run_setup, share_files
 from remit.runtime.workspaces import Workspace
 from remit.system.files import file_lock
-from remit.system.threads import off_loop
+from remit.system.threads import finish_despite_cancel, off_loop
 
 QUEUE_LOCK = "remit-queue.lock"
 TURN_LOCK = "remit-queue-next.lock"
@@ -42,7 +42,6 @@ MOVES = 5
 POLL_SECONDS = 0.2
 DIRTY_SECONDS = 10.0
 """How long to wait for uncommitted work of the user to be committed, and for another git command to end."""
-T = TypeVar("T")
 LANDED, RED, CONFLICT, WAITS = "landed", "red", "conflict", "waits"
 CODES = {RED: "MERGE_RED", CONFLICT: "MERGE_CONFLICT", WAITS: "MERGE_WAITING"}
 
@@ -334,7 +333,7 @@ class MergeQueue:
                 return False
             for one, _ in stacked:
                 one.is_moving = True
-            moved = await _to_end(off_loop(move_branch, workspace, head, stacked[-1][1].tip))
+            moved = await finish_despite_cancel(off_loop(move_branch, workspace, head, stacked[-1][1].tip))
             for one, _ in stacked:
                 one.is_moving = moved.is_done
             if moved.is_done:
@@ -356,16 +355,6 @@ class MergeQueue:
                 return True
             else:
                 await asyncio.sleep(POLL_SECONDS)
-
-
-async def _to_end(work: "Coroutine[object, object, T]") -> T:
-    """Wait for the branch to be moved, even if the waiter is cancelled."""
-    moving = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(moving)
-    except asyncio.CancelledError:
-        await asyncio.wait({moving})
-        raise
 
 
 def _answer(waiting: Sequence[_QueuedCandidate], landing: Landing) -> None:
