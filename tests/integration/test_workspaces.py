@@ -422,6 +422,22 @@ async def test_kill_9_during_a_merge_loses_nothing(project: Path, where: str) ->
         assert (await remit.delegate("write", path="next.txt")).ok, "the next merge works"
 
 
+def sleeping() -> list[bytes]:
+    return [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if b"sleep\x0060.0" in path.read_bytes()]
+
+
+async def test_process_killed_while_it_accepts_work_leaves_neither_worktree_nor_command(project: Path) -> None:
+    assert crash(project, "accepting").returncode == -9
+    assert len(work_folders(project)) == 2
+    assert len(sleeping()) == 1
+    async with Remit.open(project) as remit:
+        assert sleeping() == []
+        (record,) = await remit.history()
+        await remit.engine.clean_up()
+    assert work_folders(project) == [record.session_id]
+    assert git(project, "worktree", "list").count("\n") == 2
+
+
 async def test_pruned_delegation_loses_its_folder_and_keeps_its_branch(project: Path) -> None:
     async with Remit.open(project, agents=AGENTS, settings={"history_days": 1}) as remit:
         kept = await remit.delegate("edit.worktree")

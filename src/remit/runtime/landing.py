@@ -32,6 +32,8 @@ from remit.system.git import LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed,
 
 GIT_SECONDS = 60.0
 FRESH = ".landing-"
+QUEUE_LOCK = "remit-queue.lock"
+"""Held while work is merged: then a temporary worktree is in use."""
 BOARD = "specs/"
 STATE_FILE = "landing.json"
 
@@ -285,21 +287,32 @@ def newest_tip(workspace: Workspace, commits: Sequence[str]) -> str:
 def fresh_worktree(workspace: Workspace, commit: str) -> Iterator[Path]:
     """A temporary worktree of `commit`; yields the folder in it that is the project's root. The caller has locked the queue."""
     folder = work_root(workspace.root) / f"{FRESH}{commit[:12]}-{os.getpid()}"
-    _remove_fresh(workspace)
+    git = git_of(workspace)
+    _remove_fresh(git, workspace.root, workspace.common_dir)
     with file_lock(workspace.common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS):
-        git_of(workspace).run("worktree", "add", "--quiet", "--detach", str(folder), commit)
+        git.run("worktree", "add", "--quiet", "--detach", str(folder), commit)
     try:
         yield folder / workspace.below if workspace.below else folder
     finally:
         with contextlib.suppress(RemitError, OSError):
-            _remove_fresh(workspace)
+            _remove_fresh(git_of(workspace), workspace.root, workspace.common_dir)
 
 
-def _remove_fresh(workspace: Workspace) -> None:
+def _remove_fresh(git: Git, root: Path, common_dir: Path) -> None:
     """Remove the temporary worktree, also one of a killed process: only one merge runs at a time."""
-    left = list(work_root(workspace.root).glob(f"{FRESH}*"))
+    left = list(work_root(root).glob(f"{FRESH}*"))
     if not left:
         return
-    with file_lock(workspace.common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS):
+    with file_lock(common_dir / REPOSITORY_LOCK, timeout=LOCK_WAIT_SECONDS):
         for folder in left:
-            clear_worktree(git_of(workspace), "", folder, with_branch=False)
+            clear_worktree(git, "", folder, with_branch=False)
+
+
+def remove_left_worktrees(root: Path) -> None:
+    """Remove the temporary worktrees of killed processes, unless a process merges now."""
+    if any(work_root(root).glob(f"{FRESH}*")):
+        git = Git(folder=root, stop_at=time.monotonic() + GIT_SECONDS)
+        with contextlib.suppress(RemitError, OSError):
+            common_dir = (root / git.says("rev-parse", "--git-common-dir")).resolve()
+            with file_lock(common_dir / QUEUE_LOCK, timeout=0.0):
+                _remove_fresh(git, root, common_dir)

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from remit.core.errors import ErrorInfo, RemitError, Unavailable
 from remit.core.settings import Settings
 from remit.runtime.landing import (
+    QUEUE_LOCK,
     RebaseResult,
     changed_names,
     fresh_worktree,
@@ -31,7 +32,6 @@ from remit.runtime.workspaces import Workspace
 from remit.system.files import file_lock
 from remit.system.threads import finish_despite_cancel, off_loop
 
-QUEUE_LOCK = "remit-queue.lock"
 TURN_LOCK = "remit-queue-next.lock"
 """Held by the process that is next in the queue, so that processes merge in turn."""
 SLOW_SECONDS = 5.0
@@ -109,12 +109,14 @@ class Proof:
 class MergeQueue:
     """The merge queue of one project in this process."""
 
-    def __init__(self, root: Path, settings: Settings, *, is_accepting: bool = True) -> None:
-        """`is_accepting`: whether acceptance commands run on the merged tree; otherwise a candidate is merged if it can be rebased."""
+    def __init__(self, root: Path, settings: Settings, *, is_accepting: bool = True, marks: Mapping[str, str] | None = None) -> None:
+        """`is_accepting`: whether acceptance commands run on the merged tree; otherwise a candidate is merged if it can be rebased.
+        `marks`: variables by which recovery finds their processes."""
         self._root = root
         self._settings = settings
         self._rules = settings.workspace
         self._is_accepting = is_accepting
+        self._marks = marks or {}
         self._waiting: list[_QueuedCandidate] = []
         self._worker: asyncio.Task[None] | None = None
         self._slow = 0.0
@@ -317,9 +319,11 @@ class MergeQueue:
         return Proof(commands=tuple(dict.fromkeys((*self._rules.accept, *commands))))
 
     async def _proofs(self, folder: Path, commands: Sequence[str], stop_at: float) -> AsyncIterator[Acceptance]:
-        yield await run_setup(folder, self._root, self._settings, seconds=stop_at - time.monotonic())
+        yield await run_setup(folder, self._root, self._settings, seconds=stop_at - time.monotonic(), marks=self._marks)
         for wanted, is_asked_here in ((self._rules.accept, True), (commands, False)):
-            site = AcceptanceSite(folder=folder, root=self._root, settings=self._settings, is_asked_here=is_asked_here)
+            site = AcceptanceSite(
+                folder=folder, root=self._root, settings=self._settings, is_asked_here=is_asked_here, marks=self._marks
+            )  # fmt: skip
             yield await run_acceptance(wanted, site, seconds_left=stop_at - time.monotonic())
 
     async def _move(self, head: str, stacked: Sequence[tuple[_QueuedCandidate, RebaseResult]], proof: Proof) -> bool:

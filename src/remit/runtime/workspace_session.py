@@ -301,7 +301,7 @@ async def _queue_changes(work: "Work", workspace: Workspace, commit: str, left_o
     if left_out:
         message, seconds = commit_message(work.delegation), max(0.0, work.remaining())
         commit = await off_loop(lambda: commit_without(workspace, commit, left_out, message=message, seconds=seconds))
-    queue = MergeQueue(work.root, settings)
+    queue = MergeQueue(work.root, settings, marks=work.marks())
     stop_at = time.monotonic() + max(0.0, work.remaining())
     try:
         landing = await queue.land(Candidate(workspace=replace(workspace, onto=onto), tip=commit, accept=accept, stop_at=stop_at))

@@ -5,6 +5,7 @@ commands, but with a network: a Makefile or script that they start may have been
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from remit.core.errors import Misused, Unavailable
@@ -27,9 +28,9 @@ async def prepare_folder(folder: Path, root: Path, settings: Settings, *, second
         )
 
 
-async def run_setup(folder: Path, root: Path, settings: Settings, *, seconds: float) -> Acceptance:
-    """Run the set-up commands."""
-    site = AcceptanceSite(folder=folder, root=root, settings=settings, is_asked_here=True, has_network=True)
+async def run_setup(folder: Path, root: Path, settings: Settings, *, seconds: float, marks: Mapping[str, str] | None = None) -> Acceptance:
+    """Run the set-up commands. `marks`: see `AcceptanceSite`."""
+    site = AcceptanceSite(folder=folder, root=root, settings=settings, is_asked_here=True, has_network=True, marks=marks or {})
     commands = settings.workspace.setup
     if commands:
         await site.require()

@@ -80,11 +80,13 @@ class Maintenance:
         await self.remove_unused_workspaces()
 
     async def remove_unused_workspaces(self) -> None:
-        """Remove unchanged workspaces one by one, so that this can be interrupted at any time."""
+        """Remove unchanged workspaces one by one, so that this can be interrupted at any time; before them, left worktrees of merges."""
         if not await off_loop(self._has_workspaces):
             return  # most projects: no workspace module is imported
+        from remit.runtime.landing import remove_left_worktrees
         from remit.runtime.workspace_cleanup import remove_unchanged, remove_unfinished
 
+        await off_loop(remove_left_worktrees, self._root)
         for record in await off_loop(self._unused_workspaces, self._clock.wall() - self._settings.retention_seconds):
             if not await off_loop(remove_unchanged, self._root, record.session_id):
                 await off_loop(remove_unfinished, self._root, record.session_id)
