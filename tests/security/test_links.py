@@ -84,6 +84,17 @@ def test_long_chain_of_links_in_a_clone_is_an_error_with_advice(tmp_path: Path, 
     assert done.stderr.startswith("Error: "), done
 
 
+@pytest.mark.parametrize("content", ["deep", "endless"])
+def test_hostile_note_of_a_workspace_in_a_clone_is_ignored(tmp_path: Path, content: str) -> None:
+    note = tmp_path / ".remit/work/.books/sess_1700000000_abc123/note.json"
+    note.parent.mkdir(parents=True)
+    if content == "deep":
+        note.write_text("[" * 200_000)
+    else:
+        note.symlink_to("/dev/zero")
+    assert cli.run("workspaces", cwd=tmp_path).code == 0
+
+
 @pytest.mark.parametrize("folder", [".claude/agents", ".remit/context"])
 async def test_deep_folder_in_a_clone_breaks_nothing(tmp_path: Path, folder: str) -> None:
     """The library's walks descend by recursion."""

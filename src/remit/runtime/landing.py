@@ -27,6 +27,7 @@ from remit.runtime.workspaces import (
     work_root,
     write_metadata,
 )
+from remit.system.artifact_files import read_bounded
 from remit.system.files import atomic_write, file_lock
 from remit.system.git import LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed, operation_in
 
@@ -36,6 +37,8 @@ QUEUE_LOCK = "remit-queue.lock"
 """Held while work is merged: then a temporary worktree is in use."""
 BOARD = "specs/"
 STATE_FILE = "landing.json"
+MOST_STATE_BYTES = 16 << 20
+"""It contains the message of a return."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +58,8 @@ class LandingState:
 
 
 def read_state(workspace: Workspace) -> LandingState:
-    with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
-        said = json.loads((workspace.metadata_folder / STATE_FILE).read_bytes())
+    with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):
+        said = json.loads(read_bounded(workspace.metadata_folder / STATE_FILE, MOST_STATE_BYTES) or b"")
         return LandingState(**{one.name: said[one.name] for one in fields(LandingState) if one.name in said})
     return LandingState()
 

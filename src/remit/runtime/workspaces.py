@@ -23,6 +23,7 @@ from remit.core.policy import Effect, PolicyRequest
 from remit.core.protected_paths import Protection, is_pyproject, protection_of, remit_table
 from remit.core.text import shorten
 from remit.runtime.policy_facts import path_facts
+from remit.system.artifact_files import read_bounded
 from remit.system.beneath import open_folder, path_inside
 from remit.system.files import atomic_write, file_lock, remove_folder, walk
 from remit.system.git import (
@@ -41,6 +42,7 @@ from remit.system.ownership import is_sealed, seal
 
 METADATA = ".books"
 METADATA_FILE = "note.json"
+MOST_METADATA_BYTES = 1 << 20
 LOCK = "lock"
 REMOVAL_MARK = "clearing"
 """Marker file in the metadata of a workspace whose removal has started: the next process completes it."""
@@ -163,12 +165,12 @@ def load_workspace(root: Path, session_id: str, *, is_adopted: bool = False) -> 
     if not is_session_id(session_id):
         return None
     try:
-        fields = json.loads((metadata_folder(root, session_id) / METADATA_FILE).read_bytes())
+        fields = json.loads(read_bounded(metadata_folder(root, session_id) / METADATA_FILE, MOST_METADATA_BYTES) or b"")
         fields |= {"git_dir": Path(fields["git_dir"]), "common_dir": Path(fields["common_dir"]), "kind": WorkspaceKind(fields["kind"])}
         found = fields.pop("seal", "")
         workspace = replace(Workspace(root=root, **fields), session_id=session_id)
         is_ours = is_adopted or is_sealed(_sealed_text(workspace), found)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None  # missing or damaged: treated as never created
     return workspace if is_ours and is_session_id(workspace.maker) else None
 
