@@ -124,6 +124,15 @@ async def test_health_reports_serving_and_stopping(harness: Harness) -> None:
     assert not (harness.remit.folder / "run" / "grpc.sock").exists()
 
 
+async def test_list_contains_summaries_of_large_results(harness: Harness) -> None:
+    """With the default limit of clients: 4 MiB for one message."""
+    tasks, pb = await harness.tasks(), messages()
+    large = [(await tasks.ExecuteTask(ask("echo", session="large", value="x" * 1_500_000))).task_id for _ in range(4)]
+    listed = await tasks.ListTasks(pb.ListTasksRequest(session_id="large"))
+    assert {task.task_id for task in listed.tasks} == set(large)
+    assert listed.ByteSize() < 10_000
+
+
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])
 async def test_reflection_lists_the_services(harness: Harness, version: str) -> None:
     from grpc_reflection.v1alpha import reflection_pb2
