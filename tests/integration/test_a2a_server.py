@@ -158,7 +158,7 @@ async def test_message_id_of_another_call_is_refused_in_the_words_of_a2a(harness
     for binding in BINDINGS:
         client = await harness.client(binding, streaming=False)
         await one_task(client, message(skill="echo", data={"text": "x"}, message_id=f"one-{binding}"))
-        with pytest.raises(InvalidParamsError, match="messageId.*belongs to another call") as refused:
+        with pytest.raises(InvalidParamsError, match=r"messageId.*belongs to another call") as refused:
             await one_task(client, message(skill="echo", data={"text": "y"}, message_id=f"one-{binding}"))
         assert "key:" not in str(refused.value)
 
