@@ -153,7 +153,7 @@ def facts_to_wire(facts: ContextFacts) -> dict[str, Any]:
 
 
 def blocking_answers(backend: ContextBackend) -> dict[str, Any]:
-    """The replies of all blocking operations that are no facts, for a process that must not block to ask for them."""
+    """The replies of blocking operations, except facts, for a process that must not block to ask for them."""
     asked = [one for name, one in OPERATIONS.items() if one.is_blocking and name not in ContextFacts._fields]
     return {one.name: one.reply.encode(getattr(backend, one.name)()) for one in asked}
 
