@@ -165,6 +165,12 @@ def _is_engine(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "engine"
 
 
+def test_second_engine_is_short_and_imports_nothing_internal() -> None:
+    text = (ROOT / "tests" / "support" / "memory_engine.py").read_text()
+    assert len(text.splitlines()) <= 600
+    assert set(re.findall(r"^\s*(?:from|import) (remit[\w.]*)", text, re.MULTILINE)) == {"remit"}
+
+
 def test_ci_runs_the_command_of_the_readme_and_nothing_else() -> None:
     script = (ROOT / ".ci" / "run").read_text()
     commands = [line for line in script.splitlines() if line and not line.startswith(("#", "set ", "cd "))]
