@@ -19,9 +19,24 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from remit import CallerInfo, Context, Event, EventKind, Remit, RemitError, SqliteStore, State, Write, agent, call
-from remit.core.budget import Limits, TreeLimits
-from remit.core.record import AppendEvent, RecordDelegation, Spending
+from remit import (
+    AppendEvent,
+    CallerInfo,
+    Context,
+    Event,
+    EventKind,
+    Limits,
+    RecordDelegation,
+    Remit,
+    RemitError,
+    SqliteStore,
+    State,
+    Write,
+    agent,
+    call,
+)
+from remit.core.budget import TreeLimits
+from remit.core.record import Spending
 from remit.stores import postgres
 from remit.stores.postgres import PostgresStore
 from remit.stores.rows import COLUMNS, TABLES, Row, row_of

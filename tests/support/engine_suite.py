@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from remit import Context, EventKind, State, Status, StopReason, agent
-from remit.testing.scripted import Scripted, answer, fail, hang, say, wait
+from remit.testing import Scripted, answer, fail, hang, say, wait
 from support import engine_time_suite, engine_tree_suite
 from support.engine_samples import DURABILITY_CHECKS, ENGINE_CHECKS, Check, OpenRemit, code_of, durable, promise, until
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import remit
 from remit import Engine
 
 ROOT = Path(__file__).parents[2]
@@ -92,19 +93,63 @@ def test_names_of_test_files_are_unique() -> None:
 
 
 INTERNAL_IMPORTS = {
-    "chaos": 15, "conformance": 4, "integration": 84, "properties": 7, "real": 3, "security": 24, "support": 50, "unit": 277,
+    "chaos": 15, "conformance": 4, "integration": 81, "properties": 7, "real": 3, "security": 24, "support": 36, "unit": 272,
 }  # fmt: skip
 """Most statements that import an internal module of remit, by folder of the tests. Lower a figure with the imports; never raise one."""
 
 
+def is_internal_import(node: ast.AST) -> bool:
+    """`from remit.core import x`, `import remit.core`, and `from remit import core`."""
+    if isinstance(node, ast.Import):
+        return any(re.match(r"remit\.(?!testing$)", one.name) for one in node.names)
+    if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("remit"):
+        return False
+    names = (*remit.__all__, "testing", "__version__")
+    return bool(re.match(r"remit\.(?!testing)", node.module or "")) or (
+        node.module == "remit" and any(one.name not in names for one in node.names)
+    )
+
+
 def test_tests_import_the_public_api() -> None:
     """What is visible through `remit` or `remit.testing` is tested through it, so that modules can move."""
+    hidden = ("from remit.core import x", "import remit.core.ids", "from remit import core", "from remit import Remit, board")
+    assert [is_internal_import(ast.parse(line).body[0]) for line in (*hidden, "from remit import agent, testing")] == [True] * 4 + [False]
+
     found = Counter[str]()
     for path in (ROOT / "tests").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and re.match(r"remit\.(?!testing)", node.module or ""):
-                found[path.relative_to(ROOT / "tests").parts[0]] += 1
+            found[path.relative_to(ROOT / "tests").parts[0]] += is_internal_import(node)
     assert {folder: count for folder, count in found.items() if count > INTERNAL_IMPORTS.get(folder, 1)} == {}, "import from remit"
+
+
+ELAPSED = re.compile(r"(?:monotonic|perf_counter|time)\(\) - |\.duration_seconds|\['(?:seconds|durationMs)'\]")
+
+
+def fixed_time_limits(text: str) -> list[int]:
+    """Lines of asserts that compare elapsed time with a constant from above."""
+    found = []
+    for function in ast.walk(ast.parse(text)):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        assigned = [node for node in ast.walk(function) if isinstance(node, ast.Assign) and ELAPSED.search(ast.unparse(node.value))]
+        measured = {target.id for node in assigned for target in node.targets if isinstance(target, ast.Name)}
+        for node in ast.walk(function):
+            compared = node.test if isinstance(node, ast.Assert) else None
+            if isinstance(compared, ast.Compare) and isinstance(compared.ops[-1], ast.Lt | ast.LtE):
+                *_, below, limit = compared.left, *compared.comparators
+                is_elapsed = ELAPSED.search(ast.unparse(below)) or any(is_name(one, *measured) for one in ast.walk(below))
+                is_fixed = not any(isinstance(one, ast.Call) or (isinstance(one, ast.Name) and one.id.islower()) for one in ast.walk(limit))
+                found += [node.lineno] if is_elapsed and is_fixed else []
+    return found
+
+
+def test_elapsed_time_is_compared_with_a_floor_of_the_same_test() -> None:
+    began = "def f():\n began = time.monotonic()\n took = time.perf_counter() - began\n"
+    assert fixed_time_limits(began + " assert time.monotonic() - began < 2 * SECONDS\n assert 1 < took <= 3") == [4, 5]
+    assert fixed_time_limits(began + " assert took < allowed(2)\n assert took > 0.3\n assert took < 2 * floor") == []
+    tests = [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
+    found = [f"{path.relative_to(ROOT)}:{line}" for path in tests for line in fixed_time_limits(path.read_text())]
+    assert found == [], "use support.pace.allowed"
 
 
 def test_no_generated_file_is_tracked() -> None:
