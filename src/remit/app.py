@@ -508,13 +508,17 @@ class Remit:
         `kinds` selects other events, such as requests to APIs."""
         return self._listening_engine().listen(listener, kinds)
 
-    def happenings(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> "LifecycleEvents":
+    def lifecycle_events(self, kinds: Iterable[LifecycleKind] = OUTCOMES) -> "LifecycleEvents":
         """The same events as an `async for` iterator, from now until this `Remit` is closed."""
         return self._listening_engine().lifecycle_events(kinds)
 
-    def note_visit(self, api: str, principal: str | None, error: ErrorInfo | None = None) -> None:
+    happenings = lifecycle_events  # its name in earlier versions
+
+    def report_access(self, api: str, principal: str | None, error: ErrorInfo | None = None) -> None:
         """Report that an API admitted a request or refused it with `error`."""
         self.engine.report_access(api, principal, error)
+
+    note_visit = report_access  # its name in earlier versions
 
     def _listening_engine(self) -> "Engine":
         self._must_be_open()

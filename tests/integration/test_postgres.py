@@ -177,7 +177,7 @@ async def test_database_outage_loses_and_repeats_nothing(tmp_path: Path, how: st
             with pytest.raises(RemitError, match="PostgreSQL") as refused:
                 await remit.delegate("gated", n=99)
             assert refused.value.code == "STORE_UNAVAILABLE"
-            proxy.mend() if how == "cut" else server.start()
+            proxy.restore() if how == "cut" else server.start()
             assert sorted([(await handle.result()).data for handle in handles]) == list(range(20))
             assert (await remit.delegate("gated", n=100)).data == 100
             end = asyncio.get_running_loop().time() + 60

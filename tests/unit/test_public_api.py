@@ -67,6 +67,10 @@ def _class(node: ast.ClassDef) -> str:
     made = next((one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"), None)
     fields = [one.target.id for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)]
     public = [one.name for one in node.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and not one.name.startswith("_")]
+    older = [
+        one.targets[0] for one in node.body if isinstance(one, ast.Assign) and isinstance(one.value, ast.Name) and one.value.id in public
+    ]
+    public += [one.id for one in older if isinstance(one, ast.Name)]
     parameters = _parameters(made.args).removeprefix("self").removeprefix(", ") if made else ", ".join(fields)
     return f"class({parameters})" + (f" with {', '.join(sorted(set(public)))}" if public else "")
 
