@@ -28,7 +28,7 @@ async def the_return_comes_by_the_hard_deadline(open_remit: OpenRemit, root: Pat
 
 
 @promise
-async def at_the_soft_deadline_it_is_told_and_may_hand_in(open_remit: OpenRemit, root: Path) -> None:
+async def an_agent_is_notified_at_the_soft_deadline_and_may_return(open_remit: OpenRemit, root: Path) -> None:
     @agent("willing")
     async def willing(ctx: Context) -> str:
         before = ctx.hand_in
@@ -43,7 +43,7 @@ async def at_the_soft_deadline_it_is_told_and_may_hand_in(open_remit: OpenRemit,
 
 
 @promise
-async def what_was_done_before_the_deadline_is_handed_back(open_remit: OpenRemit, root: Path) -> None:
+async def work_done_before_the_deadline_is_returned(open_remit: OpenRemit, root: Path) -> None:
     @agent("half", timeout=0.4)
     async def half(ctx: Context) -> None:
         (ctx.root / "declared.md").write_text("half a report")
@@ -128,7 +128,7 @@ async def waiting_for_a_slot_counts_against_the_deadline(open_remit: OpenRemit, 
 
 
 @promise
-async def one_that_swallows_its_cancellation_is_abandoned_and_reported(open_remit: OpenRemit, root: Path) -> None:
+async def an_agent_that_ignores_cancellation_is_abandoned_and_reported(open_remit: OpenRemit, root: Path) -> None:
     end = asyncio.Event()
     heard: list[str] = []
 

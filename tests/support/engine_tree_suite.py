@@ -325,7 +325,7 @@ async def an_exception_becomes_a_failed_return(open_remit: OpenRemit, root: Path
 
 
 @promise
-async def what_cannot_be_kept_is_an_invalid_return(open_remit: OpenRemit, root: Path) -> None:
+async def a_result_that_cannot_be_stored_is_an_invalid_return(open_remit: OpenRemit, root: Path) -> None:
     async with open_remit(root, [Scripted("worker", answer(object()), answer(iter(int, 1)), answer("ok"))]) as remit:
         for _ in range(2):
             result = await remit.delegate("worker")
