@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from grpc_harness import SECOND, Harness, ask, grpc_harness, messages, refusal, trailer
 
 from support.pace import until
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-@pytest.fixture
-async def harness(tmp_path: Path) -> AsyncIterator[Harness]:
-    async with grpc_harness(tmp_path) as harness:
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def harness(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Harness]:
+    async with grpc_harness(tmp_path_factory.mktemp("served")) as harness:
         yield harness
 
 
@@ -106,7 +109,12 @@ async def test_valid_trace_of_the_caller_is_recorded(harness: Harness) -> None:
 # ---- the server itself
 
 
-async def test_health_reports_serving_and_stopping(harness: Harness) -> None:
+async def test_health_reports_serving_and_stopping(tmp_path: Path) -> None:
+    async with grpc_harness(tmp_path) as harness:
+        await check_health(harness)
+
+
+async def check_health(harness: Harness) -> None:
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
     health = health_pb2_grpc.HealthStub(await harness.channel())
