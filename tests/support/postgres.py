@@ -80,7 +80,7 @@ class PostgresServer:
 
 
 class Proxy:
-    """TCP proxy in front of a port: `cut` closes all connections and refuses new ones until `mend`."""
+    """TCP proxy in front of a port: `cut` closes all connections and refuses new ones until `restore`."""
 
     def __init__(self, to: int) -> None:
         self._to = to
@@ -116,7 +116,7 @@ class Proxy:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         self._is_cut = False
 
     def close(self) -> None:

@@ -329,7 +329,7 @@ def _not_merged(work: "Work", session: WorkspaceSession, outcome: MergeResult, c
         code=outcome.code,
         message=clean_text(f"The work of {work.delegation.agent} could not be merged into {into}: {outcome.reason}{files}.")[:2000],
         recoverable=True,
-        recommendation=f"Nothing was changed in {where}; the work is {_kept_in(session, changes)}",
+        recommendation=f"Nothing was changed in {where}; the work is {_kept_in(session, changes, has_conflicts=bool(outcome.conflicts))}",
     )
     result = replace(
         result,
@@ -341,10 +341,11 @@ def _not_merged(work: "Work", session: WorkspaceSession, outcome: MergeResult, c
     return _kept_return(session, changes, result)
 
 
-def _kept_in(session: WorkspaceSession, changes: Changes | None) -> str:
+def _kept_in(session: WorkspaceSession, changes: Changes | None, *, has_conflicts: bool) -> str:
     if changes is None or changes.doubt:
         return f"in {session.workspace.inside}. Look at the warnings, then take it over by hand."
-    how = _by_hand(session, changes, f"Merge it and resolve the conflicts: git merge {session.workspace.branch}")
+    merge = f"git merge {session.workspace.branch}" if has_conflicts else f"remit workspaces {session.workspace.session_id} --merge"
+    how = _by_hand(session, changes, f"Merge it{' and resolve the conflicts' if has_conflicts else ''}: {merge}")
     return f"on the branch {session.workspace.branch}. {how}"
 
 

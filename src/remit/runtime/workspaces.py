@@ -35,8 +35,8 @@ from remit.system.git import (
     Git,
     GitFailed,
     Settings,
-    held,
     settings_of,
+    with_recorded_settings,
 )
 from remit.system.ownership import is_sealed, seal
 
@@ -252,7 +252,7 @@ def open_git(workspace: Workspace, *, seconds: float) -> Iterator[Git]:
     with file_lock(workspace.metadata_folder / LOCK, timeout=max(0.0, seconds)):
         with contextlib.suppress(FileNotFoundError):
             Path(f"{workspace.index}.lock").unlink()  # only remit uses it: left by a killed run
-        yield held(git, Settings(workspace.commands, workspace.fetching), base=workspace.base)
+        yield with_recorded_settings(git, Settings(workspace.commands, workspace.fetching), base=workspace.base)
 
 
 def stage_changes(git: Git) -> tuple[str, ...]:
@@ -744,7 +744,7 @@ def project_git(workspace: Workspace, stop_at: float) -> Git:
     """Git in the project's own checkout, regardless of its current configuration."""
     git_dir = Path(workspace.project_git_dir) if workspace.project_git_dir else None
     git = Git(folder=workspace.root, stop_at=stop_at, git_dir=git_dir, work_tree=workspace.top)
-    return held(git, Settings(workspace.commands, workspace.fetching))
+    return with_recorded_settings(git, Settings(workspace.commands, workspace.fetching))
 
 
 def _merge_commit(git: Git, workspace: Workspace, commit: str, into: str) -> str | MergeResult:

@@ -237,7 +237,7 @@ def settings_of(git: Git) -> Settings:
     return Settings(commands, hashlib.sha256("\0".join(fetching).encode(errors="surrogateescape")).hexdigest() if is_partial else "")
 
 
-def held(git: Git, before: Settings, *, base: str | None = None) -> Git:
+def with_recorded_settings(git: Git, before: Settings, *, base: str | None = None) -> Git:
     """Git with these settings restored; `overrides` names those that changed since, or run a file that differs from `base`, the commit that
     an agent started from."""
     now = settings_of(git)
