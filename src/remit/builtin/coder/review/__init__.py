@@ -90,7 +90,7 @@ def review_code(
 
 
 def _find_change(ctx: BlockingContext, files: "Files", stop_at: float, given: dict[str, Any], since: str | None) -> "Change":
-    from remit.builtin.coder.review.change import ChangeSource, read_below, text_of
+    from remit.builtin.coder.review.change import ChangeSource, Files
 
     named = {name: value for name, value in given.items() if value is not None}
     if len(named) != 1:
@@ -110,7 +110,7 @@ def _find_change(ctx: BlockingContext, files: "Files", stop_at: float, given: di
         case "branch":
             return source.range("HEAD", "...", value)
     recorded = ctx.session_diff(value)
-    return source.from_text(text_of(recorded, read_below(ctx.root, recorded)), f"what {value} changed")
+    return source.from_text(Files(ctx.root, list).text(recorded), f"what {value} changed")
 
 
 def _read_guidelines(given: str | list[str] | None, files: "Files") -> list[str]:

@@ -182,7 +182,7 @@ class Checks:
                 for number in [number for number, line in file.added.items() if line.startswith("<<<<<<<")]:
                     message, advice = "A merge conflict was left in the file.", "Resolve it and remove the markers."
                     yield _finding(file, Severity.CRITICAL, "correctness", "conflict-marker", message, advice, number)
-            if file.new_mode == "120000":
+            if file.kind == "a symbolic link" and not file.is_gone:
                 is_outside = next(iter(file.added.values()), "").startswith(("/", ".."))
                 message = f"A symbolic link{' that may lead out of the repository' if is_outside else ''} is added or changed."
                 yield _finding(file, Severity.HIGH if is_outside else Severity.LOW, "files", "link", message, "See where the link leads.")
