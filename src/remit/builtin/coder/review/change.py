@@ -20,7 +20,7 @@ from remit.builtin.coder.syntax import language_of
 from remit.core.errors import Misused
 from remit.system.beneath import Root
 from remit.system.files import temporary_folder
-from remit.system.git import NO_SUBMODULES, Git, GitFailed, GitTimedOut, settings_of
+from remit.system.git import NO_SUBMODULES, Git, GitFailed, GitTimedOut, open_to_read
 
 LIMIT_CHARACTERS = 20_000_000
 FILE_LIMIT_BYTES = 5_000_000
@@ -150,14 +150,12 @@ class Section:
         last = '"' + names.rpartition(' "')[2] if names.endswith('"') else names[len(names) // 2 + 1 :] or names
         return [_unquote(last).removeprefix("b/")]
 
-    def changed_file(self, strip: int = 1, more: "Sequence[Section]" = ()) -> ChangedFile:
+    def changed_file(self, strip: int = 1) -> ChangedFile:
         """Without the text around its lines, which are numbered as in the diff."""
-        every = (*more, self)
         return ChangedFile(
-            path=self.names(strip)[0], kind=self.kind, note=f"it is {self.kind}" if self.kind else "",
-            lines={number: line for one in every for number, line in one.lines.items()},
-            removed=[line for one in every for line in one.removed],
+            path=self.names(strip)[0], lines=self.lines, removed=self.removed, kind=self.kind,
             is_new=self.has("new file mode", "--- /dev/null"), is_gone=self.has("deleted file mode", "+++ /dev/null"),
+            note=f"it is {self.kind}" if self.kind else "",
         )  # fmt: skip
 
 
@@ -368,7 +366,7 @@ class PatchTrial:
 
     def run(self) -> list[ChangedFile]:
         plain = [section for section in self._sections if not section.kind]
-        odd = [self._fail([section]) for section in self._sections if section.kind]
+        odd = self._fail([section for section in self._sections if section.kind])
         found = self._attempt(plain) if plain else []
         if any(file.state in (State.FAILS, State.UNCHECKED) for file in found):
             groups: dict[str, list[Section]] = {}
@@ -388,18 +386,18 @@ class PatchTrial:
         """The files after the diff, or one with the reason for failure."""
         patch = "".join(f"{line}\n" for section in sections for line in (*section.header, *section.body)).encode("utf-8", "surrogateescape")
         if any(_ABSOLUTE.match(line) for section in sections for line in section.header):
-            return [self._fail(sections, Fault("It is not a path below the workspace.", leads_out=True))]
+            return self._fail(sections, Fault("It is not a path below the workspace.", leads_out=True))
         names = [name for section in sections for name in section.names(self._strip)]
         if why := next(filter(None, map(leads_out, names)), ""):
-            return [self._fail(sections, Fault(f"{why[0].upper()}{why[1:]}.", leads_out=True))]
+            return self._fail(sections, Fault(f"{why[0].upper()}{why[1:]}.", leads_out=True))
         contents = self._files.read(names)
         name, content = next(((name, one) for name, one in contents.items() if one.fault), ("", Content()))
         if content.is_withheld:
-            return [self._fail(sections, note=content.fault)]
+            return self._fail(sections, note=content.fault)
         try:
-            return [self._fail(sections, Fault(f"{name}: {content.fault}."))] if name else self._apply(sections, patch, contents)
+            return self._fail(sections, Fault(f"{name}: {content.fault}.")) if name else self._apply(sections, patch, contents)
         except GitTimedOut:
-            return [self._fail(sections, note=TIME_WAS_UP)]
+            return self._fail(sections, note=TIME_WAS_UP)
 
     def _apply(self, sections: Sequence[Section], patch: bytes, contents: Mapping[str, Content]) -> list[ChangedFile]:
         tree = self._store.write({name: content.data for name, content in contents.items() if content.data is not None})
@@ -412,13 +410,13 @@ class PatchTrial:
         try:
             before = self._store.apply(tree, patch, *options, "-R")
         except GitFailed:
-            return [self._fail(sections, *faults)]
+            return self._fail(sections, *faults)
         return [replace(file, state=State.APPLIED) for file in self._store.compare(before, tree, self._files)]
 
-    def _fail(self, sections: Sequence[Section], *faults: Fault, note: str = "") -> ChangedFile:
-        file = sections[0].changed_file(self._strip, sections[1:])
+    def _fail(self, sections: Sequence[Section], *faults: Fault, note: str = "") -> list[ChangedFile]:
         state = State.FAILS if faults else State.UNCHECKED
-        return replace(file, state=state, faults=faults, note=note or file.note, is_withheld=bool(note))
+        files = [section.changed_file(self._strip) for section in sections]
+        return [replace(file, state=state, faults=faults, note=note or file.note, is_withheld=bool(note)) for file in files]
 
 
 def _faults(failed: GitFailed, at: int) -> Iterator[Fault]:
@@ -484,17 +482,17 @@ class ChangeSource:
             names, path = list(path), f"{len(path)} files"
         if not since:
             return self._workspace(f"{path} as it is", names)
-        git = open_git(self._files.root, self._stop_at)
+        git = self._open_git()
         return self._workspace(f"{path} since {since}", names, git, _tree(git, _resolve(git, since, "tree")))
 
     def commit(self, revision: str) -> Change:
-        git = open_git(self._files.root, self._stop_at)
+        git = self._open_git()
         commit = _resolve(git, revision)
         return self._between(f"the commit {revision} ({commit[:10]})", git, f"{commit}^1", commit)
 
     def range(self, left: str, dots: str, right: str) -> Change:
         """From one revision to another; with three dots, from their merge base."""
-        git = open_git(self._files.root, self._stop_at)
+        git = self._open_git()
         start, end = _resolve(git, left), _resolve(git, right)
         if dots == "...":
             code, said = git.code("merge-base", start, end)
@@ -508,14 +506,14 @@ class ChangeSource:
             return Change(what=what, files=store.compare(_tree(git, start), _tree(git, end), self._files))
 
     def staged(self) -> Change:
-        git = open_git(self._files.root, self._stop_at)
+        git = self._open_git()
         with self._store(git) as store:
             staged = store.write_index(git.run("ls-files", "-s", "-z"))
             return Change(what="what is staged", files=store.compare(_tree(git, "HEAD"), staged, self._files))
 
     def working(self) -> Change:
         """Everything uncommitted, including new files."""
-        git = open_git(self._files.root, self._stop_at)
+        git = self._open_git()
         head = _tree(git, "HEAD")
         known = ("diff", "--name-only", "--no-renames", "-z", NO_SUBMODULES, "--relative", "HEAD", "--") if head else ("ls-files", "-z")
         listed = git.run(*known) + git.run("ls-files", "--others", "--exclude-standard", "-z")
@@ -537,21 +535,16 @@ class ChangeSource:
         ]
         return Change(what=what, files=found)
 
+    def _open_git(self) -> Git:
+        try:
+            return open_to_read(self._files.root, self._stop_at)
+        except GitFailed:
+            raise _invalid(f"{self._files.root.name} is not in a git repository.", "Give the diff as text, @FILE or a path.") from None
+
     @contextmanager
     def _store(self, source: Git | None = None) -> Iterator[TreeStore]:
         with temporary_folder("remit-review-") as folder:
             yield TreeStore(folder, self._stop_at, source)
-
-
-def open_git(workspace: Path, stop_at: float) -> Git:
-    """The repository of the project, read only, with its filters disabled. Raises `Misused` if there is none."""
-    git = Git(folder=workspace, stop_at=stop_at, may_fetch=False)
-    try:
-        git.run("rev-parse", "--git-dir")
-        off = tuple((name, "") for name in settings_of(git).commands if name.startswith("filter."))
-    except GitFailed:
-        raise _invalid(f"{workspace.name} is not in a git repository.", "Give the diff as text, @FILE or a path.") from None
-    return replace(git, overrides=off)
 
 
 def _resolve(git: Git, revision: str, kind: str = "commit") -> str:
