@@ -9,10 +9,19 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urldefrag, urlsplit
 
-from remit.builtin.researcher.answers import WrittenAnswer, write
 from remit.builtin.researcher.passages import Document, Passage
 from remit.builtin.researcher.relevance import Index, Part, RankedPassage, Words
-from remit.builtin.researcher.reports import Citation, Citations, Finding, Result, Synthesis, amount_read, research_report
+from remit.builtin.researcher.reports import (
+    Citation,
+    Citations,
+    Finding,
+    Result,
+    Synthesis,
+    WrittenAnswer,
+    amount_read,
+    research_report,
+    write,
+)
 from remit.builtin.researcher.sources import Gatherer, Places, file_weight
 from remit.core.context import Context
 from remit.core.errors import ErrorInfo, Misused
