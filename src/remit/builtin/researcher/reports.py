@@ -195,20 +195,17 @@ def amount_read(searched: dict[str, Any]) -> str:
     return " and ".join(filter(None, [words, plural(pages, "page") if pages or not words else ""]))
 
 
-def research_report(
-    result: Result, searched: dict[str, Any], *, is_final: bool = True, written: WrittenAnswer | None = None, warnings: Sequence[str] = ()
-) -> str:
+def research_report(result: Result, searched: dict[str, Any], *, written: WrittenAnswer | None = None, warnings: Sequence[str] = ()) -> str:
     """`searched`: as in `data`. `written`: a model's text; then the quotations are its evidence."""
-    notes = [*warnings, *([] if is_final else ["In progress: this is what was found so far."])]
     further = [citation for citation in result.citations if citation not in result.answer]
     sections = [
         f"# {markdown_line(result.query, 400)}",
-        "\n".join(f"*{markdown_line(note)}*" for note in notes),
+        "\n".join(f"*{markdown_line(note)}*" for note in warnings),
         f"## Answer\n\n{written.text}\n\n{written.note()}\n\n{MORE}\n\n## Evidence" if written is not None else "## Answer",
         _answer(result, searched),
         MORE if result.answer and written is None else "",
         _section("Further passages", (citation.item() for citation in further)),
-        _section("Not found", _not_found(result)) if is_final else "",
+        _section("Not found", _not_found(result)),
         _section("Searched", _search_rows(searched)),
         _section("What could not be searched", (f"- {row}" for row in _first([*searched["failures"], *searched["cutShort"]]))),
         _sources(result.citations),
