@@ -269,14 +269,6 @@ class Synthesis:
     single: dict[str, Sequence[Citation]]
     citations: Sequence[Citation]
     failures: Sequence[str] = ()
-    without_text: Sequence[str] = ()
-    """Sources without text."""
-
-    @property
-    def unquoted(self) -> list[str]:
-        """Sources that were read but not quoted."""
-        quoted = {citation.passage.document.name for citation in self.citations}
-        return [*(document.name for document in self.documents if document.name not in quoted), *self.without_text]
 
     def data(self, layout: str) -> dict[str, Any]:
         """`differing` and `figures` are kept for compatibility and empty: comparing sentences needs a model."""
@@ -294,7 +286,6 @@ class Synthesis:
             "figures": [],
             "citations": [citation.to_dict() for citation in self.citations],
             "failures": list(self.failures),
-            "notQuoted": self.unquoted,
         }
 
     def markdown(self, layout: str, written: WrittenAnswer | None = None) -> str:
@@ -308,7 +299,6 @@ class Synthesis:
                 *model,
                 lay_out("table" if layout == "table" else "outline", rows),
                 _section("What could not be read", (f"- {markdown_line(one)}" for one in self.failures)),
-                _section("Read, but not quoted", (f"- {markdown_line(one)}" for one in self.unquoted)),
                 _sources(self.citations),
             )
             if section

@@ -207,7 +207,7 @@ async def synthesize(ctx: Context, given: Sequence[str | Mapping[str, Any]], lay
     ctx.artifact(path, "data" if is_json else "report", f"What the sources say, as {layout}.")
     gatherer = Gatherer(ctx)
     documents = await _read_sources(gatherer, given)
-    synthesis = replace(_synthesis(documents), failures=gatherer.failures, without_text=gatherer.without_text)
+    synthesis = replace(_synthesis(documents), failures=gatherer.failures)
     data, written = synthesis.data(layout), None
 
     def put() -> None:

@@ -121,8 +121,6 @@ class Gatherer:
         self.documents: dict[str, Document] = {}
         self.listed: list[str] = []
         """Readable files of the places."""
-        self.without_text: list[str] = []
-        """Sources that were read and contain no text."""
         self._tried: set[str] = set()
         self._characters = 0
 
@@ -210,7 +208,7 @@ class Gatherer:
             if str(data.get(key) or "").strip() and data.get("encoding") != "base64":
                 found.append((name, data))
             elif answer is not None and answer.status is Status.COMPLETED:
-                self.without_text.append(name)
+                self.failures.append(f"{what.lower()} {name}: it has no text")
         return found
 
     async def read(self, paths: Iterable[str]) -> None:
