@@ -3,7 +3,6 @@
 A language with a grammar is parsed by tree-sitter, others by lizard. Complexity is McCabe's: one plus the number of decisions. Parsers run
 in forked processes (`ParserPool`), because a hostile file can crash or hang a C parser."""
 
-import contextlib
 import importlib
 import json
 import multiprocessing
@@ -11,7 +10,8 @@ import os
 import re
 import resource
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
@@ -222,19 +222,20 @@ def read_file(root: Root, file: SourceFile) -> Facts:
 
 
 class ParserPool:
-    """Parses files in forked processes, each one file at a time. One that dies or takes too long loses its file and is replaced."""
+    """Parses files in forked processes. One that dies, or takes too long for a file, loses that file and is replaced."""
 
     def __init__(self, workspace: Path, files: Sequence[SourceFile]) -> None:
         self._workspace = workspace
-        self._count = max(1, min(len(os.sched_getaffinity(0)), _MAX_WORKERS, len(files) // _FILES_PER_WORKER))
-        self._todo = iter(files)
-        self._workers: dict[Connection, tuple[ForkProcess, SourceFile]] = {}
+        self._files = files
+        self._workers: dict[Connection, tuple[ForkProcess, deque[SourceFile]]] = {}
+        """Each with the files that it has not answered yet."""
 
     def run(self, is_over: Callable[[], bool]) -> Iterator[tuple[SourceFile, Facts, str]]:
         """Yield facts, also as JSON, until all files are read or `is_over`. No process is left at the end."""
+        count = max(1, min(len(os.sched_getaffinity(0)), _MAX_WORKERS, len(self._files) // _FILES_PER_WORKER))
         try:
-            for _ in range(self._count):
-                self._start()
+            for number in range(count):
+                self._start(deque(self._files[number::count]))
             while self._workers and not is_over():
                 for connection in wait(list(self._workers), timeout=0.5):
                     assert isinstance(connection, Connection)
@@ -243,33 +244,28 @@ class ParserPool:
             for connection in list(self._workers):
                 self._stop(connection)
 
-    def _start(self) -> None:
-        file = next(self._todo, None)
-        if file is None:
+    def _start(self, files: deque[SourceFile]) -> None:
+        if not files:
             return
         fork = multiprocessing.get_context("fork")
-        ours, theirs = fork.Pipe()
-        process = fork.Process(target=self._work, args=(theirs,), daemon=True)
+        ours, theirs = fork.Pipe(duplex=False)
+        process = fork.Process(target=self._work, args=(theirs, files), daemon=True)
         process.start()
         theirs.close()
-        ours.send(file)
-        self._workers[ours] = process, file
+        self._workers[ours] = process, files
 
     def _receive(self, connection: Connection) -> tuple[SourceFile, Facts, str]:
-        process, file = self._workers[connection]
+        _, files = self._workers[connection]
+        file = files.popleft()
         try:
             text = connection.recv_bytes().decode()
             facts: Facts = json.loads(text)
         except (EOFError, OSError, ValueError, RecursionError):
             is_slow = self._stop(connection) == -signal.SIGALRM
-            self._start()
+            self._start(files)
             return file, {"trouble": f"the parser {f'took longer than {FILE_SECONDS:g} s' if is_slow else 'crashed'}"}, ""
-        if (following := next(self._todo, None)) is None:
+        if not files:
             self._stop(connection)
-        else:
-            self._workers[connection] = process, following
-            with contextlib.suppress(OSError):  # it has died meanwhile: the next receipt says so
-                connection.send(following)
         return file, facts, text
 
     def _stop(self, connection: Connection) -> int | None:
@@ -280,7 +276,7 @@ class ParserPool:
         process.join()
         return process.exitcode
 
-    def _work(self, connection: Connection) -> None:
+    def _work(self, connection: Connection, files: Iterable[SourceFile]) -> None:
         """In the child: SIGALRM ends it when a file takes too long."""
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -290,9 +286,9 @@ class ParserPool:
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_BYTES, hard), hard))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        with Root(self._workspace) as root, contextlib.suppress(EOFError):
-            while True:
-                file = connection.recv()
+        with Root(self._workspace) as root:
+            for file in files:
                 signal.setitimer(signal.ITIMER_REAL, FILE_SECONDS)
-                connection.send_bytes(json.dumps(read_file(root, file), separators=(",", ":")).encode())
+                text = json.dumps(read_file(root, file), separators=(",", ":"))
                 signal.setitimer(signal.ITIMER_REAL, 0)
+                connection.send_bytes(text.encode())

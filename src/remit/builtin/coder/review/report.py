@@ -12,9 +12,9 @@ from enum import StrEnum
 from itertools import groupby
 from typing import Any
 
-from remit.builtin.coder.analysis.files import printable
 from remit.builtin.coder.review.change import Change, ChangedFile, State
 from remit.core.context import Context
+from remit.core.jsonable import clean_text
 from remit.core.text import MORE, UNTRUSTED, code_span, fence_untrusted, markdown_line, one_line, plural, shorten
 from remit.models.questions import TextModel, ask_optional, list_schema, object_in, object_schema
 
@@ -54,7 +54,7 @@ class Finding:
         """Without secrets, bounded, and without bytes that are not text."""
 
         def shown(text: str, most: int) -> str:
-            return shorten(printable(strike(text[:2_000].strip())), most)
+            return shorten(clean_text(strike(text[:2_000].strip())), most)
 
         return replace(
             self, file=shown(self.file, 1_000), message=shown(self.message, 600), suggestion=shown(self.suggestion, 300),
@@ -141,7 +141,7 @@ class Review:
             found += [f"{path}: too much for a model to judge with the rest" for path in self.judgement.unseen[:20]]
         if self.guidelines and not self.is_judged:
             found.append("the guidelines: only a model can check them, and none did")
-        return list(dict.fromkeys(map(printable, found)))
+        return list(dict.fromkeys(map(clean_text, found)))
 
     def to_data(self) -> dict[str, Any]:
         added, removed = self.lines
@@ -151,7 +151,7 @@ class Review:
             "verdict": self.verdict,
             "applies": str(self.change.state),
             "files": [
-                {"path": printable(file.path), "applies": str(file.state), **({"why": printable(file.note)} if file.note else {})}
+                {"path": clean_text(file.path), "applies": str(file.state), **({"why": clean_text(file.note)} if file.note else {})}
                 for file in self.change.files[:500]
             ],
             "filesChanged": len(self.change.files),
