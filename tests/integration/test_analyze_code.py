@@ -10,8 +10,8 @@ import pytest
 
 from remit import Remit, Return
 from remit.builtin.coder.analysis import file_facts
-from remit.builtin.coder.analysis.files import list_files
 from remit.builtin.coder.analysis.survey import analyse
+from remit.builtin.coder.source_files import list_files
 from support.repository import begin, git
 
 PYTHON = """# TODO: tidy up

@@ -14,7 +14,7 @@ from typing import Any
 from remit.agents.function import FunctionAgent, agent
 from remit.board.commits import task_commits
 from remit.board.role_agents import SUMMARY_LENGTH, complete, put, read, title_of
-from remit.builtin.coder.analysis.files import list_files
+from remit.builtin.coder.source_files import list_files
 from remit.core.context import Context
 from remit.core.errors import Misused
 from remit.core.text import markdown_line, one_line

@@ -1,7 +1,7 @@
 """`coder.analyze_code`: parses a repository and describes it for people. Runs in its own process; needs no model.
 
-`files` lists files, `file_facts` parses them in forked processes (with `grammars`), `survey` combines the facts with the import graph
-(`imports`) and the history, `report` writes. The agent directory loads this module, which imports none of them."""
+`source_files` lists files, `file_facts` parses them in forked processes (with `grammars`), `survey` combines the facts with the import
+graph (`imports`) and the history, `report` writes. The agent directory loads this module, which imports none of them."""
 
 import gc
 from typing import Annotated, Any

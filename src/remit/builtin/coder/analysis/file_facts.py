@@ -12,14 +12,13 @@ import resource
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from remit.builtin.coder.analysis.files import SourceFile, language_of, read_bytes
 from remit.builtin.coder.analysis.grammars import GRAMMARS, TEST_FILE, TEST_NAME, load
+from remit.builtin.coder.source_files import SourceFile, language_of, read_bytes
 from remit.system.beneath import Root
 
 NAME_CHARACTERS = 200
@@ -56,8 +55,8 @@ def read_source(source: bytes, language: str, path: str) -> dict[str, Any]:
     }
     if language in GRAMMARS:
         facts |= _parse(source, language, path, is_test=facts["isTest"])
-    elif (counted := load_lizard()).get_reader_for(path) is not None:
-        facts |= _count(counted, source, path, lines - blank)
+    elif (lizard := importlib.import_module("lizard")).get_reader_for(path) is not None:
+        facts |= _count(lizard, source, path, lines - blank)
     return facts | {"code": lines - blank - facts["comments"]}
 
 
@@ -125,8 +124,7 @@ def _sweep(spans: dict[tuple[int, int, str], Any], elifs: set[int], names: dict[
             stack.append(top._replace(end=-end, is_lazy=True))
         elif kind == "import":
             node = captures["import"][0]
-            text = _text(node, IMPORT_CHARACTERS)
-            imports.append([text.strip("\"'`"), names.get(start, []), _row(node), top.is_lazy])
+            imports.append([_text(node, IMPORT_CHARACTERS).strip("\"'`"), names.get(start, []), _row(node), top.is_lazy])
         elif kind in ("def", "scope"):
             stack.append(_define(capture.removeprefix("def."), captures, top, -end, symbols))
     return symbols, imports, loose
@@ -170,11 +168,6 @@ def _comment_lines(comments: list[tuple[int, int]], source: bytes) -> int:
         count += source.count(b"\n", start, end - 1) + 1 - len(_BLANK.findall(source, start, max(start, end - 1)))
         last = source.find(b"\n", end - 1) if end > start else start
     return count
-
-
-@cache
-def load_lizard() -> Any:
-    return importlib.import_module("lizard")
 
 
 def _count(lizard: Any, source: bytes, path: str, at_most: int) -> dict[str, Any]:

@@ -93,14 +93,12 @@ def write_report(data: dict[str, Any], chart: str, title: str) -> str:
         " → ".join(map(code_span, (*one["ring"][:8], *(["…"] if len(one["ring"]) > 8 else []), one["ring"][0])))
         for one in data["imports"]["cycles"]
     ]
+    starts = [f"{code_span(one['path'])}:{one['line']}, {code_span(one['what'])}" for one in data["entryPoints"]]
+    spot = ("path", "commits", "linesChanged", "authors", "complexity", "isUntested")
     sections = [
         f"# {markdown_line(title)}\n\n{composition(data)}{partial}",
-        _bullets("Where to start", [f"{_place(one)}, {code_span(one['what'])}" for one in data["entryPoints"][:_ROWS]]),
-        _table(
-            "Files that are complex and change often",
-            ["path", "commits", "linesChanged", "authors", "complexity", "isUntested"],
-            data["hotSpots"],
-        ),
+        _bullets("Where to start", starts),
+        _table("Files that are complex and change often", spot, data["hotSpots"]),
         f"No history: {markdown_line(data['history']['whyNot'])}" if data["history"]["whyNot"] else "",
         _table("The most complex functions", ["name", "path", "line", "complexity", "nesting"], data["complexFunctions"]),
         MORE,
@@ -112,10 +110,6 @@ def write_report(data: dict[str, Any], chart: str, title: str) -> str:
         _bullets("Not read", _left_out(data)),
     ]
     return "\n\n".join(filter(None, sections)) + "\n"
-
-
-def _place(one: dict[str, Any]) -> str:
-    return code_span(one["path"]) + (f":{one['line']}" if one["line"] else "")
 
 
 def _bullets(heading: str, lines: Sequence[str]) -> str:

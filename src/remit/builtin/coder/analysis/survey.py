@@ -4,6 +4,7 @@ Blocking, and independent of a delegation's context. The data is bounded."""
 
 import contextlib
 import heapq
+import importlib
 import json
 import os
 import posixpath
@@ -16,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from remit.builtin.coder.analysis.file_facts import FUNCTIONS, ParserPool, load_lizard
-from remit.builtin.coder.analysis.files import Listing, SourceFile, list_files, permitted_paths, read_bytes
+from remit.builtin.coder.analysis.file_facts import FUNCTIONS, ParserPool
 from remit.builtin.coder.analysis.grammars import GRAMMARS, load
 from remit.builtin.coder.analysis.imports import Import, ImportGraph, Module
 from remit.builtin.coder.analysis.report import import_chart, summary, write_report
+from remit.builtin.coder.source_files import Listing, SourceFile, list_files, permitted_paths, read_bytes
 from remit.builtin.worker.workspace import error_dict
 from remit.core.cycles import cyclic_components, shortest_cycle
 from remit.core.errors import RemitError
@@ -99,7 +100,7 @@ def _parse(
     for language in {one.kind for one in listing.files} & GRAMMARS.keys():
         load(language)  # before the fork, once for all workers
     if any(one.kind not in GRAMMARS for one in listing.files):
-        load_lizard()
+        importlib.import_module("lizard")
     write('{"files":[')
     done, comma, last = 0, "\n", time.monotonic()
     for file, facts, text in ParserPool(survey.workspace, listing.files).run(is_over):
@@ -148,14 +149,10 @@ class Survey:
         """Add the facts of one file. False if it was skipped or is unreadable."""
         if "skipped" in facts:
             self.skipped[facts["skipped"]] += 1
-        elif "trouble" in facts:
+            return False
+        if "trouble" in facts:
             self.unreadable.append({"path": file.path, "why": facts["trouble"]})
-        else:
-            self._add(file, facts)
-            return True
-        return False
-
-    def _add(self, file: SourceFile, facts: dict[str, Any]) -> None:
+            return False
         path, language, is_test = file.path, facts["language"], facts["isTest"]
         counts = {key: facts[key] for key in ("lines", "code", "comments", "blank")}
         functions = [
@@ -177,6 +174,7 @@ class Survey:
         self.functions += [] if is_test else functions
         if len(self.functions) > _FUNCTIONS_KEPT:
             self.functions = self._complex_functions()
+        return True
 
     def _complex_functions(self) -> list[dict[str, Any]]:
         return heapq.nlargest(LISTED, self.functions, key=lambda one: (one["complexity"], one["path"], one["line"]))

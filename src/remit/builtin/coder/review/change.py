@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 
-from remit.builtin.coder.analysis.files import list_files, permitted_paths, read_bytes
+from remit.builtin.coder.source_files import list_files, permitted_paths, read_bytes
 from remit.builtin.coder.syntax import language_of
 from remit.core.errors import Misused
 from remit.system.beneath import Root

@@ -17,10 +17,10 @@ from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
-from remit.builtin.coder.analysis.files import FOREIGN, GENERATED_NAME
 from remit.builtin.coder.analysis.grammars import TEST_FILE
 from remit.builtin.coder.review.change import TIME_WAS_UP, Change, ChangedFile
 from remit.builtin.coder.review.report import Finding, Review, Severity, sort_findings
+from remit.builtin.coder.source_files import FOREIGN, GENERATED_NAME
 from remit.builtin.coder.syntax import EMPTY, OWN_PARSERS, parse_files
 from remit.core.protected_paths import Protection, protection_of
 from remit.core.redaction import REDACTED, redact_formats

@@ -1,4 +1,6 @@
-"""The analysed files and their bytes. Links are not followed; ignored, third-party, generated and huge files are skipped and counted."""
+"""The source files of a project and their bytes.
+
+Links are not followed; ignored, third-party, generated and huge files are skipped and counted."""
 
 import os
 import re
