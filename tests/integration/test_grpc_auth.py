@@ -1,5 +1,6 @@
 """gRPC authentication and listening: the owner's socket, TLS, tokens."""
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -67,6 +68,21 @@ async def test_streams_are_limited_and_end_on_token_revocation(harness: Harness)
     error = await refusal(read_all())
     assert (error.code().name, trailer(error, "remit-code")) == ("UNAUTHENTICATED", "UNAUTHENTICATED")
     assert len(harness.remit.engine.live()) == 2  # a client that disconnects or is refused does not stop the task
+
+
+async def test_calls_that_wait_count_as_streams_and_end_on_token_revocation(harness: Harness) -> None:
+    tasks = await harness.tasks()
+    metadata = bearer(harness.token("waits", streams=1))
+    waiting = tasks.ExecuteTask(ask("slow", wait=60), metadata=metadata)
+    before = set(harness.remit.engine.live())
+    while set(harness.remit.engine.live()) <= before:  # noqa: ASYNC110 - there is no event to wait for
+        await asyncio.sleep(0.01)
+    error = await refusal(tasks.ExecuteTask(ask("slow", wait=1), metadata=metadata))
+    assert trailer(error, "remit-code") == "RATE_LIMITED"
+    assert (await tasks.ExecuteTask(ask("echo", wait=0), metadata=metadata)).task_id
+    harness.authenticator.tokens.revoke("waits")
+    error = await refusal(waiting)
+    assert (error.code().name, trailer(error, "remit-code")) == ("UNAUTHENTICATED", "UNAUTHENTICATED")
 
 
 async def test_only_health_checks_need_no_authentication(harness: Harness) -> None:
