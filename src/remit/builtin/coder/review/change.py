@@ -17,8 +17,8 @@ from pathlib import Path
 
 from remit.builtin.coder.source_files import list_files, permitted_paths, read_bytes
 from remit.builtin.coder.syntax import language_of
-from remit.core.errors import Misused
-from remit.system.beneath import Root
+from remit.core.errors import Misused, RemitError
+from remit.system.beneath import Root, parts_of
 from remit.system.files import temporary_folder
 from remit.system.git import NO_SUBMODULES, Git, GitFailed, GitTimedOut, open_to_read
 
@@ -201,16 +201,14 @@ def _invalid(message: str, advice: str) -> Misused:
 
 def leads_out(path: str) -> str:
     """Why this path must not be used; empty if it may."""
-    parts = path.split("/")
-    if not path or path.startswith("/") or (len(path) > 1 and path[1] == ":" and path[0].isalpha()):
-        return "it is not a path below the workspace"
-    if ".." in parts or ("\\" in path and ".." in path.split("\\")):
-        return "it leads out of the workspace by .."
+    try:
+        parts = parts_of(path)
+    except RemitError as error:
+        return error.message.rstrip(".")
     if any(part.lower().rstrip(". ") == ".git" for part in parts):
         return "it lies in the folder of git itself"
-    if any(ord(character) < 32 or ord(character) == 127 for character in path):
-        return "it contains control characters"
-    return "it has an empty or dotted part" if any(part in ("", ".") for part in parts) else ""
+    is_plain = "/".join(parts) == path and not any(ord(character) < 32 or ord(character) == 127 for character in path)
+    return "" if is_plain else "it has an empty or dotted part, or control characters"
 
 
 # ---- files of the workspace
