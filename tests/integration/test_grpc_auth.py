@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from grpc_harness import Authority, Harness, ask, bearer, grpc_harness, messages, refusal, trailer
 
-from remit import Misused, RemitError, Unavailable
-from support.server import Place, bound
+from remit import Misused, RemitError, Settings, Unavailable
+from support.server import Place, bound, bound_apis
 
 LOOPBACK = "127.0.0.1:0"
 
@@ -126,11 +126,6 @@ async def test_renewed_certificate_is_used_from_the_next_connection(tmp_path: Pa
 # ---- addresses
 
 
-async def serve(root: Path, *addresses: str, **serve: Any) -> None:
-    async with grpc_harness(root, addresses=addresses, **serve):
-        pass
-
-
 async def test_socket_is_private_and_removed_with_the_server(tmp_path: Path) -> None:
     before = os.umask(0)  # other users may share the project folder
     try:
@@ -145,17 +140,23 @@ async def test_socket_is_private_and_removed_with_the_server(tmp_path: Path) -> 
     assert not path.exists()
 
 
+def serving(**settings: Any) -> Any:
+    return Settings().serve._replace(**settings)
+
+
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
-async def test_non_loopback_address_without_tls_is_refused(tmp_path: Path, address: str) -> None:
-    with pytest.raises(Misused, match="other machines"):
-        await serve(tmp_path, address)
+@pytest.mark.parametrize("api", ["grpc", "http"])
+def test_non_loopback_address_without_tls_is_refused(tmp_path: Path, api: str, address: str) -> None:
+    with pytest.raises(Misused, match="other machines"), bound_apis(serving(apis=(api,), **{api: address}), tmp_path):
+        pass
 
 
-async def test_invalid_certificate_file_is_refused(tmp_path: Path, authority: Authority) -> None:
+def test_invalid_certificate_file_is_refused(tmp_path: Path, authority: Authority) -> None:
     certificate, key = authority.issue("server")
     certificate.write_text("no certificate")
-    with pytest.raises(Misused, match="TLS cannot use"):
-        await serve(tmp_path, LOOPBACK, tls_certificate=str(certificate), tls_key=str(key))
+    files = {"tls_certificate": str(certificate), "tls_key": str(key)}
+    with pytest.raises(Misused, match="TLS cannot use"), bound_apis(serving(apis=("grpc",), **files), tmp_path):
+        pass
 
 
 def test_server_replaces_only_a_stale_socket(tmp_path: Path) -> None:

@@ -4,15 +4,17 @@ Tests import them from here, so that the modules of the server can move. Tests o
 """
 
 from remit.core.delegation import ORIGIN, Origin
-from remit.server.addresses import Certificates, Place, bound
+from remit.server.addresses import GRPC_SOCKET, Certificates, Place, bound, certificates_of, place_of
 from remit.server.authenticator import Authenticator, Credentials
 from remit.server.discovery import ServerEntry, announce, announced, withdraw
 from remit.server.mcp.delegations import LOCAL, Delegations, Progress
+from remit.server.run import bound_apis
 from remit.server.service import Call, Service
 from remit.server.tokens import EVERYTHING, LOCAL_FILE, OWNER, Grants, LocalToken, Permission, Principal, Tokens, local_token, new_secret
 
 __all__ = [
     "EVERYTHING",
+    "GRPC_SOCKET",
     "LOCAL",
     "LOCAL_FILE",
     "ORIGIN",
@@ -35,7 +37,10 @@ __all__ = [
     "announce",
     "announced",
     "bound",
+    "bound_apis",
+    "certificates_of",
     "local_token",
     "new_secret",
+    "place_of",
     "withdraw",
 ]  # fmt: skip
