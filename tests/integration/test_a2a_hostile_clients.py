@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a2a_harness import BINDINGS, a2a_harness, message, send, state_name
+from a2a_harness import BINDINGS, DELEGATE_ONLY, a2a_harness, message, send, state_name
 
 from remit import Context, agent
+from support.server import Permission
 
 RUNS: list[str] = []
 
@@ -42,6 +43,21 @@ async def test_one_of_concurrent_answers_is_accepted_and_can_be_cancelled(tmp_pa
         assert state_name(await clients[0].cancel_task(CancelTaskRequest(id=waiting_task.id))) == "CANCELED"
         assert not harness.remit.engine.live()
         assert len(RUNS) == 1
+
+
+async def test_task_that_waits_for_input_is_answered_and_cancelled_by_its_own_caller_only(tmp_path: Path) -> None:
+    from a2a.types import CancelTaskRequest, GetTaskRequest
+    from a2a.utils.errors import A2AError
+
+    async with a2a_harness(tmp_path, [asks]) as harness:
+        own = await harness.client(token=harness.token("own"), streaming=False)
+        sees_all = await harness.client(token=harness.token("sees", DELEGATE_ONLY | {Permission.SEE_ALL}), streaming=False)
+        task = await one_task(own, message("paint", skill="asks"))
+        assert state_name(await sees_all.get_task(GetTaskRequest(id=task.id))) == "INPUT_REQUIRED"
+        for refused in (one_task(sees_all, message("red", task_id=task.id)), sees_all.cancel_task(CancelTaskRequest(id=task.id))):
+            with pytest.raises(A2AError, match="is not token:sees's"):
+                await refused
+        assert state_name(await own.cancel_task(CancelTaskRequest(id=task.id))) == "CANCELED"
 
 
 @pytest.mark.parametrize("binding", BINDINGS)

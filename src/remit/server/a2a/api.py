@@ -269,7 +269,8 @@ class A2aApi(RequestHandler):
             thread = await self._threads.of(call, params.id)
             async with self._threads.turn(thread.task_id):
                 thread = await self._threads.of(call, params.id)
-                if thread.waits and self._threads.may_change(call, thread):
+                if thread.waits:
+                    await self._service.changeable(call, thread.task_id, "cancel")
                     await self._threads.give_up(thread)
                 elif thread.record.result is not None:
                     raise TaskNotCancelableError(f"Task {thread.task_id} has ended already.")
