@@ -13,7 +13,8 @@ import pytest
 from grpc_harness import Authority, Harness, ask, bearer, grpc_harness, messages, refusal, trailer
 
 from remit import Misused, RemitError, Settings, Unavailable
-from support.server import Place, bound, bound_apis
+from remit.server.run import bound_apis
+from support.server import Place, bound
 
 LOOPBACK = "127.0.0.1:0"
 

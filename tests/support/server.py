@@ -8,7 +8,6 @@ from remit.server.addresses import GRPC_SOCKET, Certificates, Place, bound, cert
 from remit.server.authenticator import Authenticator, Credentials
 from remit.server.discovery import ServerEntry, announce, announced, withdraw
 from remit.server.mcp.delegations import LOCAL, Delegations, Progress
-from remit.server.run import bound_apis
 from remit.server.service import Call, Service
 from remit.server.tokens import EVERYTHING, LOCAL_FILE, OWNER, Grants, LocalToken, Permission, Principal, Tokens, local_token, new_secret
 
@@ -37,7 +36,6 @@ __all__ = [
     "announce",
     "announced",
     "bound",
-    "bound_apis",
     "certificates_of",
     "local_token",
     "new_secret",
