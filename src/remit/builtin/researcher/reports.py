@@ -14,7 +14,7 @@ from typing import Any
 from remit.builtin.researcher.passages import Document, Passage, printable
 from remit.builtin.researcher.relevance import RankedPassage
 from remit.core.context import Context
-from remit.core.text import MORE, UNTRUSTED, code_span, escape_markdown, fence_untrusted, markdown_line, one_line, plural
+from remit.core.text import MORE, UNTRUSTED, code_block, code_span, escape_markdown, fence_untrusted, markdown_line, one_line, plural
 from remit.models.questions import TextModel, ask_optional, list_schema, object_in, object_schema
 
 _MAX_LISTED = 30
@@ -39,8 +39,7 @@ class Citation:
         text, within = self.passage.text, self.passage.headings[-2:]
         if not self.passage.is_code:
             return f"- “{escape_markdown(text)}” [{self.number}] {' › '.join([self.place, *map(markdown_line, within)])}"
-        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-        block = "\n".join(f"  {line}".rstrip() for line in (fence, *text.split("\n"), fence))
+        block = "\n".join(f"  {line}".rstrip() for line in code_block(text).split("\n"))
         return f"- [{self.number}] {self.place}{f', in {code_span(chr(46).join(within))}' if within else ''}\n\n{block}\n"
 
     def fenced(self) -> str:
