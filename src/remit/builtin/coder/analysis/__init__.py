@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from remit.agents.function import FunctionAgent, agent
+from remit.agents.function import agent
 from remit.core.context import BlockingContext
 from remit.core.errors import Misused
 from remit.system.beneath import Root
@@ -49,6 +49,3 @@ def analyze_code(
     ctx.artifact(ctx.scratch / "analysis.md", "report", "What this is, where it starts, what is risky, tangled and untested.")
     ctx.artifact(ctx.scratch / "analysis.json", "data", "Every file with its symbols and imports.")
     return result
-
-
-ANALYSIS: list[FunctionAgent] = [analyze_code]

@@ -1,4 +1,4 @@
-"""`coder.review_code`: a change reviewed by checks, and judged by a model where one is configured. `REVIEW` lists the operation.
+"""`coder.review_code`: a change reviewed by checks, and judged by a model where one is configured.
 
 change: where it comes from, and the files before and after it · checks: ruff, detect-secrets, parsers, facts about the files ·
 report: findings, those of a model among them, verdict, page.
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from remit.agents.function import FunctionAgent, agent
+from remit.agents.function import agent
 from remit.agents.process.model_access import models_of
 from remit.builtin.worker.workspace import error_dict
 from remit.core.context import BlockingContext
@@ -118,6 +118,3 @@ def _read_guidelines(given: str | list[str] | None, files: "Files") -> list[str]
             text = files.text(name)
         lines += [line.strip() for line in text[:GUIDELINES_CHARACTERS].splitlines() if line.strip()]
     return lines[:GUIDELINES_LIMIT]
-
-
-REVIEW: list[FunctionAgent] = [review_code]
