@@ -247,6 +247,13 @@ def with_recorded_settings(git: Git, before: Settings, *, base: str | None = Non
     return replace(git, overrides=overrides, may_fetch=bool(before.fetching) and now.fetching == before.fetching)
 
 
+def open_to_read(folder: Path, stop_at: float) -> Git:
+    """The repository around a folder, without its filters and merge drivers. Raises `GitFailed` if there is none."""
+    git = Git(folder=folder, stop_at=stop_at, may_fetch=False)
+    git.run("rev-parse", "--git-dir")
+    return held(git, Settings({}, ""))
+
+
 def _runs_changed_file(git: Git, base: str, command: str) -> bool:
     """Whether a filter or merge driver names a changed file of the workspace: it would run here as the agent left it."""
     for word in filter(None, re.split(r"[\s;&|<>()'\"`$=]+", command)):
