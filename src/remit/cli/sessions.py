@@ -14,7 +14,7 @@ from typer import Option
 
 from remit.app import Remit
 from remit.cli.arguments import Session, parse_time
-from remit.cli.events import LOOK_SECONDS, EventText, Spent, Watch, gist_of, spent_by
+from remit.cli.events import LOOK_SECONDS, Spent, Watch, event_text, gist_of, spent_by
 from remit.cli.exits import Exit, exit_of_return, exit_of_state
 from remit.cli.live import GONE, STUCK_WORDS, gone_among, wait_for_resumed
 from remit.cli.project import NOTHING_YET, Project, find_session
@@ -190,8 +190,7 @@ def _print_steps(record: Record) -> None:
 
 
 def _print_events(said: list[Event], *, every_event: bool) -> None:
-    text = EventText()
-    lines = [(event, words) for event in said if event.kind is not EventKind.STEP and (words := text.render(event))]
+    lines = [(event, words) for event in said if event.kind is not EventKind.STEP and (words := event_text(event))]
     if not lines:
         return
     shown = lines if every_event else lines[-EVENTS_SHOWN:]
@@ -442,9 +441,8 @@ def _events(store: Store, project: Project, asked: Record) -> Iterator[tuple[Eve
 
 
 def _follow(store: Store, asked: Record, events: Iterator[tuple[Event, str]], project: Project) -> Exit:
-    rendered = EventText()
     for event, agent in events:
-        text = rendered.render(event)
+        text = event_text(event)
         if not text or event.kind is EventKind.STEP:
             continue
         label = f"{moment(event.at)[11:]}.{int(event.at * 1000) % 1000:03} {agent} {short(event.session_id)} {event.kind:<9}"
