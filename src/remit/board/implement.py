@@ -448,7 +448,7 @@ class ImplementRun(TaskRun):
             return found
         task = await off_loop(self.task)
         agent, session_id = await off_loop(last_session, self.remit.store, task.session_id or "")
-        state, plan = self.board.look().state, await off_loop(plan_at, self.board.root, task.plan_path)
+        state, plan = (await off_loop(self.board.look)).state, await off_loop(plan_at, self.board.root, task.plan_path)
         extra = {
             "commit_message": subject,
             PLACE: await self.landing.place(task, records_of(task)),
