@@ -163,8 +163,11 @@ def dry_run_errors(
         return nothing_to_do(ledger, kind)
     chosen = require_route(settings, find, COMMAND, found.task)
     whose = f"task {found.task.number}, which has no plan yet" if found.task else "one new task"
-    summary = f"{plural(len(found.groups), 'group')} of errors would be diagnosed and planned as {whose}."
-    return Outcome.dry_run(COMMAND, summary, **found.to_dict(), route=chosen.log_line)
+    lines = [f"{plural(len(found.groups), 'group')} of errors would be diagnosed and planned as {whose}.", f"  route   {chosen.log_line}"]
+    for group in found.groups:
+        how_often = f"{len(group.entries)} in the ledger, seen {plural(group.count, 'time')}"
+        lines.append(f"  group   {one_line(group.name, 120)}, {how_often}: {one_line(group.entries[0].message, MESSAGE_LENGTH)}")
+    return Outcome.dry_run(COMMAND, "\n".join(lines), **found.to_dict(), route=chosen.log_line)
 
 
 # ---- the task

@@ -67,14 +67,17 @@ def ready_tasks(board: Board) -> tuple[int, ...]:
 
 async def implement_each(remit: Remit, board: Board, numbers: Sequence[int], options: ParallelOptions) -> Outcome:
     """Implement these tasks in turn, up to the first that is not completed. All are checked before one starts: raises `Refused` or
-    `Misused`."""
+    `Misused`. The outcome of one task is its own."""
+    more: dict[str, Any] = {"timeout": options.timeout, "landing": LandingOptions(is_accepting=options.is_accepting), "show": options.show}
+    if len(numbers) == 1:
+        return await implement(remit, board, numbers[0], **more, **_common(options))
     await off_loop(check_agents, remit, board, numbers)
     order, done = await off_loop(order_tasks, board, numbers, options.force)
-    landing, outcomes = LandingOptions(is_accepting=options.is_accepting), list[Outcome]()
+    outcomes = list[Outcome]()
     for at, number in enumerate(order, 1):
         options.show(f"task {number} ({at} of {len(order)})")
         try:
-            outcome = await implement(remit, board, number, timeout=options.timeout, landing=landing, show=options.show, **_common(options))
+            outcome = await implement(remit, board, number, **more, **_common(options))
         except RemitError as error:  # it may be claimed, or changed, since it was checked
             outcome = refused_outcome(number, error)
         outcomes.append(outcome)

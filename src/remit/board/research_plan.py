@@ -159,22 +159,31 @@ def dry_run(board: Board, settings: Settings, find: Find, command: DocumentComma
     complexity, reason = complexity_of(task, state, len(plan_at(board.root, brief.plan).phases))
     context = loaded_context(board.root, complexity, reason, task.language)
     missing = () if agent is not None else (f"There is no agent named {chosen.agent!r}: `remit agents` lists all.",)
+    seconds, meanwhile = allowed_timeout(command.timeout, settings.limits_for(command.name)), BEGINS[command.name].marker
+    lines = [
+        f"Would hand task {command.number} to {chosen.agent}, which writes {brief.write_to}.",
+        f"  task      {task.number}: [{task.status.marker}], meanwhile [{meanwhile}]",
+        f"  route     {chosen.log_line}",
+        f"  agent     {chosen.agent}, carried out by: {carried_by(agent)}",
+        f"  context   {context_words(context)}",
+        *(f"  reads     {path}" for path in (*brief.reports, *([brief.plan] if brief.plan else []))),
+        f"  timeout   {seconds:g} s",
+    ]
     return Outcome.dry_run(
         command.name,
-        f"Would hand task {command.number} to {chosen.agent}, which writes {brief.write_to}.",
+        "\n".join(lines),
         task=task,
         warnings=(*board.look().notices, *skipped, *open_dependencies(state, task), *warn_of_claim(board, command.number), *missing),
         route=chosen.log_line,
         agent=chosen.agent,
         carried_by=carried_by(agent),
         status_now=task.status.marker,
-        status_meanwhile=BEGINS[command.name].marker,
+        status_meanwhile=meanwhile,
         context=context,
-        context_words=context_words(context),
         write_to=brief.write_to,
         reports=list(brief.reports),
         plan=brief.plan,
-        timeout_seconds=allowed_timeout(command.timeout, settings.limits_for(command.name)),
+        timeout_seconds=seconds,
     )
 
 

@@ -178,7 +178,7 @@ def answer_outcome(project: "Project", outcome: "Outcome", *, was_interrupted: b
 
 
 def print_outcome(outcome: "Outcome") -> None:
-    print(title(outcome), flush=True)
+    print(_title(outcome), flush=True)
     if outcome.summary:
         say(outcome.summary)
     for artifact in outcome.artifacts:
@@ -186,36 +186,26 @@ def print_outcome(outcome: "Outcome") -> None:
         say_labelled("artifact", "green", f"{one_line(artifact.path, LONG)} ({artifact.type}){words}")
     for error in outcome.errors:
         _print_error(error, outcome.summary, outcome.next_steps)
-    print_warnings(outcome)
-    if outcome.commit:
-        say_labelled("commit", "green", outcome.commit)
-    if outcome.next_steps and not is_rehearsal(outcome):
-        _put_lines(outcome.next_steps, "  next  ", "cyan")
-
-
-def print_warnings(outcome: "Outcome") -> None:
-    """Print warnings. Applied edits of TODO.md are not warnings."""
     for warning in outcome.warnings:
         words = one_line(at_the_prompt(warning), LONG)
-        if words.startswith(FROM_TODO):
+        if words.startswith(FROM_TODO):  # an applied edit of TODO.md
             say_labelled("TODO.md", "cyan", words.removeprefix(FROM_TODO))
         else:
             say_labelled("warning", "yellow", words)
+    if outcome.commit:
+        say_labelled("commit", "green", outcome.commit)
+    if outcome.next_steps and not outcome.data.get("dry_run"):
+        _put_lines(outcome.next_steps, "  next  ", "cyan")
 
 
 def say_labelled(label: str, style: str, words: str) -> None:
     put(words, f"  {label}  ", label_style=style)
 
 
-def is_rehearsal(outcome: "Outcome") -> bool:
-    """Whether it is a `--dry-run`: nothing was done."""
-    return bool(outcome.data.get("dry_run"))
-
-
-def title(outcome: "Outcome") -> str:
+def _title(outcome: "Outcome") -> str:
     """The status, command, task and session."""
     task = "" if outcome.task_number is None else f"  task {outcome.task_number}"
-    if is_rehearsal(outcome):
+    if outcome.data.get("dry_run"):
         return f"{painted('○ rehearsal', 'dim')}  {outcome.command}{task}: nothing was changed"
     reasons = {"deadline": State.TIMEOUT, "idle": State.TIMEOUT, "cancelled": State.CANCELLED, "refused": State.REFUSED}
     status = State(outcome.status)

@@ -77,7 +77,7 @@ def test_dry_run_prints_the_steps_and_changes_nothing(project: Path, capsys: pyt
         "researcher, carried out by: function (",
         "level 1 (simple: one task, no dependencies, no plan of several phases): common/style.md (30 bytes).",
         "specs/012_dig/reports/research-001.md",
-        "1 h 00 m",
+        "timeout   3600 s",
     ):
         assert words in said
     assert files(project) == before
