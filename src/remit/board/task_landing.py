@@ -381,17 +381,17 @@ def _without_output(error: ErrorInfo) -> str:
 
 
 def remove_landed(board: Board) -> None:
-    """Remove worktrees of completed tasks that a dead process left: their work is in the project. Blocking."""
+    """Remove worktrees of completed tasks, archived ones too, that a dead process left: their work is in the project. Blocking."""
     names = list_workspaces(board.root)
     state = board.look().state if names else State()
     for name in names:
         with contextlib.suppress(RemitError, OSError):
             finish_removal(board.root, name)
             workspace = find_workspace(board.root, name)
-            task = state.find(workspace.task) if workspace is not None and workspace.task else None
-            if workspace is None or task is None or task.status is not Status.COMPLETED or holder_of(board, task.number) is not None:
+            if workspace is None or not workspace.task or holder_of(board, workspace.task) is not None:
                 continue
-            if landed_as(workspace):
+            task = state.find(workspace.task)
+            if (task is None or task.status is Status.COMPLETED) and landed_as(workspace):
                 discard_workspace(workspace)
 
 
