@@ -39,7 +39,7 @@ def test_tasks_are_added_shown_and_drawn(tmp_path: Path) -> None:
         (("task", "--recover", "5-3"), "Invalid range 5-3"),
         (("task", "x", "--reason", "y"), "--reason goes with --abandon."),
         (("task", "--sync", "--title", "y"), "--title is for recording"),
-        (("task", "x", "--priority", "huge"), "Unknown priority 'huge'. Use high, medium or low."),
+        (("task", "x", "--priority", "huge"), "'huge' is not one of 'high'"),
         (("task", "1", "--priority", "high"), "--priority is for recording a task, and cannot be combined with the number of a task"),
         (("task", "--sync", "--priority", "high"), "--priority is for recording"),
         (("task", "--abandon", "1,99999999999999999999", "--reason", "x"), "This project has no board yet."),

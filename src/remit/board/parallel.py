@@ -18,12 +18,13 @@ from remit.board.implement import check_agents, implement, refused_outcome, show
 from remit.board.outcome import Outcome, Waiting, name_tasks, wait_for_result
 from remit.board.phases import plan_of
 from remit.board.task import ENDED, IN_PROGRESS, Status
-from remit.board.task_landing import QUEUE, LandingOptions, check_acceptance, queue_for
+from remit.board.task_landing import QUEUE, LandingOptions, check_acceptance
 from remit.board.task_order import order_tasks, unmet
 from remit.core.budget import Budget, Limits
 from remit.core.deadline import allowed_timeout
 from remit.core.delegation import ORIGIN, ROOT_CALLER, CallerInfo, Origin
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.runtime.merge_queue import MergeQueue
 from remit.system.threads import off_loop
 
 LOOK_SECONDS = 0.5
@@ -104,7 +105,7 @@ class _ParallelRun:
         self._board = board
         self._options = options
         self._landing = LandingOptions(
-            queue=queue_for(remit, is_accepting=options.is_accepting),
+            queue=MergeQueue(remit.root, remit.settings, is_accepting=options.is_accepting),
             mode=QUEUE,
             is_accepting=options.is_accepting,
             slots=asyncio.Semaphore(options.width),

@@ -85,10 +85,6 @@ def merge_mode(settings: Settings, find: Find, task: Task) -> bool | str | None:
     return None
 
 
-def queue_for(remit: Remit, *, is_accepting: bool = True) -> MergeQueue:
-    return MergeQueue(remit.root, remit.settings, is_accepting=is_accepting)
-
-
 def commands_of(task: Task, plan: Plan) -> tuple[str, ...]:
     """All acceptance commands of a task: its own, of its plan and of each phase."""
     return tuple(dict.fromkeys((*(one for phase in plan.phases for one in phase.accept), *plan.accept, *task.accept)))
@@ -115,7 +111,7 @@ class TaskLanding:
         self._number = number
         self._options = options
         is_accepting = options.mode == QUEUE and options.is_accepting
-        self._queue = options.queue or queue_for(remit, is_accepting=is_accepting)
+        self._queue = options.queue or MergeQueue(remit.root, remit.settings, is_accepting=is_accepting)
         self._workspace: Workspace | None = None
         self.notes: tuple[str, ...] = ()
         """Warnings: what was flaky, what was handed back."""

@@ -100,17 +100,15 @@ class Lines(Silence):
             known.add("end")
             if is_child and record.state is State.COMPLETED and "start" not in known:
                 return
-            words = f"{record.state}." if record.parent_id is None else f"{record.state}. {_gist(record)}"
+            words = f"{record.state}."
+            if record.parent_id is not None and record.result is not None:
+                words += f" {gist_of(record.result)}"
             if record.parent_id is not None or record.state is not State.REFUSED:
                 yield record.settled_at or record.created_at, 2, record.agent, record.session_id, words
 
     @staticmethod
     def _is_quick(record: Record) -> bool:
         return record.state.is_settled or time.time() - (record.started_at or record.created_at) < PATIENCE_SECONDS
-
-
-def _gist(record: Record) -> str:
-    return "" if record.result is None else gist_of(record.result)
 
 
 class Outcome(NamedTuple):

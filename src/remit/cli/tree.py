@@ -97,16 +97,13 @@ def _hang(tree: Tree, node: Node, view: View, folds: bool, most: int | None) -> 
         kept = sorted(range(len(children)), key=lambda place: (children[place].is_quiet, -place))[:limit]
         left_out = [child for place, child in enumerate(children) if place not in kept]
         children = [node.children[place] for place in sorted(kept)]
-        tree.add(Text(f"… and {len(left_out)} more ({_tally(left_out)})", style="dim"))
+        states = ", ".join(f"{number} {state}" for state, number in Counter(one.record.state for one in left_out).items())
+        tree.add(Text(f"… and {len(left_out)} more ({states})", style="dim"))
     for child in children:
         folded = child.size() - 1 if folds and child.is_quiet else 0
         branch = tree.add(_line(child, view, folded))
         if not folded:
             _hang(branch, child, view, folds, most)
-
-
-def _tally(nodes: Sequence[Node]) -> str:
-    return ", ".join(f"{number} {state}" for state, number in Counter(node.record.state for node in nodes).items())
 
 
 # ---- one line
