@@ -5,7 +5,6 @@ checked, filed and committed, with one write of the board before and one after."
 
 import contextlib
 import os
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -442,28 +441,20 @@ class ImplementRun(TaskRun):
     async def _hand_back(self, message: str, name: str, subject: str) -> Return:
         """Ask the agent of the task to change its work, in its own session if it kept one."""
         assert self.landing is not None
-        key = f"board-{self.number}-return-{name}"
-        found, record = await self.recover_return(key)
-        if found is not None:
-            return found
         task = await off_loop(self.task)
         agent, session_id = await off_loop(last_session, self.remit.store, task.session_id or "")
         state, plan = (await off_loop(self.board.look)).state, await off_loop(plan_at, self.board.root, task.plan_path)
-        extra = {
-            "commit_message": subject,
-            PLACE: await self.landing.place(task, records_of(task)),
-        }
         words = "\n\n".join((message, PLACED, *task_block(task, self.focus, "implement", depends_on(state, task))))
+        place = await self.landing.place(task, records_of(task))
         async with self.landing.agent_slot():
-            result = await self.delegate(
+            result = await self.delegate_again(
                 task,
                 {"task": words, "number": task.number},
-                key=key if record is None else f"{key}-{secrets.token_hex(4)}",
+                key=f"board-{self.number}-return-{name}",
                 state=state,
                 phases=len(plan.phases),
-                extra=extra,
+                extra={"commit_message": subject, PLACE: place},
                 accept=commands_of(task, plan),
-                timeout=max(LEAST_SECONDS, self.seconds_left),
                 **({"agent": agent, "resume": session_id} if agent else {}),
             )
         self.warn(*result.warnings)

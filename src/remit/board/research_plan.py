@@ -2,7 +2,6 @@
 
 A `DocumentCommand` defines what differs between them. `command_lifecycle` has the steps around the agent, `verdicts` the checks."""
 
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 from remit.app import Remit
 from remit.board.board import Board
 from remit.board.command_lifecycle import (
-    LEAST_SECONDS,
     Find,
     TaskRun,
     carried_by,
@@ -93,6 +91,10 @@ class DocumentCommand:
             raise Misused(f"{brief.write_to} leads out of {board.specs.name}/.", advice=advice)
         return brief
 
+    def extra(self, brief: Brief) -> dict[str, Any]:
+        """What is recorded with its delegations."""
+        return {name: value for name in REMEMBERED if (value := getattr(brief, name))} | ({"then": []} if self.route else {})
+
 
 async def research(remit: Remit, board: Board, number: int, *, waiting: Waiting = wait_for_result, **options: Any) -> Outcome:
     """`options`: focus, force, timeout."""
@@ -133,7 +135,7 @@ async def work_on(remit: Remit, board: Board, command: DocumentCommand, *, waiti
             key=run.run,
             state=run.state,
             phases=len((await off_loop(plan_at, board.root, brief.plan)).phases),
-            extra={name: value for name in REMEMBERED if (value := getattr(brief, name))} | ({"then": []} if command.route else {}),
+            extra=command.extra(brief),
             timeout=command.timeout,
             agent=command.agent,
         )
@@ -235,8 +237,18 @@ async def _repair_plan(run: TaskRun, command: DocumentCommand, brief: Brief, res
     if not brief.is_checked or verdict.document is None or not verdict.faults:
         return brief, result
     refused = replace(brief, refused=verdict.document.data)
+    request = replace(refused, request=faulty_plan_request(refused, verdict.faults))
     try:
-        again = await _ask_again(run, command, refused, verdict.faults, (name, result.session_id))
+        is_kept = await off_loop(run.remit.store.checkpoint, result.session_id) is not None
+        again = await run.delegate_again(
+            brief.task,
+            await off_loop(brief_parameters, request, root),
+            key=f"{name}-again",
+            state=(await off_loop(run.board.look)).state,
+            extra=command.extra(brief),
+            agent=command.agent,
+            resume=result.session_id if is_kept else None,  # in its own session if it kept one
+        )
     except RemitError as error:
         run.warn(f"The plan could not be handed back to its agent: {error.message}")
         return brief, result
@@ -246,28 +258,6 @@ async def _repair_plan(run: TaskRun, command: DocumentCommand, brief: Brief, res
         return (refused, again) if found is not None else (brief, result)
     run.warn(*(f"The plan has a fault: {fault}" for fault in verdict.faults))
     return brief, result if again.stop_reason is StopReason.REFUSED else again
-
-
-async def _ask_again(run: TaskRun, command: DocumentCommand, brief: Brief, faults: Sequence[str], of: tuple[str, str]) -> Return:
-    """The return of the same agent, asked again in its own session if it kept one. `of`: the run and its delegation."""
-    name, session_id = of
-    key = f"{name}-again"
-    found, record = await run.recover_return(key)
-    if found is not None:
-        return found
-    state = (await off_loop(run.board.look)).state
-    is_kept = await off_loop(run.remit.store.checkpoint, session_id) is not None
-    request = replace(brief, request=faulty_plan_request(brief, faults))
-    return await run.delegate(
-        brief.task,
-        await off_loop(brief_parameters, request, run.board.root),
-        key=key if record is None else f"{key}-{secrets.token_hex(4)}",
-        state=state,
-        extra={name: value for name in REMEMBERED if (value := getattr(brief, name))} | ({"then": []} if command.route else {}),
-        timeout=max(LEAST_SECONDS, run.seconds_left),
-        agent=command.agent,
-        resume=session_id if is_kept else None,
-    )
 
 
 # ---- filing

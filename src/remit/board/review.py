@@ -137,7 +137,7 @@ async def review(remit: Remit, board: Board, asked: ReviewRequest, *, waiting: W
         result = await delegate_task(remit, "review", task, parameters, extra=extra, timeout=asked.timeout, waiting=waiting)
         gaps = None
         if task is not None and result.stop_reason not in (StopReason.CANCELLED, StopReason.REFUSED):
-            gaps = await find_gaps(board, task, besides=write_to, seconds=ACCEPT_SECONDS, settings=remit.settings)
+            gaps = await find_gaps(board, task, besides=write_to, settings=remit.settings)
         done = Review(asked=asked, task=task, write_to=write_to, result=result, gaps=gaps, warnings=warnings)
         return await off_loop(_file, board, done)
 
@@ -410,8 +410,8 @@ def _finding(one: Any) -> Finding | None:
 # ---- a task's record
 
 
-async def find_gaps(board: Board, task: Task, *, besides: str = "", seconds: float, settings: Settings) -> tuple[Gap, ...]:
-    """`seconds`: for all acceptance commands. `besides`: a path that is being written and not part of the record yet."""
+async def find_gaps(board: Board, task: Task, *, besides: str, settings: Settings) -> tuple[Gap, ...]:
+    """`besides`: a path that is being written and not part of the record yet."""
     plan = await off_loop(plan_at, board.root, task.plan_path)
     found = await off_loop(lambda: [*_artifacts(board.root, task), *_phases(task, plan), *_commits(board.root, task, besides)])
     # Only of phases marked as done: the others cannot pass yet.
@@ -419,7 +419,7 @@ async def find_gaps(board: Board, task: Task, *, besides: str = "", seconds: flo
     commands = tuple(dict.fromkeys([*task.accept, *plan.accept, *done]))
     if commands:
         site = AcceptanceSite(folder=board.root, root=board.root, settings=settings)
-        acceptance = await run_acceptance(commands, site, seconds_left=seconds)
+        acceptance = await run_acceptance(commands, site, seconds_left=ACCEPT_SECONDS)
         advice = f"Make it exit 0, then run `remit review {task.number}` again. {acceptance.hidden}"
         failed = [check for check in acceptance.checks if not check.is_met]
         found += [(f"`{check.command}` {check.trouble or f'exited {check.exit_code}'}.", advice) for check in failed]

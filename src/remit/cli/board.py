@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from remit.board.archive import archived_tasks
 from remit.board.board import Board
 from remit.board.task import Priority, Status, Task
 from remit.board.view import TaskState, View, chosen, circle_words, review_verdict, view_of
@@ -41,7 +40,7 @@ def board(
         return show_task(project, board, number)
     if [str(svg), str(html), "-" if project.as_json else ""].count("-") > 1:
         raise Misused("Only one of --svg -, --html - and --json can go to stdout.", advice="Name a file for the others.")
-    view = view_of(board, archived_tasks(board), with_archive=every)
+    view = view_of(board, with_archive=every)
     view = chosen(view, status)
     written = [str(_drawn(view, path, kind)) for path, kind in ((svg, "svg"), (html, "html")) if path is not None]
     text = (lambda: _print_written(view, written)) if written else (lambda: print("\n".join(lines_of(view, columns(), every=every))))

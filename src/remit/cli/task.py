@@ -11,7 +11,6 @@ import typer
 from typer import Argument, Option
 
 from remit.board import task_commands
-from remit.board.archive import archived_tasks
 from remit.board.board import Board
 from remit.board.plans import Plan, read_plan
 from remit.board.task import LANDING, PhaseStatus, Priority, Task
@@ -167,7 +166,7 @@ _PHASE_MARKS = {
 def show_task(project: Project, board: Board, text: str) -> Exit:
     """Print one task, archived ones included. Raises `Misused`: "Task N not found"."""
     number = number_of(text, SHOW_USAGE)
-    view = view_of(board, archived_tasks(board), with_archive=True)
+    view = view_of(board, with_archive=True)
     task = next((one for one in view.tasks if one.number == number), None)
     if task is None:
         raise Misused(f"Task {number} not found", advice="`remit board` lists the tasks.")
