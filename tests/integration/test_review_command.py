@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from remit import Board, Context, Misused, Outcome, Remit, ReviewRequest, Task, TaskArtifact, agent, load_settings
-from remit import BoardState as State
 from remit import TaskStatus as Status
 from remit import review_work as review
 from remit.board.review import dry_run_review
 from remit.board.reviewer import change_of_path
 from remit.board.task import slug_of
+from support.boards import board_with
 from support.repository import begin, git
 
 RISKY = "import subprocess\n\n\ndef run(text):\n    breakpoint()\n    subprocess.run(text, shell=True)\n    return eval(text)\n"
@@ -56,13 +56,6 @@ async def run_review(root: Path, *agents: Any, **asked: Any) -> Outcome:
 
 def no_agent(_name: str) -> None:
     return None
-
-
-def board_with(root: Path, *tasks: Task) -> Board:
-    board = Board(root)
-    with board.change(make=True) as draft:
-        draft.state = State(tasks=tasks, next_number=1 + max(task.number for task in tasks))
-    return board
 
 
 def task(number: int, title: str, **more: Any) -> Task:

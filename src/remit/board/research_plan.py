@@ -92,7 +92,7 @@ class DocumentCommand:
         return brief
 
     def extra(self, brief: Brief) -> dict[str, Any]:
-        """What is recorded with its delegations."""
+        """Facts recorded with its delegations."""
         return {name: value for name in REMEMBERED if (value := getattr(brief, name))} | ({"then": []} if self.route else {})
 
 

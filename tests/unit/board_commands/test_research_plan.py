@@ -19,17 +19,11 @@ from remit import research_task as research
 from remit import revise_plan as revise
 from remit.board.command_lifecycle import complexity_of, context_words, loaded_context
 from remit.board.task import slug_of
+from support.boards import board_with
 from support.repository import begin, git
 from support.repository import git as git_in
 
 PLAN = "# Plan\n\n### Phase 1: Add the grammar [NOT STARTED]\n- **Goal**: grammar\n\n### Phase 2: Build [NOT STARTED]\n- **Goal**: parser\n"
-
-
-def board_with(root: Path, *tasks: Task) -> Board:
-    board = Board(root)
-    with board.change(make=True) as draft:
-        draft.state = State(tasks=tasks, next_number=1 + max(task.number for task in tasks))
-    return board
 
 
 def task(number: int = 12, title: str = "Fix the parser", **more: Any) -> Task:
@@ -383,9 +377,7 @@ async def second(ctx: Context, write_to: str) -> dict[str, Any]:
 
 
 def kill_run(root: Path, point: str) -> Task:
-    board = Board(root)
-    with board.change(make=True) as draft:
-        draft.state = State(tasks=(Task(number=12, title="Dig", slug="dig", language="python"),), next_number=13)
+    board = board_with(root, Task(number=12, title="Dig", slug="dig", language="python"))
     ended = subprocess.run([sys.executable, str(RUN), str(root), point], capture_output=True, text=True, timeout=60)
     assert ended.returncode == -9, ended.stderr
     return board.look().state.task(12)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from remit import Board, Misused, NewTask, Refused, Task, TaskArtifact, Unavailable
-from remit import BoardState as State
 from remit import TaskPriority as Priority
 from remit import TaskStatus as Status
 from remit import abandon_tasks as abandon
@@ -24,6 +23,7 @@ from remit.board.command_lifecycle import must_exist
 from remit.board.task_commands import title_of
 from remit.board.task_order import order_tasks
 from remit.core.routing import DEFAULT_TABLE, GENERAL, route
+from support.boards import board_with
 
 
 @pytest.fixture
@@ -302,10 +302,8 @@ def test_divided_task_stays_on_the_board_and_archived_numbers_are_not_reused(boa
     ],
 )
 def test_unknown_task_that_is_archived_is_reported_with_its_location(tmp_path: Path, status: Status, advice: str) -> None:
-    board = Board(tmp_path)
-    with board.change(make=True) as draft:
-        task = Task(number=1, title="One", slug="one", status=status, blocking_reason="why")
-        draft.state = State(tasks=(task, Task(number=2, title="Two", slug="two")), next_number=3)
+    task = Task(number=1, title="One", slug="one", status=status, blocking_reason="why")
+    board = board_with(tmp_path, task, Task(number=2, title="Two", slug="two"))
     with board.change() as draft:
         archive.put_away(board, draft, [1])
     state = board.look().state
